@@ -1,0 +1,35 @@
+"""coterie: decentralised collaborative learning of personalised models.
+
+Many agents each hold a little private data, and each wants its own model. They get better ones by exchanging models,
+never data, with a few similar peers.
+"""
+
+from . import errors, graphs
+from .data import AgentData
+from .engines.events import Conditions
+from .engines.simulator import simulate
+from .graphs import Graph
+from .losses import Hinge, Huber, Location, Logistic, SmoothHinge, Squared
+from .methods import CoordinateDescent
+from .problem import Problem
+from .results import Run
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "AgentData",
+    "Conditions",
+    "CoordinateDescent",
+    "Graph",
+    "Hinge",
+    "Huber",
+    "Location",
+    "Logistic",
+    "Problem",
+    "Run",
+    "SmoothHinge",
+    "Squared",
+    "errors",
+    "graphs",
+    "simulate",
+]

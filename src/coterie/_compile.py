@@ -1,0 +1,136 @@
+"""Compiled loops: how a kernel is compiled, kept on disk, and when it is not.
+
+Numba's own disk cache watches one source file, and so runs old code after an edit in a file that the loop calls.
+Here the cache directory is keyed by a digest of all our compiled sources. A rule defined outside this package is
+not covered by that digest, so a loop that meets one is compiled afresh in every process.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import os
+import sys
+from pathlib import Path
+
+import numba
+from numba.core import event
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.extending import register_jitable
+
+log = logging.getLogger("coterie")
+
+HERE = Path(__file__).parent
+#: The rooms whose code ends up in kernels.
+SOURCES = ("_*.py", "linear.py", "losses.py", "exact.py", "world.py", "methods/*.py", "engines/*.py")
+
+
+@functools.cache
+def digest():
+    """Fingerprint of every source file that may be compiled into a kernel."""
+    state = hashlib.sha256()
+    for path in sorted(path for pattern in SOURCES for path in HERE.glob(pattern)):
+        state.update(path.name.encode() + path.read_bytes())
+    return state.hexdigest()[:16]
+
+
+def cache_directory():
+    """Where compiled kernels are kept: ``$COTERIE_CACHE``, or the user's cache directory.
+
+    Examples
+    --------
+    >>> cache_directory().parent.name
+    'kernels'
+    """
+    root = os.environ.get("COTERIE_CACHE")
+    if root is None:
+        home = Path.home()
+        root = {
+            "win32": Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local")) / "coterie",
+            "darwin": home / "Library" / "Caches" / "coterie",
+        }.get(sys.platform, Path(os.environ.get("XDG_CACHE_HOME", home / ".cache")) / "coterie")
+    return Path(root) / "kernels" / digest()
+
+
+class _Locator(_CacheLocator):
+    def __init__(self, py_func, py_file):
+        self._file = Path(py_file).stem
+
+    def get_cache_path(self):
+        return str(cache_directory())
+
+    def get_source_stamp(self):
+        return digest()
+
+    def get_disambiguator(self):
+        return self._file
+
+    @classmethod
+    def from_function(cls, py_func, py_file):
+        return cls(py_func, py_file)
+
+
+class _CacheImpl(CompileResultCacheImpl):
+    _locator_classes = (_Locator,)
+
+
+class _Cache(FunctionCache):
+    _impl_class = _CacheImpl
+
+
+class _Announce(event.Listener):
+    """Tells the log when a kernel is really compiled: this is time that a user waits for."""
+
+    def __init__(self, kernel):
+        self.kernel = kernel
+
+    def on_start(self, event):
+        if event.data["dispatcher"] is self.kernel:
+            log.info("compiling %s for this machine (once; kept on disk)", self.kernel.__name__)
+
+    def on_end(self, event):
+        pass
+
+
+def _ours(kind):
+    """Does this Numba type hold only rules that our digest covers?"""
+    cls = getattr(kind, "instance_class", None)
+    if cls is not None and cls.__module__.partition(".")[0] != __package__:
+        return False
+    return all(_ours(member) for member in getattr(kind, "types", ()))
+
+
+class Kernel:
+    """A compiled loop with two twins: one cached on disk, one fresh for rules defined outside the package.
+
+    ``kernel(...)`` runs compiled; ``kernel.python(...)`` runs the same source in plain Python.
+    """
+
+    def __init__(self, function):
+        functools.update_wrapper(self, function)
+        self.python = function
+        self._cached = numba.njit(nogil=True)(function)
+        self._fresh = numba.njit(nogil=True)(function)
+        try:
+            self._cached._cache = _Cache(function)
+        except (RuntimeError, OSError) as error:  # no writable cache directory: compile in every process
+            log.info("kernels are not kept on disk: %s", error)
+
+    def __call__(self, *arguments):
+        twin = self._cached if all(_ours(numba.typeof(a)) for a in arguments) else self._fresh
+        with event.install_listener("numba:compile", _Announce(twin)):
+            return twin(*arguments)
+
+
+def kernel(function):
+    """Compile a loop over rules; see :class:`Kernel`."""
+    return Kernel(function)
+
+
+#: For small helpers of kernels: plain Python when called from Python, and in compiled code always inlined by LLVM, so
+#: that the order of compilation cannot change speed.
+inline = register_jitable(forceinline=True)
+#: For sums: compiled also when called from Python, with additions reordered and multiply-adds fused for vectorisation,
+#: so that both worlds add in the same order. NaN and infinity still behave.
+inline_sum = numba.njit(forceinline=True, fastmath={"reassoc", "contract"})

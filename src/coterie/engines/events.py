@@ -1,0 +1,314 @@
+"""Event-driven simulation: letters take time, get lost, arrive twice or out of order, and agents go away and return.
+
+The rules of a method are those of the plain simulator; only the mail is worse. Time is measured in mean intervals
+between two wakes of one agent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from .._compile import inline, kernel
+from ..errors import ParameterError
+from ..world import AUTHOR, HEAD, REFUSED, TAIL, VACANT, Chance, data_of, row, rows
+from .host import LETTERS, NUMBERS, give, recipient, recipients
+
+#: What an account counts beside LETTERS and NUMBERS.
+LOST, DUPLICATED = 2, 3
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How bad the mail is.
+
+    Parameters
+    ----------
+    latency : float
+        Mean travelling time of a letter, in mean intervals between two wakes of one agent.
+    jitter : float
+        Between 0 (every letter takes exactly ``latency``, order is kept) and 1 (exponential: letters overtake).
+    loss : float
+        Probability that a letter vanishes, in [0, 1).
+    duplication : float
+        Probability that a letter arrives twice, in [0, 1].
+    outages : sequence of (agent, begin, end)
+        Agent numbers and times: in between, the agent does not wake, and letters that reach it are lost.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
+    >>> bad = ct.Conditions(latency=2.0, loss=0.3, duplication=0.1, outages=[(1, 3.0, 20.0)])
+    >>> run = ct.simulate(problem, ct.CoordinateDescent(), wakes=2000, seed=0, conditions=bad)
+    >>> run.theta.ravel().round(6).tolist()
+    [0.666667, 1.333333]
+    """
+
+    latency: float = 0.0
+    jitter: float = 1.0
+    loss: float = 0.0
+    duplication: float = 0.0
+    outages: Iterable[tuple[int, float, float]] = field(default=())
+
+    def __post_init__(self) -> None:
+        for name, top in (("latency", math.inf), ("jitter", 1.0), ("loss", 1.0), ("duplication", 1.0)):
+            value = getattr(self, name)
+            if not (0.0 <= value <= top and math.isfinite(value)):
+                raise ParameterError(f"{name}={value!r} must lie between 0 and {top:g}")
+        if self.loss == 1.0:
+            raise ParameterError("loss=1.0: no letter would ever arrive; it must be below 1")
+        object.__setattr__(self, "outages", tuple(tuple(outage) for outage in self.outages))
+
+    def weather(self, n: int) -> Weather:
+        """These conditions as kernels see them, checked against n agents.
+
+        Parameters
+        ----------
+        n : int
+
+        Returns
+        -------
+        Weather
+
+        Examples
+        --------
+        >>> weather = Conditions(outages=[(1, 3.0, 20.0)]).weather(2)
+        >>> weather.moment.tolist(), weather.agent.tolist(), weather.change.tolist()
+        ([3.0, 20.0], [1, 1], [1, -1])
+        """
+        for outage in self.outages:
+            agent, begin, end = outage
+            if not (0 <= agent < n and agent == int(agent)):
+                raise ParameterError(f"outage {outage}: there is no agent number {agent}, they go from 0 to {n - 1}")
+            if not (0.0 <= begin < end):
+                raise ParameterError(f"outage {outage}: it must begin at a time >= 0 and end after that")
+        if len({agent for agent, _, end in self.outages if math.isinf(end)}) == n:
+            raise ParameterError("every agent goes away for ever: some agent must return")
+        moments = [(begin, agent, 1) for agent, begin, _ in self.outages]
+        moments += [(end, agent, -1) for agent, _, end in self.outages if math.isfinite(end)]
+        times, agents, changes = zip(*sorted(moments), strict=True) if moments else ((), (), ())
+        return Weather(
+            float(self.latency),
+            float(self.jitter),
+            float(self.loss),
+            float(self.duplication),
+            np.array(times, float),
+            np.array(agents, np.int64),
+            np.array(changes, np.int64),
+        )
+
+
+class Weather(NamedTuple):
+    """:class:`Conditions` as kernels see them."""
+
+    latency: float
+    jitter: float
+    loss: float
+    duplication: float
+    moment: np.ndarray  # (moments,) times at which an agent leaves or returns, in order
+    agent: np.ndarray  # (moments,)
+    change: np.ndarray  # (moments,) +1 an outage begins, -1 it ends
+
+
+class Agenda(NamedTuple):
+    """What is going to happen: a heap of moments, and the letters under way."""
+
+    time: np.ndarray  # (events,) heap, by (time, turn)
+    turn: np.ndarray  # (events,) order of creation: first come, first served at equal times
+    what: np.ndarray  # (events,) a letter's place among those under way, or ~agent for a wake
+    text: np.ndarray  # (letters, size)
+    length: np.ndarray  # (letters,)
+    sender: np.ndarray  # (letters,)
+    to: np.ndarray  # (letters,)
+    kind: np.ndarray  # (letters,)
+    free: np.ndarray  # (letters,) stack of free places
+    away: np.ndarray  # (n,) how many outages the agent is in
+    counter: np.ndarray  # SIZE, FREE, TURN, MOMENT
+    clock: np.ndarray  # (1,) now
+
+
+SIZE, FREE, TURN, MOMENT = 0, 1, 2, 3
+
+
+def new_agenda(n, letters, size):
+    """An empty agenda for n agents with room for some letters under way.
+
+    Examples
+    --------
+    >>> new_agenda(2, 8, 3).text.shape
+    (8, 3)
+    """
+    integers = lambda count: np.zeros(count, np.int64)  # noqa: E731
+    return Agenda(
+        np.zeros(n + letters),
+        integers(n + letters),
+        integers(n + letters),
+        np.zeros((letters, size)),
+        *[integers(letters) for _ in range(4)],
+        np.arange(letters)[::-1].copy(),
+        integers(n),
+        np.array([0, letters, 0, 0]),
+        np.zeros(1),
+    )
+
+
+def grown(agenda):
+    """The same agenda with room for twice as many letters.
+
+    Examples
+    --------
+    >>> grown(new_agenda(2, 8, 3)).text.shape
+    (16, 3)
+    """
+    n, letters = agenda.away.shape[0], agenda.to.shape[0]
+    bigger = new_agenda(n, 2 * letters, agenda.text.shape[1])
+    for name in ("time", "turn", "what", "text", "length", "sender", "to", "kind"):
+        old = getattr(agenda, name)
+        getattr(bigger, name)[: old.shape[0]] = old
+    count = agenda.counter[FREE]
+    bigger.free[:count] = agenda.free[:count]
+    bigger.free[count : count + letters] = np.arange(letters, 2 * letters)
+    bigger.counter[:] = agenda.counter
+    bigger.counter[FREE] += letters
+    bigger.away[:] = agenda.away
+    bigger.clock[:] = agenda.clock
+    return bigger
+
+
+@inline
+def _before(agenda, a, b):
+    if agenda.time[a] != agenda.time[b]:
+        return agenda.time[a] < agenda.time[b]
+    return agenda.turn[a] < agenda.turn[b]
+
+
+@inline
+def _swap(agenda, a, b):
+    agenda.time[a], agenda.time[b] = agenda.time[b], agenda.time[a]
+    agenda.turn[a], agenda.turn[b] = agenda.turn[b], agenda.turn[a]
+    agenda.what[a], agenda.what[b] = agenda.what[b], agenda.what[a]
+
+
+@inline
+def _plan(agenda, time, what):
+    k = agenda.counter[SIZE]
+    agenda.time[k], agenda.turn[k], agenda.what[k] = time, agenda.counter[TURN], what
+    agenda.counter[SIZE] += 1
+    agenda.counter[TURN] += 1
+    while k > 0 and _before(agenda, k, (k - 1) >> 1):
+        _swap(agenda, k, (k - 1) >> 1)
+        k = (k - 1) >> 1
+
+
+@inline
+def _next(agenda):
+    """Remove the earliest event; the clock goes to its time."""
+    agenda.clock[0] = agenda.time[0]
+    size = agenda.counter[SIZE] - 1
+    agenda.counter[SIZE] = size
+    _swap(agenda, 0, size)
+    k = 0
+    while True:
+        child = 2 * k + 1
+        if child >= size:
+            break
+        if child + 1 < size and _before(agenda, child + 1, child):
+            child += 1
+        if not _before(agenda, child, k):
+            break
+        _swap(agenda, child, k)
+        k = child
+
+
+@inline
+def _dispatch(world, mail, agenda, weather, rng, account):
+    """Put the posted letters on their way, as many times as the mail pleases."""
+    for h in range(mail.cursor[TAIL]):
+        a, b = recipients(world, mail, h)
+        for e in range(a, b):
+            to = recipient(world, mail, h, e)
+            if to == VACANT:
+                continue
+            account[LETTERS] += 1
+            account[NUMBERS] += mail.length[h]
+            copies = 1
+            if weather.loss > 0.0 and rng.random() < weather.loss:
+                copies = 0
+                account[LOST] += 1
+            elif weather.duplication > 0.0 and rng.random() < weather.duplication:
+                copies = 2
+                account[DUPLICATED] += 1
+            for _ in range(copies):
+                agenda.counter[FREE] -= 1
+                slot = agenda.free[agenda.counter[FREE]]
+                for c in range(mail.length[h]):
+                    agenda.text[slot, c] = mail.text[h, c]
+                agenda.length[slot], agenda.kind[slot] = mail.length[h], mail.kind[h]
+                agenda.sender[slot], agenda.to[slot] = world.address[mail.author[h]], to
+                delay = 1.0 - weather.jitter + weather.jitter * rng.standard_exponential()
+                _plan(agenda, agenda.clock[0] + weather.latency * delay, slot)
+    mail.cursor[HEAD] = 0
+    mail.cursor[TAIL] = 0
+
+
+@inline
+def _room(world, mail, agenda, k):
+    """Is there room for all that agent k could post in one event, each letter delivered twice?"""
+    ties = world.tie_start[k + 1] - world.tie_start[k]
+    return agenda.counter[FREE] >= 2 * mail.to.shape[0] * max(1, ties)
+
+
+@kernel
+def begin(method, world, own, tie, mail, agenda, weather, rng, account, first):
+    """Agents from ``first`` on set their clocks and greet their neighbours. Returns the first that found no room."""
+    n = world.address.shape[0]
+    for k in range(first, n):
+        if not _room(world, mail, agenda, k):
+            return k
+        a, b = world.tie_start[k], world.tie_start[k + 1]
+        mail.cursor[AUTHOR] = k
+        method.greet(data_of(world, k), row(own, k), rows(tie, a, b), mail)
+        _dispatch(world, mail, agenda, weather, rng, account)
+        _plan(agenda, rng.standard_exponential(), ~k)
+    return n
+
+
+@kernel
+def run(method, world, own, tie, mail, agenda, weather, rng, account, wakes, dice):
+    """Let time pass until ``wakes`` agents have woken, or letters find no room. Returns how many woke."""
+    done = 0
+    while done < wakes and mail.cursor[REFUSED] == 0:
+        what = agenda.what[0]
+        k = ~what if what < 0 else agenda.to[what]
+        if not _room(world, mail, agenda, k):
+            return done
+        _next(agenda)
+        now, past = agenda.clock[0], agenda.counter[MOMENT]
+        while past < weather.moment.shape[0] and weather.moment[past] <= now:
+            agenda.away[weather.agent[past]] += weather.change[past]
+            past += 1
+        agenda.counter[MOMENT] = past
+        if what >= 0:
+            if agenda.away[k] > 0:
+                account[LOST] += 1
+            else:
+                text = agenda.text[what, : agenda.length[what]]
+                give(method, world, own, tie, mail, k, agenda.sender[what], agenda.kind[what], text)
+            agenda.free[agenda.counter[FREE]] = what
+            agenda.counter[FREE] += 1
+        else:
+            if agenda.away[k] == 0:
+                for d in range(dice.shape[0]):
+                    dice[d] = rng.random()
+                a, b = world.tie_start[k], world.tie_start[k + 1]
+                mail.cursor[AUTHOR] = k
+                method.wake(data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice), mail)
+                done += 1
+            _plan(agenda, now + rng.standard_exponential(), what)
+        _dispatch(world, mail, agenda, weather, rng, account)
+    return done

@@ -1,0 +1,141 @@
+"""The one compiled loop. It hosts the agents of a world; a letter to anyone else leaves through ``away``.
+
+Letters are delivered in the order in which they were posted, before the next agent wakes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .._compile import inline, kernel
+from ..world import (
+    AUTHOR,
+    EVERYONE,
+    HEAD,
+    REFUSED,
+    TAIL,
+    VACANT,
+    Chance,
+    Letter,
+    data_of,
+    row,
+    rows,
+    slot_of,
+)
+
+#: What an account counts.
+LETTERS, NUMBERS = 0, 1
+
+
+class Away(NamedTuple):
+    """Letters for agents of other hosts."""
+
+    text: np.ndarray  # (capacity, size)
+    length: np.ndarray  # (capacity,)
+    sender: np.ndarray  # (capacity,) address
+    to: np.ndarray  # (capacity,) address
+    kind: np.ndarray  # (capacity,)
+    count: np.ndarray  # (2,) letters kept, letters refused because the box was full
+
+
+def new_away(capacity, size):
+    """An empty box for letters to other hosts.
+
+    Examples
+    --------
+    >>> new_away(4, 10).text.shape
+    (4, 10)
+    """
+    box = [np.zeros(capacity, np.int64) for _ in range(4)]
+    return Away(np.zeros((capacity, size)), *box, np.zeros(2, np.int64))
+
+
+@inline
+def give(method, world, own, tie, mail, k, sender, kind, text):
+    """Hand one letter to agent k of this world."""
+    a, b = world.tie_start[k], world.tie_start[k + 1]
+    mail.cursor[AUTHOR] = k
+    letter = Letter(sender, slot_of(world.peer[a:b], sender), kind, text)
+    method.receive(data_of(world, k), row(own, k), rows(tie, a, b), letter, mail)
+
+
+@inline
+def recipients(world, mail, h):
+    """The range of ties that letter h of the mail box goes along; a letter to one address takes one turn."""
+    a = world.tie_start[mail.author[h]]
+    if mail.to[h] == EVERYONE:
+        return a, world.tie_start[mail.author[h] + 1]
+    return a, a + 1
+
+
+@inline
+def recipient(world, mail, h, e):
+    """The address that letter h goes to along tie e."""
+    if mail.to[h] == EVERYONE:
+        return world.peer[e]
+    return mail.to[h]
+
+
+@inline
+def hand_over(method, world, own, tie, mail, away, account):
+    """Deliver all posted letters, and those that they cause."""
+    first = world.address[0]
+    last = first + world.address.shape[0]
+    while mail.cursor[HEAD] < mail.cursor[TAIL]:
+        h = mail.cursor[HEAD]
+        mail.cursor[HEAD] = h + 1
+        sender = world.address[mail.author[h]]
+        kind, text = mail.kind[h], mail.text[h, : mail.length[h]]
+        a, b = recipients(world, mail, h)
+        for e in range(a, b):
+            to = recipient(world, mail, h, e)
+            if to == VACANT:
+                continue
+            account[LETTERS] += 1
+            account[NUMBERS] += text.shape[0]
+            if first <= to < last:
+                give(method, world, own, tie, mail, to - first, sender, kind, text)
+            elif away.count[0] < away.to.shape[0]:
+                c = away.count[0]
+                for k in range(text.shape[0]):
+                    away.text[c, k] = text[k]
+                away.length[c], away.sender[c], away.to[c], away.kind[c] = text.shape[0], sender, to, kind
+                away.count[0] = c + 1
+            else:
+                away.count[1] += 1
+    mail.cursor[HEAD] = 0
+    mail.cursor[TAIL] = 0
+
+
+@kernel
+def meet(method, world, own, tie, mail, away, account):
+    """The initial swap: every agent greets its neighbours."""
+    for k in range(world.address.shape[0]):
+        mail.cursor[AUTHOR] = k
+        a, b = world.tie_start[k], world.tie_start[k + 1]
+        method.greet(data_of(world, k), row(own, k), rows(tie, a, b), mail)
+        hand_over(method, world, own, tie, mail, away, account)
+
+
+@kernel
+def run(method, world, own, tie, order, dice, mail, away, account):
+    """Wake the agents of ``order`` (numbers in this world) one after the other. Returns how many woke."""
+    for t in range(order.shape[0]):
+        if mail.cursor[REFUSED] > 0:
+            return t
+        k = order[t]
+        mail.cursor[AUTHOR] = k
+        a, b = world.tie_start[k], world.tie_start[k + 1]
+        method.wake(data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice[t]), mail)
+        hand_over(method, world, own, tie, mail, away, account)
+    return order.shape[0]
+
+
+@kernel
+def accept(method, world, own, tie, mail, away, account, sender, to, kind, length, text):
+    """Letters that came from other hosts."""
+    for c in range(to.shape[0]):
+        give(method, world, own, tie, mail, to[c] - world.address[0], sender[c], kind[c], text[c, : length[c]])
+        hand_over(method, world, own, tie, mail, away, account)

@@ -1,0 +1,314 @@
+"""Simulate a network of agents: Poisson clocks, exact accounts, any observer."""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from ..errors import CapacityError, ParameterError
+from ..methods import resolve_method
+from ..problem import Problem
+from ..results import Run
+from ..wire import HEADER_SIZE
+from ..world import REFUSED, Mail, new_mail, world_of
+from . import events as mail_of_time
+from . import host
+from .events import Conditions
+
+Observer = Callable[[np.ndarray], float]
+
+#: Columns of a trace that an observer may not take.
+COLUMNS = ("wakes", "time", "value", "vectors", "bytes")
+
+
+def simulate(
+    problem: Problem,
+    method: Any,
+    wakes: int | None = None,
+    seed: Any = 0,
+    start: str | ArrayLike = "local",
+    events: ArrayLike | None = None,
+    observe: Observer | Mapping[str, Observer] | None = None,
+    every: int | None = None,
+    conditions: Conditions | None = None,
+    capacity: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Run:
+    """Let the agents of a problem run a method, and watch.
+
+    Every agent wakes at the times of its own Poisson clock of rate 1. Before the first wake, neighbours swap their
+    models once; the account counts that.
+
+    Parameters
+    ----------
+    problem : Problem
+    method : rule or str
+        Such as ``ct.CoordinateDescent()`` or ``"cd"``.
+    wakes : int, optional
+        How many times some agent wakes, in all. May be left out when ``events`` are given.
+    seed : int
+        Same seed, same machine, same bits; whatever ``every`` and ``observe`` are.
+    start : "local", "zeros" or (n, p) array_like
+        Models before the first wake: trained alone, zeros, or given.
+    events : (T,) array_like of int, optional
+        Who wakes, by agent number, in place of the Poisson clocks: replays a schedule.
+    observe : callable, or mapping of names to callables, optional
+        Functions of Theta (n, p, read-only) whose values become columns of the trace.
+    every : int, optional
+        Wakes between two rows of the trace. Default: only a first and a last row.
+    conditions : Conditions, optional
+        Latency, loss, duplication, reordering, outages. Default: letters arrive at once.
+    capacity : int, optional
+        Bound on the letters in the mail. Default: as many as it takes.
+    progress : callable, optional
+        Called with (wakes done, wakes in all) now and then.
+
+    Returns
+    -------
+    Run
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> problem = ct.Problem.propagation(np.eye(3), ct.graphs.ring(3), alpha=0.5)
+    >>> run = ct.simulate(problem, "cd", events=[0, 1, 2, 0], observe=np.max, every=2)
+    >>> run.trace[["wakes", "vectors", "max"]].round(3).values.tolist()
+    [[0.0, 6.0, 1.0], [2.0, 10.0, 1.0], [4.0, 14.0, 0.75]]
+    >>> run.vectors  # six in the initial swap, two in each wake
+    14
+    """
+    method = resolve_method(method)
+    method.fit_for(problem)
+    theta = _start(problem, start)
+    order = _explicit(events, problem, conditions)
+    total = _total(wakes, order)
+    observers = _observers(observe)
+    if every is not None and every < 1:
+        raise ParameterError(f"every={every} must be at least 1 wake")
+    if capacity is not None and capacity < method.letters:
+        raise CapacityError(
+            f"capacity={capacity} is too small: {method!r} may post {method.letters} letter(s) in one event"
+        )
+    engine: _Engine
+    if conditions is None:
+        engine = _Immediate(problem, method, theta, order, seed, capacity)
+    else:
+        engine = _Timed(problem, method, theta, conditions, seed, capacity)
+
+    records = [_record(engine, problem, observers)]
+    pace = 256  # wakes in one call of the kernel: grows while calls are short, so that one can look and interrupt
+    while engine.done < total:
+        until = total if every is None else min(total, engine.done + every - engine.done % every)
+        began = clock.perf_counter()
+        engine.advance(min(pace, until - engine.done))
+        if clock.perf_counter() - began < 0.1:
+            pace *= 2
+        if engine.done == until:
+            records.append(_record(engine, problem, observers))
+        if progress is not None:
+            progress(engine.done, total)
+    last = records[-1]
+    return Run(
+        problem=problem,
+        method=method,
+        theta=engine.theta.copy(),
+        trace=pd.DataFrame(records),
+        wakes=engine.done,
+        time=last["time"],
+        letters=int(engine.account[host.LETTERS]),
+        vectors=last["vectors"],
+        bytes=last["bytes"],
+        seed=seed,
+        lost=int(engine.account[mail_of_time.LOST]),
+        duplicated=int(engine.account[mail_of_time.DUPLICATED]),
+        notes=_notes(problem),
+    )
+
+
+class _Engine:
+    """What both engines share: the world, its state, the account."""
+
+    def __init__(self, problem: Problem, method: Any, theta: np.ndarray, capacity: int | None):
+        self.method, self.p = method, problem.p
+        self.world = world_of(problem)
+        self.own, self.tie = method.start(self.world, theta)
+        self.size = method.letter_size(problem.p)
+        self.account = np.zeros(4, np.int64)
+        self.done, self.time = 0, 0.0
+        self.mail: Mail = new_mail(method.letters if capacity is None else capacity, self.size)
+
+    @property
+    def theta(self) -> np.ndarray:
+        view: np.ndarray = self.own.theta.view()
+        view.flags.writeable = False
+        return view
+
+    def advance(self, wakes: int) -> None:
+        raise NotImplementedError
+
+    def check(self) -> None:
+        if self.mail.cursor[REFUSED]:
+            raise CapacityError(
+                f"{self.method!r} posted more, or longer, letters in one event than the {self.method.letters} of "
+                f"{self.size} numbers that it announces"
+            )
+
+
+class _Immediate(_Engine):
+    """Letters arrive before the next agent wakes."""
+
+    def __init__(self, problem, method, theta, order, seed, capacity):  # type: ignore[no-untyped-def]
+        super().__init__(problem, method, theta, capacity)
+        self.order = order
+        self.who, self.when, self.fate = _seeds(seed, 3)
+        self.away = host.new_away(0, self.size)
+        host.meet(method, self.world, self.own, self.tie, self.mail, self.away, self.account)
+        self.check()
+
+    def advance(self, wakes: int) -> None:
+        n = self.world.address.shape[0]
+        if self.order is None:
+            order = self.who.integers(0, n, wakes)
+            self.time += float(self.when.standard_exponential(wakes).sum()) / n
+        else:
+            order = self.order[self.done : self.done + wakes]
+            self.time = (self.done + wakes) / n
+        dice = self.fate.random((wakes, self.method.dice))
+        self.done += host.run(
+            self.method, self.world, self.own, self.tie, order, dice, self.mail, self.away, self.account
+        )
+        self.check()
+
+
+class _Timed(_Engine):
+    """Letters take their time, or never arrive."""
+
+    def __init__(self, problem, method, theta, conditions, seed, capacity):  # type: ignore[no-untyped-def]
+        super().__init__(problem, method, theta, None)
+        most = max(1, int(problem.graph.n_neighbours.max(initial=0)))
+        need = 2 * method.letters * most
+        if capacity is not None and capacity < need:
+            raise CapacityError(
+                f"capacity={capacity} is too small: one broadcast along {most} ties, delivered twice, is {need} letters"
+            )
+        self.capacity = capacity
+        self.weather = conditions.weather(problem.n)
+        [self.rng] = _seeds(seed, 1)
+        self.dice = np.zeros(method.dice)
+        self.agenda = mail_of_time.new_agenda(problem.n, capacity or max(need, 1024), self.size)
+        ready = 0
+        while ready < problem.n:
+            ready = mail_of_time.begin(*self._state(), ready)
+            self.check()
+            if ready < problem.n:
+                self._grow()
+
+    def _state(self) -> tuple[Any, ...]:
+        return (
+            self.method, self.world, self.own, self.tie, self.mail, self.agenda, self.weather, self.rng, self.account
+        )
+
+    def _grow(self) -> None:
+        if self.capacity is not None:
+            raise CapacityError(
+                f"more than capacity={self.capacity} letters are under way at time {self.agenda.clock[0]:.3g}, "
+                f"after {self.done} wakes: raise it, or leave it out"
+            )
+        self.agenda = mail_of_time.grown(self.agenda)
+
+    def advance(self, wakes: int) -> None:
+        while wakes > 0:
+            done = mail_of_time.run(*self._state(), wakes, self.dice)
+            self.check()
+            self.done += done
+            wakes -= done
+            if wakes > 0:
+                self._grow()
+        self.time = float(self.agenda.clock[0])
+
+
+def _record(engine: _Engine, problem: Problem, observers: Mapping[str, Observer]) -> dict[str, Any]:
+    letters, numbers = int(engine.account[host.LETTERS]), int(engine.account[host.NUMBERS])
+    return {
+        "wakes": engine.done,
+        "time": engine.time,
+        "value": problem.value(engine.theta),
+        "vectors": numbers // engine.p,
+        "bytes": HEADER_SIZE * letters + 8 * numbers,
+        **{name: observer(engine.theta) for name, observer in observers.items()},
+    }
+
+
+def _start(problem: Problem, start: Any) -> np.ndarray:
+    if isinstance(start, str):
+        if start == "local":
+            return problem.local()
+        if start == "zeros":
+            return np.zeros((problem.n, problem.p))
+        raise ParameterError(f'start={start!r} must be "local", "zeros", or an array of models')
+    return problem.checked(start)
+
+
+def _explicit(events: Any, problem: Problem, conditions: Conditions | None) -> np.ndarray | None:
+    if events is None:
+        return None
+    if conditions is not None:
+        raise ParameterError("events replay a schedule and conditions draw one: pass one of the two")
+    order = np.asarray(events)
+    if order.ndim != 1:
+        raise ParameterError(f"events must be a list of agent numbers, shape (T,); found shape {order.shape}")
+    if order.size and order.dtype.kind not in "iu":
+        raise ParameterError(f"events must be agent numbers, whole numbers; found {order.dtype}")
+    bad = np.flatnonzero((order < 0) | (order >= problem.n))
+    if bad.size:
+        raise ParameterError(
+            f"event {bad[0]} wakes agent number {order[bad[0]]}: they go from 0 to {problem.n - 1}"
+        )
+    return order.astype(np.int64)
+
+
+def _total(wakes: int | None, order: np.ndarray | None) -> int:
+    if wakes is None:
+        if order is None:
+            raise ParameterError("say how long to run: wakes=..., or events=...")
+        return len(order)
+    if wakes != int(wakes) or wakes < 0:
+        raise ParameterError(f"wakes={wakes!r} must be a whole number >= 0")
+    if order is not None and wakes > len(order):
+        raise ParameterError(f"wakes={wakes} is more than the {len(order)} events given")
+    return int(wakes)
+
+
+def _observers(observe: Any) -> Mapping[str, Observer]:
+    if observe is None:
+        return {}
+    if callable(observe):
+        observe = {getattr(observe, "__name__", type(observe).__name__): observe}
+    if not isinstance(observe, Mapping):
+        raise ParameterError("observe must be a function of the models, or a mapping of names to functions")
+    for name, observer in observe.items():
+        if name in COLUMNS:
+            raise ParameterError(f"an observer may not be called {name!r}: the trace has that column already")
+        if not callable(observer):
+            raise ParameterError(f"observer {name!r} is {observer!r}, not a function of the models")
+    return observe
+
+
+def _seeds(seed: Any, count: int) -> list[np.random.Generator]:
+    """Independent generators, so that who wakes does not depend on what else is drawn."""
+    try:
+        return [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(count)]
+    except (TypeError, ValueError):
+        raise ParameterError(f"seed={seed!r} must be a whole number >= 0") from None
+
+
+def _notes(problem: Problem) -> tuple[str, ...]:
+    silent = np.bincount(problem.graph.components, weights=problem.data.sizes) == 0
+    count = int(silent[problem.graph.components].sum())
+    return (f"{count} agent(s) are in a component without any data: their models mean nothing",) if count else ()

@@ -1,0 +1,59 @@
+"""Everything coterie refuses, and why. One tree, so that one ``except`` catches what you mean to catch.
+
+::
+
+    CoterieError
+     ├── InputError (ValueError)        something given to coterie is not what it must be
+     │    ├── DataError                 rows, labels, agent ids
+     │    ├── GraphError                weights, edges
+     │    └── ParameterError            a number or a name out of its range
+     ├── MismatchError (TypeError)      two good things that do not go together (a method and a loss)
+     ├── CapacityError (RuntimeError)   a mail box too small for the letters a method posts
+     ├── ConvergenceError (RuntimeError) an exact solver did not reach its tolerance
+     ├── ContractError (AssertionError) a loss or a method broke a promise checked by coterie.testing
+     └── MissingExtra (ImportError)     an optional dependency is not installed
+
+An error says what was found, what was expected, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class CoterieError(Exception):
+    """Root of the tree."""
+
+
+class InputError(CoterieError, ValueError):
+    """Something given to coterie is not what it must be."""
+
+
+class DataError(InputError):
+    """Rows, labels or agent ids are not what they must be."""
+
+
+class GraphError(InputError):
+    """Weights or edges are not what they must be."""
+
+
+class ParameterError(InputError):
+    """A number or a name is out of its range."""
+
+
+class MismatchError(CoterieError, TypeError):
+    """Two good things that do not go together, such as a method and a loss."""
+
+
+class CapacityError(CoterieError, RuntimeError):
+    """A mail box is too small for the letters a method posts."""
+
+
+class ConvergenceError(CoterieError, RuntimeError):
+    """An exact solver did not reach its tolerance."""
+
+
+class ContractError(CoterieError, AssertionError):
+    """A loss or a method broke a promise that :mod:`coterie.testing` checks."""
+
+
+class MissingExtra(CoterieError, ImportError):
+    """An optional dependency is not installed."""

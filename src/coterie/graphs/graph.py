@@ -1,0 +1,348 @@
+"""The collaboration graph: who listens to whom, and how much (math.md, section 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import networkx as nx
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from coterie.errors import GraphError, ParameterError
+from coterie.graphs import _check
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Locked = TypeVar("Locked", Ints, Floats)
+
+ROUNDING = 1e-12
+"""Relative difference of W[i, j] and W[j, i] that is taken for rounding and evened out."""
+
+
+@dataclass(frozen=True, init=False, repr=False, eq=False)
+class Graph:
+    """Symmetric, nonnegative weights between agents, with no tie of an agent to itself.
+
+    A graph never changes: its arrays are read-only. The ties of agent ``i`` are the entries
+    ``start[i]:start[i + 1]`` of `peer` and `weight`, in increasing order of the peer.
+
+    Parameters
+    ----------
+    W : sparse matrix or array, or dense array-like, shape (n, n)
+        The weights; copied. Stored zeros are no ties, duplicate entries are summed, and an asymmetry
+        within rounding (1e-12, relative) is evened out to the larger of the two weights.
+
+    Attributes
+    ----------
+    start : (n + 1,) int64
+        Where each agent's ties start.
+    peer : (2 n_edges,) int64
+        The agent at the other end of each tie.
+    weight : (2 n_edges,) float64
+        W_ij > 0 of each tie.
+    degrees : (n,) float64
+        D_ii, the sum of each agent's weights.
+
+    Raises
+    ------
+    GraphError
+        Naming the first offending entry, when `W` is not square, numeric, finite, nonnegative,
+        zero on the diagonal and symmetric.
+
+    Examples
+    --------
+    >>> graph = Graph([[0, 2, 0], [2, 0, 1], [0, 1, 0]])
+    >>> graph
+    Graph(n=3, edges=2, components=1, isolated=0)
+    >>> graph.degrees
+    array([2., 3., 1.])
+    >>> graph.neighbours(1)
+    array([0, 2])
+    """
+
+    start: Ints
+    peer: Ints
+    weight: Floats
+    degrees: Floats
+
+    def __init__(self, W: Any) -> None:
+        start, peer, weight, degrees = _validated(W)
+        # A frozen dataclass is filled once, past its own lock.
+        object.__setattr__(self, "start", _locked(start))
+        object.__setattr__(self, "peer", _locked(peer))
+        object.__setattr__(self, "weight", _locked(weight))
+        object.__setattr__(self, "degrees", _locked(degrees))
+
+    @classmethod
+    def from_edges(cls, n: int, i: ArrayLike, j: ArrayLike, weight: ArrayLike = 1.0) -> Graph:
+        """Graph of `n` agents from a list of undirected edges.
+
+        Parameters
+        ----------
+        n : int
+            Number of agents.
+        i, j : (edges,) int
+            The two ends of each edge, in either order. An edge may be given more than once, in
+            either direction, as long as its weight is the same.
+        weight : float or (edges,) float
+            Weight of each edge. An edge of weight zero is no tie.
+
+        Examples
+        --------
+        >>> graph = Graph.from_edges(4, [0, 1], [1, 2], [0.5, 2.0])
+        >>> graph.isolated
+        array([False, False, False,  True])
+        """
+        n = _check.integer("n", n)
+        i, j = _ends("i", i, n), _ends("j", j, n)
+        if i.size != j.size:
+            raise GraphError(f"i names {i.size} ends and j {j.size}: expected one of each for every edge")
+        if (loops := i == j).any():
+            edge = loops.argmax()
+            raise GraphError(f"edge {edge} ties agent {i[edge]} to itself: leave it out")
+        try:
+            weights = np.broadcast_to(np.asarray(weight, dtype=np.float64), i.shape)
+        except (TypeError, ValueError):
+            raise GraphError(
+                f"weight must be a number, or one number for each of the {i.size} edges"
+            ) from None
+        _refuse_bad_weights(i, j, weights)
+
+        low, high = np.minimum(i, j), np.maximum(i, j)
+        pair = low * n + high
+        # The sort is stable, so the first of equal pairs is the first the caller gave.
+        order = np.argsort(pair, kind="stable")
+        low, high, pair, weights = low[order], high[order], pair[order], weights[order]
+        again = np.flatnonzero(pair[1:] == pair[:-1]) + 1
+        conflict = again[weights[again] != weights[again - 1]]
+        if conflict.size:
+            k = conflict[0]
+            raise GraphError(
+                f"edge {order[k]} ties agents {low[k]} and {high[k]} with weight {weights[k]}, "
+                f"but edge {order[k - 1]} gave them {weights[k - 1]}: give each pair one weight"
+            )
+        low, high, weights = (np.delete(array, again) for array in (low, high, weights))
+        ends = np.concatenate((low, high)), np.concatenate((high, low))
+        return cls(sparse.coo_array((np.tile(weights, 2), ends), shape=(n, n)))
+
+    @property
+    def n(self) -> int:
+        """Number of agents."""
+        return self.start.size - 1
+
+    @property
+    def n_edges(self) -> int:
+        """Number of undirected edges."""
+        return self.peer.size // 2
+
+    @property
+    def n_neighbours(self) -> Ints:
+        """Number of neighbours of each agent, shape (n,)."""
+        return np.diff(self.start)
+
+    @property
+    def isolated(self) -> Bools:
+        """Which agents have no neighbour, shape (n,)."""
+        alone: Bools = self.n_neighbours == 0
+        return alone
+
+    @cached_property
+    def components(self) -> Ints:
+        """Connected component of each agent, shape (n,), numbered in the order of their first agents."""
+        _, labels = connected_components(self.W, directed=False)
+        return _locked(np.asarray(labels, dtype=np.int64))
+
+    @property
+    def n_components(self) -> int:
+        """Number of connected components; an isolated agent is one."""
+        return int(self.components.max()) + 1
+
+    @property
+    def W(self) -> sparse.csr_array:  # noqa: N802  the field's own name for weights
+        """The weights as a SciPy array, over the graph's own read-only memory: copy it to change it."""
+        return sparse.csr_array((self.weight, self.peer, self.start), shape=(self.n, self.n))
+
+    def laplacian(self) -> sparse.csr_array:
+        """D - W.
+
+        Examples
+        --------
+        >>> Graph([[0, 3], [3, 0]]).laplacian().toarray()
+        array([[ 3., -3.],
+               [-3.,  3.]])
+        """
+        return sparse.csr_array(sparse.diags_array(self.degrees, format="csr") - self.W)
+
+    def edges(self) -> tuple[Ints, Ints, Floats]:
+        """Each undirected edge once, as arrays of its ends i < j and its weight.
+
+        Examples
+        --------
+        >>> i, j, weight = Graph([[0, 2, 0], [2, 0, 1], [0, 1, 0]]).edges()
+        >>> i, j, weight
+        (array([0, 1]), array([1, 2]), array([2., 1.]))
+        """
+        i = _rows(self.start)
+        once = i < self.peer
+        return i[once], self.peer[once], self.weight[once]
+
+    def neighbours(self, i: int) -> Ints:
+        """The peers of agent `i`, in increasing order.
+
+        Examples
+        --------
+        >>> Graph([[0, 2, 0], [2, 0, 1], [0, 1, 0]]).neighbours(2)
+        array([1])
+        """
+        i = _check.integer("agent", i, least=0)
+        if i >= self.n:
+            raise ParameterError(f"agent = {i}: the agents are 0 to {self.n - 1}")
+        return self.peer[self.start[i] : self.start[i + 1]]
+
+    def relabel(self, order: ArrayLike) -> Graph:
+        """The same graph under other numbers: its agent k is this graph's agent ``order[k]``.
+
+        Examples
+        --------
+        >>> Graph([[0, 2, 0], [2, 0, 1], [0, 1, 0]]).relabel([1, 0, 2]).degrees
+        array([3., 2., 1.])
+        """
+        permutation = np.asarray(order)
+        if permutation.shape != (self.n,) or permutation.dtype.kind not in "iu":
+            raise ParameterError(
+                f"order has shape {permutation.shape} and type {permutation.dtype}: "
+                f"expected the {self.n} agents' integers"
+            )
+        missing = np.setdiff1d(np.arange(self.n), permutation)
+        if missing.size:
+            raise ParameterError(
+                f"order is no permutation of the agents 0 to {self.n - 1}: it misses agent {missing[0]}"
+            )
+        return Graph(self.W[permutation][:, permutation])
+
+    def to_networkx(self) -> nx.Graph:
+        """The graph as a ``networkx.Graph`` on nodes 0 to n - 1, with edge attribute ``weight``.
+
+        Examples
+        --------
+        >>> Graph([[0, 2], [2, 0]]).to_networkx().edges[0, 1]
+        {'weight': 2.0}
+        """
+        graph = nx.Graph()
+        graph.add_nodes_from(range(self.n))
+        graph.add_weighted_edges_from(zip(*(array.tolist() for array in self.edges()), strict=True))
+        return graph
+
+    def __repr__(self) -> str:
+        isolated = np.count_nonzero(self.isolated)
+        return f"Graph(n={self.n}, edges={self.n_edges}, components={self.n_components}, isolated={isolated})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Graph):
+            return NotImplemented
+        return all(
+            np.array_equal(ours, theirs)
+            for ours, theirs in (
+                (self.start, other.start),
+                (self.peer, other.peer),
+                (self.weight, other.weight),
+            )
+        )
+
+    def __hash__(self) -> int:
+        # Neither NaN nor -0.0 can be a weight, so equal weights are equal bytes.
+        return hash((self.start.tobytes(), self.peer.tobytes(), self.weight.tobytes()))
+
+
+def _validated(W: Any) -> tuple[Ints, Ints, Floats, Floats]:
+    """The start, peer, weight and degrees of W, or the reason why it is no graph."""
+    csr = _as_csr(W)
+    n = csr.shape[0]
+    i, j = _rows(csr.indptr), csr.indices.astype(np.int64)
+    _refuse_bad_weights(i, j, csr.data)
+    if (loops := i == j).any():
+        k = loops.argmax()
+        raise GraphError(
+            f"agent {i[k]} has a tie to itself, W[{i[k]}, {i[k]}] = {csr.data[k]}: the diagonal must be zero"
+        )
+
+    mirror = sparse.csr_array(csr.T)
+    mirror.sort_indices()
+    if not (np.array_equal(csr.indptr, mirror.indptr) and np.array_equal(j, mirror.indices)):
+        # One number per entry makes the smallest unmatched number the first unmatched entry.
+        ours, theirs = i * n + j, _rows(mirror.indptr) * n + mirror.indices
+        _refuse_asymmetry(csr, *divmod(int(np.setxor1d(ours, theirs, assume_unique=True)[0]), n))
+    # The larger of the two, not their mean: it can neither overflow nor underflow to no tie.
+    weight = np.maximum(csr.data, mirror.data)
+    uneven = np.abs(csr.data - mirror.data) > ROUNDING * weight
+    if uneven.any():
+        _refuse_asymmetry(csr, i[uneven.argmax()], j[uneven.argmax()])
+
+    degrees: Floats = np.bincount(i, weights=weight, minlength=n).astype(np.float64, copy=False)
+    if np.isinf(degrees).any():
+        raise GraphError(
+            f"the weights of agent {np.isinf(degrees).argmax()} add up to more than a float can hold: "
+            "divide all weights by a constant"
+        )
+    return csr.indptr.astype(np.int64), j, weight, degrees
+
+
+def _as_csr(W: Any) -> sparse.csr_array:
+    """W as a square array of floats in compressed rows: sorted, with neither duplicates nor stored zeros."""
+    try:
+        given: Any = W if sparse.issparse(W) else np.asarray(W)
+    except ValueError as error:  # ragged rows
+        raise GraphError(f"W is not an array: {error}") from None
+    if given.ndim != 2 or given.shape[0] != given.shape[1] or given.shape[0] == 0:
+        raise GraphError(f"W has shape {given.shape}: expected (n, n), one row and one column per agent")
+    if given.dtype.kind not in "buif":
+        raise GraphError(f"W has entries of type {given.dtype}: weights must be real numbers")
+    # Floats first: duplicates of small integers or of booleans would not add up. The cast also copies.
+    csr = sparse.csr_array(given.astype(np.float64))
+    csr.sum_duplicates()
+    csr.eliminate_zeros()
+    return csr
+
+
+def _ends(name: str, agents: ArrayLike, n: int) -> Ints:
+    """One end of every edge, each an agent in 0 .. n - 1."""
+    ends = np.asarray(agents)
+    if ends.ndim != 1 or (ends.dtype.kind not in "iu" and ends.size):  # [] is an array of floats
+        raise GraphError(
+            f"{name} has shape {ends.shape} and type {ends.dtype}: expected one integer for every edge"
+        )
+    outside = (ends < 0) | (ends >= n)
+    if outside.any():
+        edge = outside.argmax()
+        raise GraphError(f"edge {edge} has {name} = {ends[edge]}: the agents are 0 to {n - 1}")
+    return ends.astype(np.int64)
+
+
+def _refuse_bad_weights(i: Ints, j: Ints, weight: Floats) -> None:
+    for bad, rule in ((~np.isfinite(weight), "finite"), (weight < 0, "nonnegative")):
+        if bad.any():
+            k = bad.argmax()
+            raise GraphError(f"W[{i[k]}, {j[k]}] = {weight[k]}: weights must be {rule}")
+
+
+def _refuse_asymmetry(W: sparse.csr_array, i: int, j: int) -> None:
+    raise GraphError(
+        f"W[{i}, {j}] = {W[i, j]} but W[{j}, {i}] = {W[j, i]}: ties are mutual, "
+        "pass (W + W.T) / 2 to symmetrise"
+    )
+
+
+def _rows(start: NDArray[Any]) -> Ints:
+    """The row of each entry of a compressed array."""
+    return np.repeat(np.arange(start.size - 1, dtype=np.int64), np.diff(start))
+
+
+def _locked(array: Locked) -> Locked:
+    """The same array, read-only from now on."""
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,266 @@
+"""Vectors, and rows of features: dense and CSR behind one accessor.
+
+A kernel asks a row for ``dot`` and ``add`` and never learns how it is stored, so every loop over examples in
+coterie is written once. This is the only module with reordered arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse import linalg as splinalg
+
+from ._compile import inline, inline_sum, kernel
+from ._rules import remake, rule
+
+
+@inline_sum
+def dot(a, b):
+    """``sum_k a_k b_k``."""
+    total = 0.0
+    for k in range(a.shape[0]):
+        total += a[k] * b[k]
+    return total
+
+
+@inline_sum
+def axpy(scale, x, out):
+    """``out += scale * x``."""
+    for k in range(out.shape[0]):
+        out[k] += scale * x[k]
+
+
+@inline_sum
+def total(x):
+    """``sum_k x_k``."""
+    result = 0.0
+    for k in range(x.shape[0]):
+        result += x[k]
+    return result
+
+
+@inline_sum
+def sparse_dot(index, values, vector):
+    """``sum_k values_k vector[index_k]``."""
+    result = 0.0
+    for k in range(index.shape[0]):
+        result += values[k] * vector[index[k]]
+    return result
+
+
+@inline_sum
+def sparse_axpy(scale, index, values, out):
+    """``out[index_k] += scale * values_k``."""
+    for k in range(index.shape[0]):
+        out[index[k]] += scale * values[k]
+
+
+@inline
+def fill(value, out):
+    """``out[:] = value``, as a loop: slice assignment was most of the overhead in kernels."""
+    for k in range(out.shape[0]):
+        out[k] = value
+
+
+@inline
+def copy_to(x, out):
+    """``out[:len(x)] = x``."""
+    for k in range(x.shape[0]):
+        out[k] = x[k]
+
+
+@rule
+class DenseRows(NamedTuple):
+    """Rows of a C-contiguous matrix."""
+
+    values: np.ndarray  # (rows, p)
+
+    def dot(self, row, vector):
+        """``x_row . vector``."""
+        return dot(self.values[row], vector)
+
+    def add(self, row, scale, out):
+        """``out += scale * x_row``."""
+        axpy(scale, self.values[row], out)
+
+    def entries(self, row):
+        """How many coordinates of the row are stored."""
+        return self.values.shape[1]
+
+    def entry(self, row, k):
+        """The k-th stored coordinate and its value."""
+        return k, self.values[row, k]
+
+    def take(self, first, last):
+        """A view of rows ``first`` to ``last - 1``."""
+        return remake(self, (self.values[first:last],))
+
+
+@rule
+class SparseRows(NamedTuple):
+    """Rows in CSR form. ``start`` points into ``index`` and ``values``, so that a view needs no copy."""
+
+    start: np.ndarray  # (rows + 1,)
+    index: np.ndarray  # (stored,)
+    values: np.ndarray  # (stored,)
+
+    def dot(self, row, vector):
+        """``x_row . vector``."""
+        a, b = self.start[row], self.start[row + 1]
+        return sparse_dot(self.index[a:b], self.values[a:b], vector)
+
+    def add(self, row, scale, out):
+        """``out += scale * x_row``."""
+        a, b = self.start[row], self.start[row + 1]
+        sparse_axpy(scale, self.index[a:b], self.values[a:b], out)
+
+    def entries(self, row):
+        """How many coordinates of the row are stored."""
+        return self.start[row + 1] - self.start[row]
+
+    def entry(self, row, k):
+        """The k-th stored coordinate and its value."""
+        position = self.start[row] + k
+        return self.index[position], self.values[position]
+
+    def take(self, first, last):
+        """A view of rows ``first`` to ``last - 1``."""
+        return remake(self, (self.start[first : last + 1], self.index, self.values))
+
+
+def rows_of(matrix):
+    """Rows of a dense or sparse matrix, ready for kernels.
+
+    Parameters
+    ----------
+    matrix : (rows, p) ndarray or scipy sparse
+
+    Returns
+    -------
+    DenseRows or SparseRows
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy import sparse
+    >>> X = np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]])
+    >>> v = np.array([1.0, 1.0, 0.5])
+    >>> [float(rows_of(kind).dot(0, v)) for kind in (X, sparse.csr_array(X))]
+    [2.0, 2.0]
+    """
+    if sparse.issparse(matrix):
+        csr = sparse.csr_array(matrix)
+        return SparseRows(
+            frozen(csr.indptr, np.int64), frozen(csr.indices, np.int64), frozen(csr.data, np.float64)
+        )
+    return DenseRows(frozen(matrix, np.float64))
+
+
+def frozen(array, dtype=None):
+    """A read-only view of an array, copied only where it must be converted.
+
+    What describes a problem is read-only everywhere: a handler that writes to it does not compile, and kernels meet
+    one array type, not two.
+
+    Examples
+    --------
+    >>> frozen([1.0, 2.0]).flags.writeable
+    False
+    """
+    view = np.ascontiguousarray(array, dtype=dtype).view()
+    view.flags.writeable = False
+    return view
+
+
+@kernel
+def margins_kernel(rows, start, theta, out):
+    """``out_r = x_r . theta_i`` for every row r of every agent i."""
+    for i in range(start.shape[0] - 1):
+        for r in range(start[i], start[i + 1]):
+            out[r] = rows.dot(r, theta[i])
+
+
+@kernel
+def scatter_kernel(rows, start, scale, out):
+    """``out_i += sum_r scale_r x_r`` over the rows r of agent i."""
+    for i in range(start.shape[0] - 1):
+        for r in range(start[i], start[i + 1]):
+            rows.add(r, scale[r], out[i])
+
+
+@kernel
+def gram_kernel(rows, start, scale, out):
+    """``out_i += sum_r scale_r x_r x_r'`` over the rows r of agent i; ``out`` may hold one block for all agents."""
+    for i in range(start.shape[0] - 1):
+        block = out[i % out.shape[0]]
+        for r in range(start[i], start[i + 1]):
+            if scale[r] != 0.0:
+                for k in range(rows.entries(r)):
+                    column, value = rows.entry(r, k)
+                    rows.add(r, scale[r] * value, block[column])
+
+
+@kernel
+def diagonal_kernel(rows, start, scale, out):
+    """``out_i += sum_r scale_r x_r * x_r`` over the rows r of agent i."""
+    for i in range(start.shape[0] - 1):
+        for r in range(start[i], start[i + 1]):
+            for k in range(rows.entries(r)):
+                column, value = rows.entry(r, k)
+                out[i, column] += scale[r] * value * value
+
+
+#: Work arrays of batched dense algebra stay below this many numbers.
+BATCH = 1 << 22
+
+
+def gram_norms(rows, start, p):
+    """Largest eigenvalue of ``X_i' X_i`` for every agent i, to machine precision.
+
+    Parameters
+    ----------
+    rows : DenseRows or SparseRows
+    start : (n + 1,) ndarray of int64
+        Rows ``start[i]`` to ``start[i + 1] - 1`` belong to agent i.
+    p : int
+        Number of features.
+
+    Returns
+    -------
+    (n,) ndarray
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[3.0, 0.0], [0.0, 1.0], [2.0, 0.0]])
+    >>> gram_norms(rows_of(X), np.array([0, 2, 2, 3]), 2).tolist()
+    [9.0, 0.0, 4.0]
+    """
+    sizes = np.diff(start)
+    norms = np.zeros(sizes.shape[0])
+    if isinstance(rows, SparseRows):
+        if not np.any(np.diff(rows.start) > 1):  # at most one entry a row: the Gram matrices are diagonal
+            diagonal = np.zeros((sizes.shape[0], p))
+            diagonal_kernel(rows, start, np.ones(start[-1]), diagonal)
+            return diagonal.max(axis=1)
+        X = sparse.csr_array((rows.values, rows.index, rows.start), shape=(start[-1], p))
+        for i in np.flatnonzero(sizes):
+            norms[i] = _sparse_gram_norm(X[start[i] : start[i + 1]])
+        return norms
+    for m in np.unique(sizes[sizes > 0]):  # agents of one size form one batch for LAPACK
+        agents = np.flatnonzero(sizes == m)
+        at_once = max(1, BATCH // (m * p))
+        for chunk in np.split(agents, range(at_once, agents.shape[0], at_once)):
+            X = rows.values[start[chunk][:, None] + np.arange(m)]
+            gram = X @ X.transpose(0, 2, 1) if m < p else X.transpose(0, 2, 1) @ X
+            norms[chunk] = np.linalg.eigvalsh(gram)[:, -1]
+    return np.maximum(norms, 0.0)
+
+
+def _sparse_gram_norm(X):
+    small = X @ X.T if X.shape[0] < X.shape[1] else X.T @ X
+    if small.shape[0] <= 500:
+        return float(np.linalg.eigvalsh(small.toarray())[-1])
+    return float(splinalg.eigsh(small, k=1, tol=0.0, v0=np.ones(small.shape[0]), return_eigenvectors=False)[0])

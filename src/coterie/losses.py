@@ -1,0 +1,347 @@
+"""Losses of one example, as functions of its margin ``z = x . theta`` and its label ``y``.
+
+Each loss is a rule with five scalar functions, each defined here and nowhere else:
+
+=============  =======================================================================
+``value``      l(z, y), convex in z
+``derivative`` l'(z, y); one subgradient where l has a kink
+``curvature``  l''(z, y); one element of the generalised second derivative at a kink
+``prox``       argmin_v  step * l(v, y) + 1/2 (v - center)^2
+``conjugate``  l*(u, y) = sup_z u z - l(z, y), infinite outside its domain
+=============  =======================================================================
+
+and what it claims about itself: ``smoothness`` (the largest curvature, infinite at a kink), ``lipschitz`` (the
+largest slope), and the ``labels`` it accepts. :func:`coterie.testing.check_loss` checks every claim.
+
+A loss with a kink also gives its Moreau ``envelope(gamma)``, which the exact solver follows to the kink.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from ._rules import rule
+from .errors import ParameterError
+
+#: What a loss may say about the labels it accepts.
+SIGNS, REALS = "-1 or +1", "real numbers"
+
+
+def _positive(name):
+    """Refuse a nonpositive parameter when the loss is made, before any work starts."""
+
+    def decorate(cls):
+        make = cls.__new__
+
+        def checked(cls, *arguments, **named):
+            self = make(cls, *arguments, **named)
+            value = getattr(self, name)
+            if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
+                raise ParameterError(f"{cls.__name__}({name}={value!r}): {name} must be a positive number")
+            return self._replace(**{name: float(value)})  # a float always: one compiled type for each loss
+
+        cls.__new__ = checked
+        return cls
+
+    return decorate
+
+
+@rule
+class Squared(NamedTuple):
+    """``l(z, y) = (z - y)^2 / 2``.
+
+    Examples
+    --------
+    >>> Squared().value(3.0, 1.0)
+    2.0
+    """
+
+    def value(self, margin, label):
+        """``(z - y)^2 / 2``."""
+        return 0.5 * (margin - label) ** 2
+
+    def derivative(self, margin, label):
+        """``z - y``."""
+        return margin - label
+
+    def curvature(self, margin, label):
+        """``1``."""
+        return 1.0
+
+    def prox(self, center, step, label):
+        """``(center + step y) / (1 + step)``."""
+        return (center + step * label) / (1.0 + step)
+
+    def conjugate(self, dual, label):
+        """``u^2 / 2 + u y``."""
+        return 0.5 * dual * dual + dual * label
+
+    smoothness = property(lambda self: 1.0)
+    lipschitz = property(lambda self: math.inf)
+    labels = REALS
+
+
+@rule
+class Logistic(NamedTuple):
+    """``l(z, y) = log(1 + exp(-y z))``, labels -1 and +1.
+
+    Examples
+    --------
+    >>> round(Logistic().value(0.0, 1.0), 6)
+    0.693147
+    """
+
+    def value(self, margin, label):
+        """``log(1 + exp(-t))`` with ``t = y z``, without overflow."""
+        t = label * margin
+        return max(-t, 0.0) + math.log1p(math.exp(-abs(t)))
+
+    def derivative(self, margin, label):
+        """``-y / (1 + exp(t))``."""
+        t = label * margin
+        e = math.exp(-abs(t))
+        return -label * (e if t > 0.0 else 1.0) / (1.0 + e)
+
+    def curvature(self, margin, label):
+        """``exp(t) / (1 + exp(t))^2``."""
+        e = math.exp(-abs(margin))
+        return e / (1.0 + e) ** 2
+
+    def prox(self, center, step, label):
+        """The root in ``t = y v`` of ``g(t) = t - y center - step / (1 + exp(t))``, by safeguarded Newton."""
+        base = label * center
+        low, high = base, base + step  # g(low) <= 0 <= g(high), because 0 < 1 / (1 + exp(t)) < 1
+        t = low + 0.5 * (high - low)
+        for _ in range(100):
+            e = math.exp(-abs(t))
+            slope = (e if t > 0.0 else 1.0) / (1.0 + e)
+            g = t - base - step * slope
+            if g > 0.0:
+                high = t
+            else:
+                low = t
+            new = t - g / (1.0 + step * e / (1.0 + e) ** 2)
+            if not low <= new <= high:
+                new = low + 0.5 * (high - low)
+            if abs(new - t) <= 1e-15 * max(1.0, abs(t)):
+                t = new
+                break
+            t = new
+        return label * t
+
+    def conjugate(self, dual, label):
+        """``b log b + (1 - b) log(1 - b)`` with ``b = -u y`` in [0, 1]."""
+        b = -dual * label
+        if b < 0.0 or b > 1.0:
+            return math.inf
+        first = b * math.log(b) if b > 0.0 else 0.0
+        return first + ((1.0 - b) * math.log1p(-b) if b < 1.0 else 0.0)
+
+    smoothness = property(lambda self: 0.25)
+    lipschitz = property(lambda self: 1.0)
+    labels = SIGNS
+
+
+@rule
+class Hinge(NamedTuple):
+    """``l(z, y) = max(0, 1 - y z)``, labels -1 and +1. It has a kink: methods that need a gradient refuse it.
+
+    Examples
+    --------
+    >>> Hinge().value(0.5, 1.0), Hinge().value(2.0, 1.0)
+    (0.5, 0.0)
+    """
+
+    def value(self, margin, label):
+        """``max(0, 1 - y z)``."""
+        return max(0.0, 1.0 - label * margin)
+
+    def derivative(self, margin, label):
+        """``-y`` before the kink, 0 after it."""
+        return -label if label * margin < 1.0 else 0.0 * label
+
+    def curvature(self, margin, label):
+        """``0`` off the kink."""
+        return 0.0
+
+    def prox(self, center, step, label):
+        """Move by ``step`` towards the margin 1, and not beyond it."""
+        t = label * center
+        return label * max(t, min(t + step, 1.0))
+
+    def conjugate(self, dual, label):
+        """``u y`` for ``u y`` in [-1, 0]."""
+        t = dual * label
+        return t if -1.0 <= t <= 0.0 else math.inf
+
+    def envelope(self, gamma):
+        """``min_v l(v) + (v - z)^2 / (2 gamma)``: the smoothed hinge."""
+        return SmoothHinge(gamma)
+
+    smoothness = property(lambda self: math.inf)
+    lipschitz = property(lambda self: 1.0)
+    labels = SIGNS
+
+
+@_positive("gamma")
+@rule
+class SmoothHinge(NamedTuple):
+    """The hinge with its kink rounded over a width ``gamma``, labels -1 and +1.
+
+    With ``t = y z``: 0 for t >= 1, ``(1 - t)^2 / (2 gamma)`` for 1 - gamma <= t <= 1, and ``1 - t - gamma / 2`` below.
+
+    Parameters
+    ----------
+    gamma : float
+        Width of the rounded part; the curvature there is ``1 / gamma``.
+
+    Examples
+    --------
+    >>> SmoothHinge(1.0).value(0.5, 1.0)
+    0.125
+    """
+
+    gamma: float = 1.0
+
+    def value(self, margin, label):
+        """Zero, quadratic or linear in ``1 - y z``."""
+        short = 1.0 - label * margin
+        if short <= 0.0:
+            return 0.0
+        if short < self.gamma:
+            return 0.5 * short * short / self.gamma
+        return short - 0.5 * self.gamma
+
+    def derivative(self, margin, label):
+        """``-y min(1, max(0, 1 - y z) / gamma)``."""
+        return -label * min(1.0, max(0.0, 1.0 - label * margin) / self.gamma)
+
+    def curvature(self, margin, label):
+        """``1 / gamma`` on the rounded part."""
+        return 1.0 / self.gamma if 0.0 < 1.0 - label * margin < self.gamma else 0.0
+
+    def prox(self, center, step, label):
+        """Full step below, a shrunk one on the rounded part, none above."""
+        t = label * center
+        if t >= 1.0:
+            return center
+        if t + step <= 1.0 - self.gamma:
+            return label * (t + step)
+        return label * (self.gamma * t + step) / (self.gamma + step)
+
+    def conjugate(self, dual, label):
+        """``u y + gamma u^2 / 2`` for ``u y`` in [-1, 0]."""
+        t = dual * label
+        return t + 0.5 * self.gamma * t * t if -1.0 <= t <= 0.0 else math.inf
+
+    smoothness = property(lambda self: 1.0 / self.gamma)
+    lipschitz = property(lambda self: 1.0)
+    labels = SIGNS
+
+
+
+@_positive("delta")
+@rule
+class Huber(NamedTuple):
+    """``(z - y)^2 / 2`` for residuals up to ``delta``, linear beyond: outliers pull with a bounded force.
+
+    Parameters
+    ----------
+    delta : float
+        Where the loss turns linear.
+
+    Examples
+    --------
+    >>> Huber(1.0).value(0.5, 0.0), Huber(1.0).value(3.0, 0.0)
+    (0.125, 2.5)
+    """
+
+    delta: float = 1.0
+
+    def value(self, margin, label):
+        """Quadratic, then linear."""
+        r = abs(margin - label)
+        if r <= self.delta:
+            return 0.5 * r * r
+        return self.delta * (r - 0.5 * self.delta)
+
+    def derivative(self, margin, label):
+        """The residual, clipped to [-delta, delta]."""
+        return min(max(margin - label, -self.delta), self.delta)
+
+    def curvature(self, margin, label):
+        """``1`` on the quadratic part."""
+        return 1.0 if abs(margin - label) < self.delta else 0.0
+
+    def prox(self, center, step, label):
+        """Shrink small residuals, move large ones by ``step delta``."""
+        r = center - label
+        return center - step * min(max(r / (1.0 + step), -self.delta), self.delta)
+
+    def conjugate(self, dual, label):
+        """``u^2 / 2 + u y`` for ``|u| <= delta``."""
+        return 0.5 * dual * dual + dual * label if abs(dual) <= self.delta else math.inf
+
+    smoothness = property(lambda self: 1.0)
+    lipschitz = property(lambda self: self.delta)
+    labels = REALS
+
+
+
+@rule
+class Location(NamedTuple):
+    """A loss applied coordinate by coordinate to ``theta - x`` on unlabelled points: mean and field estimation.
+
+    ``f_i(theta)`` sums ``loss(theta_k, x_k)`` over the coordinates k of the points x of agent i. So a point is p
+    examples, one for each coordinate, with the unit vectors as features: :class:`coterie.Problem` lays it out that
+    way, and nothing else has to know.
+
+    Parameters
+    ----------
+    loss : Squared or Huber
+        A loss of residuals.
+
+    Examples
+    --------
+    >>> Location(Huber(1.0)).value(3.0, 0.0)
+    2.5
+    """
+
+    loss: Any = Squared()
+
+    def value(self, margin, label):
+        """That of the inner loss."""
+        return self.loss.value(margin, label)
+
+    def derivative(self, margin, label):
+        """That of the inner loss."""
+        return self.loss.derivative(margin, label)
+
+    def curvature(self, margin, label):
+        """That of the inner loss."""
+        return self.loss.curvature(margin, label)
+
+    def prox(self, center, step, label):
+        """That of the inner loss."""
+        return self.loss.prox(center, step, label)
+
+    def conjugate(self, dual, label):
+        """That of the inner loss."""
+        return self.loss.conjugate(dual, label)
+
+    smoothness = property(lambda self: self.loss.smoothness)
+    lipschitz = property(lambda self: self.loss.lipschitz)
+    labels = REALS
+
+
+#: Every loss, with the parameters used in documentation and contract tests. Adding one here adds its tests.
+LOSSES = {
+    "squared": Squared(),
+    "logistic": Logistic(),
+    "hinge": Hinge(),
+    "smooth-hinge": SmoothHinge(),
+    "huber": Huber(),
+    "location": Location(Squared()),
+    "location-huber": Location(Huber()),
+}

@@ -1,0 +1,582 @@
+"""One objective, and a constructor for each published one.
+
+    Q(Theta) = s sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i a_i f_i(theta_i)
+
+    f_i(theta) = (1/m_i or 1) sum over the examples of agent i of l(x . theta, y) + r_i |theta|^2
+
+=====================  =====  ==============  ==========================================  ========
+constructor            s      a_i             f_i                                         equation
+=====================  =====  ==============  ==========================================  ========
+``propagation``        1/2    mu D_ii c_i     |theta - theta_i^sol|^2 / 2                 MP (3)
+``collaborative``      1      mu D_ii         sum of losses                               CL (7)
+``personalized``       1/2    mu D_ii c_i     mean of losses + r_i |theta|^2              CD (3)
+``separate``           1/2    1               mean of losses + r_i |theta|^2              DJAM (1)
+=====================  =====  ==============  ==========================================  ========
+
+Two conventions. An agent without ties has a_i = 0 in the first three: by convention it keeps the model it would
+learn alone. A component of the graph in which nobody has data is undetermined: its models are zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .data import AgentData
+from .errors import DataError, GraphError, MismatchError, ParameterError
+from .exact import Objective, minimise
+from .graphs import Graph, empty
+from .linear import SparseRows, frozen, gram_kernel, gram_norms, rows_of
+from .losses import LOSSES, REALS, SIGNS, Location, Squared
+
+#: Confidence of an agent without rows: small enough not to be heard, and not zero, so that c_i stays in (0, 1].
+WHISPER = 1e-9
+
+
+class Problem:
+    """Data, graph, loss and weights: everything that defines Q. Make one with a constructor below.
+
+    Parameters
+    ----------
+    data : AgentData
+    graph : Graph
+        One agent for each member of ``data``, in the same order.
+    loss : rule
+        One of :data:`coterie.losses.LOSSES`, or a rule that passes :func:`coterie.testing.check_loss`.
+    smooth : float
+        s, the weight of the smoothness term.
+    trust : (n,) ndarray
+        a_i, or a_i / D_ii when ``scaled``.
+    scaled : bool
+        Whether a_i grows with the degree D_ii.
+    mean : bool
+        Whether f_i takes the mean of the losses or their sum.
+    ridge : float, (n,) array_like or "1/m"
+        r_i, added to f_i as ``r_i |theta|^2`` (without 1/2).
+    name : str
+        Which published objective this is.
+
+    Attributes
+    ----------
+    n, p : int
+        Number of agents, and of features.
+    members : tuple
+        Agent ids, in the order of the rows of Theta.
+    a : (n,) ndarray
+        a_i as in the table above.
+    importance : (n,) ndarray
+        a_i, and ``trust`` for an agent that ``scaled`` leaves without any: what an agent weighs its own loss with.
+    """
+
+    def __init__(
+        self,
+        data: AgentData,
+        graph: Graph,
+        loss: Any,
+        *,
+        smooth: float,
+        trust: np.ndarray,
+        scaled: bool,
+        mean: bool,
+        ridge: float | str | ArrayLike = 0.0,
+        name: str = "custom",
+    ):
+        if graph.n != data.n:
+            raise GraphError(
+                f"the graph has {graph.n} agents and the data {data.n}: "
+                "they must describe the same members in the same order"
+            )
+        self.data, self.graph, self.loss, self.name = data, graph, loss, name
+        self.smooth, self.scaled, self.mean = float(smooth), scaled, mean
+        self.n, self.p, self.members = data.n, data.p, data.members
+        self.trust = frozen(trust)
+        self.ridge = frozen(_ridge(ridge, data.sizes))
+        self.rows, self.start, self.labels = _lay_out(data, loss)
+        alone = scaled & graph.isolated
+        self.a = frozen(self.trust * graph.degrees if scaled else self.trust)
+        self.importance = frozen(np.where(alone, self.trust, self.a))
+        self.share = frozen(1.0 / np.maximum(data.sizes, 1) if mean else np.ones(self.n))
+
+    # -- the published objectives ------------------------------------------------------------------------------
+
+    @classmethod
+    def propagation(
+        cls, models: ArrayLike, graph: Graph, alpha: float = 0.99, confidence: ArrayLike | None = None
+    ) -> Problem:
+        """Model propagation, MP (3): smooth given models over the graph.
+
+        ``1/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + mu/2 sum_i D_ii c_i |theta_i - models_i|^2``, mu = (1 - alpha) / alpha.
+
+        Parameters
+        ----------
+        models : (n, p) array_like
+            theta_i^sol, trained alone.
+        graph : Graph
+        alpha : float
+            In (0, 1): near 1, neighbours count more than an agent's own model.
+        confidence : (n,) array_like, optional
+            c_i >= 0, usually m_i / max_j m_j; 0 for an agent without a model, whose row is then ignored. Default: all 1.
+
+        Returns
+        -------
+        Problem
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
+        >>> problem.solve().ravel().round(4).tolist()  # each moves a third of the way
+        [0.6667, 1.3333]
+        """
+        models = np.asarray(models, dtype=float)
+        if models.ndim != 2:
+            raise DataError(f"models must be an (n, p) array, one row for each agent; found shape {models.shape}")
+        if not 0.0 < _number("alpha", alpha) < 1.0:
+            raise ParameterError(f"alpha={alpha!r} must lie strictly between 0 and 1")
+        c = np.ones(len(models)) if confidence is None else _per_agent("confidence", confidence, len(models))
+        speaks = np.flatnonzero(c > 0)
+        data = AgentData(models[speaks], agents=speaks, members=range(len(models)))
+        mu = (1.0 - alpha) / alpha
+        return cls(
+            data, graph, Location(Squared()), smooth=0.5, trust=mu * c, scaled=True, mean=True, name="propagation"
+        )
+
+    @classmethod
+    def collaborative(
+        cls, data: AgentData, graph: Graph, loss: Any = "logistic", mu: float = 1.0, ridge: Any = 0.0
+    ) -> Problem:
+        """Collaborative learning, CL (7): losses are summed, so that an agent with more data counts for more.
+
+        ``sum_{i<j} W_ij |theta_i - theta_j|^2 + mu sum_i D_ii f_i(theta_i)``.
+
+        Parameters
+        ----------
+        data : AgentData
+        graph : Graph
+        loss : loss or name
+        mu : float
+            Weight of the losses against smoothness, > 0.
+        ridge : float, (n,) array_like or "1/m"
+            Adds ``ridge |theta|^2`` to f_i.
+
+        Returns
+        -------
+        Problem
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> data = ct.AgentData([[1.0], [1.0], [1.0]], [1.0, 3.0, 0.0], agents=["a", "a", "b"])
+        >>> problem = ct.Problem.collaborative(data, ct.graphs.complete(2), loss=ct.Squared())
+        >>> problem.solve().ravel().round(4).tolist()
+        [1.5, 1.0]
+        """
+        mu = _positive("mu", mu)
+        return cls(
+            data,
+            graph,
+            resolve_loss(loss),
+            smooth=1.0,
+            trust=np.full(data.n, mu),
+            scaled=True,
+            mean=False,
+            ridge=ridge,
+            name="collaborative",
+        )
+
+    @classmethod
+    def personalized(
+        cls,
+        data: AgentData,
+        graph: Graph,
+        loss: Any = "logistic",
+        mu: float = 1.0,
+        ridge: Any = "1/m",
+        confidence: ArrayLike | str | None = "size",
+    ) -> Problem:
+        """Personalised learning, CD (3): mean losses, weighted by confidences.
+
+        ``1/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + mu sum_i D_ii c_i f_i(theta_i)``.
+
+        Parameters
+        ----------
+        data : AgentData
+        graph : Graph
+        loss : loss or name
+        mu : float
+            Weight of the losses against smoothness, > 0.
+        ridge : float, (n,) array_like or "1/m"
+            Adds ``ridge |theta|^2`` to f_i; "1/m" is 1 / m_i, and 0 for an agent without rows.
+        confidence : "size", None or (n,) array_like
+            c_i: ``m_i / max_j m_j`` (1e-9 for an agent without rows), all 1, or given.
+
+        Returns
+        -------
+        Problem
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> data = ct.AgentData([[1.0], [1.0], [1.0]], [1.0, 3.0, 0.0], agents=["a", "a", "b"])
+        >>> problem = ct.Problem.personalized(data, ct.graphs.complete(2), loss=ct.Squared(), ridge=0.0)
+        >>> problem.solve().ravel().round(4).tolist()
+        [1.5, 1.0]
+        """
+        mu = _positive("mu", mu)
+        return cls(
+            data,
+            graph,
+            resolve_loss(loss),
+            smooth=0.5,
+            trust=mu * _confidence(confidence, data.sizes),
+            scaled=True,
+            mean=True,
+            ridge=ridge,
+            name="personalized",
+        )
+
+    @classmethod
+    def separate(cls, data: AgentData, graph: Graph, loss: Any = "squared", ridge: Any = 0.0) -> Problem:
+        """Personal models with given couplings, DJAM (1): every f_i counts once, whatever the degree.
+
+        ``1/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i f_i(theta_i)``.
+
+        Parameters
+        ----------
+        data : AgentData
+        graph : Graph
+        loss : loss or name
+        ridge : float, (n,) array_like or "1/m"
+            Adds ``ridge |theta|^2`` to f_i.
+
+        Returns
+        -------
+        Problem
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> data = ct.AgentData([[0.0], [3.0]], agents=["a", "b"])
+        >>> problem = ct.Problem.separate(data, ct.graphs.complete(2), loss=ct.Location(ct.Squared()))
+        >>> problem.solve().ravel().round(4).tolist()
+        [1.0, 2.0]
+        """
+        return cls(
+            data,
+            graph,
+            resolve_loss(loss),
+            smooth=0.5,
+            trust=np.ones(data.n),
+            scaled=False,
+            mean=True,
+            ridge=ridge,
+            name="separate",
+        )
+
+    # -- what can be asked of it ---------------------------------------------------------------------------------
+
+    def value(self, theta: ArrayLike) -> float:
+        """Q(Theta).
+
+        Parameters
+        ----------
+        theta : (n, p) array_like
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
+        >>> problem.value([[0.0], [2.0]])
+        2.0
+        """
+        return float(self._objective(self.a).value(self.checked(theta)).sum())
+
+    def gradient(self, theta: ArrayLike) -> np.ndarray:
+        """``dQ / dTheta``, the blocks of CD (4); at a kink, one subgradient.
+
+        Parameters
+        ----------
+        theta : (n, p) array_like
+
+        Returns
+        -------
+        (n, p) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
+        >>> problem.gradient([[0.0], [2.0]]).ravel().tolist()
+        [-2.0, 2.0]
+        """
+        return self._objective(self.a).gradient(self.checked(theta))
+
+    def solve(self) -> np.ndarray:
+        """The exact minimiser of Q, the reference for every method.
+
+        Agents without ties keep their local model; components without data are zero. Elsewhere, where Q has several
+        minimisers (see :attr:`determined`), one of them.
+
+        Returns
+        -------
+        (n, p) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [4.0]], ct.graphs.empty(2))
+        >>> problem.solve().ravel().tolist()
+        [0.0, 4.0]
+        """
+        return self._optimum.copy()
+
+    def local(self) -> np.ndarray:
+        """Models that the agents would train alone, ``argmin f_i``; of several, the one of least norm.
+
+        Returns
+        -------
+        (n, p) ndarray
+            Zero for an agent without rows.
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> data = ct.AgentData([[0.0], [2.0], [5.0]], agents=["a", "a", "b"])
+        >>> problem = ct.Problem.separate(data, ct.graphs.complete(2), loss=ct.Location(ct.Squared()))
+        >>> problem.local().ravel().tolist()
+        [1.0, 5.0]
+        """
+        return self._alone.copy()
+
+    @cached_property
+    def _optimum(self) -> np.ndarray:
+        return minimise(self._objective(self.importance), self.p)
+
+    @cached_property
+    def _alone(self) -> np.ndarray:
+        return minimise(self._objective(np.ones(self.n), empty(self.n)), self.p)
+
+    @cached_property
+    def determined(self) -> np.ndarray:
+        """Whether Q alone fixes the model of an agent: its minimiser is unique there, and rests on some data.
+
+        False for an agent without ties whose loss Q ignores, for a component without data, and where the losses
+        leave a direction free (too few examples and no ridge). A loss with flat parts and no ridge counts as free
+        where it has no curvature at the minimiser.
+        """
+        component, count = self.graph.components, self.graph.n_components
+
+        def somewhere(agents: np.ndarray) -> np.ndarray:
+            return np.bincount(component, weights=agents, minlength=count) > 0
+
+        heard = self.a > 0
+        fixed = somewhere(heard & (self.ridge > 0))
+        speaks = somewhere(heard & (self.data.sizes > 0))
+        for c in np.flatnonzero(speaks & ~fixed):
+            fixed[c] = self._curved(np.flatnonzero(component == c))
+        return frozen((fixed & speaks)[component])
+
+    def _curved(self, agents: np.ndarray) -> bool:
+        """Do the losses of these agents curve in every direction that they could move in together?"""
+        objective = self._objective(self.a)
+        mine = np.isin(objective.owner, agents)
+        if np.count_nonzero(mine) < self.p or not np.isfinite(self.loss.smoothness):
+            return False
+        curvature = objective.examples(objective.margins(self._optimum))[2]
+        together = np.zeros((2, 1, self.p, self.p))
+        for weights, out in zip((curvature, np.full_like(curvature, self.loss.smoothness)), together, strict=True):
+            gram_kernel(self.rows, self.start, np.where(mine, objective.scale * weights, 0.0), out)
+        least, most = np.linalg.eigvalsh(together[0, 0])[0], np.linalg.eigvalsh(together[1, 0])[-1]
+        return bool(least > 1e-9 * most)
+
+    @cached_property
+    def block_lipschitz(self) -> np.ndarray:
+        """L_i of CD: block i of the gradient is L_i-Lipschitz, ``L_i = 2 s D_ii + a_i L_i^loc``; infinite at a kink."""
+        return frozen(2.0 * self.smooth * self.graph.degrees + self.a * self.local_lipschitz)
+
+    @cached_property
+    def local_lipschitz(self) -> np.ndarray:
+        """L_i^loc: f_i has a L_i^loc-Lipschitz gradient; from the largest eigenvalue of X_i' X_i."""
+        norms = gram_norms(self.rows, self.start, self.p)
+        curved = np.where(norms > 0, self.loss.smoothness, 0.0) * np.where(norms > 0, norms, 1.0)
+        return frozen(self.share * curved + 2.0 * self.ridge)
+
+    def relabel(self, order: Sequence[int] | np.ndarray) -> Problem:
+        """The same problem with agent k renamed: it was agent ``order[k]``.
+
+        Parameters
+        ----------
+        order : (n,) sequence of int
+            A permutation.
+
+        Returns
+        -------
+        Problem
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
+        >>> problem.relabel([1, 0]).solve().ravel().round(4).tolist()
+        [1.3333, 0.6667]
+        """
+        order = np.asarray(order)
+        return Problem(
+            self.data.relabel(order),
+            self.graph.relabel(order),
+            self.loss,
+            smooth=self.smooth,
+            trust=self.trust[order],
+            scaled=self.scaled,
+            mean=self.mean,
+            ridge=self.ridge[order],
+            name=self.name,
+        )
+
+    def checked(self, theta: ArrayLike) -> np.ndarray:
+        """Theta as an (n, p) array of floats, or an error that says what is wrong with it.
+
+        Parameters
+        ----------
+        theta : array_like
+
+        Returns
+        -------
+        (n, p) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
+        >>> problem.checked([1.0, 2.0])
+        Traceback (most recent call last):
+        ...
+        coterie.errors.ParameterError: models must have shape (2, 1), one row for each agent; found (2,)
+        """
+        theta = np.array(theta, dtype=float, order="C")
+        if theta.shape != (self.n, self.p):
+            raise ParameterError(
+                f"models must have shape ({self.n}, {self.p}), one row for each agent; found {theta.shape}"
+            )
+        bad = np.argwhere(~np.isfinite(theta))
+        if bad.size:
+            i, k = bad[0]
+            raise ParameterError(f"the model of agent {self.members[i]!r} is {theta[i, k]} at coordinate {k}")
+        return theta
+
+    def _objective(self, importance: np.ndarray, graph: Graph | None = None) -> Objective:
+        return Objective(
+            self.rows,
+            self.start,
+            self.labels,
+            self.loss,
+            scale=np.repeat(importance * self.share, np.diff(self.start)),
+            ridge=importance * self.ridge,
+            graph=self.graph if graph is None else graph,
+            smooth=self.smooth,
+        )
+
+    def __repr__(self) -> str:
+        return f"Problem.{self.name}({self.data!r}, {self.graph!r}, {self.loss!r})"
+
+
+def resolve_loss(loss: Any) -> Any:
+    """A loss given as a rule or by its name.
+
+    Parameters
+    ----------
+    loss : rule or str
+
+    Returns
+    -------
+    rule
+
+    Examples
+    --------
+    >>> resolve_loss("logistic")
+    Logistic()
+    """
+    if isinstance(loss, str):
+        if loss not in LOSSES:
+            raise ParameterError(f"unknown loss {loss!r}: choose one of {', '.join(LOSSES)}, or pass a loss itself")
+        return LOSSES[loss]
+    if isinstance(loss, type) or not all(hasattr(loss, name) for name in ("value", "derivative", "smoothness", "labels")):
+        raise ParameterError(f"{loss!r} is not a loss: pass one of {', '.join(LOSSES)}, or a value such as ct.Logistic()")
+    return loss
+
+
+def _lay_out(data: AgentData, loss: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Examples as kernels see them: rows, where each agent's begin, labels."""
+    if isinstance(loss, Location):
+        if loss.loss.labels != REALS:
+            raise MismatchError(f"{loss!r}: Location takes a loss of residuals, Squared or Huber, not {loss.loss!r}")
+        if data.y is not None:
+            raise MismatchError(f"{loss!r} is for unlabelled points, and this data has labels: leave y out")
+        X = data.X.toarray() if data.is_sparse else data.X
+        # Each coordinate of a point is an example: a unit vector for features, the coordinate for a label.
+        count, p = X.shape
+        units = SparseRows(
+            frozen(np.arange(count * p + 1)), frozen(np.tile(np.arange(p), count)), frozen(np.ones(count * p))
+        )
+        return units, frozen(data.start * p), frozen(X.ravel())
+    if data.y is None:
+        raise DataError(f"{loss!r} needs labels: make the data with y")
+    if loss.labels == SIGNS:
+        bad = np.flatnonzero(np.abs(data.y) != 1.0)
+        if bad.size:
+            raise DataError(
+                f"{data.where(int(bad[0]))} has label {data.y[bad[0]]:g}: {loss!r} takes labels {SIGNS}"
+                + (" (for 0 and 1, pass 2 * y - 1)" if np.all(np.isin(data.y, (0.0, 1.0))) else "")
+            )
+    return rows_of(data.X), frozen(data.start), frozen(data.y)
+
+
+def _confidence(confidence: ArrayLike | str | None, sizes: np.ndarray) -> np.ndarray:
+    if confidence is None:
+        return np.ones(sizes.shape[0])
+    if isinstance(confidence, str):
+        if confidence != "size":
+            raise ParameterError(f'confidence={confidence!r} must be "size", None, or one number for each agent')
+        return np.where(sizes > 0, sizes / max(1, sizes.max(initial=1)), WHISPER)
+    return _per_agent("confidence", confidence, sizes.shape[0])
+
+
+def _ridge(ridge: Any, sizes: np.ndarray) -> np.ndarray:
+    if isinstance(ridge, str):
+        if ridge != "1/m":
+            raise ParameterError(f'ridge={ridge!r} must be a number, one number for each agent, or "1/m"')
+        return np.where(sizes > 0, 1.0 / np.maximum(sizes, 1), 0.0)
+    return _per_agent("ridge", np.broadcast_to(ridge, sizes.shape) if np.ndim(ridge) == 0 else ridge, sizes.shape[0])
+
+
+def _per_agent(name: str, values: Any, n: int) -> np.ndarray:
+    array = np.asarray(values, dtype=float)
+    if array.shape != (n,):
+        raise ParameterError(f"{name} must hold one number for each of the {n} agents; found shape {array.shape}")
+    bad = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
+    if bad.size:
+        raise ParameterError(f"{name} of agent number {bad[0]} is {array[bad[0]]}: it must be a finite number >= 0")
+    return array
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ParameterError(f"{name}={value!r} must be a number") from None
+
+
+def _positive(name: str, value: Any) -> float:
+    number = _number(name, value)
+    if not (np.isfinite(number) and number > 0):
+        raise ParameterError(f"{name}={value!r} must be a positive number")
+    return number
+

@@ -1,0 +1,86 @@
+"""What a run returns: models, a trace, and the account of what was sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .problem import Problem
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """The outcome of :func:`coterie.simulate`.
+
+    Attributes
+    ----------
+    problem : Problem
+    method : rule
+    theta : (n, p) ndarray
+        Models at the end, one row for each of ``problem.members``.
+    trace : DataFrame
+        One row for each observation: wakes, time, value (the objective), vectors, bytes, and what was observed.
+    wakes : int
+        How many times an agent woke.
+    time : float
+        Simulated time, in mean intervals between two wakes of one agent.
+    letters, vectors, bytes : int
+        What the agents sent, the initial swap included: letters, vectors of p numbers, bytes on the wire.
+    lost, duplicated : int
+        Letters that the mail lost or delivered twice (see :class:`coterie.Conditions`).
+    seed : int or None
+    """
+
+    problem: Problem
+    method: Any
+    theta: np.ndarray
+    trace: pd.DataFrame
+    wakes: int
+    time: float
+    letters: int
+    vectors: int
+    bytes: int
+    seed: Any
+    lost: int = 0
+    duplicated: int = 0
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def value(self) -> float:
+        """The objective at the end."""
+        return float(self.trace["value"].iloc[-1])
+
+    def model(self, agent: Any) -> np.ndarray:
+        """The model of one agent.
+
+        Parameters
+        ----------
+        agent : hashable
+            Its id.
+
+        Returns
+        -------
+        (p,) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> data = ct.AgentData([[0.0], [3.0]], agents=["ann", "bob"])
+        >>> problem = ct.Problem.separate(data, ct.graphs.complete(2), loss=ct.Location(ct.Squared()))
+        >>> ct.simulate(problem, "cd", wakes=100, seed=0).model("bob").round(6).tolist()
+        [2.0]
+        """
+        return self.theta[self.problem.data.index(agent)].copy()
+
+    def __repr__(self) -> str:
+        lines = [
+            f"Run of {self.method!r} on {self.problem.n} agents, {self.wakes} wakes",
+            f"  objective {self.trace['value'].iloc[0]:.6g} -> {self.value:.6g}",
+            f"  sent {self.vectors} vectors in {self.letters} letters, {self.bytes} bytes",
+        ]
+        if self.lost or self.duplicated:
+            lines.append(f"  the mail lost {self.lost} letters and delivered {self.duplicated} twice")
+        return "\n".join(lines + [f"  note: {note}" for note in self.notes])

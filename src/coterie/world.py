@@ -1,0 +1,266 @@
+"""A world is the struct of arrays of the agents that one process hosts: all of them, a block, or exactly one.
+
+A handler of a method sees one agent: its :class:`Data`, its own state, its ties, and the letter in hand. It never
+sees the world, so the same handler runs in the compiled simulator, on a shard of a cluster, and on a real peer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from ._compile import inline
+from .linear import frozen, total
+from .problem import Problem
+
+#: An address: all my neighbours.
+EVERYONE = -1
+#: An empty slot in a list of ties; also the slot of a sender I have no tie to.
+VACANT = -1
+
+
+class World(NamedTuple):
+    """The agents of one process. Agent k of the world has the address ``address[k]`` in the network."""
+
+    loss: Any  # the loss of one example
+    rows: Any  # features of all examples, DenseRows or SparseRows
+    labels: np.ndarray  # (rows,)
+    row_start: np.ndarray  # (n + 1,) rows of agent k: row_start[k] to row_start[k + 1] - 1
+    tie_start: np.ndarray  # (n + 1,) ties of agent k, likewise
+    peer: np.ndarray  # (ties,) address at the other end, or VACANT
+    weight: np.ndarray  # (ties,) W_ij
+    share: np.ndarray  # (n,) weight of one example in f_i: 1/m_i or 1
+    ridge: np.ndarray  # (n,) r_i
+    trust: np.ndarray  # (n,) a_i, or a_i / D_ii when scaled
+    curvature: np.ndarray  # (n,) L_i^loc, a bound on the curvature of f_i
+    address: np.ndarray  # (n,) the agents' own addresses
+    smooth: float  # s
+    scaled: bool  # whether a_i grows with D_ii
+
+
+class Data(NamedTuple):
+    """What one agent knows: its examples, its part of the objective, its ties."""
+
+    loss: Any
+    rows: Any
+    labels: np.ndarray
+    peer: np.ndarray
+    weight: np.ndarray
+    share: float
+    ridge: float
+    trust: float
+    curvature: float
+    address: int
+    smooth: float
+    scaled: bool
+
+
+class Chance(NamedTuple):
+    """Everything random that a handler may use. The engine draws it, so that any run can be replayed."""
+
+    dice: np.ndarray  # (method.dice,) uniforms on [0, 1)
+
+
+class Letter(NamedTuple):
+    """A letter as its receiver sees it."""
+
+    sender: int  # address
+    slot: int  # where the sender sits among my ties, VACANT if I have none to it
+    kind: int  # the method's own code
+    text: np.ndarray
+
+
+class Mail(NamedTuple):
+    """Outgoing letters of one event, and a sheet of scratch paper for the handler that writes them."""
+
+    text: np.ndarray  # (capacity, size)
+    length: np.ndarray  # (capacity,) numbers of text in use
+    author: np.ndarray  # (capacity,) who wrote it, numbered in the world
+    to: np.ndarray  # (capacity,) address, or EVERYONE
+    kind: np.ndarray  # (capacity,)
+    cursor: np.ndarray  # HEAD, TAIL, AUTHOR, REFUSED
+    draft: np.ndarray  # (size,) scratch, for use within one call of a handler
+
+
+HEAD, TAIL, AUTHOR, REFUSED = 0, 1, 2, 3
+
+
+def new_mail(capacity, size):
+    """An empty mail box for ``capacity`` letters of at most ``size`` numbers.
+
+    Examples
+    --------
+    >>> new_mail(4, 10).text.shape
+    (4, 10)
+    """
+    box = [np.zeros(capacity, np.int64) for _ in range(4)]
+    return Mail(np.zeros((capacity, size)), *box, np.zeros(4, np.int64), np.zeros(size))
+
+
+@inline
+def send(mail, to, kind, text):
+    """Post a letter. A full box refuses it and says so in the cursor; the engine raises when it sees that."""
+    k = mail.cursor[TAIL]
+    if k >= mail.to.shape[0] or text.shape[0] > mail.text.shape[1]:
+        mail.cursor[REFUSED] += 1
+        return
+    for c in range(text.shape[0]):
+        mail.text[k, c] = text[c]
+    mail.length[k] = text.shape[0]
+    mail.author[k] = mail.cursor[AUTHOR]
+    mail.to[k] = to
+    mail.kind[k] = kind
+    mail.cursor[TAIL] = k + 1
+
+
+@inline
+def slot_of(peers, address):
+    """Where an address sits among my ties, or VACANT."""
+    for k in range(peers.shape[0]):
+        if peers[k] == address:
+            return k
+    return VACANT
+
+
+@inline
+def importance(data, degree):
+    """a_i: what an agent weighs its own loss with. Without ties it has only itself to please."""
+    if data.scaled and degree > 0.0:
+        return data.trust * degree
+    return data.trust
+
+
+@inline
+def data_of(world, k):
+    """What agent k of the world knows."""
+    a, b = world.row_start[k], world.row_start[k + 1]
+    c, d = world.tie_start[k], world.tie_start[k + 1]
+    return Data(
+        world.loss,
+        world.rows.take(a, b),
+        world.labels[a:b],
+        world.peer[c:d],
+        world.weight[c:d],
+        world.share[k],
+        world.ridge[k],
+        world.trust[k],
+        world.curvature[k],
+        world.address[k],
+        world.smooth,
+        world.scaled,
+    )
+
+
+@inline
+def add_loss_gradient(data, theta, scale, out):
+    """``out += scale * grad f_i(theta)``, with f_i of :mod:`coterie.problem`."""
+    for r in range(data.labels.shape[0]):
+        slope = data.loss.derivative(data.rows.dot(r, theta), data.labels[r])
+        data.rows.add(r, scale * data.share * slope, out)
+    for k in range(theta.shape[0]):
+        out[k] += 2.0 * scale * data.ridge * theta[k]
+
+
+def row(group, i):
+    """The same (nested) NamedTuple with every array indexed at i: one agent's part of the state."""
+    return type(group)(*[row(x, i) if isinstance(x, tuple) else x[i] for x in group])
+
+
+def rows(group, first, last):
+    """The same (nested) NamedTuple with every array sliced: one agent's part of the state of ties."""
+    return type(group)(*[rows(x, first, last) if isinstance(x, tuple) else x[first:last] for x in group])
+
+
+def _each_field(group, arguments, leaf, nest):
+    parts = [
+        (nest if isinstance(kind, types.BaseNamedTuple) else leaf).format(field=field)
+        for field, kind in zip(group.fields, group.types, strict=True)
+    ]
+    scope = {"cls": group.instance_class, "row": row, "rows": rows}
+    exec(f"def part({arguments}): return cls({', '.join(parts)})", scope)
+    return scope["part"]
+
+
+@overload(row, jit_options={"forceinline": True})
+def _row(group, i):
+    if isinstance(group, types.BaseNamedTuple):
+        return _each_field(group, "group, i", "group.{field}[i]", "row(group.{field}, i)")
+    return None
+
+
+@overload(rows, jit_options={"forceinline": True})
+def _rows(group, first, last):
+    if isinstance(group, types.BaseNamedTuple):
+        return _each_field(group, "group, first, last", "group.{field}[first:last]", "rows(group.{field}, first, last)")
+    return None
+
+
+def world_of(problem: Problem) -> World:
+    """The world of all agents of a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+
+    Returns
+    -------
+    World
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
+    >>> world_of(problem).peer.tolist()
+    [1, 0]
+    """
+    return World(
+        loss=problem.loss,
+        rows=problem.rows,
+        labels=problem.labels,
+        row_start=problem.start,
+        tie_start=frozen(problem.graph.start),
+        peer=np.array(problem.graph.peer),  # ties are an agent's own to change
+        weight=np.array(problem.graph.weight),
+        share=problem.share,
+        ridge=problem.ridge,
+        trust=problem.trust,
+        curvature=problem.local_lipschitz,
+        address=frozen(np.arange(problem.n)),
+        smooth=problem.smooth,
+        scaled=problem.scaled,
+    )
+
+
+def part_of(world: World, first: int, last: int) -> World:
+    """The world of agents ``first`` to ``last - 1`` alone, sharing nothing that changes with the given one.
+
+    Parameters
+    ----------
+    world : World
+    first, last : int
+
+    Returns
+    -------
+    World
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
+    >>> part_of(world_of(problem), 1, 2).address.tolist()
+    [1]
+    """
+    a, b = world.row_start[first], world.row_start[last]
+    c, d = world.tie_start[first], world.tie_start[last]
+    return world._replace(
+        rows=world.rows.take(a, b),
+        labels=world.labels[a:b],
+        row_start=frozen(world.row_start[first : last + 1] - a),
+        tie_start=frozen(world.tie_start[first : last + 1] - c),
+        peer=world.peer[c:d].copy(),
+        weight=world.weight[c:d].copy(),
+        **{name: getattr(world, name)[first:last] for name in ("share", "ridge", "trust", "curvature", "address")},
+    )
