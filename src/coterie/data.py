@@ -144,10 +144,8 @@ class AgentData:
 
     def _fill(self, *, X: Any, owner: Integers, **parts: Any) -> None:
         """Set every attribute from rows that are already grouped."""
-        if _is_sparse(X):
-            X.sum_duplicates()
-        else:
-            X = np.ascontiguousarray(X)
+        if not _is_sparse(X):
+            X = np.ascontiguousarray(X)  # NumPy leaves the memory order of an indexed array open
         sizes = np.bincount(owner, minlength=len(parts["members"])).astype(np.int64)
         start = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
         self.__setstate__({"X": X, "owner": owner, "sizes": sizes, "start": start, **parts})
@@ -644,7 +642,9 @@ def _distinct(ids: NDArray[Any], what: str = "agents") -> tuple[Integers, list[H
         ) from None
     if (codes < 0).any():
         raise DataError(f"{what}: the id at row {np.argmax(codes < 0)} is missing")
-    return codes.astype(np.int64), [_plain(value) for value in pd.Index(uniques).tolist()]
+    # An index gives Timestamps for datetime64; told its dtype, it leaves objects as they are.
+    values = pd.Index(uniques, dtype=uniques.dtype).tolist()
+    return codes.astype(np.int64), [_plain(value) for value in values]
 
 
 def _is_hashable(value: Any) -> bool:

@@ -59,7 +59,8 @@ class Squared(NamedTuple):
 
     def value(self, margin, label):
         """``(z - y)^2 / 2``."""
-        return 0.5 * (margin - label) ** 2
+        r = margin - label
+        return 0.5 * r * r  # not r ** 2: CPython's power may differ from it in the last bit
 
     def derivative(self, margin, label):
         """``z - y``."""
@@ -106,28 +107,26 @@ class Logistic(NamedTuple):
     def curvature(self, margin, label):
         """``exp(t) / (1 + exp(t))^2``."""
         e = math.exp(-abs(margin))
-        return e / (1.0 + e) ** 2
+        return e / ((1.0 + e) * (1.0 + e))
 
     def prox(self, center, step, label):
         """The root in ``t = y v`` of ``g(t) = t - y center - step / (1 + exp(t))``, by safeguarded Newton."""
         base = label * center
         low, high = base, base + step  # g(low) <= 0 <= g(high), because 0 < 1 / (1 + exp(t)) < 1
-        t = low + 0.5 * (high - low)
-        for _ in range(100):
+        t, last = base + 0.5 * step, math.inf
+        for _ in range(200):
             e = math.exp(-abs(t))
-            slope = (e if t > 0.0 else 1.0) / (1.0 + e)
-            g = t - base - step * slope
+            g = t - base - step * (e if t > 0.0 else 1.0) / (1.0 + e)
+            if abs(g) <= 2e-16 * (abs(t) + abs(base) + step) or not low < t < high:
+                break
             if g > 0.0:
                 high = t
             else:
                 low = t
-            new = t - g / (1.0 + step * e / (1.0 + e) ** 2)
-            if not low <= new <= high:
-                new = low + 0.5 * (high - low)
-            if abs(new - t) <= 1e-15 * max(1.0, abs(t)):
-                t = new
-                break
-            t = new
+            newton = t - g / (1.0 + step * e / ((1.0 + e) * (1.0 + e)))
+            # Newton alone may run in a circle: halve the bracket wherever it does not halve the residual.
+            t = newton if low < newton < high and abs(g) <= 0.5 * last else low + 0.5 * (high - low)
+            last = abs(g)
         return label * t
 
     def conjugate(self, dual, label):

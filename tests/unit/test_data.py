@@ -59,6 +59,7 @@ def dense(data):
 def assert_same(a, b):
     assert a.members == b.members
     assert a.feature_names == b.feature_names
+    assert all(data.X.has_canonical_format for data in (a, b) if data.is_sparse)
     np.testing.assert_array_equal(dense(a), dense(b))
     for name in ("start", "sizes", "owner", "origin"):
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
@@ -146,8 +147,9 @@ def test_sparse_is_canonical_csr():
         ([10, 9], (9, 10)),
         (["b", 1, "a"], ("b", 1, "a")),
         ([(1,), 0], ((1,), 0)),
-        # Sets are ordered by inclusion only, so these two cannot be sorted.
+        # Sets are ordered by inclusion only, so these cannot be sorted.
         ([frozenset({2}), frozenset({1})], (frozenset({2}), frozenset({1}))),
+        (list(map(frozenset, ["ab", "a", "c"])), tuple(map(frozenset, ["ab", "a", "c"]))),
         ([frozenset({1, 2}), frozenset({1})], (frozenset({1}), frozenset({1, 2}))),
         ([1, True, 1.0], (1,)),
     ],
@@ -173,6 +175,7 @@ def test_no_agents_means_one_agent():
         ([np.str_("a"), "b"], str),
         (np.array(["2020-01-01", "2020-01-02"], dtype="M8[ns]"), pd.Timestamp),
         ([np.datetime64("2020-01-01", "ns"), np.datetime64("2020-01-02", "ns")], pd.Timestamp),
+        ([dt.datetime(2020, 1, 1), dt.datetime(2020, 1, 2)], dt.datetime),
         (pd.Series([3, 4], dtype="Int64"), int),
         (pd.Series(["a", "b"], dtype="category"), str),
     ],

@@ -1,0 +1,118 @@
+"""One agent in one process: a world of size one, on the same compiled loop as the simulator.
+
+A peer has no input or output of its own. It is told when to wake and what has arrived, and answers with the letters
+to send, as bytes; time, randomness and transport come from outside.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..engines import host
+from ..errors import CapacityError, DataError, ParameterError
+from ..wire import decode, encode
+from ..world import REFUSED, World, new_mail
+
+
+class Post(NamedTuple):
+    """A letter ready to be sent."""
+
+    to: int  # address
+    frame: bytes
+
+
+class Peer:
+    """An agent that exchanges encoded letters.
+
+    Parameters
+    ----------
+    method : rule
+    world : World
+        The world of this one agent (:func:`coterie.world.part_of`).
+    theta : (p,) ndarray
+        The model to start from.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> from coterie.network import Peer
+    >>> from coterie.world import part_of, world_of
+    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
+    >>> ann, bob = (Peer(ct.CoordinateDescent(), part_of(world_of(problem), i, i + 1), problem.local()[i]) for i in (0, 1))
+    >>> for post in bob.greet():
+    ...     ann.receive(post.frame)
+    []
+    >>> [post.to for post in ann.wake()]  # half-way between its own model and bob's
+    [1]
+    >>> ann.theta.tolist()
+    [1.0]
+    """
+
+    def __init__(self, method: Any, world: World, theta: np.ndarray):
+        if world.address.shape != (1,):
+            raise ParameterError(f"a peer is a world of one agent, not of {world.address.shape[0]}")
+        self.method, self.world = method, world
+        self._own, self._tie = method.start(world, theta[None, :])
+        size = method.letter_size(theta.shape[0])
+        self._mail = new_mail(method.letters, size)
+        self._away = host.new_away(method.letters * max(1, world.peer.shape[0]), size)
+        self._account = np.zeros(4, np.int64)
+
+    @property
+    def address(self) -> int:
+        """This agent's address."""
+        return int(self.world.address[0])
+
+    @property
+    def theta(self) -> np.ndarray:
+        """This agent's model, a copy."""
+        model: np.ndarray = self._own.theta[0].copy()
+        return model
+
+    def greet(self) -> list[Post]:
+        """The letters of the initial swap."""
+        host.meet(*self._state())
+        return self._collect()
+
+    def wake(self, dice: np.ndarray | None = None) -> list[Post]:
+        """Take one step; ``dice`` are the uniform numbers that the method may use.
+
+        Returns
+        -------
+        list of Post
+        """
+        dice = np.zeros(self.method.dice) if dice is None else dice
+        method, world, own, tie, mail, away, account = self._state()
+        host.run(method, world, own, tie, np.zeros(1, np.int64), dice[None, :], mail, away, account)
+        return self._collect()
+
+    def receive(self, frame: bytes) -> list[Post]:
+        """Take in one letter; a :class:`~coterie.errors.DataError` if it is not a good one.
+
+        Returns
+        -------
+        list of Post
+            Replies, if the method gives any.
+        """
+        sender, kind, text = decode(frame)
+        if text.shape[0] > self._mail.text.shape[1]:
+            raise DataError(f"a letter of {text.shape[0]} numbers from {sender}; at most {self._mail.text.shape[1]} fit")
+        one = np.array([sender, self.address, kind, text.shape[0]]).reshape(4, 1)
+        host.accept(*self._state(), *one, text[None, :])
+        return self._collect()
+
+    def _state(self) -> tuple[Any, ...]:
+        return self.method, self.world, self._own, self._tie, self._mail, self._away, self._account
+
+    def _collect(self) -> list[Post]:
+        away = self._away
+        if self._mail.cursor[REFUSED] or away.count[1]:
+            raise CapacityError(f"{self.method!r} posted more letters in one event than it announces")
+        posts = [
+            Post(int(away.to[c]), encode(self.address, int(away.kind[c]), away.text[c, : away.length[c]]))
+            for c in range(away.count[0])
+        ]
+        away.count[:] = 0
+        return posts

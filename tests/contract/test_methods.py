@@ -1,0 +1,114 @@
+"""Every method keeps its contract, and the contract notices methods that do not."""
+
+from __future__ import annotations
+
+import pytest
+
+import coterie as ct
+from coterie._compile import inline
+from coterie._rules import rule
+from coterie.errors import ContractError
+from coterie.linear import axpy, copy_to, fill, total
+from coterie.methods import METHODS
+from coterie.testing import METHOD_CHECKS, check_method
+from coterie.world import EVERYONE, VACANT, add_loss_gradient, importance, send
+
+
+@pytest.mark.parametrize("promise", METHOD_CHECKS)
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_keeps_its_promise(name, promise):
+    METHOD_CHECKS[promise](METHODS[name])
+
+
+@inline
+def descend(data, me, ties, mail, sign, ridge):
+    """A wake of CD with its loss taken ``sign`` times and its ridge ``ridge`` times; the right one has 1 and 1."""
+    theta, gradient = me.theta, mail.draft[: me.theta.shape[0]]
+    degree = total(data.weight)
+    a = importance(data, degree)
+    fill(0.0, gradient)
+    axpy(2.0 * data.smooth * degree, theta, gradient)
+    for k in range(data.peer.shape[0]):
+        axpy(-2.0 * data.smooth * data.weight[k], ties.copy[k], gradient)
+    add_loss_gradient(data, theta, sign * a, gradient)
+    axpy(2.0 * a * (ridge - 1.0) * data.ridge, theta, gradient)
+    lipschitz = 2.0 * data.smooth * degree + a * data.curvature
+    if lipschitz > 0.0:
+        axpy(-1.0 / lipschitz, gradient, theta)
+    send(mail, EVERYONE, 0, theta)
+
+
+@rule
+class Faultless(ct.CoordinateDescent):
+    """The scaffold of the two faults below does not itself break a promise."""
+
+    def wake(self, data, me, ties, chance, mail):
+        descend(data, me, ties, mail, 1.0, 1.0)
+
+
+@rule
+class WrongSign(ct.CoordinateDescent):
+    """Climbs the loss instead of descending it."""
+
+    def wake(self, data, me, ties, chance, mail):
+        descend(data, me, ties, mail, -1.0, 1.0)
+
+
+@rule
+class DroppedRidge(ct.CoordinateDescent):
+    """Forgets that f_i has a ridge."""
+
+    def wake(self, data, me, ties, chance, mail):
+        descend(data, me, ties, mail, 1.0, 0.0)
+
+
+@rule
+class StaleRead(ct.CoordinateDescent):
+    """Reads what its neighbours thought when it started, and never looks at their letters."""
+
+    def receive(self, data, me, ties, letter, mail):
+        pass
+
+
+@rule
+class UnannouncedLetter(ct.CoordinateDescent):
+    """Posts two letters where it announces one."""
+
+    def greet(self, data, me, ties, mail):
+        send(mail, EVERYONE, 0, me.theta)
+        send(mail, EVERYONE, 0, me.theta)
+
+
+@rule
+class Favourite(ct.CoordinateDescent):
+    """Listens only to neighbours of a lower number than its own."""
+
+    def receive(self, data, me, ties, letter, mail):
+        if letter.slot != VACANT and letter.sender < data.address:
+            copy_to(letter.text, ties.copy[letter.slot])
+
+
+@pytest.mark.parametrize(
+    ("fault", "promise"),
+    [
+        (WrongSign(), "optimum"),
+        (StaleRead(), "optimum"),
+        (DroppedRidge(), "optimum"),
+        (UnannouncedLetter(), "announces its letters"),
+        (Favourite(), "optimum"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
+)
+def test_planted_faults_are_found(fault, promise):
+    with pytest.raises(ContractError, match=f"{type(fault).__name__}.*{promise}"):
+        check_method(fault)
+
+
+def test_names_must_not_matter():
+    with pytest.raises(ContractError, match="relabelling"):
+        METHOD_CHECKS["ignores names"](Favourite())
+
+
+def test_the_scaffold_of_the_faults_is_sound():
+    METHOD_CHECKS["stays at the optimum"](Faultless())
+    METHOD_CHECKS["reaches the optimum"](Faultless())
