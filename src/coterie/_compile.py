@@ -93,12 +93,11 @@ class _Announce(event.Listener):
         pass
 
 
-def _ours(kind):
-    """Does this Numba type hold only rules that our digest covers?"""
-    cls = getattr(kind, "instance_class", None)
-    if cls is not None and cls.__module__.partition(".")[0] != __package__:
-        return False
-    return all(_ours(member) for member in getattr(kind, "types", ()))
+def _ours(value):
+    """Does this argument hold only rules that our digest covers?"""
+    if not isinstance(value, tuple):
+        return True
+    return type(value).__module__.partition(".")[0] == __package__ and all(map(_ours, value))
 
 
 class Kernel:
@@ -118,7 +117,7 @@ class Kernel:
             log.info("kernels are not kept on disk: %s", error)
 
     def __call__(self, *arguments):
-        twin = self._cached if all(_ours(numba.typeof(a)) for a in arguments) else self._fresh
+        twin = self._cached if all(map(_ours, arguments)) else self._fresh
         with event.install_listener("numba:compile", _Announce(twin)):
             return twin(*arguments)
 

@@ -174,7 +174,7 @@ class AgentData:
             name = column if self.feature_names is None else repr(self.feature_names[column])
             raise DataError(
                 f"{self.where(row)}: column {name} of X is {self.X[row, column]};"
-                " features must be finite, so fill it in or drop the row"
+                " features must be finite, not NaN or inf: fill it in, or drop the row"
             )
 
     def _check_labels(self) -> None:

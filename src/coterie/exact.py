@@ -20,13 +20,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import linalg
 from scipy.sparse import linalg as splinalg
 
 from ._compile import kernel
 from .errors import ConvergenceError
 from .graphs import Graph
-from .linear import DenseRows, SparseRows, diagonal_kernel, gram_kernel, margins_kernel, scatter_kernel
+from .linear import DenseRows, SparseRows, diagonal_kernel, gram_kernel, margins_kernel, one_thread, scatter_kernel
 
 #: Relative accuracy of the objective at which Newton's method may stop.
 TOLERANCE = 1e-13
@@ -128,6 +128,7 @@ class Objective:
         return np.bincount(self.graph.components, weights=per_agent, minlength=self.graph.n_components)
 
 
+@one_thread
 def minimise(objective: Objective, p: int) -> np.ndarray:
     """Minimise F to machine precision.
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 from scipy.sparse import linalg as splinalg
+from threadpoolctl import threadpool_limits
 
 from ._compile import inline, inline_sum, kernel
 from ._rules import remake, rule
@@ -215,7 +216,11 @@ def diagonal_kernel(rows, start, scale, out):
 #: Work arrays of batched dense algebra stay below this many numbers.
 BATCH = 1 << 22
 
+#: Many small factorisations: the threads of a BLAS would spend their time waiting for each other, 40 times the work.
+one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 
+
+@one_thread
 def gram_norms(rows, start, p):
     """Largest eigenvalue of ``X_i' X_i`` for every agent i, to machine precision.
 

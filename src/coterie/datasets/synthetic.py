@@ -43,7 +43,7 @@ class LinearTask:
 
         Examples
         --------
-        >>> task = linear_classification(n=4, p=2, seed=0, noise=0.0)
+        >>> task = linear_classification(n=4, p=2, seed=0)
         >>> task.accuracy(task.targets).tolist()
         [1.0, 1.0, 1.0, 1.0]
         """
@@ -65,7 +65,7 @@ def linear_classification(
     """Collaborative linear classification (CL, Section 5.2; CD, Section 5).
 
     Each agent looks for a linear separator in R^p whose first two entries are standard normal and whose other entries
-    are zero. Its points are uniform in the cube [-1, 1]^p, labelled by the separator, with some labels flipped. Agents
+    are zero. Its points are uniform in the cube [-1, 1]^p, labelled by the separator, with some training labels flipped. Agents
     whose separators form an angle phi are tied with weight ``exp((cos phi - 1) / gamma)``.
 
     Parameters
@@ -78,7 +78,7 @@ def linear_classification(
     test_rows : int
         Test rows of every agent.
     noise : float
-        Probability that a label, of training or test, is flipped.
+        Probability that a training label is flipped.
     gamma : float
         How fast ties fade with the angle.
     cut : float
@@ -102,12 +102,12 @@ def linear_classification(
     targets = np.zeros((n, p))
     targets[:, :2] = rng.normal(size=(n, 2))
 
-    def draw(sizes: np.ndarray) -> AgentData:
+    def draw(sizes: np.ndarray, noise: float) -> AgentData:
         owner = np.repeat(np.arange(n), sizes)
         X = rng.uniform(-1.0, 1.0, size=(owner.size, p))
         y = np.where(np.einsum("rk,rk->r", X, targets[owner]) >= 0, 1.0, -1.0)
         y[rng.random(owner.size) < noise] *= -1.0
         return AgentData(X, y, agents=owner, members=range(n))
 
-    train = draw(rng.integers(rows[0], rows[1], size=n, endpoint=True))
-    return LinearTask(train, draw(np.full(n, test_rows)), angles(targets, gamma=gamma, cut=cut), targets)
+    train = draw(rng.integers(rows[0], rows[1], size=n, endpoint=True), noise)
+    return LinearTask(train, draw(np.full(n, test_rows), 0.0), angles(targets, gamma=gamma, cut=cut), targets)

@@ -35,6 +35,7 @@ def simulate(
     events: ArrayLike | None = None,
     observe: Observer | Mapping[str, Observer] | None = None,
     every: int | None = None,
+    until: Callable[[np.ndarray], bool] | None = None,
     conditions: Conditions | None = None,
     capacity: int | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -61,6 +62,8 @@ def simulate(
         Functions of Theta (n, p, read-only) whose values become columns of the trace.
     every : int, optional
         Wakes between two rows of the trace. Default: only a first and a last row.
+    until : callable, optional
+        Function of Theta, asked at every row of the trace: the run ends early when it says True.
     conditions : Conditions, optional
         Latency, loss, duplication, reordering, outages. Default: letters arrive at once.
     capacity : int, optional
@@ -104,15 +107,17 @@ def simulate(
     records = [_record(engine, problem, observers)]
     pace = 256  # wakes in one call of the kernel: grows while calls are short, so that one can look and interrupt
     while engine.done < total:
-        until = total if every is None else min(total, engine.done + every - engine.done % every)
+        mark = total if every is None else min(total, engine.done + every - engine.done % every)
         began = clock.perf_counter()
-        engine.advance(min(pace, until - engine.done))
+        engine.advance(min(pace, mark - engine.done))
         if clock.perf_counter() - began < 0.1:
             pace *= 2
-        if engine.done == until:
-            records.append(_record(engine, problem, observers))
         if progress is not None:
             progress(engine.done, total)
+        if engine.done == mark:
+            records.append(_record(engine, problem, observers))
+            if until is not None and until(engine.theta):
+                break
     last = records[-1]
     return Run(
         problem=problem,

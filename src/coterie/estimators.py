@@ -1,0 +1,506 @@
+"""The front door: scikit-learn estimators that learn one model for each agent.
+
+``fit(X, y, agents=ids)`` is all a user of grouped data needs. The models are those of :meth:`Problem.personalized`, CD (3),
+found by the agents exchanging models over a graph.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Self
+
+import networkx as nx
+import numpy as np
+from scipy import sparse
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from . import graphs
+from .data import AgentData, as_agent_ids, as_features, split_frame
+from .engines.simulator import simulate
+from .errors import DataError, MismatchError, ParameterError
+from .graphs import Graph
+from .losses import SIGNS, Logistic
+from .methods import resolve_method
+from .problem import Problem, resolve_loss
+
+#: Wakes of each agent between two looks at whether the models still move.
+ROUND = 20
+
+
+class _Collaborative(BaseEstimator):
+    """What both estimators share. Parameters are documented on the public classes."""
+
+    def __init__(
+        self,
+        method: Any = "cd",
+        graph: Any = "knn",
+        loss: Any = "squared",
+        mu: float = 1.0,
+        ridge: Any = "1/m",
+        confidence: Any = "size",
+        neighbours: int = 10,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        members: Any = None,
+        tol: float = 1e-6,
+        max_wakes: int = 2000,
+        seed: int = 0,
+    ):
+        self.method = method
+        self.graph = graph
+        self.loss = loss
+        self.mu = mu
+        self.ridge = ridge
+        self.confidence = confidence
+        self.neighbours = neighbours
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.members = members
+        self.tol = tol
+        self.max_wakes = max_wakes
+        self.seed = seed
+
+    # -- fitting -------------------------------------------------------------------------------------------------
+
+    def _fit(self, X: Any, y: Any, agents: Any, progress: Callable[[int, int], None] | None) -> Self:
+        """Encode, lay out, run, and take the models apart again."""
+        method, loss = resolve_method(self.method), resolve_loss(self.loss)
+        X, ids, self._agent_column = _ids_of(X, agents)
+        if hasattr(X, "columns"):
+            as_features(X)  # refuses a column of text by its name
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False, y_numeric=False
+        )
+        targets, self._outputs = self._encode(y, loss)
+        ids = np.zeros(X.shape[0], int) if ids is None else as_agent_ids(ids, X.shape[0])
+        data = AgentData(X, targets[0], agents=ids, members=self.members)
+        self._center, self._scale = self._standards(data)
+        data = _one_model_for_all_outputs(_scaled(data, self._center, self._scale), targets, self.fit_intercept)
+
+        self.agents_ = data.members
+        outputs = len(targets)
+        # A mean over the outputs' examples, weighted so that they count as so many separate problems.
+        ridge = self.ridge if isinstance(self.ridge, str) else np.asarray(self.ridge) / outputs
+        weights = {"loss": loss, "mu": self.mu * outputs, "ridge": ridge, "confidence": self.confidence}
+        alone = Problem.personalized(data, graphs.empty(data.n), **weights)
+        self.graph_ = self._graph(alone)
+        problem = Problem.personalized(data, self.graph_, **weights)
+        method.fit_for(problem)
+        self.run_ = simulate(
+            problem,
+            method,
+            wakes=self.max_wakes * data.n,
+            seed=self.seed,
+            start=alone.local(),
+            every=ROUND * data.n,
+            until=self._still(problem),
+            progress=progress,
+        )
+        if not self._still(problem)(self.run_.theta):
+            warnings.warn(
+                f"the models still move by more than tol={self.tol:g} after max_wakes={self.max_wakes} wakes of each "
+                "agent; raise max_wakes, or set standardize=True if the features have very different scales",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        self._unpack(self.run_.theta, outputs, X.shape[1])
+        return self
+
+    def _still(self, problem: Problem) -> Callable[[np.ndarray], bool]:
+        """Would the next step of every agent move its model by less than ``tol``, relative to the models?"""
+        lipschitz = np.where(problem.block_lipschitz > 0, problem.block_lipschitz, np.inf)
+
+        def still(theta: np.ndarray) -> bool:
+            moves = np.linalg.norm(problem.gradient(theta), axis=1) / lipschitz
+            return bool(moves.max() <= self.tol * max(1.0, np.linalg.norm(theta, axis=1).max()))
+
+        return still
+
+    def _standards(self, data: AgentData) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of the features over all rows, for ``standardize``."""
+        if not self.standardize:
+            return np.zeros(data.p), np.ones(data.p)
+        mean = np.asarray(data.X.mean(axis=0)).ravel()
+        square = data.X.multiply(data.X).mean(axis=0) if data.is_sparse else np.square(data.X - mean).mean(axis=0)
+        spread = np.sqrt(np.maximum(np.asarray(square).ravel() - (mean**2 if data.is_sparse else 0.0), 0.0))
+        spread[spread <= 1e-12 * np.abs(mean)] = 1.0
+        spread[spread == 0.0] = 1.0
+        # Centring would fill a sparse matrix; and it only moves the intercept.
+        return (mean if self.fit_intercept and not data.is_sparse else np.zeros(data.p)), spread
+
+    def _graph(self, alone: Problem) -> Graph:
+        """The graph asked for, on the agents of the data."""
+        n, graph = alone.n, self.graph
+        if isinstance(graph, str):
+            if graph != "knn":
+                raise ParameterError(f'graph={graph!r} must be "knn", a Graph, a weight matrix or a networkx graph')
+            if self.neighbours < 1:
+                raise ParameterError(f"neighbours={self.neighbours} must be at least 1")
+            return graphs.knn(alone.local(), neighbours=min(self.neighbours, n - 1)) if n > 1 else graphs.empty(n)
+        if isinstance(graph, nx.Graph):
+            return graphs.from_networkx(graph, members=self.agents_)
+        return graph if isinstance(graph, Graph) else Graph(graph)
+
+    def _unpack(self, theta: np.ndarray, outputs: int, p: int) -> None:
+        """Coefficients and intercepts in the units of the input; the last row is for agents never met."""
+        models = theta.reshape(len(theta), outputs, -1)
+        weights = np.bincount(self.run_.problem.data.owner, minlength=len(theta)).astype(float)
+        stranger = np.average(models, axis=0, weights=weights)
+        models = np.concatenate([models, stranger[None]])
+        coefficients = models[:, :, :p] / self._scale
+        intercepts = models[:, :, p] if self.fit_intercept else np.zeros(models.shape[:2])
+        intercepts = intercepts - coefficients @ self._center
+        self._coefficients, self._intercepts = coefficients, intercepts
+        self.coef_, self.intercept_ = coefficients[:-1], intercepts[:-1]
+        if outputs == 1:
+            self.coef_, self.intercept_ = self.coef_[:, 0], self.intercept_[:, 0]
+        self._roster = AgentData(np.empty((0, 1)), agents=[], members=self.agents_)
+        self.n_iter_ = max(1, self.run_.wakes // len(theta))
+
+    # -- predicting ----------------------------------------------------------------------------------------------
+
+    def _margins(self, X: Any, agents: Any) -> np.ndarray:
+        """``x . theta_i`` for the agent i of every row, (rows, outputs)."""
+        check_is_fitted(self)
+        if agents is None and self._agent_column is not None and hasattr(X, "columns"):
+            agents = self._agent_column
+        X, ids, _ = _ids_of(X, agents)
+        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False)
+        if ids is None:
+            if len(self.agents_) > 1:
+                raise DataError(
+                    f"this model was fitted for {len(self.agents_)} agents: pass agents=..., one id for each row"
+                )
+            number = np.zeros(X.shape[0], int)
+        else:
+            number = self._roster.numbers(as_agent_ids(ids, X.shape[0]))  # -1, the last row, for agents never met
+        AgentData(X, agents=ids)  # refuses what is not a finite number, and says where it is
+        out = np.empty((X.shape[0], self._coefficients.shape[1]))
+        for k in range(out.shape[1]):
+            coefficients = self._coefficients[number, k]
+            product = X.multiply(coefficients).sum(axis=1) if sparse.issparse(X) else np.einsum("rk,rk->r", X, coefficients)
+            out[:, k] = np.asarray(product).ravel() + self._intercepts[number, k]
+        return out
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class CollaborativeClassifier(ClassifierMixin, _Collaborative):
+    """One linear classifier for each agent, learned together over a graph.
+
+    Minimises CD (3), ``1/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + mu sum_i D_ii c_i f_i(theta_i)``, where f_i is the
+    mean loss of agent i's rows plus a ridge. More than two classes are learned one against the rest.
+
+    Parameters
+    ----------
+    method : str or rule
+        How the agents reach the optimum: "cd", asynchronous coordinate descent.
+    graph : "knn", Graph, (n, n) array or sparse matrix, or networkx graph
+        Who collaborates with whom. "knn" ties each agent to those whose models, trained alone, are nearest. A given
+        graph has its agents in the order of ``agents_``: sorted ids, or ``members``; a networkx graph has their ids.
+    loss : str or rule
+        "logistic", "smooth-hinge", or a loss for labels -1 and +1.
+    mu : float
+        Weight of the agents' own data against agreement with their neighbours: large means every man for himself.
+    ridge : float, (n,) array_like or "1/m"
+        Ridge of f_i, ``ridge |theta|^2``, the intercept included; "1/m" shrinks with the agent's rows.
+    confidence : "size", None or (n,) array_like
+        c_i: agents with more rows are trusted more, all alike, or as given.
+    neighbours : int
+        Of each agent, for ``graph="knn"``.
+    fit_intercept : bool
+        Whether every model has a constant term, shared and shrunk like the other coefficients.
+    standardize : bool
+        Whether to scale the features to mean 0 and variance 1 over all rows (sparse features are not centred). It
+        needs those two numbers of every feature to be known to all agents; ``coef_`` is in the original units.
+    members : sequence, optional
+        All agents and their order; those without rows learn from their neighbours.
+    tol : float
+        Stop when no agent's next step would move its model by more than this, relative to the models.
+    max_wakes : int
+        Stop after this many wakes of each agent, on average.
+    seed : int
+        Of the agents' clocks.
+
+    Attributes
+    ----------
+    agents_ : tuple
+        Agent ids, in the order of the models.
+    classes_ : ndarray
+    coef_ : (n, p) ndarray, or (n, classes, p) for more than two classes
+    intercept_ : (n,) ndarray, or (n, classes)
+    graph_ : Graph
+    run_ : Run
+        The simulation: trace, letters, bytes.
+    n_iter_ : int
+        Wakes of each agent, on average.
+
+    Notes
+    -----
+    An agent that was never met gets the mean of all models, weighted by rows. Without ``agents``, all rows belong to
+    one agent, and this is plain ridge-penalised classification.
+
+    With ``sklearn.set_config(enable_metadata_routing=True)``, ``set_fit_request(agents=True)`` and the like let
+    pipelines and searches pass ``agents`` on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> rng = np.random.default_rng(0)
+    >>> X, agents = rng.normal(size=(60, 2)), np.repeat(["ann", "bob", "cyd"], 20)
+    >>> y = X[:, 0] + (agents == "cyd") * X[:, 1] > 0
+    >>> model = ct.CollaborativeClassifier(neighbours=1).fit(X, y, agents=agents)
+    >>> model.coef_.shape, model.agents_
+    ((3, 2), ('ann', 'bob', 'cyd'))
+    >>> model.predict([[1.0, 0.0]], agents=["dan"])  # never met: the mean model
+    array([ True])
+    """
+
+    def __init__(
+        self,
+        method: Any = "cd",
+        graph: Any = "knn",
+        loss: Any = "logistic",
+        mu: float = 1.0,
+        ridge: Any = "1/m",
+        confidence: Any = "size",
+        neighbours: int = 10,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        members: Any = None,
+        tol: float = 1e-6,
+        max_wakes: int = 2000,
+        seed: int = 0,
+    ):
+        super().__init__(
+            method, graph, loss, mu, ridge, confidence, neighbours, fit_intercept, standardize, members, tol, max_wakes, seed
+        )
+
+    def fit(self, X: Any, y: Any, agents: Any = None, progress: Callable[[int, int], None] | None = None) -> Self:
+        """Learn one model for each agent.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        y : (rows,) array_like
+            Classes.
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+            Whose row it is. Default: all rows belong to one agent.
+        progress : callable, optional
+            Called with (wakes done, wakes at most) now and then.
+
+        Returns
+        -------
+        CollaborativeClassifier
+        """
+        return self._fit(X, y, agents, progress)
+
+    def _encode(self, y: np.ndarray, loss: Any) -> tuple[list[np.ndarray], int]:
+        """Labels -1 and +1, one list for each output."""
+        check_classification_targets(y)
+        if loss.labels != SIGNS:
+            raise MismatchError(f"{loss!r} takes {loss.labels} for labels: a classifier needs a loss of -1 and +1")
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise DataError(f"y holds one class only, {self.classes_[0]!r}: a classifier needs at least two classes")
+        chosen = [1] if len(self.classes_) == 2 else range(len(self.classes_))
+        targets = [np.where(codes == k, 1.0, -1.0) for k in chosen]
+        return targets, len(targets)
+
+    def decision_function(self, X: Any, agents: Any = None) -> np.ndarray:
+        """Margins: positive for the second of two classes; the largest wins among more.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+
+        Returns
+        -------
+        (rows,) ndarray, or (rows, classes)
+        """
+        margins = self._margins(X, agents)
+        return margins[:, 0] if len(self.classes_) == 2 else margins
+
+    def predict(self, X: Any, agents: Any = None) -> np.ndarray:
+        """The class of every row, by its agent's model; by the mean model for an agent never met.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+
+        Returns
+        -------
+        (rows,) ndarray
+        """
+        margins = self.decision_function(X, agents)
+        best = (margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)
+        return np.asarray(self.classes_[best])
+
+    @available_if(lambda self: isinstance(resolve_loss(self.loss), Logistic))
+    def predict_proba(self, X: Any, agents: Any = None) -> np.ndarray:
+        """Probabilities of the classes (logistic loss only); one-against-rest scores are normalised.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+
+        Returns
+        -------
+        (rows, classes) ndarray
+        """
+        margins = self.decision_function(X, agents)
+        if margins.ndim == 1:
+            return np.stack([expit(-margins), expit(margins)], axis=1)
+        scores = expit(margins)
+        return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+
+    def score(self, X: Any, y: Any, agents: Any = None) -> float:
+        """Accuracy over all rows.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        y : (rows,) array_like
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+
+        Returns
+        -------
+        float
+        """
+        return float(np.mean(self.predict(X, agents) == np.asarray(y)))
+
+
+class CollaborativeRegressor(RegressorMixin, _Collaborative):
+    """One linear regression for each agent, learned together over a graph.
+
+    As :class:`CollaborativeClassifier`, with numbers in place of classes.
+
+    Parameters
+    ----------
+    method, graph, mu, ridge, confidence, neighbours, fit_intercept, standardize, members, tol, max_wakes, seed
+        As in :class:`CollaborativeClassifier`.
+    loss : str or rule
+        "squared", "huber", or a loss of real labels.
+
+    Attributes
+    ----------
+    agents_ : tuple
+        Agent ids, in the order of the models.
+    coef_ : (n, p) ndarray
+    intercept_ : (n,) ndarray
+    graph_ : Graph
+    run_ : Run
+    n_iter_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> rng = np.random.default_rng(0)
+    >>> X, agents = rng.normal(size=(60, 2)), np.repeat(["ann", "bob", "cyd"], 20)
+    >>> model = ct.CollaborativeRegressor(neighbours=1, ridge=1e-3).fit(X, X @ [1.0, 2.0] + 3.0, agents=agents)
+    >>> model.coef_.round(1).tolist(), model.intercept_.round(1).tolist()
+    ([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]], [3.0, 3.0, 3.0])
+    """
+
+    def fit(self, X: Any, y: Any, agents: Any = None, progress: Callable[[int, int], None] | None = None) -> Self:
+        """Learn one model for each agent.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        y : (rows,) array_like
+            Numbers.
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+            Whose row it is. Default: all rows belong to one agent.
+        progress : callable, optional
+            Called with (wakes done, wakes at most) now and then.
+
+        Returns
+        -------
+        CollaborativeRegressor
+        """
+        return self._fit(X, y, agents, progress)
+
+    def _encode(self, y: np.ndarray, loss: Any) -> tuple[list[np.ndarray], int]:
+        if loss.labels == SIGNS:
+            raise MismatchError(f"{loss!r} is for classes: a regressor needs a loss of real labels, such as 'squared'")
+        return [np.asarray(y, dtype=np.float64)], 1
+
+    def predict(self, X: Any, agents: Any = None) -> np.ndarray:
+        """The prediction of every row's agent; of the mean model for an agent never met.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+
+        Returns
+        -------
+        (rows,) ndarray
+        """
+        return self._margins(X, agents)[:, 0]
+
+    def score(self, X: Any, y: Any, agents: Any = None) -> float:
+        """R^2 over all rows.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        y : (rows,) array_like
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+
+        Returns
+        -------
+        float
+        """
+        y = np.asarray(y, dtype=float)
+        residual, spread = np.sum((y - self.predict(X, agents)) ** 2), np.sum((y - y.mean()) ** 2)
+        return float(1.0 - residual / spread) if spread > 0 else float(residual == 0)
+
+
+def _ids_of(X: Any, agents: Any) -> tuple[Any, Any, Any]:
+    """Features, agent ids, and the column that held them, if it was one."""
+    if isinstance(agents, str):
+        features, [ids] = split_frame(X, agents)
+        return features, ids, agents
+    return X, agents, None
+
+
+def _scaled(data: AgentData, center: np.ndarray, scale: np.ndarray) -> AgentData:
+    if not center.any() and np.all(scale == 1.0):
+        return data
+    X = data.X @ sparse.diags_array(1.0 / scale) if data.is_sparse else (data.X - center) / scale
+    return AgentData(X, data.y, agents=_owners(data), members=data.members)
+
+
+def _one_model_for_all_outputs(data: AgentData, targets: list[np.ndarray], intercept: bool) -> AgentData:
+    """Append the intercept, and give every further output its own copy of the rows and of the features."""
+    if intercept:
+        data = data.append_column()
+    if len(targets) == 1:
+        return data
+    X = sparse.block_diag([sparse.csr_array(data.X)] * len(targets), format="csr")
+    y = np.concatenate([target[data.origin] for target in targets])
+    owners = _owners(data)
+    return AgentData(X, y, agents=np.concatenate([owners] * len(targets)), members=data.members)
+
+
+def _owners(data: AgentData) -> np.ndarray:
+    """The id of every stored row."""
+    members = np.empty(data.n, dtype=object)
+    members[:] = data.members
+    return members[data.owner]
