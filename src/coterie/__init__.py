@@ -4,20 +4,24 @@ Many agents each hold a little private data, and each wants its own model. They 
 never data, with a few similar peers.
 """
 
+__version__ = "0.1.0.dev0"
+
 from . import errors, graphs
 from .data import AgentData
 from .engines.events import Conditions
 from .engines.simulator import simulate
+from .estimators import CollaborativeClassifier, CollaborativeRegressor
 from .graphs import Graph
 from .losses import Hinge, Huber, Location, Logistic, SmoothHinge, Squared
 from .methods import CoordinateDescent
 from .problem import Problem
 from .results import Run
-
-__version__ = "0.1.0.dev0"
+from .storage import load, save
 
 __all__ = [
     "AgentData",
+    "CollaborativeClassifier",
+    "CollaborativeRegressor",
     "Conditions",
     "CoordinateDescent",
     "Graph",
@@ -31,5 +35,7 @@ __all__ = [
     "Squared",
     "errors",
     "graphs",
+    "load",
+    "save",
     "simulate",
 ]

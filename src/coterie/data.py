@@ -185,7 +185,7 @@ class AgentData:
             row = int(bad[np.argmin(self.origin[bad])])
             raise DataError(
                 f"{self.where(row)}: the label is {self.y[row]};"
-                " labels must be finite, so fill it in or drop the row"
+                " labels must be finite, not NaN or inf: fill it in, or drop the row"
             )
 
     @property
@@ -345,9 +345,7 @@ class AgentData:
         """
         mask = np.asarray(mask)
         if mask.dtype != bool or mask.shape != (self.n_rows,):
-            raise DataError(
-                f"mask must be {self.n_rows} booleans, one per row; got {mask.dtype} of shape {mask.shape}"
-            )
+            raise DataError(f"mask must be {self.n_rows} booleans, one per row; got {mask.dtype} of shape {mask.shape}")
         keep = mask[self.origin]
         return self._like(
             X=self.X[keep],
@@ -364,8 +362,7 @@ class AgentData:
         kind = "sparse" if self.is_sparse else "dense"
         labelled = "unlabelled" if self.y is None else "labelled"
         return (
-            f"AgentData(agents={agents}, rows={self.n_rows} ({each} per agent), "
-            f"features={self.p}, {kind}, {labelled})"
+            f"AgentData(agents={agents}, rows={self.n_rows} ({each} per agent), features={self.p}, {kind}, {labelled})"
         )
 
 

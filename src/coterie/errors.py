@@ -55,5 +55,5 @@ class ContractError(CoterieError, AssertionError):
     """A loss or a method broke a promise that :mod:`coterie.testing` checks."""
 
 
-class MissingExtra(CoterieError, ImportError):
+class MissingExtra(CoterieError, ImportError):  # noqa: N818 - it names what is missing
     """An optional dependency is not installed."""

@@ -1,7 +1,7 @@
 """The front door: scikit-learn estimators that learn one model for each agent.
 
-``fit(X, y, agents=ids)`` is all a user of grouped data needs. The models are those of :meth:`Problem.personalized`, CD (3),
-found by the agents exchanging models over a graph.
+``fit(X, y, agents=ids)`` is all a user of grouped data needs. The models are those of
+:meth:`coterie.Problem.personalized`, CD (3), found by the agents exchanging models over a graph.
 """
 
 from __future__ import annotations
@@ -148,20 +148,21 @@ class _Collaborative(BaseEstimator):
         return graph if isinstance(graph, Graph) else Graph(graph)
 
     def _unpack(self, theta: np.ndarray, outputs: int, p: int) -> None:
-        """Coefficients and intercepts in the units of the input; the last row is for agents never met."""
+        """Take the models apart into coefficients and intercepts, in the units of the input."""
         models = theta.reshape(len(theta), outputs, -1)
-        weights = np.bincount(self.run_.problem.data.owner, minlength=len(theta)).astype(float)
-        stranger = np.average(models, axis=0, weights=weights)
+        stranger = np.average(models, axis=0, weights=self.run_.problem.data.sizes)
         models = np.concatenate([models, stranger[None]])
         coefficients = models[:, :, :p] / self._scale
         intercepts = models[:, :, p] if self.fit_intercept else np.zeros(models.shape[:2])
-        intercepts = intercepts - coefficients @ self._center
-        self._coefficients, self._intercepts = coefficients, intercepts
-        self.coef_, self.intercept_ = coefficients[:-1], intercepts[:-1]
-        if outputs == 1:
-            self.coef_, self.intercept_ = self.coef_[:, 0], self.intercept_[:, 0]
-        self._roster = AgentData(np.empty((0, 1)), agents=[], members=self.agents_)
+        self._expose(coefficients, intercepts - coefficients @ self._center)
         self.n_iter_ = max(1, self.run_.wakes // len(theta))
+
+    def _expose(self, coefficients: np.ndarray, intercepts: np.ndarray) -> None:
+        """Keep the models, (n + 1, outputs, p) and (n + 1, outputs); the last one is for agents never met."""
+        self._coefficients, self._intercepts = coefficients, intercepts
+        only = slice(None) if coefficients.shape[1] > 1 else 0
+        self.coef_, self.intercept_ = coefficients[:-1, only], intercepts[:-1, only]
+        self._roster = AgentData(np.empty((0, 1)), agents=[], members=self.agents_)
 
     # -- predicting ----------------------------------------------------------------------------------------------
 
@@ -181,11 +182,11 @@ class _Collaborative(BaseEstimator):
         else:
             number = self._roster.numbers(as_agent_ids(ids, X.shape[0]))  # -1, the last row, for agents never met
         AgentData(X, agents=ids)  # refuses what is not a finite number, and says where it is
+        X = sparse.csr_array(X) if sparse.issparse(X) else X
         out = np.empty((X.shape[0], self._coefficients.shape[1]))
         for k in range(out.shape[1]):
-            coefficients = self._coefficients[number, k]
-            product = X.multiply(coefficients).sum(axis=1) if sparse.issparse(X) else np.einsum("rk,rk->r", X, coefficients)
-            out[:, k] = np.asarray(product).ravel() + self._intercepts[number, k]
+            terms: Any = X * self._coefficients[number, k]  # elementwise, for arrays and sparse arrays alike
+            out[:, k] = np.asarray(terms.sum(axis=1)).ravel() + self._intercepts[number, k]
         return out
 
     def __sklearn_tags__(self) -> Any:
@@ -283,7 +284,19 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         seed: int = 0,
     ):
         super().__init__(
-            method, graph, loss, mu, ridge, confidence, neighbours, fit_intercept, standardize, members, tol, max_wakes, seed
+            method,
+            graph,
+            loss,
+            mu,
+            ridge,
+            confidence,
+            neighbours,
+            fit_intercept,
+            standardize,
+            members,
+            tol,
+            max_wakes,
+            seed,
         )
 
     def fit(self, X: Any, y: Any, agents: Any = None, progress: Callable[[int, int], None] | None = None) -> Self:

@@ -26,7 +26,15 @@ from scipy.sparse import linalg as splinalg
 from ._compile import kernel
 from .errors import ConvergenceError
 from .graphs import Graph
-from .linear import DenseRows, SparseRows, diagonal_kernel, gram_kernel, margins_kernel, one_thread, scatter_kernel
+from .linear import (
+    DenseRows,
+    SparseRows,
+    diagonal_kernel,
+    gram_kernel,
+    margins_kernel,
+    one_thread,
+    scatter_kernel,
+)
 
 #: Relative accuracy of the objective at which Newton's method may stop.
 TOLERANCE = 1e-13
@@ -37,7 +45,7 @@ BLOCKS = 40_000_000
 
 
 @kernel
-def loss_kernel(loss, margins, labels, value, slope, curvature):
+def loss_kernel(loss, margins, labels, value, slope, curvature):  # type: ignore[no-untyped-def]
     """Loss, first and second derivative of every example."""
     for r in range(margins.shape[0]):
         value[r] = loss.value(margins[r], labels[r])
@@ -178,9 +186,7 @@ def _multipliers(objective: Objective, theta: np.ndarray) -> np.ndarray:
     return best
 
 
-def _newton(
-    objective: Objective, theta: np.ndarray, shift: np.ndarray | float = 0.0
-) -> tuple[np.ndarray, np.ndarray]:
+def _newton(objective: Objective, theta: np.ndarray, shift: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
     """Minimise a smooth F; ``shift`` is added to every margin. Returns the models and their margins."""
     spread = objective.graph.components
     margins = objective.margins(theta)
@@ -224,7 +230,7 @@ def _line_search(objective, theta, step, margins, along):  # type: ignore[no-unt
     count = objective.graph.n_components
     low, high, length = np.zeros(count), np.full(count, np.inf), np.ones(count)
     at_low = slope(low)
-    steep = np.abs(at_low)
+    steep = np.where(at_low < 0, -at_low, np.inf)  # not downhill: rounding is all that is left, and any step is good
     at_high = np.full(count, np.nan)
     for attempt in range(60):
         now = slope(length)
@@ -235,10 +241,10 @@ def _line_search(objective, theta, step, margins, along):  # type: ignore[no-unt
         high, at_high = np.where(now > 0, length, high), np.where(now > 0, now, at_high)
         bounded = np.isfinite(high)
         with np.errstate(invalid="ignore", divide="ignore"):
+            middle = 0.5 * (low + high)
             secant = low + (high - low) * at_low / (at_low - at_high)
-            middle = np.where(attempt % 2 == 0, secant, 0.5 * (low + high))
-        longer = np.where(bounded, middle, 2.0 * low)
-        length = np.where(open_, longer, length)
+            inside = (attempt % 2 == 0) & (low < secant) & (secant < high)
+        length = np.where(open_, np.where(bounded, np.where(inside, secant, middle), 2.0 * low), length)
     return length
 
 

@@ -101,21 +101,21 @@ class DenseRows(NamedTuple):
 
 @rule
 class SparseRows(NamedTuple):
-    """Rows in CSR form. ``start`` points into ``index`` and ``values``, so that a view needs no copy."""
+    """Rows in CSR form. ``start`` points into ``column`` and ``values``, so that a view needs no copy."""
 
     start: np.ndarray  # (rows + 1,)
-    index: np.ndarray  # (stored,)
+    column: np.ndarray  # (stored,)
     values: np.ndarray  # (stored,)
 
     def dot(self, row, vector):
         """``x_row . vector``."""
         a, b = self.start[row], self.start[row + 1]
-        return sparse_dot(self.index[a:b], self.values[a:b], vector)
+        return sparse_dot(self.column[a:b], self.values[a:b], vector)
 
     def add(self, row, scale, out):
         """``out += scale * x_row``."""
         a, b = self.start[row], self.start[row + 1]
-        sparse_axpy(scale, self.index[a:b], self.values[a:b], out)
+        sparse_axpy(scale, self.column[a:b], self.values[a:b], out)
 
     def entries(self, row):
         """How many coordinates of the row are stored."""
@@ -124,11 +124,11 @@ class SparseRows(NamedTuple):
     def entry(self, row, k):
         """The k-th stored coordinate and its value."""
         position = self.start[row] + k
-        return self.index[position], self.values[position]
+        return self.column[position], self.values[position]
 
     def take(self, first, last):
         """A view of rows ``first`` to ``last - 1``."""
-        return remake(self, (self.start[first : last + 1], self.index, self.values))
+        return remake(self, (self.start[first : last + 1], self.column, self.values))
 
 
 def rows_of(matrix):
@@ -153,9 +153,7 @@ def rows_of(matrix):
     """
     if sparse.issparse(matrix):
         csr = sparse.csr_array(matrix)
-        return SparseRows(
-            frozen(csr.indptr, np.int64), frozen(csr.indices, np.int64), frozen(csr.data, np.float64)
-        )
+        return SparseRows(frozen(csr.indptr, np.int64), frozen(csr.indices, np.int64), frozen(csr.data, np.float64))
     return DenseRows(frozen(matrix, np.float64))
 
 
@@ -250,7 +248,7 @@ def gram_norms(rows, start, p):
             diagonal = np.zeros((sizes.shape[0], p))
             diagonal_kernel(rows, start, np.ones(start[-1]), diagonal)
             return diagonal.max(axis=1)
-        X = sparse.csr_array((rows.values, rows.index, rows.start), shape=(start[-1], p))
+        X = sparse.csr_array((rows.values, rows.column, rows.start), shape=(start[-1], p))
         for i in np.flatnonzero(sizes):
             norms[i] = _sparse_gram_norm(X[start[i] : start[i + 1]])
         return norms

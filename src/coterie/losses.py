@@ -78,9 +78,20 @@ class Squared(NamedTuple):
         """``u^2 / 2 + u y``."""
         return 0.5 * dual * dual + dual * label
 
-    smoothness = property(lambda self: 1.0)
-    lipschitz = property(lambda self: math.inf)
-    labels = REALS
+    @property
+    def smoothness(self):
+        """The largest curvature."""
+        return 1.0
+
+    @property
+    def lipschitz(self):
+        """The largest slope."""
+        return math.inf
+
+    @property
+    def labels(self):
+        """The labels it takes."""
+        return REALS
 
 
 @rule
@@ -137,9 +148,20 @@ class Logistic(NamedTuple):
         first = b * math.log(b) if b > 0.0 else 0.0
         return first + ((1.0 - b) * math.log1p(-b) if b < 1.0 else 0.0)
 
-    smoothness = property(lambda self: 0.25)
-    lipschitz = property(lambda self: 1.0)
-    labels = SIGNS
+    @property
+    def smoothness(self):
+        """The largest curvature."""
+        return 0.25
+
+    @property
+    def lipschitz(self):
+        """The largest slope."""
+        return 1.0
+
+    @property
+    def labels(self):
+        """The labels it takes."""
+        return SIGNS
 
 
 @rule
@@ -178,9 +200,20 @@ class Hinge(NamedTuple):
         """``min_v l(v) + (v - z)^2 / (2 gamma)``: the smoothed hinge."""
         return SmoothHinge(gamma)
 
-    smoothness = property(lambda self: math.inf)
-    lipschitz = property(lambda self: 1.0)
-    labels = SIGNS
+    @property
+    def smoothness(self):
+        """The largest curvature."""
+        return math.inf
+
+    @property
+    def lipschitz(self):
+        """The largest slope."""
+        return 1.0
+
+    @property
+    def labels(self):
+        """The labels it takes."""
+        return SIGNS
 
 
 @_positive("gamma")
@@ -234,10 +267,20 @@ class SmoothHinge(NamedTuple):
         t = dual * label
         return t + 0.5 * self.gamma * t * t if -1.0 <= t <= 0.0 else math.inf
 
-    smoothness = property(lambda self: 1.0 / self.gamma)
-    lipschitz = property(lambda self: 1.0)
-    labels = SIGNS
+    @property
+    def smoothness(self):
+        """The largest curvature."""
+        return 1.0 / self.gamma
 
+    @property
+    def lipschitz(self):
+        """The largest slope."""
+        return 1.0
+
+    @property
+    def labels(self):
+        """The labels it takes."""
+        return SIGNS
 
 
 @_positive("delta")
@@ -282,10 +325,20 @@ class Huber(NamedTuple):
         """``u^2 / 2 + u y`` for ``|u| <= delta``."""
         return 0.5 * dual * dual + dual * label if abs(dual) <= self.delta else math.inf
 
-    smoothness = property(lambda self: 1.0)
-    lipschitz = property(lambda self: self.delta)
-    labels = REALS
+    @property
+    def smoothness(self):
+        """The largest curvature."""
+        return 1.0
 
+    @property
+    def lipschitz(self):
+        """The largest slope."""
+        return self.delta
+
+    @property
+    def labels(self):
+        """The labels it takes."""
+        return REALS
 
 
 @rule
@@ -329,9 +382,20 @@ class Location(NamedTuple):
         """That of the inner loss."""
         return self.loss.conjugate(dual, label)
 
-    smoothness = property(lambda self: self.loss.smoothness)
-    lipschitz = property(lambda self: self.loss.lipschitz)
-    labels = REALS
+    @property
+    def smoothness(self):
+        """The largest curvature."""
+        return self.loss.smoothness
+
+    @property
+    def lipschitz(self):
+        """The largest slope."""
+        return self.loss.lipschitz
+
+    @property
+    def labels(self):
+        """The labels it takes."""
+        return REALS
 
 
 #: Every loss, with the parameters used in documentation and contract tests. Adding one here adds its tests.

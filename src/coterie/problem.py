@@ -109,7 +109,8 @@ class Problem:
     ) -> Problem:
         """Model propagation, MP (3): smooth given models over the graph.
 
-        ``1/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + mu/2 sum_i D_ii c_i |theta_i - models_i|^2``, mu = (1 - alpha) / alpha.
+        ``1/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + mu/2 sum_i D_ii c_i |theta_i - models_i|^2``,
+        with mu = (1 - alpha) / alpha.
 
         Parameters
         ----------
@@ -119,7 +120,7 @@ class Problem:
         alpha : float
             In (0, 1): near 1, neighbours count more than an agent's own model.
         confidence : (n,) array_like, optional
-            c_i >= 0, usually m_i / max_j m_j; 0 for an agent without a model, whose row is then ignored. Default: all 1.
+            c_i >= 0, usually m_i / max_j m_j; 0 for an agent without a model, whose row is ignored. Default: all 1.
 
         Returns
         -------
@@ -142,7 +143,14 @@ class Problem:
         data = AgentData(models[speaks], agents=speaks, members=range(len(models)))
         mu = (1.0 - alpha) / alpha
         return cls(
-            data, graph, Location(Squared()), smooth=0.5, trust=mu * c, scaled=True, mean=True, name="propagation"
+            data,
+            graph,
+            Location(Squared()),
+            smooth=0.5,
+            trust=mu * c,
+            scaled=True,
+            mean=True,
+            name="propagation",
         )
 
     @classmethod
@@ -508,8 +516,12 @@ def resolve_loss(loss: Any) -> Any:
         if loss not in LOSSES:
             raise ParameterError(f"unknown loss {loss!r}: choose one of {', '.join(LOSSES)}, or pass a loss itself")
         return LOSSES[loss]
-    if isinstance(loss, type) or not all(hasattr(loss, name) for name in ("value", "derivative", "smoothness", "labels")):
-        raise ParameterError(f"{loss!r} is not a loss: pass one of {', '.join(LOSSES)}, or a value such as ct.Logistic()")
+    if isinstance(loss, type) or not all(
+        hasattr(loss, name) for name in ("value", "derivative", "smoothness", "labels")
+    ):
+        raise ParameterError(
+            f"{loss!r} is not a loss: pass one of {', '.join(LOSSES)}, or a value such as ct.Logistic()"
+        )
     return loss
 
 
@@ -579,4 +591,3 @@ def _positive(name: str, value: Any) -> float:
     if not (np.isfinite(number) and number > 0):
         raise ParameterError(f"{name}={value!r} must be a positive number")
     return number
-

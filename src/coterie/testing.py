@@ -113,12 +113,18 @@ def check_loss(loss: Any, seed: int = 0) -> None:
     bound = value + np.array([loss.conjugate(u, label) for u, label in zip(duals, y, strict=True)])
     _demand(np.all(bound >= duals * z - 1e-9 * (1.0 + np.abs(duals * z))), f"{name}: Fenchel-Young is violated")
 
-    _demand(np.all(np.abs(slope) <= loss.lipschitz * (1 + 1e-12)), f"{name}: a slope exceeds the claimed Lipschitz bound")
+    _demand(
+        np.all(np.abs(slope) <= loss.lipschitz * (1 + 1e-12)),
+        f"{name}: a slope exceeds the claimed Lipschitz bound",
+    )
     if np.isfinite(loss.lipschitz):
         outside = [loss.conjugate(s * 1.01 * loss.lipschitz, label) for s in (-1, 1) for label in y[:20]]
         _demand(np.all(np.isinf(outside)), f"{name}: the conjugate is finite beyond the Lipschitz bound")
     if np.isfinite(loss.smoothness):
-        _demand(np.all(plain[2] <= loss.smoothness * (1 + 1e-12)), f"{name}: a curvature exceeds the claimed smoothness")
+        _demand(
+            np.all(plain[2] <= loss.smoothness * (1 + 1e-12)),
+            f"{name}: a curvature exceeds the claimed smoothness",
+        )
         for label in np.unique(y)[:5]:
             grid = np.linspace(-5.0, 5.0, 20_001)
             bend = np.array([loss.curvature(a, label) for a in grid])
@@ -277,7 +283,10 @@ def _ignores_names(method: Any) -> None:
     renamed = np.argsort(order)[replay.order]
     one = simulate(problem, method, events=replay.order, start=replay.start)
     other = simulate(problem.relabel(order), method, events=renamed, start=replay.start[order])
-    _demand(np.allclose(one.theta[order], other.theta, rtol=0, atol=1e-10), "relabelling the agents changes their models")
+    _demand(
+        np.allclose(one.theta[order], other.theta, rtol=0, atol=1e-10),
+        "relabelling the agents changes their models",
+    )
     _demand(one.vectors == other.vectors, "relabelling the agents changes what they send")
 
 
@@ -294,7 +303,8 @@ def _teaches_those_without_data(method: Any) -> None:
     silent = int(np.flatnonzero(problem.data.sizes == 0)[0])
     mean = (problem.graph.W @ theta)[silent] / problem.graph.degrees[silent]
     _demand(
-        np.allclose(theta[silent], mean, rtol=0, atol=1e-6), "an agent without data does not get its neighbours' model"
+        np.allclose(theta[silent], mean, rtol=0, atol=1e-6),
+        "an agent without data does not get its neighbours' model",
     )
 
 
@@ -336,7 +346,8 @@ def _runs_on_peers(method: Any) -> None:
         queue.extend(peers[i].wake(dice))
         deliver()
     _demand(
-        np.array_equal(own.theta, [peer.theta for peer in peers]), "simulator and peers exchanging bytes disagree"
+        np.array_equal(own.theta, [peer.theta for peer in peers]),
+        "simulator and peers exchanging bytes disagree",
     )
     counted = simulate(problem, method, events=replay.order, start=replay.start)
     _demand(int(account[host.LETTERS]) == letters, "the simulator counts other letters than peers send")

@@ -13,7 +13,7 @@ from numba import types
 from numba.extending import overload
 
 from ._compile import inline
-from .linear import frozen, total
+from .linear import frozen
 from .problem import Problem
 
 #: An address: all my neighbours.

@@ -65,8 +65,8 @@ def linear_classification(
     """Collaborative linear classification (CL, Section 5.2; CD, Section 5).
 
     Each agent looks for a linear separator in R^p whose first two entries are standard normal and whose other entries
-    are zero. Its points are uniform in the cube [-1, 1]^p, labelled by the separator, with some training labels flipped. Agents
-    whose separators form an angle phi are tied with weight ``exp((cos phi - 1) / gamma)``.
+    are zero. Its points are uniform in the cube [-1, 1]^p, labelled by the separator, with some training labels
+    flipped. Agents whose separators form an angle phi are tied with weight ``exp((cos phi - 1) / gamma)``.
 
     Parameters
     ----------

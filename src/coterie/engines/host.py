@@ -37,7 +37,7 @@ class Away(NamedTuple):
     sender: np.ndarray  # (capacity,) address
     to: np.ndarray  # (capacity,) address
     kind: np.ndarray  # (capacity,)
-    count: np.ndarray  # (2,) letters kept, letters refused because the box was full
+    counter: np.ndarray  # (2,) letters kept, letters refused because the box was full
 
 
 def new_away(capacity, size):
@@ -97,14 +97,14 @@ def hand_over(method, world, own, tie, mail, away, account):
             account[NUMBERS] += text.shape[0]
             if first <= to < last:
                 give(method, world, own, tie, mail, to - first, sender, kind, text)
-            elif away.count[0] < away.to.shape[0]:
-                c = away.count[0]
+            elif away.counter[0] < away.to.shape[0]:
+                c = away.counter[0]
                 for k in range(text.shape[0]):
                     away.text[c, k] = text[k]
                 away.length[c], away.sender[c], away.to[c], away.kind[c] = text.shape[0], sender, to, kind
-                away.count[0] = c + 1
+                away.counter[0] = c + 1
             else:
-                away.count[1] += 1
+                away.counter[1] += 1
     mail.cursor[HEAD] = 0
     mail.cursor[TAIL] = 0
 

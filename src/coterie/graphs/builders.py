@@ -59,9 +59,7 @@ def knn(
     if n == 1:
         return empty(1)
     if neighbours >= n:
-        raise ParameterError(
-            f"neighbours = {neighbours} with {n} agents: an agent has at most {n - 1} others"
-        )
+        raise ParameterError(f"neighbours = {neighbours} with {n} agents: an agent has at most {n - 1} others")
 
     # Asked about no points in particular, scikit-learn leaves each point out of its own neighbours by
     # its index, so duplicates are safe.
@@ -137,9 +135,7 @@ def angles(models: ArrayLike, gamma: float = 0.1, cut: float = 1e-3) -> Graph:
     return kernel(unit, bandwidth=math.sqrt(gamma), cut=cut)
 
 
-def from_networkx(
-    graph: nx.Graph, members: Iterable[Hashable] | None = None, weight: str = "weight"
-) -> Graph:
+def from_networkx(graph: nx.Graph, members: Iterable[Hashable] | None = None, weight: str = "weight") -> Graph:
     """Graph from an undirected ``networkx.Graph``.
 
     Parameters

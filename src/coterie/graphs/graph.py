@@ -108,9 +108,7 @@ class Graph:
         try:
             weights = np.broadcast_to(np.asarray(weight, dtype=np.float64), i.shape)
         except (TypeError, ValueError):
-            raise GraphError(
-                f"weight must be a number, or one number for each of the {i.size} edges"
-            ) from None
+            raise GraphError(f"weight must be a number, or one number for each of the {i.size} edges") from None
         _refuse_bad_weights(i, j, weights)
 
         low, high = np.minimum(i, j), np.maximum(i, j)
@@ -313,9 +311,7 @@ def _ends(name: str, agents: ArrayLike, n: int) -> Ints:
     """One end of every edge, each an agent in 0 .. n - 1."""
     ends = np.asarray(agents)
     if ends.ndim != 1 or (ends.dtype.kind not in "iu" and ends.size):  # [] is an array of floats
-        raise GraphError(
-            f"{name} has shape {ends.shape} and type {ends.dtype}: expected one integer for every edge"
-        )
+        raise GraphError(f"{name} has shape {ends.shape} and type {ends.dtype}: expected one integer for every edge")
     outside = (ends < 0) | (ends >= n)
     if outside.any():
         edge = outside.argmax()
@@ -332,8 +328,7 @@ def _refuse_bad_weights(i: Ints, j: Ints, weight: Floats) -> None:
 
 def _refuse_asymmetry(W: sparse.csr_array, i: int, j: int) -> None:
     raise GraphError(
-        f"W[{i}, {j}] = {W[i, j]} but W[{j}, {i}] = {W[j, i]}: ties are mutual, "
-        "pass (W + W.T) / 2 to symmetrise"
+        f"W[{i}, {j}] = {W[i, j]} but W[{j}, {i}] = {W[j, i]}: ties are mutual, pass (W + W.T) / 2 to symmetrise"
     )
 
 

@@ -32,8 +32,9 @@ def resolve_method(method: Any) -> Any:
             raise ParameterError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
         return METHODS[method]
     if isinstance(method, type) or not all(hasattr(method, name) for name in ("start", "greet", "wake", "receive")):
-        raise ParameterError(f"{method!r} is not a method: pass one of {', '.join(METHODS)}, or a value such as "
-                             "ct.CoordinateDescent()")
+        raise ParameterError(
+            f"{method!r} is not a method: pass one of {', '.join(METHODS)}, or a value such as ct.CoordinateDescent()"
+        )
     return method
 
 

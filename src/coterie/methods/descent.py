@@ -58,10 +58,15 @@ class CoordinateDescent(NamedTuple):
     [0.666667, 1.333333]
     """
 
-    #: Uniform numbers used by a wake.
-    dice = 0
-    #: Letters that one event may leave in the mail box.
-    letters = 1
+    @property
+    def dice(self):
+        """Uniform numbers used by a wake."""
+        return 0
+
+    @property
+    def letters(self):
+        """Letters that one event may leave in the mail box."""
+        return 1
 
     def fit_for(self, problem):
         """Refuse a problem that this method cannot solve."""

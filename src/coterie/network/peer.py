@@ -40,7 +40,8 @@ class Peer:
     >>> from coterie.network import Peer
     >>> from coterie.world import part_of, world_of
     >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
-    >>> ann, bob = (Peer(ct.CoordinateDescent(), part_of(world_of(problem), i, i + 1), problem.local()[i]) for i in (0, 1))
+    >>> world, models = world_of(problem), problem.local()
+    >>> ann, bob = (Peer(ct.CoordinateDescent(), part_of(world, i, i + 1), models[i]) for i in (0, 1))
     >>> for post in bob.greet():
     ...     ann.receive(post.frame)
     []
@@ -62,12 +63,12 @@ class Peer:
 
     @property
     def address(self) -> int:
-        """This agent's address."""
+        """Address of the agent."""
         return int(self.world.address[0])
 
     @property
     def theta(self) -> np.ndarray:
-        """This agent's model, a copy."""
+        """Model of the agent, a copy."""
         model: np.ndarray = self._own.theta[0].copy()
         return model
 
@@ -98,7 +99,9 @@ class Peer:
         """
         sender, kind, text = decode(frame)
         if text.shape[0] > self._mail.text.shape[1]:
-            raise DataError(f"a letter of {text.shape[0]} numbers from {sender}; at most {self._mail.text.shape[1]} fit")
+            raise DataError(
+                f"a letter of {text.shape[0]} numbers from {sender}; at most {self._mail.text.shape[1]} fit"
+            )
         one = np.array([sender, self.address, kind, text.shape[0]]).reshape(4, 1)
         host.accept(*self._state(), *one, text[None, :])
         return self._collect()
@@ -108,11 +111,11 @@ class Peer:
 
     def _collect(self) -> list[Post]:
         away = self._away
-        if self._mail.cursor[REFUSED] or away.count[1]:
+        if self._mail.cursor[REFUSED] or away.counter[1]:
             raise CapacityError(f"{self.method!r} posted more letters in one event than it announces")
         posts = [
             Post(int(away.to[c]), encode(self.address, int(away.kind[c]), away.text[c, : away.length[c]]))
-            for c in range(away.count[0])
+            for c in range(away.counter[0])
         ]
-        away.count[:] = 0
+        away.counter[:] = 0
         return posts

@@ -1,0 +1,390 @@
+"""The command line.
+
+Exit codes: 0 done; 1 something unforeseen (a bug: please report it); 2 the command was not understood; 3 something
+given to it, a file, a column or a number, is not what it must be; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import typer
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from sklearn.exceptions import ConvergenceWarning
+
+from . import __version__, graphs, plots
+from .data import AgentData, read_table, split_frame
+from .datasets import linear_classification
+from .engines.simulator import simulate
+from .errors import CoterieError, DataError, ParameterError
+from .estimators import CollaborativeClassifier, CollaborativeRegressor
+from .problem import Problem
+from .storage import load, save
+
+BAD_INPUT = 3
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Personalised models, learned together: agents exchange models with similar peers, never data.",
+    epilog="Exit codes: 0 done, 1 a bug, 2 command not understood, 3 bad input, 130 interrupted.",
+)
+#: Talk goes to standard error, results to standard output.
+talk = Console(stderr=True)
+out = Console()
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as json, and nothing else.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.", min=0)]
+
+
+def main() -> None:
+    """Run the command line; turn refusals into one line and an exit code."""
+    logging.getLogger("coterie").addHandler(_Talk())
+    logging.getLogger("coterie").setLevel(logging.INFO)
+    try:
+        app()
+    except CoterieError as error:
+        if "--json" in sys.argv:
+            print(json.dumps({"error": str(error), "kind": type(error).__name__}))
+        else:
+            talk.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        sys.exit(BAD_INPUT)
+    except KeyboardInterrupt:
+        talk.print("interrupted")
+        sys.exit(130)
+
+
+class _Talk(logging.Handler):
+    """Shows what the library logs, such as that it compiles something."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        talk.print(f"[dim]{escape(record.getMessage())}[/]")
+
+
+@contextmanager
+def _bar(text: str, quiet: bool) -> Iterator[Any]:
+    """A progress bar for a function of (done, total); it ends full, also when the work converges early."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=talk, disable=quiet) as progress:
+        task = progress.add_task(text, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+        done = progress.tasks[0].completed
+        progress.update(task, total=max(done, 1), completed=max(done, 1))
+
+
+def _show(result: dict[str, Any], table: Table, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result, default=_plain))
+    else:
+        out.print(table)
+
+
+def _plain(value: Any) -> Any:
+    return (
+        value.item()
+        if isinstance(value, np.generic)
+        else value.tolist()
+        if isinstance(value, np.ndarray)
+        else str(value)
+    )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"coterie {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+# -- demo -------------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def demo(
+    agents: Annotated[int, typer.Option(help="How many agents.", min=2)] = 100,
+    features: Annotated[int, typer.Option(help="How many features.", min=2)] = 20,
+    seed: Seed = 0,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where figures go.")] = Path("coterie-demo"),
+    as_json: AsJson = False,
+) -> None:
+    """The tour: synthetic users learn personal models alone, all as one, and together with similar peers."""
+    task = linear_classification(n=agents, p=features, seed=seed)
+    if not as_json:
+        least, most = task.train.sizes.min(), task.train.sizes.max()
+        talk.print(
+            f"{agents} users, {features} features, {least} to {most} examples each. Every user looks for its own line; "
+            "some of the lines are alike."
+        )
+    alone = Problem.personalized(task.train, graphs.empty(agents)).local()
+    pooled = AgentData(task.train.X, task.train.y)
+    everyone = np.repeat(Problem.personalized(pooled, graphs.empty(1)).local(), agents, axis=0)
+    runs, problems = {}, {}
+    for name, graph in (
+        ("with 10 nearest peers", graphs.knn(alone, min(10, agents - 1))),
+        ("with truly similar peers", task.graph),
+    ):
+        problems[name] = problem = Problem.personalized(task.train, graph, mu=3.0)
+        with _bar(f"coordinate descent {name}", as_json) as progress:
+            runs[name] = simulate(
+                problem, "cd", wakes=60 * agents, seed=seed, start=alone, every=agents, progress=progress
+            )
+
+    rows = []
+    for name, theta in (
+        ("alone", alone),
+        ("one model for all", everyone),
+        *((name, run.theta) for name, run in runs.items()),
+    ):
+        score = np.sort(task.accuracy(theta))
+        row = {"models": name, "accuracy": score.mean(), "worst_tenth": score[: max(1, agents // 10)].mean()}
+        if name in runs:
+            optimum = problems[name].value(problems[name].solve())
+            row["suboptimality"] = (runs[name].value - optimum) / optimum
+            row["vectors"], row["bytes"] = runs[name].vectors, runs[name].bytes
+        rows.append(row)
+
+    table = Table(title="Accuracy on unseen examples")
+    table.add_column("models", no_wrap=True)
+    for column in ("mean", "worst tenth", "above optimum", "vectors", "MB sent"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(
+            row["models"],
+            f"{row['accuracy']:.3f}",
+            f"{row['worst_tenth']:.3f}",
+            f"{row['suboptimality']:.1e}" if "vectors" in row else "",
+            f"{row['vectors']:,}" if "vectors" in row else "",
+            f"{row['bytes'] / 1e6:.1f}" if "bytes" in row else "",
+        )
+    name = "with truly similar peers"
+    optimum = problems[name].value(problems[name].solve())
+    figures = {
+        "gains.png": plots.gains(task.train.sizes, task.accuracy(alone), task.accuracy(runs[name].theta)),
+        "convergence.png": plots.convergence(runs[name], optimum),
+    }
+    _show({"models": rows, "figures": _write(figures, output)}, table, as_json)
+    if not as_json:
+        talk.print(f"figures: {', '.join(str(output / figure) for figure in figures)}")
+
+
+def _write(figures: dict[str, Figure], folder: Path) -> list[str]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, figure in figures.items():
+            figure.savefig(folder / name, dpi=120)
+    except OSError as error:
+        raise DataError(f"cannot write figures to {folder}: {error}") from None
+    return [str(folder / name) for name in figures]
+
+
+# -- fit --------------------------------------------------------------------------------------------------------------
+
+
+class Task(StrEnum):
+    """What the target is."""
+
+    auto = "auto"
+    classification = "classification"
+    regression = "regression"
+
+
+@app.command()
+def fit(
+    data: Annotated[Path, typer.Argument(help="A csv or parquet file, one row for each example.")],
+    agent: Annotated[str, typer.Option(help="The column that says whose row it is.")],
+    target: Annotated[str, typer.Option(help="The column to predict.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the model.")],
+    task: Annotated[
+        Task, typer.Option(help="auto: numbers with a fraction, or many values, are regression.")
+    ] = Task.auto,
+    method: Annotated[str, typer.Option(help="How the agents learn: cd.")] = "cd",
+    graph: Annotated[str, typer.Option(help="knn, or a csv file of ties with columns agent, peer, weight.")] = "knn",
+    neighbours: Annotated[int, typer.Option(help="Peers of each agent, for knn.", min=1)] = 10,
+    loss: Annotated[str | None, typer.Option(help="logistic, smooth-hinge, squared, huber.")] = None,
+    mu: Annotated[float, typer.Option(help="Own data against agreement with peers.")] = 1.0,
+    ridge: Annotated[str, typer.Option(help='A number, or "1/m": 1 / rows of the agent.')] = "1/m",
+    standardize: Annotated[bool, typer.Option(help="Scale the features first.")] = True,
+    holdout: Annotated[
+        float, typer.Option(help="Share of each agent's rows kept to measure the gain.", min=0, max=0.9)
+    ] = 0.0,
+    max_wakes: Annotated[int, typer.Option(help="Wakes of each agent at most.", min=1)] = 2000,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Learn one model for each agent of a table, and keep them."""
+    frame = read_table(data)
+    features, [ids, y] = split_frame(frame, agent, target)
+    kind = _task_of(y, target) if task == Task.auto else task
+    estimator: Any = CollaborativeClassifier if kind == Task.classification else CollaborativeRegressor
+    if kind == Task.regression and not pd.api.types.is_numeric_dtype(y):
+        raise DataError(f"column {target!r} holds text: it cannot be the target of a regression")
+    settings = {
+        "method": method,
+        "neighbours": neighbours,
+        "loss": loss or ("logistic" if kind == Task.classification else "squared"),
+        "mu": mu,
+        "ridge": _number_or("1/m", ridge, "--ridge"),
+        "standardize": standardize,
+        "max_wakes": max_wakes,
+        "seed": seed,
+    }
+    everyone = AgentData(np.zeros((len(frame), 1)), agents=ids)
+    settings["graph"] = graph if graph == "knn" else _ties(Path(graph), everyone)
+
+    result: dict[str, Any] = {
+        "task": str(kind),
+        "agents": everyone.n,
+        "rows": len(frame),
+        "features": features.shape[1],
+    }
+    with _warnings():
+        if holdout > 0:
+            result["holdout"] = _measure_gain(estimator, settings, features, y, ids, holdout, seed, as_json)
+        with _bar(f"learning {everyone.n} models", as_json) as progress:
+            model = estimator(**settings).fit(frame.drop(columns=target), y, agents=agent, progress=progress)
+    save(model, output)
+    run = model.run_
+    result |= {
+        "model": str(output),
+        "ties": model.graph_.n_edges,
+        "wakes_per_agent": run.wakes / everyone.n,
+        "vectors": run.vectors,
+        "bytes": run.bytes,
+        "objective": run.value,
+    }
+    table = Table(title=f"{result['agents']} personal models in {output}", show_header=False)
+    for name, value in result.items():
+        for label, number in value.items() if isinstance(value, dict) else [(name, value)]:
+            table.add_row(label.replace("_", " "), f"{number:,.4g}" if isinstance(number, float) else f"{number}")
+    _show(result, table, as_json)
+
+
+def _task_of(y: Any, name: str) -> Task:
+    """Classification for text, booleans and few whole numbers; regression for other numbers."""
+    if not pd.api.types.is_numeric_dtype(y) or pd.api.types.is_bool_dtype(y):
+        return Task.classification
+    values = y.dropna().unique()
+    whole = np.all(np.mod(values.astype(float), 1) == 0)
+    return Task.classification if whole and len(values) <= 20 else Task.regression
+
+
+def _measure_gain(
+    estimator: Any, settings: dict[str, Any], X: Any, y: Any, ids: Any, share: float, seed: int, quiet: bool
+) -> dict[str, float]:
+    """Scores on held-out rows, alone and together. An agent keeps at least one row to learn from."""
+    rng = np.random.default_rng(seed)
+    place = pd.Series(rng.permutation(len(X))).groupby(np.asarray(ids)).rank()
+    size = place.groupby(np.asarray(ids)).transform("size")
+    test = (place <= np.floor(share * size)).to_numpy()
+    if not test.any():
+        raise ParameterError(f"--holdout {share:g}: no agent has enough rows to spare one")
+    scores = {}
+    everyone = AgentData(np.zeros((len(X), 1)), agents=ids).members
+    for name, changes in (("alone", {"graph": graphs.empty(len(everyone))}), ("together", {})):
+        with _bar(f"measuring the gain, {name}", quiet) as progress:
+            model = estimator(**settings | changes, members=everyone)
+            model.fit(X[~test], y[~test], agents=ids[~test], progress=progress)
+        scores[name] = model.score(X[test], y[test], agents=ids[test])
+    metric = "accuracy" if estimator is CollaborativeClassifier else "R2"
+    if scores["together"] < scores["alone"] and not quiet:
+        talk.print("together is not better than alone here: try a larger --mu, or fewer --neighbours")
+    return {"held-out rows": int(test.sum())} | {f"{metric} {name}": score for name, score in scores.items()}
+
+
+def _ties(path: Path, everyone: AgentData) -> graphs.Graph:
+    """A graph from a table of ties."""
+    table = read_table(path)
+    missing = [name for name in ("agent", "peer") if name not in table.columns]
+    if missing:
+        raise DataError(f"{path} has no column {missing[0]!r}: a table of ties has columns agent, peer and weight")
+    ends = {name: everyone.numbers(table[name]) for name in ("agent", "peer")}
+    for name, numbers in ends.items():
+        unknown = np.flatnonzero(numbers < 0)
+        if unknown.size:
+            raise DataError(f"{path}, row {unknown[0]}: {table[name].iloc[unknown[0]]!r} is not an agent of the data")
+    weight = table["weight"].to_numpy(float) if "weight" in table.columns else 1.0
+    return graphs.Graph.from_edges(everyone.n, ends["agent"], ends["peer"], weight)
+
+
+def _number_or(word: str, text: str, option: str) -> float | str:
+    try:
+        return word if text == word else float(text)
+    except ValueError:
+        raise ParameterError(f'{option} {text}: it must be a number, or "{word}"') from None
+
+
+@contextmanager
+def _warnings() -> Iterator[None]:
+    """Say what the library warns of, once, without a source line."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        yield
+    for message in dict.fromkeys(str(warning.message) for warning in caught):
+        talk.print(f"[yellow]warning:[/] {escape(message)}", soft_wrap=True)
+
+
+# -- predict ----------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="The directory that fit wrote.")],
+    data: Annotated[
+        Path, typer.Argument(help="A csv or parquet file with the same columns; the target may be missing.")
+    ],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A csv file. Default: standard output.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a column of predictions to a table, each by the model of the row's own agent.
+
+    An agent that was never met gets the mean of all models.
+    """
+    fitted = load(model)
+    frame = read_table(data)
+    features, [ids] = split_frame(frame, fitted._agent_column)
+    missing = [name for name in fitted.feature_names_in_ if name not in features.columns]
+    if missing:
+        raise DataError(f"{data} has no column {missing[0]!r}, which the model was fitted with")
+    predictions = fitted.predict(features[list(fitted.feature_names_in_)], agents=ids)
+    strangers = ids[fitted._roster.numbers(ids) < 0].unique().tolist()
+    if as_json:
+        print(json.dumps({"predictions": predictions, "never_met": strangers}, default=_plain))
+        return
+    if strangers:
+        shown = ", ".join(map(repr, strangers[:3])) + ("..." if len(strangers) > 3 else "")
+        talk.print(f"{len(strangers)} agent(s) never met ({shown}): predicted by the mean of all models")
+    table = frame.assign(prediction=predictions)
+    if output is None:
+        table.to_csv(sys.stdout, index=False)
+    else:
+        draft = output.with_name(f".{output.name}.part")
+        table.to_csv(draft, index=False)
+        draft.replace(output)
+        talk.print(f"{len(table)} predictions in {output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""Fitted models on disk: a json file that says what they are, and an npz file of arrays.
+
+Nothing in them is ever executed. The arrays are written first, under a name that holds their checksum; the json, which
+names them, replaces the old one in a single step. So a model directory is either the old model or the new one, whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import __version__
+from .errors import DataError, MismatchError
+from .estimators import CollaborativeClassifier, CollaborativeRegressor
+from .graphs import Graph
+
+FORMAT = 1
+KINDS = {kind.__name__: kind for kind in (CollaborativeClassifier, CollaborativeRegressor)}
+
+
+def save(model: Any, path: str | os.PathLike[str]) -> Path:
+    """Write a fitted estimator to a directory.
+
+    Parameters
+    ----------
+    model : CollaborativeClassifier or CollaborativeRegressor
+    path : path
+        A directory, made if it does not exist.
+
+    Returns
+    -------
+    Path
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> X, y, ids = np.arange(8.0)[:, None], np.arange(8.0), list("aabbaabb")
+    >>> model = ct.CollaborativeRegressor(neighbours=1).fit(X, y, agents=ids)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = ct.load(ct.save(model, folder))
+    >>> bool(np.all(again.predict(X, agents=ids) == model.predict(X, agents=ids)))
+    True
+    """
+    if type(model).__name__ not in KINDS or not hasattr(model, "coef_"):
+        raise MismatchError(f"only a fitted {' or '.join(KINDS)} can be saved, not {model!r}")
+    agents = [_packed(agent) for agent in model.agents_]  # refuses before anything is written
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        coefficients=model._coefficients,
+        intercepts=model._intercepts,
+        tie_start=model.graph_.start,
+        tie_peer=model.graph_.peer,
+        tie_weight=model.graph_.weight,
+    )
+    content = buffer.getvalue()
+    checksum = hashlib.sha256(content).hexdigest()
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = f"arrays-{checksum[:16]}.npz"
+    description = {
+        "format": FORMAT,
+        "coterie": __version__,
+        "kind": type(model).__name__,
+        "parameters": {
+            name: value
+            for name, value in model.get_params().items()
+            if isinstance(value, (str, int, float, bool, type(None)))
+        },
+        "agents": agents,
+        "agent_column": model._agent_column,
+        "features": list(model.feature_names_in_) if hasattr(model, "feature_names_in_") else None,
+        "feature_count": int(model.n_features_in_),
+        "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
+        "arrays": arrays,
+        "sha256": checksum,
+    }
+    _replace(folder / arrays, content)
+    _replace(folder / "model.json", json.dumps(description, indent=1).encode())
+    for old in folder.glob("arrays-*.npz"):
+        if old.name != arrays:
+            old.unlink()
+    return folder
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read an estimator that :func:`save` wrote.
+
+    Parameters
+    ----------
+    path : path
+        The directory.
+
+    Returns
+    -------
+    CollaborativeClassifier or CollaborativeRegressor
+        Ready to predict. Its ``run_`` is not kept.
+
+    Examples
+    --------
+    >>> load("no/such/model")
+    Traceback (most recent call last):
+    ...
+    coterie.errors.DataError: no/such/model holds no model: there is no model.json in it
+    """
+    folder = Path(path)
+    if not (folder / "model.json").is_file():
+        raise DataError(f"{folder} holds no model: there is no model.json in it")
+    try:
+        description = json.loads((folder / "model.json").read_text())
+        form, kind = description["format"], description["kind"]
+        content = (folder / Path(description["arrays"]).name).read_bytes()
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise DataError(f"{folder} holds a damaged model: {error}") from None
+    if form != FORMAT:
+        raise DataError(f"{folder} holds a model of format {form}; this version reads format {FORMAT}")
+    if hashlib.sha256(content).hexdigest() != description["sha256"]:
+        raise DataError(f"{folder} holds a damaged model: {description['arrays']} does not have its checksum")
+    if kind not in KINDS:
+        raise DataError(f"{folder} holds a {kind!r}; this version knows {', '.join(KINDS)}")
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        model = KINDS[kind](**description["parameters"])
+        model.agents_ = tuple(_unpacked(agent) for agent in description["agents"])
+        model._agent_column = description["agent_column"]
+        model.n_features_in_ = description["feature_count"]
+        if description["features"] is not None:
+            model.feature_names_in_ = np.array(description["features"], dtype=object)
+        if description["classes"] is not None:
+            model.classes_ = np.array(description["classes"])
+        model.graph_ = _graph(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"])
+        model._expose(arrays["coefficients"], arrays["intercepts"])
+    return model
+
+
+def _graph(start: np.ndarray, peer: np.ndarray, weight: np.ndarray) -> Graph:
+    i = np.repeat(np.arange(start.shape[0] - 1), np.diff(start))
+    once = i < peer
+    return Graph.from_edges(start.shape[0] - 1, i[once], peer[once], weight[once])
+
+
+def _packed(agent: Any) -> Any:
+    """An agent id as json."""
+    if isinstance(agent, (str, int, float, bool)):
+        return agent
+    if isinstance(agent, tuple):
+        return [_packed(part) for part in agent]
+    raise DataError(f"agent id {agent!r} is a {type(agent).__name__}: only text, numbers and tuples can be saved")
+
+
+def _unpacked(agent: Any) -> Any:
+    return tuple(_unpacked(part) for part in agent) if isinstance(agent, list) else agent
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
