@@ -6,7 +6,8 @@ never data, with a few similar peers.
 
 __version__ = "0.1.0.dev0"
 
-from . import errors, graphs
+from . import datasets, errors, graphs, plots, testing
+from ._rules import rule
 from .data import AgentData
 from .engines.events import Conditions
 from .engines.simulator import simulate
@@ -33,9 +34,13 @@ __all__ = [
     "Run",
     "SmoothHinge",
     "Squared",
+    "datasets",
     "errors",
     "graphs",
     "load",
+    "plots",
+    "rule",
     "save",
     "simulate",
+    "testing",
 ]

@@ -264,9 +264,7 @@ def as_data(blocks, loss, kind="dense"):
     X = np.vstack([X for X, _ in blocks])
     y = None if isinstance(loss, ct.Location) else np.concatenate([y for _, y in blocks])
     owners = np.repeat(np.arange(len(blocks)), [len(X) for X, _ in blocks])
-    return ct.AgentData(
-        sparse.csr_array(X) if kind == "sparse" else X, y, agents=owners, members=range(len(blocks))
-    )
+    return ct.AgentData(sparse.csr_array(X) if kind == "sparse" else X, y, agents=owners, members=range(len(blocks)))
 
 
 def build(objective, blocks, W, loss, kind="dense", mu=1.0, ridge=0.0, confidence=None):
@@ -291,9 +289,7 @@ def make_propagation(seed=0, n=7, p=3, alpha=0.8, weights=None):
     rng = np.random.default_rng(seed)
     models, c = rng.normal(size=(n, p)), rng.uniform(0.05, 1.0, n)
     W = random_weights(rng, n) if weights is None else weights(rng)
-    naive = Naive(
-        "personalized", [(x[None], None) for x in models], W, LOSSES["location"], (1 - alpha) / alpha, 0.0, c
-    )
+    naive = Naive("personalized", [(x[None], None) for x in models], W, LOSSES["location"], (1 - alpha) / alpha, 0.0, c)
     return ct.Problem.propagation(models, ct.Graph(W), alpha=alpha, confidence=c), naive, models, c
 
 
@@ -322,9 +318,7 @@ def test_value_and_gradient_are_the_formulas(objective, loss_name, kind):
         theta = size * rng.normal(size=(naive.n, naive.p))
         assert problem.value(theta) == pytest.approx(naive.value(theta), rel=1e-12)
         gradient = naive.gradient(theta)
-        np.testing.assert_allclose(
-            problem.gradient(theta), gradient, rtol=0, atol=1e-12 * np.abs(gradient).max()
-        )
+        np.testing.assert_allclose(problem.gradient(theta), gradient, rtol=0, atol=1e-12 * np.abs(gradient).max())
 
 
 @pytest.mark.parametrize("loss_name", LOSSES)
@@ -392,10 +386,7 @@ def test_solve_has_no_gradient_left(seed, loss_name, objective, sizes, p, ridge,
     problem, naive = make(objective, loss_name, "dense", seed, sizes, p, ridge, mu)
     theta = problem.solve()
     if naive.n == 1 and objective != "separate":  # no ties: Q is zero, the local model is kept
-        assert (
-            np.abs(naive.f_gradient(0, theta[0])).max()
-            <= 1e-8 * np.abs(naive.f_gradient(0, 0 * theta[0])).max()
-        )
+        assert np.abs(naive.f_gradient(0, theta[0])).max() <= 1e-8 * np.abs(naive.f_gradient(0, 0 * theta[0])).max()
         return
     gradient = naive.gradient(theta).ravel()
     gain = 0.5 * float(gradient @ linalg.solve(naive.hessian(theta), gradient, assume_a="pos"))
@@ -540,10 +531,7 @@ def test_components_are_solved_separately_and_isolated_agents_keep_their_models(
     assert np.abs(theta[5]).max() > 0
     np.testing.assert_array_equal(problem.determined, [True] * 5 + [objective == "separate"])
     if loss_name != "hinge":
-        assert (
-            np.abs(naive.f_gradient(5, theta[5])).max()
-            <= 1e-8 * np.abs(naive.f_gradient(5, 0 * theta[5])).max()
-        )
+        assert np.abs(naive.f_gradient(5, theta[5])).max() <= 1e-8 * np.abs(naive.f_gradient(5, 0 * theta[5])).max()
 
 
 def test_isolated_agents_keep_their_models_in_propagation():
@@ -596,9 +584,7 @@ def test_nobody_has_ties(objective, loss_name):
     rng, loss = np.random.default_rng(17), LOSSES[loss_name]
     problem, _ = build(objective, random_blocks(rng, (5, 0, 7), 2, loss), np.zeros((3, 3)), loss, ridge=0.1)
     np.testing.assert_allclose(problem.solve(), problem.local(), rtol=0, atol=1e-7)
-    np.testing.assert_array_equal(
-        problem.determined, [objective == "separate", False, objective == "separate"]
-    )
+    np.testing.assert_array_equal(problem.determined, [objective == "separate", False, objective == "separate"])
 
 
 # ---------------------------------------------------------------- scales
@@ -640,9 +626,7 @@ def test_duplicated_rows_are_like_heavier_rows(loss_name):
     rng, loss = np.random.default_rng(20), LOSSES[loss_name]
     blocks, W = random_blocks(rng, (6, 9, 5, 1), 2, loss), random_weights(rng, 4)
     once, naive = build("separate", blocks, W, loss, ridge=0.02)
-    twice, _ = build(
-        "separate", [(np.vstack([X, X]), np.append(y, y)) for X, y in blocks], W, loss, ridge=0.02
-    )
+    twice, _ = build("separate", [(np.vstack([X, X]), np.append(y, y)) for X, y in blocks], W, loss, ridge=0.02)
     assert naive.value(twice.solve()) == pytest.approx(naive.value(once.solve()), rel=1e-10)
     np.testing.assert_allclose(twice.solve(), once.solve(), rtol=0, atol=1e-6)
 
@@ -664,9 +648,7 @@ def test_forms_of_ridge(objective, ridge, numbers):
     blocks, W = random_blocks(rng, (6, 9, 0, 1), 2, loss), random_weights(rng, 4)
     naive = Naive(objective, blocks, W, loss, 1.0, np.array(numbers), None)
     options = {"confidence": None} if objective == "personalized" else {}
-    problem = getattr(ct.Problem, objective)(
-        as_data(blocks, loss), ct.Graph(W), loss=loss, ridge=ridge, **options
-    )
+    problem = getattr(ct.Problem, objective)(as_data(blocks, loss), ct.Graph(W), loss=loss, ridge=ridge, **options)
     theta = rng.normal(size=(4, 2))
     assert problem.value(theta) == pytest.approx(naive.value(theta), rel=1e-12)
     np.testing.assert_allclose(problem.solve(), squared_solution(naive), rtol=0, atol=1e-9)
@@ -752,9 +734,7 @@ def test_rank_deficient_data_without_ridge(objective, loss_name):
 def test_fewer_rows_than_features_interpolate(loss_name):
     """Three rows in all and five features: the optimum is zero."""
     rng, loss = np.random.default_rng(26), LOSSES[loss_name]
-    problem, naive = build(
-        "collaborative", random_blocks(rng, (1, 1, 1), 5, loss), random_weights(rng, 3), loss
-    )
+    problem, naive = build("collaborative", random_blocks(rng, (1, 1, 1), 5, loss), random_weights(rng, 3), loss)
     assert not problem.determined.any()
     assert naive.value(problem.solve()) <= 1e-16 * naive.value(np.zeros((3, 5)))
 
@@ -800,9 +780,7 @@ LARGE = [(300, 8), (60, 40)]
 
 def large(n, p, loss, seed=30, rows=4):
     rng = np.random.default_rng(seed)
-    W = sparse.random_array(
-        (n, n), density=6 / n, rng=rng, data_sampler=lambda size: rng.uniform(0.1, 1.0, size)
-    )
+    W = sparse.random_array((n, n), density=6 / n, rng=rng, data_sampler=lambda size: rng.uniform(0.1, 1.0, size))
     W = sparse.triu(W, 1).toarray()
     W[np.arange(n - 1), np.arange(1, n)] = 0.5
     blocks = random_blocks(rng, rng.integers(1, 2 * rows, n), p, loss)
@@ -866,9 +844,7 @@ def test_local_models_have_no_gradient(objective, loss_name):
     for i, t in enumerate(problem.local()):
         zero = np.abs(naive.f_gradient(i, 0 * t)).max()
         assert np.abs(naive.f_gradient(i, t)).max() <= 1e-9 * zero
-        H = (
-            2 * naive.r[i] * np.eye(naive.p)
-        )  # strongly convex: the gradient bounds the distance to the optimum
+        H = 2 * naive.r[i] * np.eye(naive.p)  # strongly convex: the gradient bounds the distance to the optimum
         assert np.linalg.norm(linalg.solve(H, naive.f_gradient(i, t))) <= 1e-6
 
 
@@ -914,8 +890,7 @@ def test_local_does_not_depend_on_the_graph():
     rng, loss = np.random.default_rng(35), ct.Logistic()
     data = as_data(random_blocks(rng, (5, 6, 7), 2, loss), loss)
     first, second = (
-        ct.Problem.personalized(data, graph, loss=loss).local()
-        for graph in (ct.graphs.complete(3), ct.graphs.empty(3))
+        ct.Problem.personalized(data, graph, loss=loss).local() for graph in (ct.graphs.complete(3), ct.graphs.empty(3))
     )
     np.testing.assert_allclose(first, second, rtol=0, atol=1e-9)
 
@@ -1029,18 +1004,14 @@ def test_mu_must_be_a_positive_number(objective, mu):
         getattr(ct.Problem, objective)(DATA, PAIR, mu=mu)
 
 
-@pytest.mark.parametrize(
-    "ridge", [-1e-9, np.nan, np.inf, [0.1, -1.0], [0.1, np.nan], [0.1], np.ones((2, 1)), None]
-)
+@pytest.mark.parametrize("ridge", [-1e-9, np.nan, np.inf, [0.1, -1.0], [0.1, np.nan], [0.1], np.ones((2, 1)), None])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_ridge_must_be_nonnegative_numbers(objective, ridge):
     with pytest.raises(ParameterError, match="ridge"):
         getattr(ct.Problem, objective)(DATA, PAIR, ridge=ridge)
 
 
-@pytest.mark.parametrize(
-    "confidence", [[0.1, -1.0], [0.1, np.nan], [np.inf, 1.0], [0.1], np.ones((2, 1)), 0.5]
-)
+@pytest.mark.parametrize("confidence", [[0.1, -1.0], [0.1, np.nan], [np.inf, 1.0], [0.1], np.ones((2, 1)), 0.5])
 def test_confidence_must_be_nonnegative_numbers(confidence):
     with pytest.raises(ParameterError, match="confidence"):
         ct.Problem.personalized(DATA, PAIR, confidence=confidence)

@@ -1,0 +1,57 @@
+# make demo    set up and run the tour
+# make test    set up and run everything that must hold: lint, types, import arrows, tests
+# make bench   set up and print the table of speed ratios
+# make clean   remove the virtual environment and caches
+
+VENV := .venv
+BIN := $(VENV)/bin
+SHELL := /bin/sh
+
+.PHONY: help demo test lint bench clean
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+demo: $(VENV)/.runtime
+	@echo "== demo: synthetic users learn personal models, alone and together"
+	$(BIN)/coterie demo
+
+test: lint
+	@echo "== tests (the first run compiles kernels, which takes some minutes)"
+	$(BIN)/pytest -q -n 2
+
+lint: $(VENV)/.dev
+	@echo "== lint"
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@echo "== types"
+	$(BIN)/mypy
+	@echo "== import arrows"
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.runtime
+	@echo "== speed, as ratios measured side by side"
+	$(BIN)/python benchmarks/rates.py
+
+$(VENV)/bin/python:
+	@for python in "$(PYTHON)" python3 python3.14 python3.13 python3.12 python3.11; do \
+	  if [ -n "$$python" ] && $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "== setting up a virtual environment in $(VENV) with $$($$python --version)"; \
+	    exec $$python -m venv $(VENV); \
+	  fi; \
+	done; \
+	echo "coterie needs Python 3.11 or later: install it, or say where it is with make PYTHON=..." >&2; exit 1
+
+$(VENV)/.runtime: $(VENV)/bin/python pyproject.toml
+	@echo "== installing coterie"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	@echo "== installing what the tests need"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests -name __pycache__ -type d -exec rm -rf {} +
