@@ -68,7 +68,11 @@ class _Locator(_CacheLocator):
 
     @classmethod
     def from_function(cls, py_func, py_file):
-        return cls(py_func, py_file)
+        try:
+            cache_directory().mkdir(parents=True, exist_ok=True)
+        except OSError:
+            return None
+        return cls(py_func, py_file) if os.access(cache_directory(), os.W_OK) else None
 
 
 class _CacheImpl(CompileResultCacheImpl):
@@ -113,8 +117,8 @@ class Kernel:
         self._fresh = numba.njit(nogil=True)(function)
         try:
             self._cached._cache = _Cache(function)
-        except (RuntimeError, OSError) as error:  # no writable cache directory: compile in every process
-            log.info("kernels are not kept on disk: %s", error)
+        except RuntimeError:  # no writable cache directory
+            log.info("kernels are not kept on disk: cannot write to %s", cache_directory())
 
     def __call__(self, *arguments):
         twin = self._cached if all(map(_ours, arguments)) else self._fresh

@@ -74,9 +74,7 @@ class _Collaborative(BaseEstimator):
         X, ids, self._agent_column = _ids_of(X, agents)
         if hasattr(X, "columns"):
             as_features(X)  # refuses a column of text by its name
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False, y_numeric=False
-        )
+        X, y = self._validated(X, y)
         targets, self._outputs = self._encode(y, loss)
         ids = np.zeros(X.shape[0], int) if ids is None else as_agent_ids(ids, X.shape[0])
         data = AgentData(X, targets[0], agents=ids, members=self.members)
@@ -111,6 +109,15 @@ class _Collaborative(BaseEstimator):
             )
         self._unpack(self.run_.theta, outputs, X.shape[1])
         return self
+
+    def _validated(self, X: Any, *y: Any, **options: Any) -> Any:
+        """X, and y if given, as scikit-learn wants them. Values that are not finite are left for AgentData to name."""
+        try:
+            return validate_data(
+                self, X, *y, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False, **options
+            )
+        except ValueError as error:
+            raise DataError(str(error)) from None
 
     def _still(self, problem: Problem) -> Callable[[np.ndarray], bool]:
         """Would the next step of every agent move its model by less than ``tol``, relative to the models?"""
@@ -172,7 +179,7 @@ class _Collaborative(BaseEstimator):
         if agents is None and self._agent_column is not None and hasattr(X, "columns"):
             agents = self._agent_column
         X, ids, _ = _ids_of(X, agents)
-        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False)
+        X = self._validated(X, reset=False)
         if ids is None:
             if len(self.agents_) > 1:
                 raise DataError(
@@ -320,12 +327,15 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
 
     def _encode(self, y: np.ndarray, loss: Any) -> tuple[list[np.ndarray], int]:
         """Labels -1 and +1, one list for each output."""
-        check_classification_targets(y)
+        try:
+            check_classification_targets(y)
+        except ValueError as error:
+            raise DataError(str(error)) from None
         if loss.labels != SIGNS:
             raise MismatchError(f"{loss!r} takes {loss.labels} for labels: a classifier needs a loss of -1 and +1")
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise DataError(f"y holds one class only, {self.classes_[0]!r}: a classifier needs at least two classes")
+            raise DataError(f"y holds one class only, {self.classes_.tolist()[0]!r}: a classifier needs at least two classes")
         chosen = [1] if len(self.classes_) == 2 else range(len(self.classes_))
         targets = [np.where(codes == k, 1.0, -1.0) for k in chosen]
         return targets, len(targets)

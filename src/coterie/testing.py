@@ -178,7 +178,8 @@ def hard_problem(seed: int = 0, storage: str = "dense", loss: Any = None) -> Pro
     y = np.where(X @ rng.normal(size=p) + 0.5 * rng.normal(size=len(X)) >= 0, 1.0, -1.0)
     features = sparse.csr_array(X) if storage == "sparse" else X
     data = AgentData(features, y, agents=np.repeat(np.arange(n), sizes), members=range(n))
-    return Problem.personalized(data, Graph.from_edges(n, i, j, weight), loss or Logistic(), mu=0.8, ridge="1/m")
+    loss = Logistic() if loss is None else loss  # not "or": a rule without fields is an empty tuple, and false
+    return Problem.personalized(data, Graph.from_edges(n, i, j, weight), loss, mu=0.8, ridge="1/m")
 
 
 class _Replay:

@@ -1,7 +1,7 @@
 """Problem: objective, gradient, exact minimiser and constants, against formulas written out again from math.md.
 
 Nothing here is shared with the implementation: the objective is a double loop over agents and examples, linear systems
-are assembled by hand, smooth minimisers come from SciPy and a dense Newton method, and the hinge is certified by a dual.
+are assembled by hand, smooth minimisers come from SciPy and dense Newton steps, and a dual certifies the hinge.
 """
 
 from __future__ import annotations
@@ -433,10 +433,8 @@ def test_solve_hinge_against_its_dual(objective, ridge, kind):
 
 
 def test_solve_hinge_without_ridge():
-    """One feature, so that Q is a piecewise quadratic small enough to minimise over all its kinks by a linear program.
-
-    With equal models theta (strong ties) the sum of hinges is least at a kink 1/x; ties of weight 1e6 keep them equal
-    to 1e-6, so the objective is within 1e-5 of the best kink and no better than without ties.
+    """One feature and ties of weight 1e6: the models agree to about 1e-6, and the sum of the hinges of equal models is
+    least at one of its kinks, so the objective is at most that of the best kink, and not below it by more than 1e-5.
     """
     rng = np.random.default_rng(8)
     X, y = rng.uniform(0.2, 2.0, (12, 1)), np.where(rng.random(12) < 0.7, 1.0, -1.0)

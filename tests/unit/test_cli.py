@@ -1,0 +1,150 @@
+"""The command line, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import coterie as ct
+from coterie.cli import app
+
+COTERIE = [sys.executable, "-m", "coterie.cli"]
+
+
+def run(*arguments, code=0):
+    """The command in a process of its own: standard output, standard error."""
+    done = subprocess.run(
+        [*COTERIE, *map(str, arguments)], capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"}
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout, done.stderr
+
+
+def invoke(*arguments):
+    """The command in this process: its json."""
+    result = CliRunner().invoke(app, [*map(str, arguments), "--json"], catch_exceptions=False)
+    assert result.exit_code == 0
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    task = ct.datasets.linear_classification(n=10, p=3, seed=0, rows=(8, 20))
+    names = np.array([f"user {k}" for k in range(10)])
+    frame = pd.DataFrame(task.train.X, columns=["a", "b", "c"])
+    frame = frame.assign(
+        user=names[task.train.owner], bought=np.where(task.train.y > 0, "yes", "no"), paid=frame["a"] * 2
+    )
+    path = tmp_path_factory.mktemp("data") / "table.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def test_demo_reports_gains_and_writes_figures(tmp_path):
+    result = invoke("demo", "--agents", 60, "--features", 20, "-o", tmp_path / "figures")
+    accuracy = {row["models"]: row["accuracy"] for row in result["models"]}
+    assert accuracy["with truly similar peers"] > accuracy["alone"] > accuracy["one model for all"]
+    assert all(row["suboptimality"] < 1e-4 for row in result["models"] if "vectors" in row)
+    for figure in result["figures"]:
+        assert os.path.getsize(figure) > 5000
+
+
+def test_fit_and_predict(table, tmp_path):
+    fitted = invoke("fit", table, "--agent", "user", "--target", "bought", "-o", tmp_path / "model", "--holdout", 0.25)
+    assert (fitted["task"], fitted["agents"]) == ("classification", 10)
+    assert 0.5 < fitted["holdout"]["accuracy together"] <= 1.0
+    predicted = invoke("predict", tmp_path / "model", table)
+    frame = pd.read_csv(table)
+    model = ct.load(tmp_path / "model")
+    assert predicted["predictions"] == model.predict(frame[["a", "b", "c", "paid"]], agents=frame["user"]).tolist()
+    assert predicted["never_met"] == []
+
+
+def test_regression_from_end_to_end(table, tmp_path):
+    numbers = pd.read_csv(table).drop(columns="bought")
+    numbers.to_csv(tmp_path / "numbers.csv", index=False)
+    fitted = invoke(
+        "fit", tmp_path / "numbers.csv", "--agent", "user", "--target", "paid", "-o", tmp_path / "m", "--ridge", "1e-4"
+    )
+    assert fitted["task"] == "regression"
+    shuffled = numbers.drop(columns="paid")[["c", "user", "b", "a"]]
+    shuffled.loc[0, "user"] = "a stranger"
+    shuffled.to_csv(tmp_path / "new.csv", index=False)
+    out, err = run("predict", tmp_path / "m", tmp_path / "new.csv", "-o", tmp_path / "out.csv")
+    assert out == ""
+    assert "1 agent(s) never met ('a stranger')" in err
+    predictions = pd.read_csv(tmp_path / "out.csv")["prediction"]
+    np.testing.assert_allclose(predictions[1:], numbers["paid"][1:], atol=0.1)
+
+
+def test_a_given_graph(table, tmp_path):
+    pd.DataFrame({"agent": ["user 0", "user 1"], "peer": ["user 1", "user 2"], "weight": [1.0, 0.5]}).to_csv(
+        tmp_path / "ties.csv", index=False
+    )
+    fitted = invoke(
+        "fit", table, "--agent", "user", "--target", "bought", "-o", tmp_path / "m", "--graph", tmp_path / "ties.csv"
+    )
+    assert fitted["ties"] == 2
+    pd.DataFrame({"agent": ["user 0"], "peer": ["user 77"]}).to_csv(tmp_path / "ties.csv", index=False)
+    _, err = run(
+        "fit",
+        table,
+        "--agent",
+        "user",
+        "--target",
+        "bought",
+        "-o",
+        tmp_path / "m",
+        "--graph",
+        tmp_path / "ties.csv",
+        code=3,
+    )
+    assert "'user 77' is not an agent" in err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"--agent": "usr"}, "no column 'usr'; did you mean 'user'?"),
+        ({"--target": "price"}, "no column 'price'"),
+        ({"--method": "sgd"}, "unknown method 'sgd'"),
+        ({"--loss": "hinge"}, "has a kink"),
+        ({"--mu": "-1"}, "mu=-1.0 must be a positive number"),
+        ({"--ridge": "lots"}, "--ridge lots"),
+        ({"--graph": "nowhere.csv"}, "nowhere.csv"),
+        ({"--target": "c", "--task": "classification"}, "continuous"),
+    ],
+)
+def test_bad_input_ends_with_code_3_and_writes_nothing(table, tmp_path, changes, message):
+    numbers = tmp_path / "numbers.csv"
+    pd.read_csv(table).assign(bought=lambda frame: (frame["bought"] == "yes") * 1).to_csv(numbers, index=False)
+    options = {"--agent": "user", "--target": "bought", "-o": str(tmp_path / "m")} | changes
+    _, err = run("fit", numbers, *[word for pair in options.items() for word in pair], code=3)
+    assert message in " ".join(err.split())
+    assert not (tmp_path / "m").exists()
+
+
+def test_errors_are_json_when_asked():
+    out, _ = run("predict", "no/model", "no.csv", "--json", code=3)
+    assert json.loads(out) == {"error": "no/model holds no model: there is no model.json in it", "kind": "DataError"}
+
+
+def test_a_missing_feature_is_named(table, tmp_path):
+    invoke("fit", table, "--agent", "user", "--target", "bought", "-o", tmp_path / "m")
+    pd.read_csv(table).drop(columns="b").to_csv(tmp_path / "new.csv", index=False)
+    assert (
+        "no column 'b', which the model was fitted with"
+        in run("predict", tmp_path / "m", tmp_path / "new.csv", code=3)[1]
+    )
+
+
+def test_version_and_usage():
+    assert run("--version")[0] == f"coterie {ct.__version__}\n"
+    assert "No such command" in run("fly", code=2)[1]

@@ -1,0 +1,196 @@
+"""The front door: scikit-learn's contract, and what coterie adds to it."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import coterie as ct
+from coterie.errors import DataError, GraphError, MismatchError, ParameterError
+
+MODELS = {"classifier": ct.CollaborativeClassifier, "regressor": ct.CollaborativeRegressor}
+
+
+@pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning", "ignore::sklearn.exceptions.SkipTestWarning"
+)
+@parametrize_with_checks([model() for model in MODELS.values()])
+def test_scikit_learns_contract(estimator, check):
+    """All of them apply but check_array_api_input, which scikit-learn skips: coterie computes with NumPy only."""
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def task():
+    return ct.datasets.linear_classification(n=12, p=3, seed=0, rows=(5, 30))
+
+
+def arguments(task, kind):
+    y = task.train.y if kind == "classifier" else task.train.X @ [1.0, -2.0, 0.5] + task.train.owner / 6
+    return task.train.X, y, task.train.owner
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("intercept", [True, False])
+def test_models_are_the_exact_optimum(task, kind, intercept):
+    X, y, ids = arguments(task, kind)
+    model = MODELS[kind](graph=task.graph, mu=0.7, fit_intercept=intercept, tol=1e-11).fit(X, y, agents=ids)
+    data = ct.AgentData(X, y, agents=ids)
+    data = data.append_column() if intercept else data
+    loss = ct.Logistic() if kind == "classifier" else ct.Squared()
+    theta = ct.Problem.personalized(data, task.graph, loss, mu=0.7).solve()
+    np.testing.assert_allclose(model.coef_, theta[:, :3], atol=1e-8)
+    np.testing.assert_allclose(model.intercept_, theta[:, 3] if intercept else np.zeros(12), atol=1e-8)
+
+
+def test_classes_against_the_rest_are_separate_problems(task):
+    X, ids = task.train.X, task.train.owner
+    y = np.array(["low", "mid", "top"])[np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.4, 0.4])]
+    model = ct.CollaborativeClassifier(graph=task.graph, tol=1e-11, ridge=0.05).fit(X, y, agents=ids)
+    for k, name in enumerate(model.classes_):
+        data = ct.AgentData(X, np.where(y == name, 1.0, -1.0), agents=ids).append_column()
+        theta = ct.Problem.personalized(data, task.graph, ridge=0.05).solve()
+        np.testing.assert_allclose(model.coef_[:, k], theta[:, :3], atol=1e-8)
+        np.testing.assert_allclose(model.intercept_[:, k], theta[:, 3], atol=1e-8)
+    margins = model.decision_function(X, agents=ids)
+    assert np.array_equal(model.predict(X, agents=ids), model.classes_[margins.argmax(axis=1)])
+    np.testing.assert_allclose(model.predict_proba(X, agents=ids).sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_rows_of_every_kind_give_the_same_models(task, kind):
+    polars = pytest.importorskip("polars")
+    X, y, ids = arguments(task, kind)
+    frame = pd.DataFrame(X, columns=list("abc")).assign(who=ids)
+    reference = MODELS[kind](neighbours=2).fit(X, y, agents=ids)
+    for rows, agents in ((sparse.csr_matrix(X), ids), (frame, "who"), (polars.from_pandas(frame), "who")):
+        model = MODELS[kind](neighbours=2).fit(rows, y, agents=agents)
+        np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-9)
+        np.testing.assert_allclose(
+            model.predict(rows, agents=agents), reference.predict(X, agents=ids), atol=1e-9
+        ) if kind == "regressor" else None
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
+def test_standardised_models_are_given_in_the_original_units(task, storage):
+    X, y, ids = arguments(task, "regressor")
+    wild = X * [1.0, 1e3, 1e-2] + (0.0 if storage is sparse.csr_array else [0.0, 5.0, 1.0])
+    settings = {"graph": task.graph, "standardize": True, "tol": 1e-10}
+    one = ct.CollaborativeRegressor(**settings).fit(storage(X), y, agents=ids)
+    other = ct.CollaborativeRegressor(**settings).fit(storage(wild), y, agents=ids)
+    np.testing.assert_allclose(one.predict(X, agents=ids), other.predict(wild, agents=ids), atol=1e-6)
+
+
+def test_an_agent_never_met_gets_the_mean_model_weighted_by_rows(task):
+    X, y, ids = arguments(task, "regressor")
+    model = ct.CollaborativeRegressor(graph=task.graph).fit(X, y, agents=ids)
+    weights = task.train.sizes / task.train.n_rows
+    expected = X @ (weights @ model.coef_) + weights @ model.intercept_
+    np.testing.assert_allclose(model.predict(X, agents=["nobody"] * len(X)), expected)
+
+
+def test_an_agent_without_rows_learns_from_its_neighbours(task):
+    X, y, ids = arguments(task, "regressor")
+    keep = ids != 3
+    model = ct.CollaborativeRegressor(graph=task.graph, members=range(12), tol=1e-10).fit(
+        X[keep], y[keep], agents=ids[keep]
+    )
+    theta = np.column_stack([model.coef_, model.intercept_])
+    mean = (task.graph.W @ theta)[3] / task.graph.degrees[3]
+    np.testing.assert_allclose(theta[3], mean, atol=1e-6)
+
+
+def test_graphs_of_every_kind(task):
+    X, y, ids = arguments(task, "classifier")
+    names = np.array([f"agent {k:02d}" for k in range(12)])[ids]
+    network = nx.relabel_nodes(task.graph.to_networkx(), {k: f"agent {k:02d}" for k in range(12)})
+    reference = ct.CollaborativeClassifier(graph=task.graph).fit(X, y, agents=names)
+    for graph in (task.graph.W, task.graph.W.toarray(), network):
+        assert ct.CollaborativeClassifier(graph=graph).fit(X, y, agents=names).graph_ == reference.graph_
+
+
+def test_the_run_tells_what_was_sent(task):
+    X, y, ids = arguments(task, "classifier")
+    model = ct.CollaborativeClassifier(graph=ct.graphs.ring(12)).fit(X, y, agents=ids)
+    assert model.run_.vectors == 24 + 2 * model.run_.wakes
+    assert model.n_iter_ == model.run_.wakes // 12
+
+
+def test_a_search_can_pass_agents_on(task):
+    import sklearn
+
+    X, y, ids = arguments(task, "classifier")
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = ct.CollaborativeClassifier(neighbours=2, members=range(12))
+        model = model.set_fit_request(agents=True).set_score_request(agents=True)
+        search = GridSearchCV(model, {"mu": [0.1, 10.0]}, cv=2).fit(X, y, agents=ids)
+    assert search.best_params_["mu"] in (0.1, 10.0)
+
+
+def test_probabilities_only_where_there_are_any(task):
+    X, y, ids = arguments(task, "classifier")
+    model = ct.CollaborativeClassifier(loss="smooth-hinge", graph=task.graph).fit(X, y, agents=ids)
+    assert not hasattr(model, "predict_proba")
+    assert model.score(X, y, agents=ids) > 0.8
+
+
+def test_slow_convergence_is_said(task):
+    X, y, ids = arguments(task, "regressor")
+    with pytest.warns(ConvergenceWarning, match="raise max_wakes"):
+        ct.CollaborativeRegressor(graph=task.graph, max_wakes=1, tol=1e-12).fit(X * 100, y, agents=ids)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"method": "sgd"}, ParameterError, "unknown method 'sgd': choose one of cd"),
+        ({"loss": "zero-one"}, ParameterError, "unknown loss 'zero-one'"),
+        ({"loss": "hinge"}, MismatchError, "Hinge.* has a kink"),
+        ({"loss": "squared"}, MismatchError, "a classifier needs"),
+        ({"graph": "friends"}, ParameterError, "graph='friends' must be"),
+        ({"graph": ct.graphs.ring(5)}, GraphError, "5 agents and the data 12"),
+        ({"graph": -np.ones((12, 12))}, GraphError, r"W\[0, 0\]|nonnegative"),
+        ({"mu": -1.0}, ParameterError, "mu=-1.0 must be a positive number"),
+        ({"ridge": "m"}, ParameterError, "ridge='m'"),
+        ({"neighbours": 0}, ParameterError, "neighbours=0"),
+        ({"members": range(11)}, DataError, "11"),
+        ({"seed": -1}, ParameterError, "seed=-1"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(task, settings, error, message):
+    X, y, ids = arguments(task, "classifier")
+    with pytest.raises(error, match=message):
+        ct.CollaborativeClassifier(**settings).fit(X, y, agents=ids)
+
+
+def test_bad_rows_are_refused_by_place(task):
+    X, y, ids = arguments(task, "classifier")
+    names = np.array([f"agent {k}" for k in ids])
+    broken = X.copy()
+    broken[17, 2] = np.nan
+    model = ct.CollaborativeClassifier()
+    with pytest.raises(DataError, match=rf"row 17 \(agent '{names[17]}'\): column 2"):
+        model.fit(broken, y, agents=names)
+    with pytest.raises(DataError, match=r"one class only, 1\.0"):
+        model.fit(X, np.ones(len(X)), agents=names)
+    with pytest.raises(DataError, match=rf"{len(X) - 1}"):
+        model.fit(X, y, agents=names[1:])
+    with pytest.raises(NotFittedError):
+        model.predict(X, agents=names)
+    model.fit(X, y, agents=names)
+    with pytest.raises(DataError, match=r"row 17.*column 2"):
+        model.predict(broken, agents=names)
+    with pytest.raises(DataError, match="fitted for 12 agents: pass agents"):
+        model.predict(X)
+
+
+def test_text_columns_are_refused_by_name(task):
+    frame = pd.DataFrame(task.train.X, columns=list("abc")).assign(city="Rome", who=task.train.owner)
+    with pytest.raises(DataError, match="column 'city' holds text"):
+        ct.CollaborativeClassifier().fit(frame, task.train.y, agents="who")

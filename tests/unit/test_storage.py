@@ -1,0 +1,99 @@
+"""Models on disk: whole or not at all, and never trusted blindly."""
+
+from __future__ import annotations
+
+import datetime
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import coterie as ct
+from coterie.errors import DataError, MismatchError
+
+
+def frame(rng, ids, classes):
+    X = pd.DataFrame(rng.normal(size=(len(ids), 3)), columns=["a", "b", "c"]).assign(who=ids)
+    return X, np.array(classes)[np.digitize(X["a"] + X["b"], np.linspace(-1, 1, len(classes) - 1))]
+
+
+@pytest.mark.parametrize("classes", [["no", "yes"], [0, 1, 2], [False, True]])
+@pytest.mark.parametrize("ids", [["ann", "bob", "cyd"], [3, 1, 2], [("a", 1), ("a", 2), ("b", 1)]])
+def test_a_classifier_comes_back_the_same(tmp_path, classes, ids):
+    X, y = frame(np.random.default_rng(0), [ids[k % 3] for k in range(60)], classes)
+    model = ct.CollaborativeClassifier(neighbours=1, mu=2.0).fit(X, y, agents="who")
+    again = ct.load(ct.save(model, tmp_path / "model"))
+    assert np.array_equal(again.predict(X), model.predict(X))
+    assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert again.agents_ == model.agents_
+    assert again.graph_ == model.graph_
+    assert again.mu == 2.0
+
+
+def test_a_regressor_on_arrays_comes_back_the_same(tmp_path):
+    rng = np.random.default_rng(1)
+    X, y, ids = rng.normal(size=(40, 2)), rng.normal(size=40), np.arange(40) % 4
+    model = ct.CollaborativeRegressor(neighbours=2, standardize=True).fit(X, y, agents=ids)
+    again = ct.load(ct.save(model, tmp_path))
+    assert np.array_equal(again.predict(X, agents=ids + 1), model.predict(X, agents=ids + 1))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    rng = np.random.default_rng(2)
+    model = ct.CollaborativeRegressor(neighbours=1).fit(
+        rng.normal(size=(8, 1)), rng.normal(size=8), agents=list("aabbccdd")
+    )
+    return ct.save(model, tmp_path / "model")
+
+
+def test_one_flipped_bit_is_refused(saved):
+    [arrays] = saved.glob("arrays-*.npz")
+    content = bytearray(arrays.read_bytes())
+    content[len(content) // 2] ^= 1
+    arrays.write_bytes(content)
+    with pytest.raises(DataError, match="does not have its checksum"):
+        ct.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 99}, "format 99"),
+        ({"kind": "os.system"}, "holds a 'os.system'"),
+        ({"arrays": "../../etc/passwd"}, "damaged model"),
+        ({"sha256": "0"}, "checksum"),
+    ],
+)
+def test_a_description_that_was_tampered_with_is_refused(saved, change, message):
+    description = json.loads((saved / "model.json").read_text())
+    (saved / "model.json").write_text(json.dumps(description | change))
+    with pytest.raises(DataError, match=message):
+        ct.load(saved)
+
+
+def test_half_a_description_is_refused(saved):
+    (saved / "model.json").write_text((saved / "model.json").read_text()[:40])
+    with pytest.raises(DataError, match="damaged"):
+        ct.load(saved)
+
+
+def test_saving_again_leaves_one_set_of_arrays(saved):
+    rng = np.random.default_rng(3)
+    ct.save(
+        ct.CollaborativeRegressor(neighbours=1).fit(rng.normal(size=(4, 2)), rng.normal(size=4), agents=[1, 1, 2, 2]),
+        saved,
+    )
+    assert len(list(saved.iterdir())) == 2
+    assert ct.load(saved).agents_ == (1, 2)
+
+
+def test_what_cannot_be_saved_is_refused_before_anything_is_written(tmp_path):
+    days = [datetime.date(2020, 1, 1 + k % 2) for k in range(6)]
+    model = ct.CollaborativeRegressor(neighbours=1).fit(np.eye(6), np.arange(6.0), agents=days)
+    with pytest.raises(DataError, match="only text, numbers and tuples"):
+        ct.save(model, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    with pytest.raises(MismatchError, match="only a fitted"):
+        ct.save(ct.CollaborativeRegressor(), tmp_path / "model")

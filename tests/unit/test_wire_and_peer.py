@@ -1,0 +1,103 @@
+"""Letters as bytes, and peers that exchange them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import coterie as ct
+from coterie.errors import CapacityError, DataError, ParameterError
+from coterie.network import Peer
+from coterie.testing import hard_problem
+from coterie.wire import decode, encode, frame_size
+from coterie.world import EVERYONE, part_of, send, world_of
+
+numbers = st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=20)
+
+
+@settings(derandomize=True, deadline=None)
+@given(sender=st.integers(0, 2**63), kind=st.integers(0, 2**16 - 1), text=numbers)
+def test_round_trip(sender, kind, text):
+    frame = encode(sender, kind, np.array(text, float))
+    assert len(frame) == frame_size(len(text))
+    back = decode(frame)
+    assert back[:2] == (sender, kind)
+    assert back[2].tolist() == text
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(frame=st.binary(max_size=80))
+def test_any_bytes_are_decoded_or_refused(frame):
+    try:
+        _, _, text = decode(frame)
+    except DataError:
+        return
+    assert len(frame) == frame_size(len(text))
+    assert np.all(np.isfinite(text))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda frame: frame[:10], "shorter than its header"),
+        (lambda frame: frame[:-1], "announces 2 numbers"),
+        (lambda frame: frame + b"x", "announces 2 numbers"),
+        (lambda frame: b"\x07" + frame[1:], "version 7"),
+        (lambda frame: encode(0, 0, np.array([1.0, np.nan])), "not finite"),
+        (lambda frame: encode(0, 0, np.array([1.0, np.inf])), "not finite"),
+    ],
+)
+def test_damaged_frames_are_refused(damage, message):
+    with pytest.raises(DataError, match=message):
+        decode(damage(encode(0, 0, np.array([1.0, 2.0]))))
+
+
+def peer(i=0, method=ct.CoordinateDescent()):  # noqa: B008 - a value
+    problem = hard_problem()
+    return Peer(method, part_of(world_of(problem), i, i + 1), problem.local()[i])
+
+
+def test_a_peer_writes_to_all_its_neighbours():
+    problem = hard_problem()
+    posts = peer(2).wake()
+    assert sorted(post.to for post in posts) == problem.graph.neighbours(2).tolist()
+    assert len({post.frame for post in posts}) == 1
+
+
+def test_a_refused_letter_changes_nothing():
+    one, other = peer(), peer()
+    with pytest.raises(DataError):
+        one.receive(encode(1, 0, np.array([np.nan, 0.0, 0.0])))
+    with pytest.raises(DataError, match="at most 3"):
+        one.receive(encode(1, 0, np.zeros(4)))
+    one.wake(), other.wake()
+    assert np.array_equal(one.theta, other.theta)
+
+
+def test_a_letter_from_a_stranger_changes_nothing():
+    one, other = peer(), peer()
+    assert one.receive(encode(7, 0, np.full(3, 9.0))) == []
+    one.wake(), other.wake()
+    assert np.array_equal(one.theta, other.theta)
+
+
+def test_a_peer_is_one_agent():
+    problem = hard_problem()
+    with pytest.raises(ParameterError, match="not of 2"):
+        Peer(ct.CoordinateDescent(), part_of(world_of(problem), 0, 2), problem.local()[0])
+
+
+@ct.rule
+class Chatterbox(ct.CoordinateDescent):
+    def wake(self, data, me, ties, chance, mail):
+        send(mail, EVERYONE, 0, me.theta)
+        send(mail, EVERYONE, 0, me.theta)
+
+
+def test_unannounced_letters_are_an_error_everywhere():
+    with pytest.raises(CapacityError, match="more letters"):
+        peer(0, Chatterbox()).wake()
+    with pytest.raises(CapacityError, match="Chatterbox"):
+        ct.simulate(hard_problem(), Chatterbox(), wakes=5)
