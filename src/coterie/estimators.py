@@ -175,7 +175,7 @@ class _Collaborative(BaseEstimator):
 
     def _margins(self, X: Any, agents: Any) -> np.ndarray:
         """``x . theta_i`` for the agent i of every row, (rows, outputs)."""
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         if agents is None and self._agent_column is not None and hasattr(X, "columns"):
             agents = self._agent_column
         X, ids, _ = _ids_of(X, agents)
@@ -335,7 +335,8 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
             raise MismatchError(f"{loss!r} takes {loss.labels} for labels: a classifier needs a loss of -1 and +1")
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise DataError(f"y holds one class only, {self.classes_.tolist()[0]!r}: a classifier needs at least two classes")
+            only = self.classes_.tolist()[0]
+            raise DataError(f"y holds one class only, {only!r}: a classifier needs at least two classes")
         chosen = [1] if len(self.classes_) == 2 else range(len(self.classes_))
         targets = [np.where(codes == k, 1.0, -1.0) for k in chosen]
         return targets, len(targets)

@@ -81,7 +81,7 @@ def test_a_kinked_value_with_a_smooth_slope_is_found():
             r = margin - label
             return 0.6 * r * r
 
-    with pytest.raises(ContractError, match="finite differences|subgradient"):
+    with pytest.raises(ContractError, match=r"finite differences|subgradient"):
         check_loss(Inconsistent())
 
 
