@@ -240,12 +240,12 @@ def settle(race, repetitions):
     ours, theirs = race.wakes / best[0], race.their_wakes / best[1]
     n, p, degree, fewest, most = race.size
     points = f"{fewest}" if fewest == most else f"{fewest}..{most}"
-    size = f"{n} agents, {p} dimensions, degree {degree}, {points} points"
+    size = f"n={n}, p={p}, degree {degree}, {points} points"
     return Row(race.what, size, ours, theirs, ours / theirs, race.least, ours / theirs >= race.least, difference)
 
 
 def in_words(speedup):
-    return f"{speedup:,.3g}x faster" if speedup >= 1.0 else f"{1.0 / speedup:.2f}x slower"
+    return f"x{speedup:,.1f} faster" if speedup >= 1.0 else f"x{1.0 / speedup:.2f} slower"
 
 
 def show(rows):
@@ -257,8 +257,7 @@ def show(rows):
         reached = "[green]yes" if row.reached else "[red]no"
         rates = f"{row.ours:,.0f}", f"{row.theirs:,.0f}", in_words(row.speedup), in_words(row.least)
         table.add_row(row.what, row.size, *rates, reached, difference)
-    console = Console()
-    Console(width=max(console.width, 160)).print(table)
+    Console(width=150).print(table)
 
 
 def main():

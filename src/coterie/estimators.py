@@ -113,9 +113,7 @@ class _Collaborative(BaseEstimator):
     def _validated(self, X: Any, *y: Any, **options: Any) -> Any:
         """X, and y if given, as scikit-learn wants them. Values that are not finite are left for AgentData to name."""
         try:
-            return validate_data(
-                self, X, *y, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False, **options
-            )
+            return validate_data(self, X, *y, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False, **options)
         except ValueError as error:
             raise DataError(str(error)) from None
 

@@ -4,19 +4,24 @@ It minimises, over the models Theta (n x p),
 
     F(Theta) = s sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_r c_r l(x_r . theta_i(r), y_r) + sum_i R_i |theta_i|^2
 
-by Newton's method on all agents at once. The connected components of the graph are independent problems: each has
-its own line search and its own stopping test. Linear systems are solved by a Cholesky factorisation while n p is
-small, and beyond that by conjugate gradients that never form the Hessian, preconditioned by the agents' own blocks.
-A loss with a kink (the hinge) is followed by the method of multipliers on its Moreau envelope: the duality gap
-certifies the result.
+on all agents at once; the connected components of the graph are independent problems, each with its own steps and its
+own stopping test. Losses that are twice differentiable (squared, logistic) are minimised by Newton's method; those
+whose conjugate is quadratic on an interval (hinge, smoothed hinge, Huber) by a primal-dual interior point method, which
+ends with a duality gap for a certificate.
 
-Where F has several minimisers, Newton from zero picks the one of least norm. Where the infimum is not attained
-(separable data without a ridge), it stops within the tolerance of the infimum.
+Both solve linear systems ``(2 s (D - W) + 2 R + X' diag(weights) X) x = target``: agent by agent where there are no
+ties, by a dense factorisation while n p is small, and beyond that by conjugate gradients that never form the matrix,
+preconditioned by the agents' own blocks.
+
+Where F has several minimisers, the result is one of least norm (to the accuracy that flat directions allow). Where the
+infimum is not attained (separable data, logistic loss, no ridge), it is within 1e-12 F(0) of the infimum.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,23 +30,29 @@ from scipy.sparse import linalg as splinalg
 
 from ._compile import kernel
 from .errors import ConvergenceError
-from .graphs import Graph
+from .graphs import Graph, empty
 from .linear import (
     DenseRows,
     SparseRows,
     diagonal_kernel,
+    frozen,
     gram_kernel,
     margins_kernel,
     one_thread,
+    row_norms_kernel,
     scatter_kernel,
 )
 
-#: Relative accuracy of the objective at which Newton's method may stop.
+#: Relative accuracy of the objective at which an iteration may stop.
 TOLERANCE = 1e-13
-#: Up to this many unknowns, linear systems are solved by a dense factorisation.
+#: Where F has fallen to this part of F(0), it has vanished: the fit is exact, or the infimum 0 is not attained.
+VANISHED = 1e-12
+#: Up to this many unknowns, systems of tied agents are solved by a dense factorisation.
 DENSE = 1500
-#: Preconditioner blocks are kept whole (n p^2 numbers) up to this size, and as diagonals beyond it.
+#: The agents' p x p blocks are kept up to this many numbers in all, and only their diagonals beyond it.
 BLOCKS = 40_000_000
+
+Solver = Callable[[np.ndarray], np.ndarray]
 
 
 @kernel
@@ -69,6 +80,8 @@ class Objective:
     graph : Graph
     smooth : float
         s, the weight of the smoothness term.
+    p : int
+        Number of features.
     """
 
     rows: DenseRows | SparseRows
@@ -79,6 +92,22 @@ class Objective:
     ridge: np.ndarray
     graph: Graph
     smooth: float
+    p: int
+
+    def part(self, first: int, last: int) -> Objective:
+        """The objective of agents ``first`` to ``last - 1``, where nobody is tied to anybody."""
+        a, b = self.start[first], self.start[last]
+        return Objective(
+            self.rows.take(a, b),
+            frozen(self.start[first : last + 1] - a),
+            self.labels[a:b],
+            self.loss,
+            self.scale[a:b],
+            self.ridge[first:last],
+            empty(last - first),
+            self.smooth,
+            self.p,
+        )
 
     def margins(self, theta: np.ndarray) -> np.ndarray:
         """``x_r . theta_i(r)`` for every row."""
@@ -122,11 +151,21 @@ class Objective:
         slope = self.examples(self.margins(theta))[1]
         return self.quadratic_gradient(theta) + self.scatter(self.scale * slope, theta.shape)
 
+    def row_norms(self) -> np.ndarray:
+        """``|x_r|`` for every row."""
+        out = np.zeros(self.labels.shape[0])
+        row_norms_kernel(self.rows, out)
+        return out
+
+    def norm(self, vectors: np.ndarray) -> np.ndarray:
+        """Length of a vector of all models, for each connected component."""
+        return np.sqrt(self.by_component(np.square(vectors).sum(axis=1)))
+
     def by_agent(self, per_row: np.ndarray) -> np.ndarray:
         """Sum a number per row over each agent."""
         return np.bincount(self.owner, weights=per_row, minlength=self.start.shape[0] - 1)
 
-    @property
+    @cached_property
     def owner(self) -> np.ndarray:
         """The agent of each row."""
         return np.repeat(np.arange(self.start.shape[0] - 1), np.diff(self.start))
@@ -137,88 +176,64 @@ class Objective:
 
 
 @one_thread
-def minimise(objective: Objective, p: int) -> np.ndarray:
+def minimise(objective: Objective) -> np.ndarray:
     """Minimise F to machine precision.
 
     Parameters
     ----------
     objective : Objective
-    p : int
-        Number of features.
 
     Returns
     -------
     (n, p) ndarray
     """
-    theta = np.zeros((objective.start.shape[0] - 1, p))
-    if np.isfinite(objective.loss.smoothness):
-        return _newton(objective, theta)[0]
-    return _multipliers(objective, theta)
+    n, p = objective.start.shape[0] - 1, objective.p
+    at_once = max(1, BLOCKS // (p * p))
+    if objective.graph.n_edges == 0 and n > at_once:  # nobody is tied to anybody: a few agents at a time
+        return np.concatenate([minimise(objective.part(k, min(k + at_once, n))) for k in range(0, n, at_once)])
+    quadratic_conjugate = objective.loss.dual_curvature is not None
+    if quadratic_conjugate and np.all(np.isfinite(objective.loss.domain(1.0))):
+        return _interior_point(objective, np.zeros((n, p)))
+    return _newton(objective, np.zeros((n, p)))
 
 
-def _multipliers(objective: Objective, theta: np.ndarray) -> np.ndarray:
-    """Minimise a loss with a kink by the method of multipliers on its Moreau envelope.
-
-    With multipliers u_r, one round minimises ``env_gamma(z_r + gamma u_r)`` in place of ``l(z_r)`` and sets
-    ``u_r <- env_gamma'(z_r + gamma u_r)``. At the end of a round Theta minimises the Lagrangian of u, whose value
-    ``-quadratic(Theta) - sum_r c_r l*(u_r)`` bounds F from below.
-    """
-    loss, labels, scale = objective.loss, objective.labels, objective.scale
-    dual = np.zeros(labels.shape[0])
-    best, best_gap = theta, np.inf
-    for attempt in range(60):
-        gamma = max(1e-3, 0.3**attempt)
-        theta, margins = _newton(replace(objective, loss=loss.envelope(gamma)), theta, shift=gamma * dual)
-        _, dual, _ = replace(objective, loss=loss.envelope(gamma)).examples(margins + gamma * dual)
-        quadratic = objective.quadratic(theta)
-        primal = objective.by_component(quadratic + objective.by_agent(scale * objective.examples(margins)[0]))
-        # conjugate of the hinge on its domain [-1, 0]: rounding may leave it by one unit in the last place
-        conjugate = np.array([loss.conjugate(u, y) for u, y in zip(dual, labels, strict=True)])
-        lower = -objective.by_component(quadratic + objective.by_agent(scale * conjugate))
-        size = np.maximum(np.abs(primal), 1e-3 * objective.by_component(objective.by_agent(scale)))
-        gap = np.max((primal - lower) / np.where(size > 0, size, 1.0), initial=0.0)
-        if gap < best_gap:
-            best, best_gap = theta, gap
-        if gap <= TOLERANCE or (gap <= 1e-11 and gap > 0.5 * best_gap and attempt > 12):
-            return best
-    if best_gap > 1e-10:
-        raise ConvergenceError(f"the exact solver stopped at a relative duality gap of {best_gap:.1e}")
-    return best
+# -- Newton's method --------------------------------------------------------------------------------------------------
 
 
-def _newton(objective: Objective, theta: np.ndarray, shift: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    """Minimise a smooth F; ``shift`` is added to every margin. Returns the models and their margins."""
-    spread = objective.graph.components
+def _newton(objective: Objective, theta: np.ndarray) -> np.ndarray:
+    """Minimise a twice differentiable F."""
+    spread, count = objective.graph.components, objective.graph.n_components
+    project = _flat_directions(objective, theta.shape[1])
     margins = objective.margins(theta)
-    first = None
-    polish = 0
-    for _ in range(300):
-        value, slope, curvature = objective.examples(margins + shift)
-        gradient = objective.quadratic_gradient(theta) + objective.scatter(objective.scale * slope, theta.shape)
-        size = np.sqrt(objective.by_component(np.square(gradient).sum(axis=1)))
-        first = size if first is None else np.maximum(first, size)
-        # Where a piecewise loss has no curvature, borrow some of its largest: it bounds the step, and fades out.
-        borrowed = np.minimum(1e-2, size / np.where(first > 0, first, 1.0))[spread] * objective.loss.smoothness
-        curvature = np.maximum(curvature, borrowed[objective.owner])
-        step = -_solve_hessian(objective, objective.scale * curvature, gradient, tight=polish > 0)
-        along = objective.margins(step)
-        decrement = -objective.by_component((gradient * step).sum(axis=1))
+    first, polish = np.full(count, np.inf), np.zeros(count, int)
+    for _ in range(200):
+        value, slope, curvature = objective.examples(margins)
         level = objective.by_component(objective.quadratic(theta) + objective.by_agent(objective.scale * value))
-        length = _line_search(objective, theta, step, margins + shift, along)
+        first = np.minimum(first, level) if np.isinf(first).all() else first
+        pull = objective.scatter(objective.scale * slope, theta.shape)
+        gradient = project(objective.quadratic_gradient(theta) + pull)
+        solve = _system(objective, objective.scale * curvature, tight=bool(polish.any()))
+        step = -project(solve(gradient))
+        decrement = -objective.by_component((gradient * step).sum(axis=1))
+        length = np.where(polish < 3, _line_search(objective, theta, step, margins), 0.0)
         theta = theta + length[spread][:, None] * step
         margins = objective.margins(theta)
-        if np.all(decrement <= TOLERANCE * np.abs(level) + 1e-300):
-            # The objective is exact by now; a few more steps make the models exact, too.
-            polish += 1
-            moved = np.max(np.abs(step), initial=0.0) / max(1.0, np.max(np.abs(theta), initial=0.0))
-            if polish == 4 or moved <= 1e-12:
-                return theta, margins
-    raise ConvergenceError("the exact solver did not converge in 300 Newton steps: is the data badly scaled?")
+        # Once the objective is exact, a step or two more make the models exact, too.
+        polish += (decrement <= TOLERANCE * np.abs(level)) | (level <= VANISHED * first)
+        moved, size = _largest(np.abs(step), spread, count), _largest(np.abs(theta), spread, count)
+        if np.all((polish >= 3) | ((polish > 0) & (moved <= 1e-9 * size))):
+            return theta
+    worst = int(np.argmax(np.where(polish > 0, -np.inf, decrement)))
+    agent = int(np.flatnonzero(spread == worst)[0])
+    raise ConvergenceError(
+        f"Newton's method did not converge in 200 steps around agent number {agent}: are its features badly scaled?"
+    )
 
 
-def _line_search(objective, theta, step, margins, along):  # type: ignore[no-untyped-def]
-    """One step length per component: a zero of the directional derivative, found by bracketing."""
-    spread = objective.graph.components
+def _line_search(objective: Objective, theta: np.ndarray, step: np.ndarray, margins: np.ndarray) -> np.ndarray:
+    """Step lengths in (0, 1], one for each component: 1, or near a zero of the directional derivative."""
+    spread, count = objective.graph.components, objective.graph.n_components
+    along = objective.margins(step)
     start = (objective.quadratic_gradient(theta) * step).sum(axis=1)
     bend = (objective.quadratic_gradient(step) * step).sum(axis=1)
 
@@ -227,71 +242,230 @@ def _line_search(objective, theta, step, margins, along):  # type: ignore[no-unt
         losses = objective.by_agent(objective.scale * objective.examples(moved)[1] * along)
         return objective.by_component(start + length[spread] * bend + losses)
 
-    count = objective.graph.n_components
-    low, high, length = np.zeros(count), np.full(count, np.inf), np.ones(count)
+    low, high, length = np.zeros(count), np.ones(count), np.ones(count)
     at_low = slope(low)
-    steep = np.where(at_low < 0, -at_low, np.inf)  # not downhill: rounding is all that is left, and any step is good
-    at_high = np.full(count, np.nan)
+    steep = np.where(at_low < 0, -at_low, np.inf)  # not downhill: only rounding is left, and any step will do
+    now = slope(length)
+    at_high = now
     for attempt in range(60):
-        now = slope(length)
-        open_ = np.abs(now) > 0.3 * steep
+        open_ = (now > 0.3 * steep) | ((now < -0.3 * steep) & (length < 1.0))
         if not np.any(open_):
             break
+        with np.errstate(invalid="ignore", divide="ignore"):
+            secant = low + (high - low) * at_low / (at_low - at_high)
+        middle = 0.5 * (low + high)
+        useful = (attempt % 2 == 0) & (low < secant) & (secant < high)
+        length = np.where(open_, np.where(useful, secant, middle), length)
+        now = np.where(open_, slope(length), now)
         low, at_low = np.where(now <= 0, length, low), np.where(now <= 0, now, at_low)
         high, at_high = np.where(now > 0, length, high), np.where(now > 0, now, at_high)
-        bounded = np.isfinite(high)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            middle = 0.5 * (low + high)
-            secant = low + (high - low) * at_low / (at_low - at_high)
-            inside = (attempt % 2 == 0) & (low < secant) & (secant < high)
-        length = np.where(open_, np.where(bounded, np.where(inside, secant, middle), 2.0 * low), length)
     return length
 
 
-def _solve_hessian(objective: Objective, weights: np.ndarray, target: np.ndarray, tight: bool) -> np.ndarray:
-    """Solve ``H x = target`` with ``H = 2 s (D - W) (x) I + blocks(sum_r weights_r x_r x_r' + 2 R_i I)``."""
-    n, p = target.shape
-    own = 2.0 * objective.ridge + 2.0 * objective.smooth * objective.graph.degrees
+def _flat_directions(objective: Objective, p: int) -> Solver:
+    """Remove from a vector what F cannot see: moving a whole component along a direction that none of its rows has.
+
+    Without it, rounding would be amplified there; with it, Newton from zero ends at the minimiser of least norm.
+    """
+    spread, count = objective.graph.components, objective.graph.n_components
+    free = objective.by_component(objective.ridge) == 0
+    if not free.any() or p > 1000 or count * p * p > BLOCKS:
+        return lambda vector: vector
+    seen = np.zeros((count, p, p))
+    gram_kernel(objective.rows, objective.start, objective.scale, spread, seen)
+    sizes, directions = np.linalg.eigh(seen)
+    flat = (sizes <= 1e-13 * p * sizes[:, -1:]) & free[:, None]
+    if not flat.any():
+        return lambda vector: vector
+    projector = (directions * flat[:, None, :]) @ directions.transpose(0, 2, 1)
+    members = np.bincount(spread, minlength=count)
+
+    def project(vector: np.ndarray) -> np.ndarray:
+        mean = np.stack([objective.by_component(column) for column in vector.T], axis=1) / members[:, None]
+        return vector - np.einsum("ckl,cl->ck", projector, mean)[spread]
+
+    return project
+
+
+# -- the interior point method ----------------------------------------------------------------------------------------
+
+
+def _interior_point(objective: Objective, theta: np.ndarray) -> np.ndarray:
+    """Minimise F for a loss ``l(z, y) = max over u in [lo, hi] of u (z - y) - kappa u^2 / 2``.
+
+    With H the Hessian of the quadratic terms, the optimum is where ``H theta + X' (c u) = 0``, and in every row
+    ``z - y - kappa u = p - q`` with p, q >= 0, ``p (hi - u) = 0`` and ``q (u - lo) = 0``. Mehrotra's method follows the
+    points where those products are equal and positive down to zero. Every row's part is eliminated by hand, which
+    leaves one system in theta, of the same form as Newton's.
+    """
+    spread, count = objective.graph.components, objective.graph.n_components
+    if not objective.scale.any():
+        return theta
+    objective = _barely_regularised(objective, theta.shape[1])
+    loss, y, c = objective.loss, objective.labels, objective.scale
+    kappa, live = loss.dual_curvature, c > 0
+    lo, hi = np.array([loss.domain(label) for label in y]).T
+    norms = objective.row_norms()
+    group = spread[objective.owner]
+    weight = np.maximum(objective.by_component(objective.by_agent(c)), 1e-300)
+
+    u, margins = 0.5 * (lo + hi), np.zeros_like(y)
+    above, below = hi - u, u - lo  # kept beside u: near its bounds, their difference would be lost in rounding
+    gap = margins - y - kappa * u
+    slack = np.maximum(1.0, np.abs(gap))
+    p, q = np.maximum(gap, 0.0) + slack, np.maximum(-gap, 0.0) + slack
+    first = objective.by_component(objective.value(theta))
+
+    for _ in range(100):
+        distance = objective.by_component(
+            objective.by_agent(c * (p * above + q * below))
+        )  # the gap, once residuals vanish
+        pull = objective.quadratic_gradient(theta)
+        residual = objective.norm(pull + objective.scatter(c * u, theta.shape))
+        forces = objective.norm(pull) + objective.by_component(objective.by_agent(c * np.abs(u) * norms))
+        misfit = objective.by_component(objective.by_agent(c * np.abs(margins - y - kappa * u - p + q)))
+        level = objective.by_component(objective.value(theta))
+        room = TOLERANCE * np.abs(level) + 1e-16 * first
+        done = (distance <= room) & (residual <= 1e-13 * forces) & (misfit <= room + 1e-13 * first)
+        if done.all():
+            break
+        stiffness = kappa + p / above + q / below
+        solve = _system(objective, np.where(live, c / stiffness, 0.0), tight=True)
+
+        def direction(rp, rq):  # type: ignore[no-untyped-def]
+            """Newton's direction towards ``p (hi - u) = rp`` and ``q (u - lo) = rq``."""
+            rho = margins - y - kappa * u - rp / above + rq / below  # noqa: B023 - used within this round
+            target = objective.scatter(np.where(live, c * (u + rho / stiffness), 0.0), theta.shape)  # noqa: B023
+            d_theta = -solve(objective.quadratic_gradient(theta) + target)  # noqa: B023
+            d_u = (rho + objective.margins(d_theta)) / stiffness  # noqa: B023
+            d_p = rp / above - p + p / above * d_u  # noqa: B023
+            d_q = rq / below - q - q / below * d_u  # noqa: B023
+            return d_theta, d_u, d_p, d_q
+
+        def longest(d_u, d_p, d_q):  # type: ignore[no-untyped-def]
+            """How far each component can go before something turns negative."""
+            with np.errstate(divide="ignore", invalid="ignore"):
+                limits = np.stack(
+                    [
+                        np.where(d_u > 0, above / d_u, np.inf),  # noqa: B023
+                        np.where(d_u < 0, -below / d_u, np.inf),  # noqa: B023
+                        np.where(d_p < 0, -p / d_p, np.inf),  # noqa: B023
+                        np.where(d_q < 0, -q / d_q, np.inf),  # noqa: B023
+                    ]
+                ).min(axis=0)
+            reach = np.full(count, np.inf)
+            np.minimum.at(reach, group[live], limits[live])
+            return reach
+
+        zero = np.zeros_like(y)
+        _, a_u, a_p, a_q = direction(zero, zero)
+        far = np.minimum(1.0, longest(a_u, a_p, a_q))[group]
+        after = c * ((p + far * a_p) * (above - far * a_u) + (q + far * a_q) * (below + far * a_u))
+        shrink = (
+            np.clip(objective.by_component(objective.by_agent(after)) / np.maximum(distance, 1e-300), 0.0, 1.0) ** 3
+        )
+        aim = (np.maximum(shrink * distance, 0.1 * room) / (2.0 * weight))[
+            group
+        ]  # smaller would only spoil the systems
+        d_theta, d_u, d_p, d_q = direction(aim + a_p * a_u, aim - a_q * a_u)
+        stride = np.where(done, 0.0, np.minimum(1.0, 0.995 * longest(d_u, d_p, d_q)))
+        theta = theta + stride[spread][:, None] * d_theta
+        along = stride[group]
+        p, q, above, below = p + along * d_p, q + along * d_q, above - along * d_u, below + along * d_u
+        u = np.where(above < below, hi - above, lo + below)
+        margins = objective.margins(theta)
+
+    conjugate = u * y + 0.5 * kappa * u * u
+    lower = -objective.by_component(objective.quadratic(theta) + objective.by_agent(c * conjugate))
+    level = objective.by_component(objective.value(theta))
+    short = (level - lower) / (np.abs(level) + 1e-4 * first + 1e-300)
+    if short.max() > 1e-9:
+        agent = int(np.flatnonzero(spread == np.argmax(short))[0])
+        raise ConvergenceError(
+            f"the interior point method stopped at a relative duality gap of {short.max():.1e} around agent number "
+            f"{agent}: are its features badly scaled?"
+        )
+    return _polished(objective, theta) if np.isfinite(loss.smoothness) else theta
+
+
+def _polished(objective: Objective, theta: np.ndarray) -> np.ndarray:
+    """A few Newton steps on the pieces that the interior point method has found, while they shorten the gradient."""
+    gradient = objective.gradient(theta)
+    for _ in range(3):
+        curvature = objective.examples(objective.margins(theta))[2]
+        candidate = theta - _system(objective, objective.scale * curvature, tight=True)(gradient)
+        changed = objective.gradient(candidate)
+        better = (objective.norm(changed) < objective.norm(gradient))[objective.graph.components][:, None]
+        theta, gradient = np.where(better, candidate, theta), np.where(better, changed, gradient)
+    return theta
+
+
+def _barely_regularised(objective: Objective, p: int) -> Objective:
+    """Give components without a ridge one so small that it only chooses among minimisers, the one of least norm."""
+    sizes = np.zeros((objective.start.shape[0] - 1, p))
+    diagonal_kernel(objective.rows, objective.start, objective.scale, sizes)
+    mean = objective.by_component(sizes.sum(axis=1)) / np.bincount(objective.graph.components)
+    tiny = np.where(objective.by_component(objective.ridge) == 0, 1e-11 * mean, 0.0)
+    return replace(objective, ridge=objective.ridge + tiny[objective.graph.components])
+
+
+def _largest(values: np.ndarray, spread: np.ndarray, count: int) -> np.ndarray:
+    """The largest number of each component."""
+    out = np.zeros(count)
+    np.maximum.at(out, spread, values.max(axis=1, initial=0.0))
+    return out
+
+
+# -- linear systems ---------------------------------------------------------------------------------------------------
+
+
+def _system(objective: Objective, weights: np.ndarray, tight: bool) -> Solver:
+    """A solver of ``(2 s (D - W) + 2 R + X' diag(weights) X) x = target``, for several targets."""
+    n, p = objective.start.shape[0] - 1, objective.p
+    if objective.graph.n_edges == 0 and n * p * p <= BLOCKS:
+        blocks = _blocks(objective, weights, n, p, damping=1e-14)
+        return lambda target: np.linalg.solve(blocks, target[:, :, None])[:, :, 0]
     if n * p <= DENSE:
-        return _solve_dense(objective, weights, own, target)
-    precondition = _block_preconditioner(objective, weights, own, n, p)
+        return _dense_system(objective, weights, n, p)
+    precondition = _preconditioner(objective, weights, n, p)
 
     def product(flat: np.ndarray) -> np.ndarray:
         v = flat.reshape(n, p)
-        curved = objective.scatter(weights * objective.margins(v), v.shape)
-        return (objective.quadratic_gradient(v) + curved).ravel()
+        return (objective.quadratic_gradient(v) + objective.scatter(weights * objective.margins(v), v.shape)).ravel()
 
-    solution, _ = splinalg.cg(
-        splinalg.LinearOperator((n * p, n * p), matvec=product, dtype=float),
-        target.ravel(),
-        rtol=1e-12 if tight else 1e-6,
-        maxiter=5000,
-        M=splinalg.LinearOperator((n * p, n * p), matvec=precondition, dtype=float),
-    )
-    return solution.reshape(n, p)
+    def solve(target: np.ndarray) -> np.ndarray:
+        solution, _ = splinalg.cg(
+            splinalg.LinearOperator((n * p, n * p), matvec=product, dtype=float),
+            target.ravel(),
+            rtol=1e-13 if tight else 1e-6,
+            maxiter=5000,
+            M=splinalg.LinearOperator((n * p, n * p), matvec=precondition, dtype=float),
+        )
+        return solution.reshape(n, p)
+
+    return solve
 
 
-def _blocks(objective, weights, own, n, p):  # type: ignore[no-untyped-def]
-    """The agents' own p x p blocks of H, with a trace of damping that makes each positive definite."""
+def _blocks(objective: Objective, weights: np.ndarray, n: int, p: int, damping: float) -> np.ndarray:
+    """The agents' own p x p blocks, damped by a small part of their size."""
     blocks = np.zeros((n, p, p))
-    gram_kernel(objective.rows, objective.start, weights, blocks)
+    gram_kernel(objective.rows, objective.start, weights, np.arange(n), blocks)
     diagonal = np.einsum("ikk->ik", blocks)  # a view
-    diagonal += own[:, None]
+    diagonal += (2.0 * objective.ridge + 2.0 * objective.smooth * objective.graph.degrees)[:, None]
     size = diagonal.mean(axis=1)
-    diagonal += np.where(size > 0, 1e-14 * size, 1.0)[:, None]
+    diagonal += np.where(size > 0, damping * size, 1.0)[:, None]
+    diagonal[diagonal == 0.0] = 1.0  # a feature that the agent does not have
     return blocks
 
 
-def _solve_dense(objective, weights, own, target):  # type: ignore[no-untyped-def]
-    n, p = target.shape
-    blocks = _blocks(objective, weights, own, n, p)
-    hessian = np.zeros((n, p, n, p))
-    hessian[np.arange(n), :, np.arange(n), :] = blocks
+def _dense_system(objective: Objective, weights: np.ndarray, n: int, p: int) -> Solver:
+    whole = np.zeros((n, p, n, p))
+    whole[np.arange(n), :, np.arange(n), :] = _blocks(objective, weights, n, p, damping=0.0)
     i, j, w = objective.graph.edges()
     for k in range(p):
-        hessian[i, k, j, k] = hessian[j, k, i, k] = -2.0 * objective.smooth * w
-    hessian = hessian.reshape(n * p, n * p)
-    # Scaled to a unit diagonal: agents' weights may differ by many orders of magnitude.
+        whole[i, k, j, k] = whole[j, k, i, k] = -2.0 * objective.smooth * w
+    hessian = whole.reshape(n * p, n * p)
+    # Scaled to a unit diagonal: the agents' weights may differ by many orders of magnitude.
     unit = 1.0 / np.sqrt(np.diagonal(hessian))
     hessian *= unit[:, None] * unit
     for damping in (0.0, 1e-14, 1e-12, 1e-10, 1e-8):
@@ -299,19 +473,23 @@ def _solve_dense(objective, weights, own, target):  # type: ignore[no-untyped-de
             factor = linalg.cho_factor(hessian + damping * np.eye(n * p), lower=True, check_finite=False)
         except linalg.LinAlgError:
             continue
-        scaled = target.ravel() * unit
-        x = linalg.cho_solve(factor, scaled, check_finite=False)
-        x += linalg.cho_solve(factor, scaled - hessian @ x, check_finite=False)
-        return (x * unit).reshape(n, p)
+
+        def solve(target: np.ndarray) -> np.ndarray:
+            scaled = target.ravel() * unit
+            x = linalg.cho_solve(factor, scaled, check_finite=False)  # noqa: B023 - returned at once
+            x += linalg.cho_solve(factor, scaled - hessian @ x, check_finite=False)  # noqa: B023
+            return (x * unit).reshape(n, p)
+
+        return solve
     raise ConvergenceError("the Hessian is not positive semidefinite: is a loss not convex?")
 
 
-def _block_preconditioner(objective, weights, own, n, p):  # type: ignore[no-untyped-def]
+def _preconditioner(objective: Objective, weights: np.ndarray, n: int, p: int) -> Solver:
     if n * p * p <= BLOCKS:
-        inverse = np.linalg.inv(_blocks(objective, weights, own, n, p))
+        inverse = np.linalg.inv(_blocks(objective, weights, n, p, damping=1e-14))
         return lambda flat: np.einsum("ikl,il->ik", inverse, flat.reshape(n, p)).ravel()
     diagonal = np.zeros((n, p))
     diagonal_kernel(objective.rows, objective.start, weights, diagonal)
-    diagonal += own[:, None]
+    diagonal += (2.0 * objective.ridge + 2.0 * objective.smooth * objective.graph.degrees)[:, None]
     diagonal[diagonal == 0.0] = 1.0
     return lambda flat: flat / diagonal.ravel()

@@ -6,6 +6,7 @@ coterie is written once. This is the only module with reordered arithmetic.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -190,15 +191,26 @@ def scatter_kernel(rows, start, scale, out):
 
 
 @kernel
-def gram_kernel(rows, start, scale, out):
-    """``out_i += sum_r scale_r x_r x_r'`` over the rows r of agent i; ``out`` may hold one block for all agents."""
+def gram_kernel(rows, start, scale, into, out):
+    """``out_g += sum_r scale_r x_r x_r'`` over the rows r of all agents i with ``into_i == g``."""
     for i in range(start.shape[0] - 1):
-        block = out[i % out.shape[0]]
+        block = out[into[i]]
         for r in range(start[i], start[i + 1]):
             if scale[r] != 0.0:
                 for k in range(rows.entries(r)):
                     column, value = rows.entry(r, k)
                     rows.add(r, scale[r] * value, block[column])
+
+
+@kernel
+def row_norms_kernel(rows, out):
+    """``out_r = |x_r|``."""
+    for r in range(out.shape[0]):
+        square = 0.0
+        for k in range(rows.entries(r)):
+            _, value = rows.entry(r, k)
+            square += value * value
+        out[r] = math.sqrt(square)
 
 
 @kernel

@@ -11,9 +11,9 @@ Each loss is a rule with five scalar functions, each defined here and nowhere el
 =============  =======================================================================
 
 and what it claims about itself: ``smoothness`` (the largest curvature, infinite at a kink), ``lipschitz`` (the
-largest slope), and the ``labels`` it accepts. :func:`coterie.testing.check_loss` checks every claim.
-
-A loss with a kink also gives its Moreau ``envelope(gamma)``, which the exact solver follows to the kink.
+largest slope), ``domain(label)`` (the interval of slopes, where the conjugate is finite), ``dual_curvature`` (kappa if
+the conjugate there is ``u y + kappa u^2 / 2``, else None), and the ``labels`` it accepts.
+:func:`coterie.testing.check_loss` checks every claim.
 """
 
 from __future__ import annotations
@@ -77,6 +77,15 @@ class Squared(NamedTuple):
     def conjugate(self, dual, label):
         """``u^2 / 2 + u y``."""
         return 0.5 * dual * dual + dual * label
+
+    def domain(self, label):
+        """The interval of its slopes."""
+        return -math.inf, math.inf
+
+    @property
+    def dual_curvature(self):
+        """Kappa of its conjugate, ``u y + kappa u^2 / 2``."""
+        return 1.0
 
     @property
     def smoothness(self):
@@ -148,6 +157,15 @@ class Logistic(NamedTuple):
         first = b * math.log(b) if b > 0.0 else 0.0
         return first + ((1.0 - b) * math.log1p(-b) if b < 1.0 else 0.0)
 
+    def domain(self, label):
+        """The interval of its slopes."""
+        return min(-label, 0.0), max(-label, 0.0)
+
+    @property
+    def dual_curvature(self):
+        """Its conjugate is not quadratic."""
+        return None
+
     @property
     def smoothness(self):
         """The largest curvature."""
@@ -196,9 +214,14 @@ class Hinge(NamedTuple):
         t = dual * label
         return t if -1.0 <= t <= 0.0 else math.inf
 
-    def envelope(self, gamma):
-        """``min_v l(v) + (v - z)^2 / (2 gamma)``: the smoothed hinge."""
-        return SmoothHinge(gamma)
+    def domain(self, label):
+        """The interval of its slopes."""
+        return min(-label, 0.0), max(-label, 0.0)
+
+    @property
+    def dual_curvature(self):
+        """Kappa of its conjugate, ``u y + kappa u^2 / 2``."""
+        return 0.0
 
     @property
     def smoothness(self):
@@ -267,6 +290,15 @@ class SmoothHinge(NamedTuple):
         t = dual * label
         return t + 0.5 * self.gamma * t * t if -1.0 <= t <= 0.0 else math.inf
 
+    def domain(self, label):
+        """The interval of its slopes."""
+        return min(-label, 0.0), max(-label, 0.0)
+
+    @property
+    def dual_curvature(self):
+        """Kappa of its conjugate, ``u y + kappa u^2 / 2``."""
+        return self.gamma
+
     @property
     def smoothness(self):
         """The largest curvature."""
@@ -325,6 +357,15 @@ class Huber(NamedTuple):
         """``u^2 / 2 + u y`` for ``|u| <= delta``."""
         return 0.5 * dual * dual + dual * label if abs(dual) <= self.delta else math.inf
 
+    def domain(self, label):
+        """The interval of its slopes."""
+        return -self.delta, self.delta
+
+    @property
+    def dual_curvature(self):
+        """Kappa of its conjugate, ``u y + kappa u^2 / 2``."""
+        return 1.0
+
     @property
     def smoothness(self):
         """The largest curvature."""
@@ -381,6 +422,15 @@ class Location(NamedTuple):
     def conjugate(self, dual, label):
         """That of the inner loss."""
         return self.loss.conjugate(dual, label)
+
+    def domain(self, label):
+        """That of the inner loss."""
+        return self.loss.domain(label)
+
+    @property
+    def dual_curvature(self):
+        """That of the inner loss."""
+        return self.loss.dual_curvature
 
     @property
     def smoothness(self):

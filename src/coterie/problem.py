@@ -366,11 +366,14 @@ class Problem:
 
     @cached_property
     def _optimum(self) -> np.ndarray:
-        return minimise(self._objective(self.importance), self.p)
+        theta = minimise(self._objective(self.importance))
+        isolated = self.graph.isolated
+        theta[isolated] = self._alone[isolated]  # the same minimiser, also where there are several
+        return theta
 
     @cached_property
     def _alone(self) -> np.ndarray:
-        return minimise(self._objective(np.ones(self.n), empty(self.n)), self.p)
+        return minimise(self._objective(np.ones(self.n), empty(self.n)))
 
     @cached_property
     def determined(self) -> np.ndarray:
@@ -399,16 +402,17 @@ class Problem:
         if np.count_nonzero(mine) < self.p or not np.isfinite(self.loss.smoothness):
             return False
         curvature = objective.examples(objective.margins(self._optimum))[2]
-        together = np.zeros((2, 1, self.p, self.p))
+        one, together = np.zeros(self.n, np.int64), np.zeros((2, 1, self.p, self.p))
         for weights, out in zip((curvature, np.full_like(curvature, self.loss.smoothness)), together, strict=True):
-            gram_kernel(self.rows, self.start, np.where(mine, objective.scale * weights, 0.0), out)
+            gram_kernel(self.rows, self.start, np.where(mine, objective.scale * weights, 0.0), one, out)
         least, most = np.linalg.eigvalsh(together[0, 0])[0], np.linalg.eigvalsh(together[1, 0])[-1]
         return bool(least > 1e-9 * most)
 
     @cached_property
     def block_lipschitz(self) -> np.ndarray:
         """L_i of CD: block i of the gradient is L_i-Lipschitz, ``L_i = 2 s D_ii + a_i L_i^loc``; infinite at a kink."""
-        return frozen(2.0 * self.smooth * self.graph.degrees + self.a * self.local_lipschitz)
+        own = np.where(self.a > 0, self.a, 1.0) * np.where(self.a > 0, self.local_lipschitz, 0.0)  # 0 * inf is 0 here
+        return frozen(2.0 * self.smooth * self.graph.degrees + own)
 
     @cached_property
     def local_lipschitz(self) -> np.ndarray:
@@ -490,6 +494,7 @@ class Problem:
             ridge=importance * self.ridge,
             graph=self.graph if graph is None else graph,
             smooth=self.smooth,
+            p=self.p,
         )
 
     def __repr__(self) -> str:

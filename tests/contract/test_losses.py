@@ -16,9 +16,7 @@ def test_every_loss_keeps_its_contract(name):
     check_loss(LOSSES[name])
 
 
-@pytest.mark.parametrize(
-    "loss", [ct.SmoothHinge(0.1), ct.Huber(0.05), ct.Huber(20.0), ct.Location(ct.Huber(3.0))]
-)
+@pytest.mark.parametrize("loss", [ct.SmoothHinge(0.1), ct.Huber(0.05), ct.Huber(20.0), ct.Location(ct.Huber(3.0))])
 def test_with_other_parameters(loss):
     check_loss(loss, seed=1)
 
@@ -53,9 +51,14 @@ class OverconfidentBound(ct.Logistic):
 
 
 @rule
-class WrongEnvelope(ct.Hinge):
-    def envelope(self, gamma):
-        return ct.SmoothHinge(2.0 * gamma)
+class WrongDomain(ct.Hinge):
+    def domain(self, label):
+        return -0.5, 0.5
+
+
+@rule
+class WrongDualCurvature(ct.SmoothHinge):
+    dual_curvature = property(lambda self: 2.0 * self.gamma)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +69,8 @@ class WrongEnvelope(ct.Hinge):
         (WrongConjugate(), "Fenchel-Young"),
         (WrongCurvature(), "integrate"),
         (OverconfidentBound(), "smoothness"),
-        (WrongEnvelope(), "Moreau"),
+        (WrongDomain(), "conjugate"),
+        (WrongDualCurvature(), "kappa"),
     ],
 )
 def test_planted_faults_are_found(fault, message):

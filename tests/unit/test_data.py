@@ -107,9 +107,7 @@ def test_rows_of_an_agent_keep_their_order_in_large_data():
     data = AgentData(np.zeros((2000, 1)), agents=ids)
     assert data.origin.tolist() == [row for agent in range(7) for row in np.flatnonzero(ids == agent)]
     moved = data.relabel(range(6, -1, -1))
-    assert moved.origin.tolist() == [
-        row for agent in range(6, -1, -1) for row in np.flatnonzero(ids == agent)
-    ]
+    assert moved.origin.tolist() == [row for agent in range(6, -1, -1) for row in np.flatnonzero(ids == agent)]
 
 
 def test_stored_values_have_the_promised_types():
@@ -264,9 +262,7 @@ def test_columns_may_be_numbered():
     assert data.feature_names == ("0",)
 
 
-@pytest.mark.parametrize(
-    "values", [["a", "b"], [1, 2], [dt.date(2020, 1, 1), dt.date(2019, 1, 1)], [True, False]]
-)
+@pytest.mark.parametrize("values", [["a", "b"], [1, 2], [dt.date(2020, 1, 1), dt.date(2019, 1, 1)], [True, False]])
 def test_polars_ids_are_those_of_a_list(values):
     pl = pytest.importorskip("polars")
     assert_same(AgentData([[1], [2]], agents=pl.Series(values)), AgentData([[1], [2]], agents=values))
@@ -417,9 +413,7 @@ def test_repr():
     assert repr(AgentData(sparse.eye_array(2), agents=[0, 1], members=[0, 1])) == (
         "AgentData(agents=2, rows=2 (1 per agent), features=2, sparse, unlabelled)"
     )
-    assert "agents=4 (1 without rows), rows=5 (0..2 per agent)" in repr(
-        small(members=["anna", "bo", "cy", "dee"])
-    )
+    assert "agents=4 (1 without rows), rows=5 (0..2 per agent)" in repr(small(members=["anna", "bo", "cy", "dee"]))
 
 
 # ------------------------------------------------------------------------------------------------- refusals

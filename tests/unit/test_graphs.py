@@ -67,9 +67,7 @@ def changed(i, j, value):
 
 
 @quick
-@given(
-    weights(), st.sampled_from(["csr", "csc", "coo", "lil", "dok", "bsr", "dia", "matrix", "list", "dense"])
-)
+@given(weights(), st.sampled_from(["csr", "csc", "coo", "lil", "dok", "bsr", "dia", "matrix", "list", "dense"]))
 def test_weights_go_in_and_come_out(dense, form):
     given = {
         "matrix": lambda: sparse.csr_matrix(dense),
@@ -406,9 +404,7 @@ def test_erdos_renyi_is_sparse_on_many_agents():
     assert abs(graph.edges()[0].mean() - 200_000 / 3) < 1000  # the smaller end of a random pair
 
 
-@pytest.mark.parametrize(
-    "make", [lambda seed: erdos_renyi(30, 0.2, seed), lambda seed: random_regular(30, 4, seed)]
-)
+@pytest.mark.parametrize("make", [lambda seed: erdos_renyi(30, 0.2, seed), lambda seed: random_regular(30, 4, seed)])
 def test_seeds_decide(make):
     assert make(5) == make(5) == make(np.random.default_rng(5))
     assert make(5) != make(6)

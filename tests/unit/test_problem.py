@@ -745,6 +745,21 @@ def test_one_rank_deficient_agent_is_helped_by_its_neighbours():
     np.testing.assert_allclose(problem.solve(), squared_solution(naive), rtol=0, atol=1e-8)
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("loss_name", ["squared", "huber"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_an_exact_fit_is_found(objective, loss_name, seed):
+    """Noiseless labels of one model that all share: the optimum is zero, unique, and everybody's local model."""
+    rng, loss = np.random.default_rng(seed), LOSSES[loss_name]
+    model = rng.normal(size=3)
+    blocks = [(X, X @ model) for X in (rng.normal(size=(m, 3)) for m in (7, 50, 12))]
+    problem, naive = build(objective, blocks, random_weights(rng, 3), loss)
+    assert problem.determined.all()
+    assert naive.value(problem.solve()) <= 1e-16 * naive.value(np.zeros((3, 3)))
+    np.testing.assert_allclose(problem.solve(), np.tile(model, (3, 1)), rtol=0, atol=1e-7)
+    np.testing.assert_allclose(problem.local(), np.tile(model, (3, 1)), rtol=0, atol=1e-7)
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("sizes", [(1,), (1, 1), (3, 2, 1), (20, 30, 25)])
 def test_separable_logistic_without_ridge(objective, sizes):

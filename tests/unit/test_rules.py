@@ -106,12 +106,12 @@ def test_row_kernels_against_numpy(ragged, storage):
     np.testing.assert_allclose(sums, [weights[s] @ X[s] for s in slices])
 
     grams = np.zeros((4, 3, 3))
-    gram_kernel(rows, start, weights, grams)
+    gram_kernel(rows, start, weights, np.arange(4), grams)
     expected = np.array([X[s].T @ (weights[s, None] * X[s]) for s in slices])
     np.testing.assert_allclose(grams, expected, atol=1e-14)
 
     together = np.zeros((1, 3, 3))
-    gram_kernel(rows, start, weights, together)
+    gram_kernel(rows, start, weights, np.zeros(4, int), together)
     np.testing.assert_allclose(together[0], expected.sum(axis=0), atol=1e-14)
 
     diagonals = np.zeros((4, 3))
