@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import logging
 import os
 import sys
 from pathlib import Path
 
 import numba
-from numba.core import event
+from numba import types
+from numba.core import cgutils, event
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
-from numba.extending import register_jitable
+from numba.extending import intrinsic, register_jitable
 
 log = logging.getLogger("coterie")
 
@@ -104,6 +106,42 @@ def _ours(value):
     return type(value).__module__.partition(".")[0] == __package__ and all(map(_ours, value))
 
 
+@intrinsic
+def borrowed(_context, value):
+    """The same value without a claim on the memory of its arrays, which the caller of the kernel holds already.
+
+    Numba counts references, atomically, at every view of an array: half the time of a kernel, and more.
+    """
+
+    def strip(context, builder, kind, value):
+        if isinstance(kind, types.Array):
+            array = context.make_array(kind)(context, builder, value)
+            array.meminfo = cgutils.get_null_value(array.meminfo.type)
+            array.parent = cgutils.get_null_value(array.parent.type)
+            return array._getvalue()
+        if isinstance(kind, types.BaseTuple):
+            for k, member in enumerate(kind.types):
+                part = strip(context, builder, member, builder.extract_value(value, k))
+                value = builder.insert_value(value, part, k)
+            return value
+        context.nrt.incref(builder, kind, value)
+        return value
+
+    def codegen(context, builder, signature, arguments):
+        return strip(context, builder, signature.args[0], arguments[0])
+
+    return value(value), codegen
+
+
+def _borrowing(function):
+    """The same function on borrowed arguments."""
+    names = list(inspect.signature(function).parameters)
+    scope = {"__name__": function.__module__, "body": inline(function), "borrowed": borrowed}
+    lent = ", ".join(f"borrowed({name})" for name in names)
+    exec(f"def {function.__name__}({', '.join(names)}): return body({lent})", scope)
+    return scope[function.__name__]
+
+
 class Kernel:
     """A compiled loop with two twins: one cached on disk, one fresh for rules defined outside the package.
 
@@ -113,8 +151,8 @@ class Kernel:
     def __init__(self, function):
         functools.update_wrapper(self, function)
         self.python = function
-        self._cached = numba.njit(nogil=True)(function)
-        self._fresh = numba.njit(nogil=True)(function)
+        self._cached = numba.njit(nogil=True)(_borrowing(function))
+        self._fresh = numba.njit(nogil=True)(_borrowing(function))
         try:
             self._cached._cache = _Cache(function)
         except RuntimeError:  # no writable cache directory

@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 from scipy import linalg
-from scipy.sparse import linalg as splinalg
 
 from ._compile import kernel
 from .errors import ConvergenceError
@@ -62,6 +61,15 @@ def loss_kernel(loss, margins, labels, value, slope, curvature):  # type: ignore
         value[r] = loss.value(margins[r], labels[r])
         slope[r] = loss.derivative(margins[r], labels[r])
         curvature[r] = loss.curvature(margins[r], labels[r])
+
+
+@kernel
+def pull_kernel(start, peer, weight, scale, theta, out):  # type: ignore[no-untyped-def]
+    """``out_i += scale sum_j W_ij (theta_i - theta_j)``; differences, because neighbours are nearly equal."""
+    for i in range(start.shape[0] - 1):
+        for e in range(start[i], start[i + 1]):
+            for k in range(theta.shape[1]):
+                out[i, k] += scale * weight[e] * (theta[i, k] - theta[peer[e], k])
 
 
 @dataclass(frozen=True)
@@ -138,8 +146,9 @@ class Objective:
 
     def quadratic_gradient(self, theta: np.ndarray) -> np.ndarray:
         """Gradient of the smoothness and ridge terms: ``2 s (D - W) Theta + 2 R Theta``."""
-        pull = self.graph.degrees[:, None] * theta - self.graph.W @ theta
-        return 2.0 * self.smooth * pull + 2.0 * self.ridge[:, None] * theta
+        out = 2.0 * self.ridge[:, None] * theta
+        pull_kernel(self.graph.start, self.graph.peer, self.graph.weight, 2.0 * self.smooth, theta, out)
+        return out
 
     def value(self, theta: np.ndarray) -> np.ndarray:
         """F split over the agents, (n,)."""
@@ -203,7 +212,7 @@ def minimise(objective: Objective) -> np.ndarray:
 def _newton(objective: Objective, theta: np.ndarray) -> np.ndarray:
     """Minimise a twice differentiable F."""
     spread, count = objective.graph.components, objective.graph.n_components
-    project = _flat_directions(objective, theta.shape[1])
+    project = _flat_directions(objective)
     margins = objective.margins(theta)
     first, polish = np.full(count, np.inf), np.zeros(count, int)
     for _ in range(200):
@@ -262,12 +271,12 @@ def _line_search(objective: Objective, theta: np.ndarray, step: np.ndarray, marg
     return length
 
 
-def _flat_directions(objective: Objective, p: int) -> Solver:
+def _flat_directions(objective: Objective) -> Solver:
     """Remove from a vector what F cannot see: moving a whole component along a direction that none of its rows has.
 
     Without it, rounding would be amplified there; with it, Newton from zero ends at the minimiser of least norm.
     """
-    spread, count = objective.graph.components, objective.graph.n_components
+    spread, count, p = objective.graph.components, objective.graph.n_components, objective.p
     free = objective.by_component(objective.ridge) == 0
     if not free.any() or p > 1000 or count * p * p > BLOCKS:
         return lambda vector: vector
@@ -301,7 +310,7 @@ def _interior_point(objective: Objective, theta: np.ndarray) -> np.ndarray:
     spread, count = objective.graph.components, objective.graph.n_components
     if not objective.scale.any():
         return theta
-    objective = _barely_regularised(objective, theta.shape[1])
+    given, objective = objective, _barely_regularised(objective)
     loss, y, c = objective.loss, objective.labels, objective.scale
     kappa, live = loss.dual_curvature, c > 0
     lo, hi = np.array([loss.domain(label) for label in y]).T
@@ -315,6 +324,7 @@ def _interior_point(objective: Objective, theta: np.ndarray) -> np.ndarray:
     slack = np.maximum(1.0, np.abs(gap))
     p, q = np.maximum(gap, 0.0) + slack, np.maximum(-gap, 0.0) + slack
     first = objective.by_component(objective.value(theta))
+    best, patience = np.inf, 8
 
     for _ in range(100):
         distance = objective.by_component(
@@ -327,7 +337,9 @@ def _interior_point(objective: Objective, theta: np.ndarray) -> np.ndarray:
         level = objective.by_component(objective.value(theta))
         room = TOLERANCE * np.abs(level) + 1e-16 * first
         done = (distance <= room) & (residual <= 1e-13 * forces) & (misfit <= room + 1e-13 * first)
-        if done.all():
+        worst = np.max(np.maximum(distance / (room + 1e-300), residual / (1e-13 * forces + 1e-300))[~done], initial=0.0)
+        best, patience = (worst, 8) if worst < 0.5 * best else (best, patience - 1)
+        if done.all() or (patience <= 0 and np.all(distance <= 10.0 * room)):
             break
         stiffness = kappa + p / above + q / below
         solve = _system(objective, np.where(live, c / stiffness, 0.0), tight=True)
@@ -364,9 +376,8 @@ def _interior_point(objective: Objective, theta: np.ndarray) -> np.ndarray:
         shrink = (
             np.clip(objective.by_component(objective.by_agent(after)) / np.maximum(distance, 1e-300), 0.0, 1.0) ** 3
         )
-        aim = (np.maximum(shrink * distance, 0.1 * room) / (2.0 * weight))[
-            group
-        ]  # smaller would only spoil the systems
+        # An aim much below the tolerance would only make the systems worse.
+        aim = (np.maximum(shrink * distance, 0.1 * room) / (2.0 * weight))[group]
         d_theta, d_u, d_p, d_q = direction(aim + a_p * a_u, aim - a_q * a_u)
         stride = np.where(done, 0.0, np.minimum(1.0, 0.995 * longest(d_u, d_p, d_q)))
         theta = theta + stride[spread][:, None] * d_theta
@@ -379,33 +390,35 @@ def _interior_point(objective: Objective, theta: np.ndarray) -> np.ndarray:
     lower = -objective.by_component(objective.quadratic(theta) + objective.by_agent(c * conjugate))
     level = objective.by_component(objective.value(theta))
     short = (level - lower) / (np.abs(level) + 1e-4 * first + 1e-300)
-    if short.max() > 1e-9:
+    if short.max() > 1e-7:
         agent = int(np.flatnonzero(spread == np.argmax(short))[0])
         raise ConvergenceError(
             f"the interior point method stopped at a relative duality gap of {short.max():.1e} around agent number "
             f"{agent}: are its features badly scaled?"
         )
-    return _polished(objective, theta) if np.isfinite(loss.smoothness) else theta
+    return _polished(given, theta) if np.isfinite(loss.smoothness) else theta
 
 
 def _polished(objective: Objective, theta: np.ndarray) -> np.ndarray:
     """A few Newton steps on the pieces that the interior point method has found, while they shorten the gradient."""
-    gradient = objective.gradient(theta)
+    project = _flat_directions(objective)
+    gradient = project(objective.gradient(theta))
     for _ in range(3):
         curvature = objective.examples(objective.margins(theta))[2]
-        candidate = theta - _system(objective, objective.scale * curvature, tight=True)(gradient)
-        changed = objective.gradient(candidate)
+        candidate = theta - project(_system(objective, objective.scale * curvature, tight=True)(gradient))
+        changed = project(objective.gradient(candidate))
         better = (objective.norm(changed) < objective.norm(gradient))[objective.graph.components][:, None]
         theta, gradient = np.where(better, candidate, theta), np.where(better, changed, gradient)
     return theta
 
 
-def _barely_regularised(objective: Objective, p: int) -> Objective:
+def _barely_regularised(objective: Objective) -> Objective:
     """Give components without a ridge one so small that it only chooses among minimisers, the one of least norm."""
-    sizes = np.zeros((objective.start.shape[0] - 1, p))
-    diagonal_kernel(objective.rows, objective.start, objective.scale, sizes)
-    mean = objective.by_component(sizes.sum(axis=1)) / np.bincount(objective.graph.components)
-    tiny = np.where(objective.by_component(objective.ridge) == 0, 1e-11 * mean, 0.0)
+    members = np.bincount(objective.graph.components)
+    data = objective.by_component(objective.by_agent(objective.scale * objective.row_norms() ** 2)) / members
+    ties = 2.0 * objective.smooth * objective.by_component(objective.graph.degrees) / members
+    least = np.where(ties > 0, np.minimum(data, ties), data)
+    tiny = np.where(objective.by_component(objective.ridge) == 0, 1e-12 * least, 0.0)
     return replace(objective, ridge=objective.ridge + tiny[objective.graph.components])
 
 
@@ -420,30 +433,66 @@ def _largest(values: np.ndarray, spread: np.ndarray, count: int) -> np.ndarray:
 
 
 def _system(objective: Objective, weights: np.ndarray, tight: bool) -> Solver:
-    """A solver of ``(2 s (D - W) + 2 R + X' diag(weights) X) x = target``, for several targets."""
+    """A solver of ``(2 s (D - W) + 2 R + X' diag(weights) X) x = target``, for several targets.
+
+    Conjugate gradients, with the best preconditioner that is affordable: the inverse itself, of the agents' blocks
+    where there are no ties or of the whole matrix while that is small; the inverse of the blocks; or of the diagonal.
+    The matrix itself is never formed for products, which are more accurate for it.
+    """
     n, p = objective.start.shape[0] - 1, objective.p
-    if objective.graph.n_edges == 0 and n * p * p <= BLOCKS:
-        blocks = _blocks(objective, weights, n, p, damping=1e-14)
-        return lambda target: np.linalg.solve(blocks, target[:, :, None])[:, :, 0]
-    if n * p <= DENSE:
-        return _dense_system(objective, weights, n, p)
-    precondition = _preconditioner(objective, weights, n, p)
+    exact = True
+    if objective.graph.n_edges > 0 and n * p <= DENSE:
+        precondition = _dense_inverse(objective, weights, n, p)
+    elif n * p * p <= BLOCKS:
+        inverse = np.linalg.inv(_blocks(objective, weights, n, p, damping=1e-14))
+        exact = objective.graph.n_edges == 0
 
-    def product(flat: np.ndarray) -> np.ndarray:
-        v = flat.reshape(n, p)
-        return (objective.quadratic_gradient(v) + objective.scatter(weights * objective.margins(v), v.shape)).ravel()
+        def precondition(v: np.ndarray) -> np.ndarray:
+            return np.einsum("ikl,il->ik", inverse, v)
+    else:
+        exact = False
+        diagonal = np.zeros((n, p))
+        diagonal_kernel(objective.rows, objective.start, weights, diagonal)
+        diagonal += (2.0 * objective.ridge + 2.0 * objective.smooth * objective.graph.degrees)[:, None]
+        diagonal[diagonal == 0.0] = 1.0
 
-    def solve(target: np.ndarray) -> np.ndarray:
-        solution, _ = splinalg.cg(
-            splinalg.LinearOperator((n * p, n * p), matvec=product, dtype=float),
-            target.ravel(),
-            rtol=1e-13 if tight else 1e-6,
-            maxiter=5000,
-            M=splinalg.LinearOperator((n * p, n * p), matvec=precondition, dtype=float),
-        )
-        return solution.reshape(n, p)
+        def precondition(v: np.ndarray) -> np.ndarray:
+            return v / diagonal
 
-    return solve
+    def product(v: np.ndarray) -> np.ndarray:
+        return objective.quadratic_gradient(v) + objective.scatter(weights * objective.margins(v), v.shape)
+
+    accuracy, rounds = (1e-14, 10) if exact else (1e-13 if tight else 1e-6, 5000)
+    return lambda target: _conjugate_gradients(objective, product, precondition, target, accuracy, rounds)
+
+
+def _conjugate_gradients(
+    objective: Objective, product: Solver, precondition: Solver, target: np.ndarray, accuracy: float, rounds: int
+) -> np.ndarray:
+    """Solve ``product(x) = target``; every component of the graph is a system of its own, with its own steps."""
+    spread = objective.graph.components
+
+    def inner(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return objective.by_component((a * b).sum(axis=1))
+
+    x, residual = np.zeros_like(target), target
+    enough = accuracy**2 * inner(target, target)
+    direction = precondition(residual)
+    slope = inner(residual, direction)
+    for _ in range(rounds):
+        image = product(direction)
+        curvature = inner(direction, image)
+        going = (inner(residual, residual) > enough) & (curvature > 0) & (slope > 0)
+        if not going.any():
+            break
+        length = np.where(going, slope, 0.0) / np.where(going, curvature, 1.0)
+        x = x + length[spread][:, None] * direction
+        residual = residual - length[spread][:, None] * image
+        ahead = precondition(residual)
+        turn = np.where(going, inner(residual, ahead), 0.0)
+        direction = ahead + (turn / np.where(going, slope, 1.0))[spread][:, None] * direction
+        slope = turn
+    return x
 
 
 def _blocks(objective: Objective, weights: np.ndarray, n: int, p: int, damping: float) -> np.ndarray:
@@ -452,44 +501,27 @@ def _blocks(objective: Objective, weights: np.ndarray, n: int, p: int, damping: 
     gram_kernel(objective.rows, objective.start, weights, np.arange(n), blocks)
     diagonal = np.einsum("ikk->ik", blocks)  # a view
     diagonal += (2.0 * objective.ridge + 2.0 * objective.smooth * objective.graph.degrees)[:, None]
-    size = diagonal.mean(axis=1)
-    diagonal += np.where(size > 0, damping * size, 1.0)[:, None]
+    diagonal += damping * diagonal.mean(axis=1)[:, None]
     diagonal[diagonal == 0.0] = 1.0  # a feature that the agent does not have
     return blocks
 
 
-def _dense_system(objective: Objective, weights: np.ndarray, n: int, p: int) -> Solver:
+def _dense_inverse(objective: Objective, weights: np.ndarray, n: int, p: int) -> Solver:
+    """Multiplication by the inverse of the whole matrix, by its Cholesky factor."""
     whole = np.zeros((n, p, n, p))
     whole[np.arange(n), :, np.arange(n), :] = _blocks(objective, weights, n, p, damping=0.0)
     i, j, w = objective.graph.edges()
     for k in range(p):
         whole[i, k, j, k] = whole[j, k, i, k] = -2.0 * objective.smooth * w
-    hessian = whole.reshape(n * p, n * p)
+    matrix = whole.reshape(n * p, n * p)
     # Scaled to a unit diagonal: the agents' weights may differ by many orders of magnitude.
-    unit = 1.0 / np.sqrt(np.diagonal(hessian))
-    hessian *= unit[:, None] * unit
+    unit = 1.0 / np.sqrt(np.diagonal(matrix))
+    matrix *= unit[:, None] * unit
     for damping in (0.0, 1e-14, 1e-12, 1e-10, 1e-8):
+        matrix[np.diag_indices(n * p)] = 1.0 + damping
         try:
-            factor = linalg.cho_factor(hessian + damping * np.eye(n * p), lower=True, check_finite=False)
+            factor = linalg.cho_factor(matrix, lower=True, check_finite=False)
         except linalg.LinAlgError:
             continue
-
-        def solve(target: np.ndarray) -> np.ndarray:
-            scaled = target.ravel() * unit
-            x = linalg.cho_solve(factor, scaled, check_finite=False)  # noqa: B023 - returned at once
-            x += linalg.cho_solve(factor, scaled - hessian @ x, check_finite=False)  # noqa: B023
-            return (x * unit).reshape(n, p)
-
-        return solve
+        return lambda v: (unit * linalg.cho_solve(factor, unit * v.ravel(), check_finite=False)).reshape(v.shape)
     raise ConvergenceError("the Hessian is not positive semidefinite: is a loss not convex?")
-
-
-def _preconditioner(objective: Objective, weights: np.ndarray, n: int, p: int) -> Solver:
-    if n * p * p <= BLOCKS:
-        inverse = np.linalg.inv(_blocks(objective, weights, n, p, damping=1e-14))
-        return lambda flat: np.einsum("ikl,il->ik", inverse, flat.reshape(n, p)).ravel()
-    diagonal = np.zeros((n, p))
-    diagonal_kernel(objective.rows, objective.start, weights, diagonal)
-    diagonal += (2.0 * objective.ridge + 2.0 * objective.smooth * objective.graph.degrees)[:, None]
-    diagonal[diagonal == 0.0] = 1.0
-    return lambda flat: flat / diagonal.ravel()

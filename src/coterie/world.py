@@ -31,6 +31,7 @@ class World(NamedTuple):
     row_start: np.ndarray  # (n + 1,) rows of agent k: row_start[k] to row_start[k + 1] - 1
     tie_start: np.ndarray  # (n + 1,) ties of agent k, likewise
     peer: np.ndarray  # (ties,) address at the other end, or VACANT
+    mirror: np.ndarray  # (ties,) where this tie sits among those of the agent at the other end, when last seen
     weight: np.ndarray  # (ties,) W_ij
     share: np.ndarray  # (n,) weight of one example in f_i: 1/m_i or 1
     ridge: np.ndarray  # (n,) r_i
@@ -117,8 +118,10 @@ def send(mail, to, kind, text):
 
 
 @inline
-def slot_of(peers, address):
-    """Where an address sits among my ties, or VACANT."""
+def slot_of(peers, address, hint):
+    """Where an address sits among my ties, or VACANT. Looks at the slot ``hint`` first."""
+    if 0 <= hint < peers.shape[0] and peers[hint] == address:
+        return hint
     for k in range(peers.shape[0]):
         if peers[k] == address:
             return k
@@ -223,6 +226,7 @@ def world_of(problem: Problem) -> World:
         row_start=problem.start,
         tie_start=frozen(problem.graph.start),
         peer=np.array(problem.graph.peer),  # ties are an agent's own to change
+        mirror=_mirror(problem.graph),
         weight=np.array(problem.graph.weight),
         share=problem.share,
         ridge=problem.ridge,
@@ -232,6 +236,13 @@ def world_of(problem: Problem) -> World:
         smooth=problem.smooth,
         scaled=problem.scaled,
     )
+
+
+def _mirror(graph):
+    owner = np.repeat(np.arange(graph.n), np.diff(graph.start))
+    tie = np.empty(owner.shape[0], np.int64)
+    tie[np.lexsort((graph.peer, owner))] = np.lexsort((owner, graph.peer))  # i to j meets j to i
+    return tie - graph.start[graph.peer]
 
 
 def part_of(world: World, first: int, last: int) -> World:
@@ -261,6 +272,7 @@ def part_of(world: World, first: int, last: int) -> World:
         row_start=frozen(world.row_start[first : last + 1] - a),
         tie_start=frozen(world.tie_start[first : last + 1] - c),
         peer=world.peer[c:d].copy(),
+        mirror=world.mirror[c:d].copy(),
         weight=world.weight[c:d].copy(),
         **{name: getattr(world, name)[first:last] for name in ("share", "ridge", "trust", "curvature", "address")},
     )

@@ -298,7 +298,7 @@ def run(method, world, own, tie, mail, agenda, weather, rng, account, wakes, dic
                 account[LOST] += 1
             else:
                 text = agenda.text[what, : agenda.length[what]]
-                give(method, world, own, tie, mail, k, agenda.sender[what], agenda.kind[what], text)
+                give(method, world, own, tie, mail, k, agenda.sender[what], VACANT, agenda.kind[what], text)
             agenda.free[agenda.counter[FREE]] = what
             agenda.counter[FREE] += 1
         else:

@@ -53,11 +53,11 @@ def new_away(capacity, size):
 
 
 @inline
-def give(method, world, own, tie, mail, k, sender, kind, text):
+def give(method, world, own, tie, mail, k, sender, hint, kind, text):
     """Hand one letter to agent k of this world."""
     a, b = world.tie_start[k], world.tie_start[k + 1]
     mail.cursor[AUTHOR] = k
-    letter = Letter(sender, slot_of(world.peer[a:b], sender), kind, text)
+    letter = Letter(sender, slot_of(world.peer[a:b], sender, hint), kind, text)
     method.receive(data_of(world, k), row(own, k), rows(tie, a, b), letter, mail)
 
 
@@ -96,7 +96,8 @@ def hand_over(method, world, own, tie, mail, away, account):
             account[LETTERS] += 1
             account[NUMBERS] += text.shape[0]
             if first <= to < last:
-                give(method, world, own, tie, mail, to - first, sender, kind, text)
+                hint = world.mirror[e] if mail.to[h] == EVERYONE else VACANT
+                give(method, world, own, tie, mail, to - first, sender, hint, kind, text)
             elif away.counter[0] < away.to.shape[0]:
                 c = away.counter[0]
                 for k in range(text.shape[0]):
@@ -137,5 +138,5 @@ def run(method, world, own, tie, order, dice, mail, away, account):
 def accept(method, world, own, tie, mail, away, account, sender, to, kind, length, text):
     """Letters that came from other hosts."""
     for c in range(to.shape[0]):
-        give(method, world, own, tie, mail, to[c] - world.address[0], sender[c], kind[c], text[c, : length[c]])
+        give(method, world, own, tie, mail, to[c] - world.address[0], sender[c], VACANT, kind[c], text[c, : length[c]])
         hand_over(method, world, own, tie, mail, away, account)
