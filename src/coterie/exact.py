@@ -13,8 +13,9 @@ Both solve linear systems ``(2 s (D - W) + 2 R + X' diag(weights) X) x = target`
 ties, by a dense factorisation while n p is small, and beyond that by conjugate gradients that never form the matrix,
 preconditioned by the agents' own blocks.
 
-Where F has several minimisers, the result is one of least norm (to the accuracy that flat directions allow). Where the
-infimum is not attained (separable data, logistic loss, no ridge), it is within 1e-12 F(0) of the infimum.
+Where F has several minimisers, the result is the one of least norm: exactly where rows leave a direction unseen, and
+roughly where a loss is flat. Where the infimum is not attained (separable data, logistic loss, no ridge), the result is
+within 1e-12 F(0) of the infimum.
 """
 
 from __future__ import annotations
@@ -221,8 +222,7 @@ def _newton(objective: Objective, theta: np.ndarray) -> np.ndarray:
         first = np.minimum(first, level) if np.isinf(first).all() else first
         pull = objective.scatter(objective.scale * slope, theta.shape)
         gradient = project(objective.quadratic_gradient(theta) + pull)
-        solve = _system(objective, objective.scale * curvature, tight=bool(polish.any()))
-        step = -project(solve(gradient))
+        step = -_system(objective, objective.scale * curvature, tight=bool(polish.any()), project=project)(gradient)
         decrement = -objective.by_component((gradient * step).sum(axis=1))
         length = np.where(polish < 3, _line_search(objective, theta, step, margins), 0.0)
         theta = theta + length[spread][:, None] * step
@@ -235,7 +235,8 @@ def _newton(objective: Objective, theta: np.ndarray) -> np.ndarray:
     worst = int(np.argmax(np.where(polish > 0, -np.inf, decrement)))
     agent = int(np.flatnonzero(spread == worst)[0])
     raise ConvergenceError(
-        f"Newton's method did not converge in 200 steps around agent number {agent}: are its features badly scaled?"
+        f"Newton's method did not converge in 200 steps around agent number {agent}: do weights or features differ by "
+        "very many orders of magnitude?"
     )
 
 
@@ -279,13 +280,13 @@ def _flat_directions(objective: Objective) -> Solver:
     spread, count, p = objective.graph.components, objective.graph.n_components, objective.p
     free = objective.by_component(objective.ridge) == 0
     if not free.any() or p > 1000 or count * p * p > BLOCKS:
-        return lambda vector: vector
+        return _everything
     seen = np.zeros((count, p, p))
     gram_kernel(objective.rows, objective.start, objective.scale, spread, seen)
     sizes, directions = np.linalg.eigh(seen)
     flat = (sizes <= 1e-13 * p * sizes[:, -1:]) & free[:, None]
     if not flat.any():
-        return lambda vector: vector
+        return _everything
     projector = (directions * flat[:, None, :]) @ directions.transpose(0, 2, 1)
     members = np.bincount(spread, minlength=count)
 
@@ -294,6 +295,10 @@ def _flat_directions(objective: Objective) -> Solver:
         return vector - np.einsum("ckl,cl->ck", projector, mean)[spread]
 
     return project
+
+
+def _everything(vector: np.ndarray) -> np.ndarray:
+    return vector
 
 
 # -- the interior point method ----------------------------------------------------------------------------------------
@@ -330,19 +335,22 @@ def _interior_point(objective: Objective, theta: np.ndarray) -> np.ndarray:
         distance = objective.by_component(
             objective.by_agent(c * (p * above + q * below))
         )  # the gap, once residuals vanish
-        pull = objective.quadratic_gradient(theta)
-        residual = objective.norm(pull + objective.scatter(c * u, theta.shape))
-        forces = objective.norm(pull) + objective.by_component(objective.by_agent(c * np.abs(u) * norms))
+        # What still separates the objective from its lower bound: products, forces out of balance, rows out of fit.
+        pull, size = objective.quadratic_gradient(theta), objective.norm(theta)
+        slip = objective.norm(pull + objective.scatter(c * u, theta.shape)) * size
+        rounding = (
+            1e-14 * size * (objective.norm(pull) + objective.by_component(objective.by_agent(c * np.abs(u) * norms)))
+        )
         misfit = objective.by_component(objective.by_agent(c * np.abs(margins - y - kappa * u - p + q)))
         level = objective.by_component(objective.value(theta))
         room = TOLERANCE * np.abs(level) + 1e-16 * first
-        done = (distance <= room) & (residual <= 1e-13 * forces) & (misfit <= room + 1e-13 * first)
-        worst = np.max(np.maximum(distance / (room + 1e-300), residual / (1e-13 * forces + 1e-300))[~done], initial=0.0)
+        done = (distance <= room) & (slip <= room + rounding) & (misfit <= room + 1e-13 * first)
+        worst = np.max(((distance + slip) / (room + 1e-300))[~done], initial=0.0)
         best, patience = (worst, 8) if worst < 0.5 * best else (best, patience - 1)
-        if done.all() or (patience <= 0 and np.all(distance <= 10.0 * room)):
+        if done.all() or (patience <= 0 and np.all(distance + slip <= 1e3 * room)):
             break
         stiffness = kappa + p / above + q / below
-        solve = _system(objective, np.where(live, c / stiffness, 0.0), tight=True)
+        solve = _system(objective, np.where(live, c / stiffness, 0.0), tight=True, project=_everything)
 
         def direction(rp, rq):  # type: ignore[no-untyped-def]
             """Newton's direction towards ``p (hi - u) = rp`` and ``q (u - lo) = rq``."""
@@ -378,7 +386,8 @@ def _interior_point(objective: Objective, theta: np.ndarray) -> np.ndarray:
         )
         # An aim much below the tolerance would only make the systems worse.
         aim = (np.maximum(shrink * distance, 0.1 * room) / (2.0 * weight))[group]
-        d_theta, d_u, d_p, d_q = direction(aim + a_p * a_u, aim - a_q * a_u)
+        bend = far**2 * a_u  # the second-order correction, weighted by how far the first order could be trusted
+        d_theta, d_u, d_p, d_q = direction(aim + a_p * bend, aim - a_q * bend)
         stride = np.where(done, 0.0, np.minimum(1.0, 0.995 * longest(d_u, d_p, d_q)))
         theta = theta + stride[spread][:, None] * d_theta
         along = stride[group]
@@ -389,14 +398,18 @@ def _interior_point(objective: Objective, theta: np.ndarray) -> np.ndarray:
     conjugate = u * y + 0.5 * kappa * u * u
     lower = -objective.by_component(objective.quadratic(theta) + objective.by_agent(c * conjugate))
     level = objective.by_component(objective.value(theta))
-    short = (level - lower) / (np.abs(level) + 1e-4 * first + 1e-300)
+    size = np.abs(level) + 1e-4 * first + 1e-300
+    short = (level - lower + slip) / size
+    if np.isfinite(loss.smoothness):
+        theta = _polished(given, theta)
+        short = np.minimum(short, given.norm(given.gradient(theta)) * given.norm(theta) / size)
     if short.max() > 1e-7:
         agent = int(np.flatnonzero(spread == np.argmax(short))[0])
         raise ConvergenceError(
             f"the interior point method stopped at a relative duality gap of {short.max():.1e} around agent number "
-            f"{agent}: are its features badly scaled?"
+            f"{agent}: do weights or features differ by very many orders of magnitude?"
         )
-    return _polished(given, theta) if np.isfinite(loss.smoothness) else theta
+    return theta
 
 
 def _polished(objective: Objective, theta: np.ndarray) -> np.ndarray:
@@ -405,7 +418,8 @@ def _polished(objective: Objective, theta: np.ndarray) -> np.ndarray:
     gradient = project(objective.gradient(theta))
     for _ in range(3):
         curvature = objective.examples(objective.margins(theta))[2]
-        candidate = theta - project(_system(objective, objective.scale * curvature, tight=True)(gradient))
+        step = _system(objective, objective.scale * curvature, tight=True, project=project)(gradient)
+        candidate = theta - step
         changed = project(objective.gradient(candidate))
         better = (objective.norm(changed) < objective.norm(gradient))[objective.graph.components][:, None]
         theta, gradient = np.where(better, candidate, theta), np.where(better, changed, gradient)
@@ -432,8 +446,8 @@ def _largest(values: np.ndarray, spread: np.ndarray, count: int) -> np.ndarray:
 # -- linear systems ---------------------------------------------------------------------------------------------------
 
 
-def _system(objective: Objective, weights: np.ndarray, tight: bool) -> Solver:
-    """A solver of ``(2 s (D - W) + 2 R + X' diag(weights) X) x = target``, for several targets.
+def _system(objective: Objective, weights: np.ndarray, tight: bool, project: Solver) -> Solver:
+    """A solver of ``(2 s (D - W) + 2 R + X' diag(weights) X) x = target`` within the range of ``project``.
 
     Conjugate gradients, with the best preconditioner that is affordable: the inverse itself, of the agents' blocks
     where there are no ties or of the whole matrix while that is small; the inverse of the blocks; or of the diagonal.
@@ -444,7 +458,8 @@ def _system(objective: Objective, weights: np.ndarray, tight: bool) -> Solver:
     if objective.graph.n_edges > 0 and n * p <= DENSE:
         precondition = _dense_inverse(objective, weights, n, p)
     elif n * p * p <= BLOCKS:
-        inverse = np.linalg.inv(_blocks(objective, weights, n, p, damping=1e-14))
+        inverse = np.linalg.inv(_blocks(objective, weights, n, p, damping=1e-12))
+        inverse = 0.5 * (inverse + inverse.transpose(0, 2, 1))  # symmetric and positive definite, whatever the rounding
         exact = objective.graph.n_edges == 0
 
         def precondition(v: np.ndarray) -> np.ndarray:
@@ -463,7 +478,9 @@ def _system(objective: Objective, weights: np.ndarray, tight: bool) -> Solver:
         return objective.quadratic_gradient(v) + objective.scatter(weights * objective.margins(v), v.shape)
 
     accuracy, rounds = (1e-14, 10) if exact else (1e-13 if tight else 1e-6, 5000)
-    return lambda target: _conjugate_gradients(objective, product, precondition, target, accuracy, rounds)
+    return lambda target: _conjugate_gradients(
+        objective, product, lambda v: project(precondition(v)), project(target), accuracy, rounds
+    )
 
 
 def _conjugate_gradients(

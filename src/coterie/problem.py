@@ -49,7 +49,7 @@ class Problem:
         One of :data:`coterie.losses.LOSSES`, or a rule that passes :func:`coterie.testing.check_loss`.
     smooth : float
         s, the weight of the smoothness term.
-    trust : (n,) ndarray
+    trust : float or (n,) array_like
         a_i, or a_i / D_ii when ``scaled``.
     scaled : bool
         Whether a_i grows with the degree D_ii.
@@ -79,12 +79,15 @@ class Problem:
         loss: Any,
         *,
         smooth: float,
-        trust: np.ndarray,
+        trust: ArrayLike,
         scaled: bool,
         mean: bool,
         ridge: float | str | ArrayLike = 0.0,
         name: str = "custom",
     ):
+        _expect(data)
+        if not isinstance(graph, Graph):
+            raise ParameterError(f"a problem needs a Graph, such as ct.Graph(W); found {type(graph).__name__}")
         if graph.n != data.n:
             raise GraphError(
                 f"the graph has {graph.n} agents and the data {data.n}: "
@@ -93,7 +96,7 @@ class Problem:
         self.data, self.graph, self.loss, self.name = data, graph, loss, name
         self.smooth, self.scaled, self.mean = float(smooth), scaled, mean
         self.n, self.p, self.members = data.n, data.p, data.members
-        self.trust = frozen(trust)
+        self.trust = frozen(np.broadcast_to(np.asarray(trust, dtype=float), data.n))
         self.ridge = frozen(_ridge(ridge, data.sizes))
         self.rows, self.start, self.labels = _lay_out(data, loss)
         alone = scaled & graph.isolated
@@ -133,7 +136,7 @@ class Problem:
         >>> problem.solve().ravel().round(4).tolist()  # each moves a third of the way
         [0.6667, 1.3333]
         """
-        models = np.asarray(models, dtype=float)
+        models = _floats("models", models)
         if models.ndim != 2:
             raise DataError(f"models must be an (n, p) array, one row for each agent; found shape {models.shape}")
         if not 0.0 < _number("alpha", alpha) < 1.0:
@@ -189,7 +192,7 @@ class Problem:
             graph,
             resolve_loss(loss),
             smooth=1.0,
-            trust=np.full(data.n, mu),
+            trust=mu,
             scaled=True,
             mean=False,
             ridge=ridge,
@@ -235,6 +238,7 @@ class Problem:
         [1.5, 1.0]
         """
         mu = _positive("mu", mu)
+        _expect(data)
         return cls(
             data,
             graph,
@@ -278,7 +282,7 @@ class Problem:
             graph,
             resolve_loss(loss),
             smooth=0.5,
-            trust=np.ones(data.n),
+            trust=1.0,
             scaled=False,
             mean=True,
             ridge=ridge,
@@ -347,7 +351,9 @@ class Problem:
         return self._optimum.copy()
 
     def local(self) -> np.ndarray:
-        """Models that the agents would train alone, ``argmin f_i``; of several, the one of least norm.
+        """Models that the agents would train alone, ``argmin f_i``; of several, one of small norm.
+
+        Where rows leave a direction unseen, the model is zero along it; where a loss is flat, it is near zero.
 
         Returns
         -------
@@ -368,7 +374,8 @@ class Problem:
     def _optimum(self) -> np.ndarray:
         theta = minimise(self._objective(self.importance))
         isolated = self.graph.isolated
-        theta[isolated] = self._alone[isolated]  # the same minimiser, also where there are several
+        if isolated.any():
+            theta[isolated] = self._alone[isolated]  # the same minimiser, also where there are several
         return theta
 
     @cached_property
@@ -473,7 +480,7 @@ class Problem:
         ...
         coterie.errors.ParameterError: models must have shape (2, 1), one row for each agent; found (2,)
         """
-        theta = np.array(theta, dtype=float, order="C")
+        theta = _floats("models", theta)
         if theta.shape != (self.n, self.p):
             raise ParameterError(
                 f"models must have shape ({self.n}, {self.p}), one row for each agent; found {theta.shape}"
@@ -556,6 +563,11 @@ def _lay_out(data: AgentData, loss: Any) -> tuple[Any, np.ndarray, np.ndarray]:
     return rows_of(data.X), frozen(data.start), frozen(data.y)
 
 
+def _expect(data: Any) -> None:
+    if not isinstance(data, AgentData):
+        raise ParameterError(f"a problem needs an AgentData; found {type(data).__name__}")
+
+
 def _confidence(confidence: ArrayLike | str | None, sizes: np.ndarray) -> np.ndarray:
     if confidence is None:
         return np.ones(sizes.shape[0])
@@ -575,13 +587,20 @@ def _ridge(ridge: Any, sizes: np.ndarray) -> np.ndarray:
 
 
 def _per_agent(name: str, values: Any, n: int) -> np.ndarray:
-    array = np.asarray(values, dtype=float)
+    array = _floats(name, values)
     if array.shape != (n,):
         raise ParameterError(f"{name} must hold one number for each of the {n} agents; found shape {array.shape}")
     bad = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
     if bad.size:
         raise ParameterError(f"{name} of agent number {bad[0]} is {array[bad[0]]}: it must be a finite number >= 0")
     return array
+
+
+def _floats(name: str, values: Any) -> np.ndarray:
+    try:
+        return np.array(values, dtype=float, order="C")
+    except (TypeError, ValueError):
+        raise ParameterError(f"{name} must be numbers; found {values!r}") from None
 
 
 def _number(name: str, value: Any) -> float:

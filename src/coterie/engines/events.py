@@ -7,9 +7,10 @@ between two wakes of one agent.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,16 +54,18 @@ class Conditions:
     jitter: float = 1.0
     loss: float = 0.0
     duplication: float = 0.0
-    outages: Iterable[tuple[int, float, float]] = field(default=())
+    outages: Sequence[tuple[int, float, float]] = field(default=())
 
     def __post_init__(self) -> None:
         for name, top in (("latency", math.inf), ("jitter", 1.0), ("loss", 1.0), ("duplication", 1.0)):
-            value = getattr(self, name)
-            if not (0.0 <= value <= top and math.isfinite(value)):
+            value: Any = getattr(self, name)
+            if not isinstance(value, Real) or not (0.0 <= float(value) <= top and math.isfinite(value)):
                 raise ParameterError(f"{name}={value!r} must lie between 0 and {top:g}")
         if self.loss == 1.0:
             raise ParameterError("loss=1.0: no letter would ever arrive; it must be below 1")
-        object.__setattr__(self, "outages", tuple(tuple(outage) for outage in self.outages))
+        for outage in self.outages:
+            if not (isinstance(outage, Sequence) and len(outage) == 3 and all(isinstance(x, Real) for x in outage)):
+                raise ParameterError(f"outage {outage!r} must be (agent number, begin, end)")
 
     def weather(self, n: int) -> Weather:
         """These conditions as kernels see them, checked against n agents.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable, Mapping
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -86,14 +87,18 @@ def simulate(
     >>> run.vectors  # six in the initial swap, two in each wake
     14
     """
+    if not isinstance(problem, Problem):
+        raise ParameterError(f"simulate needs a Problem; found {type(problem).__name__}")
     method = resolve_method(method)
     method.fit_for(problem)
     theta = _start(problem, start)
     order = _explicit(events, problem, conditions)
     total = _total(wakes, order)
     observers = _observers(observe)
-    if every is not None and every < 1:
-        raise ParameterError(f"every={every} must be at least 1 wake")
+    if every is not None and not (isinstance(every, Integral) and every >= 1):
+        raise ParameterError(f"every={every!r} must be a whole number of wakes, at least 1")
+    if conditions is not None and not isinstance(conditions, Conditions):
+        raise ParameterError(f"conditions={conditions!r} must be a ct.Conditions")
     if capacity is not None and capacity < method.letters:
         raise CapacityError(
             f"capacity={capacity} is too small: {method!r} may post {method.letters} letter(s) in one event"
@@ -170,7 +175,7 @@ class _Immediate(_Engine):
 
     def __init__(self, problem, method, theta, order, seed, capacity):  # type: ignore[no-untyped-def]
         super().__init__(problem, method, theta, capacity)
-        self.order = order
+        self.order, self.elapsed = order, 0.0
         self.who, self.when, self.fate = _seeds(seed, 3)
         self.away = host.new_away(0, self.size)
         host.meet(method, self.world, self.own, self.tie, self.mail, self.away, self.account)
@@ -180,7 +185,9 @@ class _Immediate(_Engine):
         n = self.world.address.shape[0]
         if self.order is None:
             order = self.who.integers(0, n, wakes)
-            self.time += float(self.when.standard_exponential(wakes).sum()) / n
+            # Added one by one: sums do not depend on how a run is divided.
+            self.elapsed = float(np.cumsum(np.append(self.elapsed, self.when.standard_exponential(wakes)))[-1])
+            self.time = self.elapsed / n
         else:
             order = self.order[self.done : self.done + wakes]
             self.time = (self.done + wakes) / n
@@ -289,7 +296,7 @@ def _total(wakes: int | None, order: np.ndarray | None) -> int:
         if order is None:
             raise ParameterError("say how long to run: wakes=..., or events=...")
         return len(order)
-    if wakes != int(wakes) or wakes < 0:
+    if not (isinstance(wakes, Real) and wakes == int(wakes) and wakes >= 0):
         raise ParameterError(f"wakes={wakes!r} must be a whole number >= 0")
     if order is not None and wakes > len(order):
         raise ParameterError(f"wakes={wakes} is more than the {len(order)} events given")
