@@ -896,7 +896,7 @@ def test_local_models_without_ridge(loss_name):
 )
 def test_local_of_several_minimisers_the_least_norm(X, y, loss, expected):
     problem = ct.Problem.separate(ct.AgentData(X, y), ct.graphs.empty(1), loss=loss)
-    atol = 1e-6 if loss.lipschitz == np.inf else 1e-2  # flat parts leave it to a barely visible ridge to choose
+    atol = 1e-6 if loss.lipschitz == np.inf else 0.1  # flat parts leave it to a barely visible ridge to choose
     np.testing.assert_allclose(problem.local()[0], expected, rtol=0, atol=atol)
 
 

@@ -234,7 +234,7 @@ def _dispatch(world, mail, agenda, weather, rng, account):
     for h in range(mail.cursor[TAIL]):
         a, b = recipients(world, mail, h)
         for e in range(a, b):
-            to = recipient(world, mail, h, e)
+            to = recipient(world, mail.to[h], e)
             if to == VACANT:
                 continue
             account[LETTERS] += 1

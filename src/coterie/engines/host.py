@@ -71,11 +71,11 @@ def recipients(world, mail, h):
 
 
 @inline
-def recipient(world, mail, h, e):
-    """The address that letter h goes to along tie e."""
-    if mail.to[h] == EVERYONE:
+def recipient(world, to, e):
+    """The address that a letter to ``to`` goes to along tie e."""
+    if to == EVERYONE:
         return world.peer[e]
-    return mail.to[h]
+    return to
 
 
 @inline
@@ -87,16 +87,16 @@ def hand_over(method, world, own, tie, mail, away, account):
         h = mail.cursor[HEAD]
         mail.cursor[HEAD] = h + 1
         sender = world.address[mail.author[h]]
-        kind, text = mail.kind[h], mail.text[h, : mail.length[h]]
+        goal, kind, text = mail.to[h], mail.kind[h], mail.text[h, : mail.length[h]]
         a, b = recipients(world, mail, h)
+        sent = 0
         for e in range(a, b):
-            to = recipient(world, mail, h, e)
+            to = recipient(world, goal, e)
             if to == VACANT:
                 continue
-            account[LETTERS] += 1
-            account[NUMBERS] += text.shape[0]
+            sent += 1
             if first <= to < last:
-                hint = world.mirror[e] if mail.to[h] == EVERYONE else VACANT
+                hint = world.mirror[e] if goal == EVERYONE else VACANT
                 give(method, world, own, tie, mail, to - first, sender, hint, kind, text)
             elif away.counter[0] < away.to.shape[0]:
                 c = away.counter[0]
@@ -106,6 +106,8 @@ def hand_over(method, world, own, tie, mail, away, account):
                 away.counter[0] = c + 1
             else:
                 away.counter[1] += 1
+        account[LETTERS] += sent
+        account[NUMBERS] += sent * text.shape[0]
     mail.cursor[HEAD] = 0
     mail.cursor[TAIL] = 0
 
