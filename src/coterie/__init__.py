@@ -4,10 +4,9 @@ Many agents each hold a little private data, and each wants its own model. They 
 never data, with a few similar peers.
 """
 
-__version__ = "0.1.0.dev0"
-
 from . import datasets, errors, graphs, plots, testing
 from ._rules import rule
+from ._version import __version__
 from .data import AgentData
 from .engines.events import Conditions
 from .engines.simulator import simulate
@@ -34,6 +33,7 @@ __all__ = [
     "Run",
     "SmoothHinge",
     "Squared",
+    "__version__",
     "datasets",
     "errors",
     "graphs",

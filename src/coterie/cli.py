@@ -26,7 +26,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
 
-from . import __version__, graphs, plots
+from . import graphs, plots
+from ._version import __version__
 from .data import AgentData, read_table, split_frame
 from .datasets import linear_classification
 from .engines.simulator import simulate

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from . import __version__
+from ._version import __version__
 from .errors import DataError, MismatchError
 from .estimators import CollaborativeClassifier, CollaborativeRegressor
 from .graphs import Graph
