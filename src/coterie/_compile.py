@@ -25,7 +25,7 @@ log = logging.getLogger("coterie")
 
 HERE = Path(__file__).parent
 #: The rooms whose code ends up in kernels.
-SOURCES = ("_*.py", "linear.py", "losses.py", "exact.py", "world.py", "methods/*.py", "engines/*.py")
+SOURCES = ("_*.py", "linear.py", "losses.py", "exact/*.py", "world.py", "methods/*.py", "engines/*.py")
 
 
 @functools.cache

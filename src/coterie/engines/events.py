@@ -266,17 +266,29 @@ def _room(world, mail, agenda, k):
     return agenda.counter[FREE] >= 2 * mail.to.shape[0] * max(1, ties)
 
 
+@inline
+def _come_and_go(agenda, weather):
+    """Outages that have begun or ended by now."""
+    past = agenda.counter[MOMENT]
+    while past < weather.moment.shape[0] and weather.moment[past] <= agenda.clock[0]:
+        agenda.away[weather.agent[past]] += weather.change[past]
+        past += 1
+    agenda.counter[MOMENT] = past
+
+
 @kernel
 def begin(method, world, own, tie, mail, agenda, weather, rng, account, first):
     """Agents from ``first`` on set their clocks and greet their neighbours. Returns the first that found no room."""
     n = world.address.shape[0]
+    _come_and_go(agenda, weather)
     for k in range(first, n):
         if not _room(world, mail, agenda, k):
             return k
-        a, b = world.tie_start[k], world.tie_start[k + 1]
-        mail.cursor[AUTHOR] = k
-        method.greet(data_of(world, k), row(own, k), rows(tie, a, b), mail)
-        _dispatch(world, mail, agenda, weather, rng, account)
+        if agenda.away[k] == 0:
+            a, b = world.tie_start[k], world.tie_start[k + 1]
+            mail.cursor[AUTHOR] = k
+            method.greet(data_of(world, k), row(own, k), rows(tie, a, b), mail)
+            _dispatch(world, mail, agenda, weather, rng, account)
         _plan(agenda, rng.standard_exponential(), ~k)
     return n
 
@@ -291,11 +303,7 @@ def run(method, world, own, tie, mail, agenda, weather, rng, account, wakes, dic
         if not _room(world, mail, agenda, k):
             return done
         _next(agenda)
-        now, past = agenda.clock[0], agenda.counter[MOMENT]
-        while past < weather.moment.shape[0] and weather.moment[past] <= now:
-            agenda.away[weather.agent[past]] += weather.change[past]
-            past += 1
-        agenda.counter[MOMENT] = past
+        _come_and_go(agenda, weather)
         if what >= 0:
             if agenda.away[k] > 0:
                 account[LOST] += 1
@@ -312,6 +320,6 @@ def run(method, world, own, tie, mail, agenda, weather, rng, account, wakes, dic
                 mail.cursor[AUTHOR] = k
                 method.wake(data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice), mail)
                 done += 1
-            _plan(agenda, now + rng.standard_exponential(), what)
+            _plan(agenda, agenda.clock[0] + rng.standard_exponential(), what)
         _dispatch(world, mail, agenda, weather, rng, account)
     return done
