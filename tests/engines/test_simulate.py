@@ -361,7 +361,7 @@ CONDITIONS = {
     "constant latency": ct.Conditions(latency=1.0, jitter=0.0),
     "loss": ct.Conditions(loss=0.4),
     "duplication": ct.Conditions(duplication=1.0, latency=0.5),
-    "outages": ct.Conditions(outages=[(0, 0.0, 30.0), (4, 10.0, 40.0), (4, 35.0, 60.0)]),
+    "outages": ct.Conditions(outages=[(0, 1.0, 30.0), (4, 10.0, 40.0), (4, 35.0, 60.0)]),
     "all": ct.Conditions(latency=1.5, jitter=0.5, loss=0.3, duplication=0.3, outages=[(1, 5.0, 50.0)]),
 }
 
@@ -406,7 +406,7 @@ def test_an_agent_that_is_away_for_good(end):
     problem = propagation(alpha=0.6)
     n, p, away = 12, 2, 4
     start = np.random.default_rng(4).normal(size=(n, p))
-    run = ct.simulate(problem, CD, wakes=20_000, start=start, conditions=ct.Conditions(outages=[(away, 0.0, end)]))
+    run = ct.simulate(problem, CD, wakes=20_000, start=start, conditions=ct.Conditions(outages=[(away, 1e-9, end)]))
     np.testing.assert_array_equal(run.theta[away], start[away])
     assert run.wakes == 20_000
     degree = problem.graph.n_neighbours
@@ -418,6 +418,12 @@ def test_an_agent_that_is_away_for_good(end):
     H = np.diag(W.sum(axis=1) + a) - W
     b = a[:, None] * problem.local() - np.outer(H[:, away], start[away])
     np.testing.assert_allclose(run.theta[rest], np.linalg.solve(H[np.ix_(rest, rest)], b[rest]), rtol=0, atol=1e-6)
+
+
+def test_an_agent_away_at_the_start_does_not_greet():
+    problem = propagation(degree=2)
+    run = ct.simulate(problem, CD, wakes=0, conditions=ct.Conditions(outages=[(4, 0.0, 5.0)]))
+    assert run.letters == 24 - 2
 
 
 def test_an_agent_that_comes_back():

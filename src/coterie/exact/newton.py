@@ -30,11 +30,12 @@ def newton(objective: Objective) -> np.ndarray:
         gradient = project(objective.quadratic_gradient(theta) + pull)
         step = -system(objective, objective.scale * curvature, tight=bool(polish.any()), project=project)(gradient)
         decrement = -objective.by_component((gradient * step).sum(axis=1))
-        length = np.where(polish < 3, _line_search(objective, theta, step, margins), 0.0)
+        settled = (decrement <= TOLERANCE * np.abs(level)) | (level <= VANISHED * first)
+        length = np.where(polish < 3, _line_search(objective, theta, step, margins, settled), 0.0)
         theta = theta + objective.spread(length, step)
         margins = objective.margins(theta)
         # Once the objective is exact, a step or two more make the models exact, too.
-        polish += (decrement <= TOLERANCE * np.abs(level)) | (level <= VANISHED * first)
+        polish += settled
         moved, size = _largest(np.abs(step), spread, count), _largest(np.abs(theta), spread, count)
         if np.all((polish >= 3) | ((polish > 0) & (moved <= 1e-9 * size))):
             return theta
@@ -46,7 +47,9 @@ def newton(objective: Objective) -> np.ndarray:
     )
 
 
-def _line_search(objective: Objective, theta: np.ndarray, step: np.ndarray, margins: np.ndarray) -> np.ndarray:
+def _line_search(
+    objective: Objective, theta: np.ndarray, step: np.ndarray, margins: np.ndarray, settled: np.ndarray
+) -> np.ndarray:
     """Step lengths in (0, 1], one for each component: 1, or near a zero of the directional derivative."""
     spread, count = objective.graph.components, objective.graph.n_components
     along = objective.margins(step)
@@ -60,7 +63,7 @@ def _line_search(objective: Objective, theta: np.ndarray, step: np.ndarray, marg
 
     low, high, length = np.zeros(count), np.ones(count), np.ones(count)
     at_low = slope(low)
-    steep = np.where(at_low < 0, -at_low, np.inf)  # not downhill: only rounding is left, and any step will do
+    steep = np.where((at_low < 0) & ~settled, -at_low, np.inf)  # settled: only rounding is left, and any step will do
     now = slope(length)
     at_high = now
     for attempt in range(60):

@@ -55,7 +55,7 @@ def system(objective: Objective, weights: np.ndarray, tight: bool, project: Solv
     def product(v: np.ndarray) -> np.ndarray:
         return objective.quadratic_gradient(v) + objective.scatter(weights * objective.margins(v), v.shape)
 
-    accuracy, rounds = (1e-14, 10) if exact else (1e-13 if tight else 1e-6, 5000)
+    accuracy, rounds = 1e-13 if tight else 1e-6, 10 if exact else 5000
     return lambda target: _conjugate_gradients(
         objective, product, lambda v: project(precondition(v)), project(target), accuracy, rounds
     )
