@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -78,14 +79,29 @@ class _Talk(logging.Handler):
 
 
 @contextmanager
-def _bar(text: str, quiet: bool) -> Iterator[Any]:
-    """A progress bar for a function of (done, total); it ends full, also when the work converges early."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=talk, disable=quiet) as progress:
-        task = progress.add_task(text, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
-        done = progress.tasks[0].completed
-        progress.update(task, total=max(done, 1), completed=max(done, 1))
+def _bar(text: str, quiet: bool, known: bool = True) -> Iterator[Any]:
+    """A progress bar for a function of (done, total), shown from its first call on.
+
+    Where the end is not ``known``, because the work stops when it has converged, only what is done is counted.
+    """
+    count = MofNCompleteColumn() if known else TextColumn("{task.completed:,.0f} wakes")
+    progress = Progress(TextColumn("{task.description}"), BarColumn(), count, TimeElapsedColumn(), console=talk)
+    task = progress.add_task(text, total=None)
+
+    def show(done: int, total: int) -> None:
+        if not quiet:
+            progress.start()
+        progress.update(task, completed=done, total=total if known else None)
+
+    try:
+        yield show
+        progress.update(task, total=max(progress.tasks[0].completed, 1), completed=max(progress.tasks[0].completed, 1))
+    except KeyboardInterrupt:
+        progress.stop()
+        talk.print("interrupted: nothing was written")
+        raise
+    finally:
+        progress.stop()
 
 
 def _show(result: dict[str, Any], table: Table, as_json: bool) -> None:
@@ -132,6 +148,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """The tour: synthetic users learn personal models alone, all as one, and together with similar peers."""
+    _writable(output)
     task = linear_classification(n=agents, p=features, seed=seed)
     if not as_json:
         least, most = task.train.sizes.min(), task.train.sizes.max()
@@ -143,9 +160,10 @@ def demo(
     pooled = AgentData(task.train.X, task.train.y)
     everyone = np.repeat(Problem.personalized(pooled, graphs.empty(1)).local(), agents, axis=0)
     runs, problems = {}, {}
+    nearest, similar = min(10, agents - 1), "with truly similar peers"
     for name, graph in (
-        ("with 10 nearest peers", graphs.knn(alone, min(10, agents - 1))),
-        ("with truly similar peers", task.graph),
+        (f"with {nearest} nearest peers", graphs.knn(alone, nearest)),
+        (similar, task.graph),
     ):
         problems[name] = problem = Problem.personalized(task.train, graph, mu=3.0)
         with _bar(f"coordinate descent {name}", as_json) as progress:
@@ -167,9 +185,11 @@ def demo(
             row["vectors"], row["bytes"] = runs[name].vectors, runs[name].bytes
         rows.append(row)
 
-    table = Table(title="Accuracy on unseen examples")
+    table = Table(
+        title="Accuracy on unseen examples", caption="gap: relative distance of the objective to the exact optimum"
+    )
     table.add_column("models", no_wrap=True)
-    for column in ("mean", "worst tenth", "above optimum", "vectors", "MB sent"):
+    for column in ("mean", "worst 10%", "gap", "vectors", "MB sent"):
         table.add_column(column, justify="right")
     for row in rows:
         table.add_row(
@@ -180,11 +200,12 @@ def demo(
             f"{row['vectors']:,}" if "vectors" in row else "",
             f"{row['bytes'] / 1e6:.1f}" if "bytes" in row else "",
         )
-    name = "with truly similar peers"
-    optimum = problems[name].value(problems[name].solve())
+    optimum = problems[similar].value(problems[similar].solve())
     figures = {
-        "gains.png": plots.gains(task.train.sizes, task.accuracy(alone), task.accuracy(runs[name].theta)),
-        "convergence.png": plots.convergence(runs[name], optimum),
+        "gains.png": plots.gains(
+            task.train.sizes, task.accuracy(alone), task.accuracy(runs[similar].theta), title=f"Alone, and {similar}"
+        ),
+        "convergence.png": plots.convergence(runs[similar], optimum),
     }
     _show({"models": rows, "figures": _write(figures, output)}, table, as_json)
     if not as_json:
@@ -219,15 +240,17 @@ def fit(
     target: Annotated[str, typer.Option(help="The column to predict.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the model.")],
     task: Annotated[
-        Task, typer.Option(help="auto: numbers with a fraction, or many values, are regression.")
+        Task, typer.Option(help="auto: text, booleans and at most 20 whole numbers are classes.")
     ] = Task.auto,
     method: Annotated[str, typer.Option(help="How the agents learn: cd.")] = "cd",
     graph: Annotated[str, typer.Option(help="knn, or a csv file of ties with columns agent, peer, weight.")] = "knn",
-    neighbours: Annotated[int, typer.Option(help="Peers of each agent, for knn.", min=1)] = 10,
-    loss: Annotated[str | None, typer.Option(help="logistic, smooth-hinge, squared, huber.")] = None,
+    neighbours: Annotated[int, typer.Option(help="Peers of each agent, for knn.", min=1)] = 5,
+    loss: Annotated[
+        str | None, typer.Option(help="For classes logistic or smooth-hinge, else squared or huber.")
+    ] = None,
     mu: Annotated[float, typer.Option(help="Own data against agreement with peers.")] = 1.0,
     ridge: Annotated[str, typer.Option(help='A number, or "1/m": 1 / rows of the agent.')] = "1/m",
-    standardize: Annotated[bool, typer.Option(help="Scale the features first.")] = True,
+    standardize: Annotated[bool, typer.Option(help="Scale the features to mean 0 and variance 1 first.")] = True,
     holdout: Annotated[
         float, typer.Option(help="Share of each agent's rows kept to measure the gain.", min=0, max=0.9)
     ] = 0.0,
@@ -236,9 +259,15 @@ def fit(
     as_json: AsJson = False,
 ) -> None:
     """Learn one model for each agent of a table, and keep them."""
+    if agent == target:
+        raise ParameterError(f"--agent and --target are both {agent!r}: they must be two columns")
+    _writable(output)
     frame = read_table(data)
     features, [ids, y] = split_frame(frame, agent, target)
-    kind = _task_of(y, target) if task == Task.auto else task
+    kind = _task_of(y) if task == Task.auto else task
+    if task == Task.auto and not as_json:
+        kinds = f"classes, {y.nunique()} of them" if kind == Task.classification else "numbers"
+        talk.print(f"{target!r} is taken for {kinds} (--task says otherwise)")
     estimator: Any = CollaborativeClassifier if kind == Task.classification else CollaborativeRegressor
     if kind == Task.regression and not pd.api.types.is_numeric_dtype(y):
         raise DataError(f"column {target!r} holds text: it cannot be the target of a regression")
@@ -264,9 +293,12 @@ def fit(
     with _warnings():
         if holdout > 0:
             result["holdout"] = _measure_gain(estimator, settings, features, y, ids, holdout, seed, as_json)
-        with _bar(f"learning {everyone.n} models", as_json) as progress:
+        with _bar(f"learning {everyone.n} models", as_json, known=False) as progress:
             model = estimator(**settings).fit(frame.drop(columns=target), y, agents=agent, progress=progress)
-    save(model, output)
+    try:
+        save(model, output)
+    except OSError as error:
+        raise DataError(f"cannot write the model to {output}: {error}") from None
     run = model.run_
     result |= {
         "model": str(output),
@@ -279,12 +311,13 @@ def fit(
     table = Table(title=f"{result['agents']} personal models in {output}", show_header=False)
     for name, value in result.items():
         for label, number in value.items() if isinstance(value, dict) else [(name, value)]:
-            table.add_row(label.replace("_", " "), f"{number:,.4g}" if isinstance(number, float) else f"{number}")
+            form = ",.4g" if isinstance(number, float) else "," if isinstance(number, int) else ""
+            table.add_row(label.replace("_", " "), format(number, form))
     _show(result, table, as_json)
 
 
-def _task_of(y: Any, name: str) -> Task:
-    """Classification for text, booleans and few whole numbers; regression for other numbers."""
+def _task_of(y: Any) -> Task:
+    """Classification for text, booleans and at most 20 whole numbers; regression for other numbers."""
     if not pd.api.types.is_numeric_dtype(y) or pd.api.types.is_bool_dtype(y):
         return Task.classification
     values = y.dropna().unique()
@@ -305,7 +338,7 @@ def _measure_gain(
     scores = {}
     everyone = AgentData(np.zeros((len(X), 1)), agents=ids).members
     for name, changes in (("alone", {"graph": graphs.empty(len(everyone))}), ("together", {})):
-        with _bar(f"measuring the gain, {name}", quiet) as progress:
+        with _bar(f"measuring the gain, {name}", quiet, known=False) as progress:
             model = estimator(**settings | changes, members=everyone)
             model.fit(X[~test], y[~test], agents=ids[~test], progress=progress)
         scores[name] = model.score(X[test], y[test], agents=ids[test])
@@ -325,8 +358,12 @@ def _ties(path: Path, everyone: AgentData) -> graphs.Graph:
     for name, numbers in ends.items():
         unknown = np.flatnonzero(numbers < 0)
         if unknown.size:
-            raise DataError(f"{path}, row {unknown[0]}: {table[name].iloc[unknown[0]]!r} is not an agent of the data")
-    weight = table["weight"].to_numpy(float) if "weight" in table.columns else 1.0
+            stranger = table[name].tolist()[unknown[0]]
+            raise DataError(f"{path}, row {unknown[0]}: {stranger!r} is not an agent of the data")
+    weight = table["weight"].to_numpy(float) if "weight" in table.columns else np.ones(len(table))
+    bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
+    if bad.size:
+        raise DataError(f"{path}, row {bad[0]}: weight {weight[bad[0]]:g} must be a finite number >= 0")
     return graphs.Graph.from_edges(everyone.n, ends["agent"], ends["peer"], weight)
 
 
@@ -363,28 +400,60 @@ def predict(
 
     An agent that was never met gets the mean of all models.
     """
+    if output is not None:
+        _writable(output.parent)
+        if output.is_dir():
+            raise DataError(f"cannot write predictions to {output}: it is a folder")
     fitted = load(model)
     frame = read_table(data)
     features, [ids] = split_frame(frame, fitted._agent_column)
     missing = [name for name in fitted.feature_names_in_ if name not in features.columns]
     if missing:
         raise DataError(f"{data} has no column {missing[0]!r}, which the model was fitted with")
-    predictions = fitted.predict(features[list(fitted.feature_names_in_)], agents=ids)
+    ids = _ids_like(fitted, ids)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that an agent was never met is said below
+        predictions = fitted.predict(features[list(fitted.feature_names_in_)], agents=ids)
     strangers = ids[fitted._roster.numbers(ids) < 0].unique().tolist()
+    table = frame.assign(prediction=predictions)
+    if output is not None:
+        draft = output.with_name(f".{output.name}.part")
+        try:
+            table.to_csv(draft, index=False)
+            draft.replace(output)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            raise DataError(f"cannot write predictions to {output}: {error}") from None
     if as_json:
-        print(json.dumps({"predictions": predictions, "never_met": strangers}, default=_plain))
+        result = {"predictions": predictions, "never_met": strangers, "output": output}
+        print(json.dumps(result, default=lambda value: value.tolist() if hasattr(value, "tolist") else str(value)))
         return
     if strangers:
         shown = ", ".join(map(repr, strangers[:3])) + ("..." if len(strangers) > 3 else "")
         talk.print(f"{len(strangers)} agent(s) never met ({shown}): predicted by the mean of all models")
-    table = frame.assign(prediction=predictions)
     if output is None:
         table.to_csv(sys.stdout, index=False)
     else:
-        draft = output.with_name(f".{output.name}.part")
-        table.to_csv(draft, index=False)
-        draft.replace(output)
         talk.print(f"{len(table)} predictions in {output}")
+
+
+def _ids_like(model: Any, ids: pd.Series) -> pd.Series:
+    """Ids of a table as the model has them: one odd value in a column of numbers makes all of it text."""
+    if all(isinstance(agent, str) for agent in model.agents_):
+        return ids.astype(str)
+    if pd.api.types.is_numeric_dtype(ids):
+        return ids
+    numbers = pd.to_numeric(ids, errors="coerce")
+    return ids.astype(object).where(numbers.isna(), numbers.astype(object))
+
+
+def _writable(path: Path) -> None:
+    """Refuse early where a folder or file cannot be made later."""
+    ancestor = path
+    while not ancestor.exists() and ancestor != ancestor.parent:
+        ancestor = ancestor.parent
+    if not (ancestor.is_dir() and os.access(ancestor, os.W_OK)):
+        raise DataError(f"cannot write to {path}: {ancestor} is not a folder that can be written to")
 
 
 if __name__ == "__main__":

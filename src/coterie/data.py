@@ -528,7 +528,7 @@ def read_table(path: str | PathLike[str]) -> pd.DataFrame:
     try:
         frame = readers[suffix](path)
     except ImportError as error:
-        raise MissingExtra(f"reading {path} needs pyarrow: pip install 'coterie[polars]'") from error
+        raise MissingExtra(f"reading {path} needs pyarrow: pip install pyarrow") from error
     except (ValueError, OSError, EOFError) as error:
         raise DataError(f"{path}: cannot be read as {suffix}: {error}") from error
     if frame.empty:

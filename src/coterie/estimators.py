@@ -12,10 +12,12 @@ from typing import Any, Self
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 from scipy import sparse
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -44,7 +46,7 @@ class _Collaborative(BaseEstimator):
         mu: float = 1.0,
         ridge: Any = "1/m",
         confidence: Any = "size",
-        neighbours: int = 10,
+        neighbours: int = 5,
         fit_intercept: bool = True,
         standardize: bool = False,
         members: Any = None,
@@ -72,14 +74,15 @@ class _Collaborative(BaseEstimator):
         """Encode, lay out, run, and take the models apart again."""
         method, loss = resolve_method(self.method), resolve_loss(self.loss)
         X, ids, self._agent_column = _ids_of(X, agents)
-        if hasattr(X, "columns"):
-            as_features(X)  # refuses a column of text by its name
-        X, y = self._validated(X, y)
-        targets, self._outputs = self._encode(y, loss)
-        ids = np.zeros(X.shape[0], int) if ids is None else as_agent_ids(ids, X.shape[0])
-        data = AgentData(X, targets[0], agents=ids, members=self.members)
+        rows, y = self._validated(X, _no_missing(y, ids))
+        targets = self._encode(y, loss)
+        ids = np.zeros(rows.shape[0], int) if ids is None else as_agent_ids(ids, rows.shape[0])
+        named = X if hasattr(X, "columns") else rows  # a frame names its columns in errors
+        data = AgentData(named, targets[0], agents=ids, members=self.members)
         self._center, self._scale = self._standards(data)
-        data = _one_model_for_all_outputs(_scaled(data, self._center, self._scale), targets, self.fit_intercept)
+        if self.standardize:
+            data = AgentData(_scaled(rows, self._center, self._scale), targets[0], agents=ids, members=data.members)
+        data = _one_model_for_all_outputs(data, targets, self.fit_intercept)
 
         self.agents_ = data.members
         outputs = len(targets)
@@ -107,11 +110,13 @@ class _Collaborative(BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        self._unpack(self.run_.theta, outputs, X.shape[1])
+        self._unpack(self.run_.theta, outputs, rows.shape[1])
         return self
 
     def _validated(self, X: Any, *y: Any, **options: Any) -> Any:
         """X, and y if given, as scikit-learn wants them. Values that are not finite are left for AgentData to name."""
+        if hasattr(X, "columns"):
+            as_features(X)  # refuses a column of text by its name
         try:
             return validate_data(self, X, *y, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False, **options)
         except ValueError as error:
@@ -177,6 +182,7 @@ class _Collaborative(BaseEstimator):
         if agents is None and self._agent_column is not None and hasattr(X, "columns"):
             agents = self._agent_column
         X, ids, _ = _ids_of(X, agents)
+        named = X
         X = self._validated(X, reset=False)
         if ids is None:
             if len(self.agents_) > 1:
@@ -186,7 +192,13 @@ class _Collaborative(BaseEstimator):
             number = np.zeros(X.shape[0], int)
         else:
             number = self._roster.numbers(as_agent_ids(ids, X.shape[0]))  # -1, the last row, for agents never met
-        AgentData(X, agents=ids)  # refuses what is not a finite number, and says where it is
+            if np.all(number < 0) and len(number):
+                warnings.warn(
+                    f"none of these agents was met: all rows are predicted by the mean of all models. The model knows "
+                    f"{self.agents_[0]!r} and {len(self.agents_) - 1} others; are the ids of the same type?",
+                    stacklevel=3,
+                )
+        AgentData(named if hasattr(named, "columns") else X, agents=ids)  # refuses what is not finite, by its place
         X = sparse.csr_array(X) if sparse.issparse(X) else X
         out = np.empty((X.shape[0], self._coefficients.shape[1]))
         for k in range(out.shape[1]):
@@ -222,7 +234,7 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
     confidence : "size", None or (n,) array_like
         c_i: agents with more rows are trusted more, all alike, or as given.
     neighbours : int
-        Of each agent, for ``graph="knn"``.
+        Of each agent, for ``graph="knn"``; all others where there are fewer.
     fit_intercept : bool
         Whether every model has a constant term, shared and shrunk like the other coefficients.
     standardize : bool
@@ -255,8 +267,9 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
     An agent that was never met gets the mean of all models, weighted by rows. Without ``agents``, all rows belong to
     one agent, and this is plain ridge-penalised classification.
 
-    With ``sklearn.set_config(enable_metadata_routing=True)``, ``set_fit_request(agents=True)`` and the like let
-    pipelines and searches pass ``agents`` on.
+    With ``sklearn.set_config(enable_metadata_routing=True)``, ``set_fit_request(agents=True)``,
+    ``set_score_request(agents=True)`` and ``set_predict_request(agents=True)`` let pipelines and searches pass
+    ``agents`` on.
 
     Examples
     --------
@@ -280,7 +293,7 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         mu: float = 1.0,
         ridge: Any = "1/m",
         confidence: Any = "size",
-        neighbours: int = 10,
+        neighbours: int = 5,
         fit_intercept: bool = True,
         standardize: bool = False,
         members: Any = None,
@@ -323,7 +336,7 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         """
         return self._fit(X, y, agents, progress)
 
-    def _encode(self, y: np.ndarray, loss: Any) -> tuple[list[np.ndarray], int]:
+    def _encode(self, y: np.ndarray, loss: Any) -> list[np.ndarray]:
         """Labels -1 and +1, one list for each output."""
         try:
             check_classification_targets(y)
@@ -336,8 +349,7 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
             only = self.classes_.tolist()[0]
             raise DataError(f"y holds one class only, {only!r}: a classifier needs at least two classes")
         chosen = [1] if len(self.classes_) == 2 else range(len(self.classes_))
-        targets = [np.where(codes == k, 1.0, -1.0) for k in chosen]
-        return targets, len(targets)
+        return [np.where(codes == k, 1.0, -1.0) for k in chosen]
 
     def decision_function(self, X: Any, agents: Any = None) -> np.ndarray:
         """Margins: positive for the second of two classes; the largest wins among more.
@@ -389,7 +401,7 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         scores = expit(margins)
         return np.asarray(scores / scores.sum(axis=1, keepdims=True))
 
-    def score(self, X: Any, y: Any, agents: Any = None) -> float:
+    def score(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> float:
         """Accuracy over all rows.
 
         Parameters
@@ -397,12 +409,13 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         X : (rows, p) array_like, sparse matrix or DataFrame
         y : (rows,) array_like
         agents : (rows,) sequence of hashables, or a column name of X, optional
+        sample_weight : (rows,) array_like, optional
 
         Returns
         -------
         float
         """
-        return float(np.mean(self.predict(X, agents) == np.asarray(y)))
+        return float(accuracy_score(y, self.predict(X, agents), sample_weight=sample_weight))
 
 
 class CollaborativeRegressor(RegressorMixin, _Collaborative):
@@ -457,10 +470,11 @@ class CollaborativeRegressor(RegressorMixin, _Collaborative):
         """
         return self._fit(X, y, agents, progress)
 
-    def _encode(self, y: np.ndarray, loss: Any) -> tuple[list[np.ndarray], int]:
+    def _encode(self, y: np.ndarray, loss: Any) -> list[np.ndarray]:
+        """The labels themselves, as the only output."""
         if loss.labels == SIGNS:
             raise MismatchError(f"{loss!r} is for classes: a regressor needs a loss of real labels, such as 'squared'")
-        return [np.asarray(y, dtype=np.float64)], 1
+        return [np.asarray(y, dtype=np.float64)]
 
     def predict(self, X: Any, agents: Any = None) -> np.ndarray:
         """The prediction of every row's agent; of the mean model for an agent never met.
@@ -476,7 +490,7 @@ class CollaborativeRegressor(RegressorMixin, _Collaborative):
         """
         return self._margins(X, agents)[:, 0]
 
-    def score(self, X: Any, y: Any, agents: Any = None) -> float:
+    def score(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> float:
         """R^2 over all rows.
 
         Parameters
@@ -484,14 +498,13 @@ class CollaborativeRegressor(RegressorMixin, _Collaborative):
         X : (rows, p) array_like, sparse matrix or DataFrame
         y : (rows,) array_like
         agents : (rows,) sequence of hashables, or a column name of X, optional
+        sample_weight : (rows,) array_like, optional
 
         Returns
         -------
         float
         """
-        y = np.asarray(y, dtype=float)
-        residual, spread = np.sum((y - self.predict(X, agents)) ** 2), np.sum((y - y.mean()) ** 2)
-        return float(1.0 - residual / spread) if spread > 0 else float(residual == 0)
+        return float(r2_score(y, self.predict(X, agents), sample_weight=sample_weight))
 
 
 def _ids_of(X: Any, agents: Any) -> tuple[Any, Any, Any]:
@@ -502,11 +515,18 @@ def _ids_of(X: Any, agents: Any) -> tuple[Any, Any, Any]:
     return X, agents, None
 
 
-def _scaled(data: AgentData, center: np.ndarray, scale: np.ndarray) -> AgentData:
-    if not center.any() and np.all(scale == 1.0):
-        return data
-    X = data.X @ sparse.diags_array(1.0 / scale) if data.is_sparse else (data.X - center) / scale
-    return AgentData(X, data.y, agents=_owners(data), members=data.members)
+def _no_missing(y: Any, ids: Any) -> Any:
+    """Y, unless one of its values is missing: that is refused here, where the agent is known."""
+    values = np.asarray(y)
+    missing = np.flatnonzero(pd.isna(values)) if values.ndim == 1 else np.empty(0, int)
+    if missing.size:
+        owner = "" if ids is None else f" (agent {as_agent_ids(ids).tolist()[missing[0]]!r})"
+        raise DataError(f"row {missing[0]}{owner}: the label is missing (NaN): fill it in, or drop the row")
+    return y
+
+
+def _scaled(X: Any, center: np.ndarray, scale: np.ndarray) -> Any:
+    return X @ sparse.diags_array(1.0 / scale) if sparse.issparse(X) else (X - center) / scale
 
 
 def _one_model_for_all_outputs(data: AgentData, targets: list[np.ndarray], intercept: bool) -> AgentData:
@@ -517,12 +537,6 @@ def _one_model_for_all_outputs(data: AgentData, targets: list[np.ndarray], inter
         return data
     X = sparse.block_diag([sparse.csr_array(data.X)] * len(targets), format="csr")
     y = np.concatenate([target[data.origin] for target in targets])
-    owners = _owners(data)
-    return AgentData(X, y, agents=np.concatenate([owners] * len(targets)), members=data.members)
-
-
-def _owners(data: AgentData) -> np.ndarray:
-    """The id of every stored row."""
     members = np.empty(data.n, dtype=object)
     members[:] = data.members
-    return members[data.owner]
+    return AgentData(X, y, agents=np.concatenate([members[data.owner]] * len(targets)), members=data.members)

@@ -448,6 +448,12 @@ class Location(NamedTuple):
         return REALS
 
 
+#: What a loss must have.
+LOSS_PARTS = (
+    *("value", "derivative", "curvature", "prox", "conjugate"),
+    *("domain", "dual_curvature", "smoothness", "lipschitz", "labels"),
+)
+
 #: Every loss, with the parameters used in documentation and contract tests. Adding one here adds its tests.
 LOSSES = {
     "squared": Squared(),

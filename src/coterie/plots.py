@@ -42,12 +42,15 @@ def convergence(run: Run, optimum: float | None = None) -> Figure:
         axes.semilogy(run.trace["vectors"], np.maximum(gap, 1e-16), color=BLUE)
         axes.set_ylabel("relative distance to the optimum")
     axes.set_xlabel("vectors sent")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_title(f"{type(run.method).__name__}, {run.problem.n} agents")
     axes.grid(alpha=0.3)
     return figure
 
 
-def gains(rows: np.ndarray, before: np.ndarray, after: np.ndarray, score: str = "test accuracy") -> Figure:
+def gains(
+    rows: np.ndarray, before: np.ndarray, after: np.ndarray, score: str = "test accuracy", title: str = ""
+) -> Figure:
     """What each agent gained, against how much data it has.
 
     Parameters
@@ -58,6 +61,7 @@ def gains(rows: np.ndarray, before: np.ndarray, after: np.ndarray, score: str = 
         Scores of the models trained alone, and together.
     score : str
         What they measure.
+    title : str
 
     Returns
     -------
@@ -77,6 +81,7 @@ def gains(rows: np.ndarray, before: np.ndarray, after: np.ndarray, score: str = 
     axes.scatter(rows, after, s=14, color=BLUE, label="together")
     axes.set_xlabel("training rows of the agent")
     axes.set_ylabel(score)
+    axes.set_title(title)
     axes.legend()
     axes.grid(alpha=0.3)
     return figure

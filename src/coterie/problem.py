@@ -31,7 +31,7 @@ from .errors import DataError, GraphError, MismatchError, ParameterError
 from .exact import Objective, minimise
 from .graphs import Graph, empty
 from .linear import SparseRows, frozen, gram_kernel, gram_norms, rows_of
-from .losses import LOSSES, REALS, SIGNS, Location, Squared
+from .losses import LOSS_PARTS, LOSSES, REALS, SIGNS, Location, Squared
 
 #: Confidence of an agent without rows: small enough not to be heard, and not zero, so that c_i stays in (0, 1].
 WHISPER = 1e-9
@@ -528,11 +528,11 @@ def resolve_loss(loss: Any) -> Any:
         if loss not in LOSSES:
             raise ParameterError(f"unknown loss {loss!r}: choose one of {', '.join(LOSSES)}, or pass a loss itself")
         return LOSSES[loss]
-    if isinstance(loss, type) or not all(
-        hasattr(loss, name) for name in ("value", "derivative", "smoothness", "labels")
-    ):
+    missing = [name for name in LOSS_PARTS if not hasattr(loss, name)]
+    if isinstance(loss, type) or missing:
+        lacks = "a class" if isinstance(loss, type) else f"without {missing[0]!r}"
         raise ParameterError(
-            f"{loss!r} is not a loss: pass one of {', '.join(LOSSES)}, or a value such as ct.Logistic()"
+            f"{loss!r} is not a loss ({lacks}): pass one of {', '.join(LOSSES)}, or a value such as ct.Logistic()"
         )
     return loss
 

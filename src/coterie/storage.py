@@ -19,8 +19,12 @@ from ._version import __version__
 from .errors import DataError, MismatchError
 from .estimators import CollaborativeClassifier, CollaborativeRegressor
 from .graphs import Graph
+from .losses import LOSSES
+from .methods import METHODS
 
 FORMAT = 1
+#: Rules that a parameter may name.
+RULES = {type(rule).__name__: type(rule) for rule in (*LOSSES.values(), *METHODS.values())}
 KINDS = {kind.__name__: kind for kind in (CollaborativeClassifier, CollaborativeRegressor)}
 
 
@@ -51,7 +55,9 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
     """
     if type(model).__name__ not in KINDS or not hasattr(model, "coef_"):
         raise MismatchError(f"only a fitted {' or '.join(KINDS)} can be saved, not {model!r}")
-    agents = [_packed(agent) for agent in model.agents_]  # refuses before anything is written
+    # What cannot be saved is refused before anything is written.
+    agents = [_packed(agent) for agent in model.agents_]
+    parameters = {name: _parameter(name, value) for name, value in model.get_params().items()}
     buffer = io.BytesIO()
     np.savez(
         buffer,
@@ -70,11 +76,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
         "format": FORMAT,
         "coterie": __version__,
         "kind": type(model).__name__,
-        "parameters": {
-            name: value
-            for name, value in model.get_params().items()
-            if isinstance(value, (str, int, float, bool, type(None)))
-        },
+        "parameters": parameters,
         "agents": agents,
         "agent_column": model._agent_column,
         "features": list(model.feature_names_in_) if hasattr(model, "feature_names_in_") else None,
@@ -102,7 +104,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     CollaborativeClassifier or CollaborativeRegressor
-        Ready to predict. Its ``run_`` is not kept.
+        Ready to predict, and to be fitted again. ``run_``, the simulation that fitted it, is not kept.
 
     Examples
     --------
@@ -127,7 +129,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     if kind not in KINDS:
         raise DataError(f"{folder} holds a {kind!r}; this version knows {', '.join(KINDS)}")
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        model = KINDS[kind](**description["parameters"])
+        model = KINDS[kind](**{name: _value(value) for name, value in description["parameters"].items()})
         model.agents_ = tuple(_unpacked(agent) for agent in description["agents"])
         model._agent_column = description["agent_column"]
         model.n_features_in_ = description["feature_count"]
@@ -137,7 +139,32 @@ def load(path: str | os.PathLike[str]) -> Any:
             model.classes_ = np.array(description["classes"])
         model.graph_ = _graph(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"])
         model._expose(arrays["coefficients"], arrays["intercepts"])
+    model.set_params(
+        graph=model.graph_ if model.graph is None else model.graph,
+        members=None if description["parameters"]["members"] is None else model.agents_,
+    )
     return model
+
+
+def _parameter(name: str, value: Any) -> Any:
+    """A parameter as json. A given graph, and members, come back from the fitted ones."""
+    if name == "graph":
+        return value if isinstance(value, str) else None
+    if name == "members":
+        return None if value is None else True
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    if isinstance(value, tuple) and type(value).__name__ in RULES:
+        return {"rule": type(value).__name__, "fields": [_parameter(name, field) for field in value]}
+    if isinstance(value, (np.ndarray, list, np.generic)):
+        return np.asarray(value).tolist()
+    raise DataError(f"{name}={value!r} cannot be saved: only numbers, names, and losses and methods of coterie can")
+
+
+def _value(packed: Any) -> Any:
+    if isinstance(packed, dict):
+        return RULES[packed["rule"]](*map(_value, packed["fields"]))
+    return packed
 
 
 def _graph(start: np.ndarray, peer: np.ndarray, weight: np.ndarray) -> Graph:

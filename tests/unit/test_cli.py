@@ -84,6 +84,26 @@ def test_regression_from_end_to_end(table, tmp_path):
     np.testing.assert_allclose(predictions[1:], numbers["paid"][1:], atol=0.1)
 
 
+def test_ids_are_read_as_the_model_has_them(table, tmp_path):
+    numbered = pd.read_csv(table).assign(user=lambda frame: frame["user"].str[5:].astype(int))
+    numbered.to_csv(tmp_path / "numbered.csv", index=False)
+    invoke("fit", tmp_path / "numbered.csv", "--agent", "user", "--target", "bought", "-o", tmp_path / "m")
+    odd = numbered.astype({"user": object})
+    odd.loc[0, "user"] = "new shop"
+    odd.to_csv(tmp_path / "odd.csv", index=False)
+    result = invoke("predict", tmp_path / "m", tmp_path / "odd.csv", "-o", tmp_path / "out.csv")
+    assert result["never_met"] == ["new shop"]
+    assert pd.read_csv(tmp_path / "out.csv")["prediction"].tolist() == result["predictions"]
+
+
+@pytest.mark.parametrize("output", ["table.csv", "table.csv/model"])
+def test_an_output_that_cannot_be_written_is_refused_before_any_work(table, output):
+    target = table.parent / output
+    _, err = run("fit", table, "--agent", "user", "--target", "bought", "-o", target, code=3)
+    assert "cannot write to" in err
+    assert "learning" not in err
+
+
 def test_a_given_graph(table, tmp_path):
     pd.DataFrame({"agent": ["user 0", "user 1"], "peer": ["user 1", "user 2"], "weight": [1.0, 0.5]}).to_csv(
         tmp_path / "ties.csv", index=False
@@ -114,6 +134,7 @@ def test_a_given_graph(table, tmp_path):
     [
         ({"--agent": "usr"}, "no column 'usr'; did you mean 'user'?"),
         ({"--target": "price"}, "no column 'price'"),
+        ({"--target": "user"}, "--agent and --target are both 'user'"),
         ({"--method": "sgd"}, "unknown method 'sgd'"),
         ({"--loss": "hinge"}, "has a kink"),
         ({"--mu": "-1"}, "mu=-1.0 must be a positive number"),

@@ -6,9 +6,12 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coterie as ct
@@ -87,12 +90,34 @@ def test_standardised_models_are_given_in_the_original_units(task, storage):
     np.testing.assert_allclose(one.predict(X, agents=ids), other.predict(wild, agents=ids), atol=1e-6)
 
 
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_order_of_the_rows_does_not_matter(task, standardize, classes):
+    X, ids = task.train.X, task.train.owner
+    y = np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.4, 0.4][: classes - 1])
+    order = np.random.default_rng(3).permutation(len(X))
+    settings = {"graph": task.graph, "standardize": standardize, "tol": 1e-10}
+    sorted_, shuffled = (
+        ct.CollaborativeClassifier(**settings).fit(X[rows], y[rows], agents=ids[rows])
+        for rows in (np.arange(len(X)), order)
+    )
+    np.testing.assert_allclose(shuffled.coef_, sorted_.coef_, atol=1e-6)
+    assert shuffled.score(X, y, agents=ids) > 0.7
+
+
+def test_strangers_alone_are_warned_of(task):
+    X, y, ids = arguments(task, "classifier")
+    model = ct.CollaborativeClassifier(graph=task.graph).fit(X, y, agents=ids)
+    with pytest.warns(UserWarning, match=r"none of these agents was met.*same type"):
+        model.predict(X, agents=[str(k) for k in ids])
+
+
 def test_an_agent_never_met_gets_the_mean_model_weighted_by_rows(task):
     X, y, ids = arguments(task, "regressor")
     model = ct.CollaborativeRegressor(graph=task.graph).fit(X, y, agents=ids)
     weights = task.train.sizes / task.train.n_rows
     expected = X @ (weights @ model.coef_) + weights @ model.intercept_
-    np.testing.assert_allclose(model.predict(X, agents=["nobody"] * len(X)), expected)
+    np.testing.assert_allclose(model.predict(X[:2], agents=[0, "nobody"])[1], expected[1])
 
 
 def test_an_agent_without_rows_learns_from_its_neighbours(task):
@@ -123,14 +148,21 @@ def test_the_run_tells_what_was_sent(task):
 
 
 def test_a_search_can_pass_agents_on(task):
-    import sklearn
-
     X, y, ids = arguments(task, "classifier")
     with sklearn.config_context(enable_metadata_routing=True):
         model = ct.CollaborativeClassifier(neighbours=2, members=range(12))
         model = model.set_fit_request(agents=True).set_score_request(agents=True)
         search = GridSearchCV(model, {"mu": [0.1, 10.0]}, cv=2).fit(X, y, agents=ids)
     assert search.best_params_["mu"] in (0.1, 10.0)
+
+
+def test_a_pipeline_can_pass_agents_on(task):
+    X, y, ids = arguments(task, "classifier")
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = ct.CollaborativeClassifier(graph=task.graph).set_fit_request(agents=True)
+        model = model.set_predict_request(agents=True).set_score_request(agents=True)
+        pipeline = make_pipeline(StandardScaler(), model).fit(X, y, agents=ids)
+        assert pipeline.score(X, y, agents=ids) == np.mean(pipeline.predict(X, agents=ids) == y) > 0.7
 
 
 def test_probabilities_only_where_there_are_any(task):
@@ -188,6 +220,19 @@ def test_bad_rows_are_refused_by_place(task):
         model.predict(broken, agents=names)
     with pytest.raises(DataError, match="fitted for 12 agents: pass agents"):
         model.predict(X)
+
+
+def test_missing_values_are_refused_by_name(task):
+    frame = pd.DataFrame(task.train.X, columns=list("abc")).assign(who=task.train.owner)
+    y = pd.Series(task.train.y)
+    y[9] = np.nan
+    with pytest.raises(DataError, match=rf"row 9 \(agent {task.train.owner[9]}\): the label is missing"):
+        ct.CollaborativeClassifier().fit(frame, y, agents="who")
+    model = ct.CollaborativeClassifier().fit(frame, task.train.y, agents="who")
+    frame.loc[4, "b"] = np.nan
+    for use in (lambda: model.predict(frame), lambda: model.fit(frame, task.train.y, agents="who")):
+        with pytest.raises(DataError, match=r"row 4 .*column 'b'"):
+            use()
 
 
 def test_text_columns_are_refused_by_name(task):

@@ -39,6 +39,16 @@ def test_a_regressor_on_arrays_comes_back_the_same(tmp_path):
     assert np.array_equal(again.predict(X, agents=ids + 1), model.predict(X, agents=ids + 1))
 
 
+def test_parameters_come_back(tmp_path):
+    rng = np.random.default_rng(4)
+    X, y, ids = rng.normal(size=(12, 2)), rng.normal(size=12), [0, 1, 2] * 4
+    settings = {"loss": ct.Huber(0.3), "graph": ct.graphs.ring(4), "ridge": [0.1, 0.2, 0.3, 0.4], "members": range(4)}
+    model = ct.CollaborativeRegressor(**settings, method=ct.CoordinateDescent()).fit(X, y, agents=ids)
+    again = ct.load(ct.save(model, tmp_path))
+    assert (again.loss, again.method, again.graph) == (ct.Huber(0.3), ct.CoordinateDescent(), ct.graphs.ring(4))
+    assert np.array_equal(again.fit(X, y, agents=ids).coef_, model.coef_)
+
+
 @pytest.fixture
 def saved(tmp_path):
     rng = np.random.default_rng(2)
@@ -95,5 +105,13 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(DataError, match="only text, numbers and tuples"):
         ct.save(model, tmp_path / "model")
     assert not (tmp_path / "model").exists()
+
+    @ct.rule
+    class Mine(ct.Squared):
+        pass
+
+    model = ct.CollaborativeRegressor(loss=Mine()).fit(np.eye(3), np.arange(3.0))
+    with pytest.raises(DataError, match=r"loss=Mine\(\) cannot be saved"):
+        ct.save(model, tmp_path / "model")
     with pytest.raises(MismatchError, match="only a fitted"):
         ct.save(ct.CollaborativeRegressor(), tmp_path / "model")

@@ -95,6 +95,8 @@ def simulate(
     order = _explicit(events, problem, conditions)
     total = _total(wakes, order)
     observers = _observers(observe)
+    if not (until is None or callable(until)):
+        raise ParameterError(f"until={until!r} must be a function of the models")
     if every is not None and not (isinstance(every, Integral) and every >= 1):
         raise ParameterError(f"every={every!r} must be a whole number of wakes, at least 1")
     if conditions is not None and not isinstance(conditions, Conditions):
@@ -261,8 +263,14 @@ def _record(engine: _Engine, problem: Problem, observers: Mapping[str, Observer]
         "value": problem.value(engine.theta),
         "vectors": numbers // engine.p,
         "bytes": HEADER_SIZE * letters + 8 * numbers,
-        **{name: observer(engine.theta) for name, observer in observers.items()},
+        **{name: _seen(name, observer(engine.theta)) for name, observer in observers.items()},
     }
+
+
+def _seen(name: str, value: Any) -> Any:
+    if np.ndim(value) != 0:
+        raise ParameterError(f"observer {name!r} gave an array of shape {np.shape(value)}: it must give one number")
+    return value
 
 
 def _start(problem: Problem, start: Any) -> np.ndarray:
@@ -307,7 +315,8 @@ def _observers(observe: Any) -> Mapping[str, Observer]:
     if observe is None:
         return {}
     if callable(observe):
-        observe = {getattr(observe, "__name__", type(observe).__name__): observe}
+        name = getattr(observe, "__name__", type(observe).__name__)
+        observe = {"observed" if name == "<lambda>" else name: observe}
     if not isinstance(observe, Mapping):
         raise ParameterError("observe must be a function of the models, or a mapping of names to functions")
     for name, observer in observe.items():

@@ -7,6 +7,9 @@ from typing import Any
 from ..errors import ParameterError
 from .descent import CoordinateDescent
 
+#: What a method must have.
+METHOD_PARTS = ("start", "greet", "wake", "receive", "letters", "dice", "letter_size", "fit_for")
+
 #: Every method that runs on a given graph, by the name used on the command line. Adding one here adds its tests.
 METHODS = {"cd": CoordinateDescent()}
 
@@ -31,11 +34,14 @@ def resolve_method(method: Any) -> Any:
         if method not in METHODS:
             raise ParameterError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
         return METHODS[method]
-    if isinstance(method, type) or not all(hasattr(method, name) for name in ("start", "greet", "wake", "receive")):
+    missing = [name for name in METHOD_PARTS if not hasattr(method, name)]
+    if isinstance(method, type) or missing:
+        lacks = "a class" if isinstance(method, type) else f"without {missing[0]!r}"
         raise ParameterError(
-            f"{method!r} is not a method: pass one of {', '.join(METHODS)}, or a value such as ct.CoordinateDescent()"
+            f"{method!r} is not a method ({lacks}): pass one of {', '.join(METHODS)}, or a value such as "
+            "ct.CoordinateDescent()"
         )
     return method
 
 
-__all__ = ["METHODS", "CoordinateDescent", "resolve_method"]
+__all__ = ["METHODS", "METHOD_PARTS", "CoordinateDescent", "resolve_method"]
