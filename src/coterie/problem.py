@@ -30,9 +30,11 @@ from .data import AgentData
 from .errors import DataError, GraphError, MismatchError, ParameterError
 from .exact import Objective, minimise
 from .graphs import Graph, empty
-from .linear import SparseRows, frozen, gram_kernel, gram_norms, rows_of
+from .linear import SparseRows, frozen, gram_norms, rows_of
 from .losses import LOSS_PARTS, LOSSES, REALS, SIGNS, Location, Squared
 
+#: More features than this, without a ridge, and nobody asks whether the minimiser is unique.
+MANY = 1000
 #: Confidence of an agent without rows: small enough not to be heard, and not zero, so that c_i stays in (0, 1].
 WHISPER = 1e-9
 
@@ -69,7 +71,7 @@ class Problem:
     a : (n,) ndarray
         a_i as in the table above.
     importance : (n,) ndarray
-        a_i, and ``trust`` for an agent that ``scaled`` leaves without any: what an agent weighs its own loss with.
+        a_i, and 1 for an agent that ``scaled`` leaves without any: what an agent weighs its own loss with.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class Problem:
         self.rows, self.start, self.labels = _lay_out(data, loss)
         alone = scaled & graph.isolated
         self.a = frozen(self.trust * graph.degrees if scaled else self.trust)
-        self.importance = frozen(np.where(alone, self.trust, self.a))
+        self.importance = frozen(np.where(alone, 1.0, self.a))
         self.share = frozen(1.0 / np.maximum(data.sizes, 1) if mean else np.ones(self.n))
 
     # -- the published objectives ------------------------------------------------------------------------------
@@ -388,7 +390,7 @@ class Problem:
 
         False for an agent without ties whose loss Q ignores, for a component without data, and where the losses
         leave a direction free (too few examples and no ridge). A loss with flat parts and no ridge counts as free
-        where it has no curvature at the minimiser.
+        where it has no curvature at the minimiser; so do more than 1000 features without a ridge.
         """
         component, count = self.graph.components, self.graph.n_components
 
@@ -398,22 +400,18 @@ class Problem:
         heard = self.a > 0
         fixed = somewhere(heard & (self.ridge > 0))
         speaks = somewhere(heard & (self.data.sizes > 0))
-        for c in np.flatnonzero(speaks & ~fixed):
-            fixed[c] = self._curved(np.flatnonzero(component == c))
+        if np.any(speaks & ~fixed) and np.isfinite(self.loss.smoothness) and self.p <= MANY:
+            fixed |= self._curved()
         return frozen((fixed & speaks)[component])
 
-    def _curved(self, agents: np.ndarray) -> bool:
-        """Do the losses of these agents curve in every direction that they could move in together?"""
+    def _curved(self) -> np.ndarray:
+        """Do the losses of each component curve in every direction that its agents could move in together?"""
         objective = self._objective(self.a)
-        mine = np.isin(objective.owner, agents)
-        if np.count_nonzero(mine) < self.p or not np.isfinite(self.loss.smoothness):
-            return False
         curvature = objective.examples(objective.margins(self._optimum))[2]
-        one, together = np.zeros(self.n, np.int64), np.zeros((2, 1, self.p, self.p))
-        for weights, out in zip((curvature, np.full_like(curvature, self.loss.smoothness)), together, strict=True):
-            gram_kernel(self.rows, self.start, np.where(mine, objective.scale * weights, 0.0), one, out)
-        least, most = np.linalg.eigvalsh(together[0, 0])[0], np.linalg.eigvalsh(together[1, 0])[-1]
-        return bool(least > 1e-9 * most)
+        most = np.einsum("ckk->ck", objective.grams()) * self.loss.smoothness
+        unit = 1.0 / np.sqrt(np.where(most > 0, most, 1.0))  # whatever the scales of the features
+        least = np.linalg.eigvalsh(objective.grams(curvature) * unit[:, :, None] * unit[:, None, :])[:, 0]
+        return least > 1e-9
 
     @cached_property
     def block_lipschitz(self) -> np.ndarray:
@@ -498,7 +496,7 @@ class Problem:
             self.labels,
             self.loss,
             scale=np.repeat(importance * self.share, np.diff(self.start)),
-            ridge=importance * self.ridge,
+            ridge=(importance * self.ridge)[:, None],
             graph=self.graph if graph is None else graph,
             smooth=self.smooth,
             p=self.p,

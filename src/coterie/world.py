@@ -16,10 +16,10 @@ from ._compile import inline
 from .linear import frozen
 from .problem import Problem
 
-#: An address: all my neighbours.
-EVERYONE = -1
 #: An empty slot in a list of ties; also the slot of a sender I have no tie to.
 VACANT = -1
+#: An address: all my neighbours. Not VACANT, or a letter along an empty tie would be a broadcast.
+EVERYONE = -2
 
 
 class World(NamedTuple):
@@ -130,10 +130,10 @@ def slot_of(peers, address, hint):
 
 @inline
 def importance(data, degree):
-    """a_i: what an agent weighs its own loss with. Without ties it has only itself to please."""
-    if data.scaled and degree > 0.0:
-        return data.trust * degree
-    return data.trust
+    """a_i: what an agent weighs its own loss with. Without ties it has only itself to please, at any weight."""
+    if not data.scaled:
+        return data.trust
+    return data.trust * degree if degree > 0.0 else 1.0
 
 
 @inline

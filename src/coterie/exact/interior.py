@@ -37,9 +37,11 @@ class Progress(NamedTuple):
 
     level: np.ndarray  # F
     products: np.ndarray  # c (p above + q below): the duality gap, once the other two vanish
-    slip: np.ndarray  # forces out of balance
+    slip: np.ndarray  # forces out of balance, in the metric of the system
     room: np.ndarray  # what is negligible
     done: np.ndarray
+    stiffness: np.ndarray  # (rows,)
+    solve: Solver
 
 
 def interior_point(given: Objective) -> np.ndarray:
@@ -57,11 +59,10 @@ def interior_point(given: Objective) -> np.ndarray:
         if progress.done.all() or stuck:
             break
         point = path.advance(point, progress)
-    theta, short = point.theta, path.shortfall(point)
+    theta, short = point.theta, path.shortfall(point, given)
     if np.isfinite(given.loss.smoothness):
-        theta = _polished(given, theta)
-        by_gradient = given.norm(given.gradient(theta)) * given.norm(theta)
-        short = np.minimum(short, by_gradient / path.scale_of(progress.level))
+        theta, decrement = _polished(given, theta)
+        short = np.minimum(short, decrement / path.scale_of(progress.level))
     if short.max() > 1e-7:
         agent = int(np.flatnonzero(given.graph.components == np.argmax(short))[0])
         raise ConvergenceError(
@@ -78,7 +79,6 @@ class _Path:
         self.objective = objective
         self.kappa = objective.loss.dual_curvature
         self.lo, self.hi = np.array([objective.loss.domain(label) for label in objective.labels]).T
-        self.norms = objective.row_norms()
         self.live = objective.scale > 0
         self.first = objective.by_component(objective.value(np.zeros((objective.start.shape[0] - 1, objective.p))))
 
@@ -103,25 +103,28 @@ class _Path:
     def progress(self, point: Point) -> Progress:
         """What still separates F from its lower bound: products, forces out of balance, rows out of fit."""
         objective, c = self.objective, self.objective.scale
-        pull, size = objective.quadratic_gradient(point.theta), objective.norm(point.theta)
-        slip = size * objective.norm(pull + objective.scatter(c * point.u, pull.shape))
-        forces = objective.norm(pull) + objective.rows_by_component(c * np.abs(point.u) * self.norms)
+        stiffness = self.kappa + point.p / point.above + point.q / point.below
+        weights = np.where(self.live, c / stiffness, 0.0)
+        solve = system(objective, weights, tight=True, project=everything)
+        slip = self.out_of_balance(objective, point, solve)
         unfit = objective.rows_by_component(c * np.abs(self.misfit(point) - point.p + point.q))
         level = objective.by_component(objective.value(point.theta))
         products = self.products(point)
         room = TOLERANCE * np.abs(level) + 1e-16 * self.first
-        balanced = slip <= room + 1e-14 * size * forces  # no better than rounding allows
-        done = (products <= room) & balanced & (unfit <= room + 1e-13 * self.first)
-        return Progress(level, products, slip, room, done)
+        done = (products <= room) & (slip <= room) & (unfit <= room + 1e-13 * self.first)
+        return Progress(level, products, slip, room, done, stiffness, solve)
+
+    def out_of_balance(self, objective: Objective, point: Point, solve: Solver) -> np.ndarray:
+        """What balancing ``H theta + X' (c u)`` could still gain, by Newton's estimate."""
+        pull = objective.quadratic_gradient(point.theta)
+        force = pull + objective.scatter(objective.scale * point.u, pull.shape)
+        return np.abs(objective.by_component((force * solve(force)).sum(axis=1)))
 
     def advance(self, point: Point, progress: Progress) -> Point:
         """One step of Mehrotra's predictor and corrector; every component goes as far as it can."""
         objective, c = self.objective, self.objective.scale
-        stiffness = self.kappa + point.p / point.above + point.q / point.below
-        weights = np.where(self.live, c / stiffness, 0.0)
-        solve = system(objective, weights, tight=True, project=everything)
         nothing = np.zeros_like(c)
-        straight = self.direction(point, stiffness, solve, nothing, nothing)
+        straight = self.direction(point, progress, nothing, nothing)
         far = np.minimum(1.0, self.reach(point, straight))
         left = self.products(self.moved(point, straight, far)) / np.maximum(progress.products, 1e-300)
         # The aim falls with the cube of what the predictor leaves; much below the tolerance it would only make the
@@ -130,16 +133,16 @@ class _Path:
         aim = (goal / (2.0 * np.maximum(objective.rows_by_component(c), 1e-300)))[objective.group]
         # The second-order correction counts as far as the first order could be trusted.
         bend = far[objective.group] ** 2 * straight.u
-        bent = self.direction(point, stiffness, solve, aim + straight.p * bend, aim - straight.q * bend)
+        bent = self.direction(point, progress, aim + straight.p * bend, aim - straight.q * bend)
         stride = np.where(progress.done, 0.0, np.minimum(1.0, 0.995 * self.reach(point, bent)))
         return self.moved(point, bent, stride)
 
-    def direction(self, point: Point, stiffness: np.ndarray, solve: Solver, rp: np.ndarray, rq: np.ndarray) -> Point:
+    def direction(self, point: Point, progress: Progress, rp: np.ndarray, rq: np.ndarray) -> Point:
         """Newton's direction towards ``p (hi - u) = rp`` and ``q (u - lo) = rq``."""
-        objective, c = self.objective, self.objective.scale
+        objective, c, stiffness = self.objective, self.objective.scale, progress.stiffness
         rho = self.misfit(point) - rp / point.above + rq / point.below
         target = objective.scatter(np.where(self.live, c * (point.u + rho / stiffness), 0.0), point.theta.shape)
-        theta = -solve(objective.quadratic_gradient(point.theta) + target)
+        theta = -progress.solve(objective.quadratic_gradient(point.theta) + target)
         u = (rho + objective.margins(theta)) / stiffness
         p = rp / point.above - point.p + point.p / point.above * u
         q = rq / point.below - point.q - point.q / point.below * u
@@ -165,35 +168,44 @@ class _Path:
         """What a shortfall is measured against."""
         return np.abs(level) + 1e-4 * self.first + 1e-300
 
-    def shortfall(self, point: Point) -> np.ndarray:
-        """Relative distance of F to its lower bound."""
-        objective, u = self.objective, point.u
-        conjugate = u * objective.labels + 0.5 * self.kappa * u * u
-        lower = -objective.by_component(objective.quadratic(point.theta))
-        lower -= objective.rows_by_component(objective.scale * conjugate)
-        progress = self.progress(point)
-        return (progress.level - lower + progress.slip) / self.scale_of(progress.level)
+    def shortfall(self, point: Point, given: Objective) -> np.ndarray:
+        """Relative distance of the given F, without the bare ridge, to its lower bound."""
+        u = point.u
+        conjugate = u * given.labels + 0.5 * self.kappa * u * u
+        lower = -given.by_component(given.quadratic(point.theta)) - given.rows_by_component(given.scale * conjugate)
+        level = given.by_component(given.value(point.theta))
+        slip = self.out_of_balance(given, point, self.progress(point).solve)
+        return (level - lower + slip) / self.scale_of(level)
 
 
 def _barely_regularised(objective: Objective) -> Objective:
     """Give components without a ridge one so small that it only chooses among minimisers, the one of least norm."""
-    members = np.bincount(objective.graph.components)
-    data = objective.rows_by_component(objective.scale * objective.row_norms() ** 2) / members
+    spread, members = objective.graph.components, np.bincount(objective.graph.components)
+    data = np.stack([objective.by_component(column) for column in objective.diagonals().T], axis=1) / members[:, None]
+    # Small beside the feature of the smallest scale, and beside the ties.
+    least = np.where(data > 0, data, np.inf).min(axis=1)
     ties = 2.0 * objective.smooth * objective.by_component(objective.graph.degrees) / members
-    least = np.where(ties > 0, np.minimum(data, ties), data)
-    tiny = np.where(objective.by_component(objective.ridge) == 0, 1e-12 * least, 0.0)
-    return replace(objective, ridge=objective.ridge + tiny[objective.graph.components])
+    least = np.where(ties > 0, np.minimum(least, ties), least)
+    free = (objective.by_component(objective.ridge.max(axis=1)) == 0) & np.isfinite(least)
+    tiny = np.where(free, 1e-12 * np.where(free, least, 0.0), 0.0)
+    return replace(objective, ridge=objective.ridge + tiny[spread][:, None])
 
 
-def _polished(objective: Objective, theta: np.ndarray) -> np.ndarray:
-    """A few Newton steps on the pieces that the interior point method has found, while they shorten the gradient."""
+def _polished(objective: Objective, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A few Newton steps on the pieces that the interior point method has found, while they shorten the gradient.
+
+    Returns the models, and how far F is from its minimum on those pieces.
+    """
     project = flat_directions(objective)
     gradient = project(objective.gradient(theta))
     for _ in range(3):
         curvature = objective.examples(objective.margins(theta))[2]
         step = system(objective, objective.scale * curvature, tight=True, project=project)(gradient)
-        candidate = theta - step
-        changed = project(objective.gradient(candidate))
-        better = (objective.norm(changed) < objective.norm(gradient))[objective.graph.components][:, None]
-        theta, gradient = np.where(better, candidate, theta), np.where(better, changed, gradient)
-    return theta
+        changed = project(objective.gradient(theta - step))
+        better = objective.norm(changed) < objective.norm(gradient)
+        decrement = objective.by_component((gradient * step).sum(axis=1))
+        if not better.any():
+            break
+        theta = theta - objective.spread(better.astype(float), step)
+        gradient = np.where(better[objective.graph.components][:, None], changed, gradient)
+    return theta, np.abs(decrement)

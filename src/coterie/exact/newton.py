@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import ConvergenceError
-from ..linear import gram_kernel
 from .objective import Objective
 from .systems import BLOCKS, Solver, everything, system
 
@@ -21,11 +20,11 @@ def newton(objective: Objective) -> np.ndarray:
     spread, count = objective.graph.components, objective.graph.n_components
     project = flat_directions(objective)
     margins = objective.margins(theta)
-    first, polish = np.full(count, np.inf), np.zeros(count, int)
+    first, polish = None, np.zeros(count, int)
     for _ in range(200):
         value, slope, curvature = objective.examples(margins)
         level = objective.by_component(objective.quadratic(theta) + objective.by_agent(objective.scale * value))
-        first = np.minimum(first, level) if np.isinf(first).all() else first
+        first = level if first is None else first
         pull = objective.scatter(objective.scale * slope, theta.shape)
         gradient = project(objective.quadratic_gradient(theta) + pull)
         step = -system(objective, objective.scale * curvature, tight=bool(polish.any()), project=project)(gradient)
@@ -87,16 +86,15 @@ def flat_directions(objective: Objective) -> Solver:
     Without it, rounding would be amplified there; with it, Newton from zero ends at the minimiser of least norm.
     """
     spread, count, p = objective.graph.components, objective.graph.n_components, objective.p
-    free = objective.by_component(objective.ridge) == 0
+    free = objective.by_component(objective.ridge.max(axis=1)) == 0
     if not free.any() or p > 1000 or count * p * p > BLOCKS:
         return everything
-    seen = np.zeros((count, p, p))
-    gram_kernel(objective.rows, objective.start, objective.scale, spread, seen)
-    sizes, directions = np.linalg.eigh(seen)
-    flat = (sizes <= 1e-13 * p * sizes[:, -1:]) & free[:, None]
-    if not flat.any():
+    flat = [
+        _null_space(gram) if open_ else np.zeros((p, 0)) for gram, open_ in zip(objective.grams(), free, strict=True)
+    ]
+    if not any(directions.size for directions in flat):
         return everything
-    projector = (directions * flat[:, None, :]) @ directions.transpose(0, 2, 1)
+    projector = np.stack([directions @ directions.T for directions in flat])
     members = np.bincount(spread, minlength=count)
 
     def project(vector: np.ndarray) -> np.ndarray:
@@ -104,6 +102,15 @@ def flat_directions(objective: Objective) -> Solver:
         return vector - np.einsum("ckl,cl->ck", projector, mean)[spread]
 
     return project
+
+
+def _null_space(gram: np.ndarray) -> np.ndarray:
+    """An orthonormal basis of the directions that a Gram matrix does not see, whatever the scales of the features."""
+    scale = np.sqrt(np.diagonal(gram))
+    scale[scale == 0.0] = 1.0
+    sizes, directions = np.linalg.eigh(gram / (scale[:, None] * scale))
+    unseen = directions[:, sizes <= 1e-13 * len(gram)] / scale[:, None]
+    return np.linalg.qr(unseen)[0] if unseen.size else unseen
 
 
 def _largest(values: np.ndarray, spread: np.ndarray, count: int) -> np.ndarray:

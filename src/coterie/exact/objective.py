@@ -10,7 +10,16 @@ import numpy as np
 
 from .._compile import kernel
 from ..graphs import Graph, empty
-from ..linear import DenseRows, SparseRows, frozen, margins_kernel, row_norms_kernel, scatter_kernel
+from ..linear import (
+    DenseRows,
+    SparseRows,
+    diagonal_kernel,
+    frozen,
+    gram_kernel,
+    margins_kernel,
+    row_norms_kernel,
+    scatter_kernel,
+)
 
 
 @kernel
@@ -42,8 +51,8 @@ class Objective:
     loss : rule
     scale : (rows,) ndarray
         c_r, the weight of each example.
-    ridge : (n,) ndarray
-        R_i, the weight of each |theta_i|^2.
+    ridge : (n, 1) or (n, p) ndarray
+        R_i, the weight of each |theta_i|^2, or of each coordinate's square.
     graph : Graph
     smooth : float
         s, the weight of the smoothness term.
@@ -101,11 +110,11 @@ class Objective:
         for block in np.array_split(np.arange(i.shape[0]), max(1, i.shape[0] * theta.shape[1] >> 24)):
             apart[block] = np.square(theta[i[block]] - theta[j[block]]).sum(axis=1)
         coupling = np.bincount(i, weights=self.smooth * w * apart, minlength=theta.shape[0])
-        return coupling + self.ridge * np.square(theta).sum(axis=1)
+        return coupling + (self.ridge * np.square(theta)).sum(axis=1)
 
     def quadratic_gradient(self, theta: np.ndarray) -> np.ndarray:
         """Gradient of the smoothness and ridge terms: ``2 s (D - W) Theta + 2 R Theta``."""
-        out = 2.0 * self.ridge[:, None] * theta
+        out = 2.0 * self.ridge * theta
         pull_kernel(self.graph.start, self.graph.peer, self.graph.weight, 2.0 * self.smooth, theta, out)
         return out
 
@@ -119,10 +128,23 @@ class Objective:
         slope = self.examples(self.margins(theta))[1]
         return self.quadratic_gradient(theta) + self.scatter(self.scale * slope, theta.shape)
 
+    def grams(self, weights: np.ndarray | None = None) -> np.ndarray:
+        """``sum_r c_r weights_r x_r x_r'`` over each connected component, (components, p, p)."""
+        out = np.zeros((self.graph.n_components, self.p, self.p))
+        scale = self.scale if weights is None else self.scale * weights
+        gram_kernel(self.rows, self.start, scale, self.graph.components, out)
+        return out
+
     def row_norms(self) -> np.ndarray:
         """``|x_r|`` for every row."""
         out = np.zeros(self.labels.shape[0])
         row_norms_kernel(self.rows, out)
+        return out
+
+    def diagonals(self) -> np.ndarray:
+        """``sum_r c_r x_r * x_r`` over each agent, (n, p)."""
+        out = np.zeros((self.start.shape[0] - 1, self.p))
+        diagonal_kernel(self.rows, self.start, self.scale, out)
         return out
 
     def norm(self, vectors: np.ndarray) -> np.ndarray:

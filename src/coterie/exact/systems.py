@@ -36,8 +36,12 @@ def system(objective: Objective, weights: np.ndarray, tight: bool, project: Solv
     if objective.graph.n_edges > 0 and n * p <= DENSE:
         precondition = _dense_inverse(objective, weights, n, p)
     elif n * p * p <= BLOCKS:
-        inverse = np.linalg.inv(_blocks(objective, weights, n, p, damping=1e-12))
+        blocks = _blocks(objective, weights, n, p)
+        unit = 1.0 / np.sqrt(np.einsum("ikk->ik", blocks))  # features may differ by many orders of magnitude
+        blocks *= unit[:, :, None] * unit[:, None, :]
+        inverse = np.linalg.inv(blocks + 1e-12 * np.eye(p))
         inverse = 0.5 * (inverse + inverse.transpose(0, 2, 1))  # symmetric and positive definite, whatever the rounding
+        inverse *= unit[:, :, None] * unit[:, None, :]
         exact = objective.graph.n_edges == 0
 
         def precondition(v: np.ndarray) -> np.ndarray:
@@ -46,7 +50,7 @@ def system(objective: Objective, weights: np.ndarray, tight: bool, project: Solv
         exact = False
         diagonal = np.zeros((n, p))
         diagonal_kernel(objective.rows, objective.start, weights, diagonal)
-        diagonal += (2.0 * objective.ridge + 2.0 * objective.smooth * objective.graph.degrees)[:, None]
+        diagonal += 2.0 * objective.ridge + 2.0 * objective.smooth * objective.graph.degrees[:, None]
         diagonal[diagonal == 0.0] = 1.0
 
         def precondition(v: np.ndarray) -> np.ndarray:
@@ -89,13 +93,12 @@ def _conjugate_gradients(
     return x
 
 
-def _blocks(objective: Objective, weights: np.ndarray, n: int, p: int, damping: float) -> np.ndarray:
-    """The agents' own p x p blocks, damped by a small part of their size."""
+def _blocks(objective: Objective, weights: np.ndarray, n: int, p: int) -> np.ndarray:
+    """The agents' own p x p blocks."""
     blocks = np.zeros((n, p, p))
     gram_kernel(objective.rows, objective.start, weights, np.arange(n), blocks)
     diagonal = np.einsum("ikk->ik", blocks)  # a view
-    diagonal += (2.0 * objective.ridge + 2.0 * objective.smooth * objective.graph.degrees)[:, None]
-    diagonal += damping * diagonal.mean(axis=1)[:, None]
+    diagonal += 2.0 * objective.ridge + 2.0 * objective.smooth * objective.graph.degrees[:, None]
     diagonal[diagonal == 0.0] = 1.0  # a feature that the agent does not have
     return blocks
 
@@ -103,7 +106,7 @@ def _blocks(objective: Objective, weights: np.ndarray, n: int, p: int, damping: 
 def _dense_inverse(objective: Objective, weights: np.ndarray, n: int, p: int) -> Solver:
     """Multiplication by the inverse of the whole matrix, by its Cholesky factor."""
     whole = np.zeros((n, p, n, p))
-    whole[np.arange(n), :, np.arange(n), :] = _blocks(objective, weights, n, p, damping=0.0)
+    whole[np.arange(n), :, np.arange(n), :] = _blocks(objective, weights, n, p)
     i, j, w = objective.graph.edges()
     for k in range(p):
         whole[i, k, j, k] = whole[j, k, i, k] = -2.0 * objective.smooth * w
