@@ -1,18 +1,21 @@
 """Compiled loops: how a kernel is compiled, kept on disk, and when it is not.
 
 Numba's own disk cache watches one source file, and so runs old code after an edit in a file that the loop calls.
-Here the cache directory is keyed by a digest of all our compiled sources. A rule defined outside this package is
+Here the cache directory is keyed by a digest of all our sources. A rule defined outside this package is
 not covered by that digest, so a loop that meets one is compiled afresh in every process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import inspect
 import logging
 import os
+import shutil
 import sys
+import time
 from pathlib import Path
 
 import numba
@@ -21,19 +24,22 @@ from numba.core import cgutils, event
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.extending import intrinsic, register_jitable
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 log = logging.getLogger("coterie")
 
 HERE = Path(__file__).parent
-#: The rooms whose code ends up in kernels.
-SOURCES = ("_*.py", "linear.py", "losses.py", "exact/*.py", "world.py", "methods/*.py", "engines/*.py")
 
 
 @functools.cache
 def digest():
-    """Fingerprint of every source file that may be compiled into a kernel."""
+    """Fingerprint of the package's sources: any of them may end up in a kernel."""
     state = hashlib.sha256()
-    for path in sorted(path for pattern in SOURCES for path in HERE.glob(pattern)):
-        state.update(path.name.encode() + path.read_bytes())
+    for path in sorted(HERE.rglob("*.py")):
+        state.update(str(path.relative_to(HERE)).encode() + path.read_bytes())
     return state.hexdigest()[:16]
 
 
@@ -47,7 +53,7 @@ def cache_directory():
     """
     root = os.environ.get("COTERIE_CACHE")
     if root is None:
-        home = Path.home()
+        home = Path(os.path.expanduser("~"))
         root = {
             "win32": Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local")) / "coterie",
             "darwin": home / "Library" / "Caches" / "coterie",
@@ -74,7 +80,27 @@ class _Locator(_CacheLocator):
             cache_directory().mkdir(parents=True, exist_ok=True)
         except OSError:
             return None
+        _forget_old(cache_directory())
         return cls(py_func, py_file) if os.access(cache_directory(), os.W_OK) else None
+
+
+@functools.cache
+def _forget_old(directory):
+    """Remove kernels of other versions of the package that nobody has used for a month."""
+    for other in directory.parent.iterdir():
+        with contextlib.suppress(OSError):
+            if other != directory and time.time() - other.stat().st_mtime > 30 * 86400:
+                shutil.rmtree(other, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _alone():
+    """One process at a time: two that save at once could mix up their entries in Numba's index."""
+    with contextlib.ExitStack() as stack:
+        if fcntl is not None:
+            lock = stack.enter_context((cache_directory() / ".lock").open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 class _CacheImpl(CompileResultCacheImpl):
@@ -84,16 +110,20 @@ class _CacheImpl(CompileResultCacheImpl):
 class _Cache(FunctionCache):
     _impl_class = _CacheImpl
 
+    def save_overload(self, sig, data):
+        with _alone():
+            super().save_overload(sig, data)
+
 
 class _Announce(event.Listener):
     """Tells the log when a kernel is really compiled: this is time that a user waits for."""
 
-    def __init__(self, kernel):
-        self.kernel = kernel
+    def __init__(self, kernel, kept):
+        self.kernel, self.kept = kernel, kept
 
     def on_start(self, event):
         if event.data["dispatcher"] is self.kernel:
-            log.info("compiling %s for this machine (once; kept on disk)", self.kernel.__name__)
+            log.info("compiling %s for this machine (%s)", self.kernel.__name__, self.kept)
 
     def on_end(self, event):
         pass
@@ -110,7 +140,8 @@ def _ours(value):
 def borrowed(_context, value):
     """The same value without a claim on the memory of its arrays, which the caller of the kernel holds already.
 
-    Numba counts references, atomically, at every view of an array: half the time of a kernel, and more.
+    Numba counts references, atomically, at every view of an array: half the time of a kernel, and more. A kernel must
+    therefore never return an array.
     """
 
     def strip(context, builder, kind, value):
@@ -159,8 +190,10 @@ class Kernel:
             log.info("kernels are not kept on disk: cannot write to %s", cache_directory())
 
     def __call__(self, *arguments):
-        twin = self._cached if all(map(_ours, arguments)) else self._fresh
-        with event.install_listener("numba:compile", _Announce(twin)):
+        ours = all(map(_ours, arguments))
+        twin = self._cached if ours else self._fresh
+        kept = "once; kept on disk" if ours else "in every process: a rule is from outside the package"
+        with event.install_listener("numba:compile", _Announce(twin, kept)):
             return twin(*arguments)
 
 

@@ -393,6 +393,7 @@ def predict(
     data: Annotated[
         Path, typer.Argument(help="A csv or parquet file with the same columns; the target may be missing.")
     ],
+    agent: Annotated[str | None, typer.Option(help="The column of agents. Default: as in fit.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A csv file. Default: standard output.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -406,7 +407,10 @@ def predict(
             raise DataError(f"cannot write predictions to {output}: it is a folder")
     fitted = load(model)
     frame = read_table(data)
-    features, [ids] = split_frame(frame, fitted._agent_column)
+    column = agent or fitted._agent_column
+    if column is None:
+        raise ParameterError("the model does not know its column of agents: name it with --agent")
+    features, [ids] = split_frame(frame, column)
     missing = [name for name in fitted.feature_names_in_ if name not in features.columns]
     if missing:
         raise DataError(f"{data} has no column {missing[0]!r}, which the model was fitted with")

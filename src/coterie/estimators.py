@@ -27,6 +27,7 @@ from .data import AgentData, as_agent_ids, as_features, split_frame
 from .engines.simulator import simulate
 from .errors import DataError, MismatchError, ParameterError
 from .graphs import Graph
+from .linear import frozen, margins_kernel, rows_of
 from .losses import SIGNS, Logistic
 from .methods import resolve_method
 from .problem import Problem, resolve_loss
@@ -73,44 +74,47 @@ class _Collaborative(BaseEstimator):
     def _fit(self, X: Any, y: Any, agents: Any, progress: Callable[[int, int], None] | None) -> Self:
         """Encode, lay out, run, and take the models apart again."""
         method, loss = resolve_method(self.method), resolve_loss(self.loss)
-        X, ids, self._agent_column = _ids_of(X, agents)
+        X, ids, column = _ids_of(X, agents)
         rows, y = self._validated(X, _no_missing(y, ids))
-        targets = self._encode(y, loss)
+        targets, fitted = self._encode(y, loss)
         ids = np.zeros(rows.shape[0], int) if ids is None else as_agent_ids(ids, rows.shape[0])
         named = X if hasattr(X, "columns") else rows  # a frame names its columns in errors
         data = AgentData(named, targets[0], agents=ids, members=self.members)
-        self._center, self._scale = self._standards(data)
+        center, scale = self._standards(data)
         if self.standardize:
-            data = AgentData(_scaled(rows, self._center, self._scale), targets[0], agents=ids, members=data.members)
+            data = AgentData(_scaled(rows, center, scale), targets[0], agents=ids, members=data.members)
         data = _one_model_for_all_outputs(data, targets, self.fit_intercept)
 
-        self.agents_ = data.members
         outputs = len(targets)
         # A mean over the outputs' examples, weighted so that they count as so many separate problems.
         ridge = self.ridge if isinstance(self.ridge, str) else np.asarray(self.ridge) / outputs
         weights = {"loss": loss, "mu": self.mu * outputs, "ridge": ridge, "confidence": self.confidence}
         alone = Problem.personalized(data, graphs.empty(data.n), **weights)
-        self.graph_ = self._graph(alone)
-        problem = Problem.personalized(data, self.graph_, **weights)
+        graph = self._graph(alone)
+        problem = Problem.personalized(data, graph, **weights)
         method.fit_for(problem)
-        self.run_ = simulate(
+        run = simulate(
             problem,
             method,
             wakes=self.max_wakes * data.n,
             seed=self.seed,
             start=alone.local(),
             every=ROUND * data.n,
-            until=self._still(problem),
+            until=lambda theta: problem.suboptimality(theta) <= self.tol,
             progress=progress,
         )
-        if not self._still(problem)(self.run_.theta):
+        if problem.suboptimality(run.theta) > self.tol:
             warnings.warn(
-                f"the models still move by more than tol={self.tol:g} after max_wakes={self.max_wakes} wakes of each "
-                "agent; raise max_wakes, or set standardize=True if the features have very different scales",
+                f"the objective is more than tol={self.tol:g} above its optimum after max_wakes={self.max_wakes} wakes "
+                "of each agent; raise max_wakes, or set standardize=True if the features have very different scales",
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        self._unpack(self.run_.theta, outputs, rows.shape[1])
+        # Nothing was changed before: a fit that is refused leaves the estimator as it was.
+        self.agents_, self.graph_, self.run_, self._agent_column = data.members, graph, run, column
+        for name, value in fitted.items():
+            setattr(self, name, value)
+        self._unpack(run.theta, outputs, rows.shape[1], center, scale)
         return self
 
     def _validated(self, X: Any, *y: Any, **options: Any) -> Any:
@@ -121,16 +125,6 @@ class _Collaborative(BaseEstimator):
             return validate_data(self, X, *y, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False, **options)
         except ValueError as error:
             raise DataError(str(error)) from None
-
-    def _still(self, problem: Problem) -> Callable[[np.ndarray], bool]:
-        """Would the next step of every agent move its model by less than ``tol``, relative to the models?"""
-        lipschitz = np.where(problem.block_lipschitz > 0, problem.block_lipschitz, np.inf)
-
-        def still(theta: np.ndarray) -> bool:
-            moves = np.linalg.norm(problem.gradient(theta), axis=1) / lipschitz
-            return bool(moves.max() <= self.tol * max(1.0, np.linalg.norm(theta, axis=1).max()))
-
-        return still
 
     def _standards(self, data: AgentData) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of the features over all rows, for ``standardize``."""
@@ -154,17 +148,17 @@ class _Collaborative(BaseEstimator):
                 raise ParameterError(f"neighbours={self.neighbours} must be at least 1")
             return graphs.knn(alone.local(), neighbours=min(self.neighbours, n - 1)) if n > 1 else graphs.empty(n)
         if isinstance(graph, nx.Graph):
-            return graphs.from_networkx(graph, members=self.agents_)
+            return graphs.from_networkx(graph, members=alone.members)
         return graph if isinstance(graph, Graph) else Graph(graph)
 
-    def _unpack(self, theta: np.ndarray, outputs: int, p: int) -> None:
+    def _unpack(self, theta: np.ndarray, outputs: int, p: int, center: np.ndarray, scale: np.ndarray) -> None:
         """Take the models apart into coefficients and intercepts, in the units of the input."""
         models = theta.reshape(len(theta), outputs, -1)
         stranger = np.average(models, axis=0, weights=self.run_.problem.data.sizes)
         models = np.concatenate([models, stranger[None]])
-        coefficients = models[:, :, :p] / self._scale
+        coefficients = models[:, :, :p] / scale
         intercepts = models[:, :, p] if self.fit_intercept else np.zeros(models.shape[:2])
-        self._expose(coefficients, intercepts - coefficients @ self._center)
+        self._expose(coefficients, intercepts - coefficients @ center)
         self.n_iter_ = max(1, self.run_.wakes // len(theta))
 
     def _expose(self, coefficients: np.ndarray, intercepts: np.ndarray) -> None:
@@ -182,29 +176,28 @@ class _Collaborative(BaseEstimator):
         if agents is None and self._agent_column is not None and hasattr(X, "columns"):
             agents = self._agent_column
         X, ids, _ = _ids_of(X, agents)
-        named = X
-        X = self._validated(X, reset=False)
-        if ids is None:
-            if len(self.agents_) > 1:
-                raise DataError(
-                    f"this model was fitted for {len(self.agents_)} agents: pass agents=..., one id for each row"
-                )
-            number = np.zeros(X.shape[0], int)
-        else:
-            number = self._roster.numbers(as_agent_ids(ids, X.shape[0]))  # -1, the last row, for agents never met
-            if np.all(number < 0) and len(number):
-                warnings.warn(
-                    f"none of these agents was met: all rows are predicted by the mean of all models. The model knows "
-                    f"{self.agents_[0]!r} and {len(self.agents_) - 1} others; are the ids of the same type?",
-                    stacklevel=3,
-                )
-        AgentData(named if hasattr(named, "columns") else X, agents=ids)  # refuses what is not finite, by its place
-        X = sparse.csr_array(X) if sparse.issparse(X) else X
-        out = np.empty((X.shape[0], self._coefficients.shape[1]))
-        for k in range(out.shape[1]):
-            terms: Any = X * self._coefficients[number, k]  # elementwise, for arrays and sparse arrays alike
-            out[:, k] = np.asarray(terms.sum(axis=1)).ravel() + self._intercepts[number, k]
-        return out
+        rows = self._validated(X, reset=False)
+        if ids is None and len(self.agents_) > 1:
+            raise DataError(
+                f"this model was fitted for {len(self.agents_)} agents: pass agents=..., one id for each row"
+            )
+        data = AgentData(X if hasattr(X, "columns") else rows, agents=ids)  # refuses what is not finite, by its place
+        # -1, the last model, for agents never met; without ids, all rows are of the only agent.
+        number = np.zeros(1, int) if ids is None else self._roster.numbers(data.members)
+        known, asked = ({type(agent) for agent in agents} for agents in (self.agents_, data.members))
+        if data.n_rows and np.all(number < 0) and known.isdisjoint(asked):
+            warnings.warn(
+                "none of these agents was met: all rows are predicted by the mean of all models. Are the ids of the "
+                f"right type? The model knows agents such as {self.agents_[0]!r}; it was asked for {data.members[0]!r}",
+                stacklevel=3,
+            )
+        margins = np.empty((data.n_rows, self._coefficients.shape[1]))
+        for k in range(margins.shape[1]):
+            out = np.zeros(data.n_rows)
+            coefficients = np.ascontiguousarray(self._coefficients[number, k])
+            margins_kernel(rows_of(data.X), frozen(data.start), coefficients, out)
+            margins[data.origin, k] = out + self._intercepts[number, k][data.owner]
+        return margins
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -243,7 +236,7 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
     members : sequence, optional
         All agents and their order; those without rows learn from their neighbours.
     tol : float
-        Stop when no agent's next step would move its model by more than this, relative to the models.
+        Stop when the objective is within this of its optimum, relative, as Newton's decrement estimates it.
     max_wakes : int
         Stop after this many wakes of each agent, on average.
     seed : int
@@ -336,20 +329,20 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         """
         return self._fit(X, y, agents, progress)
 
-    def _encode(self, y: np.ndarray, loss: Any) -> list[np.ndarray]:
-        """Labels -1 and +1, one list for each output."""
+    def _encode(self, y: np.ndarray, loss: Any) -> tuple[list[np.ndarray], dict[str, Any]]:
+        """Labels -1 and +1, one list for each output; and what to remember of them."""
         try:
             check_classification_targets(y)
         except ValueError as error:
             raise DataError(str(error)) from None
         if loss.labels != SIGNS:
             raise MismatchError(f"{loss!r} takes {loss.labels} for labels: a classifier needs a loss of -1 and +1")
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            only = self.classes_.tolist()[0]
+        classes, codes = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            only = classes.tolist()[0]
             raise DataError(f"y holds one class only, {only!r}: a classifier needs at least two classes")
-        chosen = [1] if len(self.classes_) == 2 else range(len(self.classes_))
-        return [np.where(codes == k, 1.0, -1.0) for k in chosen]
+        chosen = [1] if len(classes) == 2 else range(len(classes))
+        return [np.where(codes == k, 1.0, -1.0) for k in chosen], {"classes_": classes}
 
     def decision_function(self, X: Any, agents: Any = None) -> np.ndarray:
         """Margins: positive for the second of two classes; the largest wins among more.
@@ -470,11 +463,11 @@ class CollaborativeRegressor(RegressorMixin, _Collaborative):
         """
         return self._fit(X, y, agents, progress)
 
-    def _encode(self, y: np.ndarray, loss: Any) -> list[np.ndarray]:
+    def _encode(self, y: np.ndarray, loss: Any) -> tuple[list[np.ndarray], dict[str, Any]]:
         """The labels themselves, as the only output."""
         if loss.labels == SIGNS:
             raise MismatchError(f"{loss!r} is for classes: a regressor needs a loss of real labels, such as 'squared'")
-        return [np.asarray(y, dtype=np.float64)]
+        return [np.asarray(y, dtype=np.float64)], {}
 
     def predict(self, X: Any, agents: Any = None) -> np.ndarray:
         """The prediction of every row's agent; of the mean model for an agent never met.

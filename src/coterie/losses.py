@@ -19,6 +19,7 @@ the conjugate there is ``u y + kappa u^2 / 2``, else None), and the ``labels`` i
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any, NamedTuple
 
 from ._rules import rule
@@ -37,7 +38,7 @@ def _positive(name):
         def checked(cls, *arguments, **named):
             self = make(cls, *arguments, **named)
             value = getattr(self, name)
-            if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
+            if not (isinstance(value, Real) and math.isfinite(value) and value > 0):
                 raise ParameterError(f"{cls.__name__}({name}={value!r}): {name} must be a positive number")
             return self._replace(**{name: float(value)})  # a float always: one compiled type for each loss
 

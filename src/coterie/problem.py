@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 
 from .data import AgentData
 from .errors import DataError, GraphError, MismatchError, ParameterError
-from .exact import Objective, minimise
+from .exact import Objective, minimise, suboptimality
 from .graphs import Graph, empty
 from .linear import SparseRows, frozen, gram_norms, rows_of
 from .losses import LOSS_PARTS, LOSSES, REALS, SIGNS, Location, Squared
@@ -332,6 +332,29 @@ class Problem:
         [-2.0, 2.0]
         """
         return self._objective(self.a).gradient(self.checked(theta))
+
+    def suboptimality(self, theta: ArrayLike) -> float:
+        """Estimate how far Theta is above the optimum, relative to the objective, by half of Newton's decrement.
+
+        Exact for the squared loss, and near the optimum for other smooth ones. Agents without ties count, too: each
+        with its own loss.
+
+        Parameters
+        ----------
+        theta : (n, p) array_like
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
+        >>> round(problem.suboptimality([[0.0], [2.0]]), 4)  # the value is 2, the optimum 2/3
+        0.6667
+        """
+        return suboptimality(self._objective(self.importance), self.checked(theta))
 
     def solve(self) -> np.ndarray:
         """The exact minimiser of Q, the reference for every method.

@@ -119,31 +119,41 @@ def load(path: str | os.PathLike[str]) -> Any:
     try:
         description = json.loads((folder / "model.json").read_text())
         form, kind = description["format"], description["kind"]
+        if form != FORMAT:
+            raise DataError(f"{folder} holds a model of format {form}; this version reads format {FORMAT}")
+        if kind not in KINDS:
+            raise DataError(f"{folder} holds a {kind!r}; this version knows {', '.join(KINDS)}")
         content = (folder / Path(description["arrays"]).name).read_bytes()
+        if hashlib.sha256(content).hexdigest() != description["sha256"]:
+            raise DataError(f"{folder} holds a damaged model: {description['arrays']} does not have its checksum")
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return _restored(KINDS[kind], description, arrays)
+    except DataError:
+        raise
     except (ValueError, KeyError, TypeError, OSError) as error:
-        raise DataError(f"{folder} holds a damaged model: {error}") from None
-    if form != FORMAT:
-        raise DataError(f"{folder} holds a model of format {form}; this version reads format {FORMAT}")
-    if hashlib.sha256(content).hexdigest() != description["sha256"]:
-        raise DataError(f"{folder} holds a damaged model: {description['arrays']} does not have its checksum")
-    if kind not in KINDS:
-        raise DataError(f"{folder} holds a {kind!r}; this version knows {', '.join(KINDS)}")
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        model = KINDS[kind](**{name: _value(value) for name, value in description["parameters"].items()})
-        model.agents_ = tuple(_unpacked(agent) for agent in description["agents"])
-        model._agent_column = description["agent_column"]
-        model.n_features_in_ = description["feature_count"]
-        if description["features"] is not None:
-            model.feature_names_in_ = np.array(description["features"], dtype=object)
-        if description["classes"] is not None:
-            model.classes_ = np.array(description["classes"])
-        model.graph_ = _graph(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"])
-        model._expose(arrays["coefficients"], arrays["intercepts"])
-    model.set_params(
+        raise DataError(f"{folder} holds a damaged model: {error!r}") from None
+
+
+def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
+    """The estimator that a description and its arrays stand for."""
+    model = kind(**{name: _value(value) for name, value in description["parameters"].items()})
+    model.agents_ = tuple(_unpacked(agent) for agent in description["agents"])
+    model._agent_column = description["agent_column"]
+    model.n_features_in_ = int(description["feature_count"])
+    coefficients, intercepts = arrays["coefficients"], arrays["intercepts"]
+    expected = (len(model.agents_) + 1, intercepts.shape[1], model.n_features_in_)
+    if coefficients.shape != expected or intercepts.shape != expected[:2]:
+        raise ValueError(f"coefficients of shape {coefficients.shape}, and not {expected}")
+    if description["features"] is not None:
+        model.feature_names_in_ = np.array(description["features"], dtype=object)
+    if description["classes"] is not None:
+        model.classes_ = np.array(description["classes"])
+    model.graph_ = _graph(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"])
+    model._expose(coefficients, intercepts)
+    return model.set_params(
         graph=model.graph_ if model.graph is None else model.graph,
         members=None if description["parameters"]["members"] is None else model.agents_,
     )
-    return model
 
 
 def _parameter(name: str, value: Any) -> Any:

@@ -212,7 +212,7 @@ def _hosted(method: Any, problem: Problem, replay: _Replay, compiled: bool) -> t
     """State, account and overflow after a replay on one host, compiled or in plain Python."""
     world = world_of(problem)
     own, tie = method.start(world, replay.start)
-    mail, away = new_mail(method.letters, method.letter_size(problem.p)), host.new_away(0, 1)
+    mail, away = new_mail(method.letters, max(method.lengths(problem.p))), host.new_away(0, 1)
     account = np.zeros(4, np.int64)
     meet, run = (host.meet, host.run) if compiled else (host.meet.python, host.run.python)
     meet(method, world, own, tie, mail, away, account)
@@ -312,6 +312,8 @@ def _leaves_the_isolated_alone(method: Any) -> None:
     local = problem.local()[problem.graph.isolated]
     theta = simulate(problem, method, wakes=50 * problem.n, seed=8).theta[problem.graph.isolated]
     _demand(np.allclose(theta, local, rtol=0, atol=1e-9), "an agent without ties does not keep its local model")
+    theta = simulate(problem, method, wakes=2000 * problem.n, seed=8, start="zeros").theta[problem.graph.isolated]
+    _demand(np.allclose(theta, local, rtol=0, atol=1e-6), "an agent without ties does not find its local model")
 
 
 def _teaches_those_without_data(method: Any) -> None:

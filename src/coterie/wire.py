@@ -1,7 +1,7 @@
 """Letters as bytes: the one place that knows how long a letter is on the wire.
 
 A frame is a fixed header (version, kind, sender, how many numbers) followed by the numbers as little-endian doubles.
-The simulator counts bytes with :func:`frame_size`; peers send what :func:`encode` returns.
+The simulator counts bytes with :func:`letters_size`; peers send what :func:`encode` returns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,26 @@ def frame_size(count: int) -> int:
     >>> frame_size(3) == len(encode(0, 0, np.zeros(3))) == 40
     True
     """
-    return HEADER_SIZE + 8 * count
+    return letters_size(1, count)
+
+
+def letters_size(letters: int, numbers: int) -> int:
+    """Bytes on the wire of several letters that hold so many numbers together.
+
+    Parameters
+    ----------
+    letters, numbers : int
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> letters_size(2, 6) == 2 * frame_size(3)
+    True
+    """
+    return HEADER_SIZE * letters + 8 * numbers
 
 
 def encode(sender: int, kind: int, text: np.ndarray) -> bytes:
@@ -84,6 +103,8 @@ def decode(frame: bytes) -> tuple[int, int, np.ndarray]:
     if len(frame) < HEADER_SIZE:
         raise DataError(f"a frame of {len(frame)} bytes is shorter than its header of {HEADER_SIZE}")
     version, _, kind, sender, count = _HEADER.unpack_from(frame)
+    if sender >= 1 << 63:
+        raise DataError(f"a frame from {sender}, which is no address")
     if version != VERSION:
         raise DataError(f"a frame of version {version}; this is version {VERSION}")
     if len(frame) != frame_size(count):

@@ -661,5 +661,5 @@ def test_read_table_says_what_to_install(tmp_path, monkeypatch, suffix):
     path.write_bytes(b"x")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "fastparquet", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'coterie\[polars\]'"):
+    with pytest.raises(MissingExtra, match="pip install pyarrow"):
         read_table(path)

@@ -74,12 +74,25 @@ def test_one_flipped_bit_is_refused(saved):
         ({"kind": "os.system"}, "holds a 'os.system'"),
         ({"arrays": "../../etc/passwd"}, "damaged model"),
         ({"sha256": "0"}, "checksum"),
+        ({"agents": ["only one"]}, "damaged model.*shape"),
+        ({"feature_count": "x"}, "damaged"),
+        ({"parameters": {"color": "red"}}, "damaged"),
+        ({"kind": [1]}, "damaged"),
     ],
 )
 def test_a_description_that_was_tampered_with_is_refused(saved, change, message):
     description = json.loads((saved / "model.json").read_text())
     (saved / "model.json").write_text(json.dumps(description | change))
     with pytest.raises(DataError, match=message):
+        ct.load(saved)
+
+
+@pytest.mark.parametrize("part", ["agents", "parameters", "sha256", "features", "classes", "agent_column"])
+def test_an_incomplete_description_is_refused(saved, part):
+    description = json.loads((saved / "model.json").read_text())
+    del description[part]
+    (saved / "model.json").write_text(json.dumps(description))
+    with pytest.raises(DataError, match="damaged"):
         ct.load(saved)
 
 

@@ -18,7 +18,7 @@ numbers = st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=20
 
 
 @settings(derandomize=True, deadline=None)
-@given(sender=st.integers(0, 2**63), kind=st.integers(0, 2**16 - 1), text=numbers)
+@given(sender=st.integers(0, 2**63 - 1), kind=st.integers(0, 2**16 - 1), text=numbers)
 def test_round_trip(sender, kind, text):
     frame = encode(sender, kind, np.array(text, float))
     assert len(frame) == frame_size(len(text))
@@ -45,6 +45,7 @@ def test_any_bytes_are_decoded_or_refused(frame):
         (lambda frame: frame[:-1], "announces 2 numbers"),
         (lambda frame: frame + b"x", "announces 2 numbers"),
         (lambda frame: b"\x07" + frame[1:], "version 7"),
+        (lambda frame: encode(2**63, 0, np.zeros(2)), "no address"),
         (lambda frame: encode(0, 0, np.array([1.0, np.nan])), "not finite"),
         (lambda frame: encode(0, 0, np.array([1.0, np.inf])), "not finite"),
     ],
@@ -70,8 +71,11 @@ def test_a_refused_letter_changes_nothing():
     one, other = peer(), peer()
     with pytest.raises(DataError):
         one.receive(encode(1, 0, np.array([np.nan, 0.0, 0.0])))
-    with pytest.raises(DataError, match="at most 3"):
-        one.receive(encode(1, 0, np.zeros(4)))
+    for length in (0, 1, 4):
+        with pytest.raises(DataError, match="there must be 3"):
+            one.receive(encode(1, 0, np.zeros(length)))
+    with pytest.raises(DataError, match="kind 77"):
+        one.receive(encode(1, 77, np.zeros(3)))
     one.wake(), other.wake()
     assert np.array_equal(one.theta, other.theta)
 
@@ -101,3 +105,15 @@ def test_unannounced_letters_are_an_error_everywhere():
         peer(0, Chatterbox()).wake()
     with pytest.raises(CapacityError, match="Chatterbox"):
         ct.simulate(hard_problem(), Chatterbox(), wakes=5)
+
+
+@ct.rule
+class Misdirected(ct.CoordinateDescent):
+    def wake(self, data, me, ties, chance, mail):
+        send(mail, 50_000_000, 0, me.theta)
+
+
+@pytest.mark.parametrize("conditions", [None, ct.Conditions(latency=0.1)])
+def test_a_letter_to_nobody_is_an_error(conditions):
+    with pytest.raises(CapacityError, match="nobody's address"):
+        ct.simulate(hard_problem(), Misdirected(), wakes=5, conditions=conditions)

@@ -237,6 +237,9 @@ def _dispatch(world, mail, agenda, weather, rng, account):
             to = recipient(world, mail.to[h], e)
             if to == VACANT:
                 continue
+            if not 0 <= to < world.address.shape[0]:
+                mail.cursor[REFUSED] += 1
+                continue
             account[LETTERS] += 1
             account[NUMBERS] += mail.length[h]
             copies = 1

@@ -15,7 +15,7 @@ from ..errors import CapacityError, ParameterError
 from ..methods import resolve_method
 from ..problem import Problem
 from ..results import Run
-from ..wire import HEADER_SIZE
+from ..wire import letters_size
 from ..world import REFUSED, Mail, new_mail, world_of
 from . import events as mail_of_time
 from . import host
@@ -101,6 +101,8 @@ def simulate(
         raise ParameterError(f"every={every!r} must be a whole number of wakes, at least 1")
     if conditions is not None and not isinstance(conditions, Conditions):
         raise ParameterError(f"conditions={conditions!r} must be a ct.Conditions")
+    if not (capacity is None or isinstance(capacity, Integral)):
+        raise ParameterError(f"capacity={capacity!r} must be a whole number of letters")
     if capacity is not None and capacity < method.letters:
         raise CapacityError(
             f"capacity={capacity} is too small: {method!r} may post {method.letters} letter(s) in one event"
@@ -113,7 +115,7 @@ def simulate(
 
     records = [_record(engine, problem, observers)]
     pace = 256  # wakes in one call of the kernel: grows while calls are short, so that one can look and interrupt
-    while engine.done < total:
+    while engine.done < total and not (until is not None and engine.done == 0 and until(engine.theta)):
         mark = total if every is None else min(total, engine.done + every - engine.done % every)
         began = clock.perf_counter()
         engine.advance(min(pace, mark - engine.done))
@@ -150,7 +152,7 @@ class _Engine:
         self.method, self.p = method, problem.p
         self.world = world_of(problem)
         self.own, self.tie = method.start(self.world, theta)
-        self.size = method.letter_size(problem.p)
+        self.size = max(method.lengths(problem.p))
         self.account = np.zeros(4, np.int64)
         self.done, self.time = 0, 0.0
         self.mail: Mail = new_mail(method.letters if capacity is None else capacity, self.size)
@@ -167,8 +169,8 @@ class _Engine:
     def check(self) -> None:
         if self.mail.cursor[REFUSED]:
             raise CapacityError(
-                f"{self.method!r} posted more, or longer, letters in one event than the {self.method.letters} of "
-                f"{self.size} numbers that it announces"
+                f"{self.method!r} posted a letter that cannot be delivered: more, or longer, than the "
+                f"{self.method.letters} of {self.size} numbers that it announces for one event, or to nobody's address"
             )
 
 
@@ -197,6 +199,7 @@ class _Immediate(_Engine):
         self.done += host.run(
             self.method, self.world, self.own, self.tie, order, dice, self.mail, self.away, self.account
         )
+        self.mail.cursor[REFUSED] += self.away.counter[1]  # there is no other host
         self.check()
 
 
@@ -262,7 +265,7 @@ def _record(engine: _Engine, problem: Problem, observers: Mapping[str, Observer]
         "time": engine.time,
         "value": problem.value(engine.theta),
         "vectors": numbers // engine.p,
-        "bytes": HEADER_SIZE * letters + 8 * numbers,
+        "bytes": letters_size(letters, numbers),
         **{name: _seen(name, observer(engine.theta)) for name, observer in observers.items()},
     }
 
@@ -304,7 +307,7 @@ def _total(wakes: int | None, order: np.ndarray | None) -> int:
         if order is None:
             raise ParameterError("say how long to run: wakes=..., or events=...")
         return len(order)
-    if not (isinstance(wakes, Real) and wakes == int(wakes) and wakes >= 0):
+    if not (isinstance(wakes, Real) and 0 <= wakes < np.inf and wakes == int(wakes)):
         raise ParameterError(f"wakes={wakes!r} must be a whole number >= 0")
     if order is not None and wakes > len(order):
         raise ParameterError(f"wakes={wakes} is more than the {len(order)} events given")

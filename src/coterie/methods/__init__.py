@@ -8,7 +8,7 @@ from ..errors import ParameterError
 from .descent import CoordinateDescent
 
 #: What a method must have.
-METHOD_PARTS = ("start", "greet", "wake", "receive", "letters", "dice", "letter_size", "fit_for")
+METHOD_PARTS = ("start", "greet", "wake", "receive", "letters", "dice", "lengths", "fit_for")
 
 #: Every method that runs on a given graph, by the name used on the command line. Adding one here adds its tests.
 METHODS = {"cd": CoordinateDescent()}

@@ -65,7 +65,7 @@ class CoordinateDescent(NamedTuple):
 
     @property
     def letters(self):
-        """Letters that one event may leave in the mail box."""
+        """Letters that one event may leave in the mail box, replies to them included."""
         return 1
 
     def fit_for(self, problem):
@@ -76,9 +76,9 @@ class CoordinateDescent(NamedTuple):
                 "use a smooth loss, such as ct.SmoothHinge(), or a method with proximal steps"
             )
 
-    def letter_size(self, p):
-        """Numbers in a letter."""
-        return p
+    def lengths(self, p):
+        """Numbers in a letter of each kind."""
+        return (p,)
 
     def start(self, world, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""

@@ -56,7 +56,8 @@ class Peer:
             raise ParameterError(f"a peer is a world of one agent, not of {world.address.shape[0]}")
         self.method, self.world = method, world
         self._own, self._tie = method.start(world, theta[None, :])
-        size = method.letter_size(theta.shape[0])
+        self._lengths = method.lengths(theta.shape[0])
+        size = max(self._lengths)
         self._mail = new_mail(method.letters, size)
         self._away = host.new_away(method.letters * max(1, world.peer.shape[0]), size)
         self._account = np.zeros(4, np.int64)
@@ -98,10 +99,10 @@ class Peer:
             Replies, if the method gives any.
         """
         sender, kind, text = decode(frame)
-        if text.shape[0] > self._mail.text.shape[1]:
-            raise DataError(
-                f"a letter of {text.shape[0]} numbers from {sender}; at most {self._mail.text.shape[1]} fit"
-            )
+        if kind >= len(self._lengths):
+            raise DataError(f"a letter of kind {kind} from {sender}, which {self.method!r} does not know")
+        if text.shape[0] != self._lengths[kind]:
+            raise DataError(f"a letter of {text.shape[0]} numbers from {sender}; there must be {self._lengths[kind]}")
         one = np.array([sender, self.address, kind, text.shape[0]]).reshape(4, 1)
         host.accept(*self._state(), *one, text[None, :])
         return self._collect()
