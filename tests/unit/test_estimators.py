@@ -250,8 +250,8 @@ def test_bad_rows_are_refused_by_place(task):
 
 
 def test_missing_values_are_refused_by_name(task):
-    frame = pd.DataFrame(task.train.X, columns=list("abc")).assign(who=task.train.owner)
-    y = pd.Series(task.train.y)
+    frame = pd.DataFrame(task.train.X.copy(), columns=list("abc")).assign(who=task.train.owner)
+    y = pd.Series(task.train.y.copy())
     y[9] = np.nan
     with pytest.raises(DataError, match=rf"row 9 \(agent {task.train.owner[9]}\): the label is missing"):
         ct.CollaborativeClassifier().fit(frame, y, agents="who")
