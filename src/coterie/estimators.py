@@ -326,6 +326,14 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         Returns
         -------
         CollaborativeClassifier
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
+        >>> model = ct.CollaborativeClassifier(standardize=True).fit(X, y, agents=ids)
+        >>> model.classes_.tolist()
+        ['no', 'yes']
         """
         return self._fit(X, y, agents, progress)
 
@@ -355,6 +363,14 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         Returns
         -------
         (rows,) ndarray, or (rows, classes)
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
+        >>> model = ct.CollaborativeClassifier(standardize=True).fit(X, y, agents=ids)
+        >>> (model.decision_function(X, agents=ids) > 0).tolist()
+        [False, False, True, True]
         """
         margins = self._margins(X, agents)
         return margins[:, 0] if len(self.classes_) == 2 else margins
@@ -370,6 +386,14 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         Returns
         -------
         (rows,) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
+        >>> model = ct.CollaborativeClassifier(standardize=True).fit(X, y, agents=ids)
+        >>> model.predict(X, agents=ids).tolist()
+        ['no', 'no', 'yes', 'yes']
         """
         margins = self.decision_function(X, agents)
         best = (margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)
@@ -387,6 +411,14 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         Returns
         -------
         (rows, classes) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
+        >>> model = ct.CollaborativeClassifier(standardize=True).fit(X, y, agents=ids)
+        >>> model.predict_proba(X, agents=ids).sum(axis=1).round(6).tolist()
+        [1.0, 1.0, 1.0, 1.0]
         """
         margins = self.decision_function(X, agents)
         if margins.ndim == 1:
@@ -407,6 +439,14 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         Returns
         -------
         float
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
+        >>> model = ct.CollaborativeClassifier(standardize=True).fit(X, y, agents=ids)
+        >>> model.score(X, y, agents=ids)
+        1.0
         """
         return float(accuracy_score(y, self.predict(X, agents), sample_weight=sample_weight))
 
@@ -460,6 +500,14 @@ class CollaborativeRegressor(RegressorMixin, _Collaborative):
         Returns
         -------
         CollaborativeRegressor
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.0, 4.0, 6.0], ["ann", "bob", "ann", "bob"]
+        >>> model = ct.CollaborativeRegressor(ridge=1e-6).fit(X, y, agents=ids)
+        >>> model.coef_.round(2).tolist()
+        [[2.0], [2.0]]
         """
         return self._fit(X, y, agents, progress)
 
@@ -480,6 +528,14 @@ class CollaborativeRegressor(RegressorMixin, _Collaborative):
         Returns
         -------
         (rows,) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.0, 4.0, 6.0], ["ann", "bob", "ann", "bob"]
+        >>> model = ct.CollaborativeRegressor(ridge=1e-6).fit(X, y, agents=ids)
+        >>> model.predict([[5.0]], agents=["bob"]).round(2).tolist()
+        [10.0]
         """
         return self._margins(X, agents)[:, 0]
 
@@ -496,6 +552,14 @@ class CollaborativeRegressor(RegressorMixin, _Collaborative):
         Returns
         -------
         float
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.0, 4.0, 6.0], ["ann", "bob", "ann", "bob"]
+        >>> model = ct.CollaborativeRegressor(ridge=1e-6).fit(X, y, agents=ids)
+        >>> round(model.score(X, y, agents=ids), 3)
+        1.0
         """
         return float(r2_score(y, self.predict(X, agents), sample_weight=sample_weight))
 

@@ -414,6 +414,13 @@ class Problem:
         False for an agent without ties whose loss Q ignores, for a component without data, and where the losses
         leave a direction free (too few examples and no ridge). A loss with flat parts and no ridge counts as free
         where it has no curvature at the minimiser; so do more than 1000 features without a ridge.
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> graph = ct.Graph.from_edges(3, [0], [1])  # the third agent has no ties
+        >>> ct.Problem.propagation([[0.0], [2.0], [5.0]], graph).determined.tolist()
+        [True, True, False]
         """
         component, count = self.graph.components, self.graph.n_components
 
@@ -438,7 +445,14 @@ class Problem:
 
     @cached_property
     def block_lipschitz(self) -> np.ndarray:
-        """L_i of CD: block i of the gradient is L_i-Lipschitz, ``L_i = 2 s D_ii + a_i L_i^loc``; infinite at a kink."""
+        """L_i of CD: block i of the gradient is L_i-Lipschitz, ``L_i = 2 s D_ii + a_i L_i^loc``; infinite at a kink.
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5).block_lipschitz.tolist()
+        [2.0, 2.0]
+        """
         own = np.where(self.a > 0, self.a, 1.0) * np.where(self.a > 0, self.local_lipschitz, 0.0)  # 0 * inf is 0 here
         return frozen(2.0 * self.smooth * self.graph.degrees + own)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time as clock
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Any
@@ -145,7 +146,7 @@ def simulate(
     )
 
 
-class _Engine:
+class _Engine(ABC):
     """What both engines share: the world, its state, the account."""
 
     def __init__(self, problem: Problem, method: Any, theta: np.ndarray, capacity: int | None):
@@ -163,8 +164,9 @@ class _Engine:
         view.flags.writeable = False
         return view
 
+    @abstractmethod
     def advance(self, wakes: int) -> None:
-        raise NotImplementedError
+        """Let so many agents wake."""
 
     def check(self) -> None:
         if self.mail.cursor[REFUSED]:
