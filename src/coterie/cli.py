@@ -254,7 +254,7 @@ def fit(
     holdout: Annotated[
         float, typer.Option(help="Share of each agent's rows kept to measure the gain.", min=0, max=0.9)
     ] = 0.0,
-    max_wakes: Annotated[int, typer.Option(help="Wakes of each agent at most.", min=1)] = 2000,
+    max_wakes: Annotated[int, typer.Option(help="Wakes of each agent at most.", min=1)] = 10_000,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:

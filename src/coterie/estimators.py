@@ -52,7 +52,7 @@ class _Collaborative(BaseEstimator):
         standardize: bool = False,
         members: Any = None,
         tol: float = 1e-6,
-        max_wakes: int = 2000,
+        max_wakes: int = 10_000,
         seed: int = 0,
     ):
         self.method = method
@@ -291,7 +291,7 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         standardize: bool = False,
         members: Any = None,
         tol: float = 1e-6,
-        max_wakes: int = 2000,
+        max_wakes: int = 10_000,
         seed: int = 0,
     ):
         super().__init__(
