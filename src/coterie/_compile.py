@@ -80,13 +80,17 @@ class _Locator(_CacheLocator):
             cache_directory().mkdir(parents=True, exist_ok=True)
         except OSError:
             return None
+        if not os.access(cache_directory(), os.W_OK):
+            return None
         _forget_old(cache_directory())
-        return cls(py_func, py_file) if os.access(cache_directory(), os.W_OK) else None
+        return cls(py_func, py_file)
 
 
 @functools.cache
 def _forget_old(directory):
     """Remove kernels of other versions of the package that nobody has used for a month."""
+    with contextlib.suppress(OSError):
+        os.utime(directory)  # this one is in use
     for other in directory.parent.iterdir():
         with contextlib.suppress(OSError):
             if other != directory and time.time() - other.stat().st_mtime > 30 * 86400:

@@ -92,7 +92,6 @@ def simulate(
         raise ParameterError(f"simulate needs a Problem; found {type(problem).__name__}")
     method = resolve_method(method)
     method.fit_for(problem)
-    theta = _start(problem, start)
     order = _explicit(events, problem, conditions)
     total = _total(wakes, order)
     observers = _observers(observe)
@@ -108,6 +107,7 @@ def simulate(
         raise CapacityError(
             f"capacity={capacity} is too small: {method!r} may post {method.letters} letter(s) in one event"
         )
+    theta = _start(problem, start)  # the first work, after all that can be refused
     engine: _Engine
     if conditions is None:
         engine = _Immediate(problem, method, theta, order, seed, capacity)
@@ -116,7 +116,8 @@ def simulate(
 
     records = [_record(engine, problem, observers)]
     pace = 256  # wakes in one call of the kernel: grows while calls are short, so that one can look and interrupt
-    while engine.done < total and not (until is not None and engine.done == 0 and until(engine.theta)):
+    ended = until is not None and until(engine.theta)
+    while engine.done < total and not ended:
         mark = total if every is None else min(total, engine.done + every - engine.done % every)
         began = clock.perf_counter()
         engine.advance(min(pace, mark - engine.done))
@@ -126,8 +127,7 @@ def simulate(
             progress(engine.done, total)
         if engine.done == mark:
             records.append(_record(engine, problem, observers))
-            if until is not None and until(engine.theta):
-                break
+            ended = until is not None and until(engine.theta)
     last = records[-1]
     return Run(
         problem=problem,
