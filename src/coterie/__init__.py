@@ -13,13 +13,15 @@ from .engines.simulator import simulate
 from .estimators import CollaborativeClassifier, CollaborativeRegressor
 from .graphs import Graph
 from .losses import Hinge, Huber, Location, Logistic, SmoothHinge, Squared
-from .methods import CoordinateDescent
+from .methods import DJAM, CollaborativeADMM, CoordinateDescent, ModelPropagation
 from .problem import Problem
 from .results import Run
 from .storage import load, save
 
 __all__ = [
+    "DJAM",
     "AgentData",
+    "CollaborativeADMM",
     "CollaborativeClassifier",
     "CollaborativeRegressor",
     "Conditions",
@@ -29,6 +31,7 @@ __all__ = [
     "Huber",
     "Location",
     "Logistic",
+    "ModelPropagation",
     "Problem",
     "Run",
     "SmoothHinge",

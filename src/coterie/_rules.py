@@ -36,6 +36,9 @@ METHODS = {
     "greet": "data, me, ties, mail",
     "wake": "data, me, ties, chance, mail",
     "receive": "data, me, ties, letter, mail",
+    "round": "data, me, ties, mail",
+    # solvers of an agent's own problem (proximal.py)
+    "minimise": "data, scale, weight, center, theta, draft",
 }
 
 

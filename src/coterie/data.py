@@ -281,6 +281,59 @@ class AgentData:
         other._check_labels()
         return other
 
+    def with_rows(self, X: Any, y: Any = None, *, agents: Any) -> AgentData:
+        """The same agents with further rows, each agent's after those that it has.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or DataFrame of shape (rows, p)
+            Features, as in the constructor. They are stored like the old ones, dense or sparse.
+        y : array-like of shape (rows,) or column name, optional
+            Labels: given if and only if the old rows have some.
+        agents : sequence of shape (rows,) or column name
+            The member each row belongs to.
+
+        Returns
+        -------
+        AgentData
+            Its `origin` counts the new rows from ``n_rows`` on.
+
+        Raises
+        ------
+        DataError
+            As the constructor does, with rows counted in the new `X`; and if `agents` names somebody who is
+            not a member, or `X` and `y` do not match the old rows.
+
+        Examples
+        --------
+        >>> data = AgentData([[1.0], [2.0], [3.0]], agents=["bo", "anna", "bo"])
+        >>> more = data.with_rows([[4.0], [5.0]], agents=["anna", "bo"])
+        >>> more.X.ravel(), more.origin
+        (array([2., 4., 1., 3., 5.]), array([1, 3, 0, 2, 4]))
+        """
+        new = AgentData(X, y, agents, members=self.members)
+        if new.p != self.p:
+            raise DataError(f"X has {new.p} columns for {self.p} features; one per feature is needed")
+        if self.feature_names and new.feature_names and self.feature_names != new.feature_names:
+            k = next(k for k in range(self.p) if self.feature_names[k] != new.feature_names[k])
+            raise DataError(f"column {k} of X is {new.feature_names[k]!r}, expected {self.feature_names[k]!r}")
+        if self.y is None and new.y is not None:
+            raise DataError("y is given, but the rows of this data have no labels; leave it out")
+        if self.y is not None and new.y is None:
+            raise DataError("y is missing; the rows of this data have labels, and so must the new ones")
+        owner = np.concatenate([self.owner, new.owner])
+        rows = np.argsort(owner, kind="stable")
+        if self.is_sparse:
+            matrix = sparse.vstack([self.X, sparse.csr_array(new.X)], format="csr")
+        else:
+            matrix = np.vstack([self.X, new.X.toarray() if new.is_sparse else new.X])
+        return self._like(
+            X=matrix[rows],
+            y=None if self.y is None else np.concatenate([self.y, new.y])[rows],
+            owner=owner[rows],
+            origin=np.concatenate([self.origin, self.n_rows + new.origin])[rows],
+        )
+
     def relabel(self, order: ArrayLike) -> AgentData:
         """The same agents in another order: the new agent ``k`` is the old agent ``order[k]``.
 

@@ -52,13 +52,15 @@ class Problem:
     smooth : float
         s, the weight of the smoothness term.
     trust : float or (n,) array_like
-        a_i, or a_i / D_ii when ``scaled``.
+        a_i, or a_i / D_ii when ``scaled``; without c_i, which it is multiplied with.
     scaled : bool
         Whether a_i grows with the degree D_ii.
     mean : bool
         Whether f_i takes the mean of the losses or their sum.
     ridge : float, (n,) array_like or "1/m"
         r_i, added to f_i as ``r_i |theta|^2`` (without 1/2).
+    confidence : "size", None or (n,) array_like
+        c_i: ``m_i / max_j m_j``, all 1, or given.
     name : str
         Which published objective this is.
 
@@ -68,6 +70,8 @@ class Problem:
         Number of agents, and of features.
     members : tuple
         Agent ids, in the order of the rows of Theta.
+    trust : (n,) ndarray
+        a_i without the degree: a_i / D_ii when ``scaled``, confidences included.
     a : (n,) ndarray
         a_i as in the table above.
     importance : (n,) ndarray
@@ -85,6 +89,7 @@ class Problem:
         scaled: bool,
         mean: bool,
         ridge: float | str | ArrayLike = 0.0,
+        confidence: ArrayLike | str | None = None,
         name: str = "custom",
     ):
         _expect(data)
@@ -98,8 +103,16 @@ class Problem:
         self.data, self.graph, self.loss, self.name = data, graph, loss, name
         self.smooth, self.scaled, self.mean = float(smooth), scaled, mean
         self.n, self.p, self.members = data.n, data.p, data.members
-        self.trust = frozen(np.broadcast_to(np.asarray(trust, dtype=float), data.n))
+        weight = np.array(np.broadcast_to(np.asarray(trust, dtype=float), data.n))
+        c = _confidence(confidence, data.sizes)
+        self.trust = frozen(weight * c)
         self.ridge = frozen(_ridge(ridge, data.sizes))
+        # A word stays a word, for it stands for other numbers on other data.
+        self._recipe = {
+            "trust": weight,
+            "confidence": confidence if isinstance(confidence, str) else c,
+            "ridge": ridge if isinstance(ridge, str) else self.ridge,
+        }
         self.rows, self.start, self.labels = _lay_out(data, loss)
         alone = scaled & graph.isolated
         self.a = frozen(self.trust * graph.degrees if scaled else self.trust)
@@ -240,16 +253,16 @@ class Problem:
         [1.5, 1.0]
         """
         mu = _positive("mu", mu)
-        _expect(data)
         return cls(
             data,
             graph,
             resolve_loss(loss),
             smooth=0.5,
-            trust=mu * _confidence(confidence, data.sizes),
+            trust=mu,
             scaled=True,
             mean=True,
             ridge=ridge,
+            confidence=confidence,
             name="personalized",
         )
 
@@ -483,16 +496,72 @@ class Problem:
         [1.3333, 0.6667]
         """
         order = np.asarray(order)
+        return self._again(self.data.relabel(order), self.graph.relabel(order), order)
+
+    def on(self, data: AgentData | None = None, graph: Graph | None = None) -> Problem:
+        """The same objective on other data, on another graph, or on both.
+
+        What is worked out from the sizes of the data, ridge="1/m" and confidence="size", is worked out anew;
+        numbers given for each agent are kept.
+
+        Parameters
+        ----------
+        data : AgentData, optional
+            Of the same members in the same order. Not for :meth:`propagation`, whose data are its models.
+        graph : Graph, optional
+            Of as many agents.
+
+        Returns
+        -------
+        Problem
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> data = ct.AgentData([[1.0], [1.0]], [2.0, 0.0], agents=["a", "b"])
+        >>> problem = ct.Problem.personalized(data, ct.graphs.complete(2), loss="squared")
+        >>> later = problem.on(data.with_rows([[1.0]], [4.0], agents=["a"]))
+        >>> problem.trust.tolist(), later.trust.tolist()
+        ([1.0, 1.0], [1.0, 0.5])
+        >>> problem.on(graph=problem.graph.without([1])).graph
+        Graph(n=2, edges=0, components=2, isolated=2)
+        """
+        if data is None:
+            data = self.data
+        elif self.name == "propagation":
+            raise MismatchError(
+                "the data of Problem.propagation are its models, which do not grow by rows: "
+                "make another problem of the new models"
+            )
+        else:
+            _expect(data)
+            self._expect_members(data.members)
+        return self._again(data, self.graph if graph is None else graph)
+
+    def _expect_members(self, members: tuple[Any, ...]) -> None:
+        if len(members) != self.n:
+            raise DataError(f"the new data has {len(members)} agents and the problem {self.n}: they must be the same")
+        for k, (new, old) in enumerate(zip(members, self.members, strict=True)):
+            if new != old:
+                raise DataError(
+                    f"agent number {k} of the new data is {new!r}, and {old!r} of the problem: "
+                    "they must be the same in the same order (see members= of AgentData)"
+                )
+
+    def _again(self, data: AgentData, graph: Graph, order: Any = slice(None)) -> Problem:
+        """The objective on other data and another graph, where agent k is the old agent ``order[k]``."""
+        recipe: dict[str, Any] = {
+            name: value if isinstance(value, str) else value[order] for name, value in self._recipe.items()
+        }
         return Problem(
-            self.data.relabel(order),
-            self.graph.relabel(order),
+            data,
+            graph,
             self.loss,
             smooth=self.smooth,
-            trust=self.trust[order],
             scaled=self.scaled,
             mean=self.mean,
-            ridge=self.ridge[order],
             name=self.name,
+            **recipe,
         )
 
     def checked(self, theta: ArrayLike) -> np.ndarray:

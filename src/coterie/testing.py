@@ -25,7 +25,7 @@ from .losses import LOSS_PARTS, SIGNS, Logistic
 from .methods import METHOD_PARTS
 from .network.peer import Peer
 from .problem import Problem
-from .world import REFUSED, new_mail, part_of, world_of
+from .world import REFUSED, VACANT, new_mail, part_of, world_of
 
 
 def _demand(kept: bool | np.bool_, promise: str) -> None:
@@ -198,6 +198,18 @@ def hard_problem(seed: int = 0, storage: str = "dense", loss: Any = None) -> Pro
     return Problem.personalized(data, Graph.from_edges(n, i, j, weight), loss, mu=0.8, ridge="1/m")
 
 
+def _checkable(method: Any) -> Problem:
+    """The problem to check a method on: :func:`hard_problem`, or propagation on its graph if that is all it does."""
+    problem = hard_problem()
+    try:
+        method.fit_for(problem)
+    except MismatchError:
+        models = np.random.default_rng(0).normal(size=(problem.n, problem.p))
+        c = np.where(problem.data.sizes > 0, problem.data.sizes / 7, 0.0)
+        return Problem.propagation(models, problem.graph, alpha=0.6, confidence=c)
+    return problem
+
+
 class _Replay:
     """Events and dice of a run, to give to several engines."""
 
@@ -205,6 +217,11 @@ class _Replay:
         rng = np.random.default_rng(seed)
         self.order = rng.integers(0, problem.n, wakes)
         self.dice = rng.random((wakes, method.dice))
+        self.peers = np.full(wakes, VACANT)
+        if getattr(method, "exchanges", False):
+            ties = [problem.graph.neighbours(i) for i in self.order]
+            self.peers[:] = [rng.choice(peers) if len(peers) else VACANT for peers in ties]
+        self.events = np.column_stack([self.order, self.peers]) if np.any(self.peers != VACANT) else self.order
         self.start = problem.local() + rng.normal(size=(problem.n, problem.p))
 
 
@@ -212,11 +229,11 @@ def _hosted(method: Any, problem: Problem, replay: _Replay, compiled: bool) -> t
     """State, account and overflow after a replay on one host, compiled or in plain Python."""
     world = world_of(problem)
     own, tie = method.start(world, replay.start)
-    mail, away = new_mail(method.letters, max(method.lengths(problem.p))), host.new_away(0, 1)
+    mail, away = new_mail(method, world, problem.p, method.letters), host.new_away(0, 1)
     account = np.zeros(4, np.int64)
     meet, run = (host.meet, host.run) if compiled else (host.meet.python, host.run.python)
     meet(method, world, own, tie, mail, away, account)
-    run(method, world, own, tie, replay.order, replay.dice, mail, away, account)
+    run(method, world, own, tie, replay.order, replay.peers, replay.dice, mail, away, account, host.NO_LIMIT)
     return (own, tie), account, bool(mail.cursor[REFUSED])
 
 
@@ -225,7 +242,7 @@ def _arrays(state: Any) -> list[np.ndarray]:
 
 
 def _compiled_equals_python(method: Any) -> None:
-    problem = hard_problem()
+    problem = _checkable(method)
     replay = _Replay(method, problem, 200, seed=1)
     compiled, account, _ = _hosted(method, problem, replay, compiled=True)
     plain, python_account, _ = _hosted(method, problem, replay, compiled=False)
@@ -235,7 +252,7 @@ def _compiled_equals_python(method: Any) -> None:
 
 
 def _announces_its_letters(method: Any) -> None:
-    problem = hard_problem()
+    problem = _checkable(method)
     _, _, overflow = _hosted(method, problem, _Replay(method, problem, 100, seed=2), compiled=True)
     _demand(not overflow, f"it posts more, or longer, letters in one event than the {method.letters} it announces")
 
@@ -265,8 +282,41 @@ def _demand_optimum(problem: Problem, theta: np.ndarray, where: str = "") -> Non
 
 
 def _reaches_the_optimum(method: Any) -> None:
-    problem = hard_problem()
+    problem = _checkable(method)
     _demand_optimum(problem, _converge(method, problem, start="zeros"))
+
+
+def _its_rounds_reach_the_optimum(method: Any) -> None:
+    if not hasattr(method, "round"):
+        return
+    problem = _checkable(method)
+    theta = problem.local()
+    for patience in (400, 2000, 8000):
+        theta = simulate(problem, method, rounds=patience, start="zeros").theta
+        if _distance(problem, theta)[1] <= 1e-7:
+            break
+    _demand_optimum(problem, theta, " in synchronous rounds")
+
+
+def _follows_changes(method: Any) -> None:
+    """Agents leave, join and learn new things while it runs; it goes to the optimum of the problem as it is now."""
+    problem = _checkable(method)
+    n, p = problem.n, problem.p
+    fewer = problem.on(graph=problem.graph.without([2, 5]))
+    if problem.name == "propagation":
+        more = problem.on(graph=problem.graph.without([0]))
+    else:
+        rng = np.random.default_rng(12)
+        X, members = rng.normal(size=(8, p)), rng.integers(0, n, 8)
+        more = problem.on(data=problem.data.with_rows(X, np.sign(X[:, 0]), agents=members))
+    theta = problem.local()
+    for patience in (400, 2000, 8000):
+        stay = patience * n
+        changes = [(200 * n, fewer), (400 * n, more)]
+        theta = simulate(problem, method, wakes=400 * n + stay, seed=13, changes=changes).theta
+        if _distance(more, theta)[1] <= 1e-7:
+            break
+    _demand_optimum(more, theta, " after agents left and joined, and data changed")
 
 
 def _solves_other_objectives(method: Any) -> None:
@@ -287,18 +337,23 @@ def _solves_other_objectives(method: Any) -> None:
 
 
 def _stays_at_the_optimum(method: Any) -> None:
-    problem = hard_problem()
-    best = problem.solve()
-    theta = simulate(problem, method, wakes=20 * problem.n, start=best, seed=4).theta
+    problem = _checkable(method)
+    best, n = problem.solve(), problem.n
+    if getattr(method, "remembers", False):  # the models alone are not the optimum: it must get there, and then stay
+        apart = {"apart": lambda theta: float(np.abs(theta - best).max())}
+        run = simulate(problem, method, wakes=2020 * n, start=best, seed=4, observe=apart, every=20 * n)
+        _demand(run.trace["apart"].tail(2).max() <= 1e-8, "it leaves the optimum, or does not return to it")
+        return
+    theta = simulate(problem, method, wakes=20 * n, start=best, seed=4).theta
     _demand(np.allclose(theta, best, rtol=0, atol=1e-9), "it leaves the optimum when it starts there")
 
 
 def _ignores_names(method: Any) -> None:
-    problem = hard_problem()
+    problem = _checkable(method)
     replay = _Replay(method, problem, 300, seed=6)
     order = np.random.default_rng(7).permutation(problem.n)
-    renamed = np.argsort(order)[replay.order]
-    one = simulate(problem, method, events=replay.order, start=replay.start)
+    renamed = np.where(replay.events == VACANT, VACANT, np.argsort(order)[replay.events])
+    one = simulate(problem, method, events=replay.events, start=replay.start)
     other = simulate(problem.relabel(order), method, events=renamed, start=replay.start[order])
     _demand(
         np.allclose(one.theta[order], other.theta, rtol=0, atol=1e-10),
@@ -308,7 +363,7 @@ def _ignores_names(method: Any) -> None:
 
 
 def _leaves_the_isolated_alone(method: Any) -> None:
-    problem = hard_problem()
+    problem = _checkable(method)
     local = problem.local()[problem.graph.isolated]
     theta = simulate(problem, method, wakes=50 * problem.n, seed=8).theta[problem.graph.isolated]
     _demand(np.allclose(theta, local, rtol=0, atol=1e-9), "an agent without ties does not keep its local model")
@@ -317,7 +372,7 @@ def _leaves_the_isolated_alone(method: Any) -> None:
 
 
 def _teaches_those_without_data(method: Any) -> None:
-    problem = hard_problem()
+    problem = _checkable(method)
     theta = _converge(method, problem)
     silent = int(np.flatnonzero(problem.data.sizes == 0)[0])
     mean = (problem.graph.W @ theta)[silent] / problem.graph.degrees[silent]
@@ -329,13 +384,15 @@ def _teaches_those_without_data(method: Any) -> None:
 
 def _reads_sparse_rows(method: Any) -> None:
     dense, csr = hard_problem(storage="dense"), hard_problem(storage="sparse")
+    if _checkable(method).name != dense.name:
+        return  # it does not look at features
     replay = _Replay(method, dense, 300, seed=9)
-    one, other = (simulate(p, method, events=replay.order, start=replay.start).theta for p in (dense, csr))
+    one, other = (simulate(p, method, events=replay.events, start=replay.start).theta for p in (dense, csr))
     _demand(np.allclose(one, other, rtol=0, atol=1e-10), "sparse and dense features give different models")
 
 
 def _survives_bad_mail(method: Any) -> None:
-    problem = hard_problem()
+    problem = _checkable(method)
     bad = Conditions(latency=1.5, jitter=1.0, loss=0.2, duplication=0.2, outages=[(0, 5.0, 40.0), (2, 20.0, 60.0)])
     theta = _converge(method, problem, conditions=bad)
     _demand_optimum(problem, theta, " when letters are late, lost, doubled and out of order")
@@ -343,7 +400,7 @@ def _survives_bad_mail(method: Any) -> None:
 
 def _runs_on_peers(method: Any) -> None:
     """Simulator and peers exchanging encoded bytes agree bit for bit, and count alike."""
-    problem = hard_problem()
+    problem = _checkable(method)
     replay = _Replay(method, problem, 200, seed=10)
     (own, _), account, _ = _hosted(method, problem, replay, compiled=True)
     world = world_of(problem)
@@ -361,16 +418,16 @@ def _runs_on_peers(method: Any) -> None:
     for peer in peers:
         queue.extend(peer.greet())
         deliver()
-    for i, dice in zip(replay.order, replay.dice, strict=True):
-        queue.extend(peers[i].wake(dice))
+    for i, dice, peer in zip(replay.order, replay.dice, replay.peers, strict=True):
+        queue.extend(peers[i].wake(dice, peer))
         deliver()
     _demand(
         np.array_equal(own.theta, [peer.theta for peer in peers]),
         "simulator and peers exchanging bytes disagree",
     )
-    counted = simulate(problem, method, events=replay.order, start=replay.start)
     _demand(int(account[host.LETTERS]) == letters, "the simulator counts other letters than peers send")
-    if method.dice == 0:
+    if method.dice == 0 or replay.events.ndim == 2:
+        counted = simulate(problem, method, events=replay.events, start=replay.start)
         _demand(counted.letters == letters and counted.bytes == size, "the account differs from what peers send")
 
 
@@ -388,6 +445,8 @@ METHOD_CHECKS: dict[str, Callable[[Any], None]] = {
         _runs_on_peers,
         _reads_sparse_rows,
         _solves_other_objectives,
+        _its_rounds_reach_the_optimum,
+        _follows_changes,
         _survives_bad_mail,
     )
 }

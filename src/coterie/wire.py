@@ -15,6 +15,7 @@ from .errors import DataError
 VERSION = 1
 _HEADER = struct.Struct("<BBHQI")  # version, reserved, kind, sender, count
 HEADER_SIZE = _HEADER.size
+NUMBER_SIZE = 8
 
 
 def frame_size(count: int) -> int:
@@ -53,7 +54,7 @@ def letters_size(letters: int, numbers: int) -> int:
     >>> letters_size(2, 6) == 2 * frame_size(3)
     True
     """
-    return HEADER_SIZE * letters + 8 * numbers
+    return HEADER_SIZE * letters + NUMBER_SIZE * numbers
 
 
 def encode(sender: int, kind: int, text: np.ndarray) -> bytes:

@@ -10,10 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
+from scipy import sparse
 from numba.extending import overload
 
 from ._compile import inline
-from .linear import frozen
+from ._rules import RuleType, remake
+from .errors import ParameterError
+from .linear import frozen, total
 from .problem import Problem
 
 #: An empty slot in a list of ties; also the slot of a sender I have no tie to.
@@ -33,6 +36,7 @@ class World(NamedTuple):
     peer: np.ndarray  # (ties,) address at the other end, or VACANT
     mirror: np.ndarray  # (ties,) where this tie sits among those of the agent at the other end, when last seen
     weight: np.ndarray  # (ties,) W_ij
+    choice: np.ndarray  # (ties,) how likely the tie is chosen for an exchange, up to a factor for each agent
     share: np.ndarray  # (n,) weight of one example in f_i: 1/m_i or 1
     ridge: np.ndarray  # (n,) r_i
     trust: np.ndarray  # (n,) a_i, or a_i / D_ii when scaled
@@ -50,6 +54,7 @@ class Data(NamedTuple):
     labels: np.ndarray
     peer: np.ndarray
     weight: np.ndarray
+    choice: np.ndarray
     share: float
     ridge: float
     trust: float
@@ -63,6 +68,7 @@ class Chance(NamedTuple):
     """Everything random that a handler may use. The engine draws it, so that any run can be replayed."""
 
     dice: np.ndarray  # (method.dice,) uniforms on [0, 1)
+    peer: int  # the neighbour to talk to where an engine replays a schedule; VACANT to let the first die choose
 
 
 class Letter(NamedTuple):
@@ -83,22 +89,43 @@ class Mail(NamedTuple):
     to: np.ndarray  # (capacity,) address, or EVERYONE
     kind: np.ndarray  # (capacity,)
     cursor: np.ndarray  # HEAD, TAIL, AUTHOR, REFUSED
-    draft: np.ndarray  # (size,) scratch, for use within one call of a handler
+    draft: np.ndarray  # (method.scratch,) scratch, for use within one call of a handler
 
 
 HEAD, TAIL, AUTHOR, REFUSED = 0, 1, 2, 3
 
 
-def new_mail(capacity, size):
-    """An empty mail box for ``capacity`` letters of at most ``size`` numbers.
+def new_mail(method, world, p, capacity):
+    """An empty mail box for ``capacity`` letters of a method.
 
     Examples
     --------
-    >>> new_mail(4, 10).text.shape
-    (4, 10)
+    >>> import coterie as ct
+    >>> problem = ct.Problem.propagation([[0.0, 1.0]], ct.graphs.empty(1))
+    >>> new_mail(ct.CoordinateDescent(), world_of(problem), 2, 4).text.shape
+    (4, 2)
     """
-    box = [np.zeros(capacity, np.int64) for _ in range(4)]
-    return Mail(np.zeros((capacity, size)), *box, np.zeros(4, np.int64), np.zeros(size))
+    text, draft = np.zeros((capacity, max(method.lengths(p)))), np.zeros(method.scratch(world, p))
+    return Mail(text, *[np.zeros(capacity, np.int64) for _ in range(4)], np.zeros(4, np.int64), draft)
+
+
+class Ragged(NamedTuple):
+    """State of which agents hold different amounts: agent k has ``values[start[k] : start[k + 1]]``."""
+
+    start: np.ndarray  # (n + 1,)
+    values: np.ndarray
+
+
+def ragged(sizes):
+    """Room for so many numbers of each agent.
+
+    Examples
+    --------
+    >>> row(ragged([2, 3]), 1)
+    array([0., 0., 0.])
+    """
+    start = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    return Ragged(start, np.zeros(start[-1]))
 
 
 @inline
@@ -129,6 +156,22 @@ def slot_of(peers, address, hint):
 
 
 @inline
+def choose(data, chance):
+    """The tie to talk along: to the neighbour asked for, or drawn as likely as ``data.choice`` says; or VACANT."""
+    if chance.peer != VACANT:
+        return slot_of(data.peer, chance.peer, VACANT)
+    rest = chance.dice[0] * total(data.choice)
+    slot = VACANT
+    for k in range(data.choice.shape[0]):
+        if data.choice[k] > 0.0:
+            slot = k
+            rest -= data.choice[k]
+            if rest < 0.0:
+                break
+    return slot
+
+
+@inline
 def importance(data, degree):
     """a_i: what an agent weighs its own loss with. Without ties it has only itself to please, at any weight."""
     if not data.scaled:
@@ -147,6 +190,7 @@ def data_of(world, k):
         world.labels[a:b],
         world.peer[c:d],
         world.weight[c:d],
+        world.choice[c:d],
         world.share[k],
         world.ridge[k],
         world.trust[k],
@@ -169,6 +213,8 @@ def add_loss_gradient(data, theta, scale, out):
 
 def row(group, i):
     """The same (nested) NamedTuple with every array indexed at i: one agent's part of the state."""
+    if isinstance(group, Ragged):
+        return group.values[group.start[i] : group.start[i + 1]]
     return type(group)(*[row(x, i) if isinstance(x, tuple) else x[i] for x in group])
 
 
@@ -182,13 +228,16 @@ def _each_field(group, arguments, leaf, nest):
         (nest if isinstance(kind, types.BaseNamedTuple) else leaf).format(field=field)
         for field, kind in zip(group.fields, group.types, strict=True)
     ]
-    scope = {"cls": group.instance_class, "row": row, "rows": rows}
-    exec(f"def part({arguments}): return cls({', '.join(parts)})", scope)
+    scope = {"cls": group.instance_class, "row": row, "rows": rows, "remake": remake}
+    made = "remake(group, ({},))" if isinstance(group, RuleType) else "cls({})"
+    exec(f"def part({arguments}): return {made.format(', '.join(parts))}", scope)
     return scope["part"]
 
 
 @overload(row, jit_options={"forceinline": True})
 def _row(group, i):
+    if isinstance(group, types.BaseNamedTuple) and group.instance_class is Ragged:
+        return lambda group, i: group.values[group.start[i] : group.start[i + 1]]
     if isinstance(group, types.BaseNamedTuple):
         return _each_field(group, "group, i", "group.{field}[i]", "row(group.{field}, i)")
     return None
@@ -201,12 +250,15 @@ def _rows(group, first, last):
     return None
 
 
-def world_of(problem: Problem) -> World:
+def world_of(problem: Problem, choice: Any = "uniform") -> World:
     """The world of all agents of a problem.
 
     Parameters
     ----------
     problem : Problem
+    choice : "uniform", "weight" or (n, n) array or sparse matrix
+        With which probability agent i chooses neighbour j for an exchange, pi_i^j in MP: all alike, in proportion to
+        W_ij, or in proportion to row i of a matrix.
 
     Returns
     -------
@@ -228,6 +280,7 @@ def world_of(problem: Problem) -> World:
         peer=np.array(problem.graph.peer),  # ties are an agent's own to change
         mirror=_mirror(problem.graph),
         weight=np.array(problem.graph.weight),
+        choice=_choice(choice, problem),
         share=problem.share,
         ridge=problem.ridge,
         trust=problem.trust,
@@ -236,6 +289,28 @@ def world_of(problem: Problem) -> World:
         smooth=problem.smooth,
         scaled=problem.scaled,
     )
+
+
+def _choice(choice, problem):
+    graph = problem.graph
+    if isinstance(choice, str):
+        if choice not in ("uniform", "weight"):
+            raise ParameterError(f'choice={choice!r} must be "uniform", "weight", or an (n, n) matrix of probabilities')
+        return np.ones_like(graph.weight) if choice == "uniform" else np.array(graph.weight)
+    given = sparse.csr_array(choice, dtype=float)
+    if given.shape != (graph.n, graph.n):
+        raise ParameterError(f"choice must have shape ({graph.n}, {graph.n}); found {given.shape}")
+    if not np.all((given.data >= 0) & np.isfinite(given.data)):
+        raise ParameterError("choice holds a number that is negative or not finite: probabilities are needed")
+    owner = np.repeat(np.arange(graph.n), np.diff(graph.start))
+    chosen = np.asarray(given[owner, graph.peer]).ravel() if owner.size else np.zeros(0)
+    back = np.empty_like(chosen)
+    back[np.lexsort((graph.peer, owner))] = chosen[np.lexsort((owner, graph.peer))]
+    unused = np.flatnonzero((chosen == 0) & (back == 0))
+    if unused.size:
+        i, j = (problem.members[k] for k in (owner[unused[0]], graph.peer[unused[0]]))
+        raise ParameterError(f"choice never uses the tie between agents {i!r} and {j!r}: neither chooses the other")
+    return chosen
 
 
 def _mirror(graph):
@@ -274,5 +349,6 @@ def part_of(world: World, first: int, last: int) -> World:
         peer=world.peer[c:d].copy(),
         mirror=world.mirror[c:d].copy(),
         weight=world.weight[c:d].copy(),
+        choice=world.choice[c:d].copy(),
         **{name: getattr(world, name)[first:last] for name in ("share", "ridge", "trust", "curvature", "address")},
     )

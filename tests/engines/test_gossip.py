@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.engines.simulator import _Timed
+from coterie.engines.drivers import Timed
+from coterie.engines.host import NO_LIMIT
 from coterie.linear import copy_to
 from coterie.testing import METHOD_CHECKS, hard_problem
 from coterie.world import VACANT, send, world_of
@@ -34,6 +35,9 @@ class Gossip(NamedTuple):
 
     def lengths(self, p):
         return (p, p)
+
+    def scratch(self, world, p):
+        return 0
 
     def fit_for(self, problem):
         pass
@@ -125,8 +129,8 @@ class Numbered(ct.CoordinateDescent):
 def heard(**conditions):
     """Letters received, overtaken and doubled on a ring, once all are delivered or lost; and the run."""
     problem = ct.Problem.propagation(np.ones((6, 2)), ct.graphs.ring(6))
-    engine = _Timed(problem, Numbered(), problem.local(), ct.Conditions(**conditions), 3, None)
-    engine.advance(3000)
+    engine = Timed(problem, Numbered(), problem.local(), "uniform", ct.Conditions(**conditions), 3, None)
+    engine.advance(3000, NO_LIMIT)
     return engine.own.heard.sum(axis=0), engine.account
 
 

@@ -1,5 +1,5 @@
 """Data to try things on: generators of the papers' synthetic tasks."""
 
-from .synthetic import LinearTask, linear_classification
+from .synthetic import LinearTask, MeanTask, linear_classification, mean_estimation
 
-__all__ = ["LinearTask", "linear_classification"]
+__all__ = ["LinearTask", "MeanTask", "linear_classification", "mean_estimation"]

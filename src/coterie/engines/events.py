@@ -17,7 +17,7 @@ import numpy as np
 from .._compile import inline, kernel
 from ..errors import ParameterError
 from ..world import AUTHOR, HEAD, REFUSED, TAIL, VACANT, Chance, data_of, row, rows
-from .host import LETTERS, NUMBERS, give, recipient, recipients
+from .host import LETTERS, NUMBERS, give, recipient, recipients, spent
 
 #: What an account counts beside LETTERS and NUMBERS.
 LOST, DUPLICATED = 2, 3
@@ -280,10 +280,17 @@ def _come_and_go(agenda, weather):
 
 
 @kernel
-def begin(method, world, own, tie, mail, agenda, weather, rng, account, first):
-    """Agents from ``first`` on set their clocks and greet their neighbours. Returns the first that found no room."""
-    n = world.address.shape[0]
+def begin(agenda, weather, rng):
+    """All agents set their clocks."""
+    for k in range(agenda.away.shape[0]):
+        _plan(agenda, rng.standard_exponential(), ~k)
     _come_and_go(agenda, weather)
+
+
+@kernel
+def meet(method, world, own, tie, mail, agenda, weather, rng, account, first):
+    """Agents from ``first`` on greet their neighbours. Returns the first that found no room for its letters."""
+    n = world.address.shape[0]
     for k in range(first, n):
         if not _room(world, mail, agenda, k):
             return k
@@ -292,15 +299,17 @@ def begin(method, world, own, tie, mail, agenda, weather, rng, account, first):
             mail.cursor[AUTHOR] = k
             method.greet(data_of(world, k), row(own, k), rows(tie, a, b), mail)
             _dispatch(world, mail, agenda, weather, rng, account)
-        _plan(agenda, rng.standard_exponential(), ~k)
     return n
 
 
 @kernel
-def run(method, world, own, tie, mail, agenda, weather, rng, account, wakes, dice):
-    """Let time pass until ``wakes`` agents have woken, or letters find no room. Returns how many woke."""
+def run(method, world, own, tie, mail, agenda, weather, rng, account, budget, wakes, dice):
+    """Let time pass until ``wakes`` agents have woken, the budget is spent, or letters find no room.
+
+    Returns how many woke.
+    """
     done = 0
-    while done < wakes and mail.cursor[REFUSED] == 0:
+    while done < wakes and mail.cursor[REFUSED] == 0 and not spent(account, budget):
         what = agenda.what[0]
         k = ~what if what < 0 else agenda.to[what]
         if not _room(world, mail, agenda, k):
@@ -321,7 +330,7 @@ def run(method, world, own, tie, mail, agenda, weather, rng, account, wakes, dic
                     dice[d] = rng.random()
                 a, b = world.tie_start[k], world.tie_start[k + 1]
                 mail.cursor[AUTHOR] = k
-                method.wake(data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice), mail)
+                method.wake(data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice, VACANT), mail)
                 done += 1
             _plan(agenda, agenda.clock[0] + rng.standard_exponential(), what)
         _dispatch(world, mail, agenda, weather, rng, account)

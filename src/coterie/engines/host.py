@@ -5,6 +5,7 @@ Letters are delivered in the order in which they were posted, before the next ag
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +39,17 @@ class Away(NamedTuple):
     to: np.ndarray  # (capacity,) address
     kind: np.ndarray  # (capacity,)
     counter: np.ndarray  # (2,) letters kept, letters refused because the box was full
+
+
+class Budget(NamedTuple):
+    """When to stop: as soon as the letters sent cost so much."""
+
+    letter: float  # price of a letter
+    number: float  # price of a number in it
+    limit: float
+
+
+NO_LIMIT = Budget(0.0, 0.0, math.inf)
 
 
 def new_away(capacity, size):
@@ -122,18 +134,41 @@ def meet(method, world, own, tie, mail, away, account):
         hand_over(method, world, own, tie, mail, away, account)
 
 
+@inline
+def spent(account, budget):
+    """Has what was sent reached the budget?"""
+    return account[LETTERS] * budget.letter + account[NUMBERS] * budget.number >= budget.limit
+
+
 @kernel
-def run(method, world, own, tie, order, dice, mail, away, account):
-    """Wake the agents of ``order`` (numbers in this world) one after the other. Returns how many woke."""
+def run(method, world, own, tie, order, peers, dice, mail, away, account, budget):
+    """Wake the agents of ``order`` (numbers in this world) one after the other. Returns how many woke.
+
+    Each talks to the address in ``peers``, or chooses for itself where that is VACANT.
+    """
     for t in range(order.shape[0]):
-        if mail.cursor[REFUSED] > 0:
+        if mail.cursor[REFUSED] > 0 or spent(account, budget):
             return t
         k = order[t]
         mail.cursor[AUTHOR] = k
         a, b = world.tie_start[k], world.tie_start[k + 1]
-        method.wake(data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice[t]), mail)
+        method.wake(data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice[t], peers[t]), mail)
         hand_over(method, world, own, tie, mail, away, account)
     return order.shape[0]
+
+
+@kernel
+def rounds(method, world, own, tie, count, mail, away, account, budget):
+    """Synchronous rounds: all agents act, and only then are their letters delivered. Returns how many rounds."""
+    for t in range(count):
+        if mail.cursor[REFUSED] > 0 or spent(account, budget):
+            return t
+        for k in range(world.address.shape[0]):
+            mail.cursor[AUTHOR] = k
+            a, b = world.tie_start[k], world.tie_start[k + 1]
+            method.round(data_of(world, k), row(own, k), rows(tie, a, b), mail)
+        hand_over(method, world, own, tie, mail, away, account)
+    return count
 
 
 @kernel

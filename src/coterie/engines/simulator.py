@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time as clock
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -12,20 +11,23 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ..errors import CapacityError, ParameterError
+from ..errors import CapacityError, MismatchError, ParameterError
 from ..methods import resolve_method
 from ..problem import Problem
 from ..results import Run
-from ..wire import letters_size
-from ..world import REFUSED, Mail, new_mail, world_of
+from ..world import VACANT
 from . import events as mail_of_time
 from . import host
+from .drivers import Driver, Immediate, Synchronous, Timed
 from .events import Conditions
 
 Observer = Callable[[np.ndarray], float]
+Changes = Sequence[tuple[int, Problem]]
 
 #: Columns of a trace that an observer may not take.
 COLUMNS = ("wakes", "time", "value", "vectors", "bytes")
+#: In so many wakes for each agent, somebody must have sent something.
+PATIENCE = 1000
 
 
 def simulate(
@@ -41,29 +43,40 @@ def simulate(
     conditions: Conditions | None = None,
     capacity: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    rounds: int | None = None,
+    vectors: int | None = None,
+    bytes: int | None = None,
+    choice: Any = "uniform",
+    changes: Changes = (),
 ) -> Run:
     """Let the agents of a problem run a method, and watch.
 
     Every agent wakes at the times of its own Poisson clock of rate 1. Before the first wake, neighbours swap their
     models once; the account counts that.
 
+    Say how long in one of four units: ``wakes``, ``rounds``, ``vectors`` or ``bytes``; ``every``, ``changes`` and
+    ``progress`` are in the same unit.
+
     Parameters
     ----------
     problem : Problem
     method : rule or str
-        Such as ``ct.CoordinateDescent()`` or ``"cd"``.
+        Such as ``ct.CoordinateDescent()`` or ``"cd"``. A baseline (``ct.GlobalModel()``, ``"global"``, ...) is
+        computed at once, and nothing is sent.
     wakes : int, optional
         How many times some agent wakes, in all. May be left out when ``events`` are given.
     seed : int
         Same seed, same machine, same bits; whatever ``every`` and ``observe`` are.
     start : "local", "zeros" or (n, p) array_like
         Models before the first wake: trained alone, zeros, or given.
-    events : (T,) array_like of int, optional
-        Who wakes, by agent number, in place of the Poisson clocks: replays a schedule.
+    events : (T,) or (T, 2) array_like of int, optional
+        Who wakes, by agent number, in place of the Poisson clocks: replays a schedule. With two columns, also which
+        neighbour it exchanges models with (-1 for an agent that has none).
     observe : callable, or mapping of names to callables, optional
         Functions of Theta (n, p, read-only) whose values become columns of the trace.
     every : int, optional
-        Wakes between two rows of the trace. Default: only a first and a last row.
+        How much lies between two rows of the trace. Default: only a first and a last row.
     until : callable, optional
         Function of Theta, asked at every row of the trace: the run ends early when it says True.
     conditions : Conditions, optional
@@ -71,11 +84,22 @@ def simulate(
     capacity : int, optional
         Bound on the letters in the mail. Default: as many as it takes.
     progress : callable, optional
-        Called with (wakes done, wakes in all) now and then.
+        Called with (how much is done, how much in all) now and then.
+    rounds : int, optional
+        How many synchronous rounds, for a method that has such a form: all agents act at once.
+    vectors, bytes : int, optional
+        Run until so many vectors of p numbers, or bytes, have been sent; the wake that reaches it is the last.
+    choice : "uniform", "weight" or (n, n) array or sparse matrix
+        With which probability agent i chooses neighbour j for an exchange (pi_i^j in MP): all alike, in proportion to
+        the weights, or to row i of a matrix.
+    changes : sequence of (moment, Problem)
+        What becomes of the problem on the way: new examples, agents that join or leave. Same agents in the same
+        order; see :meth:`coterie.Problem.on`.
 
     Returns
     -------
     Run
+        Its ``problem`` is the last one.
 
     Examples
     --------
@@ -87,18 +111,27 @@ def simulate(
     [[0.0, 6.0, 1.0], [2.0, 10.0, 1.0], [4.0, 14.0, 0.641]]
     >>> run.vectors  # six in the initial swap, two in each wake
     14
+
+    Agent 2 leaves after 100 wakes: the others agree without it.
+
+    >>> alone = problem.on(graph=problem.graph.without([2]))
+    >>> run = ct.simulate(problem, "propagation", wakes=400, changes=[(100, alone)])
+    >>> bool(abs(run.theta - alone.solve()).max() < 1e-9)
+    True
     """
     if not isinstance(problem, Problem):
         raise ParameterError(f"simulate needs a Problem; found {type(problem).__name__}")
     method = resolve_method(method)
-    method.fit_for(problem)
-    order = _explicit(events, problem, conditions)
-    total = _total(wakes, order)
     observers = _observers(observe)
+    if hasattr(method, "models"):
+        return _computed(problem, method, observers)
+    unit, total = _length(wakes, rounds, vectors, bytes, events)
+    stages = _stages(problem, method, changes, unit, total)
+    schedule = _schedule(events, stages, method, conditions, total)
     if not (until is None or callable(until)):
         raise ParameterError(f"until={until!r} must be a function of the models")
     if every is not None and not (isinstance(every, Integral) and every >= 1):
-        raise ParameterError(f"every={every!r} must be a whole number of wakes, at least 1")
+        raise ParameterError(f"every={every!r} must be a whole number of {unit}, at least 1")
     if conditions is not None and not isinstance(conditions, Conditions):
         raise ParameterError(f"conditions={conditions!r} must be a ct.Conditions")
     if not (capacity is None or isinstance(capacity, Integral)):
@@ -107,168 +140,85 @@ def simulate(
         raise CapacityError(
             f"capacity={capacity} is too small: {method!r} may post {method.letters} letter(s) in one event"
         )
+    if unit == "rounds":
+        if not hasattr(method, "round"):
+            raise MismatchError(f"{method!r} has no synchronous form: say wakes=..., vectors=... or bytes=...")
+        if conditions is not None or capacity is not None:
+            raise ParameterError("rounds are synchronous: conditions and capacity are for agents that wake by themselves")
     theta = _start(problem, start)  # the first work, after all that can be refused
-    engine: _Engine
-    if conditions is None:
-        engine = _Immediate(problem, method, theta, order, seed, capacity)
+    driver: Driver
+    if unit == "rounds":
+        driver = Synchronous(problem, method, theta, choice)
+    elif conditions is None:
+        driver = Immediate(problem, method, theta, choice, schedule, seed, capacity)
     else:
-        engine = _Timed(problem, method, theta, conditions, seed, capacity)
+        driver = Timed(problem, method, theta, choice, conditions, seed, capacity)
 
-    records = [_record(engine, problem, observers)]
-    pace = 256  # wakes in one call of the kernel: grows while calls are short, so that one can look and interrupt
-    ended = until is not None and until(engine.theta)
-    while engine.done < total and not ended:
-        mark = total if every is None else min(total, engine.done + every - engine.done % every)
-        began = clock.perf_counter()
-        engine.advance(min(pace, mark - engine.done))
+    def measured() -> int:
+        return int(driver.done if unit in ("wakes", "rounds") else getattr(driver, unit))
+
+    records = [_record(driver, observers)]
+    coming = list(stages[1:])
+    pace = 256  # steps in one call of the kernel: grows while calls are short, so that one can look and interrupt
+    quiet = 0  # steps since something was sent
+    ended = until is not None and until(driver.theta)
+    while measured() < total and not ended:
+        mark = total if every is None else min(total, measured() + every - measured() % every)
+        goal = min(mark, coming[0][0]) if coming else mark
+        began, before = clock.perf_counter(), (driver.done, driver.vectors)
+        steps = min(pace, goal - measured()) if unit in ("wakes", "rounds") else pace
+        driver.advance(steps, driver.budget(unit, goal))
         if clock.perf_counter() - began < 0.1:
             pace *= 2
+        quiet = 0 if driver.vectors > before[1] else quiet + driver.done - before[0]
+        if unit in ("vectors", "bytes") and quiet > PATIENCE * problem.n:
+            raise ParameterError(f"{unit}={total} are never sent: nobody sends anything any more")
         if progress is not None:
-            progress(engine.done, total)
-        if engine.done == mark:
-            records.append(_record(engine, problem, observers))
-            ended = until is not None and until(engine.theta)
+            progress(min(measured(), total), total)
+        while coming and measured() >= coming[0][0]:
+            if records[-1]["wakes"] != driver.wakes:
+                records.append(_record(driver, observers))
+            driver.change(coming.pop(0)[1])
+            records.append(_record(driver, observers))
+        if measured() >= mark:
+            if records[-1]["wakes"] != driver.wakes:
+                records.append(_record(driver, observers))
+            ended = until is not None and until(driver.theta)
     last = records[-1]
     return Run(
-        problem=problem,
+        problem=driver.problem,
         method=method,
-        theta=engine.theta.copy(),
+        theta=driver.theta.copy(),
         trace=pd.DataFrame(records),
-        wakes=engine.done,
+        wakes=driver.wakes,
         time=last["time"],
-        letters=int(engine.account[host.LETTERS]),
+        letters=int(driver.account[host.LETTERS]),
         vectors=last["vectors"],
         bytes=last["bytes"],
         seed=seed,
-        lost=int(engine.account[mail_of_time.LOST]),
-        duplicated=int(engine.account[mail_of_time.DUPLICATED]),
-        notes=_notes(problem),
+        lost=int(driver.account[mail_of_time.LOST]),
+        duplicated=int(driver.account[mail_of_time.DUPLICATED]),
+        notes=_notes(driver.problem),
     )
 
 
-class _Engine(ABC):
-    """What both engines share: the world, its state, the account."""
-
-    def __init__(self, problem: Problem, method: Any, theta: np.ndarray, capacity: int | None):
-        self.method, self.p = method, problem.p
-        self.world = world_of(problem)
-        self.own, self.tie = method.start(self.world, theta)
-        self.size = max(method.lengths(problem.p))
-        self.account = np.zeros(4, np.int64)
-        self.done, self.time = 0, 0.0
-        self.mail: Mail = new_mail(method.letters if capacity is None else capacity, self.size)
-
-    @property
-    def theta(self) -> np.ndarray:
-        view: np.ndarray = self.own.theta.view()
-        view.flags.writeable = False
-        return view
-
-    @abstractmethod
-    def advance(self, wakes: int) -> None:
-        """Let so many agents wake."""
-
-    def check(self) -> None:
-        if self.mail.cursor[REFUSED]:
-            raise CapacityError(
-                f"{self.method!r} posted a letter that cannot be delivered: more, or longer, than the "
-                f"{self.method.letters} of {self.size} numbers that it announces for one event, or to nobody's address"
-            )
+def _computed(problem: Problem, method: Any, observers: Mapping[str, Observer]) -> Run:
+    """The run of a baseline: there is nothing to simulate."""
+    theta = method.models(problem)
+    record = {"wakes": 0, "time": 0.0, "value": problem.value(theta), "vectors": 0, "bytes": 0}
+    record.update({name: _seen(name, observer(theta)) for name, observer in observers.items()})
+    note = "computed in one place, from everybody's data: nothing was sent"
+    return Run(problem, method, theta, pd.DataFrame([record]), 0, 0.0, 0, 0, 0, None, notes=(note, *_notes(problem)))
 
 
-class _Immediate(_Engine):
-    """Letters arrive before the next agent wakes."""
-
-    def __init__(self, problem, method, theta, order, seed, capacity):  # type: ignore[no-untyped-def]
-        super().__init__(problem, method, theta, capacity)
-        self.order, self.elapsed = order, 0.0
-        self.who, self.when, self.fate = _seeds(seed, 3)
-        self.away = host.new_away(0, self.size)
-        host.meet(method, self.world, self.own, self.tie, self.mail, self.away, self.account)
-        self.check()
-
-    def advance(self, wakes: int) -> None:
-        n = self.world.address.shape[0]
-        if self.order is None:
-            order = self.who.integers(0, n, wakes)
-            # Added one by one: sums do not depend on how a run is divided.
-            self.elapsed = float(np.cumsum(np.append(self.elapsed, self.when.standard_exponential(wakes)))[-1])
-            self.time = self.elapsed / n
-        else:
-            order = self.order[self.done : self.done + wakes]
-            self.time = (self.done + wakes) / n
-        dice = self.fate.random((wakes, self.method.dice))
-        self.done += host.run(
-            self.method, self.world, self.own, self.tie, order, dice, self.mail, self.away, self.account
-        )
-        self.mail.cursor[REFUSED] += self.away.counter[1]  # there is no other host
-        self.check()
-
-
-class _Timed(_Engine):
-    """Letters take their time, or never arrive."""
-
-    def __init__(self, problem, method, theta, conditions, seed, capacity):  # type: ignore[no-untyped-def]
-        super().__init__(problem, method, theta, None)
-        most = max(1, int(problem.graph.n_neighbours.max(initial=0)))
-        need = 2 * method.letters * most
-        if capacity is not None and capacity < need:
-            raise CapacityError(
-                f"capacity={capacity} is too small: one broadcast along {most} ties, delivered twice, is {need} letters"
-            )
-        self.capacity = capacity
-        self.weather = conditions.weather(problem.n)
-        [self.rng] = _seeds(seed, 1)
-        self.dice = np.zeros(method.dice)
-        self.agenda = mail_of_time.new_agenda(problem.n, capacity or max(need, 1024), self.size)
-        ready = 0
-        while ready < problem.n:
-            ready = mail_of_time.begin(*self._state(), ready)
-            self.check()
-            if ready < problem.n:
-                self._grow()
-
-    def _state(self) -> tuple[Any, ...]:
-        return (
-            self.method,
-            self.world,
-            self.own,
-            self.tie,
-            self.mail,
-            self.agenda,
-            self.weather,
-            self.rng,
-            self.account,
-        )
-
-    def _grow(self) -> None:
-        if self.capacity is not None:
-            raise CapacityError(
-                f"more than capacity={self.capacity} letters are under way at time {self.agenda.clock[0]:.3g}, "
-                f"after {self.done} wakes: raise it, or leave it out"
-            )
-        self.agenda = mail_of_time.grown(self.agenda)
-
-    def advance(self, wakes: int) -> None:
-        while wakes > 0:
-            done = mail_of_time.run(*self._state(), wakes, self.dice)
-            self.check()
-            self.done += done
-            wakes -= done
-            if wakes > 0:
-                self._grow()
-        self.time = float(self.agenda.clock[0])
-
-
-def _record(engine: _Engine, problem: Problem, observers: Mapping[str, Observer]) -> dict[str, Any]:
-    letters, numbers = int(engine.account[host.LETTERS]), int(engine.account[host.NUMBERS])
+def _record(driver: Driver, observers: Mapping[str, Observer]) -> dict[str, Any]:
     return {
-        "wakes": engine.done,
-        "time": engine.time,
-        "value": problem.value(engine.theta),
-        "vectors": numbers // engine.p,
-        "bytes": letters_size(letters, numbers),
-        **{name: _seen(name, observer(engine.theta)) for name, observer in observers.items()},
+        "wakes": driver.wakes,
+        "time": driver.time,
+        "value": driver.problem.value(driver.theta),
+        "vectors": driver.vectors,
+        "bytes": driver.bytes,
+        **{name: _seen(name, observer(driver.theta)) for name, observer in observers.items()},
     }
 
 
@@ -288,32 +238,84 @@ def _start(problem: Problem, start: Any) -> np.ndarray:
     return problem.checked(start)
 
 
-def _explicit(events: Any, problem: Problem, conditions: Conditions | None) -> np.ndarray | None:
+def _length(wakes: Any, rounds: Any, vectors: Any, bytes: Any, events: Any) -> tuple[str, int]:
+    """In which unit, and how much of it."""
+    units = {"wakes": wakes, "rounds": rounds, "vectors": vectors, "bytes": bytes}
+    given = {name: amount for name, amount in units.items() if amount is not None}
+    if events is not None:
+        if set(given) - {"wakes"}:
+            raise ParameterError(f"events say who wakes, and when it ends: leave {next(iter(set(given) - {'wakes'}))} out")
+        given.setdefault("wakes", len(np.asarray(events)))
+    if len(given) != 1:
+        raise ParameterError(
+            "say how long to run: wakes=..., rounds=..., vectors=..., bytes=..., or events=..."
+            + (f"; one of them, not {' and '.join(given)}" if given else "")
+        )
+    [(unit, amount)] = given.items()
+    if not (isinstance(amount, Real) and 0 <= amount < np.inf and amount == int(amount)):
+        raise ParameterError(f"{unit}={amount!r} must be a whole number >= 0")
+    if events is not None and amount > len(np.asarray(events)):
+        raise ParameterError(f"wakes={amount} is more than the {len(np.asarray(events))} events given")
+    return unit, int(amount)
+
+
+def _stages(problem: Problem, method: Any, changes: Any, unit: str, total: int) -> list[tuple[int, Problem]]:
+    """All problems, each with the moment from which it holds."""
+    stages = [(0, problem)]
+    for change in changes:
+        if not (isinstance(change, Sequence) and len(change) == 2 and isinstance(change[1], Problem)):
+            raise ParameterError(f"a change must be (moment, Problem); found {change!r}")
+        moment, changed = change
+        if not (isinstance(moment, Integral) and stages[-1][0] <= moment <= total):
+            raise ParameterError(
+                f"a change at {moment!r} {unit}: moments must be whole numbers up to {total}, none before another"
+            )
+        if changed.members != problem.members or changed.p != problem.p or type(changed.loss) is not type(problem.loss):
+            raise MismatchError(
+                f"the change at {moment} {unit} must be a problem of the same agents in the same order, with the same "
+                "features and loss: those that have not come yet, or have left, are agents without ties"
+            )
+        stages.append((int(moment), changed))
+    for _, stage in stages:
+        method.fit_for(stage)
+    return stages
+
+
+def _schedule(events: Any, stages: Any, method: Any, conditions: Any, total: int) -> np.ndarray | None:
+    """Who wakes and whom it talks to, as two rows; VACANT for one that chooses for itself."""
     if events is None:
         return None
     if conditions is not None:
         raise ParameterError("events replay a schedule and conditions draw one: pass one of the two")
-    order = np.asarray(events)
-    if order.ndim != 1:
-        raise ParameterError(f"events must be a list of agent numbers, shape (T,); found shape {order.shape}")
-    if order.size and order.dtype.kind not in "iu":
-        raise ParameterError(f"events must be agent numbers, whole numbers; found {order.dtype}")
-    bad = np.flatnonzero((order < 0) | (order >= problem.n))
+    given = np.asarray(events)
+    if given.ndim != 1 and (given.ndim != 2 or given.shape[1] != 2):
+        raise ParameterError(
+            f"events must be agent numbers, shape (T,), or pairs of agent and neighbour, shape (T, 2); "
+            f"found shape {given.shape}"
+        )
+    if given.size and given.dtype.kind not in "iu":
+        raise ParameterError(f"events must be agent numbers, whole numbers; found {given.dtype}")
+    pairs = given.ndim == 2
+    order = (given[:, 0] if pairs else given).astype(np.int64)
+    n = stages[0][1].n
+    bad = np.flatnonzero((order < 0) | (order >= n))
     if bad.size:
-        raise ParameterError(f"event {bad[0]} wakes agent number {order[bad[0]]}: they go from 0 to {problem.n - 1}")
-    return order.astype(np.int64)
-
-
-def _total(wakes: int | None, order: np.ndarray | None) -> int:
-    if wakes is None:
-        if order is None:
-            raise ParameterError("say how long to run: wakes=..., or events=...")
-        return len(order)
-    if not (isinstance(wakes, Real) and 0 <= wakes < np.inf and wakes == int(wakes)):
-        raise ParameterError(f"wakes={wakes!r} must be a whole number >= 0")
-    if order is not None and wakes > len(order):
-        raise ParameterError(f"wakes={wakes} is more than the {len(order)} events given")
-    return int(wakes)
+        raise ParameterError(f"event {bad[0]} wakes agent number {order[bad[0]]}: they go from 0 to {n - 1}")
+    if not pairs:
+        return np.stack([order, np.full_like(order, VACANT)])
+    if not getattr(method, "exchanges", False):
+        raise ParameterError(f"events with neighbours: {method!r} does not exchange with one neighbour; leave them out")
+    peers = given[:, 1].astype(np.int64)
+    for (first, stage), last in zip(stages, [moment for moment, _ in stages[1:]] + [total], strict=True):
+        graph = stage.graph
+        i, j = order[first:last], peers[first:last]
+        owner = np.repeat(np.arange(n), np.diff(graph.start))
+        tied = np.isin(i * n + j, owner * n + graph.peer) & (j >= 0) & (j < n)
+        bad = np.flatnonzero(~(tied | ((j == VACANT) & graph.isolated[i])))
+        if bad.size:
+            t = first + int(bad[0])
+            raise ParameterError(f"event {t}: agents number {order[t]} and {peers[t]} are not neighbours")
+    return np.stack([order, peers])
 
 
 def _observers(observe: Any) -> Mapping[str, Observer]:
@@ -330,14 +332,6 @@ def _observers(observe: Any) -> Mapping[str, Observer]:
         if not callable(observer):
             raise ParameterError(f"observer {name!r} is {observer!r}, not a function of the models")
     return observe
-
-
-def _seeds(seed: Any, count: int) -> list[np.random.Generator]:
-    """Independent generators, so that who wakes does not depend on what else is drawn."""
-    try:
-        return [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(count)]
-    except (TypeError, ValueError):
-        raise ParameterError(f"seed={seed!r} must be a whole number >= 0") from None
 
 
 def _notes(problem: Problem) -> tuple[str, ...]:

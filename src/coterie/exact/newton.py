@@ -89,9 +89,11 @@ def flat_directions(objective: Objective) -> Solver:
     free = objective.by_component(objective.ridge.max(axis=1)) == 0
     if not free.any() or p > 1000 or count * p * p > BLOCKS:
         return everything
-    flat = [
-        _null_space(gram) if open_ else np.zeros((p, 0)) for gram, open_ in zip(objective.grams(), free, strict=True)
-    ]
+    grams = objective.grams()
+    # A Gram matrix whose diagonal outweighs the rest of every row sees all directions: no need to look for others.
+    rest = np.abs(grams).sum(axis=2) - np.einsum("ckk->ck", grams)
+    free &= ~np.all(rest < 0.5 * np.einsum("ckk->ck", grams), axis=1)
+    flat = [_null_space(gram) if open_ else np.zeros((p, 0)) for gram, open_ in zip(grams, free, strict=True)]
     if not any(directions.size for directions in flat):
         return everything
     projector = np.stack([directions @ directions.T for directions in flat])

@@ -223,6 +223,36 @@ class Graph:
             )
         return Graph(self.W[permutation][:, permutation])
 
+    def without(self, agents: ArrayLike) -> Graph:
+        """The same agents under the same numbers, some of them without any of their ties.
+
+        Parameters
+        ----------
+        agents : (any,) int
+            The agents that lose their ties, and are isolated in the result.
+
+        Examples
+        --------
+        >>> graph = Graph([[0, 2, 0], [2, 0, 1], [0, 1, 0]]).without([2])
+        >>> graph
+        Graph(n=3, edges=1, components=2, isolated=1)
+        >>> graph.neighbours(1)
+        array([0])
+        """
+        numbers = np.asarray(agents)
+        if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):  # [] is an array of floats
+            raise ParameterError(
+                f"agents has shape {numbers.shape} and type {numbers.dtype}: expected a list of agents' integers"
+            )
+        outside = (numbers < 0) | (numbers >= self.n)
+        if outside.any():
+            raise ParameterError(f"agents holds {numbers[outside.argmax()]}: the agents are 0 to {self.n - 1}")
+        stays = np.ones(self.n, dtype=bool)
+        stays[numbers.astype(np.int64)] = False
+        i, j, weight = self.edges()
+        kept = stays[i] & stays[j]
+        return Graph.from_edges(self.n, i[kept], j[kept], weight[kept])
+
     def to_networkx(self) -> nx.Graph:
         """The graph as a ``networkx.Graph`` on nodes 0 to n - 1, with edge attribute ``weight``.
 

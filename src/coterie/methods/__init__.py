@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ParameterError
+from .admm import CollaborativeADMM
 from .descent import CoordinateDescent
+from .djam import DJAM
+from .propagation import ModelPropagation
 
 #: What a method must have.
-METHOD_PARTS = ("start", "greet", "wake", "receive", "letters", "dice", "lengths", "fit_for")
+METHOD_PARTS = ("start", "greet", "wake", "receive", "letters", "dice", "lengths", "scratch", "fit_for")
 
 #: Every method that runs on a given graph, by the name used on the command line. Adding one here adds its tests.
-METHODS = {"cd": CoordinateDescent()}
+METHODS = {
+    "cd": CoordinateDescent(),
+    "propagation": ModelPropagation(),
+    "admm": CollaborativeADMM(),
+    "djam": DJAM(),
+}
 
 
 def resolve_method(method: Any) -> Any:
@@ -44,4 +52,12 @@ def resolve_method(method: Any) -> Any:
     return method
 
 
-__all__ = ["METHODS", "METHOD_PARTS", "CoordinateDescent", "resolve_method"]
+__all__ = [
+    "DJAM",
+    "METHODS",
+    "METHOD_PARTS",
+    "CollaborativeADMM",
+    "CoordinateDescent",
+    "ModelPropagation",
+    "resolve_method",
+]

@@ -80,6 +80,10 @@ class CoordinateDescent(NamedTuple):
         """Numbers in a letter of each kind."""
         return (p,)
 
+    def scratch(self, world, p):
+        """Numbers of scratch paper that a handler needs."""
+        return p
+
     def start(self, world, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
         owner = np.repeat(np.arange(theta.shape[0]), np.diff(world.tie_start))

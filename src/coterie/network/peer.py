@@ -13,7 +13,7 @@ import numpy as np
 from ..engines import host
 from ..errors import CapacityError, DataError, ParameterError
 from ..wire import decode, encode
-from ..world import REFUSED, World, new_mail
+from ..world import REFUSED, VACANT, World, new_mail
 
 
 class Post(NamedTuple):
@@ -57,9 +57,8 @@ class Peer:
         self.method, self.world = method, world
         self._own, self._tie = method.start(world, theta[None, :])
         self._lengths = method.lengths(theta.shape[0])
-        size = max(self._lengths)
-        self._mail = new_mail(method.letters, size)
-        self._away = host.new_away(method.letters * max(1, world.peer.shape[0]), size)
+        self._mail = new_mail(method, world, theta.shape[0], method.letters)
+        self._away = host.new_away(method.letters * max(1, world.peer.shape[0]), max(self._lengths))
         self._account = np.zeros(4, np.int64)
 
     @property
@@ -78,8 +77,8 @@ class Peer:
         host.meet(*self._state())
         return self._collect()
 
-    def wake(self, dice: np.ndarray | None = None) -> list[Post]:
-        """Take one step; ``dice`` are the uniform numbers that the method may use.
+    def wake(self, dice: np.ndarray | None = None, peer: int = VACANT) -> list[Post]:
+        """Take one step; ``dice`` are the uniform numbers that the method may use, ``peer`` whom to talk to if given.
 
         Returns
         -------
@@ -87,7 +86,8 @@ class Peer:
         """
         dice = np.zeros(self.method.dice) if dice is None else dice
         method, world, own, tie, mail, away, account = self._state()
-        host.run(method, world, own, tie, np.zeros(1, np.int64), dice[None, :], mail, away, account)
+        me, peers = np.zeros(1, np.int64), np.array([peer])
+        host.run(method, world, own, tie, me, peers, dice[None, :], mail, away, account, host.NO_LIMIT)
         return self._collect()
 
     def receive(self, frame: bytes) -> list[Post]:

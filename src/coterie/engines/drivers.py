@@ -1,0 +1,319 @@
+"""What drives the compiled loops of a simulation: clocks, seeds, and problems that change on the way.
+
+A driver holds the world, the state of a method in it, and the account of what was sent. It knows one thing:
+:meth:`Driver.advance`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from ..errors import CapacityError, ParameterError
+from ..problem import Problem
+from ..wire import HEADER_SIZE, NUMBER_SIZE, letters_size
+from ..world import REFUSED, VACANT, World, new_mail, world_of
+from . import events as mail_of_time
+from . import host
+from .events import Conditions
+
+
+class Driver(ABC):
+    """What all drivers share.
+
+    Parameters
+    ----------
+    problem : Problem
+    method : rule
+    theta : (n, p) ndarray
+        Models to start from.
+    choice : "uniform", "weight" or matrix
+        See :func:`coterie.world.world_of`.
+    capacity : int
+        Letters that one event may leave in the mail box.
+    """
+
+    def __init__(self, problem: Problem, method: Any, theta: np.ndarray, choice: Any, capacity: int):
+        self.problem, self.method, self.choice, self.capacity = problem, method, choice, capacity
+        self.world = world_of(problem, choice)
+        self.own, self.tie = method.start(self.world, theta)
+        self.mail = new_mail(method, self.world, problem.p, capacity)
+        self.account = np.zeros(4, np.int64)
+        self.done, self.time = 0, 0.0
+
+    @property
+    def theta(self) -> np.ndarray:
+        """Models, read-only."""
+        view: np.ndarray = self.own.theta.view()
+        view.flags.writeable = False
+        return view
+
+    @property
+    def wakes(self) -> int:
+        """How many times an agent woke."""
+        return self.done
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors of p numbers were sent."""
+        return int(self.account[host.NUMBERS]) // self.problem.p
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes were sent."""
+        return letters_size(int(self.account[host.LETTERS]), int(self.account[host.NUMBERS]))
+
+    def budget(self, unit: str, limit: float) -> host.Budget:
+        """A limit on the vectors or bytes sent; none for other units."""
+        if unit == "vectors":
+            return host.Budget(0.0, 1.0, limit * self.problem.p)
+        if unit == "bytes":
+            return host.Budget(float(HEADER_SIZE), float(NUMBER_SIZE), float(limit))
+        return host.NO_LIMIT
+
+    @abstractmethod
+    def advance(self, steps: int, budget: host.Budget) -> None:
+        """Take at most so many steps, and stop when the budget is spent."""
+
+    @abstractmethod
+    def meet(self, world: World) -> None:
+        """Let the agents greet those they are tied to in this world."""
+
+    def change(self, problem: Problem) -> None:
+        """Go on with another problem for the same agents: other data, other ties.
+
+        Models, and all that agents know of neighbours they keep, carry over; what a method works out from data
+        (``own.cache``) is made anew; new neighbours greet each other.
+        """
+        before, own, tie = self.world, self.own, self.tie
+        self.problem, self.world = problem, world_of(problem, self.choice)
+        self.own, self.tie = self.method.start(self.world, own.theta)
+        for name, old, new in zip(own._fields, own, self.own, strict=True):
+            if name != "cache":
+                _copy(old, new, slice(None), slice(None))
+        ends = [_ends(world) for world in (before, self.world)]
+        _, there, here = np.intersect1d(*ends, assume_unique=True, return_indices=True)
+        _copy(tie, self.tie, there, here)
+        self.mail = new_mail(self.method, self.world, problem.p, self.capacity)
+        strangers = self.world.peer.copy()
+        strangers[here] = VACANT
+        self.meet(self.world._replace(peer=strangers))
+
+    def check(self) -> None:
+        """Raise if a letter was refused."""
+        if self.mail.cursor[REFUSED]:
+            raise CapacityError(
+                f"{self.method!r} posted a letter that cannot be delivered: more, or longer, than the "
+                f"{self.method.letters} of {self.mail.text.shape[1]} numbers that it announces for one event, or to "
+                "nobody's address"
+            )
+
+
+def _ends(world: World) -> np.ndarray:
+    """One number for each tie, from both its ends."""
+    n = world.address.shape[0]
+    return np.repeat(np.arange(n), np.diff(world.tie_start)) * n + world.peer
+
+
+def _copy(old: Any, new: Any, there: Any, here: Any) -> None:
+    for source, goal in zip(old, new, strict=True) if isinstance(old, tuple) else [(old, new)]:
+        if isinstance(source, tuple):
+            _copy(source, goal, there, here)
+        else:
+            goal[here] = source[there]
+
+
+class Immediate(Driver):
+    """Letters arrive before the next agent wakes."""
+
+    def __init__(
+        self, problem: Problem, method: Any, theta: np.ndarray, choice: Any, schedule: Any, seed: Any, capacity: Any
+    ):
+        super().__init__(problem, method, theta, choice, capacity or method.letters)
+        self.schedule = schedule
+        self.who, self.when, self.fate = seeds(seed, 3)
+        self.away = host.new_away(0, 1)
+        self.asked, self.elapsed = 0, 0.0
+        self.drawn = self._draw(0)
+        self.meet(self.world)
+
+    def _draw(self, count: int) -> list[np.ndarray]:
+        """Who wakes, talks to whom, with which dice, and how long it takes."""
+        n, dice = self.problem.n, self.fate.random((count, self.method.dice))
+        if self.schedule is None:
+            intervals = self.when.standard_exponential(count)
+            return [self.who.integers(0, n, count), np.full(count, VACANT), dice, intervals]
+        order, peers = self.schedule[:, self.asked : self.asked + count]
+        self.asked += count
+        return [order, peers, dice, np.ones(count)]
+
+    def meet(self, world: World) -> None:
+        host.meet(self.method, world, self.own, self.tie, self.mail, self.away, self.account)
+        self._check()
+
+    def advance(self, steps: int, budget: host.Budget) -> None:
+        if steps > len(self.drawn[0]):  # what was drawn and not used comes first: draws do not depend on budgets
+            more = self._draw(steps - len(self.drawn[0]))
+            self.drawn = [np.concatenate(pair) for pair in zip(self.drawn, more, strict=True)]
+        order, peers, dice, intervals = (part[:steps] for part in self.drawn)
+        done = host.run(
+            self.method,
+            self.world,
+            self.own,
+            self.tie,
+            order,
+            peers,
+            dice,
+            self.mail,
+            self.away,
+            self.account,
+            budget,
+        )
+        # Added one by one: sums do not depend on how a run is divided.
+        self.elapsed = float(np.cumsum(np.append(self.elapsed, intervals[:done]))[-1])
+        self.time = self.elapsed / self.problem.n
+        self.done += done
+        self.drawn = [part[done:] for part in self.drawn]
+        self._check()
+
+    def _check(self) -> None:
+        self.mail.cursor[REFUSED] += self.away.counter[1]  # there is no other host
+        self.check()
+
+
+class Synchronous(Driver):
+    """All agents act at once, then all letters are delivered."""
+
+    def __init__(self, problem: Problem, method: Any, theta: np.ndarray, choice: Any):
+        letters = problem.n + problem.graph.peer.shape[0]  # a broadcast of each, or one letter along each tie
+        super().__init__(problem, method, theta, choice, letters)
+        self.away = host.new_away(0, 1)
+        self.meet(self.world)
+
+    @property
+    def wakes(self) -> int:
+        return self.done * self.problem.n
+
+    def change(self, problem: Problem) -> None:
+        self.capacity = problem.n + problem.graph.peer.shape[0]
+        super().change(problem)
+
+    def meet(self, world: World) -> None:
+        host.meet(self.method, world, self.own, self.tie, self.mail, self.away, self.account)
+        self.check()
+
+    def advance(self, steps: int, budget: host.Budget) -> None:
+        self.done += host.rounds(
+            self.method, self.world, self.own, self.tie, steps, self.mail, self.away, self.account, budget
+        )
+        self.time = float(self.done)
+        self.check()
+
+
+class Timed(Driver):
+    """Letters take their time, or never arrive."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        method: Any,
+        theta: np.ndarray,
+        choice: Any,
+        conditions: Conditions,
+        seed: Any,
+        capacity: Any,
+    ):
+        super().__init__(problem, method, theta, choice, method.letters)
+        self.most = capacity
+        need = self._need(problem)
+        self.weather = conditions.weather(problem.n)
+        [self.rng] = seeds(seed, 1)
+        self.dice = np.zeros(method.dice)
+        size = self.mail.text.shape[1]
+        self.agenda = mail_of_time.new_agenda(problem.n, capacity or max(need, 1024), size)
+        mail_of_time.begin(self.agenda, self.weather, self.rng)
+        self.meet(self.world)
+
+    def _need(self, problem: Problem) -> int:
+        """Letters that one event may put under way."""
+        ties = max(1, int(problem.graph.n_neighbours.max(initial=0)))
+        need = 2 * self.method.letters * ties
+        if self.most is not None and self.most < need:
+            raise CapacityError(
+                f"capacity={self.most} is too small: one broadcast along {ties} ties, delivered twice, is {need} "
+                "letters"
+            )
+        return need
+
+    def change(self, problem: Problem) -> None:
+        self._need(problem)
+        super().change(problem)
+
+    def meet(self, world: World) -> None:
+        ready = 0
+        while ready < self.problem.n:
+            ready = mail_of_time.meet(
+                self.method,
+                world,
+                self.own,
+                self.tie,
+                self.mail,
+                self.agenda,
+                self.weather,
+                self.rng,
+                self.account,
+                ready,
+            )
+            self.check()
+            if ready < self.problem.n:
+                self._grow()
+
+    def _grow(self) -> None:
+        if self.most is not None:
+            raise CapacityError(
+                f"more than capacity={self.most} letters are under way at time {self.agenda.clock[0]:.3g}, "
+                f"after {self.done} wakes: raise it, or leave it out"
+            )
+        self.agenda = mail_of_time.grown(self.agenda)
+
+    def advance(self, steps: int, budget: host.Budget) -> None:
+        while steps > 0:
+            done = mail_of_time.run(
+                self.method,
+                self.world,
+                self.own,
+                self.tie,
+                self.mail,
+                self.agenda,
+                self.weather,
+                self.rng,
+                self.account,
+                budget,
+                steps,
+                self.dice,
+            )
+            self.check()
+            self.done += done
+            steps -= done
+            if steps > 0:
+                if host.spent(self.account, budget):
+                    break
+                self._grow()
+        self.time = float(self.agenda.clock[0])
+
+
+def seeds(seed: Any, count: int) -> list[np.random.Generator]:
+    """Independent generators, so that who wakes does not depend on what else is drawn.
+
+    Examples
+    --------
+    >>> one, other = seeds(0, 2)
+    >>> one.random() == other.random()
+    False
+    """
+    try:
+        return [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(count)]
+    except (TypeError, ValueError):
+        raise ParameterError(f"seed={seed!r} must be a whole number >= 0") from None

@@ -1,0 +1,214 @@
+"""Collaborative learning by ADMM (CL): Vanhaesebrouck, Bellet, Tommasi (2017), Section 4.2 and Appendix D.
+
+Minimises ``Q(Theta) = s sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i a_i f_i(theta_i)`` (CL (7) for s = 1 and
+a_i = mu D_ii). Agent i holds its own model T_i^i and an opinion T_i^j of each neighbour's; the edge e = (i, j) makes
+both ends agree on both models by variables Z_e and multipliers L_ei, L_ej.
+
+An agent needs Z and L only together, as ``U = Z - L / rho``, and so does its neighbour: with
+``L_ei + L_ej = 0``, which holds from the start and after every exchange, the steps 2 and 3 of the paper are
+
+    Z_e <- (T_i + T_j) / 2,   L_ei <- L_ei + rho (T_i - Z_e)     <=>     U_ei <- 1/2 U_ei + 1/2 (2 T_j - U_ej).
+
+In this form (Douglas-Rachford splitting) an end needs nothing of its own at the time of the exchange, so letters may
+be late, lost or doubled, and each that arrives is one averaged step of a nonexpansive map, half of which a lost one
+leaves out. The letters are the paper's: four vectors each way.
+
+=============================  =====================================================
+paper                          here
+=============================  =====================================================
+Theta_i^i                      ``me.theta``
+Theta_i^j                      :func:`opinion`, worked out when it is sent
+Z_ei^i - Lambda_ei^i / rho     ``ties.mine[slot]``
+Z_ei^j - Lambda_ei^j / rho     ``ties.theirs[slot]`` with ``data.peer[slot] == j``
+rho                            ``ties.rho[slot]``
+s W_ij                         ``data.smooth * data.weight[slot]``: both ends have half of the smoothness term
+=============================  =====================================================
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import proximal
+from .._compile import inline
+from .._rules import rule
+from ..errors import MismatchError, ParameterError
+from ..linear import axpy, copy_to, fill, total
+from ..world import EVERYONE, VACANT, choose, importance, send
+
+#: Kinds of letters: my model, to remember; my end of an edge, to answer; and my end of it as an answer.
+MODEL, ASK, ANSWER = 0, 1, 2
+#: ``rho`` of a method that finds it by itself.
+AUTO = 0.0
+
+
+class Own(NamedTuple):
+    """State of the agents."""
+
+    theta: np.ndarray  # (n, p) T_i^i
+    cache: Any  # what the solver keeps
+
+
+class Tie(NamedTuple):
+    """State of the ties."""
+
+    mine: np.ndarray  # (ties, p) U_ei^i
+    theirs: np.ndarray  # (ties, p) U_ei^j
+    rho: np.ndarray  # (ties,)
+
+
+@inline
+def primal(data, me, ties, draft):
+    """Step 1. Without the T_i^j, which follow from T_i^i, the augmented Lagrangian is
+
+        a_i f_i(T) + 1/2 sum_j [ rho |T - U_ei^i|^2 + s W_ij rho / (s W_ij + rho) |T - U_ei^j|^2 ].
+    """
+    p = me.theta.shape[0]
+    center, rest = draft[:p], draft[p:]
+    if data.peer.shape[0] == 0:
+        proximal.alone(data, me, center, rest)
+        return
+    fill(0.0, center)
+    weight = 0.0
+    for k in range(data.peer.shape[0]):
+        rho, pull = ties.rho[k], data.smooth * data.weight[k]
+        axpy(rho, ties.mine[k], center)
+        axpy(pull * rho / (pull + rho), ties.theirs[k], center)
+        weight += rho + pull * rho / (pull + rho)
+    for k in range(p):
+        center[k] /= weight
+    me.cache.solver.minimise(data, importance(data, total(data.weight)), weight, center, me.theta, rest)
+
+
+@inline
+def opinion(data, me, ties, slot, out):
+    """The rest of step 1:  T_i^j = (s W_ij T_i^i + rho U_ei^j) / (s W_ij + rho)."""
+    rho, pull = ties.rho[slot], data.smooth * data.weight[slot]
+    for k in range(out.shape[0]):
+        out[k] = (pull * me.theta[k] + rho * ties.theirs[slot, k]) / (pull + rho)
+
+
+@inline
+def write(data, me, ties, slot, out):
+    """My end of an edge: T_i^i, T_i^j, U_ei^i, U_ei^j."""
+    p = me.theta.shape[0]
+    copy_to(me.theta, out[:p])
+    opinion(data, me, ties, slot, out[p : 2 * p])
+    copy_to(ties.mine[slot], out[2 * p : 3 * p])
+    copy_to(ties.theirs[slot], out[3 * p : 4 * p])
+    return out[: 4 * p]
+
+
+@inline
+def settle(ties, slot, text):
+    """Steps 2 and 3:  U_ei <- 1/2 U_ei + 1/2 (2 T_j - U_ej), for both models of the edge."""
+    p = ties.mine.shape[1]
+    for k in range(p):
+        ties.theirs[slot, k] += 0.5 * (2.0 * text[k] - text[2 * p + k] - ties.theirs[slot, k])
+        ties.mine[slot, k] += 0.5 * (2.0 * text[p + k] - text[3 * p + k] - ties.mine[slot, k])
+
+
+@rule
+class CollaborativeADMM(NamedTuple):
+    """Alternating directions over the edges, CL Section 4.2 (gossip) and Appendix D (synchronous rounds).
+
+    For every convex loss. A wake exchanges eight vectors with one neighbour, a round eight along every edge.
+
+    Parameters
+    ----------
+    rho : float
+        Penalty on disagreement about the models of an edge, > 0. It changes the speed by more than ten times, not
+        the result.
+    steps : int
+        Gradient steps in place of the exact primal step, as in CD's comparison (10 there); 0 for the exact one.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> data = ct.AgentData([[1.0], [1.0], [1.0]], [1.0, 3.0, 0.0], agents=["a", "a", "b"])
+    >>> problem = ct.Problem.collaborative(data, ct.graphs.complete(2), loss="squared")
+    >>> ct.simulate(problem, ct.CollaborativeADMM(rho=1.0), wakes=100, seed=0).theta.ravel().round(6).tolist()
+    [1.5, 1.0]
+    """
+
+    rho: float = 1.0
+    steps: int = 0
+
+    @property
+    def exchanges(self):
+        """A wake talks to one neighbour."""
+        return True
+
+    @property
+    def remembers(self):
+        """There is more to the optimum than models: multipliers."""
+        return True
+
+    @property
+    def dice(self):
+        """Uniform numbers used by a wake: one, to choose the neighbour."""
+        return 1
+
+    @property
+    def letters(self):
+        """Letters that one event may leave in the mail box, replies to them included."""
+        return 2
+
+    def fit_for(self, problem):
+        """Refuse a problem that this method cannot solve."""
+        if self.steps > 0 and not np.isfinite(problem.loss.smoothness):
+            raise MismatchError(
+                f"{self!r} takes gradient steps, and {problem.loss!r} has a kink: use a smooth loss, such as "
+                "ct.SmoothHinge(), or the exact primal step, steps=0"
+            )
+
+    def lengths(self, p):
+        """Numbers in a letter of each kind."""
+        return (p, 4 * p, 4 * p)
+
+    def scratch(self, world, p):
+        """Numbers of scratch paper that a handler needs."""
+        return max(4 * p, p + proximal.scratch(world, p))
+
+    def start(self, world, theta):
+        """State before the first letter: no multipliers; until a neighbour is heard, it is taken to agree."""
+        owner = np.repeat(np.arange(theta.shape[0]), np.diff(world.tie_start))
+        rho = np.full(owner.shape[0], self.rho)
+        return Own(theta.copy(), proximal.prepare(world, theta.shape[1], self.steps)), Tie(theta[owner], theta[owner], rho)
+
+    def greet(self, data, me, ties, mail):
+        """The initial swap of models."""
+        send(mail, EVERYONE, MODEL, me.theta)
+
+    def wake(self, data, me, ties, chance, mail):
+        """Step 1 at this end, and an invitation to the other."""
+        slot = choose(data, chance)
+        if slot == VACANT:
+            if data.peer.shape[0] == 0:
+                primal(data, me, ties, mail.draft)
+            return
+        primal(data, me, ties, mail.draft)
+        send(mail, data.peer[slot], ASK, write(data, me, ties, slot, mail.draft))
+
+    def receive(self, data, me, ties, letter, mail):
+        """Step 1 at this end if the other end asks for it; then steps 2 and 3."""
+        if letter.slot == VACANT:
+            return
+        if letter.kind == MODEL:
+            copy_to(letter.text, ties.theirs[letter.slot])
+            return
+        if letter.kind == ASK:
+            primal(data, me, ties, mail.draft)
+            send(mail, letter.sender, ANSWER, write(data, me, ties, letter.slot, mail.draft))
+        settle(ties, letter.slot, letter.text)
+
+    def round(self, data, me, ties, mail):
+        """Step 1; the letters of all agents bring about steps 2 and 3."""
+        primal(data, me, ties, mail.draft)
+        for slot in range(data.peer.shape[0]):
+            if data.peer[slot] != VACANT:
+                send(mail, data.peer[slot], ANSWER, write(data, me, ties, slot, mail.draft))
