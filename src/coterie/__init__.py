@@ -13,7 +13,16 @@ from .engines.simulator import simulate
 from .estimators import CollaborativeClassifier, CollaborativeRegressor
 from .graphs import Graph
 from .losses import Hinge, Huber, Location, Logistic, SmoothHinge, Squared
-from .methods import DJAM, CollaborativeADMM, CoordinateDescent, ModelPropagation
+from .methods import (
+    DJAM,
+    CollaborativeADMM,
+    ComponentModels,
+    CoordinateDescent,
+    GlobalModel,
+    LocalModels,
+    ModelPropagation,
+    RidgeToMean,
+)
 from .problem import Problem
 from .results import Run
 from .storage import load, save
@@ -24,15 +33,19 @@ __all__ = [
     "CollaborativeADMM",
     "CollaborativeClassifier",
     "CollaborativeRegressor",
+    "ComponentModels",
     "Conditions",
     "CoordinateDescent",
+    "GlobalModel",
     "Graph",
     "Hinge",
     "Huber",
+    "LocalModels",
     "Location",
     "Logistic",
     "ModelPropagation",
     "Problem",
+    "RidgeToMean",
     "Run",
     "SmoothHinge",
     "Squared",

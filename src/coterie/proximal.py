@@ -32,7 +32,7 @@ from .world import Ragged, World, add_loss_gradient, ragged
 #: Dual ascent stops when no margin z moves by more than ``TOLERANCE (1 + |z|)`` in a sweep over the examples ...
 TOLERANCE = 1e-12
 #: ... or after so many sweeps: the next step goes on from there.
-SWEEPS = 10_000
+SWEEPS = 2_000
 #: What an agent without ties is pulled to its own last model with, as a part of its mean curvature.
 INERTIA = 0.1
 

@@ -159,7 +159,7 @@ def simulate(
 
     records = [_record(driver, observers)]
     coming = list(stages[1:])
-    pace = 256  # steps in one call of the kernel: grows while calls are short, so that one can look and interrupt
+    pace = 64  # steps in one call of the kernel: grows while calls are short, so that one can look and interrupt
     quiet = 0  # steps since something was sent
     ended = until is not None and until(driver.theta)
     while measured() < total and not ended:
@@ -168,8 +168,8 @@ def simulate(
         began, before = clock.perf_counter(), (driver.done, driver.vectors)
         steps = min(pace, goal - measured()) if unit in ("wakes", "rounds") else pace
         driver.advance(steps, driver.budget(unit, goal))
-        if clock.perf_counter() - began < 0.1:
-            pace *= 2
+        took = clock.perf_counter() - began
+        pace = 2 * pace if took < 0.1 else max(1, pace // 2) if took > 0.5 else pace
         quiet = 0 if driver.vectors > before[1] else quiet + driver.done - before[0]
         if unit in ("vectors", "bytes") and quiet > PATIENCE * problem.n:
             raise ParameterError(f"{unit}={total} are never sent: nobody sends anything any more")

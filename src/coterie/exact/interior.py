@@ -114,10 +114,14 @@ class _Path:
         done = (products <= room) & (slip <= room) & (unfit <= room + 1e-13 * self.first)
         return Progress(level, products, slip, room, done, stiffness, solve)
 
-    def out_of_balance(self, objective: Objective, point: Point, solve: Solver) -> np.ndarray:
-        """What balancing ``H theta + X' (c u)`` could still gain, by Newton's estimate."""
+    def force(self, objective: Objective, point: Point) -> np.ndarray:
+        """``H theta + X' (c u)``: zero where models and slopes are in balance."""
         pull = objective.quadratic_gradient(point.theta)
-        force = pull + objective.scatter(objective.scale * point.u, pull.shape)
+        return pull + objective.scatter(objective.scale * point.u, pull.shape)
+
+    def out_of_balance(self, objective: Objective, point: Point, solve: Solver) -> np.ndarray:
+        """What balancing the forces could still gain, by Newton's estimate."""
+        force = self.force(objective, point)
         return np.abs(objective.by_component((force * solve(force)).sum(axis=1)))
 
     def advance(self, point: Point, progress: Progress) -> Point:
@@ -172,7 +176,9 @@ class _Path:
         """Relative distance of the given F, without the bare ridge, to its lower bound."""
         u = point.u
         conjugate = u * given.labels + 0.5 * self.kappa * u * u
-        lower = -given.by_component(given.quadratic(point.theta)) - given.rows_by_component(given.scale * conjugate)
+        # The dual value is that of the models in balance with u, H^-1 (force) away; second order is the slip.
+        tilt = (self.force(given, point) * point.theta).sum(axis=1)
+        lower = given.by_component(tilt - given.quadratic(point.theta)) - given.rows_by_component(given.scale * conjugate)
         level = given.by_component(given.value(point.theta))
         slip = self.out_of_balance(given, point, self.progress(point).solve)
         return (level - lower + slip) / self.scale_of(level)

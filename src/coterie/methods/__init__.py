@@ -6,6 +6,7 @@ from typing import Any
 
 from ..errors import ParameterError
 from .admm import CollaborativeADMM
+from .baselines import BASELINES, ComponentModels, GlobalModel, LocalModels, RidgeToMean
 from .descent import CoordinateDescent
 from .djam import DJAM
 from .propagation import ModelPropagation
@@ -23,15 +24,15 @@ METHODS = {
 
 
 def resolve_method(method: Any) -> Any:
-    """A method given as a rule or by its name.
+    """A method or baseline given as a value or by its name.
 
     Parameters
     ----------
-    method : rule or str
+    method : rule, baseline or str
 
     Returns
     -------
-    rule
+    rule or baseline
 
     Examples
     --------
@@ -39,9 +40,12 @@ def resolve_method(method: Any) -> Any:
     CoordinateDescent()
     """
     if isinstance(method, str):
-        if method not in METHODS:
-            raise ParameterError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
-        return METHODS[method]
+        known = METHODS | BASELINES
+        if method not in known:
+            raise ParameterError(f"unknown method {method!r}: choose one of {', '.join(known)}")
+        return known[method]
+    if hasattr(method, "models") and not isinstance(method, type):
+        return method
     missing = [name for name in METHOD_PARTS if not hasattr(method, name)]
     if isinstance(method, type) or missing:
         lacks = "a class" if isinstance(method, type) else f"without {missing[0]!r}"
@@ -53,11 +57,16 @@ def resolve_method(method: Any) -> Any:
 
 
 __all__ = [
+    "BASELINES",
     "DJAM",
     "METHODS",
     "METHOD_PARTS",
     "CollaborativeADMM",
+    "ComponentModels",
     "CoordinateDescent",
+    "GlobalModel",
+    "LocalModels",
     "ModelPropagation",
+    "RidgeToMean",
     "resolve_method",
 ]

@@ -44,6 +44,9 @@ from ..world import EVERYONE, VACANT, choose, importance, send
 MODEL, ASK, ANSWER = 0, 1, 2
 #: ``rho`` of a method that finds it by itself.
 AUTO = 0.0
+#: Residual balancing: how far apart the squared residuals of an edge must be for its rho to change, by how much it
+#: changes, and how much longer it takes until the next look (ADMM converges if rho comes to rest).
+IMBALANCE, STEP, RARER = 4.0, 2.0, 1.2
 
 
 class Own(NamedTuple):
@@ -59,6 +62,7 @@ class Tie(NamedTuple):
     mine: np.ndarray  # (ties, p) U_ei^i
     theirs: np.ndarray  # (ties, p) U_ei^j
     rho: np.ndarray  # (ties,)
+    watch: np.ndarray  # (ties, 4) residuals since rho was last looked at: primal, dual; exchanges, and when to look
 
 
 @inline
@@ -93,14 +97,17 @@ def opinion(data, me, ties, slot, out):
 
 
 @inline
-def write(data, me, ties, slot, out):
-    """My end of an edge: T_i^i, T_i^j, U_ei^i, U_ei^j."""
+def write(rho, data, me, ties, slot, out):
+    """My end of an edge: T_i^i, T_i^j, U_ei^i, U_ei^j; and rho, if the agents find it by themselves."""
     p = me.theta.shape[0]
     copy_to(me.theta, out[:p])
     opinion(data, me, ties, slot, out[p : 2 * p])
     copy_to(ties.mine[slot], out[2 * p : 3 * p])
     copy_to(ties.theirs[slot], out[3 * p : 4 * p])
-    return out[: 4 * p]
+    if rho != AUTO:
+        return out[: 4 * p]
+    out[4 * p] = ties.rho[slot]
+    return out[: 4 * p + 1]
 
 
 @inline
@@ -112,6 +119,71 @@ def settle(ties, slot, text):
         ties.mine[slot, k] += 0.5 * (2.0 * text[p + k] - text[3 * p + k] - ties.mine[slot, k])
 
 
+@inline
+def convert(ties, slot, text, mean):
+    """Express both ends of an edge with one rho where they have come apart, because a letter was lost.
+
+    U = Z - L / rho with the multipliers of the ends opposite, so  Z = (rho_i U_ei + rho_j U_ej) / (rho_i + rho_j).
+    """
+    p = ties.mine.shape[1]
+    mine, theirs = ties.rho[slot], text[4 * p]
+    for k in range(p):
+        z = (mine * ties.mine[slot, k] + theirs * text[3 * p + k]) / (mine + theirs)
+        ties.mine[slot, k] = z - mine / mean * (z - ties.mine[slot, k])
+        text[3 * p + k] = z - theirs / mean * (z - text[3 * p + k])
+        z = (mine * ties.theirs[slot, k] + theirs * text[2 * p + k]) / (mine + theirs)
+        ties.theirs[slot, k] = z - mine / mean * (z - ties.theirs[slot, k])
+        text[2 * p + k] = z - theirs / mean * (z - text[2 * p + k])
+
+
+@inline
+def settle_and_balance(data, me, ties, slot, text, copy):
+    """Steps 2 and 3, and a look at rho: both ends see the same four vectors of both, and come to the same rho.
+
+    With Z = (U_ei + U_ej) / 2 before and Z' = (T_i + T_j) / 2 after, the residuals of the edge are |T_i - T_j|^2 / 2
+    (primal) and 2 rho^2 |Z' - Z|^2 (dual); each is set against the size of what it must become small beside: models
+    and multipliers.
+    """
+    p = ties.mine.shape[1]
+    opinion(data, me, ties, slot, copy)
+    rho = math.sqrt(ties.rho[slot] * text[4 * p])
+    if ties.rho[slot] != text[4 * p]:
+        convert(ties, slot, text, rho)
+    ties.rho[slot] = rho
+    primal, dual, models, multipliers = 0.0, 0.0, 0.0, 0.0
+    for k in range(p):
+        for one, other, u, v in (
+            (me.theta[k], text[p + k], ties.mine[slot, k], text[3 * p + k]),
+            (copy[k], text[k], ties.theirs[slot, k], text[2 * p + k]),
+        ):
+            step = 0.5 * (one + other - u - v)
+            primal += 0.5 * (one - other) * (one - other)
+            dual += 2.0 * rho * rho * step * step
+            models += one * one + other * other
+            multipliers += 0.5 * rho * rho * (u - v) * (u - v)
+    settle(ties, slot, text)
+    watch = ties.watch[slot]
+    watch[0] += primal / (models + 1e-300)
+    watch[1] += dual / (multipliers + 1e-300)
+    watch[2] += 1.0
+    if watch[2] < watch[3]:
+        return
+    new = rho
+    if watch[0] > IMBALANCE * watch[1]:
+        new = STEP * rho
+    elif watch[1] > IMBALANCE * watch[0]:
+        new = rho / STEP
+    watch[0], watch[1], watch[2] = 0.0, 0.0, 0.0
+    watch[3] *= RARER
+    if new != rho:
+        for k in range(p):
+            z = 0.5 * (me.theta[k] + text[p + k])
+            ties.mine[slot, k] = z - rho / new * (z - ties.mine[slot, k])
+            z = 0.5 * (copy[k] + text[k])
+            ties.theirs[slot, k] = z - rho / new * (z - ties.theirs[slot, k])
+        ties.rho[slot] = new
+
+
 @rule
 class CollaborativeADMM(NamedTuple):
     """Alternating directions over the edges, CL Section 4.2 (gossip) and Appendix D (synchronous rounds).
@@ -120,9 +192,10 @@ class CollaborativeADMM(NamedTuple):
 
     Parameters
     ----------
-    rho : float
+    rho : float or "auto"
         Penalty on disagreement about the models of an edge, > 0. It changes the speed by more than ten times, not
-        the result.
+        the result. "auto": the two ends of every edge find one, by balancing the residuals that both see; it is sent
+        with the models, one number more in a letter.
     steps : int
         Gradient steps in place of the exact primal step, as in CD's comparison (10 there); 0 for the exact one.
 
@@ -135,8 +208,12 @@ class CollaborativeADMM(NamedTuple):
     [1.5, 1.0]
     """
 
-    rho: float = 1.0
+    rho: Any = "auto"
     steps: int = 0
+
+    def __repr__(self):
+        rho = "'auto'" if self.rho == AUTO else self.rho
+        return f"CollaborativeADMM(rho={rho}{f', steps={self.steps}' if self.steps else ''})"
 
     @property
     def exchanges(self):
@@ -168,17 +245,21 @@ class CollaborativeADMM(NamedTuple):
 
     def lengths(self, p):
         """Numbers in a letter of each kind."""
-        return (p, 4 * p, 4 * p)
+        end = 4 * p + (self.rho == AUTO)
+        return (p, end, end)
 
     def scratch(self, world, p):
         """Numbers of scratch paper that a handler needs."""
-        return max(4 * p, p + proximal.scratch(world, p))
+        return max(5 * p + 1, p + proximal.scratch(world, p))
 
     def start(self, world, theta):
         """State before the first letter: no multipliers; until a neighbour is heard, it is taken to agree."""
         owner = np.repeat(np.arange(theta.shape[0]), np.diff(world.tie_start))
-        rho = np.full(owner.shape[0], self.rho)
-        return Own(theta.copy(), proximal.prepare(world, theta.shape[1], self.steps)), Tie(theta[owner], theta[owner], rho)
+        # The ties of an agent pull with a strength of s W_ij each: a rho of that size treats both terms alike.
+        rho = np.full(owner.shape[0], self.rho) if self.rho != AUTO else world.smooth * world.weight
+        watch = np.tile([0.0, 0.0, 0.0, 2.0], (owner.shape[0], 1))
+        own = Own(theta.copy(), proximal.prepare(world, theta.shape[1], self.steps))
+        return own, Tie(theta[owner], theta[owner], rho, watch)
 
     def greet(self, data, me, ties, mail):
         """The initial swap of models."""
@@ -192,7 +273,7 @@ class CollaborativeADMM(NamedTuple):
                 primal(data, me, ties, mail.draft)
             return
         primal(data, me, ties, mail.draft)
-        send(mail, data.peer[slot], ASK, write(data, me, ties, slot, mail.draft))
+        send(mail, data.peer[slot], ASK, write(self.rho, data, me, ties, slot, mail.draft))
 
     def receive(self, data, me, ties, letter, mail):
         """Step 1 at this end if the other end asks for it; then steps 2 and 3."""
@@ -203,12 +284,28 @@ class CollaborativeADMM(NamedTuple):
             return
         if letter.kind == ASK:
             primal(data, me, ties, mail.draft)
-            send(mail, letter.sender, ANSWER, write(data, me, ties, letter.slot, mail.draft))
-        settle(ties, letter.slot, letter.text)
+            send(mail, letter.sender, ANSWER, write(self.rho, data, me, ties, letter.slot, mail.draft))
+        if self.rho != AUTO:
+            settle(ties, letter.slot, letter.text)
+        else:
+            settle_and_balance(data, me, ties, letter.slot, letter.text, mail.draft[: me.theta.shape[0]])
 
     def round(self, data, me, ties, mail):
         """Step 1; the letters of all agents bring about steps 2 and 3."""
         primal(data, me, ties, mail.draft)
         for slot in range(data.peer.shape[0]):
             if data.peer[slot] != VACANT:
-                send(mail, data.peer[slot], ANSWER, write(data, me, ties, slot, mail.draft))
+                send(mail, data.peer[slot], ANSWER, write(self.rho, data, me, ties, slot, mail.draft))
+
+
+def _checked(cls, *arguments, **named):
+    self = _make(cls, *arguments, **named)
+    if self.rho != "auto" and not (isinstance(self.rho, Real) and math.isfinite(self.rho) and self.rho > 0):
+        raise ParameterError(f'CollaborativeADMM(rho={self.rho!r}): rho must be a positive number, or "auto"')
+    if not (isinstance(self.steps, Integral) and self.steps >= 0):
+        raise ParameterError(f"CollaborativeADMM(steps={self.steps!r}): steps must be a whole number >= 0")
+    rho = AUTO if self.rho == "auto" else float(self.rho)  # a float always: one compiled type
+    return _make(cls, rho, int(self.steps))
+
+
+_make, CollaborativeADMM.__new__ = CollaborativeADMM.__new__, _checked
