@@ -4,9 +4,10 @@ Many agents each hold a little private data, and each wants its own model. They 
 never data, with a few similar peers.
 """
 
-from . import datasets, errors, graphs, plots, testing
+from . import comparison, datasets, errors, graphs, plots, testing
 from ._rules import rule
 from ._version import __version__
+from .comparison import Comparison, compare
 from .data import AgentData
 from .engines.events import Conditions
 from .engines.simulator import simulate
@@ -33,6 +34,7 @@ __all__ = [
     "CollaborativeADMM",
     "CollaborativeClassifier",
     "CollaborativeRegressor",
+    "Comparison",
     "ComponentModels",
     "Conditions",
     "CoordinateDescent",
@@ -50,6 +52,8 @@ __all__ = [
     "SmoothHinge",
     "Squared",
     "__version__",
+    "compare",
+    "comparison",
     "datasets",
     "errors",
     "graphs",

@@ -29,11 +29,27 @@ from .errors import DataError, MismatchError, ParameterError
 from .graphs import Graph
 from .linear import frozen, margins_kernel, rows_of
 from .losses import SIGNS, Logistic
-from .methods import resolve_method
+from .methods import ModelPropagation, resolve_method
 from .problem import Problem, resolve_loss
 
 #: Wakes of each agent between two looks at whether the models still move.
 ROUND = 20
+
+
+class _Settled:
+    """Whether a run may end: the objective is near its optimum or, where a kink hides that, models are at rest."""
+
+    def __init__(self, problem: Problem, tol: float):
+        self.problem, self.tol, self.yes = problem, tol, False
+        self.last = np.full((problem.n, problem.p), np.inf)
+
+    def __call__(self, theta: np.ndarray) -> bool:
+        if np.isfinite(self.problem.loss.smoothness):
+            self.yes = self.problem.suboptimality(theta) <= self.tol
+        else:
+            self.yes = bool(np.abs(theta - self.last).max() <= self.tol * (1.0 + np.abs(theta).max()))
+            self.last = theta.copy()
+        return self.yes
 
 
 class _Collaborative(BaseEstimator):
@@ -92,7 +108,10 @@ class _Collaborative(BaseEstimator):
         alone = Problem.personalized(data, graphs.empty(data.n), **weights)
         graph = self._graph(alone)
         problem = Problem.personalized(data, graph, **weights)
-        method.fit_for(problem)
+        if isinstance(method, ModelPropagation):  # trained alone, then smoothed: mu = (1 - alpha) / alpha
+            confidence = problem.trust / (self.mu * outputs)
+            problem = Problem.propagation(alone.local(), graph, 1.0 / (1.0 + self.mu), confidence)
+        settled = _Settled(problem, self.tol)
         run = simulate(
             problem,
             method,
@@ -100,10 +119,10 @@ class _Collaborative(BaseEstimator):
             seed=self.seed,
             start=alone.local(),
             every=ROUND * data.n,
-            until=lambda theta: problem.suboptimality(theta) <= self.tol,
+            until=settled,
             progress=progress,
         )
-        if problem.suboptimality(run.theta) > self.tol:
+        if not (hasattr(method, "models") or settled.yes):
             warnings.warn(
                 f"the objective is more than tol={self.tol:g} above its optimum after max_wakes={self.max_wakes} wakes "
                 "of each agent; raise max_wakes, or set standardize=True if the features have very different scales",

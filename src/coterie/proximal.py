@@ -242,13 +242,13 @@ class DualAscent(NamedTuple):
 class GradientSteps(NamedTuple):
     """A fixed number of gradient steps from the last model, as CD's comparison with ADMM takes them."""
 
-    count: np.ndarray  # (n,)
+    steps: np.ndarray  # (n,) how many
 
     def minimise(self, data, scale, weight, center, theta, draft):
         """``theta <- theta - (scale grad f(theta) + weight (theta - center)) / L``."""
         gradient = draft[: theta.shape[0]]
         step = 1.0 / (weight + scale * data.curvature)
-        for _ in range(self.count):
+        for _ in range(self.steps):
             for k in range(theta.shape[0]):
                 gradient[k] = weight * (theta[k] - center[k])
             add_loss_gradient(data, theta, scale, gradient)

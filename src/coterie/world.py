@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
-from scipy import sparse
 from numba.extending import overload
+from scipy import sparse
 
 from ._compile import inline
 from ._rules import RuleType, remake

@@ -93,8 +93,7 @@ class Driver(ABC):
         for name, old, new in zip(own._fields, own, self.own, strict=True):
             if name != "cache":
                 _copy(old, new, slice(None), slice(None))
-        ends = [_ends(world) for world in (before, self.world)]
-        _, there, here = np.intersect1d(*ends, assume_unique=True, return_indices=True)
+        _, there, here = np.intersect1d(_ends(before), _ends(self.world), assume_unique=True, return_indices=True)
         _copy(tie, self.tie, there, here)
         self.mail = new_mail(self.method, self.world, problem.p, self.capacity)
         strangers = self.world.peer.copy()
@@ -150,10 +149,12 @@ class Immediate(Driver):
         return [order, peers, dice, np.ones(count)]
 
     def meet(self, world: World) -> None:
+        """Let the agents greet those they are tied to in this world."""
         host.meet(self.method, world, self.own, self.tie, self.mail, self.away, self.account)
         self._check()
 
     def advance(self, steps: int, budget: host.Budget) -> None:
+        """Take at most so many steps, and stop when the budget is spent."""
         if steps > len(self.drawn[0]):  # what was drawn and not used comes first: draws do not depend on budgets
             more = self._draw(steps - len(self.drawn[0]))
             self.drawn = [np.concatenate(pair) for pair in zip(self.drawn, more, strict=True)]
@@ -194,17 +195,21 @@ class Synchronous(Driver):
 
     @property
     def wakes(self) -> int:
+        """How many times an agent acted."""
         return self.done * self.problem.n
 
     def change(self, problem: Problem) -> None:
+        """Go on with another problem for the same agents."""
         self.capacity = problem.n + problem.graph.peer.shape[0]
         super().change(problem)
 
     def meet(self, world: World) -> None:
+        """Let the agents greet those they are tied to in this world."""
         host.meet(self.method, world, self.own, self.tie, self.mail, self.away, self.account)
         self.check()
 
     def advance(self, steps: int, budget: host.Budget) -> None:
+        """Take at most so many steps, and stop when the budget is spent."""
         self.done += host.rounds(
             self.method, self.world, self.own, self.tie, steps, self.mail, self.away, self.account, budget
         )
@@ -248,10 +253,12 @@ class Timed(Driver):
         return need
 
     def change(self, problem: Problem) -> None:
+        """Go on with another problem for the same agents."""
         self._need(problem)
         super().change(problem)
 
     def meet(self, world: World) -> None:
+        """Let the agents greet those they are tied to in this world."""
         ready = 0
         while ready < self.problem.n:
             ready = mail_of_time.meet(
@@ -279,6 +286,7 @@ class Timed(Driver):
         self.agenda = mail_of_time.grown(self.agenda)
 
     def advance(self, steps: int, budget: host.Budget) -> None:
+        """Take at most so many steps, and stop when the budget is spent."""
         while steps > 0:
             done = mail_of_time.run(
                 self.method,

@@ -144,7 +144,9 @@ def simulate(
         if not hasattr(method, "round"):
             raise MismatchError(f"{method!r} has no synchronous form: say wakes=..., vectors=... or bytes=...")
         if conditions is not None or capacity is not None:
-            raise ParameterError("rounds are synchronous: conditions and capacity are for agents that wake by themselves")
+            raise ParameterError(
+                "rounds are synchronous: conditions and capacity are for agents that wake by themselves"
+            )
     theta = _start(problem, start)  # the first work, after all that can be refused
     driver: Driver
     if unit == "rounds":
@@ -244,7 +246,9 @@ def _length(wakes: Any, rounds: Any, vectors: Any, bytes: Any, events: Any) -> t
     given = {name: amount for name, amount in units.items() if amount is not None}
     if events is not None:
         if set(given) - {"wakes"}:
-            raise ParameterError(f"events say who wakes, and when it ends: leave {next(iter(set(given) - {'wakes'}))} out")
+            raise ParameterError(
+                f"events say who wakes, and when it ends: leave {next(iter(set(given) - {'wakes'}))} out"
+            )
         given.setdefault("wakes", len(np.asarray(events)))
     if len(given) != 1:
         raise ParameterError(
@@ -252,11 +256,11 @@ def _length(wakes: Any, rounds: Any, vectors: Any, bytes: Any, events: Any) -> t
             + (f"; one of them, not {' and '.join(given)}" if given else "")
         )
     [(unit, amount)] = given.items()
-    if not (isinstance(amount, Real) and 0 <= amount < np.inf and amount == int(amount)):
+    if not (isinstance(amount, Real) and 0 <= float(amount) < np.inf and float(amount).is_integer()):
         raise ParameterError(f"{unit}={amount!r} must be a whole number >= 0")
-    if events is not None and amount > len(np.asarray(events)):
+    if events is not None and float(amount) > len(np.asarray(events)):
         raise ParameterError(f"wakes={amount} is more than the {len(np.asarray(events))} events given")
-    return unit, int(amount)
+    return unit, int(float(amount))
 
 
 def _stages(problem: Problem, method: Any, changes: Any, unit: str, total: int) -> list[tuple[int, Problem]]:
@@ -266,7 +270,7 @@ def _stages(problem: Problem, method: Any, changes: Any, unit: str, total: int) 
         if not (isinstance(change, Sequence) and len(change) == 2 and isinstance(change[1], Problem)):
             raise ParameterError(f"a change must be (moment, Problem); found {change!r}")
         moment, changed = change
-        if not (isinstance(moment, Integral) and stages[-1][0] <= moment <= total):
+        if not (isinstance(moment, Integral) and stages[-1][0] <= int(moment) <= total):
             raise ParameterError(
                 f"a change at {moment!r} {unit}: moments must be whole numbers up to {total}, none before another"
             )

@@ -178,7 +178,9 @@ class _Path:
         conjugate = u * given.labels + 0.5 * self.kappa * u * u
         # The dual value is that of the models in balance with u, H^-1 (force) away; second order is the slip.
         tilt = (self.force(given, point) * point.theta).sum(axis=1)
-        lower = given.by_component(tilt - given.quadratic(point.theta)) - given.rows_by_component(given.scale * conjugate)
+        lower = given.by_component(tilt - given.quadratic(point.theta)) - given.rows_by_component(
+            given.scale * conjugate
+        )
         level = given.by_component(given.value(point.theta))
         slip = self.out_of_balance(given, point, self.progress(point).solve)
         return (level - lower + slip) / self.scale_of(level)

@@ -69,7 +69,7 @@ class Tie(NamedTuple):
 def primal(data, me, ties, draft):
     """Step 1. Without the T_i^j, which follow from T_i^i, the augmented Lagrangian is
 
-        a_i f_i(T) + 1/2 sum_j [ rho |T - U_ei^i|^2 + s W_ij rho / (s W_ij + rho) |T - U_ei^j|^2 ].
+    a_i f_i(T) + 1/2 sum_j [ rho |T - U_ei^i|^2 + s W_ij rho / (s W_ij + rho) |T - U_ei^j|^2 ].
     """
     p = me.theta.shape[0]
     center, rest = draft[:p], draft[p:]
@@ -184,6 +184,23 @@ def settle_and_balance(data, me, ties, slot, text, copy):
         ties.rho[slot] = new
 
 
+def _checked(cls):
+    """Refuse bad parameters when the method is made; "auto" is a number inside, for one compiled type."""
+    make = cls.__new__
+
+    def checked(cls, rho="auto", steps=0):
+        if rho != "auto" and not (isinstance(rho, Real) and math.isfinite(rho) and rho > 0):
+            raise ParameterError(f'CollaborativeADMM(rho={rho!r}): rho must be a positive number, or "auto"')
+        if not (isinstance(steps, Integral) and steps >= 0):
+            raise ParameterError(f"CollaborativeADMM(steps={steps!r}): steps must be a whole number >= 0")
+        return make(cls, AUTO if rho == "auto" else float(rho), int(steps))
+
+    cls.__new__ = checked
+    cls.__getnewargs__ = lambda self: ("auto" if self.rho == AUTO else self.rho, self.steps)  # for copies
+    return cls
+
+
+@_checked
 @rule
 class CollaborativeADMM(NamedTuple):
     """Alternating directions over the edges, CL Section 4.2 (gossip) and Appendix D (synchronous rounds).
@@ -296,16 +313,3 @@ class CollaborativeADMM(NamedTuple):
         for slot in range(data.peer.shape[0]):
             if data.peer[slot] != VACANT:
                 send(mail, data.peer[slot], ANSWER, write(self.rho, data, me, ties, slot, mail.draft))
-
-
-def _checked(cls, *arguments, **named):
-    self = _make(cls, *arguments, **named)
-    if self.rho != "auto" and not (isinstance(self.rho, Real) and math.isfinite(self.rho) and self.rho > 0):
-        raise ParameterError(f'CollaborativeADMM(rho={self.rho!r}): rho must be a positive number, or "auto"')
-    if not (isinstance(self.steps, Integral) and self.steps >= 0):
-        raise ParameterError(f"CollaborativeADMM(steps={self.steps!r}): steps must be a whole number >= 0")
-    rho = AUTO if self.rho == "auto" else float(self.rho)  # a float always: one compiled type
-    return _make(cls, rho, int(self.steps))
-
-
-_make, CollaborativeADMM.__new__ = CollaborativeADMM.__new__, _checked

@@ -55,9 +55,7 @@ def update(data, me, ties, draft):
         fill(0.0, center)
         for k in range(data.peer.shape[0]):
             axpy(data.weight[k] / degree, ties.copy[k], center)
-        me.cache.solver.minimise(
-            data, importance(data, degree), 2.0 * data.smooth * degree, center, me.theta, rest
-        )
+        me.cache.solver.minimise(data, importance(data, degree), 2.0 * data.smooth * degree, center, me.theta, rest)
     else:
         proximal.alone(data, me, center, rest)
 

@@ -1,0 +1,284 @@
+"""Several methods side by side, on one axis of cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from . import plots
+from .data import AgentData
+from .engines.events import Conditions
+from .engines.simulator import COLUMNS, Observer, simulate
+from .errors import DataError, MismatchError, ParameterError
+from .linear import margins_kernel, rows_of
+from .losses import SIGNS, Location
+from .methods import resolve_method
+from .problem import Problem
+from .results import Run
+
+#: What a comparison adds to the columns of a trace.
+MORE = ("method", "seed", "point", "gap", "accuracy", "rmse")
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """The outcome of :func:`compare`.
+
+    Attributes
+    ----------
+    problem : Problem
+        What all models are judged by.
+    table : DataFrame
+        One row for each observation of each run: method, seed, point (how many observations before), wakes, time,
+        vectors, bytes, value (the objective), gap (its relative distance to the optimum), accuracy or rmse on test
+        rows if there are any, and what was observed.
+    optimum : dict
+        The same numbers for the exact optimum: value, accuracy or rmse, and what was observed.
+    runs : dict
+        A :class:`coterie.Run` for each (method, seed).
+    unit : str
+        The axis of cost: "wakes", "vectors" or "bytes".
+    score : str or None
+        "accuracy" or "rmse", if there are test rows.
+    """
+
+    problem: Problem
+    table: pd.DataFrame
+    optimum: dict[str, float]
+    runs: dict[tuple[str, int], Run] = field(repr=False)
+    unit: str
+    score: str | None
+
+    @property
+    def summary(self) -> pd.DataFrame:
+        """One row for each method: where its runs ended, on average.
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
+        >>> ct.compare(["local", "propagation"], problem, vectors=60).summary.index.tolist()
+        ['local', 'propagation']
+        """
+        ends = self.table.groupby(["method", "seed"], sort=False).last()
+        return ends.groupby("method", sort=False).mean().drop(columns="point")
+
+    def figure(self, gap: bool = False) -> Figure:
+        """Objective, and score on test rows if there are any, against cost; the exact optimum is a dashed line.
+
+        Parameters
+        ----------
+        gap : bool
+            Draw the relative distance to the optimum, on a logarithmic scale, in place of the objective.
+
+        Returns
+        -------
+        Figure
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
+        >>> figure = ct.compare(["cd", "propagation"], problem, vectors=60).figure()
+        >>> figure.axes[0].get_xlabel()
+        'vectors sent'
+        """
+        return plots.comparison(self.table, self.unit, self.optimum, self.score, gap)
+
+    def __repr__(self) -> str:
+        shown = self.summary[[name for name in self.summary if name != "time"]]
+        exact = ", ".join(f"{name} {number:.6g}" for name, number in self.optimum.items())
+        return f"Comparison on {self.problem!r}, by {self.unit}\n{shown.to_string()}\nexact optimum: {exact}"
+
+
+def compare(
+    methods: Iterable[Any] | Mapping[str, Any],
+    problem: Problem,
+    *,
+    wakes: int | None = None,
+    vectors: int | None = None,
+    bytes: int | None = None,
+    points: int = 50,
+    seeds: Sequence[int] = (0,),
+    test: AgentData | None = None,
+    observe: Observer | Mapping[str, Observer] | None = None,
+    start: str | ArrayLike = "local",
+    conditions: Conditions | None = None,
+    choice: Any = "uniform",
+    progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """Run several methods to the same cost, and put what they reached side by side.
+
+    Parameters
+    ----------
+    methods : iterable, or mapping of labels
+        Methods and baselines, as values or by their names. A pair (method, Problem) runs on a problem of its own, such
+        as propagation of local models; it is still judged by ``problem``.
+    problem : Problem
+    wakes, vectors, bytes : int
+        How far, on which axis of cost: give one of them.
+    points : int
+        Observations of each run, beside the first.
+    seeds : sequence of int
+        One run of each method for each seed.
+    test : AgentData, optional
+        Test rows of the same agents. Adds the mean over agents of the accuracy (labels -1 and +1) or of the root mean
+        squared error.
+    observe : callable, or mapping of names to callables, optional
+        Further functions of Theta, as in :func:`coterie.simulate`.
+    start, conditions, choice
+        As in :func:`coterie.simulate`.
+    progress : callable, optional
+        Called with (how much is done, how much in all) now and then.
+
+    Returns
+    -------
+    Comparison
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> task = ct.datasets.linear_classification(n=50, p=20, seed=0)
+    >>> problem = ct.Problem.personalized(task.train, task.graph)
+    >>> result = ct.compare(["local", "global", "cd", "djam"], problem, vectors=10_000, test=task.test)
+    >>> result.summary["accuracy"].round(2).to_dict()
+    {'local': 0.83, 'global': 0.5, 'cd': 0.92, 'djam': 0.92}
+    >>> bool(result.summary["gap"]["djam"] < 0.01)
+    True
+    """
+    if not isinstance(problem, Problem):
+        raise ParameterError(f"compare needs a Problem; found {type(problem).__name__}")
+    unit, budget = _axis(wakes=wakes, vectors=vectors, bytes=bytes)
+    if not (isinstance(points, Integral) and points >= 1):
+        raise ParameterError(f"points={points!r} must be a whole number, at least 1")
+    entrants = _entrants(methods, problem)
+    score, observers = _observers(observe, test, problem)
+    observers["value of the problem"] = problem.value  # an entrant may run on a problem of its own
+    exact = problem.solve()
+    optimum = {name: float(observer(exact)) for name, observer in observers.items()}
+    optimum = {"value": optimum.pop("value of the problem"), **optimum}
+
+    tables, runs = [], {}
+    for label, (method, posed) in entrants.items():
+        for seed in seeds[:1] if hasattr(method, "models") else seeds:
+            done = len(runs)
+
+            def told(now: int, _total: int, done: int = done) -> None:
+                if progress is not None:
+                    progress(done * budget + now, len(entrants) * len(seeds) * budget)
+
+            run = simulate(
+                posed,
+                method,
+                seed=seed,
+                start=start,
+                observe=observers,
+                every=max(1, budget // int(points)),
+                conditions=conditions,
+                progress=told,
+                choice=choice,
+                **{unit: budget},
+            )
+            trace = run.trace.assign(value=run.trace["value of the problem"]).drop(columns="value of the problem")
+            trace.insert(0, "method", label)
+            trace.insert(1, "seed", seed)
+            trace.insert(2, "point", np.arange(len(trace)))
+            gap = (trace["value"] - optimum["value"]) / max(abs(optimum["value"]), 1e-300)
+            trace.insert(trace.columns.get_loc("value") + 1, "gap", gap)
+            tables.append(trace)
+            runs[label, seed] = run
+    return Comparison(problem, pd.concat(tables, ignore_index=True), optimum, runs, unit, score)
+
+
+def _axis(**units: Any) -> tuple[str, int]:
+    given = {name: amount for name, amount in units.items() if amount is not None}
+    if len(given) != 1:
+        raise ParameterError("say how far, on which axis of cost: one of wakes=..., vectors=... or bytes=...")
+    [(unit, amount)] = given.items()
+    if not (isinstance(amount, Integral) and int(amount) >= 1):
+        raise ParameterError(f"{unit}={amount!r} must be a whole number, at least 1")
+    return unit, int(amount)
+
+
+def _entrants(methods: Any, problem: Problem) -> dict[str, tuple[Any, Problem]]:
+    """Who takes part, with the problem each runs on; all of them checked before any work starts."""
+    if isinstance(methods, str) or not isinstance(methods, Iterable):
+        raise ParameterError(f"methods must be a list of methods, or a mapping of labels to them; found {methods!r}")
+    named = methods.items() if isinstance(methods, Mapping) else [(None, entrant) for entrant in methods]
+    entrants: dict[str, tuple[Any, Problem]] = {}
+    for label, entrant in named:
+        paired = type(entrant) is tuple and len(entrant) == 2 and isinstance(entrant[1], Problem)
+        given, posed = entrant if paired else (entrant, problem)
+        method = resolve_method(given)
+        if posed.members != problem.members or posed.p != problem.p:
+            raise MismatchError(f"{given!r} comes with a problem of other agents, or other features")
+        if not hasattr(method, "models"):
+            method.fit_for(posed)
+        name = str(label) if label is not None else given if isinstance(given, str) else repr(given)
+        if name in entrants:
+            raise ParameterError(f"two methods are called {name!r}: pass a mapping of labels to methods")
+        entrants[name] = method, posed
+    if not entrants:
+        raise ParameterError("there is no method to compare")
+    return entrants
+
+
+def _observers(observe: Any, test: AgentData | None, problem: Problem) -> tuple[str | None, dict[str, Observer]]:
+    if observe is None or isinstance(observe, Mapping):
+        given = dict(observe or {})
+    else:
+        name = getattr(observe, "__name__", type(observe).__name__)
+        given = {"observed" if name == "<lambda>" else name: observe}
+    taken = [name for name in given if name in COLUMNS + MORE]
+    if taken:
+        raise ParameterError(f"an observer may not be called {taken[0]!r}: the table has that column already")
+    if test is None:
+        return None, given
+    if not isinstance(test, AgentData) or test.members != problem.members or test.p != problem.p:
+        raise DataError("test must be an AgentData with the members and features of the problem, in the same order")
+    if isinstance(problem.loss, Location) or test.y is None:
+        raise MismatchError("test rows need labels, and a loss that predicts them")
+    score = "accuracy" if problem.loss.labels == SIGNS else "rmse"
+    return score, {score: Score(test, score), **given}
+
+
+@dataclass(frozen=True)
+class Score:
+    """The mean over agents of how well their models predict their own test rows.
+
+    Parameters
+    ----------
+    test : AgentData
+        Agents without test rows are left out.
+    kind : "accuracy" or "rmse"
+        Share of labels -1 and +1 that are right, or root mean squared error.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> test = ct.AgentData([[1.0], [2.0]], [1.0, -1.0], agents=["a", "b"])
+    >>> ct.comparison.Score(test, "accuracy")([[1.0], [1.0]])
+    0.5
+    """
+
+    test: AgentData
+    kind: str
+
+    def __call__(self, theta: ArrayLike) -> float:
+        """The score of models, one row for each agent."""
+        y, margins = np.asarray(self.test.y), np.zeros(self.test.owner.shape[0])
+        margins_kernel(rows_of(self.test.X), self.test.start, np.asarray(theta, float), margins)
+        if self.kind == "accuracy":
+            each = np.where(margins >= 0, 1.0, -1.0) == y
+        else:
+            each = (margins - y) ** 2
+        tested = self.test.sizes > 0
+        mean = np.bincount(self.test.owner, weights=each, minlength=self.test.n)[tested] / self.test.sizes[tested]
+        return float(np.mean(mean if self.kind == "accuracy" else np.sqrt(mean)))

@@ -1,0 +1,1160 @@
+"""Every method event by event, against references in plain NumPy written from the papers' own equations.
+
+The references are at the top: an agent's loss f_i with its derivatives, the argmin of f_i plus a quadratic by a solver
+of another kind than the library's (linear systems, Newton's method, enumeration of active sets), and then each method
+with dictionaries of copies, edge variables and multipliers as math.md prints them. None uses the library.
+
+An agent without ties has nobody to agree with: by convention it keeps the model that it trains alone, so it starts
+there, is woken now and then (event (i, -1)), and must stay.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from scipy import sparse, stats
+from scipy.special import expit
+
+import coterie as ct
+from coterie.errors import MismatchError, ParameterError
+from coterie.wire import frame_size
+from coterie.world import VACANT, choose
+
+GAMMA, DELTA = 0.5, 0.4
+LOSSES = {
+    "squared": ct.Squared(),
+    "logistic": ct.Logistic(),
+    "hinge": ct.Hinge(),
+    "smooth-hinge": ct.SmoothHinge(GAMMA),
+    "huber": ct.Huber(DELTA),
+    "location": ct.Location(ct.Squared()),
+    "location-huber": ct.Location(ct.Huber(DELTA)),
+}
+OBJECTIVES = ("collaborative", "personalized", "separate")
+PAIRS = [("propagation", "location"), *itertools.product(OBJECTIVES, LOSSES)]
+SMOOTH = [pair for pair in PAIRS if pair[1] != "hinge"]
+#: Features are sparse here: few, because each pair of a loss and a kind of features is compiled once.
+SPARSE = {("separate", "squared"), ("collaborative", "logistic"), ("personalized", "hinge")}
+N, P, SILENT, LONELY = 7, 3, 3, 6
+SIZES = np.array([5, 1, 4, 0, 2, 3, 4])
+
+MP, DJAM, CD = ct.ModelPropagation(), ct.DJAM(), ct.CoordinateDescent()
+ADMM = ct.CollaborativeADMM
+
+
+def over(pairs):
+    return pytest.mark.parametrize(("objective", "loss"), pairs, ids=["-".join(pair) for pair in pairs])
+
+
+# ---------------------------------------------------------------- reference: the loss of an agent
+
+
+def curves(loss, z, y):
+    """l(z, y), and its first and second derivative in z."""
+    match loss:
+        case "squared" | "location":
+            return (z - y) ** 2 / 2, z - y, np.ones_like(z)
+        case "logistic":
+            return np.logaddexp(0, -y * z), -y * expit(-y * z), expit(z) * expit(-z)
+        case "smooth-hinge":
+            short = 1 - y * z
+            value = np.where(short < GAMMA, np.maximum(short, 0) ** 2 / (2 * GAMMA), short - GAMMA / 2)
+            return value, -y * np.clip(short / GAMMA, 0, 1), ((short > 0) & (short < GAMMA)) / GAMMA
+        case "huber" | "location-huber":
+            r = np.abs(z - y)
+            value = np.where(r <= DELTA, r**2 / 2, DELTA * (r - DELTA / 2))
+            return value, np.clip(z - y, -DELTA, DELTA), 1.0 * (r < DELTA)
+    raise KeyError(loss)
+
+
+class Personal:
+    """f_i: ``each`` times the sum of the losses of the agent's examples, and ``ridge |t|^2``."""
+
+    def __init__(self, loss, X, y, each, ridge):
+        self.loss, self.X, self.y, self.each, self.ridge = loss, X, y, each, ridge
+
+    def __call__(self, t):
+        """Value, gradient, Hessian."""
+        if self.loss.startswith("location"):
+            value, slope, bend = curves(self.loss, np.broadcast_to(t, self.X.shape), self.X)
+            gradient, hessian = slope.sum(axis=0), np.diag(bend.sum(axis=0))
+        else:
+            value, slope, bend = curves(self.loss, self.X @ t, self.y)
+            gradient, hessian = self.X.T @ slope, self.X.T @ (bend[:, None] * self.X)
+        return (
+            self.each * value.sum() + self.ridge * t @ t,
+            self.each * gradient + 2 * self.ridge * t,
+            self.each * hessian + 2 * self.ridge * np.eye(len(t)),
+        )
+
+    def smoothness(self):
+        """L_i^loc, from the largest eigenvalue of X'X."""
+        most = {"logistic": 0.25, "smooth-hinge": 1 / GAMMA}.get(self.loss, 1.0)
+        if self.loss.startswith("location"):  # p examples for each point, with unit vectors for features
+            top = len(self.X)
+        else:
+            top = np.linalg.norm(self.X, 2) ** 2 if len(self.X) else 0.0
+        return self.each * most * top + 2 * self.ridge
+
+
+def argmin(f, a, H, g, p):
+    """argmin over x of ``x'Hx/2 - g'x + a f(first p of x)``, accurate to about 1e-12."""
+    if f.loss == "hinge":
+        S, h = eliminated(H, g, p)
+        np.testing.assert_allclose(S, S[0, 0] * np.eye(p), atol=1e-12)
+        return completed(H, g, hinge(f, a, S[0, 0], h))
+    x = np.zeros(len(g))
+    for _ in range(60):
+        value, gradient, hessian = f(x[:p])
+        slope, bend = H @ x - g, H.copy()
+        slope[:p] += a * gradient
+        bend[:p, :p] += a * hessian
+        if f.loss in ("squared", "location"):
+            return x - np.linalg.solve(bend, slope)
+        if np.abs(slope).max() <= 1e-13 * (1 + np.abs(g).max()):
+            return x
+        move = -np.linalg.solve(bend, slope)
+        before = x @ H @ x / 2 - g @ x + a * value
+        for step in 0.5 ** np.arange(40):
+            y = x + step * move
+            if y @ H @ y / 2 - g @ y + a * f(y[:p])[0] <= before + 1e-4 * step * slope @ move + 1e-13 * (1 + abs(before)):
+                break
+        x = y
+    assert np.abs(slope).max() <= 1e-11 * (1 + np.abs(g).max()), "the reference does not converge"
+    return x
+
+
+def eliminated(H, g, p):
+    """What is left of ``x'Hx/2 - g'x`` for the first p of x when the others take their best values."""
+    rest = np.linalg.solve(H[p:, p:], np.column_stack([H[p:, :p], g[p:]])) if len(g) > p else np.zeros((0, p + 1))
+    return H[:p, :p] - H[:p, p:] @ rest[:, :p], g[:p] - H[:p, p:] @ rest[:, p]
+
+
+def completed(H, g, t):
+    """x whose first entries are t, and the others the best for it."""
+    p = len(t)
+    return np.concatenate([t, np.linalg.solve(H[p:, p:], g[p:] - H[p:, :p] @ t)]) if len(g) > p else t
+
+
+def hinge(f, a, w, h):
+    """argmin ``a f(t) + w |t|^2 / 2 - h't``: each example is short of the margin, on it, or beyond it; try all cases."""
+    kappa, pull = w + 2 * a * f.ridge, a * f.each
+    Z, m = f.y[:, None] * f.X, len(f.X)
+    for kind in sorted(itertools.product((0, 1, 2), repeat=m), key=lambda kind: kind.count(1)):
+        short, on = np.array(kind, int) == 2, np.array(kind, int) == 1
+        t = (h + pull * Z[short].sum(axis=0)) / kappa
+        if on.any():
+            gram = Z[on] @ Z[on].T * pull / kappa
+            if np.linalg.matrix_rank(gram, tol=1e-10) < on.sum():
+                continue
+            u = np.linalg.solve(gram, 1 - Z[on] @ t)
+            if (u < -1e-9).any() or (u > 1 + 1e-9).any():
+                continue
+            t = t + pull / kappa * Z[on].T @ u
+        margin = Z @ t
+        if (margin[short] <= 1 + 1e-9).all() and (margin[~short & ~on] >= 1 - 1e-9).all():
+            return t
+    raise AssertionError("no case fits")
+
+
+# ---------------------------------------------------------------- reference: the methods
+
+
+class Setting(NamedTuple):
+    """``s sum_{i<j} W_ij |t_i - t_j|^2 + sum_i a_i f_i(t_i)``."""
+
+    W: np.ndarray
+    s: float
+    a: np.ndarray
+    f: list
+
+    def neighbours(self, i):
+        return [int(j) for j in np.flatnonzero(self.W[i])]
+
+    def copies(self, theta, known=None):
+        """The initial swap; of a tie that is there already, what is known stays."""
+        known = known or {}
+        return {
+            i: {j: known.get(i, {}).get(j, theta[j].copy()) for j in self.neighbours(i)} for i in range(len(self.W))
+        }
+
+    def alone(self, i):
+        p = self.f[i].X.shape[1]
+        return argmin(self.f[i], 1.0, np.zeros((p, p)), np.zeros(p), p)
+
+
+def djam_step(setting, copies, i):
+    """DJAM (4): argmin of s sum_k W_ik |t - copy_k|^2 + a_i f_i(t)."""
+    p = setting.f[i].X.shape[1]
+    H = 2 * setting.s * setting.W[i].sum() * np.eye(p)
+    g = 2 * setting.s * sum(setting.W[i, k] * copies[k] for k in copies)
+    return argmin(setting.f[i], setting.a[i], H, g, p)
+
+
+def gossip(setting, step, start, events):
+    """MP (6) and DJAM (4): i and j swap models, then both update."""
+    theta, copies = start.copy(), setting.copies(start)
+    seen = [theta.copy()]
+    for i, j in events:
+        if j >= 0:
+            copies[i][j], copies[j][i] = theta[j].copy(), theta[i].copy()
+            theta[[i, j]] = [step(setting, copies[i], i), step(setting, copies[j], j)]
+        seen.append(theta.copy())
+    return np.array(seen)
+
+
+def jacobi(setting, step, start, rounds):
+    """MP (5): all update from the models of the last round."""
+    theta = start.copy()
+    seen = [theta.copy()]
+    for _ in range(rounds):
+        copies = setting.copies(theta)
+        for i in copies:
+            if copies[i]:
+                theta[i] = step(setting, copies[i], i)
+        seen.append(theta.copy())
+    return np.array(seen)
+
+
+def descent(setting, start, events):
+    """CD (5), with mu c_i = a_i / (2 s D_ii), and broadcasts."""
+    theta, copies = start.copy(), setting.copies(start)
+    seen = [theta.copy()]
+    for i in events:
+        D = setting.W[i].sum()
+        if D > 0:
+            trust = setting.a[i] / (2 * setting.s * D)
+            step = 1 / (1 + trust * setting.f[i].smoothness())
+            mean = sum(setting.W[i, j] / D * copies[i][j] for j in copies[i])
+            theta[i] = (1 - step) * theta[i] + step * (mean - trust * setting.f[i](theta[i])[1])
+        for j in copies[i]:
+            copies[j][i] = theta[i].copy()
+        seen.append(theta.copy())
+    return np.array(seen)
+
+
+class Multipliers:
+    """CL-ADMM, Section 4.2 and Appendix D: T[i][k] = T_i^k; Z[i, j][k] = Z_ei^k and L[i, j][k] = L_ei^k for e = (i, j)."""
+
+    def __init__(self, setting, start, rho, steps=0):
+        self.rho, self.steps = rho, steps
+        self.T = [{i: start[i].copy()} for i in range(len(start))]
+        self.Z, self.L = {}, {}
+        self.change(setting)
+
+    def change(self, setting):
+        """Other data and ties: new neighbours start from a swap of their models and no multipliers."""
+        self.setting = setting
+        ends = [(i, j) for i in range(len(self.T)) for j in setting.neighbours(i)]
+        self.Z = {(i, j): self.Z.get((i, j), {k: self.T[k][k].copy() for k in (i, j)}) for i, j in ends}
+        self.L = {(i, j): self.L.get((i, j), {k: np.zeros_like(self.T[k][k]) for k in (i, j)}) for i, j in ends}
+
+    @property
+    def theta(self):
+        return np.array([self.T[i][i] for i in range(len(self.T))])
+
+    def primal(self, i):
+        """Step 1, jointly in T_i^i and all T_i^j; an agent's share of the smoothness term is s/2."""
+        setting, rho = self.setting, self.rho
+        f, a, p = setting.f[i], setting.a[i], len(self.T[i][i])
+        models = [i, *setting.neighbours(i)]
+        H, g = np.zeros((len(models), len(models))), np.zeros((len(models), p))
+        for k, j in enumerate(models[1:], start=1):
+            pull = 2 * (setting.s / 2) * setting.W[i, j]  # the second derivative of s/2 W |T^i - T^j|^2
+            H[0, 0] += pull + rho
+            H[k, k] += pull + rho
+            H[0, k] -= pull
+            H[k, 0] -= pull
+            g[0] += rho * self.Z[i, j][i] - self.L[i, j][i]
+            g[k] += rho * self.Z[i, j][j] - self.L[i, j][j]
+        H, g = np.kron(H, np.eye(p)), g.ravel()
+        if self.steps:
+            S, h = eliminated(H, g, p)
+            t = self.T[i][i].copy()
+            for _ in range(self.steps):
+                t = t - (a * f(t)[1] + S @ t - h) / (S[0, 0] + a * f.smoothness())
+            x = completed(H, g, t)
+        else:
+            x = argmin(f, a, H, g, p)
+        self.T[i] = dict(zip(models, x.reshape(-1, p), strict=True))
+
+    def settle(self, i, j):
+        """Steps 2 and 3 on the edge of i and j, at both ends."""
+        T, Z, L, rho = self.T, self.Z, self.L, self.rho
+        for here, there in ((i, j), (j, i)):
+            Z[here, there] = {
+                k: ((L[here, there][k] + L[there, here][k]) / rho + T[here][k] + T[there][k]) / 2 for k in (i, j)
+            }
+        for k in (i, j):
+            np.testing.assert_allclose(Z[i, j][k], Z[j, i][k], rtol=0, atol=1e-12)  # Z in C_E
+        for here, there in ((i, j), (j, i)):
+            for k in (i, j):
+                L[here, there][k] = L[here, there][k] + rho * (T[here][k] - Z[here, there][k])
+
+    def gossip(self, events):
+        for i, j in events:
+            if j >= 0:
+                self.primal(i)
+                self.primal(j)
+                self.settle(i, j)
+            yield self.theta
+
+    def rounds(self, count):
+        for _ in range(count):
+            for i in range(len(self.T)):
+                if self.setting.neighbours(i):
+                    self.primal(i)
+            for i, j in self.Z:
+                if i < j:
+                    self.settle(i, j)
+            yield self.theta
+
+
+# ---------------------------------------------------------------- problems
+
+
+def weights(rng):
+    """A ring with two chords; the last agent has no ties."""
+    W = np.zeros((N, N))
+    ring = [(i, (i + 1) % (N - 1)) for i in range(N - 1)]
+    for i, j in [*ring, (0, 2), (1, 4)]:
+        W[i, j] = W[j, i] = rng.uniform(0.3, 2.0)
+    return W
+
+
+@functools.cache
+def example(objective, loss):
+    """A problem with an agent without data and one without ties, and the same for the references."""
+    rng = np.random.default_rng([len(objective), *loss.encode()])
+    W, mu = weights(rng), 0.6
+    D, ridge = W.sum(axis=1), rng.uniform(0.02, 0.2, N)
+    if objective == "propagation":
+        models, c, alpha = rng.normal(size=(N, P)), rng.uniform(0.2, 1.0, N), 0.6
+        c[SILENT] = 0.0
+        problem = ct.Problem.propagation(models, ct.Graph(W), alpha=alpha, confidence=c)
+        f = [Personal(loss, models[[i]], None, 1.0, 0.0) for i in range(N)]
+        return problem, Setting(W, 0.5, (1 - alpha) / alpha * c * D, f)
+    X = [np.where(rng.random((m, P)) < 0.8, rng.normal(size=(m, P)), 0.0) for m in SIZES]
+    y = [x @ rng.normal(size=P) + 0.5 * rng.normal(size=len(x)) for x in X]
+    if LOSSES[loss].labels != ct.Squared().labels:
+        y = [np.where(z > 0, 1.0, -1.0) for z in y]
+    rows = np.vstack(X)
+    data = ct.AgentData(
+        sparse.csr_array(rows) if (objective, loss) in SPARSE else rows,
+        None if loss.startswith("location") else np.concatenate(y),
+        agents=np.repeat(np.arange(N), SIZES),
+        members=range(N),
+    )
+    c = np.ones(N)
+    options = {"loss": LOSSES[loss], "ridge": ridge}
+    if objective != "separate":
+        options["mu"] = mu
+    if objective == "personalized":
+        if loss == "logistic":  # confidence and ridge by the sizes
+            options["ridge"] = "1/m"
+            ridge, c = np.where(SIZES > 0, 1 / np.maximum(SIZES, 1), 0.0), np.where(SIZES > 0, SIZES / SIZES.max(), 1e-9)
+        else:
+            options["confidence"] = c = rng.uniform(0.2, 1.0, N)
+    problem = getattr(ct.Problem, objective)(data, ct.Graph(W), **options)
+    each = np.ones(N) if objective == "collaborative" else 1 / np.maximum(SIZES, 1)
+    f = [Personal(loss, X[i], y[i], each[i], ridge[i]) for i in range(N)]
+    a = np.ones(N) if objective == "separate" else mu * D * c
+    return problem, Setting(W, 1.0 if objective == "collaborative" else 0.5, a, f)
+
+
+def beginning(setting, seed):
+    """Any models, and that of its own for the agent without ties."""
+    start = np.random.default_rng(seed).normal(size=(N, P))
+    start[LONELY] = setting.alone(LONELY)
+    return start
+
+
+def meetings(W, count, seed, lonely=True):
+    """Who wakes and whom it talks to; -1 for an agent without ties."""
+    rng = np.random.default_rng(seed)
+    able = np.flatnonzero(W.any(axis=1) | lonely)
+    wakes = rng.choice(able, count)
+    return np.array([(i, rng.choice(np.flatnonzero(W[i])) if W[i].any() else -1) for i in wakes])
+
+
+def followed(problem, method, **options):
+    """A run, and the models after each event or round."""
+    seen = []
+    options = {"every": 1, "observe": {"seen": lambda theta: seen.append(theta.copy()) or len(seen)}} | options
+    run = ct.simulate(problem, method, **options)
+    return run, np.array(seen)[~run.trace["wakes"].duplicated(keep="last")]
+
+
+def assert_same(found, expected, loss="squared"):
+    assert found.shape == expected.shape
+    assert np.abs(found[0] - found[-1]).max() > 1e-3  # something happens
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 if loss == "hinge" else 1e-9)
+
+
+def assert_account(run, edges, exchanges, each):
+    """2 |E| vectors in the initial swap, ``each`` in an exchange of two letters."""
+    assert run.letters == 2 * edges + 2 * exchanges
+    assert run.vectors == 2 * edges + each * exchanges
+    assert run.bytes == 2 * edges * frame_size(P) + 2 * exchanges * frame_size(each * P // 2)
+
+
+# ---------------------------------------------------------------- model propagation
+
+
+def mp_matrices(setting, alpha=0.6):
+    """P and C of MP, from W and a_i = mu D_ii c_i, without the agents that have no ties."""
+    tied = setting.W.any(axis=1)
+    W = setting.W[np.ix_(tied, tied)]
+    D = W.sum(axis=1)
+    return tied, W / D[:, None], setting.a[tied] / D * alpha / (1 - alpha)
+
+
+def test_mp_closed_form():
+    """MP (4)."""
+    problem, setting = example("propagation", "location")
+    alpha, models = 0.6, np.vstack([f.X for f in setting.f])
+    tied, Pr, c = mp_matrices(setting)
+    matrix = np.eye(len(c)) - (1 - alpha) * (np.eye(len(c)) - np.diag(c)) - alpha * Pr
+    expected = models.copy()
+    expected[tied] = np.linalg.solve(matrix, (1 - alpha) * c[:, None] * models[tied])
+    np.testing.assert_allclose(problem.solve(), expected, rtol=0, atol=1e-12)
+    for length in ({"wakes": 4000}, {"rounds": 1000}):
+        np.testing.assert_allclose(ct.simulate(problem, MP, **length).theta, expected, rtol=0, atol=1e-10)
+
+
+def mp_step(setting, copies, i, alpha=0.6):
+    """MP (6), as printed, for l = i."""
+    D = setting.W[i].sum()
+    c = setting.a[i] / D * alpha / (1 - alpha)
+    mean = sum(setting.W[i, k] / D * copies[k] for k in copies)
+    return (alpha * mean + (1 - alpha) * c * setting.f[i].X[0]) / (alpha + (1 - alpha) * c)
+
+
+@pytest.mark.parametrize("method", [MP, DJAM], ids=["mp", "djam"])
+def test_mp_gossip(method):
+    """MP (6), and DJAM on the same problem."""
+    problem, setting = example("propagation", "location")
+    start, events = beginning(setting, 1), meetings(setting.W, 100, 2)
+    run, found = followed(problem, method, events=events, start=start)
+    assert_same(found, gossip(setting, mp_step, start, events))
+    assert_account(run, problem.graph.n_edges, np.count_nonzero(events[:, 1] >= 0), 2)
+
+
+def test_djam_is_mp_on_quadratics():
+    problem, setting = example("propagation", "location")
+    events = meetings(setting.W, 300, 3)
+    one, other = (followed(problem, method, events=events)[1] for method in (MP, DJAM))
+    np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+
+
+def test_mp_synchronous():
+    """MP (5), in matrices."""
+    problem, setting = example("propagation", "location")
+    alpha, start, rounds = 0.6, beginning(setting, 4), 30
+    tied, Pr, c = mp_matrices(setting)
+    expected = [start]
+    for _ in range(rounds):
+        theta = start.copy()
+        fixed = (1 - alpha) * c[:, None] * np.vstack([f.X for f in setting.f])[tied]
+        theta[tied] = np.linalg.solve(np.diag(alpha + (1 - alpha) * c), alpha * Pr @ expected[-1][tied] + fixed)
+        expected.append(theta)
+    run, found = followed(problem, MP, rounds=rounds, start=start)
+    assert_same(found, np.array(expected))
+    edges = problem.graph.n_edges
+    assert run.wakes == rounds * N
+    assert run.vectors == run.letters == 2 * edges + rounds * 2 * edges
+    assert run.bytes == run.vectors * frame_size(P)
+
+
+@over([pair for pair in PAIRS if pair[1] == "location"])
+def test_mp_on_other_objectives(objective, loss):
+    """Several points, or none, and a ridge: the minimiser over a block is still a mean."""
+    problem, setting = example(objective, loss)
+    start, events = beginning(setting, 5), meetings(setting.W, 60, 6)
+    assert_same(followed(problem, MP, events=events, start=start)[1], gossip(setting, djam_step, start, events))
+    assert_same(followed(problem, MP, rounds=12, start=start)[1], jacobi(setting, djam_step, start, 12))
+
+
+# ---------------------------------------------------------------- DJAM
+
+
+@over(PAIRS)
+def test_djam(objective, loss):
+    problem, setting = example(objective, loss)
+    start, events = beginning(setting, 7), meetings(setting.W, 80, 8)
+    run, found = followed(problem, DJAM, events=events, start=start)
+    assert_same(found, gossip(setting, djam_step, start, events), loss)
+    assert_account(run, problem.graph.n_edges, np.count_nonzero(events[:, 1] >= 0), 2)
+
+
+# ---------------------------------------------------------------- ADMM
+
+PENALTIES = pytest.mark.parametrize("rho", [0.3, 2.0])
+
+
+@PENALTIES
+@over(PAIRS)
+def test_admm_gossip(objective, loss, rho):
+    problem, setting = example(objective, loss)
+    start, events = beginning(setting, 9), meetings(setting.W, 80, 10)
+    run, found = followed(problem, ADMM(rho), events=events, start=start)
+    assert_same(found, np.array([start, *Multipliers(setting, start, rho).gossip(events)]), loss)
+    assert_account(run, problem.graph.n_edges, np.count_nonzero(events[:, 1] >= 0), 8)
+
+
+@PENALTIES
+@over(PAIRS)
+def test_admm_synchronous(objective, loss, rho):
+    problem, setting = example(objective, loss)
+    start, rounds, edges = beginning(setting, 11), 15, problem.graph.n_edges
+    run, found = followed(problem, ADMM(rho), rounds=rounds, start=start)
+    assert_same(found, np.array([start, *Multipliers(setting, start, rho).rounds(rounds)]), loss)
+    assert_account(run, edges, rounds * edges, 8)
+    assert run.wakes == rounds * N
+
+
+@over(SMOOTH)
+def test_admm_with_gradient_steps(objective, loss):
+    """Ten of them on the primal problem without the T_i^j, from the last model, as in CD's comparison."""
+    problem, setting = example(objective, loss)
+    start, events = beginning(setting, 12), meetings(setting.W, 80, 13)
+    run, found = followed(problem, ADMM(0.3, steps=10), events=events, start=start)
+    assert_same(found, np.array([start, *Multipliers(setting, start, 0.3, steps=10).gossip(events)]))
+    assert_account(run, problem.graph.n_edges, np.count_nonzero(events[:, 1] >= 0), 8)
+
+
+def test_admm_with_gradient_steps_synchronous():
+    problem, setting = example("collaborative", "squared")
+    start = beginning(setting, 14)
+    _, found = followed(problem, ADMM(2.0, steps=10), rounds=15, start=start)
+    assert_same(found, np.array([start, *Multipliers(setting, start, 2.0, steps=10).rounds(15)]))
+
+
+def test_admm_accounts_for_the_rho_it_sends():
+    """rho="auto" adds one number to a letter of four vectors."""
+    problem, setting = example("collaborative", "squared")
+    events = meetings(setting.W, 50, 15)
+    met, edges = np.count_nonzero(events[:, 1] >= 0), problem.graph.n_edges
+    run = ct.simulate(problem, ADMM(), events=events)
+    assert run.bytes == 2 * edges * frame_size(P) + 2 * met * frame_size(4 * P + 1)
+    assert run.vectors == (2 * edges * P + 2 * met * (4 * P + 1)) // P
+
+
+# ---------------------------------------------------------------- coordinate descent
+
+
+@over(SMOOTH)
+def test_coordinate_descent(objective, loss):
+    problem, setting = example(objective, loss)
+    start, events = beginning(setting, 16), meetings(setting.W, 100, 17)[:, 0]
+    run, found = followed(problem, CD, events=events, start=start)
+    assert_same(found, descent(setting, start, events))
+    assert run.vectors == run.letters == problem.graph.n_neighbours.sum() + problem.graph.n_neighbours[events].sum()
+
+
+# ---------------------------------------------------------------- convergence
+
+
+def assert_optimal(problem, theta):
+    """Objective within 1e-8, relative; models within 1e-6 where they are determined."""
+    best = problem.solve()
+    value = problem.value(best)
+    assert problem.value(theta) - value <= 1e-8 * abs(value)
+    assert problem.determined.any()
+    assert np.abs(theta - best)[problem.determined].max() <= 1e-6
+
+
+def reaches_the_optimum(problem, method, unit, pace):
+    """Run longer and longer, in all at most 21 times ``pace``; each time from the start."""
+    for longer in (1, 4, 16):
+        theta = ct.simulate(problem, method, seed=18, **{unit: longer * pace}).theta
+        try:
+            assert_optimal(problem, theta)
+            break
+        except AssertionError:
+            if longer == 16:
+                raise
+
+
+CONVERGING = {
+    "cd": (CD, "wakes", SMOOTH),
+    "djam": (DJAM, "wakes", PAIRS),
+    "mp": (MP, "wakes", [pair for pair in PAIRS if pair[1] == "location"]),
+    "mp-rounds": (MP, "rounds", [pair for pair in PAIRS if pair[1] == "location"]),
+    "admm-auto": (ADMM(), "wakes", PAIRS),
+    "admm-auto-rounds": (ADMM(), "rounds", PAIRS),
+    "admm-fixed": (ADMM(0.5), "wakes", PAIRS),
+    "admm-fixed-rounds": (ADMM(0.5), "rounds", PAIRS),
+    "admm-steps": (ADMM(0.5, steps=10), "wakes", SMOOTH),
+    "admm-auto-steps": (ADMM(steps=10), "wakes", SMOOTH),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "objective", "loss"),
+    [
+        pytest.param(name, *pair, id=f"{name}-{'-'.join(pair)}")
+        for name, (_, _, pairs) in CONVERGING.items()
+        for pair in pairs
+    ],
+)
+def test_reaches_the_optimum(name, objective, loss):
+    method, unit, _ = CONVERGING[name]
+    problem, _ = example(objective, loss)
+    reaches_the_optimum(problem, method, unit, 3000 if unit == "wakes" else 1000)
+
+
+def test_the_lonely_agent_finds_its_own_model_from_afar():
+    problem, setting = example("personalized", "logistic")
+    for method in (CD, DJAM, ADMM(0.5), ADMM()):
+        run = ct.simulate(problem, method, wakes=3000, start=np.full((N, P), 2.0), seed=19)
+        np.testing.assert_allclose(run.theta[LONELY], setting.alone(LONELY), rtol=0, atol=1e-8)
+
+
+def test_admm_finds_a_good_rho():
+    """At equal wakes, "auto" is no worse than ten times the best of a grid over three decades."""
+    rng = np.random.default_rng(20)
+    n, p = 30, 5
+    graph = ct.graphs.ring(n, neighbours=2)
+    sizes = rng.integers(1, 12, n)
+    X, target = rng.normal(size=(sizes.sum(), p)), rng.normal(size=p)
+    owner = np.repeat(np.arange(n), sizes)
+    y = np.where((X * (target + 0.3 * rng.normal(size=(n, p))[owner])).sum(axis=1) > 0, 1.0, -1.0)
+    problem = ct.Problem.personalized(ct.AgentData(X, y, agents=owner), graph, loss="logistic", mu=0.5)
+    best = problem.value(problem.solve())
+
+    def gap(rho, wakes):
+        return problem.value(ct.simulate(problem, ADMM(rho), wakes=wakes, seed=21).theta) / best - 1
+
+    for wakes in (1500, 6000):
+        grid = {rho: gap(rho, wakes) for rho in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)}
+        assert max(grid.values()) > 100 * min(grid.values())  # rho matters
+        assert gap("auto", wakes) <= max(10 * min(grid.values()), 1e-12)
+
+
+# ---------------------------------------------------------------- which problems a method takes
+
+
+def flat(loss, ridge=0.0, graph=None):
+    """A problem of two pairs of agents."""
+    rng = np.random.default_rng(22)
+    X = rng.normal(size=(8, 2))
+    y = None if loss.startswith("location") else np.sign(X[:, 0])
+    graph = graph or ct.Graph.from_edges(4, [0, 2], [1, 3])
+    data = ct.AgentData(X, y, agents=np.repeat(["ann", "bob", "cy", "dan"], 2))
+    return ct.Problem.separate(data, graph, loss=LOSSES[loss], ridge=ridge)
+
+
+REFUSED = [
+    (CD, "hinge"),
+    *[(MP, loss) for loss in LOSSES if loss != "location"],
+    *[(DJAM, loss) for loss in ("hinge", "smooth-hinge", "huber", "location-huber")],
+    (ADMM(steps=10), "hinge"),
+    (ADMM(1.0, steps=10), "hinge"),
+]
+
+
+@pytest.mark.parametrize(("method", "loss"), REFUSED, ids=[f"{type(m).__name__}-{loss}" for m, loss in REFUSED])
+def test_a_loss_that_does_not_fit_is_refused(method, loss):
+    problem = flat(loss)
+    for ask in (method.fit_for, lambda problem: ct.simulate(problem, method, wakes=1)):
+        with pytest.raises(MismatchError) as refusal:
+            ask(problem)
+        assert repr(LOSSES[loss]) in str(refusal.value)
+        assert type(method).__name__ in str(refusal.value)
+
+
+FITTING = [(DJAM, loss, ridge) for loss in ("squared", "logistic", "location") for ridge in (0.0, 0.1)]
+FITTING += [(DJAM, loss, 0.1) for loss in LOSSES] + [(ADMM(), loss, 0.0) for loss in LOSSES]
+FITTING += [(m, loss, 0.0) for m in (CD, ADMM(steps=10)) for loss in LOSSES if loss != "hinge"]
+FITTING += [(MP, "location", 0.0)]
+
+
+def test_losses_that_fit_are_accepted():
+    for method, loss, ridge in FITTING:
+        method.fit_for(flat(loss, ridge))
+
+
+def test_djam_wants_a_ridge_in_every_component():
+    ridge = np.array([0.0, 0.1, 0.0, 0.0])  # bob's holds ann, too; cy and dan have none
+    with pytest.raises(MismatchError, match=r"'cy'.*Huber\(delta=0.4\)"):
+        DJAM.fit_for(flat("huber", ridge))
+    DJAM.fit_for(flat("huber", ridge, ct.graphs.path(4)))
+    DJAM.fit_for(flat("huber", ridge, ct.Graph.from_edges(4, [0], [1])))  # agents without ties swap nothing
+
+
+# ---------------------------------------------------------------- whom an agent chooses
+
+
+class Count(NamedTuple):
+    theta: np.ndarray  # (n, n) how many times agent i chose agent j
+
+
+class Nothing(NamedTuple):
+    nothing: np.ndarray
+
+
+@ct.rule
+class Census(NamedTuple):
+    """Counts whom it chooses, in its model."""
+
+    dice = property(lambda self: 1)
+    letters = property(lambda self: 1)
+
+    def lengths(self, p):
+        return (p,)
+
+    def scratch(self, world, p):
+        return 0
+
+    def fit_for(self, problem):
+        pass
+
+    def start(self, world, theta):
+        return Count(theta.copy()), Nothing(np.zeros(world.peer.shape[0]))
+
+    def greet(self, data, me, ties, mail):
+        pass
+
+    def wake(self, data, me, ties, chance, mail):
+        slot = choose(data, chance)
+        if slot != VACANT:
+            me.theta[data.peer[slot]] += 1.0
+
+    def receive(self, data, me, ties, letter, mail):
+        pass
+
+
+def chosen(W, choice, conditions=None):
+    n = len(W)
+    problem = ct.Problem.propagation(np.zeros((n, n)), ct.Graph(W))
+    run = ct.simulate(problem, Census(), wakes=40_000, seed=23, start="zeros", choice=choice, conditions=conditions)
+    return run.theta
+
+
+def star():
+    W = np.zeros((6, 6))
+    W[0, 1:] = W[1:, 0] = [0.2, 0.5, 1.0, 2.0, 4.0]
+    return W
+
+
+def lopsided(W):
+    """Any probabilities: not symmetric, and some ties are used from one end only."""
+    choice = np.where(W > 0, np.random.default_rng(24).uniform(0.1, 3.0, W.shape), 0.0)
+    choice[0, 1] = 0.0
+    return choice
+
+
+@pytest.mark.parametrize("conditions", [None, ct.Conditions()], ids=["at once", "timed"])
+@pytest.mark.parametrize("graph", ["star", "ring with chords"])
+@pytest.mark.parametrize("how", ["uniform", "weight", "matrix", "sparse"])
+def test_neighbours_are_chosen_with_the_given_probabilities(how, graph, conditions):
+    """Chi-square over all ties, given how often each agent woke; error rate 1e-5 for each case; the seed is fixed."""
+    W = star() if graph == "star" else weights(np.random.default_rng(25))
+    choice = {"matrix": lopsided(W), "sparse": sparse.coo_array(lopsided(W))}.get(how, how)
+    odds = {"uniform": 1.0 * (W > 0), "weight": W}.get(how, lopsided(W))
+    counts = chosen(W, choice, conditions)
+    assert counts[odds == 0].sum() == 0
+    able = odds.any(axis=1)
+    expected = odds[able] / odds[able].sum(axis=1, keepdims=True) * counts[able].sum(axis=1, keepdims=True)
+    wakes = counts[able].sum(axis=1)
+    assert np.abs(wakes - 40_000 / len(W)).max() < 6 * np.sqrt(40_000 / len(W))  # error rate below 1e-7
+    used = expected > 0
+    statistic = ((counts[able] - expected)[used] ** 2 / expected[used]).sum()
+    assert stats.chi2.sf(statistic, used.sum() - able.sum()) > 1e-5
+
+
+def test_an_agent_that_chooses_nobody_waits_to_be_chosen():
+    W = star()
+    choice = np.where(W > 0, 1.0, 0.0)
+    choice[0] = 0.0
+    counts = chosen(W, choice)
+    assert counts[0].sum() == 0
+    assert (counts[1:, 0] > 6000).all()
+    problem = ct.Problem.propagation(np.random.default_rng(26).normal(size=(6, 2)), ct.Graph(W))
+    for method in (MP, ADMM(0.5)):
+        assert_optimal(problem, ct.simulate(problem, method, wakes=4000, choice=choice).theta)
+
+
+@pytest.mark.parametrize("method", [MP, DJAM, ADMM(0.3)], ids=["mp", "djam", "admm"])
+def test_methods_obey_the_choice(method):
+    """Everybody must choose the next one on the ring: the run is the one of these events, bit for bit."""
+    n, wakes, seed = 6, 200, 27
+    problem = ct.Problem.propagation(np.random.default_rng(seed).normal(size=(n, P)), ct.graphs.ring(n))
+    choice = np.roll(np.eye(n), 1, axis=1)
+    order = np.random.default_rng(np.random.SeedSequence(seed).spawn(3)[0]).integers(0, n, wakes)
+    run = ct.simulate(problem, method, wakes=wakes, seed=seed, choice=choice)
+    again = ct.simulate(problem, method, events=np.column_stack([order, (order + 1) % n]))
+    np.testing.assert_array_equal(run.theta, again.theta)
+    other = ct.simulate(problem, method, events=np.column_stack([order, (order - 1) % n]))
+    assert np.abs(run.theta - other.theta).max() > 1e-6
+
+
+RING = ct.graphs.ring(4).W.toarray()
+
+
+@pytest.mark.parametrize(
+    ("match", "choice"),
+    [
+        ("'often' must be", "often"),
+        ("negative or not finite", -RING),
+        ("negative or not finite", np.where(RING > 0, np.nan, 0.0)),
+        ("negative or not finite", np.where(RING > 0, np.inf, 0.0)),
+        (r"shape \(4, 4\); found \(3, 3\)", np.ones((3, 3))),
+        (r"never uses the tie between agents 0 and 1", np.where(np.add.outer(range(4), range(4)) == 1, 0.0, RING)),
+        ("never uses the tie", np.zeros((4, 4))),
+    ],
+    ids=["word", "negative", "nan", "infinite", "shape", "unused tie", "zeros"],
+)
+def test_bad_choices_are_refused(match, choice):
+    problem = ct.Problem.propagation(np.eye(4), ct.Graph(RING))
+    with pytest.raises(ParameterError, match=match):
+        ct.simulate(problem, MP, wakes=1, choice=choice)
+
+
+# ---------------------------------------------------------------- events, rounds and budgets
+
+
+def small(n=6, p=2, seed=28):
+    rng = np.random.default_rng(seed)
+    return ct.Problem.propagation(rng.normal(size=(n, p)), ct.graphs.ring(n), alpha=0.5)
+
+
+@pytest.mark.parametrize(
+    ("match", "method", "options"),
+    [
+        (r"found shape \(2, 3\)", MP, {"events": [[0, 1, 2], [1, 2, 3]]}),
+        (r"found shape \(1, 1, 2\)", MP, {"events": [[[0, 1]]]}),
+        ("event 1: agents number 0 and 2 are not neighbours", MP, {"events": [[0, 1], [0, 2]]}),
+        ("event 0: agents number 3 and 3 are not neighbours", ADMM(), {"events": [[3, 3]]}),
+        ("event 0: agents number 0 and -1 are not neighbours", DJAM, {"events": [[0, -1]]}),
+        ("event 0: agents number 0 and 6 are not neighbours", DJAM, {"events": [[0, 6]]}),
+        ("event 0: agents number 0 and 7 are not neighbours", DJAM, {"events": [[0, 7]]}),
+        ("event 1 wakes agent number 6", MP, {"events": [[0, 1], [6, 0]]}),
+        ("whole numbers; found float64", MP, {"events": [[0.0, 1.0]]}),
+        ("whole numbers; found bool", MP, {"events": [[False, True]]}),
+        ("does not exchange", CD, {"events": [[0, 1]]}),
+        ("leave rounds out", MP, {"events": [[0, 1]], "rounds": 1}),
+        ("leave vectors out", MP, {"events": [[0, 1]], "vectors": 10}),
+        ("not wakes and rounds", MP, {"wakes": 1, "rounds": 1}),
+        ("not wakes and vectors", MP, {"wakes": 1, "vectors": 1}),
+        ("not vectors and bytes", MP, {"vectors": 1, "bytes": 1}),
+        ("say how long", MP, {}),
+        ("vectors=-1", MP, {"vectors": -1}),
+        ("bytes=0.5", MP, {"bytes": 0.5}),
+        ("rounds=inf", MP, {"rounds": np.inf}),
+        ("every=0 must be a whole number of bytes", MP, {"bytes": 10, "every": 0}),
+        ("rounds are synchronous", MP, {"rounds": 1, "conditions": ct.Conditions()}),
+        ("rounds are synchronous", MP, {"rounds": 1, "capacity": 100}),
+    ],
+)
+def test_refusals(match, method, options):
+    with pytest.raises(ParameterError, match=match):
+        ct.simulate(small(), method, **options)
+
+
+def test_an_agent_without_ties_has_no_neighbour_to_talk_to():
+    problem, _ = example("propagation", "location")
+    ct.simulate(problem, MP, events=[[LONELY, -1]])
+    with pytest.raises(ParameterError, match="event 0: agents number 6 and 0 are not neighbours"):
+        ct.simulate(problem, MP, events=[[LONELY, 0]])
+
+
+@pytest.mark.parametrize("method", [CD, DJAM], ids=["cd", "djam"])
+def test_no_synchronous_form(method):
+    with pytest.raises(MismatchError, match="no synchronous form"):
+        ct.simulate(small(), method, rounds=1)
+
+
+BUDGETED = pytest.mark.parametrize(
+    ("method", "letters", "vectors"),
+    [(CD, 2, 1), (MP, 2, 1), (DJAM, 2, 1), (ADMM(0.5), 2, 4), (ADMM(), 2, 4.5)],
+    ids=["cd", "mp", "djam", "admm", "admm-auto"],
+)
+
+
+@BUDGETED
+@pytest.mark.parametrize("unit", ["vectors", "bytes"])
+def test_budgets(method, letters, vectors, unit):
+    """An event of this ring of six sends ``letters`` letters of ``vectors`` vectors; the initial swap 12 of one."""
+    problem = small()
+    start = 12 if unit == "vectors" else 12 * frame_size(2)
+    cost = letters * (vectors if unit == "vectors" else frame_size(round(2 * vectors)))
+    for limit in (0, start, start + 1, int(start + 3 * cost), int(start + 3 * cost) + 1, start + 1001):
+        run = ct.simulate(problem, method, seed=29, **{unit: limit})
+        assert run.wakes == np.ceil(max(0, limit - start) / cost)
+        assert limit <= getattr(run, unit) < max(limit, start + 0.5) + cost
+        same = ct.simulate(problem, method, seed=29, wakes=run.wakes)
+        np.testing.assert_array_equal(run.theta, same.theta)
+        assert (run.vectors, run.bytes, run.time) == (same.vectors, same.bytes, same.time)
+
+
+@BUDGETED
+@pytest.mark.parametrize("unit", ["wakes", "vectors", "bytes", "rounds"])
+def test_every_changes_nothing(method, letters, vectors, unit):
+    if unit == "rounds" and not hasattr(method, "round"):
+        pytest.skip("no synchronous form")
+    length = {unit: {"wakes": 150, "rounds": 20, "vectors": 400, "bytes": 9001}[unit]}
+    plain = ct.simulate(small(), method, seed=30, **length)
+    for every in (1, 7, 64, 10_000):
+        run = ct.simulate(small(), method, seed=30, every=every, **length)
+        np.testing.assert_array_equal(run.theta, plain.theta)
+        for count in ("wakes", "letters", "vectors", "bytes", "time"):
+            assert getattr(run, count) == getattr(plain, count), count
+    assert len(plain.trace) == 2
+    assert len(ct.simulate(small(), method, seed=30, every=7, **length).trace) > 2
+
+
+def test_budgets_in_time():
+    """Letters under way are counted when they are sent; an event sends at most one vector here."""
+    problem, late = small(), ct.Conditions(latency=0.7)
+    for limit in (12, 13, 100, 333):
+        run = ct.simulate(problem, MP, seed=31, vectors=limit, conditions=late)
+        assert run.vectors == limit
+        more = ct.simulate(problem, MP, seed=31, vectors=limit, conditions=late, every=5)
+        np.testing.assert_array_equal(run.theta, more.theta)
+
+
+@pytest.mark.parametrize("unit", ["vectors", "bytes"])
+@pytest.mark.parametrize("conditions", [None, ct.Conditions(latency=0.7)], ids=["at once", "late"])
+def test_a_budget_that_nobody_spends(unit, conditions):
+    problem = ct.Problem.propagation(np.eye(3), ct.graphs.empty(3))
+    with pytest.raises(ParameterError, match=f"{unit}=5 are never sent"):
+        ct.simulate(problem, MP, conditions=conditions, **{unit: 5})
+    assert ct.simulate(problem, MP, **{unit: 0}).wakes == 0
+
+
+# ---------------------------------------------------------------- problems that change
+
+
+def shifted(W, seed):
+    """Other ties of the same agents: one goes, one comes, one changes its weight."""
+    rng = np.random.default_rng(seed)
+    W = W.copy()
+    tied = np.argwhere(np.triu(W) > 0)
+    others = [(i, j) for i in range(N - 1) for j in range(i) if W[i, j] == 0]
+    (i, j), (k, m) = rng.choice(tied, 2, replace=False)
+    W[i, j] = W[j, i] = 0.0
+    W[k, m] = W[m, k] = 1.3 * W[k, m]
+    i, j = others[rng.integers(len(others))]
+    W[i, j] = W[j, i] = rng.uniform(0.5, 1.5)
+    return W
+
+
+def changing(stages=4):
+    """Problems of model propagation with other models, confidences and ties, all without a lonely agent that moves."""
+    rng = np.random.default_rng(32)
+    W, alpha, made = weights(rng), 0.6, []
+    models, c = rng.normal(size=(N, P)), rng.uniform(0.2, 1.0, N)
+    for stage in range(stages):
+        f = [Personal("location", models[[i]], None, 1.0, 0.0) for i in range(N)]
+        problem = ct.Problem.propagation(models, ct.Graph(W), alpha=alpha, confidence=c)
+        made.append((problem, Setting(W, 0.5, (1 - alpha) / alpha * c * W.sum(axis=1), f)))
+        old, W = W, shifted(W, 33 + stage)
+        if stage == stages - 2:
+            W = np.where((made[0][1].W > 0) | (old > 0), 1.0, 0.0)  # ties that went come back
+        models = models.copy()
+        models[:LONELY] = rng.normal(size=(LONELY, P))
+        c = rng.uniform(0.2, 1.0, N)
+    return made
+
+
+def new_ties(before, after):
+    return np.count_nonzero(np.triu((after > 0) & (before == 0)))
+
+
+@pytest.mark.parametrize("method", [MP, DJAM], ids=["mp", "djam"])
+def test_copies_of_kept_neighbours_survive_a_change(method):
+    """MP (6) through removed, added and changed ties and other models, event by event."""
+    stages, length = changing(), 40
+    start = beginning(stages[0][1], 34)
+    theta, copies, expected, events = start.copy(), {}, [start], []
+    for k, (_, setting) in enumerate(stages):
+        copies = setting.copies(theta, copies)
+        for i, j in meetings(setting.W, length, 35 + k):
+            events.append((i, j))
+            if j >= 0:
+                copies[i][j], copies[j][i] = theta[j].copy(), theta[i].copy()
+                theta[[i, j]] = [mp_step(setting, copies[i], i), mp_step(setting, copies[j], j)]
+            expected.append(theta.copy())
+    changes = [(length * k, problem) for k, (problem, _) in enumerate(stages) if k]
+    run, found = followed(stages[0][0], method, events=events, start=start, changes=changes)
+    assert_same(found, np.array(expected))
+    assert run.problem is stages[-1][0]
+    greetings = sum(2 * new_ties(a.W, b.W) for (_, a), (_, b) in itertools.pairwise(stages))
+    assert greetings >= 2 * 3
+    first = stages[0][0].graph.n_edges
+    assert run.vectors == 2 * first + greetings + 2 * sum(j >= 0 for _, j in events)
+
+
+def test_multipliers_of_kept_neighbours_survive_a_change():
+    """CL-ADMM the same way."""
+    stages, length, rho = changing(), 40, 0.7
+    start, expected, events = beginning(stages[0][1], 36), [], []
+    admm = Multipliers(stages[0][1], start, rho)
+    for k, (_, setting) in enumerate(stages):
+        admm.change(setting)
+        events.append(meetings(setting.W, length, 37 + k))
+        expected.extend(admm.gossip(events[-1]))
+    changes = [(length * k, problem) for k, (problem, _) in enumerate(stages) if k]
+    events = np.concatenate(events)
+    run, found = followed(stages[0][0], ADMM(rho), events=events, start=start, changes=changes)
+    assert_same(found, np.array([start, *expected]))
+    greetings = sum(2 * new_ties(a.W, b.W) for (_, a), (_, b) in itertools.pairwise(stages))
+    assert run.vectors == 2 * stages[0][0].graph.n_edges + greetings + 8 * np.count_nonzero(events[:, 1] >= 0)
+
+
+def test_rows_that_arrive_are_learned_from():
+    """DJAM and ADMM keep what they work out from the data: it must be made anew (squared loss, both forms)."""
+    problem, setting = example("collaborative", "squared")
+    rng = np.random.default_rng(38)
+    X, y, owner = rng.normal(size=(6, P)), rng.normal(size=6), [0, 1, 1, SILENT, 5, 5]
+    later = problem.on(problem.data.with_rows(X, y, agents=owner))
+    f = [
+        Personal(f.loss, np.vstack([f.X, X[np.equal(owner, i)]]), np.append(f.y, y[np.equal(owner, i)]), 1.0, f.ridge)
+        for i, f in enumerate(setting.f)
+    ]
+    new = setting._replace(f=f)
+    start, events = beginning(setting, 39), meetings(setting.W, 80, 40, lonely=False)
+    admm = Multipliers(setting, start, 0.3)
+    expected = [start, *admm.gossip(events[:40])]
+    admm.change(new)
+    expected.extend(admm.gossip(events[40:]))
+    _, found = followed(problem, ADMM(0.3), events=events, start=start, changes=[(40, later)])
+    assert_same(found, np.array(expected))
+
+
+@pytest.mark.parametrize("moment", [0, 50])
+def test_new_neighbours_greet(moment):
+    """Nothing is sent at a change but the two models of each new tie."""
+    (before, one), (after, other) = changing(2)
+    same = [(moment, before)]
+    for changes, greetings in ((same, 0), ([(moment, after)], 2 * new_ties(one.W, other.W))):
+        for method, cost in ((MP, 2), (ADMM(0.5), 8)):
+            events = meetings(np.where(other.W > 0, one.W, 0.0), 50, 41, lonely=False)
+            run = ct.simulate(before, method, events=events, changes=changes)
+            assert run.vectors == 2 * before.graph.n_edges + greetings + cost * len(events)
+    assert greetings == 2
+
+
+def test_a_change_to_the_same_problem_changes_nothing():
+    problem, _ = example("separate", "squared")
+    for method in (DJAM, ADMM(0.3), ADMM(), CD):
+        plain = ct.simulate(problem, method, wakes=100, seed=42)
+        run = ct.simulate(problem, method, wakes=100, seed=42, changes=[(30, problem), (30, problem), (100, problem)])
+        np.testing.assert_allclose(run.theta, plain.theta, rtol=0, atol=1e-12)
+        assert run.vectors == plain.vectors
+
+
+def test_synchronous_rounds_through_changes():
+    """MP (5) with other matrices from the change on."""
+    stages, length = changing(), 8
+    start = beginning(stages[0][1], 43)
+    expected = [start]
+    for _, setting in stages:
+        expected.extend(jacobi(setting, mp_step, expected[-1], length)[1:])
+    changes = [(length * k, problem) for k, (problem, _) in enumerate(stages) if k]
+    run, found = followed(stages[0][0], MP, rounds=length * len(stages), start=start, changes=changes)
+    assert_same(found, np.array(expected))
+    greetings = sum(2 * new_ties(a.W, b.W) for (_, a), (_, b) in itertools.pairwise(stages))
+    rounds = sum(length * 2 * problem.graph.n_edges for problem, _ in stages)
+    assert run.vectors == 2 * stages[0][0].graph.n_edges + greetings + rounds
+
+
+def test_admm_rounds_through_changes():
+    stages, length, rho = changing(), 8, 0.7
+    start = beginning(stages[0][1], 44)
+    admm, expected = Multipliers(stages[0][1], start, rho), [start]
+    for _, setting in stages:
+        admm.change(setting)
+        expected.extend(admm.rounds(length))
+    changes = [(length * k, problem) for k, (problem, _) in enumerate(stages) if k]
+    _, found = followed(stages[0][0], ADMM(rho), rounds=length * len(stages), start=start, changes=changes)
+    assert_same(found, np.array(expected))
+
+
+LATE = ct.Conditions(latency=0.8, loss=0.1, duplication=0.1)
+
+
+@pytest.mark.parametrize("conditions", [None, LATE], ids=["at once", "late"])
+@pytest.mark.parametrize("method", [MP, CD, ADMM()], ids=["mp", "cd", "admm"])
+def test_the_last_problem_is_solved(method, conditions):
+    stages = [problem for problem, _ in changing()]
+    left = stages[-1].on(graph=stages[-1].graph.without([2]))
+    changes = [(200, stages[1]), (400, left), (600, stages[2]), (800, stages[3]), (1000, left)]
+    run = ct.simulate(stages[0], method, wakes=12_000, seed=45, changes=changes, conditions=conditions)
+    assert run.problem is left
+    assert_optimal(left, run.theta)
+    np.testing.assert_allclose(run.theta, left.solve(), rtol=0, atol=1e-6)  # also those without ties
+
+
+def test_changes_in_other_units():
+    """The moment is in the unit of the run; the trace has a row on both sides of it."""
+    (before, one), (after, other) = changing(2)
+    assert before.graph.n_edges == after.graph.n_edges == 8
+    for unit, moment, total in (("rounds", 5, 10), ("vectors", 60, 200), ("bytes", 4000, 9000)):
+        run = ct.simulate(before, MP, seed=46, changes=[(moment, after)], **{unit: total})
+        first, last = run.trace.iloc[1], run.trace.iloc[2]
+        assert first["wakes"] == last["wakes"]
+        assert last["vectors"] - first["vectors"] == 2 * new_ties(one.W, other.W) == 2
+        theta = ct.simulate(before, MP, seed=46, **{unit: moment}).theta
+        assert first["value"] == before.value(theta)
+        assert last["value"] == after.value(theta)
+        if unit != "rounds":
+            assert moment <= first[unit] < moment + 2 * (1 if unit == "vectors" else frame_size(P))
+            assert total <= getattr(run, unit) < total + 2 * (1 if unit == "vectors" else frame_size(P))
+
+
+def test_events_are_checked_against_the_problem_of_their_time():
+    (before, one), (after, other) = changing(2)
+    [(i, j)] = np.argwhere(np.triu((one.W > 0) & (other.W == 0)))
+    [(k, m)] = np.argwhere(np.triu((one.W == 0) & (other.W > 0)))
+    ct.simulate(before, MP, events=[(i, j), (k, m)], changes=[(1, after)])
+    with pytest.raises(ParameterError, match=f"event 1: agents number {i} and {j} are not neighbours"):
+        ct.simulate(before, MP, events=[(i, j), (i, j)], changes=[(1, after)])
+    with pytest.raises(ParameterError, match=f"event 0: agents number {k} and {m} are not neighbours"):
+        ct.simulate(before, MP, events=[(k, m), (k, m)], changes=[(1, after)])
+
+
+def location(members, p=2, loss="location"):
+    points = ct.AgentData(np.ones((4, p)), agents=members)
+    return ct.Problem.separate(points, ct.graphs.ring(4), loss=LOSSES[loss], ridge=0.1)
+
+
+@pytest.mark.parametrize(
+    ("error", "match", "changes"),
+    [
+        (ParameterError, "at 3 wakes: moments", [(5, location("abcd")), (3, location("abcd"))]),
+        (ParameterError, "at 11 wakes: moments must be whole numbers up to 10", [(11, location("abcd"))]),
+        (ParameterError, "at -1 wakes", [(-1, location("abcd"))]),
+        (ParameterError, "at 2.5 wakes", [(2.5, location("abcd"))]),
+        (ParameterError, "a change must be", [(5, "a problem")]),
+        (ParameterError, "a change must be", [(5, location("abcd"), 3)]),
+        (ParameterError, "a change must be", [location("abcd")]),
+        (MismatchError, "same agents in the same order", [(5, location("abce"))]),
+        (MismatchError, "same agents in the same order", [(5, location("bacd"))]),
+        (MismatchError, "features and loss", [(5, location("abcd", p=3))]),
+        (MismatchError, "features and loss", [(5, flat("squared"))]),
+    ],
+)
+def test_bad_changes_are_refused(error, match, changes):
+    with pytest.raises(error, match=match):
+        ct.simulate(location("abcd"), MP, wakes=10, changes=changes)
+
+
+def test_a_change_to_another_inner_loss_is_refused():
+    """Location(Huber) is not Location(Squared), though both are Location."""
+    huber = location("abcd", loss="location-huber")
+    for method in (MP, CD, DJAM, ADMM()):
+        with pytest.raises(MismatchError):
+            ct.simulate(location("abcd"), method, wakes=10, changes=[(5, huber)])
+
+
+def test_a_change_must_fit_the_method():
+    loose = flat("huber")
+    with pytest.raises(MismatchError, match=r"Huber\(delta=0.4\)"):
+        ct.simulate(flat("huber", 0.1), DJAM, wakes=10, changes=[(5, loose)])
