@@ -432,7 +432,9 @@ def show(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer repetitions: less exact")
-    parser.add_argument("--only", default="", metavar="WORD", help="only the rows whose method or opponent has this word")
+    parser.add_argument(
+        "--only", default="", metavar="WORD", help="only the rows whose method or opponent has this word"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the table to a file too")
     arguments = parser.parse_args()
     rows = []

@@ -34,6 +34,7 @@ from .datasets import linear_classification
 from .engines.simulator import simulate
 from .errors import CoterieError, DataError, ParameterError
 from .estimators import CollaborativeClassifier, CollaborativeRegressor
+from .methods import BASELINES, METHODS, GlobalModel
 from .problem import Problem
 from .storage import load, save
 
@@ -157,8 +158,7 @@ def demo(
             "some of the lines are alike."
         )
     alone = Problem.personalized(task.train, graphs.empty(agents)).local()
-    pooled = AgentData(task.train.X, task.train.y)
-    everyone = np.repeat(Problem.personalized(pooled, graphs.empty(1)).local(), agents, axis=0)
+    everyone = GlobalModel().models(Problem.personalized(task.train, graphs.empty(agents)))
     runs, problems = {}, {}
     nearest, similar = min(10, agents - 1), "with truly similar peers"
     for name, graph in (
@@ -242,7 +242,7 @@ def fit(
     task: Annotated[
         Task, typer.Option(help="auto: text, booleans and at most 20 whole numbers are classes.")
     ] = Task.auto,
-    method: Annotated[str, typer.Option(help="How the agents learn: cd.")] = "cd",
+    method: Annotated[str, typer.Option(help=f"How the agents learn: {', '.join([*METHODS, *BASELINES])}.")] = "cd",
     graph: Annotated[str, typer.Option(help="knn, or a csv file of ties with columns agent, peer, weight.")] = "knn",
     neighbours: Annotated[int, typer.Option(help="Peers of each agent, for knn.", min=1)] = 5,
     loss: Annotated[

@@ -17,10 +17,12 @@ from .data import AgentData
 from .engines.events import Conditions
 from .engines.simulator import COLUMNS, Observer, simulate
 from .errors import DataError, MismatchError, ParameterError
+from .graphs import complete
 from .linear import margins_kernel, rows_of
-from .losses import SIGNS, Location
-from .methods import resolve_method
+from .losses import LOSSES, SIGNS, Location
+from .methods import METHODS, resolve_method
 from .problem import Problem
+from .proximal import is_mean
 from .results import Run
 
 #: What a comparison adds to the columns of a trace.
@@ -147,7 +149,7 @@ def compare(
     >>> import coterie as ct
     >>> task = ct.datasets.linear_classification(n=50, p=20, seed=0)
     >>> problem = ct.Problem.personalized(task.train, task.graph)
-    >>> result = ct.compare(["local", "global", "cd", "djam"], problem, vectors=10_000, test=task.test)
+    >>> result = ct.compare(["local", "global", "cd", "djam"], problem, vectors=20_000, test=task.test)
     >>> result.summary["accuracy"].round(2).to_dict()
     {'local': 0.83, 'global': 0.5, 'cd': 0.92, 'djam': 0.92}
     >>> bool(result.summary["gap"]["djam"] < 0.01)
@@ -195,6 +197,53 @@ def compare(
             tables.append(trace)
             runs[label, seed] = run
     return Comparison(problem, pd.concat(tables, ignore_index=True), optimum, runs, unit, score)
+
+
+#: How a small problem of each published objective is made, for any loss that fits it.
+_POSED: dict[str, Callable[[AgentData, Any, float], Problem]] = {
+    "propagation": lambda data, loss, ridge: Problem.propagation(data.X, complete(data.n)),
+    "collaborative": lambda data, loss, ridge: Problem.collaborative(data, complete(data.n), loss, ridge=ridge),
+    "personalized": lambda data, loss, ridge: Problem.personalized(data, complete(data.n), loss, ridge=ridge),
+    "separate": lambda data, loss, ridge: Problem.separate(data, complete(data.n), loss, ridge=ridge),
+}
+
+
+def fitting() -> pd.DataFrame:
+    """Which method solves which objective with which loss, found by asking every method.
+
+    Returns
+    -------
+    DataFrame
+        Rows (objective, loss), a column for each method: "yes", "with a ridge", or "no". What a method answers to a
+        "no" is its :class:`~coterie.errors.MismatchError`.
+
+    Examples
+    --------
+    >>> fitting().loc["personalized"].loc["hinge"].to_dict()
+    {'cd': 'no', 'propagation': 'no', 'admm': 'yes', 'djam': 'with a ridge'}
+    """
+    rows = {}
+    for objective, pose in _POSED.items():
+        for name, loss in LOSSES.items():
+            if objective == "propagation" and not is_mean(loss):
+                continue  # its examples are models
+            data = AgentData([[1.0], [2.0]], None if isinstance(loss, Location) else [1.0, -1.0], agents=[0, 1])
+            rows[objective, name] = {
+                method: next((word for word, ridge in _RIDGES if _fits(rule, pose(data, loss, ridge))), "no")
+                for method, rule in METHODS.items()
+            }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["objective", "loss"])
+
+
+_RIDGES = (("yes", 0.0), ("with a ridge", 0.1))
+
+
+def _fits(method: Any, problem: Problem) -> bool:
+    try:
+        method.fit_for(problem)
+    except MismatchError:
+        return False
+    return True
 
 
 def _axis(**units: Any) -> tuple[str, int]:
@@ -275,10 +324,8 @@ class Score:
         """The score of models, one row for each agent."""
         y, margins = np.asarray(self.test.y), np.zeros(self.test.owner.shape[0])
         margins_kernel(rows_of(self.test.X), self.test.start, np.asarray(theta, float), margins)
-        if self.kind == "accuracy":
-            each = np.where(margins >= 0, 1.0, -1.0) == y
-        else:
-            each = (margins - y) ** 2
+        right = np.where(margins >= 0, 1.0, -1.0) == y
+        each = right if self.kind == "accuracy" else (margins - y) ** 2
         tested = self.test.sizes > 0
         mean = np.bincount(self.test.owner, weights=each, minlength=self.test.n)[tested] / self.test.sizes[tested]
         return float(np.mean(mean if self.kind == "accuracy" else np.sqrt(mean)))

@@ -233,12 +233,14 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
     Parameters
     ----------
     method : str or rule
-        How the agents reach the optimum: "cd", asynchronous coordinate descent.
+        How the agents reach the optimum: "cd", asynchronous coordinate descent; "admm", for losses with a kink, too;
+        "djam". "propagation" trains models alone and then smooths them, with mu = (1 - alpha) / alpha. For
+        comparison "local", "global", "component" or "ridge-to-mean": exact, and in one place.
     graph : "knn", Graph, (n, n) array or sparse matrix, or networkx graph
         Who collaborates with whom. "knn" ties each agent to those whose models, trained alone, are nearest. A given
         graph has its agents in the order of ``agents_``: sorted ids, or ``members``; a networkx graph has their ids.
     loss : str or rule
-        "logistic", "smooth-hinge", or a loss for labels -1 and +1.
+        "logistic", "smooth-hinge", "hinge" (not with "cd"), or a loss for labels -1 and +1.
     mu : float
         Weight of the agents' own data against agreement with their neighbours: large means every man for himself.
     ridge : float, (n,) array_like or "1/m"
@@ -255,7 +257,8 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
     members : sequence, optional
         All agents and their order; those without rows learn from their neighbours.
     tol : float
-        Stop when the objective is within this of its optimum, relative, as Newton's decrement estimates it.
+        Stop when the objective is within this of its optimum, relative, as Newton's decrement estimates it; for a
+        loss with a kink, when models move by less than this, relative, while every agent wakes 20 times.
     max_wakes : int
         Stop after this many wakes of each agent, on average.
     seed : int

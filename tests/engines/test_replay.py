@@ -119,9 +119,10 @@ def argmin(f, a, H, g, p):
             return x
         move = -np.linalg.solve(bend, slope)
         before = x @ H @ x / 2 - g @ x + a * value
+        noise = 1e-13 * (1 + abs(before))
         for step in 0.5 ** np.arange(40):
             y = x + step * move
-            if y @ H @ y / 2 - g @ y + a * f(y[:p])[0] <= before + 1e-4 * step * slope @ move + 1e-13 * (1 + abs(before)):
+            if y @ H @ y / 2 - g @ y + a * f(y[:p])[0] <= before + 1e-4 * step * slope @ move + noise:
                 break
         x = y
     assert np.abs(slope).max() <= 1e-11 * (1 + np.abs(g).max()), "the reference does not converge"
@@ -141,7 +142,7 @@ def completed(H, g, t):
 
 
 def hinge(f, a, w, h):
-    """argmin ``a f(t) + w |t|^2 / 2 - h't``: each example is short of the margin, on it, or beyond it; try all cases."""
+    """argmin ``a f(t) + w |t|^2 / 2 - h't``: examples are short of the margin, on it, or beyond; try all cases."""
     kappa, pull = w + 2 * a * f.ridge, a * f.each
     Z, m = f.y[:, None] * f.X, len(f.X)
     for kind in sorted(itertools.product((0, 1, 2), repeat=m), key=lambda kind: kind.count(1)):
@@ -238,7 +239,7 @@ def descent(setting, start, events):
 
 
 class Multipliers:
-    """CL-ADMM, Section 4.2 and Appendix D: T[i][k] = T_i^k; Z[i, j][k] = Z_ei^k and L[i, j][k] = L_ei^k for e = (i, j)."""
+    """CL-ADMM, Section 4.2 and Appendix D: T[i][k] is T_i^k; for e = (i, j), Z[i, j][k] is Z_ei^k, L[i, j][k] L_ei^k."""
 
     def __init__(self, setting, start, rho, steps=0):
         self.rho, self.steps = rho, steps
@@ -356,7 +357,8 @@ def example(objective, loss):
     if objective == "personalized":
         if loss == "logistic":  # confidence and ridge by the sizes
             options["ridge"] = "1/m"
-            ridge, c = np.where(SIZES > 0, 1 / np.maximum(SIZES, 1), 0.0), np.where(SIZES > 0, SIZES / SIZES.max(), 1e-9)
+            ridge = np.where(SIZES > 0, 1 / np.maximum(SIZES, 1), 0.0)
+            c = np.where(SIZES > 0, SIZES / SIZES.max(), 1e-9)
         else:
             options["confidence"] = c = rng.uniform(0.2, 1.0, N)
     problem = getattr(ct.Problem, objective)(data, ct.Graph(W), **options)
@@ -1121,7 +1123,7 @@ def test_events_are_checked_against_the_problem_of_their_time():
 
 
 def location(members, p=2, loss="location"):
-    points = ct.AgentData(np.ones((4, p)), agents=members)
+    points = ct.AgentData(np.ones((4, p)), agents=list(members))
     return ct.Problem.separate(points, ct.graphs.ring(4), loss=LOSSES[loss], ridge=0.1)
 
 

@@ -266,3 +266,40 @@ def test_text_columns_are_refused_by_name(task):
     frame = pd.DataFrame(task.train.X, columns=list("abc")).assign(city="Rome", who=task.train.owner)
     with pytest.raises(DataError, match="column 'city' holds text"):
         ct.CollaborativeClassifier().fit(frame, task.train.y, agents="who")
+
+
+@pytest.mark.parametrize("method", ["admm", "djam"])
+def test_other_methods_reach_the_same_models(task, method):
+    one, other = (
+        ct.CollaborativeClassifier(graph=task.graph, method=name, tol=1e-12).fit(
+            task.train.X, task.train.y, agents=task.train.owner
+        )
+        for name in ("cd", method)
+    )
+    np.testing.assert_allclose(other.coef_, one.coef_, atol=1e-5)
+
+
+def test_a_loss_with_a_kink_is_learned_by_admm(task):
+    X, y, owner = task.train.X, task.train.y, task.train.owner
+    model = ct.CollaborativeClassifier("admm", task.graph, "hinge", fit_intercept=False, tol=1e-9)
+    problem = ct.Problem.personalized(task.train, task.graph, loss="hinge")
+    best = problem.value(problem.solve())
+    assert (problem.value(model.fit(X, y, agents=owner).coef_) - best) / best < 1e-6
+
+
+def test_propagation_smooths_the_models_trained_alone(task):
+    X, y, owner = task.train.X, task.train.y, task.train.owner
+    model = ct.CollaborativeClassifier("propagation", task.graph, mu=0.25, fit_intercept=False, tol=1e-12)
+    alone = ct.Problem.personalized(task.train, task.graph).local()
+    c = task.train.sizes / task.train.sizes.max()
+    best = ct.Problem.propagation(alone, task.graph, alpha=0.8, confidence=c).solve()
+    np.testing.assert_allclose(model.fit(X, y, agents=owner).coef_, best, atol=1e-4)
+
+
+@pytest.mark.parametrize("baseline", ["local", "global", "component", "ridge-to-mean"])
+def test_baselines_are_exact(task, baseline):
+    X, y, owner = task.train.X, task.train.y, task.train.owner
+    model = ct.CollaborativeClassifier(baseline, task.graph, fit_intercept=False).fit(X, y, agents=owner)
+    expected = ct.methods.BASELINES[baseline].models(ct.Problem.personalized(task.train, task.graph))
+    np.testing.assert_array_equal(model.coef_, expected)
+    assert model.run_.vectors == 0

@@ -1,0 +1,150 @@
+"""Comparisons: everything in the table is recomputed here in another way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import coterie as ct
+from coterie.errors import DataError, MismatchError, ParameterError
+
+
+@pytest.fixture(scope="module")
+def task():
+    return ct.datasets.linear_classification(n=12, p=3, seed=3, rows=(3, 9), test_rows=11)
+
+
+@pytest.fixture(scope="module")
+def problem(task):
+    return ct.Problem.personalized(task.train, task.graph)
+
+
+@pytest.fixture(scope="module")
+def result(problem, task):
+    entrants = {"alone": "local", "one": ct.GlobalModel(), "cd": "cd", "jacobi": ct.DJAM()}
+    return ct.compare(
+        entrants, problem, vectors=1500, points=5, seeds=(0, 7), test=task.test, observe={"size": np.linalg.norm}
+    )
+
+
+def test_runs_are_those_of_simulate(result, problem, task):
+    run = ct.simulate(problem, ct.DJAM(), vectors=1500, seed=7)
+    assert np.array_equal(result.runs["jacobi", 7].theta, run.theta)
+    last = result.table.query("method == 'jacobi' and seed == 7").iloc[-1]
+    assert last["vectors"] == run.vectors
+    assert last["bytes"] == run.bytes
+    assert last["accuracy"] == pytest.approx(task.accuracy(run.theta).mean())
+    assert last["size"] == pytest.approx(np.linalg.norm(run.theta))
+
+
+def test_everybody_gets_the_same_budget(result):
+    ends = result.table.groupby(["method", "seed"]).last()
+    runners = ends.loc[["cd", "jacobi"], "vectors"]
+    assert runners.min() >= 1500
+    assert runners.max() < 1500 + 12  # less than one broadcast more
+    assert (ends.loc[["alone", "one"], "vectors"] == 0).all()
+
+
+def test_the_optimum_is_exact_and_below_all(result, problem, task):
+    best = problem.solve()
+    assert result.optimum["value"] == problem.value(best)
+    assert result.optimum["accuracy"] == pytest.approx(task.accuracy(best).mean())
+    assert (result.table["gap"] >= -1e-12).all()
+    gap = (result.table["value"] - problem.value(best)) / problem.value(best)
+    np.testing.assert_allclose(result.table["gap"], gap)
+
+
+def test_one_row_for_each_method_and_seed_and_point(result):
+    assert not result.table.duplicated(["method", "seed", "point"]).any()
+    counts = result.table.groupby(["method", "seed"]).size()
+    assert counts["alone", 0] == counts["one", 0] == 1  # a baseline has no seed and no course
+    assert (counts.loc[["cd", "jacobi"]] >= 5).all()
+    assert result.summary.index.tolist() == ["alone", "one", "cd", "jacobi"]
+    assert "jacobi" in repr(result)
+
+
+def test_an_entrant_with_a_problem_of_its_own_is_judged_by_the_common_one(problem, task):
+    smoothed = ct.Problem.propagation(problem.local(), task.graph, alpha=0.6)
+    result = ct.compare({"smoothed": ("propagation", smoothed)}, problem, wakes=3000)
+    theta = result.runs["smoothed", 0].theta
+    np.testing.assert_allclose(theta, smoothed.solve(), atol=1e-8)
+    assert result.table["value"].iloc[-1] == pytest.approx(problem.value(theta))
+
+
+def test_rmse_is_the_mean_over_agents_that_have_test_rows():
+    rng = np.random.default_rng(0)
+    train = ct.AgentData(rng.normal(size=(9, 2)), rng.normal(size=9), agents=np.arange(9) % 3)
+    test = ct.AgentData(rng.normal(size=(5, 2)), rng.normal(size=5), agents=[0, 0, 2, 2, 2], members=range(3))
+    problem = ct.Problem.separate(train, ct.graphs.complete(3), loss="squared", ridge=0.1)
+    theta = problem.solve()
+    result = ct.compare(["djam"], problem, wakes=5, test=test)
+    errors = [np.sqrt(np.mean((test.X[test.owner == i] @ theta[i] - test.y[test.owner == i]) ** 2)) for i in (0, 2)]
+    assert result.score == "rmse"
+    assert result.optimum["rmse"] == pytest.approx(np.mean(errors))
+
+
+def test_figures_show_every_method_and_the_optimum(result):
+    for gap in (False, True):
+        value, accuracy = result.figure(gap=gap).axes
+        labels = [text.get_text() for text in value.get_legend().get_texts()]
+        assert labels == ["alone", "one", "cd", "jacobi"] + ([] if gap else ["exact optimum"])
+        drawn = {line.get_label(): line for line in accuracy.get_lines()}
+        mean = result.table.query("method == 'cd'").groupby("point")["accuracy"].mean()
+        np.testing.assert_allclose(drawn["cd"].get_ydata(), mean)
+        assert set(drawn["exact optimum"].get_ydata()) == {result.optimum["accuracy"]}
+
+
+def test_progress_ends_at_the_whole(problem):
+    told = []
+    ct.compare(["cd", "djam"], problem, wakes=100, seeds=(0, 1), progress=lambda now, whole: told.append((now, whole)))
+    assert told[-1] == (400, 400)
+    assert [now for now, _ in told] == sorted(now for now, _ in told)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"methods": "cd"}, ParameterError, "must be a list"),
+        ({"methods": []}, ParameterError, "no method"),
+        ({"methods": ["cd", "cd"]}, ParameterError, "two methods are called 'cd'"),
+        ({"methods": ["sgd"]}, ParameterError, "unknown method 'sgd'"),
+        ({"methods": ["propagation"]}, MismatchError, "trained alone"),
+        ({"vectors": None}, ParameterError, "on which axis"),
+        ({"bytes": 10}, ParameterError, "on which axis"),
+        ({"vectors": 0}, ParameterError, "vectors=0"),
+        ({"points": 0}, ParameterError, "points=0"),
+        ({"observe": {"gap": np.max}}, ParameterError, "'gap'"),
+        ({"observe": {"bytes": np.max}}, ParameterError, "'bytes'"),
+        ({"test": ct.AgentData([[1.0, 2.0, 3.0]], [1.0])}, DataError, "test must be"),
+        ({"problem": "p"}, ParameterError, "needs a Problem"),
+    ],
+)
+def test_bad_comparisons_are_refused_before_any_run(problem, change, error, message):
+    settings = {"methods": ["cd"], "problem": problem, "vectors": 100} | change
+    with pytest.raises(error, match=message):
+        ct.compare(settings.pop("methods"), settings.pop("problem"), **settings)
+
+
+def test_what_fits_is_what_runs():
+    """Every "yes" starts, every "no" is refused with the name of the loss; "with a ridge" is refused without one."""
+    table = ct.comparison.fitting()
+    assert isinstance(table, pd.DataFrame)
+    assert set(table.stack().unique()) == {"yes", "no", "with a ridge"}
+    for (objective, name), row in table.iterrows():
+        loss = ct.losses.LOSSES[name]
+        data = ct.AgentData([[0.5], [2.0]], None if "location" in name else [1.0, -1.0], agents=["a", "b"])
+        graph = ct.graphs.complete(2)
+        for method, word in row.items():
+            if objective == "propagation":
+                problem = ct.Problem.propagation([[0.5], [2.0]], graph)
+            else:
+                problem = getattr(ct.Problem, objective)(data, graph, loss=loss, ridge=0.0)
+            rule = ct.methods.METHODS[method]
+            if word == "yes":
+                rule.fit_for(problem)
+            else:
+                with pytest.raises(MismatchError, match=type(loss).__name__):
+                    rule.fit_for(problem)
+            if word == "with a ridge":
+                rule.fit_for(getattr(ct.Problem, objective)(data, graph, loss=loss, ridge=0.1))
