@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,11 @@ from .errors import DataError, MismatchError
 from .estimators import CollaborativeClassifier, CollaborativeRegressor
 from .graphs import Graph
 from .losses import LOSSES
-from .methods import METHODS
+from .methods import BASELINES, METHODS
 
 FORMAT = 1
 #: Rules that a parameter may name.
-RULES = {type(rule).__name__: type(rule) for rule in (*LOSSES.values(), *METHODS.values())}
+RULES = {type(rule).__name__: type(rule) for rule in (*LOSSES.values(), *METHODS.values(), *BASELINES.values())}
 KINDS = {kind.__name__: kind for kind in (CollaborativeClassifier, CollaborativeRegressor)}
 
 
@@ -164,8 +165,9 @@ def _parameter(name: str, value: Any) -> Any:
         return None if value is None else True
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
-    if isinstance(value, tuple) and type(value).__name__ in RULES:
-        return {"rule": type(value).__name__, "fields": [_parameter(name, field) for field in value]}
+    if type(value) in RULES.values():
+        made_of = value.__getnewargs__() if hasattr(value, "__getnewargs__") else astuple(value)
+        return {"rule": type(value).__name__, "fields": [_parameter(name, field) for field in made_of]}
     if isinstance(value, (np.ndarray, list, np.generic)):
         return np.asarray(value).tolist()
     raise DataError(f"{name}={value!r} cannot be saved: only numbers, names, and losses and methods of coterie can")

@@ -239,7 +239,7 @@ def descent(setting, start, events):
 
 
 class Multipliers:
-    """CL-ADMM, Section 4.2 and Appendix D: T[i][k] is T_i^k; for e = (i, j), Z[i, j][k] is Z_ei^k, L[i, j][k] L_ei^k."""
+    """CL-ADMM, Section 4.2 and Appendix D: T[i][k] is T_i^k; Z[i, j][k] is Z_ei^k and L[i, j][k] L_ei^k, e = (i, j)."""
 
     def __init__(self, setting, start, rho, steps=0):
         self.rho, self.steps = rho, steps

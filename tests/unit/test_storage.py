@@ -18,6 +18,17 @@ def frame(rng, ids, classes):
     return X, np.array(classes)[np.digitize(X["a"] + X["b"], np.linspace(-1, 1, len(classes) - 1))]
 
 
+@pytest.mark.parametrize(
+    "method", [ct.CollaborativeADMM(), ct.CollaborativeADMM(2.0, steps=3), ct.RidgeToMean(2.0)], ids=repr
+)
+def test_methods_and_baselines_come_back(tmp_path, method):
+    X, y = frame(np.random.default_rng(0), ["abc"[k % 3] for k in range(30)], ["no", "yes"])
+    model = ct.CollaborativeClassifier(method, neighbours=1).fit(X, y, agents="who")
+    again = ct.load(ct.save(model, tmp_path / "model"))
+    assert repr(again.method) == repr(method)
+    assert np.array_equal(again.coef_, model.coef_)
+
+
 @pytest.mark.parametrize("classes", [["no", "yes"], [0, 1, 2], [False, True]])
 @pytest.mark.parametrize("ids", [["ann", "bob", "cyd"], [3, 1, 2], [("a", 1), ("a", 2), ("b", 1)]])
 def test_a_classifier_comes_back_the_same(tmp_path, classes, ids):
