@@ -72,7 +72,8 @@ def prepare(world: World, p: int, steps: int = 0) -> Cache:
     row_norms_kernel(world.rows, norms)
     squares, owner = norms * norms, np.repeat(np.arange(count.shape[0]), count)
     bend = world.loss.smoothness if np.isfinite(world.loss.smoothness) else 1.0
-    mean = bend * world.share * np.bincount(owner, weights=squares, minlength=count.shape[0]) / p
+    trust = 1.0 if world.scaled else world.trust  # as importance() has it without ties
+    mean = trust * bend * world.share * np.bincount(owner, weights=squares, minlength=count.shape[0]) / p
     alone = np.where(mean > 0, INERTIA * mean, 1.0)
     if steps > 0:
         return Cache(alone, GradientSteps(np.full(count.shape[0], steps)))
@@ -256,7 +257,7 @@ class GradientSteps(NamedTuple):
 
 
 @inline
-def alone(data, me, center, draft):
-    """A step of an agent without ties: towards its own minimiser, from where it is (a proximal point step)."""
+def alone(me, center):
+    """Center and weight of an agent without ties: it goes towards its own minimiser, from where it is."""
     copy_to(me.theta, center)
-    me.cache.solver.minimise(data, 1.0, me.cache.alone, center, me.theta, draft)
+    return me.cache.alone

@@ -73,9 +73,6 @@ def primal(data, me, ties, draft):
     """
     p = me.theta.shape[0]
     center, rest = draft[:p], draft[p:]
-    if data.peer.shape[0] == 0:
-        proximal.alone(data, me, center, rest)
-        return
     fill(0.0, center)
     weight = 0.0
     for k in range(data.peer.shape[0]):
@@ -83,8 +80,11 @@ def primal(data, me, ties, draft):
         axpy(rho, ties.mine[k], center)
         axpy(pull * rho / (pull + rho), ties.theirs[k], center)
         weight += rho + pull * rho / (pull + rho)
-    for k in range(p):
-        center[k] /= weight
+    if weight > 0.0:
+        for k in range(p):
+            center[k] /= weight
+    else:
+        weight = proximal.alone(me, center)
     me.cache.solver.minimise(data, importance(data, total(data.weight)), weight, center, me.theta, rest)
 
 
@@ -285,12 +285,9 @@ class CollaborativeADMM(NamedTuple):
     def wake(self, data, me, ties, chance, mail):
         """Step 1 at this end, and an invitation to the other."""
         slot = choose(data, chance)
-        if slot == VACANT:
-            if data.peer.shape[0] == 0:
-                primal(data, me, ties, mail.draft)
-            return
         primal(data, me, ties, mail.draft)
-        send(mail, data.peer[slot], ASK, write(self.rho, data, me, ties, slot, mail.draft))
+        if slot != VACANT:
+            send(mail, data.peer[slot], ASK, write(self.rho, data, me, ties, slot, mail.draft))
 
     def receive(self, data, me, ties, letter, mail):
         """Step 1 at this end if the other end asks for it; then steps 2 and 3."""

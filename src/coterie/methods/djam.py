@@ -51,13 +51,14 @@ def update(data, me, ties, draft):
     p = me.theta.shape[0]
     center, rest = draft[:p], draft[p:]
     degree = total(data.weight)
+    weight = 2.0 * data.smooth * degree
     if degree > 0.0:
         fill(0.0, center)
         for k in range(data.peer.shape[0]):
             axpy(data.weight[k] / degree, ties.copy[k], center)
-        me.cache.solver.minimise(data, importance(data, degree), 2.0 * data.smooth * degree, center, me.theta, rest)
     else:
-        proximal.alone(data, me, center, rest)
+        weight = proximal.alone(me, center)
+    me.cache.solver.minimise(data, importance(data, degree), weight, center, me.theta, rest)
 
 
 @rule

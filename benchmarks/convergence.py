@@ -1,0 +1,214 @@
+"""How much communication it takes: coordinate descent and DJAM against ADMM, whatever its rho.
+
+python benchmarks/convergence.py [--quick] [--json FILE] [--figure FILE]
+
+CD, Section 5, Figure 1   linear classification, n = p = 100, 10 to 100 rows, logistic loss, objective CD (3) with mu = 1;
+                          all start from the models trained alone; (Q - Q*) / Q* after 20,000 vectors.
+DJAM, Section IV, Fig. 1  field estimation, n = 30 agents with one measurement each, Huber loss, objective DJAM (1);
+                          exchanges and vectors until |Theta - Theta*| / |Theta*| is 1e-6, and 1e-8.
+
+The initial swap of models counts. The best rho is that of the whole grid, known only afterwards; "auto" finds its own.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import coterie as ct
+
+#: Vectors that CD and ADMM may send.
+VECTORS = 20_000
+#: CD's suboptimality must be below this part of that of the best ADMM.
+MUCH_BETTER = 0.15
+#: Relative errors to reach in the field, and how many times as many exchanges as the best ADMM DJAM may take.
+ERRORS = (1e-6, 1e-8)
+ON_PAR = 2.5
+
+
+class Contestant(NamedTuple):
+    """A method, and what to call it; an ADMM of a grid of rho is a candidate for the best."""
+
+    name: str
+    method: Any
+    candidate: bool = False
+
+
+def admms(grid, steps=0):
+    """ADMM with each rho of a grid, and with its own."""
+    how = f", {steps} gradient steps" if steps else ", exact"
+    for rho in grid:
+        yield Contestant(f"ADMM rho={rho:.3g}{how}", ct.CollaborativeADMM(rho, steps), candidate=True)
+    yield Contestant(f"ADMM rho=auto{how}", ct.CollaborativeADMM("auto", steps))
+
+
+def best(contestants, scores):
+    """The candidate with the lowest mean score."""
+    return min((one for one in contestants if one.candidate), key=lambda one: np.mean(scores[one.name])).name
+
+
+# -- CD against ADMM --------------------------------------------------------------------------------------------------
+
+
+def classification(seed):
+    task = ct.datasets.linear_classification(n=100, p=100, seed=seed, rows=(10, 100))
+    return ct.Problem.personalized(task.train, task.graph, loss="logistic", mu=1.0)
+
+
+def suboptimalities(contestants, seeds):
+    """(Q - Q*) / Q* against vectors: for each contestant, a curve for each seed."""
+    curves = {one.name: [] for one in contestants}
+    for seed in range(seeds):
+        problem = classification(seed)
+        least, local = problem.value(problem.solve()), problem.local()
+        for one in contestants:
+            run = ct.simulate(problem, one.method, vectors=VECTORS, every=VECTORS // 40, seed=seed, start=local)
+            curves[one.name].append((run.trace["vectors"].to_numpy(), run.trace["value"].to_numpy() / least - 1.0))
+    return curves
+
+
+def descent_against_admm(quick):
+    grid = 10.0 ** np.arange(-2.0, 1.1, 1.0 if quick else 0.25)
+    contestants = [Contestant("CD", ct.CoordinateDescent()), *admms(grid, steps=10), *admms(grid)]
+    curves = suboptimalities(contestants, seeds=1 if quick else 5)
+    final = {name: [float(curve[-1]) for _, curve in runs] for name, runs in curves.items()}
+    winner = best(contestants, final)
+    ratio = float(np.mean(final["CD"]) / np.mean(final[winner]))
+    table = Table(title=f"CD against ADMM: (Q - Q*) / Q* after {VECTORS:,} vectors, mean of {len(final['CD'])} seeds")
+    table.add_column("method")
+    table.add_column("suboptimality", justify="right")
+    table.add_column("CD / this", justify="right")
+    for name, values in final.items():
+        mark = "  (best)" if name == winner else ""
+        table.add_row(name + mark, f"{np.mean(values):.2e}", f"{np.mean(final['CD']) / np.mean(values):.3f}")
+    table.caption = f"CD / best ADMM: {ratio:.3f}; target: below {MUCH_BETTER}"
+    return table, {"suboptimality": final, "best": winner, "ratio": ratio, "reached": ratio < MUCH_BETTER}, curves
+
+
+# -- DJAM against ADMM ------------------------------------------------------------------------------------------------
+
+
+def field(seed, n=30, neighbours=4):
+    """Sensors in a square measure a smooth field, a normal variable; some measurements are far off.
+
+    Its precision matrix has -sigma_ij off the diagonal, for ties between near sensors, and rows that sum to sigma_ii:
+    the posterior is DJAM (9), f_i(theta) = phi(y_i - theta) + sigma_ii / 2 theta^2.
+    """
+    rng = np.random.default_rng(seed)
+    graph = ct.graphs.knn(rng.uniform(size=(n, 2)), neighbours)
+    i, j, _ = graph.edges()
+    graph = ct.Graph.from_edges(n, i, j, rng.uniform(0.5, 1.5, i.shape[0]))
+    own = rng.uniform(0.02, 0.1, n)
+    precision = np.diag(own) + graph.laplacian().toarray()
+    truth = np.linalg.solve(np.linalg.cholesky(precision).T, rng.standard_normal(n))
+    y = truth + rng.standard_normal(n) * np.where(rng.random(n) < 0.1, 10.0, 0.5)
+    loss = ct.Location(ct.Huber(1.0))
+    return ct.Problem.separate(ct.AgentData(y[:, None], agents=range(n)), graph, loss=loss, ridge=own / 2.0)
+
+
+def until_close(problem, optimum, method, seed, most):
+    """Run until the smallest of ERRORS: exchanges, vectors and relative errors, every 10 exchanges."""
+
+    def error(theta):
+        return float(np.linalg.norm(theta - optimum) / np.linalg.norm(optimum))
+
+    close = {"observe": {"error": error}, "until": lambda theta: error(theta) <= min(ERRORS)}
+    trace = ct.simulate(problem, method, wakes=most, every=10, seed=seed, start="local", **close).trace
+    return trace["wakes"].to_numpy(), trace["vectors"].to_numpy(), trace["error"].to_numpy()
+
+
+def first(amounts, errors, goal):
+    """How much it took until the error was small; infinity if it never was."""
+    return float(amounts[np.argmax(errors <= goal)]) if np.any(errors <= goal) else np.inf
+
+
+def djam_against_admm(quick):
+    grid = 10.0 ** np.arange(-1.5, 1.51, 0.5 if quick else 0.125)
+    contestants = [Contestant("DJAM", ct.DJAM()), *admms(grid)]
+    fields, runs, most = (2, 1, 20_000) if quick else (5, 4, 100_000)
+    curves = {one.name: [] for one in contestants}
+    for instance in range(fields):
+        problem = field(instance)
+        optimum = problem.solve()
+        for one in contestants:
+            curves[one.name] += [until_close(problem, optimum, one.method, seed, most) for seed in range(runs)]
+    tables, report = [], {}
+    for goal in ERRORS:
+        took = {
+            unit: {name: [first(run[k], run[2], goal) for run in them] for name, them in curves.items()}
+            for k, unit in enumerate(("exchanges", "vectors"))
+        }
+        winner = best(contestants, took["exchanges"])
+        ratios = {unit: float(np.mean(t["DJAM"]) / np.mean(t[winner])) for unit, t in took.items()}
+        table = Table(title=f"DJAM against ADMM: until the relative error is {goal:.0e}, mean of {fields * runs} runs")
+        table.add_column("method")
+        for column in ("exchanges", "DJAM / this", "vectors", "DJAM / this"):
+            table.add_column(column, justify="right")
+        for name in curves:
+            cells = []
+            for unit in ("exchanges", "vectors"):
+                mean = np.mean(took[unit][name])
+                cells += [f"{mean:,.0f}" if np.isfinite(mean) else "never", f"{np.mean(took[unit]['DJAM']) / mean:.2f}"]
+            table.add_row(name + ("  (best)" if name == winner else ""), *cells)
+        ratio = ratios["exchanges"]
+        table.caption = f"DJAM / best ADMM, in exchanges: {ratio:.2f}; target: at most {ON_PAR}"
+        tables.append(table)
+        means = {unit: {name: float(np.mean(values)) for name, values in t.items()} for unit, t in took.items()}
+        report[f"{goal:.0e}"] = {**means, "best": winner, "ratios": ratios, "reached": ratio <= ON_PAR}
+    return tables, report, curves
+
+
+# -- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def draw(path, descent, winner, djam, djam_winner):
+    """Both races: CD and DJAM, the best rho, rho=auto, and the other rhos in grey."""
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    for name, runs in descent.items():
+        values = np.mean([np.interp(np.linspace(0, VECTORS, 41), x, y) for x, y in runs], axis=0)
+        _line(left, name, np.linspace(0, VECTORS, 41), values, winner)
+    left.set(title="CD against ADMM", xlabel="vectors", ylabel="(Q - Q*) / Q*", yscale="log")
+    for name, runs in djam.items():
+        _, vectors, errors = runs[0]
+        _line(right, name, vectors, errors, djam_winner)
+    furthest = 2.5 * max(djam[name][0][1][-1] for name in ("DJAM", djam_winner))
+    right.set(title="DJAM against ADMM, one run", xlabel="vectors", ylabel="|Theta - Theta*| / |Theta*|", yscale="log")
+    right.set_xlim(0, furthest)
+    for axes in (left, right):
+        axes.legend(fontsize="small")
+    figure.savefig(path)
+
+
+def _line(axes, name, x, y, winner):
+    named = name in ("CD", "DJAM", winner) or "auto" in name
+    style = {"label": name, "linewidth": 2.0} if named else {"color": "0.85", "linewidth": 0.8, "zorder": 0}
+    axes.plot(x, y, **style)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer instances and coarser grids of rho")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to a file too")
+    parser.add_argument("--figure", type=Path, metavar="FILE", help="draw error against vectors")
+    arguments = parser.parse_args()
+    console = Console(width=110)
+    table, descent, descent_curves = descent_against_admm(arguments.quick)
+    console.print(table)
+    tables, djam, djam_curves = djam_against_admm(arguments.quick)
+    for table in tables:
+        console.print(table)
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"descent": descent, "djam": djam}, indent=1) + "\n")
+    if arguments.figure:
+        goal = f"{min(ERRORS):.0e}"
+        draw(arguments.figure, descent_curves, descent["best"], djam_curves, djam[goal]["best"])
+
+
+if __name__ == "__main__":
+    main()
