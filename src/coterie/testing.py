@@ -231,8 +231,8 @@ def _hosted(method: Any, problem: Problem, replay: _Replay, compiled: bool) -> t
     own, tie = method.start(world, replay.start)
     mail, away = new_mail(method, world, problem.p, method.letters), host.new_away(0, 1)
     account = np.zeros(4, np.int64)
-    meet, run = (host.meet, host.run) if compiled else (host.meet.python, host.run.python)
-    meet(method, world, own, tie, mail, away, account)
+    run = host.run if compiled else host.run.python
+    host.meet(method, world, own, tie, mail, away, account, run)
     run(method, world, own, tie, replay.order, replay.peers, replay.dice, mail, away, account, host.NO_LIMIT)
     return (own, tie), account, bool(mail.cursor[REFUSED])
 

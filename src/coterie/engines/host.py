@@ -124,16 +124,6 @@ def hand_over(method, world, own, tie, mail, away, account):
     mail.cursor[TAIL] = 0
 
 
-@kernel
-def meet(method, world, own, tie, mail, away, account):
-    """The initial swap: every agent greets its neighbours."""
-    for k in range(world.address.shape[0]):
-        mail.cursor[AUTHOR] = k
-        a, b = world.tie_start[k], world.tie_start[k + 1]
-        method.greet(data_of(world, k), row(own, k), rows(tie, a, b), mail)
-        hand_over(method, world, own, tie, mail, away, account)
-
-
 @inline
 def spent(account, budget):
     """Has what was sent reached the budget?"""
@@ -144,7 +134,8 @@ def spent(account, budget):
 def run(method, world, own, tie, order, peers, dice, mail, away, account, budget):
     """Wake the agents of ``order`` (numbers in this world) one after the other. Returns how many woke.
 
-    Each talks to the address in ``peers``, or chooses for itself where that is VACANT.
+    Each talks to the address in ``peers``, or chooses for itself where that is VACANT, or greets its neighbours where
+    that is EVERYONE: one kernel for both, because compiling the handlers twice would double the wait for it.
     """
     for t in range(order.shape[0]):
         if mail.cursor[REFUSED] > 0 or spent(account, budget):
@@ -152,9 +143,19 @@ def run(method, world, own, tie, order, peers, dice, mail, away, account, budget
         k = order[t]
         mail.cursor[AUTHOR] = k
         a, b = world.tie_start[k], world.tie_start[k + 1]
-        method.wake(data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice[t], peers[t]), mail)
+        if peers[t] == EVERYONE:
+            method.greet(data_of(world, k), row(own, k), rows(tie, a, b), mail)
+        else:
+            method.wake(data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice[t], peers[t]), mail)
         hand_over(method, world, own, tie, mail, away, account)
     return order.shape[0]
+
+
+def meet(method, world, own, tie, mail, away, account, run=run):
+    """The initial swap: every agent greets its neighbours."""
+    n = world.address.shape[0]
+    everyone, dice = np.full(n, EVERYONE), np.zeros((n, method.dice))
+    run(method, world, own, tie, np.arange(n), everyone, dice, mail, away, account, NO_LIMIT)
 
 
 @kernel
