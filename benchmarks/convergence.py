@@ -2,9 +2,9 @@
 
 python benchmarks/convergence.py [--quick] [--json FILE] [--figure FILE]
 
-CD, Section 5, Figure 1   linear classification, n = p = 100, 10 to 100 rows, logistic loss, objective CD (3) with mu = 1;
+CD, Section 5, Figure 1   linear classification, n = p = 100, 10 to 100 rows, logistic loss, CD (3) with mu = 1;
                           all start from the models trained alone; (Q - Q*) / Q* after 20,000 vectors.
-DJAM, Section IV, Fig. 1  field estimation, n = 30 agents with one measurement each, Huber loss, objective DJAM (1);
+DJAM, Section IV, Fig. 1  field estimation, n = 30 agents with one measurement each, Huber loss, DJAM (1);
                           exchanges and vectors until |Theta - Theta*| / |Theta*| is 1e-6, and 1e-8.
 
 The initial swap of models counts. The best rho is that of the whole grid, known only afterwards; "auto" finds its own.

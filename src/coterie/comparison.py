@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from . import plots
 from .data import AgentData
 from .engines.events import Conditions
-from .engines.simulator import COLUMNS, Observer, simulate
+from .engines.simulator import COLUMNS, Observer, observers_of, simulate
 from .errors import DataError, MismatchError, ParameterError
 from .graphs import complete
 from .linear import margins_kernel, rows_of
@@ -26,7 +26,7 @@ from .proximal import is_mean
 from .results import Run
 
 #: What a comparison adds to the columns of a trace.
-MORE = ("method", "seed", "point", "gap", "accuracy", "rmse")
+MORE = ("method", "seed", "point", "gap", "accuracy", "rmse", "value of the problem")
 
 
 @dataclass(frozen=True, repr=False)
@@ -160,7 +160,10 @@ def compare(
     unit, budget = _axis(wakes=wakes, vectors=vectors, bytes=bytes)
     if not (isinstance(points, Integral) and points >= 1):
         raise ParameterError(f"points={points!r} must be a whole number, at least 1")
+    if not isinstance(seeds, Sequence | range) or not len(seeds) or len(set(seeds)) < len(seeds):
+        raise ParameterError(f"seeds={seeds!r} must be a list of different seeds")
     entrants = _entrants(methods, problem)
+    count = sum(1 if hasattr(method, "models") else len(seeds) for method, _ in entrants.values())
     score, observers = _observers(observe, test, problem)
     observers["value of the problem"] = problem.value  # an entrant may run on a problem of its own
     exact = problem.solve()
@@ -174,7 +177,7 @@ def compare(
 
             def told(now: int, _total: int, done: int = done) -> None:
                 if progress is not None:
-                    progress(done * budget + now, len(entrants) * len(seeds) * budget)
+                    progress(done * budget + now, count * budget)
 
             run = simulate(
                 posed,
@@ -280,14 +283,7 @@ def _entrants(methods: Any, problem: Problem) -> dict[str, tuple[Any, Problem]]:
 
 
 def _observers(observe: Any, test: AgentData | None, problem: Problem) -> tuple[str | None, dict[str, Observer]]:
-    if observe is None or isinstance(observe, Mapping):
-        given = dict(observe or {})
-    else:
-        name = getattr(observe, "__name__", type(observe).__name__)
-        given = {"observed" if name == "<lambda>" else name: observe}
-    taken = [name for name in given if name in COLUMNS + MORE]
-    if taken:
-        raise ParameterError(f"an observer may not be called {taken[0]!r}: the table has that column already")
+    given = observers_of(observe, COLUMNS + MORE)
     if test is None:
         return None, given
     if not isinstance(test, AgentData) or test.members != problem.members or test.p != problem.p:

@@ -10,7 +10,8 @@ loss                         solver
 ===========================  ========================================================================================
 ``Location(Squared())``      closed form, coordinate by coordinate
 ``Squared()``                closed form; the inverse of the smaller Gram matrix is kept while the weights stay the same
-any other                    dual coordinate ascent from the last solution, to :data:`TOLERANCE`; for kinks, too
+any other                    dual coordinate ascent from the last solution, to :data:`TOLERANCE`; for kinks, too;
+                             if that is slow, Newton's method for smooth ones
 any smooth one, if asked     a fixed number of gradient steps from the last model
 ===========================  ========================================================================================
 
@@ -33,6 +34,8 @@ from .world import Ragged, World, add_loss_gradient, ragged
 TOLERANCE = 1e-12
 #: ... or after so many sweeps: the next step goes on from there.
 SWEEPS = 2_000
+#: After so many sweeps, a smooth loss with enough examples goes on with Newton's method.
+PATIENCE = 100
 #: What an agent without ties is pulled to its own last model with, as a part of its mean curvature.
 INERTIA = 0.1
 
@@ -82,7 +85,11 @@ def prepare(world: World, p: int, steps: int = 0) -> Cache:
     if isinstance(world.loss, Squared):
         sides = np.minimum(count, p)
         return Cache(alone, LeastSquares(_moments(world, p), np.zeros((count.shape[0], 2)), ragged(sides * sides)))
-    return Cache(alone, DualAscent(Ragged(world.row_start, squares), ragged(count)))
+    steep = p if np.isfinite(world.loss.smoothness) else 0  # Newton's method needs curvature, and enough examples
+    return Cache(
+        alone,
+        DualAscent(Ragged(world.row_start, squares), ragged(count), ragged(np.where(count >= p, steep * steep, 0))),
+    )
 
 
 def is_mean(loss: Any) -> bool:
@@ -105,9 +112,9 @@ def scratch(world: World, p: int) -> int:
     >>> import coterie as ct
     >>> from coterie.world import world_of
     >>> scratch(world_of(ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))), 1)
-    3
+    2
     """
-    return p + 2 * min(p, int(np.diff(world.row_start).max(initial=0)))
+    return 2 * p
 
 
 def _moments(world, p):
@@ -126,9 +133,9 @@ class Pointwise(NamedTuple):
     def minimise(self, data, scale, weight, center, theta, draft):
         """Weighted mean of the points, the origin (ridge) and the center."""
         a = scale * data.share
-        whole = weight + a * self.points + 2.0 * scale * data.ridge
+        part = 1.0 / (weight + a * self.points + 2.0 * scale * data.ridge)
         for k in range(theta.shape[0]):
-            theta[k] = (weight * center[k] + a * self.moment[k]) / whole
+            theta[k] = part * (weight * center[k] + a * self.moment[k])
 
 
 @rule
@@ -213,6 +220,7 @@ class DualAscent(NamedTuple):
 
     square: Any  # |x_r|^2 of each example
     dual: Any  # u_r of each example: the warm start
+    inverse: Any  # p * p numbers for Newton's method, or none
 
     def minimise(self, data, scale, weight, center, theta, draft):
         """Sweep over the examples until nothing moves."""
@@ -224,7 +232,12 @@ class DualAscent(NamedTuple):
             return
         for r in range(m):
             data.rows.add(r, -a / kappa * self.dual[r], theta)
-        for _ in range(SWEEPS):
+        for sweep in range(SWEEPS):
+            if sweep >= PATIENCE and self.inverse.shape[0] > 0:
+                newton(data, a, kappa, weight, center, theta, self.inverse, draft)
+                for r in range(m):
+                    self.dual[r] = data.loss.derivative(data.rows.dot(r, theta), data.labels[r])
+                break
             moved = 0.0
             for r in range(m):
                 q = a / kappa * self.square[r]
@@ -237,6 +250,49 @@ class DualAscent(NamedTuple):
                     moved = max(moved, abs(margin - goal) / (1.0 + abs(goal)))
             if moved <= TOLERANCE:
                 break
+
+
+@inline
+def newton(data, a, kappa, weight, center, theta, inverse, draft):
+    """Newton's method with a line search, for a smooth loss, until no margin moves any more."""
+    p, m = theta.shape[0], data.labels.shape[0]
+    gradient, step = draft[:p], draft[p : 2 * p]
+    for _ in range(PATIENCE):
+        fill(0.0, inverse)
+        level = 0.0
+        for k in range(p):
+            inverse[k * p + k] = kappa
+            gradient[k] = kappa * theta[k] - weight * center[k]
+            level += theta[k] * (0.5 * kappa * theta[k] - weight * center[k])
+        for r in range(m):
+            z = data.rows.dot(r, theta)
+            level += a * data.loss.value(z, data.labels[r])
+            data.rows.add(r, a * data.loss.derivative(z, data.labels[r]), gradient)
+            bend = a * data.loss.curvature(z, data.labels[r])
+            for e in range(data.rows.entries(r)):
+                k, value = data.rows.entry(r, e)
+                data.rows.add(r, bend * value, inverse[k * p : (k + 1) * p])
+        invert(inverse, p)
+        for k in range(p):
+            step[k] = dot(inverse[k * p : (k + 1) * p], gradient)
+        moved, gain = 0.0, dot(gradient, step)
+        for r in range(m):
+            moved = max(moved, abs(data.rows.dot(r, step)) / (1.0 + abs(data.rows.dot(r, theta))))
+        length = 1.0
+        while length > 1e-10 and gain > 1e-12 * (1.0 + abs(level)):
+            reached = 0.0
+            for k in range(p):
+                t = theta[k] - length * step[k]
+                reached += t * (0.5 * kappa * t - weight * center[k])
+            for r in range(m):
+                z = data.rows.dot(r, theta) - length * data.rows.dot(r, step)
+                reached += a * data.loss.value(z, data.labels[r])
+            if reached <= level - 1e-4 * length * gain:
+                break
+            length *= 0.5
+        axpy(-length, step, theta)
+        if moved <= TOLERANCE:
+            break
 
 
 @rule

@@ -39,7 +39,7 @@ OBJECTIVES = ("collaborative", "personalized", "separate")
 PAIRS = [("propagation", "location"), *itertools.product(OBJECTIVES, LOSSES)]
 SMOOTH = [pair for pair in PAIRS if pair[1] != "hinge"]
 #: Features are sparse here: few, because each pair of a loss and a kind of features is compiled once.
-SPARSE = {("separate", "squared"), ("collaborative", "logistic"), ("personalized", "hinge")}
+SPARSE = {("separate", "squared"), ("collaborative", "logistic")}
 N, P, SILENT, LONELY = 7, 3, 3, 6
 SIZES = np.array([5, 1, 4, 0, 2, 3, 4])
 
@@ -618,25 +618,49 @@ def test_the_lonely_agent_finds_its_own_model_from_afar():
         np.testing.assert_allclose(run.theta[LONELY], setting.alone(LONELY), rtol=0, atol=1e-8)
 
 
-def test_admm_finds_a_good_rho():
-    """At equal wakes, "auto" is no worse than ten times the best of a grid over three decades."""
+@functools.cache
+def gaps():
+    """How far above the optimum, relative, each rho is after every 150 wakes."""
     rng = np.random.default_rng(20)
     n, p = 30, 5
-    graph = ct.graphs.ring(n, neighbours=2)
     sizes = rng.integers(1, 12, n)
     X, target = rng.normal(size=(sizes.sum(), p)), rng.normal(size=p)
     owner = np.repeat(np.arange(n), sizes)
     y = np.where((X * (target + 0.3 * rng.normal(size=(n, p))[owner])).sum(axis=1) > 0, 1.0, -1.0)
+    graph = ct.graphs.ring(n, neighbours=2)
     problem = ct.Problem.personalized(ct.AgentData(X, y, agents=owner), graph, loss="logistic", mu=0.5)
     best = problem.value(problem.solve())
 
-    def gap(rho, wakes):
-        return problem.value(ct.simulate(problem, ADMM(rho), wakes=wakes, seed=21).theta) / best - 1
+    def gap(rho):
+        trace = ct.simulate(problem, ADMM(rho), wakes=9000, seed=21, every=150).trace
+        return trace["value"].to_numpy() / best - 1
 
-    for wakes in (1500, 6000):
-        grid = {rho: gap(rho, wakes) for rho in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)}
-        assert max(grid.values()) > 100 * min(grid.values())  # rho matters
-        assert gap("auto", wakes) <= max(10 * min(grid.values()), 1e-12)
+    return gap("auto"), np.array([gap(rho) for rho in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)])
+
+
+def test_admm_finds_a_good_rho():
+    """At equal wakes, "auto" is no worse than ten times the best of a grid over three decades, down to a gap of 1e-6.
+
+    Further down that says less and less: both converge linearly, so that the ratio of gaps grows however close their
+    rates are (57 after 3000 wakes here), until both are below 1e-12. The next test compares rates.
+    """
+    auto, grid = gaps()
+    best = grid.min(axis=0)
+    assert best[10] < 2e-6
+    assert (auto[:11] <= 10 * best[:11]).all()
+    assert max(auto[40], best[40]) <= 1e-12  # after 6000 wakes
+    assert grid[:, 10].max() > 1e4 * best[10]  # rho matters
+
+
+@pytest.mark.parametrize("goal", [1e-3, 1e-6, 1e-9, 1e-12])
+def test_admm_loses_little_time_by_finding_rho(goal):
+    """To any accuracy, "auto" takes at most 1.5 times the wakes of the best of the grid."""
+    auto, grid = gaps()
+
+    def wakes(gap):
+        return 150 * np.argmax(gap <= goal) if (gap <= goal).any() else np.inf
+
+    assert 0 < wakes(auto) <= 1.5 * min(wakes(gap) for gap in grid)
 
 
 # ---------------------------------------------------------------- which problems a method takes
@@ -732,10 +756,13 @@ class Census(NamedTuple):
         pass
 
 
+WAKES = 40_000
+
+
 def chosen(W, choice, conditions=None):
     n = len(W)
     problem = ct.Problem.propagation(np.zeros((n, n)), ct.Graph(W))
-    run = ct.simulate(problem, Census(), wakes=40_000, seed=23, start="zeros", choice=choice, conditions=conditions)
+    run = ct.simulate(problem, Census(), wakes=WAKES, seed=23, start="zeros", choice=choice, conditions=conditions)
     return run.theta
 
 
@@ -752,32 +779,39 @@ def lopsided(W):
     return choice
 
 
+def cases():
+    """Weights, a choice, and the probabilities it stands for, up to a factor for each agent."""
+    for W in (star(), weights(np.random.default_rng(25))):
+        yield W, "uniform", 1.0 * (W > 0)
+        yield W, "weight", W
+        for form in (np.array, sparse.coo_array):
+            yield W, form(lopsided(W)), lopsided(W)
+    lazy = lopsided(W)
+    lazy[0] = 0.0  # chooses nobody, and waits to be chosen
+    yield W, lazy, lazy
+
+
 @pytest.mark.parametrize("conditions", [None, ct.Conditions()], ids=["at once", "timed"])
-@pytest.mark.parametrize("graph", ["star", "ring with chords"])
-@pytest.mark.parametrize("how", ["uniform", "weight", "matrix", "sparse"])
-def test_neighbours_are_chosen_with_the_given_probabilities(how, graph, conditions):
-    """Chi-square over all ties, given how often each agent woke; error rate 1e-5 for each case; the seed is fixed."""
-    W = star() if graph == "star" else weights(np.random.default_rng(25))
-    choice = {"matrix": lopsided(W), "sparse": sparse.coo_array(lopsided(W))}.get(how, how)
-    odds = {"uniform": 1.0 * (W > 0), "weight": W}.get(how, lopsided(W))
-    counts = chosen(W, choice, conditions)
-    assert counts[odds == 0].sum() == 0
-    able = odds.any(axis=1)
-    expected = odds[able] / odds[able].sum(axis=1, keepdims=True) * counts[able].sum(axis=1, keepdims=True)
-    wakes = counts[able].sum(axis=1)
-    assert np.abs(wakes - 40_000 / len(W)).max() < 6 * np.sqrt(40_000 / len(W))  # error rate below 1e-7
-    used = expected > 0
-    statistic = ((counts[able] - expected)[used] ** 2 / expected[used]).sum()
-    assert stats.chi2.sf(statistic, used.sum() - able.sum()) > 1e-5
+def test_neighbours_are_chosen_with_the_given_probabilities(conditions):
+    """Chi-square over all ties, given how often each agent woke: error rate 1e-5 for each of the 18 cases; the seed is
+    fixed. One test for all, because a method of its own is compiled in every process.
+    """
+    for W, choice, odds in cases():
+        counts = chosen(W, choice, conditions)
+        assert counts[odds == 0].sum() == 0
+        able = odds.any(axis=1)
+        counts, odds = counts[able], odds[able]
+        wakes, used = counts.sum(axis=1, keepdims=True), odds > 0
+        expected = odds / odds.sum(axis=1, keepdims=True) * wakes
+        assert np.abs(wakes - WAKES / len(W)).max() < 6 * np.sqrt(WAKES / len(W))  # six sd: error rate below 2e-9
+        statistic = ((counts - expected)[used] ** 2 / expected[used]).sum()
+        assert stats.chi2.sf(statistic, used.sum() - able.sum()) > 1e-5
 
 
-def test_an_agent_that_chooses_nobody_waits_to_be_chosen():
+def test_the_optimum_is_reached_though_one_agent_chooses_nobody():
     W = star()
     choice = np.where(W > 0, 1.0, 0.0)
     choice[0] = 0.0
-    counts = chosen(W, choice)
-    assert counts[0].sum() == 0
-    assert (counts[1:, 0] > 6000).all()
     problem = ct.Problem.propagation(np.random.default_rng(26).normal(size=(6, 2)), ct.Graph(W), alpha=0.5)
     for method in (MP, ADMM(0.5)):
         assert_optimal(problem, ct.simulate(problem, method, wakes=4000, choice=choice).theta)
@@ -873,14 +907,11 @@ def test_no_synchronous_form(method):
         ct.simulate(small(), method, rounds=1)
 
 
-BUDGETED = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("method", "letters", "vectors"),
     [(CD, 2, 1), (MP, 2, 1), (DJAM, 2, 1), (ADMM(0.5), 2, 4), (ADMM(), 2, 4.5)],
     ids=["cd", "mp", "djam", "admm", "admm-auto"],
 )
-
-
-@BUDGETED
 @pytest.mark.parametrize("unit", ["vectors", "bytes"])
 def test_budgets(method, letters, vectors, unit):
     """An event of this ring of six sends ``letters`` letters of ``vectors`` vectors; the initial swap 12 of one."""
@@ -896,11 +927,15 @@ def test_budgets(method, letters, vectors, unit):
         assert (run.vectors, run.bytes, run.time) == (same.vectors, same.bytes, same.time)
 
 
-@BUDGETED
-@pytest.mark.parametrize("unit", ["wakes", "vectors", "bytes", "rounds"])
-def test_every_changes_nothing(method, letters, vectors, unit):
-    if unit == "rounds" and not hasattr(method, "round"):
-        pytest.skip("no synchronous form")
+@pytest.mark.parametrize(
+    ("method", "unit"),
+    [
+        pytest.param(method, unit, id=f"{name}-{unit}")
+        for name, method in (("cd", CD), ("mp", MP), ("djam", DJAM), ("admm", ADMM(0.5)), ("admm-auto", ADMM()))
+        for unit in ("wakes", "vectors", "bytes", *(["rounds"] if name not in ("cd", "djam") else []))
+    ],
+)
+def test_every_changes_nothing(method, unit):
     length = {unit: {"wakes": 150, "rounds": 20, "vectors": 52, "bytes": 52 * frame_size(2)}[unit]}
     plain = ct.simulate(small(), method, seed=30, **length)
     scale = frame_size(2) if unit == "bytes" else 1

@@ -85,14 +85,12 @@ class Driver(ABC):
         """Go on with another problem for the same agents: other data, other ties.
 
         Models, and all that agents know of neighbours they keep, carry over; what a method works out from data
-        (``own.cache``) is made anew; new neighbours greet each other.
+        and watches on the way (fields called ``cache``) is made anew; new neighbours greet each other.
         """
         before, own, tie = self.world, self.own, self.tie
         self.problem, self.world = problem, world_of(problem, self.choice)
         self.own, self.tie = self.method.start(self.world, own.theta)
-        for name, old, new in zip(own._fields, own, self.own, strict=True):
-            if name != "cache":
-                _copy(old, new, slice(None), slice(None))
+        _copy(own, self.own, slice(None), slice(None))
         _, there, here = np.intersect1d(_ends(before), _ends(self.world), assume_unique=True, return_indices=True)
         _copy(tie, self.tie, there, here)
         self.mail = new_mail(self.method, self.world, problem.p, self.capacity)
@@ -117,10 +115,10 @@ def _ends(world: World) -> np.ndarray:
 
 
 def _copy(old: Any, new: Any, there: Any, here: Any) -> None:
-    for source, goal in zip(old, new, strict=True) if isinstance(old, tuple) else [(old, new)]:
-        if isinstance(source, tuple):
+    for name, source, goal in zip(old._fields, old, new, strict=True):
+        if isinstance(source, tuple) and name != "cache":
             _copy(source, goal, there, here)
-        else:
+        elif name != "cache":
             goal[here] = source[there]
 
 

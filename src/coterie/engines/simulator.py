@@ -28,6 +28,8 @@ Changes = Sequence[tuple[int, Problem]]
 COLUMNS = ("wakes", "time", "value", "vectors", "bytes")
 #: In so many wakes for each agent, somebody must have sent something.
 PATIENCE = 1000
+#: The most steps in one call of a kernel.
+LONGEST = 1 << 20
 
 
 def simulate(
@@ -122,9 +124,12 @@ def simulate(
     if not isinstance(problem, Problem):
         raise ParameterError(f"simulate needs a Problem; found {type(problem).__name__}")
     method = resolve_method(method)
-    observers = _observers(observe)
+    observers = observers_of(observe)
+    if not isinstance(changes, Sequence):
+        raise ParameterError(f"changes={changes!r} must be a list of (moment, Problem)")
     if hasattr(method, "models"):
-        return _computed(problem, method, observers)
+        return _computed(changes[-1][1] if len(changes) else problem, method, observers)
+    events = None if events is None else _array(events)
     unit, total = _length(wakes, rounds, vectors, bytes, events)
     stages = _stages(problem, method, changes, unit, total)
     schedule = _schedule(events, stages, method, conditions, total)
@@ -160,7 +165,23 @@ def simulate(
         return int(driver.done if unit in ("wakes", "rounds") else getattr(driver, unit))
 
     records = [_record(driver, observers)]
+    seen = _moment(driver)
+
+    def look() -> None:
+        nonlocal seen
+        if seen != _moment(driver):
+            records.append(_record(driver, observers))
+            seen = _moment(driver)
+
+    def turn() -> None:
+        """Go on with the problem as it is from now on."""
+        look()
+        driver.change(coming.pop(0)[1])
+        records.append(_record(driver, observers))
+
     coming = list(stages[1:])
+    while coming and measured() >= coming[0][0]:
+        turn()
     pace = 64  # steps in one call of the kernel: grows while calls are short, so that one can look and interrupt
     quiet = 0  # steps since something was sent
     ended = until is not None and until(driver.theta)
@@ -171,37 +192,40 @@ def simulate(
         steps = min(pace, goal - measured()) if unit in ("wakes", "rounds") else pace
         driver.advance(steps, driver.budget(unit, goal))
         took = clock.perf_counter() - began
-        pace = 2 * pace if took < 0.1 else max(1, pace // 2) if took > 0.5 else pace
+        if took > 0.5:
+            pace = max(1, pace // 2)
+        elif took < 0.1 and driver.done - before[0] == steps == pace:
+            pace = min(2 * pace, LONGEST)
         quiet = 0 if driver.vectors > before[1] else quiet + driver.done - before[0]
         if unit in ("vectors", "bytes") and quiet > PATIENCE * problem.n:
             raise ParameterError(f"{unit}={total} are never sent: nobody sends anything any more")
         if progress is not None:
             progress(min(measured(), total), total)
         while coming and measured() >= coming[0][0]:
-            if records[-1]["wakes"] != driver.wakes:
-                records.append(_record(driver, observers))
-            driver.change(coming.pop(0)[1])
-            records.append(_record(driver, observers))
+            turn()
         if measured() >= mark:
-            if records[-1]["wakes"] != driver.wakes:
-                records.append(_record(driver, observers))
+            look()
             ended = until is not None and until(driver.theta)
-    last = records[-1]
     return Run(
         problem=driver.problem,
         method=method,
         theta=driver.theta.copy(),
         trace=pd.DataFrame(records),
         wakes=driver.wakes,
-        time=last["time"],
+        time=driver.time,
         letters=int(driver.account[host.LETTERS]),
-        vectors=last["vectors"],
-        bytes=last["bytes"],
+        vectors=driver.vectors,
+        bytes=driver.bytes,
         seed=seed,
         lost=int(driver.account[mail_of_time.LOST]),
         duplicated=int(driver.account[mail_of_time.DUPLICATED]),
         notes=_notes(driver.problem),
     )
+
+
+def _moment(driver: Driver) -> tuple[Any, ...]:
+    """What tells two rows of a trace apart."""
+    return driver.wakes, driver.time, driver.vectors, driver.bytes
 
 
 def _computed(problem: Problem, method: Any, observers: Mapping[str, Observer]) -> Run:
@@ -240,6 +264,19 @@ def _start(problem: Problem, start: Any) -> np.ndarray:
     return problem.checked(start)
 
 
+def _array(events: Any) -> np.ndarray:
+    try:
+        given = np.asarray(events)
+    except ValueError:
+        given = np.zeros(())
+    if given.ndim not in (1, 2) or (given.ndim == 2 and given.shape[1] != 2):
+        raise ParameterError(
+            "events must be agent numbers, shape (T,), or pairs of agent and neighbour, shape (T, 2); "
+            f"found {'shape ' + str(given.shape) if given.ndim else repr(events)}"
+        )
+    return given
+
+
 def _length(wakes: Any, rounds: Any, vectors: Any, bytes: Any, events: Any) -> tuple[str, int]:
     """In which unit, and how much of it."""
     units = {"wakes": wakes, "rounds": rounds, "vectors": vectors, "bytes": bytes}
@@ -249,7 +286,7 @@ def _length(wakes: Any, rounds: Any, vectors: Any, bytes: Any, events: Any) -> t
             raise ParameterError(
                 f"events say who wakes, and when it ends: leave {next(iter(set(given) - {'wakes'}))} out"
             )
-        given.setdefault("wakes", len(np.asarray(events)))
+        given.setdefault("wakes", len(events))
     if len(given) != 1:
         raise ParameterError(
             "say how long to run: wakes=..., rounds=..., vectors=..., bytes=..., or events=..."
@@ -258,8 +295,8 @@ def _length(wakes: Any, rounds: Any, vectors: Any, bytes: Any, events: Any) -> t
     [(unit, amount)] = given.items()
     if not (isinstance(amount, Real) and 0 <= float(amount) < np.inf and float(amount).is_integer()):
         raise ParameterError(f"{unit}={amount!r} must be a whole number >= 0")
-    if events is not None and float(amount) > len(np.asarray(events)):
-        raise ParameterError(f"wakes={amount} is more than the {len(np.asarray(events))} events given")
+    if events is not None and float(amount) > len(events):
+        raise ParameterError(f"wakes={amount} is more than the {len(events)} events given")
     return unit, int(float(amount))
 
 
@@ -291,12 +328,7 @@ def _schedule(events: Any, stages: Any, method: Any, conditions: Any, total: int
         return None
     if conditions is not None:
         raise ParameterError("events replay a schedule and conditions draw one: pass one of the two")
-    given = np.asarray(events)
-    if given.ndim != 1 and (given.ndim != 2 or given.shape[1] != 2):
-        raise ParameterError(
-            f"events must be agent numbers, shape (T,), or pairs of agent and neighbour, shape (T, 2); "
-            f"found shape {given.shape}"
-        )
+    given = events
     if given.size and given.dtype.kind not in "iu":
         raise ParameterError(f"events must be agent numbers, whole numbers; found {given.dtype}")
     pairs = given.ndim == 2
@@ -322,7 +354,15 @@ def _schedule(events: Any, stages: Any, method: Any, conditions: Any, total: int
     return np.stack([order, peers])
 
 
-def _observers(observe: Any) -> Mapping[str, Observer]:
+def observers_of(observe: Any, taken: Sequence[str] = COLUMNS) -> dict[str, Observer]:
+    """Observers by name, checked.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> list(observers_of(np.max))
+    ['max']
+    """
     if observe is None:
         return {}
     if callable(observe):
@@ -331,11 +371,11 @@ def _observers(observe: Any) -> Mapping[str, Observer]:
     if not isinstance(observe, Mapping):
         raise ParameterError("observe must be a function of the models, or a mapping of names to functions")
     for name, observer in observe.items():
-        if name in COLUMNS:
+        if name in taken:
             raise ParameterError(f"an observer may not be called {name!r}: the trace has that column already")
         if not callable(observer):
             raise ParameterError(f"observer {name!r} is {observer!r}, not a function of the models")
-    return observe
+    return dict(observe)
 
 
 def _notes(problem: Problem) -> tuple[str, ...]:

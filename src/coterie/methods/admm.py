@@ -47,6 +47,8 @@ AUTO = 0.0
 #: Residual balancing: how far apart the squared residuals of an edge must be for its rho to change, by how much it
 #: changes, and how much longer it takes until the next look (ADMM converges if rho comes to rest).
 IMBALANCE, STEP, RARER = 4.0, 2.0, 1.2
+#: How large the multipliers of an edge are taken to be at least, beside rho times its models.
+FLOOR = 0.3
 
 
 class Own(NamedTuple):
@@ -62,7 +64,7 @@ class Tie(NamedTuple):
     mine: np.ndarray  # (ties, p) U_ei^i
     theirs: np.ndarray  # (ties, p) U_ei^j
     rho: np.ndarray  # (ties,)
-    watch: np.ndarray  # (ties, 4) residuals since rho was last looked at: primal, dual; exchanges, and when to look
+    cache: np.ndarray  # (ties, 4) residuals since rho was last looked at: primal, dual; exchanges, and when to look
 
 
 @inline
@@ -78,9 +80,9 @@ def primal(data, me, ties, draft):
     for k in range(data.peer.shape[0]):
         rho, pull = ties.rho[k], data.smooth * data.weight[k]
         axpy(rho, ties.mine[k], center)
-        axpy(pull * rho / (pull + rho), ties.theirs[k], center)
-        weight += rho + pull * rho / (pull + rho)
-    if weight > 0.0:
+        axpy(pull / (1.0 + pull / rho), ties.theirs[k], center)
+        weight += rho + pull / (1.0 + pull / rho)
+    if data.peer.shape[0] > 0:
         for k in range(p):
             center[k] /= weight
     else:
@@ -146,8 +148,9 @@ def settle_and_balance(data, me, ties, slot, text, copy):
     """
     p = ties.mine.shape[1]
     opinion(data, me, ties, slot, copy)
-    rho = math.sqrt(ties.rho[slot] * text[4 * p])
-    if ties.rho[slot] != text[4 * p]:
+    rho = ties.rho[slot]
+    if rho != text[4 * p]:
+        rho = math.sqrt(rho) * math.sqrt(text[4 * p])
         convert(ties, slot, text, rho)
     ties.rho[slot] = rho
     primal, dual, models, multipliers = 0.0, 0.0, 0.0, 0.0
@@ -162,9 +165,10 @@ def settle_and_balance(data, me, ties, slot, text, copy):
             models += one * one + other * other
             multipliers += 0.5 * rho * rho * (u - v) * (u - v)
     settle(ties, slot, text)
-    watch = ties.watch[slot]
+    watch = ties.cache[slot]
     watch[0] += primal / (models + 1e-300)
-    watch[1] += dual / (multipliers + 1e-300)
+    # Where neighbours agree there are no multipliers: then a part of what rho would make of the models.
+    watch[1] += dual / (multipliers + FLOOR * rho * rho * models + 1e-300)
     watch[2] += 1.0
     if watch[2] < watch[3]:
         return

@@ -53,9 +53,10 @@ def update(data, me, ties, draft):
     degree = total(data.weight)
     weight = 2.0 * data.smooth * degree
     if degree > 0.0:
+        part = 1.0 / degree
         fill(0.0, center)
         for k in range(data.peer.shape[0]):
-            axpy(data.weight[k] / degree, ties.copy[k], center)
+            axpy(part * data.weight[k], ties.copy[k], center)
     else:
         weight = proximal.alone(me, center)
     me.cache.solver.minimise(data, importance(data, degree), weight, center, me.theta, rest)
