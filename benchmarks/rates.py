@@ -303,7 +303,7 @@ def descent_in_numpy(problem, order):
 def gossipy(problem, order):
     """Gossip learning in its fastest form: push to one neighbour, merge, one gradient step on all 20 points."""
     # gossipy imports torchvision, without asking for it, for data sets that are not used here.
-    if importlib.util.find_spec("torchvision") is None:
+    if "torchvision" not in sys.modules and importlib.util.find_spec("torchvision") is None:
         sys.modules["torchvision"] = types.ModuleType("torchvision")
     import torch
     from gossipy.core import AntiEntropyProtocol, CreateModelMode, StaticP2PNetwork

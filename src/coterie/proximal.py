@@ -26,7 +26,7 @@ import numpy as np
 
 from ._compile import inline
 from ._rules import rule
-from .linear import axpy, copy_to, dot, fill, row_norms_kernel, scatter_kernel
+from .linear import SparseRows, axpy, copy_to, dot, fill, row_norms_kernel, scatter_kernel
 from .losses import Location, Squared
 from .world import Ragged, World, add_loss_gradient, ragged
 
@@ -83,7 +83,9 @@ def prepare(world: World, p: int, steps: int = 0) -> Cache:
     if is_mean(world.loss):
         return Cache(alone, Pointwise(_moments(world, p), count / p))
     if isinstance(world.loss, Squared):
-        sides = np.minimum(count, p)
+        stored = world.rows.start[world.row_start] if isinstance(world.rows, SparseRows) else p * world.row_start
+        small = 2 * np.diff(stored) + count * count < p * p  # what a step costs with either matrix
+        sides = np.where(small, count, p)
         return Cache(alone, LeastSquares(_moments(world, p), np.zeros((count.shape[0], 2)), ragged(sides * sides)))
     steep = p if np.isfinite(world.loss.smoothness) else 0  # Newton's method needs curvature, and enough examples
     return Cache(
@@ -144,18 +146,18 @@ class LeastSquares(NamedTuple):
 
     moment: np.ndarray  # (n, p) sum of y x
     key: np.ndarray  # (n, 2) for which a and kappa the inverse is
-    inverse: Any  # q * q numbers of (a X'X + kappa I)^-1, or of (a X X' + kappa I)^-1 where there are fewer rows
+    inverse: Any  # p * p numbers of (a X'X + kappa I)^-1, or m * m of (a X X' + kappa I)^-1 where that is less work
 
     def minimise(self, data, scale, weight, center, theta, draft):
         """``(a X'X + kappa I)^-1 (a X'y + weight center)``."""
         p, m = theta.shape[0], data.labels.shape[0]
         a, kappa = scale * data.share, weight + 2.0 * scale * data.ridge
-        q = min(p, m)
+        q = m if self.inverse.shape[0] < p * p else p
         if self.key[0] != a or self.key[1] != kappa:
             self.key[0], self.key[1] = a, kappa
             gram(data, a, kappa, self.inverse, draft[:p])
             invert(self.inverse, q)
-        if m < p:
+        if q < p:
             # theta = v + a X' (a X X' + kappa I)^-1 (y - X v)  with  v = weight center / kappa
             residual = draft[:q]
             for k in range(p):
@@ -174,12 +176,12 @@ class LeastSquares(NamedTuple):
 
 @inline
 def gram(data, a, kappa, out, line):
-    """``a X'X + kappa I``, or ``a X X' + kappa I`` where there are fewer rows than features, into q * q numbers."""
+    """``a X'X + kappa I``, or ``a X X' + kappa I`` where there is no room for p * p numbers."""
     p, m = line.shape[0], data.labels.shape[0]
-    q = min(p, m)
+    q = m if out.shape[0] < p * p else p
     fill(0.0, out)
     for r in range(m):
-        if m < p:
+        if q < p:
             fill(0.0, line)
             data.rows.add(r, a, line)
             for t in range(m):
