@@ -300,6 +300,11 @@ def _length(wakes: Any, rounds: Any, vectors: Any, bytes: Any, events: Any) -> t
     return unit, int(float(amount))
 
 
+def _kind(loss: Any) -> tuple[Any, ...]:
+    """What a kernel is compiled for: the class of a loss, and of those in it."""
+    return type(loss), *(_kind(part) for part in loss if isinstance(part, tuple))
+
+
 def _stages(problem: Problem, method: Any, changes: Any, unit: str, total: int) -> list[tuple[int, Problem]]:
     """All problems, each with the moment from which it holds."""
     stages = [(0, problem)]
@@ -311,7 +316,8 @@ def _stages(problem: Problem, method: Any, changes: Any, unit: str, total: int) 
             raise ParameterError(
                 f"a change at {moment!r} {unit}: moments must be whole numbers up to {total}, none before another"
             )
-        if changed.members != problem.members or changed.p != problem.p or type(changed.loss) is not type(problem.loss):
+        same = changed.members == problem.members and changed.p == problem.p
+        if not same or _kind(changed.loss) != _kind(problem.loss):
             raise MismatchError(
                 f"the change at {moment} {unit} must be a problem of the same agents in the same order, with the same "
                 "features and loss: those that have not come yet, or have left, are agents without ties"
