@@ -51,13 +51,14 @@ ADMM = ct.CollaborativeADMM
 SELDOM = ("smooth-hinge", "huber", "location-huber")
 
 
-def case(objective, loss, *before):
-    marks = pytest.mark.slow if loss in SELDOM else ()
+def case(objective, loss, *before, often=LOSSES):
+    variant = any(word in name for name in before for word in ("steps", "rounds"))
+    marks = pytest.mark.slow if loss in SELDOM or loss not in often or (variant and loss != "logistic") else ()
     return pytest.param(*before, objective, loss, id="-".join([*before, objective, loss]), marks=marks)
 
 
-def over(pairs):
-    return pytest.mark.parametrize(("objective", "loss"), [case(*pair) for pair in pairs])
+def over(pairs, often=LOSSES):
+    return pytest.mark.parametrize(("objective", "loss"), [case(*pair, often=often) for pair in pairs])
 
 
 # ---------------------------------------------------------------- reference: the loss of an agent
@@ -519,7 +520,7 @@ def test_admm_gossip(objective, loss, rho):
 
 
 @PENALTIES
-@over(PAIRS)
+@over(PAIRS, often=("logistic",))
 def test_admm_synchronous(objective, loss, rho):
     problem, setting = example(objective, loss)
     start, rounds, edges = beginning(setting, 11), 15, problem.graph.n_edges
@@ -529,7 +530,7 @@ def test_admm_synchronous(objective, loss, rho):
     assert run.wakes == rounds * N
 
 
-@over(SMOOTH)
+@over(SMOOTH, often=("logistic",))
 def test_admm_with_gradient_steps(objective, loss):
     """Ten of them on the primal problem without the T_i^j, from the last model, as in CD's comparison."""
     problem, setting = example(objective, loss)
