@@ -381,7 +381,7 @@ def races():
         (GOSSIP, Size(1000, 50, 10, 1, 1), 1_000_000),
         (GOSSIP, Size(1000, 20, 50, 1, 1), 1_000_000),
         (MEANS, LARGE._replace(most=10), 1_000_000),
-        (REGRESSION, LARGE, 500_000),
+        (REGRESSION, LARGE, 1_000_000),
     ):
         yield Race(task, size, "hand-written kernel", exchange_by_hand, count=count, their_count=count)
     yield Race(DESCENT, SMALL, "NumPy event loop", descent_in_numpy, 15.0, 500_000, 20_000)
