@@ -4,21 +4,24 @@ Many agents each hold a little private data, and each wants its own model. They 
 never data, with a few similar peers.
 """
 
-from . import comparison, datasets, errors, graphs, plots, testing
+from . import comparison, datasets, errors, graphs, plots, testing, ties
 from ._rules import rule
 from ._version import __version__
 from .comparison import Comparison, compare
 from .data import AgentData
+from .dictionaries import Stumps
 from .engines.events import Conditions
 from .engines.simulator import simulate
 from .estimators import CollaborativeClassifier, CollaborativeRegressor
 from .graphs import Graph
-from .losses import Hinge, Huber, Location, Logistic, SmoothHinge, Squared
+from .learning import learn_graph
+from .losses import Hinge, Huber, Location, Logistic, LogSumExp, SmoothHinge, Squared
 from .methods import (
     DJAM,
     CollaborativeADMM,
     ComponentModels,
     CoordinateDescent,
+    FrankWolfeBoosting,
     GlobalModel,
     LocalModels,
     ModelPropagation,
@@ -27,6 +30,8 @@ from .methods import (
 from .problem import Problem
 from .results import Run
 from .storage import load, save
+from .ties import GraphRule, Learned, exact_graph
+from .tuning import tune
 
 __all__ = [
     "DJAM",
@@ -38,12 +43,16 @@ __all__ = [
     "ComponentModels",
     "Conditions",
     "CoordinateDescent",
+    "FrankWolfeBoosting",
     "GlobalModel",
     "Graph",
+    "GraphRule",
     "Hinge",
     "Huber",
+    "Learned",
     "LocalModels",
     "Location",
+    "LogSumExp",
     "Logistic",
     "ModelPropagation",
     "Problem",
@@ -51,16 +60,21 @@ __all__ = [
     "Run",
     "SmoothHinge",
     "Squared",
+    "Stumps",
     "__version__",
     "compare",
     "comparison",
     "datasets",
     "errors",
+    "exact_graph",
     "graphs",
+    "learn_graph",
     "load",
     "plots",
     "rule",
     "save",
     "simulate",
     "testing",
+    "ties",
+    "tune",
 ]

@@ -17,12 +17,13 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from types import FunctionType
 
 import numba
 from numba import types
 from numba.core import cgutils, event
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
-from numba.extending import intrinsic, register_jitable
+from numba.extending import intrinsic, overload, register_jitable
 
 try:
     import fcntl
@@ -175,6 +176,32 @@ def _borrowing(function):
     lent = ", ".join(f"borrowed({name})" for name in names)
     exec(f"def {function.__name__}({', '.join(names)}): return body({lent})", scope)
     return scope[function.__name__]
+
+
+@intrinsic
+def _stay_apart(_context):
+    def codegen(context, builder, signature, arguments):
+        builder.function.attributes.add("noinline")
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+def apart(function):
+    """For larger helpers that are rarely called: one copy in the machine code, not one at every call.
+
+    Left to itself, LLVM inlines them all, and takes most of a minute over the result.
+    """
+    names = ", ".join(inspect.signature(function).parameters)
+    body = FunctionType(function.__code__, function.__globals__, function.__name__)  # a copy: it is registered, too
+    scope = {"__name__": function.__module__, "body": inline(body), "stay_apart": _stay_apart}
+    exec(f"def {function.__name__}({names}):\n    stay_apart()\n    return body({names})", scope)
+
+    @overload(function, strict=False, jit_options={"forceinline": False})  # or it inherits its caller's
+    def _compiled(*arguments):
+        return scope[function.__name__]
+
+    return function
 
 
 class Kernel:

@@ -26,19 +26,27 @@ METHODS = {
     "curvature": "margin, label",
     "prox": "center, step, label",
     "conjugate": "dual, label",
+    "pool": "margins, labels",
+    "slopes": "margins, labels, out",
     # rows of features (linear.py)
     "dot": "row, vector",
     "add": "row, scale, out",
     "entries": "row",
     "entry": "row, k",
+    "at": "row, column",
     "take": "first, last",
     # methods (methods/)
+    "open": "data, me, ties, slot",
     "greet": "data, me, ties, mail",
     "wake": "data, me, ties, chance, mail",
     "receive": "data, me, ties, letter, mail",
     "round": "data, me, ties, mail",
     # solvers of an agent's own problem (proximal.py)
     "minimise": "data, scale, weight, center, theta, draft",
+    # peer sampling (ties/sampling.py)
+    "sample": "data, view, dice, out",
+    "stir": "data, view, dice, mail",
+    "mix": "data, view, letter, mail",
 }
 
 

@@ -20,7 +20,7 @@ from .errors import DataError, MismatchError, ParameterError
 from .graphs import complete
 from .linear import margins_kernel, rows_of
 from .losses import LOSSES, SIGNS, Location
-from .methods import METHODS, resolve_method
+from .methods import METHODS, check_fit, resolve_method
 from .problem import Problem
 from .proximal import is_mean
 from .results import Run
@@ -243,7 +243,7 @@ _RIDGES = (("yes", 0.0), ("with a ridge", 0.1))
 
 def _fits(method: Any, problem: Problem) -> bool:
     try:
-        method.fit_for(problem)
+        check_fit(method, problem)
     except MismatchError:
         return False
     return True
@@ -272,7 +272,7 @@ def _entrants(methods: Any, problem: Problem) -> dict[str, tuple[Any, Problem]]:
         if posed.members != problem.members or posed.p != problem.p:
             raise MismatchError(f"{given!r} comes with a problem of other agents, or other features")
         if not hasattr(method, "models"):
-            method.fit_for(posed)
+            check_fit(method, posed)
         name = str(label) if label is not None else given if isinstance(given, str) else repr(given)
         if name in entrants:
             raise ParameterError(f"two methods are called {name!r}: pass a mapping of labels to methods")

@@ -376,6 +376,16 @@ class AgentData:
         names = self.feature_names
         return self._like(X=X, feature_names=None if names is None else (*names, name))
 
+    def with_features(self, X: np.ndarray) -> AgentData:
+        """The same rows with other features, given in the order in which they are stored.
+
+        Examples
+        --------
+        >>> AgentData([[5.0], [6.0]]).with_features(np.ones((2, 3))).p
+        3
+        """
+        return self._like(X=X, feature_names=None)
+
     def restrict(self, mask: ArrayLike) -> AgentData:
         """Some of the rows, all of the agents.
 

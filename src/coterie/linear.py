@@ -73,6 +73,40 @@ def copy_to(x, out):
         out[k] = x[k]
 
 
+@inline
+def pack(x, out):
+    """Write a vector as it is, or as pairs of index and value where that is shorter. Returns how many numbers."""
+    used = 0
+    for k in range(x.shape[0]):
+        used += 1 if x[k] != 0.0 else 0
+    if 2 * used >= x.shape[0]:
+        copy_to(x, out)
+        return x.shape[0]
+    end = 0
+    for k in range(x.shape[0]):
+        if x[k] != 0.0:
+            out[end], out[end + 1] = k, x[k]
+            end += 2
+    return end
+
+
+@inline
+def unpack(text, out):
+    """Read what :func:`pack` wrote; says whether it could have written that, and else changes nothing."""
+    if text.shape[0] == out.shape[0]:
+        copy_to(text, out)
+        return True
+    if text.shape[0] % 2 == 1 or text.shape[0] > out.shape[0]:
+        return False
+    for k in range(0, text.shape[0], 2):
+        if not 0 <= text[k] < out.shape[0]:
+            return False
+    fill(0.0, out)
+    for k in range(0, text.shape[0], 2):
+        out[int(text[k])] = text[k + 1]
+    return True
+
+
 @rule
 class DenseRows(NamedTuple):
     """Rows of a C-contiguous matrix."""
@@ -94,6 +128,10 @@ class DenseRows(NamedTuple):
     def entry(self, row, k):
         """The k-th stored coordinate and its value."""
         return k, self.values[row, k]
+
+    def at(self, row, column):
+        """One coordinate of the row."""
+        return self.values[row, column]
 
     def take(self, first, last):
         """A view of rows ``first`` to ``last - 1``."""
@@ -126,6 +164,14 @@ class SparseRows(NamedTuple):
         """The k-th stored coordinate and its value."""
         position = self.start[row] + k
         return self.column[position], self.values[position]
+
+    def at(self, row, column):
+        """One coordinate of the row."""
+        value = 0.0
+        for position in range(self.start[row], self.start[row + 1]):
+            if self.column[position] == column:
+                value += self.values[position]
+        return value
 
     def take(self, first, last):
         """A view of rows ``first`` to ``last - 1``."""

@@ -22,7 +22,9 @@ import math
 from numbers import Real
 from typing import Any, NamedTuple
 
-from ._rules import rule
+from numba.extending import overload
+
+from ._rules import RuleType, rule
 from .errors import ParameterError
 
 #: What a loss may say about the labels it accepts.
@@ -447,6 +449,95 @@ class Location(NamedTuple):
     def labels(self):
         """The labels it takes."""
         return REALS
+
+
+@rule
+class LogSumExp(NamedTuple):
+    """``log sum_r exp(-y_r z_r)`` over all examples of an agent, labels -1 and +1: l1-Adaboost, DADA (2).
+
+    Not a sum of losses of single examples, so it has two functions of its own: ``pool``, its value, and ``slopes``.
+    Its exponential bounds the number of training errors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> round(LogSumExp().pool(np.zeros(3), np.ones(3)), 6) == round(math.log(3), 6)
+    True
+    """
+
+    def pool(self, margins, labels):
+        """``log sum_r exp(-y_r z_r)``; 0 without examples."""
+        top = -math.inf
+        for r in range(margins.shape[0]):
+            top = max(top, -labels[r] * margins[r])
+        if margins.shape[0] == 0:
+            return 0.0
+        total = 0.0
+        for r in range(margins.shape[0]):
+            total += math.exp(-labels[r] * margins[r] - top)
+        return top + math.log(total)
+
+    def slopes(self, margins, labels, out):
+        """``out_r = -y_r eta_r`` with the weights ``eta = softmax(-y z)`` of boosting."""
+        level = self.pool(margins, labels)
+        for r in range(margins.shape[0]):
+            out[r] = -labels[r] * math.exp(-labels[r] * margins[r] - level)
+
+    @property
+    def pooled(self):
+        """It looks at all examples of an agent together."""
+        return True
+
+    @property
+    def smoothness(self):
+        """The largest curvature, along any example."""
+        return 1.0
+
+    @property
+    def labels(self):
+        """The labels it takes."""
+        return SIGNS
+
+
+def pooled_value(loss, margins, labels, share):
+    """f_i without its ridge: ``share`` times the sum of the losses, or what a loss makes of all examples together."""
+    if getattr(loss, "pooled", False):
+        return loss.pool(margins, labels)
+    return _sum_of_values(loss, margins, labels, share)
+
+
+def pooled_slopes(loss, margins, labels, share, out):
+    """``out_r``: derivative of :func:`pooled_value` by the margin of example r."""
+    if getattr(loss, "pooled", False):
+        loss.slopes(margins, labels, out)
+    else:
+        _slope_of_each(loss, margins, labels, share, out)
+
+
+def _sum_of_values(loss, margins, labels, share):
+    total = 0.0
+    for r in range(margins.shape[0]):
+        total += loss.value(margins[r], labels[r])
+    return share * total
+
+
+def _slope_of_each(loss, margins, labels, share, out):
+    for r in range(margins.shape[0]):
+        out[r] = share * loss.derivative(margins[r], labels[r])
+
+
+@overload(pooled_value, jit_options={"forceinline": True})
+def _pooled_value(loss, margins, labels, share):
+    if isinstance(loss, RuleType) and hasattr(loss.instance_class, "pool"):
+        return lambda loss, margins, labels, share: loss.pool(margins, labels)
+    return _sum_of_values
+
+
+@overload(pooled_slopes, jit_options={"forceinline": True})
+def _pooled_slopes(loss, margins, labels, share, out):
+    if isinstance(loss, RuleType) and hasattr(loss.instance_class, "slopes"):
+        return lambda loss, margins, labels, share, out: loss.slopes(margins, labels, out)
+    return _slope_of_each
 
 
 #: What a loss must have.

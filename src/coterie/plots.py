@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import networkx as nx
 import numpy as np
 import pandas as pd
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+from numpy.typing import ArrayLike
 
+from .errors import ParameterError
+from .graphs import Graph
 from .results import Run
 
 BLUE, RED, GREY = "#2f6db5", "#c8442e", "#8a8a8a"
+
+#: Axes of cost, and what is written along them.
+UNITS = {"wakes": "wakes", "vectors": "vectors sent", "bytes": "bytes sent"}
+
+#: Columns of traces whose names do not say it all.
+COLUMNS = {"value": "objective", "gap": "relative distance to the optimum", "accuracy": "mean test accuracy"}
 
 
 def convergence(run: Run, optimum: float | None = None) -> Figure:
@@ -131,13 +146,293 @@ def comparison(
             axes.axhline(optimum[column], color="black", linestyle="--", linewidth=1.0, label="exact optimum")
         if column == "gap":
             axes.set_yscale("log")
-        axes.set_xlabel({"wakes": "wakes", "vectors": "vectors sent", "bytes": "bytes sent"}[unit])
-        named = {"value": "objective", "gap": "relative distance to the optimum", "accuracy": "mean test accuracy"}
-        axes.set_ylabel(named.get(column, f"mean test {column}"))
+        axes.set_xlabel(UNITS[unit])
+        axes.set_ylabel(COLUMNS.get(column, f"mean test {column}"))
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.grid(alpha=0.3)
     figure.axes[0].legend()
     return figure
+
+
+def course(
+    runs: Mapping[str, Run | Sequence[Run]],
+    column: str,
+    unit: str = "wakes",
+    levels: Mapping[str, float] | None = None,
+    label: str | None = None,
+    xlabel: str | None = None,
+    title: str = "",
+) -> Figure:
+    """One column of the traces of several runs, as it changes with what was spent.
+
+    As in DADA, figure 1: accuracy, or the number of neighbours, against iterations; accuracy against bytes.
+
+    Parameters
+    ----------
+    runs : mapping
+        A :class:`coterie.Run` made with ``every``, or a list of such with different seeds, for each label. Of a list,
+        the mean of the first observations, of the second ones, and so on is drawn, with a band from the least to the
+        most. A run of one observation is a dotted line across.
+    column : str
+        Of the traces: "value", or the name of what was observed.
+    unit : str
+        The axis of cost: "wakes", "vectors" or "bytes"; bytes are on a logarithmic scale.
+    levels : mapping, optional
+        Numbers that do not depend on cost, such as baselines, by label: dashed lines.
+    label : str, optional
+        What the column measures. Default: its name.
+    xlabel : str, optional
+    title : str
+
+    Returns
+    -------
+    Figure
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
+    >>> runs = [ct.simulate(problem, "cd", wakes=20, every=5, seed=seed) for seed in range(3)]
+    >>> figure = course({"descent": runs}, "value", unit="bytes", levels={"alone": 2.0})
+    >>> figure.axes[0].get_xlabel(), figure.axes[0].get_xscale()
+    ('bytes sent', 'log')
+    """
+    if unit not in UNITS:
+        raise ParameterError(f"unit={unit!r} must be one of {', '.join(map(repr, UNITS))}")
+    if not runs:
+        raise ParameterError("runs is empty: there is nothing to draw")
+    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    if unit == "bytes":
+        axes.set_xscale("log", nonpositive="mask")
+    for number, (name, given) in enumerate(runs.items()):
+        several = list(given) if isinstance(given, Sequence) else [given]
+        if not several:
+            raise ParameterError(f"runs[{name!r}] holds no runs")
+        for run in several:
+            if column not in run.trace:
+                raise ParameterError(
+                    f"runs[{name!r}]: its trace has no column {column!r}; there are {', '.join(run.trace)}"
+                )
+        rows = pd.concat([run.trace.assign(point=np.arange(len(run.trace))) for run in several])
+        _course(axes, rows, unit, column, f"C{number}", name)
+    for number, (name, level) in enumerate((levels or {}).items(), start=len(runs)):
+        axes.axhline(level, color=f"C{number}", linestyle="--", linewidth=1.2, label=name)
+    if unit == "bytes":
+        low, high = axes.get_xlim()
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 100.0 * low else (1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter(EngFormatter(unit="B"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.set_xlabel(UNITS[unit] if xlabel is None else xlabel)
+    axes.set_ylabel(COLUMNS.get(column, column) if label is None else label)
+    axes.set_title(title)
+    axes.legend()
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def ties(
+    graph: Graph,
+    confidence: ArrayLike | None = None,
+    losses: ArrayLike | None = None,
+    labels: Sequence[Any] | None = None,
+    cluster: ArrayLike | None = None,
+    seed: int = 0,
+    title: str = "",
+) -> Figure:
+    """A graph, drawn so that strongly tied agents are close to each other, as in DADA, figure 2.
+
+    Parameters
+    ----------
+    graph : Graph
+        The darker an edge, the larger its weight. Agents that are not tied, even through others, are drawn apart.
+    confidence : (n,) array_like, optional
+        Nonnegative: the larger, the larger the agent's disc.
+    losses : (n,) array_like, optional
+        Of each agent's model on its own rows: green is small, red is large.
+    labels : sequence of n, optional
+        Written inside the discs.
+    cluster : (n,) array_like, optional
+        The group of each agent: the colour of its disc's rim, and of the disc itself if there are no losses.
+    seed : int
+        Of the layout.
+    title : str
+
+    Returns
+    -------
+    Figure
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> figure = ties(ct.graphs.complete(4), confidence=[1, 2, 3, 4], losses=[0.1, 0.4, 0.2, 0.9], labels="abcd")
+    >>> len(figure.axes[0].texts)
+    4
+    """
+    n = graph.n
+    trust = np.full(n, 0.4) if confidence is None else _per_agent("confidence", confidence, n, float)
+    if (trust < 0).any():
+        raise ParameterError(f"confidence[{np.argmax(trust < 0)}] = {trust[np.argmax(trust < 0)]} must not be negative")
+    if confidence is not None:
+        trust = trust / (trust.max() or 1.0)
+    groups = None if cluster is None else _per_agent("cluster", cluster, n)
+    names = None if labels is None else _per_agent("labels", list(labels), n, object)
+
+    figure = Figure(figsize=(7.0, 6.0), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_axis_off()
+    axes.set_title(title)
+    sizes = (60.0 + 540.0 * trust) * min(1.0, 60.0 / n)
+    places = _layout(graph, sizes, seed)
+    axes.add_collection(_edges(graph, places))
+
+    rims: Any = "black"
+    fills: dict[str, Any] = {"c": [BLUE]}
+    if groups is not None:
+        found, number = np.unique(groups, return_inverse=True)
+        palette = np.array([colormaps["tab10"](k % 10) for k in range(len(found))])
+        rims, fills = palette[number], {"c": palette[number]}
+        handles = [
+            Line2D([], [], linestyle="", marker="o", markerfacecolor="none" if losses is not None else color,
+                   markeredgecolor=color, markeredgewidth=2.0, label=str(name))
+            for name, color in zip(found, palette, strict=True)
+        ]  # fmt: skip
+        if len(found) <= 12:
+            axes.legend(handles=handles, title="cluster", loc="upper left", frameon=False)
+    if losses is not None:
+        fills = {"c": _per_agent("losses", losses, n, float), "cmap": "RdYlGn_r"}
+    rim = 0.6 if groups is None or losses is None else 1.8
+    discs = axes.scatter(
+        places[:, 0], places[:, 1], s=sizes, edgecolors=rims, linewidths=rim, zorder=2, clip_on=False, **fills
+    )
+    if losses is not None:
+        figure.colorbar(discs, ax=axes, label="local loss", shrink=0.7, pad=0.02)
+    if names is not None:
+        discs.update_scalarmappable()
+        colors = np.broadcast_to(discs.get_facecolor(), (n, 4))
+        for k in range(n):
+            dark = colors[k, :3] @ (0.299, 0.587, 0.114) < 0.5
+            font = float(np.clip(1.1 * np.sqrt(sizes[k]) / (1.0 + len(str(names[k]))), 3.5, 11.0))
+            style: dict[str, Any] = {"ha": "center", "va": "center", "color": "white" if dark else "black"}
+            axes.text(places[k, 0], places[k, 1], str(names[k]), fontsize=font, **style)
+    axes.margins(0.06)
+    return figure
+
+
+def weights(*graphs: Graph, order: ArrayLike | None = None, titles: Sequence[str] | None = None) -> Figure:
+    """Weight matrices side by side, as in DADA, figure 2: black is the largest weight of each.
+
+    Parameters
+    ----------
+    *graphs : Graph
+    order : (n,) int array_like, optional
+        The agents in the order in which to show them, such as ``np.argsort(cluster)``. Default: as numbered.
+    titles : sequence of str, optional
+        One for each graph.
+
+    Returns
+    -------
+    Figure
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> figure = weights(ct.graphs.complete(4), ct.graphs.empty(4), titles=["start", "learned"])
+    >>> [axes.get_title() for axes in figure.axes[:2]]
+    ['start', 'learned']
+    """
+    if not graphs:
+        raise ParameterError("weights needs at least one graph")
+    if titles is not None and len(titles) != len(graphs):
+        raise ParameterError(f"titles has {len(titles)} entries for {len(graphs)} graphs")
+    figure = Figure(figsize=(3.9 * len(graphs) + 0.9, 4.1), layout="constrained")
+    panels = np.ravel(figure.subplots(1, len(graphs)))
+    for axes, graph in zip(panels, graphs, strict=True):
+        W = (graph if order is None else graph.relabel(order)).W.toarray()
+        image = axes.imshow(W / (W.max() or 1.0), cmap="Greys", vmin=0.0, vmax=1.0, interpolation="nearest")
+        axes.set_xlabel("agent")
+        axes.set_ylabel("agent")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.yaxis.get_major_locator().set_params(integer=True)
+    for axes, title in zip(panels, titles or [], strict=False):
+        axes.set_title(title)
+    figure.colorbar(image, ax=list(panels), label="weight, relative to the largest", shrink=0.8, pad=0.02)
+    return figure
+
+
+def _per_agent(name: str, values: Any, n: int, kind: Any = None) -> np.ndarray:
+    """One value for each agent, as an array."""
+    if kind is object:
+        array = np.empty(len(values), dtype=object)
+        array[:] = values
+    else:
+        array = np.asarray(values, dtype=kind)
+    if array.shape != (n,):
+        raise ParameterError(f"{name} has shape {array.shape}: one for each of the {n} agents is needed")
+    if kind is float and not np.isfinite(array).all():
+        k = int(np.argmin(np.isfinite(array)))
+        raise ParameterError(f"{name}[{k}] = {array[k]} is not finite")
+    return array
+
+
+def _layout(graph: Graph, sizes: np.ndarray, seed: int) -> np.ndarray:
+    """Places of the agents, (n, 2): by springs as strong as the ties, components side by side, no disc on another."""
+    places = np.zeros((graph.n, 2))
+    # Springs know no scale of their own: the mean weight is their unit.
+    springs = Graph(graph.W / graph.weight.mean()).to_networkx() if graph.n_edges else nx.empty_graph(graph.n)
+    groups = [np.flatnonzero(graph.components == k) for k in range(graph.n_components)]
+    for agents in groups:
+        if len(agents) > 1:
+            found = nx.spring_layout(springs.subgraph(agents.tolist()), weight="weight", seed=seed)
+            spots = np.array([found[k] for k in agents.tolist()])
+            spots -= (spots.max(axis=0) + spots.min(axis=0)) / 2.0
+            places[agents] = spots * np.sqrt(len(agents) / np.square(spots).sum(axis=1).max())
+    centers = _packed(np.array([np.sqrt(len(agents)) + 0.5 * (len(agents) > 1) for agents in groups]))
+    for agents, center in zip(groups, centers, strict=True):
+        places[agents] += center
+    if graph.n <= 1000:  # all pairs are looked at
+        for _ in range(60):
+            # Discs are in points, on a page of about 380; places are in units of their own.
+            radii = np.sqrt(sizes) / 2.0 * max(np.ptp(places, axis=0).max(), 1.0) / 380.0
+            apart = places[:, None] - places
+            distance = np.sqrt(np.square(apart).sum(axis=2)) + np.eye(graph.n)
+            push = np.clip(1.1 * (radii[:, None] + radii) - distance, 0.0, None) * (1.0 - np.eye(graph.n))
+            if push.max() <= 0.05 * radii.min():
+                break
+            places += 0.4 * (apart * (push / np.maximum(distance, 1e-9))[:, :, None]).sum(axis=1)
+    return places
+
+
+def _packed(radii: np.ndarray) -> np.ndarray:
+    """Centres of circles that do not overlap: the largest in the middle, the others around it as close as they can."""
+    reach = 3.0 * np.sqrt(np.square(radii).sum())
+    step = radii.min() / 2.0
+    k = np.arange(int((reach / step) ** 2))
+    spiral = (step * np.sqrt(k) * np.exp(2.4j * k)).astype(np.complex128)  # about the golden angle, to cover evenly
+    clear = np.full(len(k), np.inf)
+    centers = np.zeros((len(radii), 2))
+    for circle in np.argsort(-radii, kind="stable"):
+        free = clear >= radii[circle]
+        at = spiral[free.argmax() if free.any() else clear.argmax()]
+        centers[circle] = at.real, at.imag
+        clear = np.minimum(clear, np.abs(spiral - at) - radii[circle])
+    return centers
+
+
+def _edges(graph: Graph, places: np.ndarray) -> LineCollection:
+    """A line for each edge, darker and wider with its weight; the strongest last, and so on top."""
+    i, j, weight = graph.edges()
+    order = np.argsort(weight, kind="stable")
+    share = weight[order] / (weight.max() if weight.size else 1.0)
+    segments = np.stack([places[i[order]], places[j[order]]], axis=1)
+    if share.size and share[0] == 1.0:
+        share = np.full_like(share, 0.6)  # all alike: none of them stands out
+    shades = np.repeat((0.88 - 0.78 * share)[:, None], 3, axis=1)
+    width = np.clip(np.sqrt(600.0 / max(graph.n_edges, 1)), 0.3, 1.0)
+    return LineCollection(list(segments), colors=shades, linewidths=width * (0.4 + 1.6 * share), zorder=1)
 
 
 def _course(axes: Axes, rows: pd.DataFrame, unit: str, column: str, color: str, label: str) -> None:

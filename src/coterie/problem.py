@@ -11,6 +11,7 @@ constructor            s      a_i             f_i                               
 ``collaborative``      1      mu D_ii         sum of losses                               CL (7)
 ``personalized``       1/2    mu D_ii c_i     mean of losses + r_i |theta|^2              CD (3)
 ``separate``           1/2    1               mean of losses + r_i |theta|^2              DJAM (1)
+``boosting``           mu/2   D_ii c_i        log sum exp of margins, |theta|_1 <= beta   DADA (1)
 =====================  =====  ==============  ==========================================  ========
 
 Two conventions. An agent without ties has a_i = 0 in the first three: by convention it keeps the model it would
@@ -25,13 +26,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 
 from .data import AgentData
+from .dictionaries import Dictionary, outputs, resolve_base
 from .errors import DataError, GraphError, MismatchError, ParameterError
-from .exact import Objective, minimise, suboptimality
+from .exact import BallObjective, Objective, minimise, minimise_on_balls, suboptimality
 from .graphs import Graph, empty
 from .linear import SparseRows, frozen, gram_norms, rows_of
-from .losses import LOSS_PARTS, LOSSES, REALS, SIGNS, Location, Squared
+from .losses import LOSS_PARTS, LOSSES, REALS, SIGNS, Location, LogSumExp, Squared
 
 #: More features than this, without a ridge, and nobody asks whether the minimiser is unique.
 MANY = 1000
@@ -63,6 +66,13 @@ class Problem:
         c_i: ``m_i / max_j m_j``, all 1, or given.
     name : str
         Which published objective this is.
+    radius : float
+        Models stay in the l1 ball of this radius; infinite where they may be anything.
+    outputs : int
+        A model is so many parts side by side, each with its own ball; the rows of an agent are those of the first
+        part, then those of the second, ...
+    base : Dictionary, optional
+        What the features are outputs of.
 
     Attributes
     ----------
@@ -91,6 +101,9 @@ class Problem:
         ridge: float | str | ArrayLike = 0.0,
         confidence: ArrayLike | str | None = None,
         name: str = "custom",
+        radius: float = np.inf,
+        outputs: int = 1,
+        base: Dictionary | None = None,
     ):
         _expect(data)
         if not isinstance(graph, Graph):
@@ -117,7 +130,8 @@ class Problem:
         alone = scaled & graph.isolated
         self.a = frozen(self.trust * graph.degrees if scaled else self.trust)
         self.importance = frozen(np.where(alone, 1.0, self.a))
-        self.share = frozen(1.0 / np.maximum(data.sizes, 1) if mean else np.ones(self.n))
+        self.share = frozen(outputs / np.maximum(data.sizes, 1) if mean else np.ones(self.n))
+        self.radius, self.outputs, self.base = float(radius), outputs, base
 
     # -- the published objectives ------------------------------------------------------------------------------
 
@@ -304,6 +318,89 @@ class Problem:
             name="separate",
         )
 
+    @classmethod
+    def boosting(
+        cls,
+        data: AgentData | None,
+        graph: Graph,
+        base: Any = 200,
+        mu: float = 1.0,
+        beta: float = 10.0,
+        confidence: ArrayLike | str | None = "size",
+        loss: Any = "adaboost",
+        outputs: int = 1,
+    ) -> Problem:
+        """Boosting on a dictionary of base predictors h_1, h_2, ..., DADA (1): theta weighs their votes.
+
+        ``mu/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i D_ii c_i L_i(theta_i)``, where every theta_i stays in the
+        ball ``|theta|_1 <= beta``, and ``L_i = log sum_r exp(-y_r sum_j theta_j h_j(x_r))`` over the rows of agent i.
+
+        Parameters
+        ----------
+        data : AgentData or None
+            Features and labels -1 and +1 (numbers for the squared loss).
+        graph : Graph
+        base : Stumps, int, list of fitted estimators, callable, Dictionary, or list of (m_i, size) arrays
+            The dictionary: decision stumps, so many decision stumps, the predictions of estimators, or a function of X
+            that returns a column for each base predictor. Or, with ``data=None``, the margins
+            ``A_i[r, j] = y_r h_j(x_r)`` of each agent.
+        mu : float
+            Weight of the smoothness term, >= 0.
+        beta : float
+            Radius of the ball, > 0.
+        confidence : "size", None or (n,) array_like
+            c_i: ``m_i / max_j m_j`` (1e-9 for an agent without rows), all 1, or given.
+        loss : "adaboost", "squared", or a smooth loss
+            L_i: the log of the sum of exponential losses; or the mean of other losses, such as least squares for
+            regression.
+        outputs : int
+            1, or the number of classes: labels are then 0, 1, ..., and a model has a part for each class against the
+            rest, with its own L_i and its own ball; they share the graph.
+
+        Returns
+        -------
+        Problem
+            Its features are the outputs of the dictionary, ``problem.base``.
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> data = ct.AgentData([[0.0], [1.0], [2.0], [3.0]], [-1, -1, 1, 1], agents=["a", "b", "a", "b"])
+        >>> problem = ct.Problem.boosting(data, ct.graphs.complete(2), base=ct.Stumps(3), beta=2.0)
+        >>> problem.solve().round(3).tolist()  # three stumps, with thresholds 0.5, 1.5 and 2.5
+        [[0.0, 2.0, 0.0], [0.0, 2.0, 0.0]]
+        """
+        mu, beta = _number("mu", mu), _positive("beta", beta)
+        if not (np.isfinite(mu) and mu >= 0):
+            raise ParameterError(f"mu={mu!r} must be a finite number >= 0")
+        dictionary = None
+        if data is None:
+            given = _margins_given(base)
+            data = AgentData(
+                np.concatenate(given),
+                np.ones(sum(map(len, given))),
+                agents=np.repeat(np.arange(len(given)), list(map(len, given))),
+                members=range(len(given)),
+            )
+        else:
+            _expect(data)
+            dictionary = resolve_base(base, data.X)
+            data = _voted(data, dictionary, outputs)
+        return cls(
+            data,
+            graph,
+            LogSumExp() if loss == "adaboost" else resolve_loss(loss),
+            smooth=0.5 * mu,
+            trust=1.0,
+            scaled=True,
+            mean=True,
+            confidence=confidence,
+            name="boosting",
+            radius=beta,
+            outputs=outputs,
+            base=dictionary,
+        )
+
     # -- what can be asked of it ---------------------------------------------------------------------------------
 
     def value(self, theta: ArrayLike) -> float:
@@ -367,7 +464,38 @@ class Problem:
         >>> round(problem.suboptimality([[0.0], [2.0]]), 4)  # the value is 2, the optimum 2/3
         0.6667
         """
+        if np.isfinite(self.radius):
+            gap, value = self.gap(theta), self.value(theta)
+            return gap / max(abs(value), abs(value - gap), 1e-300)
         return suboptimality(self._objective(self.importance), self.checked(theta))
+
+    def gap(self, theta: ArrayLike) -> float:
+        """The Frank-Wolfe gap of models in their balls: Q(Theta) is at most so far above its optimum.
+
+        ``sum_i max { (theta_i - v)' dQ/dtheta_i : |v|_1 <= beta }``; agents without ties count, too, each with its
+        own loss.
+
+        Parameters
+        ----------
+        theta : (n, p) array_like
+
+        Returns
+        -------
+        float
+            Infinite where models may be anything.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import coterie as ct
+        >>> problem = ct.Problem.boosting(None, ct.graphs.complete(2), base=[np.ones((1, 1)), np.ones((1, 1))], beta=2)
+        >>> problem.gap([[0.0], [0.0]]), problem.gap([[2.0], [2.0]])
+        (4.0, 0.0)
+        """
+        if not np.isfinite(self.radius):
+            return np.inf
+        objective: Any = self._objective(self.importance)
+        return float(objective.gaps(self.checked(theta)).sum())
 
     def solve(self) -> np.ndarray:
         """The exact minimiser of Q, the reference for every method.
@@ -410,7 +538,7 @@ class Problem:
 
     @cached_property
     def _optimum(self) -> np.ndarray:
-        theta = minimise(self._objective(self.importance))
+        theta = _least(self._objective(self.importance))
         isolated = self.graph.isolated
         if isolated.any():
             theta[isolated] = self._alone[isolated]  # the same minimiser, also where there are several
@@ -418,7 +546,7 @@ class Problem:
 
     @cached_property
     def _alone(self) -> np.ndarray:
-        return minimise(self._objective(np.ones(self.n), empty(self.n)))
+        return _least(self._objective(np.ones(self.n), empty(self.n)))
 
     @cached_property
     def determined(self) -> np.ndarray:
@@ -426,7 +554,8 @@ class Problem:
 
         False for an agent without ties whose loss Q ignores, for a component without data, and where the losses
         leave a direction free (too few examples and no ridge). A loss with flat parts and no ridge counts as free
-        where it has no curvature at the minimiser; so do more than 1000 features without a ridge.
+        where it has no curvature at the minimiser; so do more than 1000 features without a ridge, and boosting,
+        whose base predictors may agree on all examples.
 
         Examples
         --------
@@ -443,13 +572,15 @@ class Problem:
         heard = self.a > 0
         fixed = somewhere(heard & (self.ridge > 0))
         speaks = somewhere(heard & (self.data.sizes > 0))
+        if np.isfinite(self.radius):
+            return frozen(np.zeros(self.n, bool))
         if np.any(speaks & ~fixed) and np.isfinite(self.loss.smoothness) and self.p <= MANY:
             fixed |= self._curved()
         return frozen((fixed & speaks)[component])
 
     def _curved(self) -> np.ndarray:
         """Do the losses of each component curve in every direction that its agents could move in together?"""
-        objective = self._objective(self.a)
+        objective: Any = self._objective(self.a)
         curvature = objective.examples(objective.margins(self._optimum))[2]
         most = np.einsum("ckk->ck", objective.grams()) * self.loss.smoothness
         unit = 1.0 / np.sqrt(np.where(most > 0, most, 1.0))  # whatever the scales of the features
@@ -474,7 +605,8 @@ class Problem:
         """L_i^loc: f_i has a L_i^loc-Lipschitz gradient; from the largest eigenvalue of X_i' X_i."""
         norms = gram_norms(self.rows, self.start, self.p)
         curved = np.where(norms > 0, self.loss.smoothness, 0.0) * np.where(norms > 0, norms, 1.0)
-        return frozen(self.share * curved + 2.0 * self.ridge)
+        share = 1.0 if getattr(self.loss, "pooled", False) else self.share
+        return frozen(share * curved + 2.0 * self.ridge)
 
     def relabel(self, order: Sequence[int] | np.ndarray) -> Problem:
         """The same problem with agent k renamed: it was agent ``order[k]``.
@@ -536,6 +668,8 @@ class Problem:
         else:
             _expect(data)
             self._expect_members(data.members)
+            if self.base is not None:
+                data = _voted(data, self.base, self.outputs)
         return self._again(data, self.graph if graph is None else graph)
 
     def _expect_members(self, members: tuple[Any, ...]) -> None:
@@ -561,6 +695,9 @@ class Problem:
             scaled=self.scaled,
             mean=self.mean,
             name=self.name,
+            radius=self.radius,
+            outputs=self.outputs,
+            base=self.base,
             **recipe,
         )
 
@@ -593,9 +730,30 @@ class Problem:
         if bad.size:
             i, k = bad[0]
             raise ParameterError(f"the model of agent {self.members[i]!r} is {theta[i, k]} at coordinate {k}")
+        norms = np.abs(theta).reshape(self.n, self.outputs, -1).sum(axis=2).max(axis=1)
+        outside = np.flatnonzero(norms > self.radius * (1.0 + 1e-9))
+        if outside.size:
+            i = outside[0]
+            raise ParameterError(
+                f"the model of agent {self.members[i]!r} has l1 norm {norms[i]:g}: models must stay within "
+                f"beta={self.radius:g}"
+            )
         return theta
 
-    def _objective(self, importance: np.ndarray, graph: Graph | None = None) -> Objective:
+    def _objective(self, importance: np.ndarray, graph: Graph | None = None) -> Objective | BallObjective:
+        if np.isfinite(self.radius):
+            return BallObjective(
+                self.rows,
+                self.start,
+                self.labels,
+                self.loss,
+                importance=importance,
+                graph=self.graph if graph is None else graph,
+                smooth=self.smooth,
+                p=self.p,
+                radius=self.radius,
+                outputs=self.outputs,
+            )
         return Objective(
             self.rows,
             self.start,
@@ -610,6 +768,51 @@ class Problem:
 
     def __repr__(self) -> str:
         return f"Problem.{self.name}({self.data!r}, {self.graph!r}, {self.loss!r})"
+
+
+def _least(objective: Objective | BallObjective) -> np.ndarray:
+    return minimise_on_balls(objective) if isinstance(objective, BallObjective) else minimise(objective)
+
+
+def _margins_given(margins: Any) -> list[np.ndarray]:
+    """A margin matrix for each agent, all with the same number of columns, at least one."""
+    try:
+        given = [np.array(A, dtype=float, ndmin=2) for A in margins]
+    except (TypeError, ValueError):
+        raise DataError("without data, base must be a list of margin matrices, one for each agent") from None
+    if not given or given[0].shape[1] == 0:
+        raise DataError("a dictionary needs at least one base predictor: these margin matrices have no column")
+    for k, A in enumerate(given):
+        if A.ndim != 2 or A.shape[1] != given[0].shape[1]:
+            raise DataError(
+                f"the margin matrix of agent number {k} has shape {A.shape}: each must have {given[0].shape[1]} "
+                "columns, one for each base predictor"
+            )
+        bad = np.argwhere(~np.isfinite(A))
+        if bad.size:
+            r, j = bad[0]
+            raise DataError(f"base predictor {j} has margin {A[r, j]} on row {r} of agent number {k}")
+    return given
+
+
+def _voted(data: AgentData, base: Dictionary, parts: int) -> AgentData:
+    """The outputs of the base predictors as features; with several parts, each class against the rest in its own."""
+    data = data.with_features(outputs(base, data.X, data.where))
+    if parts == 1:
+        return data
+    if data.y is None:
+        raise DataError("boosting needs labels: make the data with y")
+    bad = np.flatnonzero(~np.isin(data.y, np.arange(parts)))
+    if bad.size:
+        raise DataError(
+            f"{data.where(int(bad[0]))} has label {data.y[bad[0]]:g}: outputs={parts} takes 0 to {parts - 1}"
+        )
+    return AgentData(
+        sparse.block_diag([sparse.csr_array(data.X)] * parts, format="csr"),
+        np.concatenate([np.where(data.y == k, 1.0, -1.0) for k in range(parts)]),
+        agents=np.tile(data.owner, parts),
+        members=range(data.n),
+    )._like(members=data.members)
 
 
 def resolve_loss(loss: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from .graphs import Graph
 from .problem import Problem
 
 
@@ -29,6 +30,8 @@ class Run:
         Simulated time, in mean intervals between two wakes of one agent.
     letters, vectors, bytes : int
         What the agents sent, the initial swap included: letters, vectors of p numbers, bytes on the wire.
+    tally : (kinds, 2) ndarray
+        Letters and numbers sent, for each kind of letter of the method.
     lost, duplicated : int
         Letters that the mail lost or delivered twice (see :class:`coterie.Conditions`).
     seed : int or None
@@ -44,6 +47,7 @@ class Run:
     vectors: int
     bytes: int
     seed: Any
+    tally: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     lost: int = 0
     duplicated: int = 0
     notes: tuple[str, ...] = field(default=())
@@ -52,6 +56,35 @@ class Run:
     def value(self) -> float:
         """The objective at the end."""
         return float(self.trace["value"].iloc[-1])
+
+    @property
+    def graph(self) -> Graph:
+        """The graph at the end: learned, or as it was given."""
+        return self.problem.graph
+
+    def bits(self, number_bits: int = 64) -> float:
+        """What was sent in bits, as DADA, Section D counts them: contents only, an index as log2 of the dictionary.
+
+        Parameters
+        ----------
+        number_bits : int
+            Of a real number, Z in the paper, which takes 32.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
+        >>> ct.simulate(problem, "cd", wakes=3).bits(32)  # two models to begin with, and one for each wake
+        160.0
+        """
+        letters, numbers = self.tally.T.astype(float)
+        if hasattr(self.method, "bits"):
+            return float(self.method.bits(letters, numbers, self.problem.p, number_bits))
+        return float(numbers.sum() * number_bits)
 
     def model(self, agent: Any) -> np.ndarray:
         """The model of one agent.

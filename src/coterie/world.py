@@ -17,6 +17,7 @@ from ._compile import inline
 from ._rules import RuleType, remake
 from .errors import ParameterError
 from .linear import frozen, total
+from .losses import pooled_value
 from .problem import Problem
 
 #: An empty slot in a list of ties; also the slot of a sender I have no tie to.
@@ -44,6 +45,9 @@ class World(NamedTuple):
     address: np.ndarray  # (n,) the agents' own addresses
     smooth: float  # s
     scaled: bool  # whether a_i grows with D_ii
+    radius: float  # of the l1 ball that each output's part of a model stays in
+    outputs: int  # how many such parts a model has
+    census: int  # how many agents there are in the whole network
 
 
 class Data(NamedTuple):
@@ -62,6 +66,8 @@ class Data(NamedTuple):
     address: int
     smooth: float
     scaled: bool
+    radius: float
+    outputs: int
 
 
 class Chance(NamedTuple):
@@ -69,6 +75,7 @@ class Chance(NamedTuple):
 
     dice: np.ndarray  # (method.dice,) uniforms on [0, 1)
     peer: int  # the neighbour to talk to where an engine replays a schedule; VACANT to let the first die choose
+    moment: float  # time since the start, in mean intervals between two wakes of one agent
 
 
 class Letter(NamedTuple):
@@ -88,11 +95,11 @@ class Mail(NamedTuple):
     author: np.ndarray  # (capacity,) who wrote it, numbered in the world
     to: np.ndarray  # (capacity,) address, or EVERYONE
     kind: np.ndarray  # (capacity,)
-    cursor: np.ndarray  # HEAD, TAIL, AUTHOR, REFUSED
+    cursor: np.ndarray  # HEAD, TAIL, AUTHOR, REFUSED, WISH
     draft: np.ndarray  # (method.scratch,) scratch, for use within one call of a handler
 
 
-HEAD, TAIL, AUTHOR, REFUSED = 0, 1, 2, 3
+HEAD, TAIL, AUTHOR, REFUSED, WISH = 0, 1, 2, 3, 4
 
 
 def new_mail(method, world, p, capacity):
@@ -105,8 +112,19 @@ def new_mail(method, world, p, capacity):
     >>> new_mail(ct.CoordinateDescent(), world_of(problem), 2, 4).text.shape
     (4, 2)
     """
-    text, draft = np.zeros((capacity, max(method.lengths(p)))), _aligned(method.scratch(world, p))
-    return Mail(text, *[np.zeros(capacity, np.int64) for _ in range(4)], np.zeros(4, np.int64), draft)
+    text, draft = np.zeros((capacity, longest(method.lengths(p)))), _aligned(method.scratch(world, p))
+    return Mail(text, *[np.zeros(capacity, np.int64) for _ in range(4)], np.zeros(5, np.int64), draft)
+
+
+def longest(lengths):
+    """The most numbers in a letter: a method gives for each kind how many there are, or a range of what may be.
+
+    Examples
+    --------
+    >>> longest((3, range(1, 8, 2)))
+    7
+    """
+    return max(length[-1] if isinstance(length, range) else length for length in lengths)
 
 
 def _aligned(size):
@@ -205,6 +223,8 @@ def data_of(world, k):
         world.address[k],
         world.smooth,
         world.scaled,
+        world.radius,
+        world.outputs,
     )
 
 
@@ -216,6 +236,22 @@ def add_loss_gradient(data, theta, scale, out):
         data.rows.add(r, scale * data.share * slope, out)
     for k in range(theta.shape[0]):
         out[k] += 2.0 * scale * data.ridge * theta[k]
+
+
+@inline
+def loss_of(data, theta, draft):
+    """``f_i(theta)``, with the margins of the examples in the draft."""
+    margins = draft[: data.labels.shape[0]]
+    square = 0.0
+    for r in range(margins.shape[0]):
+        margins[r] = data.rows.dot(r, theta)
+    for k in range(theta.shape[0]):
+        square += theta[k] * theta[k]
+    m = margins.shape[0] // data.outputs
+    value = data.ridge * square
+    for o in range(data.outputs):  # the examples of one output after those of the other
+        value += pooled_value(data.loss, margins[o * m : (o + 1) * m], data.labels[o * m : (o + 1) * m], data.share)
+    return value
 
 
 def row(group, i):
@@ -257,7 +293,7 @@ def _rows(group, first, last):
     return None
 
 
-def world_of(problem: Problem, choice: Any = "uniform") -> World:
+def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0) -> World:
     """The world of all agents of a problem.
 
     Parameters
@@ -266,6 +302,8 @@ def world_of(problem: Problem, choice: Any = "uniform") -> World:
     choice : "uniform", "weight" or (n, n) array or sparse matrix
         With which probability agent i chooses neighbour j for an exchange, pi_i^j in MP: all alike, in proportion to
         W_ij, or in proportion to row i of a matrix.
+    spare : int
+        How many slots for further ties every agent has.
 
     Returns
     -------
@@ -275,10 +313,10 @@ def world_of(problem: Problem, choice: Any = "uniform") -> World:
     --------
     >>> import coterie as ct
     >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
-    >>> world_of(problem).peer.tolist()
-    [1, 0]
+    >>> world_of(problem, spare=1).peer.tolist()
+    [1, -1, 0, -1]
     """
-    return World(
+    world = World(
         loss=problem.loss,
         rows=problem.rows,
         labels=problem.labels,
@@ -295,7 +333,33 @@ def world_of(problem: Problem, choice: Any = "uniform") -> World:
         address=frozen(np.arange(problem.n)),
         smooth=problem.smooth,
         scaled=problem.scaled,
+        radius=problem.radius,
+        outputs=problem.outputs,
+        census=problem.n,
     )
+    return widened(world, np.diff(world.tie_start) + spare)[0] if spare else world
+
+
+def widened(world: World, slots: np.ndarray) -> tuple[World, np.ndarray]:
+    """The same world with so many slots for the ties of each agent, and where the old slots are now.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> world = world_of(ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2)))
+    >>> wide, place = widened(world, np.array([2, 3]))
+    >>> wide.peer.tolist(), place.tolist()
+    ([1, -1, 0, -1, -1], [0, 2])
+    """
+    before = np.diff(world.tie_start)
+    start = np.concatenate([[0], np.cumsum(slots)])
+    place = np.arange(world.peer.shape[0]) + np.repeat(start[:-1] - world.tie_start[:-1], before)
+    new: dict[str, Any] = {}
+    for name, empty in (("peer", VACANT), ("mirror", VACANT), ("weight", 0.0), ("choice", 0.0)):
+        old = getattr(world, name)
+        new[name] = np.full(start[-1], empty, old.dtype)
+        new[name][place] = old
+    return world._replace(tie_start=frozen(start), **new), place
 
 
 def _choice(choice, problem):

@@ -1,5 +1,5 @@
 """Data to try things on: generators of the papers' synthetic tasks."""
 
-from .synthetic import LinearTask, MeanTask, linear_classification, mean_estimation
+from .synthetic import LinearTask, MeanTask, MoonsTask, clustered_moons, linear_classification, mean_estimation
 
-__all__ = ["LinearTask", "MeanTask", "linear_classification", "mean_estimation"]
+__all__ = ["LinearTask", "MeanTask", "MoonsTask", "clustered_moons", "linear_classification", "mean_estimation"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -240,3 +241,141 @@ def _relevant(positions: np.ndarray, bandwidth: float, cut: float) -> Graph:
     np.maximum.at(strongest, j, weight)
     kept = weight >= cut * np.minimum(strongest[i], strongest[j])
     return Graph.from_edges(whole.n, i[kept], j[kept], weight[kept])
+
+
+@dataclass(frozen=True)
+class MoonsTask:
+    """A collaborative task of rotated moons, which no linear model solves.
+
+    Attributes
+    ----------
+    train, test : AgentData
+        Labels are -1 and +1.
+    graph : Graph
+        The oracle's weights, from the angles.
+    angles : (n,) ndarray
+        By how many degrees the moons of each agent are rotated.
+    cluster : (n,) ndarray
+        Number of the cluster that each agent belongs to. Agents of a cluster are side by side.
+    """
+
+    train: AgentData
+    test: AgentData
+    graph: Graph
+    angles: np.ndarray
+    cluster: np.ndarray
+
+
+def clustered_moons(
+    n: int = 100,
+    p: int = 20,
+    seed: int | np.random.Generator = 0,
+    rows: tuple[int, int] = (3, 15),
+    test_rows: int = 100,
+    noise: float = 0.05,
+    empty: str = "zeros",
+    spread: float = 5.0,
+    moon_noise: float = 0.05,
+    sigma: float = 0.1,
+    cut: float = 1e-3,
+    clusters: Sequence[float] = (0.1, 0.2, 0.3, 0.4),
+    pivot: tuple[float, float] = (0.0, 0.0),
+) -> MoonsTask:
+    """Clustered moons (DADA, Sections 6 and E.1).
+
+    Everybody separates two interleaved moons, rotated by an angle of their own. The angles come in clusters, so that
+    an agent's own cluster is of help and the others are not. Agents whose angles differ by phi are tied with weight
+    ``exp((cos phi - 1) / sigma)``, which is what an oracle knows and a learned graph should find.
+
+    Parameters
+    ----------
+    n, p : int
+        Number of agents, and of features. The moons lie in the plane of the first two; the other axes are empty.
+    seed : int or Generator
+    rows : (int, int)
+        Training rows of an agent are uniform between these two, inclusive. Two and more are of both classes, before
+        labels are flipped.
+    test_rows : int
+        Test rows of every agent. Their labels are not flipped.
+    noise : float
+        Probability that a training label is flipped.
+    empty : {"zeros", "random"}
+        What is on the empty axes: zeros, or values uniform in [-1, 1]. The text of the paper says random values, yet
+        its figures fit zeros, which is also what its authors' code has: with random values no setting of the learned
+        graphs beats one global model.
+    spread : float
+        Standard deviation of the angles in a cluster, in degrees.
+    moon_noise : float
+        Standard deviation of the points around their moon.
+    sigma : float
+        How fast ties fade with the angle.
+    cut : float
+        Weights below it are dropped.
+    clusters : sequence of float
+        Shares of the clusters, whose angles are centred at equal distances: four at 45, 135, 225 and 315 degrees.
+    pivot : (float, float)
+        The point of the plane around which the moons are rotated, and where the origin is put. By default that of
+        scikit-learn, as the authors' code has it: then the moons of the clusters also lie in different places, from
+        which one global model can tell many of them apart. Around their centre, (0.5, 0.25), clusters half a turn
+        apart have the same points with opposite labels, and no model of all agents is good for both.
+
+    Returns
+    -------
+    MoonsTask
+
+    Examples
+    --------
+    >>> task = clustered_moons(seed=0)
+    >>> task.train.n, task.train.p, np.bincount(task.cluster).tolist()
+    (100, 20, [10, 20, 30, 40])
+    >>> bool((task.train.X[:, 2:] == 0.0).all()), np.unique(task.train.y).tolist()
+    (True, [-1.0, 1.0])
+    """
+    if n < 1:
+        raise ParameterError(f"n={n}: at least 1 agent is needed")
+    if p < 2:
+        raise ParameterError(f"p={p}: the moons live in the first two dimensions, so p must be at least 2")
+    if not 1 <= rows[0] <= rows[1]:
+        raise ParameterError(f"rows={rows!r} must be two whole numbers, 1 <= least <= most")
+    if test_rows < 1:
+        raise ParameterError(f"test_rows={test_rows}: at least 1 is needed")
+    if not 0.0 <= noise <= 1.0:
+        raise ParameterError(f"noise={noise!r} must lie between 0 and 1")
+    if empty not in ("zeros", "random"):
+        raise ParameterError(f"empty={empty!r} is not known: expected 'zeros' or 'random'")
+    for name, value in (("spread", spread), ("moon_noise", moon_noise)):
+        if not (np.isfinite(value) and value >= 0.0):
+            raise ParameterError(f"{name}={value!r} must be a finite number >= 0")
+    if not (np.isfinite(sigma) and sigma > 0.0):
+        raise ParameterError(f"sigma={sigma!r} must be a finite number > 0")
+    if not 0.0 < cut < 1.0:
+        raise ParameterError(f"cut={cut!r} must be more than 0 and less than 1")
+    share = np.asarray(clusters, dtype=np.float64)
+    if share.ndim != 1 or share.size == 0 or not (np.isfinite(share).all() and (share > 0.0).all()):
+        raise ParameterError(f"clusters={clusters!r} must be shares, one finite number > 0 per cluster")
+    centre = np.asarray(pivot, dtype=np.float64)
+    if centre.shape != (2,) or not np.isfinite(centre).all():
+        raise ParameterError(f"pivot={pivot!r} must be a point of the plane, two finite numbers")
+    rng = np.random.default_rng(seed)
+    # Rounding where clusters end, and not their sizes, is what makes the sizes add up to n.
+    ends = np.rint(n * np.cumsum(share) / share.sum()).astype(int)
+    cluster = np.repeat(np.arange(share.size), np.diff(ends, prepend=0))
+    degrees = rng.normal((cluster + 0.5) * 360.0 / share.size, spread)
+    theta = np.deg2rad(degrees)
+    # Of each agent: the images of the two axes, as rows, so that ``points @ turn`` rotates points that are rows.
+    turn = np.stack([np.cos(theta), np.sin(theta), -np.sin(theta), np.cos(theta)], axis=1).reshape(n, 2, 2)
+
+    def draw(sizes: np.ndarray, noise: float) -> AgentData:
+        owner = np.repeat(np.arange(n), sizes)
+        X = np.zeros((owner.size, p))
+        if empty == "random":
+            X[:, 2:] = rng.uniform(-1.0, 1.0, size=(owner.size, p - 2))
+        moons = [make_moons(int(m), noise=moon_noise, random_state=int(rng.integers(2**32))) for m in sizes]
+        X[:, :2] = np.concatenate([(points - centre) @ turn[k] for k, (points, _) in enumerate(moons)])
+        y = np.where(np.concatenate([lower for _, lower in moons]) == 1, 1.0, -1.0)
+        y[rng.random(owner.size) < noise] *= -1.0
+        return AgentData(X, y, agents=owner, members=range(n))
+
+    train = draw(rng.integers(rows[0], rows[1], size=n, endpoint=True), noise)
+    test = draw(np.full(n, test_rows), 0.0)
+    return MoonsTask(train, test, angles(turn[:, 0], gamma=sigma, cut=cut), degrees, cluster)

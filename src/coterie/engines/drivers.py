@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import CapacityError, ParameterError
+from ..graphs import Graph
 from ..problem import Problem
 from ..wire import HEADER_SIZE, NUMBER_SIZE, letters_size
-from ..world import REFUSED, VACANT, World, new_mail, world_of
+from ..world import REFUSED, VACANT, WISH, World, new_mail, world_of
 from . import events as mail_of_time
 from . import host
 from .events import Conditions
@@ -36,12 +37,22 @@ class Driver(ABC):
     """
 
     def __init__(self, problem: Problem, method: Any, theta: np.ndarray, choice: Any, capacity: int):
-        self.problem, self.method, self.choice, self.capacity = problem, method, choice, capacity
-        self.world = world_of(problem, choice)
+        self.method, self.choice, self.capacity = method, choice, capacity
+        self._problem = problem
+        self.world = world_of(problem, choice, spare_of(method))
         self.own, self.tie = method.start(self.world, theta)
         self.mail = new_mail(method, self.world, problem.p, capacity)
-        self.account = np.zeros(4, np.int64)
+        self.account = host.new_account(method, problem.p)
         self.done, self.time = 0, 0.0
+
+    @property
+    def problem(self) -> Problem:
+        """The problem as it is now: on the graph that the agents have learned so far, if they do."""
+        if spare_of(self.method):
+            graph = graph_of(self.world)
+            if graph != self._problem.graph:
+                self._problem = self._problem.on(graph=graph)
+        return self._problem
 
     @property
     def theta(self) -> np.ndarray:
@@ -58,7 +69,7 @@ class Driver(ABC):
     @property
     def vectors(self) -> int:
         """How many vectors of p numbers were sent."""
-        return int(self.account[host.NUMBERS]) // self.problem.p
+        return int(self.account[host.NUMBERS]) // self._problem.p
 
     @property
     def bytes(self) -> int:
@@ -68,7 +79,7 @@ class Driver(ABC):
     def budget(self, unit: str, limit: float) -> host.Budget:
         """A limit on the vectors or bytes sent; none for other units."""
         if unit == "vectors":
-            return host.Budget(0.0, 1.0, limit * self.problem.p)
+            return host.Budget(0.0, 1.0, limit * self._problem.p)
         if unit == "bytes":
             return host.Budget(float(HEADER_SIZE), float(NUMBER_SIZE), float(limit))
         return host.NO_LIMIT
@@ -85,18 +96,26 @@ class Driver(ABC):
         """Go on with another problem for the same agents: other data, other ties.
 
         Models, and all that agents know of neighbours they keep, carry over; what a method works out from data
-        and watches on the way (fields called ``cache``) is made anew; new neighbours greet each other.
+        and watches on the way (fields called ``cache``) is made anew; new neighbours greet each other. Ties that the
+        agents have learned stay.
         """
         before, own, tie = self.world, self.own, self.tie
-        self.problem, self.world = problem, world_of(problem, self.choice)
+        self._problem = problem.on(graph=graph_of(before)) if spare_of(self.method) else problem
+        self.world = world_of(self._problem, self.choice, spare_of(self.method))
         self.own, self.tie = self.method.start(self.world, own.theta)
-        _copy(own, self.own, slice(None), slice(None))
-        _, there, here = np.intersect1d(_ends(before), _ends(self.world), assume_unique=True, return_indices=True)
-        _copy(tie, self.tie, there, here)
+        host.copy_state(own, self.own, slice(None), slice(None), skip=("cache",))
+        (old, there), (new, here) = _ends(before), _ends(self.world)
+        _, one, other = np.intersect1d(old, new, assume_unique=True, return_indices=True)
+        there, here = there[one], here[other]
+        host.copy_state(tie, self.tie, there, here, skip=("cache",))
         self.mail = new_mail(self.method, self.world, problem.p, self.capacity)
         strangers = self.world.peer.copy()
         strangers[here] = VACANT
         self.meet(self.world._replace(peer=strangers))
+
+    def widen(self) -> None:
+        """Give agents that are short of slots for new ties twice as many."""
+        self.world, self.tie = host.widen(self.method, self.world, self.own, self.tie, self.mail)
 
     def check(self) -> None:
         """Raise if a letter was refused."""
@@ -108,18 +127,45 @@ class Driver(ABC):
             )
 
 
-def _ends(world: World) -> np.ndarray:
-    """One number for each tie, from both its ends."""
-    n = world.address.shape[0]
-    return np.repeat(np.arange(n), np.diff(world.tie_start)) * n + world.peer
+def spare_of(method: Any) -> int:
+    """How many slots for new ties a method needs to have free: none where ties stay as they are.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> spare_of(ct.CoordinateDescent())
+    0
+    """
+    return int(getattr(method, "spare", 0))
 
 
-def _copy(old: Any, new: Any, there: Any, here: Any) -> None:
-    for name, source, goal in zip(old._fields, old, new, strict=True):
-        if isinstance(source, tuple) and name != "cache":
-            _copy(source, goal, there, here)
-        elif name != "cache":
-            goal[here] = source[there]
+def graph_of(world: World) -> Graph:
+    """The graph of the ties of a world; where the two ends of a tie do not agree on its weight, the mean.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> world = world_of(ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2)))
+    >>> world.weight[0] = 3.0
+    >>> graph_of(world).edges()[2].tolist()
+    [2.0]
+    """
+    n, tied = world.address.shape[0], world.peer != VACANT
+    i, j, w = _owners(world)[tied], world.peer[tied], world.weight[tied]
+    low, high = np.minimum(i, j), np.maximum(i, j)
+    ends, edge = np.unique(low * n + high, return_inverse=True)
+    weight = 0.5 * np.bincount(edge, weights=w, minlength=ends.shape[0])
+    return Graph.from_edges(n, ends // n, ends % n, weight)
+
+
+def _owners(world: World) -> np.ndarray:
+    return np.repeat(np.arange(world.address.shape[0]), np.diff(world.tie_start))
+
+
+def _ends(world: World) -> tuple[np.ndarray, np.ndarray]:
+    """One number for each tie, from both its ends; and its slot."""
+    slots = np.flatnonzero(world.peer != VACANT)
+    return _owners(world)[slots] * world.address.shape[0] + world.peer[slots], slots
 
 
 class Immediate(Driver):
@@ -138,7 +184,7 @@ class Immediate(Driver):
 
     def _draw(self, count: int) -> list[np.ndarray]:
         """Who wakes, talks to whom, with which dice, and how long it takes."""
-        n, dice = self.problem.n, self.fate.random((count, self.method.dice))
+        n, dice = self._problem.n, self.fate.random((count, self.method.dice))
         if self.schedule is None:
             intervals = self.when.standard_exponential(count)
             return [self.who.integers(0, n, count), np.full(count, VACANT), dice, intervals]
@@ -157,25 +203,32 @@ class Immediate(Driver):
             more = self._draw(steps - len(self.drawn[0]))
             self.drawn = [np.concatenate(pair) for pair in zip(self.drawn, more, strict=True)]
         order, peers, dice, intervals = (part[:steps] for part in self.drawn)
-        done = host.run(
-            self.method,
-            self.world,
-            self.own,
-            self.tie,
-            order,
-            peers,
-            dice,
-            self.mail,
-            self.away,
-            self.account,
-            budget,
-        )
+        moments = (self.done + np.arange(steps)) / self._problem.n
+        done = 0
+        while True:
+            done += host.run(
+                self.method,
+                self.world,
+                self.own,
+                self.tie,
+                order[done:],
+                peers[done:],
+                dice[done:],
+                moments[done:],
+                self.mail,
+                self.away,
+                self.account,
+                budget,
+            )
+            self._check()
+            if not self.mail.cursor[WISH]:
+                break
+            self.widen()
         # Added one by one: sums do not depend on how a run is divided.
         self.elapsed = float(np.cumsum(np.append(self.elapsed, intervals[:done]))[-1])
-        self.time = self.elapsed / self.problem.n
+        self.time = self.elapsed / self._problem.n
         self.done += done
         self.drawn = [part[done:] for part in self.drawn]
-        self._check()
 
     def _check(self) -> None:
         self.mail.cursor[REFUSED] += self.away.counter[1]  # there is no other host
@@ -194,7 +247,7 @@ class Synchronous(Driver):
     @property
     def wakes(self) -> int:
         """How many times an agent acted."""
-        return self.done * self.problem.n
+        return self.done * self._problem.n
 
     def change(self, problem: Problem) -> None:
         """Go on with another problem for the same agents."""
@@ -230,35 +283,41 @@ class Timed(Driver):
     ):
         super().__init__(problem, method, theta, choice, method.letters)
         self.most = capacity
-        need = self._need(problem)
+        self.broadcasts = getattr(method, "broadcasts", method.letters)
+        need = self._need(self.world)
         self.weather = conditions.weather(problem.n)
         [self.rng] = seeds(seed, 1)
         self.dice = np.zeros(method.dice)
         size = self.mail.text.shape[1]
-        self.agenda = mail_of_time.new_agenda(problem.n, capacity or max(need, 1024), size)
+        self.agenda = mail_of_time.new_agenda(problem.n, capacity or max(need, 1024), size, self.broadcasts)
         mail_of_time.begin(self.agenda, self.weather, self.rng)
         self.meet(self.world)
 
-    def _need(self, problem: Problem) -> int:
+    def _need(self, world: World) -> int:
         """Letters that one event may put under way."""
-        ties = max(1, int(problem.graph.n_neighbours.max(initial=0)))
-        need = 2 * self.method.letters * ties
+        ties = int(np.diff(world.tie_start).max(initial=0))
+        need = 2 * (self.method.letters + self.broadcasts * ties)
         if self.most is not None and self.most < need:
             raise CapacityError(
-                f"capacity={self.most} is too small: one broadcast along {ties} ties, delivered twice, is {need} "
-                "letters"
+                f"capacity={self.most} is too small: what one event may send along {ties} ties, delivered twice, is "
+                f"{need} letters"
             )
         return need
 
     def change(self, problem: Problem) -> None:
         """Go on with another problem for the same agents."""
-        self._need(problem)
+        self._need(world_of(problem))
         super().change(problem)
+
+    def widen(self) -> None:
+        """Give agents that are short of slots for new ties twice as many."""
+        super().widen()
+        self._need(self.world)
 
     def meet(self, world: World) -> None:
         """Let the agents greet those they are tied to in this world."""
         ready = 0
-        while ready < self.problem.n:
+        while ready < self._problem.n:
             ready = mail_of_time.meet(
                 self.method,
                 world,
@@ -272,7 +331,7 @@ class Timed(Driver):
                 ready,
             )
             self.check()
-            if ready < self.problem.n:
+            if ready < self._problem.n:
                 self._grow()
 
     def _grow(self) -> None:
@@ -306,7 +365,10 @@ class Timed(Driver):
             if steps > 0:
                 if host.spent(self.account, budget):
                     break
-                self._grow()
+                if self.mail.cursor[WISH]:
+                    self.widen()
+                else:
+                    self._grow()
         self.time = float(self.agenda.clock[0])
 
 

@@ -16,11 +16,8 @@ import numpy as np
 
 from .._compile import inline, kernel
 from ..errors import ParameterError
-from ..world import AUTHOR, HEAD, REFUSED, TAIL, VACANT, Chance, data_of, row, rows
-from .host import LETTERS, NUMBERS, give, recipient, recipients, spent
-
-#: What an account counts beside LETTERS and NUMBERS.
-LOST, DUPLICATED = 2, 3
+from ..world import AUTHOR, HEAD, REFUSED, TAIL, VACANT, WISH, Chance, data_of, row, rows
+from .host import DUPLICATED, LOST, book, give, recipient, recipients, spent
 
 
 @dataclass(frozen=True)
@@ -131,19 +128,19 @@ class Agenda(NamedTuple):
     kind: np.ndarray  # (letters,)
     free: np.ndarray  # (letters,) stack of free places
     away: np.ndarray  # (n,) how many outages the agent is in
-    counter: np.ndarray  # SIZE, FREE, TURN, MOMENT
+    counter: np.ndarray  # SIZE, FREE, TURN, MOMENT, BROADCASTS
     clock: np.ndarray  # (1,) now
 
 
-SIZE, FREE, TURN, MOMENT = 0, 1, 2, 3
+SIZE, FREE, TURN, MOMENT, BROADCASTS = 0, 1, 2, 3, 4
 
 
-def new_agenda(n, letters, size):
-    """An empty agenda for n agents with room for some letters under way.
+def new_agenda(n, letters, size, broadcasts):
+    """An empty agenda for n agents with room for some letters under way; an event makes so many broadcasts at most.
 
     Examples
     --------
-    >>> new_agenda(2, 8, 3).text.shape
+    >>> new_agenda(2, 8, 3, 1).text.shape
     (8, 3)
     """
     integers = lambda count: np.zeros(count, np.int64)  # noqa: E731
@@ -155,7 +152,7 @@ def new_agenda(n, letters, size):
         *[integers(letters) for _ in range(4)],
         np.arange(letters)[::-1].copy(),
         integers(n),
-        np.array([0, letters, 0, 0]),
+        np.array([0, letters, 0, 0, broadcasts]),
         np.zeros(1),
     )
 
@@ -165,11 +162,11 @@ def grown(agenda):
 
     Examples
     --------
-    >>> grown(new_agenda(2, 8, 3)).text.shape
+    >>> grown(new_agenda(2, 8, 3, 1)).text.shape
     (16, 3)
     """
     n, letters = agenda.away.shape[0], agenda.to.shape[0]
-    bigger = new_agenda(n, 2 * letters, agenda.text.shape[1])
+    bigger = new_agenda(n, 2 * letters, agenda.text.shape[1], 0)
     for name in ("time", "turn", "what", "text", "length", "sender", "to", "kind"):
         old = getattr(agenda, name)
         getattr(bigger, name)[: old.shape[0]] = old
@@ -240,8 +237,7 @@ def _dispatch(world, mail, agenda, weather, rng, account):
             if not 0 <= to < world.address.shape[0]:
                 mail.cursor[REFUSED] += 1
                 continue
-            account[LETTERS] += 1
-            account[NUMBERS] += mail.length[h]
+            book(account, mail.kind[h], 1, mail.length[h])
             copies = 1
             if weather.loss > 0.0 and rng.random() < weather.loss:
                 copies = 0
@@ -266,7 +262,7 @@ def _dispatch(world, mail, agenda, weather, rng, account):
 def _room(world, mail, agenda, k):
     """Is there room for all that agent k could post in one event, each letter delivered twice?"""
     ties = world.tie_start[k + 1] - world.tie_start[k]
-    return agenda.counter[FREE] >= 2 * mail.to.shape[0] * max(1, ties)
+    return agenda.counter[FREE] >= 2 * (mail.to.shape[0] + agenda.counter[BROADCASTS] * ties)
 
 
 @inline
@@ -304,12 +300,12 @@ def meet(method, world, own, tie, mail, agenda, weather, rng, account, first):
 
 @kernel
 def run(method, world, own, tie, mail, agenda, weather, rng, account, budget, wakes, dice):
-    """Let time pass until ``wakes`` agents have woken, the budget is spent, or letters find no room.
+    """Let time pass until ``wakes`` agents have woken, the budget is spent, or letters or ties find no room.
 
     Returns how many woke.
     """
     done = 0
-    while done < wakes and mail.cursor[REFUSED] == 0 and not spent(account, budget):
+    while done < wakes and mail.cursor[REFUSED] + mail.cursor[WISH] == 0 and not spent(account, budget):
         what = agenda.what[0]
         k = ~what if what < 0 else agenda.to[what]
         if not _room(world, mail, agenda, k):
@@ -330,7 +326,9 @@ def run(method, world, own, tie, mail, agenda, weather, rng, account, budget, wa
                     dice[d] = rng.random()
                 a, b = world.tie_start[k], world.tie_start[k + 1]
                 mail.cursor[AUTHOR] = k
-                method.wake(data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice, VACANT), mail)
+                method.wake(
+                    data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice, VACANT, agenda.clock[0]), mail
+                )
                 done += 1
             _plan(agenda, agenda.clock[0] + rng.standard_exponential(), what)
         _dispatch(world, mail, agenda, weather, rng, account)

@@ -18,16 +18,31 @@ from ..world import (
     REFUSED,
     TAIL,
     VACANT,
+    WISH,
     Chance,
     Letter,
     data_of,
     row,
     rows,
     slot_of,
+    widened,
 )
 
-#: What an account counts.
-LETTERS, NUMBERS = 0, 1
+#: What an account counts: letters and numbers sent, letters lost and doubled on the way; and from KINDS on, letters and
+#: numbers of each kind.
+LETTERS, NUMBERS, LOST, DUPLICATED, KINDS = 0, 1, 2, 3, 4
+
+
+def new_account(method, p):
+    """An account at zero.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> new_account(ct.CoordinateDescent(), 3).shape
+    (6,)
+    """
+    return np.zeros(KINDS + 2 * len(method.lengths(p)), np.int64)
 
 
 class Away(NamedTuple):
@@ -91,6 +106,15 @@ def recipient(world, to, e):
 
 
 @inline
+def book(account, kind, letters, length):
+    """Count letters of one kind and length."""
+    account[LETTERS] += letters
+    account[NUMBERS] += letters * length
+    account[KINDS + 2 * kind] += letters
+    account[KINDS + 2 * kind + 1] += letters * length
+
+
+@inline
 def hand_over(method, world, own, tie, mail, away, account):
     """Deliver all posted letters, and those that they cause."""
     first = world.address[0]
@@ -118,8 +142,7 @@ def hand_over(method, world, own, tie, mail, away, account):
                 away.counter[0] = c + 1
             else:
                 away.counter[1] += 1
-        account[LETTERS] += sent
-        account[NUMBERS] += sent * text.shape[0]
+        book(account, kind, sent, text.shape[0])
     mail.cursor[HEAD] = 0
     mail.cursor[TAIL] = 0
 
@@ -131,14 +154,16 @@ def spent(account, budget):
 
 
 @kernel
-def run(method, world, own, tie, order, peers, dice, mail, away, account, budget):
+def run(method, world, own, tie, order, peers, dice, moments, mail, away, account, budget):
     """Wake the agents of ``order`` (numbers in this world) one after the other. Returns how many woke.
+
+    Stops early when the budget is spent, or when an agent wishes for more slots for its ties.
 
     Each talks to the address in ``peers``, or chooses for itself where that is VACANT, or greets its neighbours where
     that is EVERYONE: one kernel for both, because compiling the handlers twice would double the wait for it.
     """
     for t in range(order.shape[0]):
-        if mail.cursor[REFUSED] > 0 or spent(account, budget):
+        if mail.cursor[REFUSED] > 0 or mail.cursor[WISH] > 0 or spent(account, budget):
             return t
         k = order[t]
         mail.cursor[AUTHOR] = k
@@ -146,16 +171,37 @@ def run(method, world, own, tie, order, peers, dice, mail, away, account, budget
         if peers[t] == EVERYONE:
             method.greet(data_of(world, k), row(own, k), rows(tie, a, b), mail)
         else:
-            method.wake(data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice[t], peers[t]), mail)
+            method.wake(data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice[t], peers[t], moments[t]), mail)
         hand_over(method, world, own, tie, mail, away, account)
     return order.shape[0]
+
+
+def widen(method, world, own, tie, mail):
+    """Grant the wish of agents that are short of slots for new ties: twice as many. Returns world and state of ties."""
+    slots = np.diff(world.tie_start)
+    used = np.add.reduceat(np.append(world.peer != VACANT, False), world.tie_start[:-1]) * (slots > 0)
+    short = slots - used <= method.spare
+    world, place = widened(world, np.where(short, np.maximum(2 * slots, used + 2 * method.spare), slots))
+    _, wider = method.start(world, own.theta)
+    copy_state(tie, wider, slice(None), place)
+    mail.cursor[WISH] = 0
+    return world, wider
+
+
+def copy_state(old, new, there, here, skip=()):
+    """Copy parts ``there`` of the arrays of a state to ``here`` in another; not the fields that are to be skipped."""
+    for name, source, goal in zip(old._fields, old, new, strict=True):
+        if isinstance(source, tuple) and name not in skip:
+            copy_state(source, goal, there, here, skip)
+        elif name not in skip:
+            goal[here] = source[there]
 
 
 def meet(method, world, own, tie, mail, away, account, run=run):
     """The initial swap: every agent greets its neighbours."""
     n = world.address.shape[0]
     everyone, dice = np.full(n, EVERYONE), np.zeros((n, method.dice))
-    run(method, world, own, tie, np.arange(n), everyone, dice, mail, away, account, NO_LIMIT)
+    run(method, world, own, tie, np.arange(n), everyone, dice, np.zeros(n), mail, away, account, NO_LIMIT)
 
 
 @kernel

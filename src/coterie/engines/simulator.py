@@ -12,20 +12,19 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from ..errors import CapacityError, MismatchError, ParameterError
-from ..methods import resolve_method
+from ..methods import check_fit, resolve_method
 from ..problem import Problem
 from ..results import Run
 from ..world import VACANT
-from . import events as mail_of_time
 from . import host
-from .drivers import Driver, Immediate, Synchronous, Timed
+from .drivers import Driver, Immediate, Synchronous, Timed, spare_of
 from .events import Conditions
 
 Observer = Callable[[np.ndarray], float]
 Changes = Sequence[tuple[int, Problem]]
 
 #: Columns of a trace that an observer may not take.
-COLUMNS = ("wakes", "time", "value", "vectors", "bytes")
+COLUMNS = ("wakes", "time", "value", "vectors", "bytes", "gap", "neighbours")
 #: In so many wakes for each agent, somebody must have sent something.
 PATIENCE = 1000
 #: The most steps in one call of a kernel.
@@ -217,8 +216,9 @@ def simulate(
         vectors=driver.vectors,
         bytes=driver.bytes,
         seed=seed,
-        lost=int(driver.account[mail_of_time.LOST]),
-        duplicated=int(driver.account[mail_of_time.DUPLICATED]),
+        tally=driver.account[host.KINDS :].reshape(-1, 2).copy(),
+        lost=int(driver.account[host.LOST]),
+        duplicated=int(driver.account[host.DUPLICATED]),
         notes=_notes(driver.problem),
     )
 
@@ -238,12 +238,16 @@ def _computed(problem: Problem, method: Any, observers: Mapping[str, Observer]) 
 
 
 def _record(driver: Driver, observers: Mapping[str, Observer]) -> dict[str, Any]:
+    problem, theta = driver.problem, driver.theta
+    learned = spare_of(driver.method) > 0
     return {
         "wakes": driver.wakes,
         "time": driver.time,
-        "value": driver.problem.value(driver.theta),
+        "value": problem.value(theta) + (driver.method.rule.regularizer(problem) if learned else 0.0),
         "vectors": driver.vectors,
         "bytes": driver.bytes,
+        **({"gap": problem.gap(theta)} if np.isfinite(problem.radius) else {}),
+        **({"neighbours": 2.0 * problem.graph.n_edges / problem.n} if learned else {}),
         **{name: _seen(name, observer(driver.theta)) for name, observer in observers.items()},
     }
 
@@ -324,7 +328,7 @@ def _stages(problem: Problem, method: Any, changes: Any, unit: str, total: int) 
             )
         stages.append((int(moment), changed))
     for _, stage in stages:
-        method.fit_for(stage)
+        check_fit(method, stage)
     return stages
 
 

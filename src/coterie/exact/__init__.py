@@ -23,12 +23,13 @@ from __future__ import annotations
 import numpy as np
 
 from ..linear import one_thread
+from .ball import BallObjective, minimise_on_balls, project
 from .interior import interior_point
 from .newton import VANISHED, flat_directions, newton
 from .objective import Objective
 from .systems import BLOCKS, system
 
-__all__ = ["Objective", "minimise", "suboptimality"]
+__all__ = ["BallObjective", "Objective", "minimise", "minimise_on_balls", "project", "suboptimality"]
 
 
 @one_thread

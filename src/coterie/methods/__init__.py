@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import ParameterError
+import numpy as np
+
+from ..errors import MismatchError, ParameterError
 from .admm import CollaborativeADMM
 from .baselines import BASELINES, ComponentModels, GlobalModel, LocalModels, RidgeToMean
+from .boosting import FrankWolfeBoosting
 from .descent import CoordinateDescent
 from .djam import DJAM
 from .propagation import ModelPropagation
 
 #: What a method must have.
-METHOD_PARTS = ("start", "greet", "wake", "receive", "letters", "dice", "lengths", "scratch", "fit_for")
+METHOD_PARTS = ("start", "open", "greet", "wake", "receive", "letters", "dice", "lengths", "scratch", "fit_for")
 
 #: Every method that runs on a given graph, by the name used on the command line. Adding one here adds its tests.
 METHODS = {
@@ -20,6 +23,7 @@ METHODS = {
     "propagation": ModelPropagation(),
     "admm": CollaborativeADMM(),
     "djam": DJAM(),
+    "boosting": FrankWolfeBoosting(),
 }
 
 
@@ -56,6 +60,31 @@ def resolve_method(method: Any) -> Any:
     return method
 
 
+def check_fit(method: Any, problem: Any) -> None:
+    """Refuse a problem that a method cannot solve.
+
+    Parameters
+    ----------
+    method : rule
+    problem : Problem
+
+    Raises
+    ------
+    MismatchError
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> check_fit(ct.DJAM(), ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2)))
+    """
+    if np.isfinite(problem.radius) and not getattr(method, "on_balls", False):
+        raise MismatchError(
+            f"{method!r} does not keep models in a ball, which Problem.{problem.name} asks for: "
+            "use ct.FrankWolfeBoosting()"
+        )
+    method.fit_for(problem)
+
+
 __all__ = [
     "BASELINES",
     "DJAM",
@@ -64,9 +93,11 @@ __all__ = [
     "CollaborativeADMM",
     "ComponentModels",
     "CoordinateDescent",
+    "FrankWolfeBoosting",
     "GlobalModel",
     "LocalModels",
     "ModelPropagation",
     "RidgeToMean",
+    "check_fit",
     "resolve_method",
 ]

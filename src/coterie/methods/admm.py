@@ -49,6 +49,8 @@ AUTO = 0.0
 IMBALANCE, STEP, RARER = 4.0, 2.0, 1.2
 #: How large the multipliers of an edge are taken to be at least, beside rho times its models.
 FLOOR = 0.3
+#: What is watched of an edge: primal and dual residuals since the last look at rho, exchanges since, and when to look.
+WATCH = 4
 
 
 class Own(NamedTuple):
@@ -78,11 +80,13 @@ def primal(data, me, ties, draft):
     fill(0.0, center)
     weight = 0.0
     for k in range(data.peer.shape[0]):
+        if data.peer[k] == VACANT:
+            continue
         rho, pull = ties.rho[k], data.smooth * data.weight[k]
         axpy(rho, ties.mine[k], center)
         axpy(pull / (1.0 + pull / rho), ties.theirs[k], center)
         weight += rho + pull / (1.0 + pull / rho)
-    if data.peer.shape[0] > 0:
+    if weight > 0.0:
         for k in range(p):
             center[k] /= weight
     else:
@@ -278,9 +282,17 @@ class CollaborativeADMM(NamedTuple):
         owner = np.repeat(np.arange(theta.shape[0]), np.diff(world.tie_start))
         # The ties of an agent pull with a strength of s W_ij each: a rho of that size treats both terms alike.
         rho = np.full(owner.shape[0], self.rho) if self.rho != AUTO else world.smooth * world.weight
-        watch = np.tile([0.0, 0.0, 0.0, 2.0], (owner.shape[0], 1))
+        watch = np.tile([0.0] * (WATCH - 1) + [2.0], (owner.shape[0], 1))
         own = Own(theta.copy(), proximal.prepare(world, theta.shape[1], self.steps))
         return own, Tie(theta[owner], theta[owner], rho, watch)
+
+    def open(self, data, me, ties, slot):
+        """A new tie: no multipliers; until the neighbour is heard, it is taken to agree."""
+        copy_to(me.theta, ties.mine[slot])
+        copy_to(me.theta, ties.theirs[slot])
+        ties.rho[slot] = self.rho if self.rho != AUTO else data.smooth * data.weight[slot]
+        for k in range(WATCH):
+            ties.cache[slot, k] = 2.0 if k == WATCH - 1 else 0.0
 
     def greet(self, data, me, ties, mail):
         """The initial swap of models."""

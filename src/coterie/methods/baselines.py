@@ -20,12 +20,14 @@ that rest on no data are zero.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from ..exact import minimise
+from ..errors import MismatchError
+from ..exact import Objective, minimise, minimise_on_balls
 from ..graphs import empty, star
-from ..linear import frozen
+from ..linear import frozen, rows_of
 from ..problem import Problem, _positive
 
 
@@ -185,6 +187,8 @@ class RidgeToMean:
         [0.0, 2.0]
         """
         alone = problem._objective(problem.trust)
+        if not isinstance(alone, Objective):
+            raise MismatchError("RidgeToMean is not for boosting: models drawn to their mean need not stay in a ball")
         # min over theta_0 of sum_i |theta_i - theta_0|^2 is at the mean: agent 0 of a star, without data, is the mean.
         objective = replace(
             alone,
@@ -205,11 +209,30 @@ BASELINES = {
 }
 
 
+def _boosted(problem: Problem, group: np.ndarray) -> np.ndarray:
+    """The same for boosting, where the rows of a group have one loss together: one agent holds them all."""
+    data, parts = problem.data, problem.outputs
+    position = np.arange(data.owner.shape[0]) - data.start[data.owner]
+    output = position * parts // np.maximum(data.sizes[data.owner], 1)
+    order = np.lexsort((output, group[data.owner]))  # the rows of one output after those of the other, as ever
+    count = np.bincount(group, weights=data.sizes).astype(np.int64)
+    objective: Any = replace(
+        problem._objective(np.ones(count.shape[0])),
+        rows=rows_of(data.X[order]),
+        start=frozen(np.concatenate([[0], np.cumsum(count)])),
+        labels=frozen(np.asarray(data.y)[order]),
+        graph=empty(count.shape[0]),
+    )
+    return minimise_on_balls(objective)[group]
+
+
 def _pooled(problem: Problem, group: np.ndarray) -> np.ndarray:
     """For each agent, ``argmin sum_i t_i f_i(theta)`` over its group; groups are numbered from 0 without gaps."""
+    if np.isfinite(problem.radius):
+        return _boosted(problem, group)
     order = np.argsort(group, kind="stable")
     together = problem.relabel(order)  # the rows of a group side by side, as those of one agent
-    each = together._objective(together.trust)
+    each: Any = together._objective(together.trust)
     ends = np.concatenate([[0], np.cumsum(np.bincount(group))])
     objective = replace(
         each,

@@ -89,6 +89,10 @@ class CoordinateDescent(NamedTuple):
         owner = np.repeat(np.arange(theta.shape[0]), np.diff(world.tie_start))
         return Own(theta.copy()), Tie(theta[owner])
 
+    def open(self, data, me, ties, slot):
+        """A new tie: until the neighbour is heard, it is taken to agree."""
+        copy_to(me.theta, ties.copy[slot])
+
     def greet(self, data, me, ties, mail):
         """The initial swap of models."""
         send(mail, EVERYONE, MODEL, me.theta)

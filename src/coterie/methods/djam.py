@@ -119,6 +119,10 @@ class DJAM(NamedTuple):
         owner = np.repeat(np.arange(theta.shape[0]), np.diff(world.tie_start))
         return Own(theta.copy(), proximal.prepare(world, theta.shape[1])), Tie(theta[owner])
 
+    def open(self, data, me, ties, slot):
+        """A new tie: until the neighbour is heard, it is taken to agree."""
+        copy_to(me.theta, ties.copy[slot])
+
     def greet(self, data, me, ties, mail):
         """The initial swap of models."""
         send(mail, EVERYONE, MODEL, me.theta)
@@ -128,7 +132,7 @@ class DJAM(NamedTuple):
         slot = choose(data, chance)
         if slot != VACANT:
             send(mail, data.peer[slot], ASK, me.theta)
-        elif data.peer.shape[0] == 0:
+        elif total(data.weight) == 0.0:
             update(data, me, ties, mail.draft)
 
     def receive(self, data, me, ties, letter, mail):

@@ -13,7 +13,7 @@ import numpy as np
 from ..engines import host
 from ..errors import CapacityError, DataError, ParameterError
 from ..wire import decode, encode
-from ..world import REFUSED, VACANT, World, new_mail
+from ..world import REFUSED, VACANT, WISH, World, longest, new_mail
 
 
 class Post(NamedTuple):
@@ -58,8 +58,13 @@ class Peer:
         self._own, self._tie = method.start(world, theta[None, :])
         self._lengths = method.lengths(theta.shape[0])
         self._mail = new_mail(method, world, theta.shape[0], method.letters)
-        self._away = host.new_away(method.letters * max(1, world.peer.shape[0]), max(self._lengths))
-        self._account = np.zeros(4, np.int64)
+        self._away = self._new_away()
+        self._account = host.new_account(method, theta.shape[0])
+
+    def _new_away(self) -> host.Away:
+        broadcasts = getattr(self.method, "broadcasts", self.method.letters)
+        letters = self.method.letters + broadcasts * self.world.peer.shape[0]
+        return host.new_away(letters, longest(self._lengths))
 
     @property
     def address(self) -> int:
@@ -77,8 +82,10 @@ class Peer:
         host.meet(*self._state())
         return self._collect()
 
-    def wake(self, dice: np.ndarray | None = None, peer: int = VACANT) -> list[Post]:
+    def wake(self, dice: np.ndarray | None = None, peer: int = VACANT, moment: float = 0.0) -> list[Post]:
         """Take one step; ``dice`` are the uniform numbers that the method may use, ``peer`` whom to talk to if given.
+
+        ``moment`` is the time since the start, in mean intervals between two wakes, for a method that looks at it.
 
         Returns
         -------
@@ -86,8 +93,8 @@ class Peer:
         """
         dice = np.zeros(self.method.dice) if dice is None else dice
         method, world, own, tie, mail, away, account = self._state()
-        me, peers = np.zeros(1, np.int64), np.array([peer])
-        host.run(method, world, own, tie, me, peers, dice[None, :], mail, away, account, host.NO_LIMIT)
+        me, peers, moments = np.zeros(1, np.int64), np.array([peer]), np.array([moment])
+        host.run(method, world, own, tie, me, peers, dice[None, :], moments, mail, away, account, host.NO_LIMIT)
         return self._collect()
 
     def receive(self, frame: bytes) -> list[Post]:
@@ -101,8 +108,9 @@ class Peer:
         sender, kind, text = decode(frame)
         if kind >= len(self._lengths):
             raise DataError(f"a letter of kind {kind} from {sender}, which {self.method!r} does not know")
-        if text.shape[0] != self._lengths[kind]:
-            raise DataError(f"a letter of {text.shape[0]} numbers from {sender}; there must be {self._lengths[kind]}")
+        expected = self._lengths[kind]
+        if text.shape[0] not in (expected if isinstance(expected, range) else (expected,)):
+            raise DataError(f"a letter of {text.shape[0]} numbers from {sender}; there must be {expected}")
         one = np.array([sender, self.address, kind, text.shape[0]]).reshape(4, 1)
         host.accept(*self._state(), *one, text[None, :])
         return self._collect()
@@ -119,4 +127,7 @@ class Peer:
             for c in range(away.counter[0])
         ]
         away.counter[:] = 0
+        if self._mail.cursor[WISH]:
+            self.world, self._tie = host.widen(self.method, self.world, self._own, self._tie, self._mail)
+            self._away = self._new_away()
         return posts

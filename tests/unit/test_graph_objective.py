@@ -1,0 +1,369 @@
+"""The objective of learned graphs, the two steps on a block, and the exact solution: math.md, section 4."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from coterie._compile import kernel
+from coterie.errors import ConvergenceError, DataError, GraphError, ParameterError
+from coterie.graphs import Graph
+from coterie.ties import exact
+from coterie.ties.exact import exact_graph, exact_weights, graph_objective
+from coterie.ties.objective import (
+    block,
+    check_parameters,
+    local_lipschitz,
+    paper_lipschitz,
+    proximal_step,
+    regularizer,
+    tie_cost,
+)
+
+
+@kernel
+def _block(cost, others, own, mu, lam, delta, out):
+    block(cost, others, own, mu, lam, delta, out)
+
+
+@kernel
+def _proximal(weight, cost, others, own, mu, lam, delta, local, out):
+    kappa = len(cost)
+    constant = local_lipschitz(others, own, mu, lam, delta, kappa) if local else paper_lipschitz(kappa, mu, lam, delta)
+    proximal_step(weight, cost, others, own, mu, lam, delta, constant, out)
+    return constant
+
+
+def tame(rng):
+    """A block with numbers of ordinary sizes: cost, others, own, mu, lam, delta."""
+    kappa = rng.integers(1, 9)
+    others = rng.exponential(size=kappa) * (rng.random(kappa) < 0.7)
+    mu, lam, delta = 10 ** rng.uniform(-1, 1), 10 ** rng.uniform(-2, 1), 10 ** rng.uniform(-2, 0)
+    return rng.normal(size=kappa) * 3, others, rng.exponential() * (rng.random() < 0.7), mu, lam, delta
+
+
+def wild(rng):
+    """A block with numbers that are many orders of magnitude apart; costs may be almost the same."""
+    kappa = rng.integers(1, 9)
+    cost = rng.choice([-1, 1, 1], kappa) * 10 ** rng.uniform(-6, 6, kappa)
+    if rng.random() < 0.4:
+        cost = cost[0] * (1 + 10 ** rng.uniform(-16, 0) * rng.normal(size=kappa))
+    others = 10 ** rng.uniform(-8, 6, kappa) * (rng.random(kappa) < 0.7)
+    own = 10 ** rng.uniform(-8, 6) * (rng.random() < 0.7)
+    return cost, others, own, 10 ** rng.uniform(-3, 3), 10 ** rng.uniform(-6, 6), 10 ** rng.uniform(-8, 0)
+
+
+def block_value(w, cost, others, own, mu, lam, delta):
+    """The part of h that a block decides."""
+    logs = np.log(own + delta + w.sum()) + np.log(others + delta + w).sum()
+    return cost @ w + mu * (lam * w @ w - logs)
+
+
+def violation(w, *terms):
+    """How far the optimality conditions fail, relative to the terms of the gradient."""
+    gradient, size = sum(terms), sum(np.abs(term) for term in terms)
+    return np.max(np.where(w > 0, np.abs(gradient), np.maximum(0.0, -gradient)) / size, initial=0.0)
+
+
+def graph_violation(w, z, mu, lam, delta):
+    pairs = np.triu_indices(len(z), 1)
+    pull = -mu / (w.sum(axis=1) + delta)
+    return violation(w[pairs], z[pairs], 2 * mu * lam * w[pairs], pull[pairs[0]], pull[pairs[1]])
+
+
+def h(w, z, mu, lam, delta):
+    pairs = np.triu_indices(len(z), 1)
+    return z[pairs] @ w[pairs] + regularizer(w[pairs], w.sum(axis=1), mu, lam, delta)
+
+
+def costs(rng, k, scale=1.0, shift=0.0):
+    z = np.triu(rng.normal(size=(k, k)) * scale + shift, 1)
+    return z + z.T
+
+
+# ---------------------------------------------------------------------------------------------------------- one block
+
+
+@pytest.mark.parametrize("instance", [tame, wild])
+def test_block_meets_the_optimality_conditions_to_rounding(instance):
+    rng = np.random.default_rng(1)
+    for _ in range(5_000):
+        cost, others, own, mu, lam, delta = instance(rng)
+        w = np.full(cost.size, np.nan)
+        _block(cost, others, own, mu, lam, delta, w)
+        assert np.all(np.isfinite(w) & (w >= 0))
+        mine = np.full(cost.size, -mu / (own + delta + w.sum()))
+        assert violation(w, cost, 2 * lam * mu * w, mine, -mu / (others + delta + w)) < 4e-15
+
+
+def test_block_against_a_general_solver():
+    rng = np.random.default_rng(2)
+    for _ in range(60):
+        instance = tame(rng)
+        cost, others, own, mu, lam, delta = instance
+        w = np.zeros(cost.size)
+        block(*instance, w)
+
+        def slope(x, cost=cost, others=others, own=own, mu=mu, lam=lam, delta=delta):
+            return cost + mu * (2 * lam * x - 1 / (own + delta + x.sum()) - 1 / (others + delta + x))
+
+        found = minimize(
+            block_value, np.ones(cost.size), instance, "L-BFGS-B", slope, bounds=[(0, None)] * cost.size, tol=1e-12
+        )
+        best = block_value(w, *instance)
+        assert best <= found.fun + 1e-12 * abs(found.fun)
+        assert found.fun == pytest.approx(best, rel=1e-7, abs=1e-7)
+        np.testing.assert_allclose(w, found.x, atol=1e-3 * max(1.0, w.max()))
+
+
+@pytest.mark.parametrize("instance", [tame, wild])
+def test_compiled_steps_are_the_python_steps_bit_for_bit(instance):
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        args = instance(rng)
+        compiled, plain = np.zeros((2, args[0].size))
+        _block(*args, compiled)
+        _block.python(*args, plain)
+        assert compiled.tobytes() == plain.tobytes()
+        for local in (True, False):
+            one, two = np.zeros((2, plain.size))
+            assert _proximal(plain, *args, local, one) == _proximal.python(plain, *args, local, two)
+            assert one.tobytes() == two.tobytes()
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_proximal_steps_never_increase_the_objective_and_end_at_the_block_solution(local):
+    rng = np.random.default_rng(4)
+    for _ in range(100):
+        args = tame(rng)
+        w, best = rng.exponential(size=args[0].size), np.zeros(args[0].size)
+        block(*args, best)
+        value = block_value(w, *args)
+        for _ in range(50):
+            _proximal(w, *args, local, w)  # out may be the block itself
+            before, value = value, block_value(w, *args)
+            assert value <= before + 1e-13 * (1 + abs(before))
+        assert value >= block_value(best, *args) - 1e-12 * (1 + abs(value))
+        fixed = np.zeros(w.size)
+        constant = _proximal(best, *args, local, fixed)
+        np.testing.assert_allclose(fixed, best, atol=1e-12 * (1 + np.abs(args[0]).max() / constant))
+
+
+def test_local_constant_bounds_the_curvature_and_is_below_the_papers():
+    rng = np.random.default_rng(5)
+    for _ in range(100):
+        _, others, own, mu, lam, delta = tame(rng)
+        kappa = others.size
+        local, paper = local_lipschitz(others, own, mu, lam, delta, kappa), paper_lipschitz(kappa, mu, lam, delta)
+        w = rng.exponential(size=kappa) * rng.integers(0, 2)
+        hessian = np.diag(1 / (others + delta + w) ** 2 + 2 * lam) + 1 / (own + delta + w.sum()) ** 2
+        assert np.linalg.eigvalsh(mu * hessian)[-1] <= local * (1 + 1e-12)
+        assert local <= paper * (1 + 1e-12)
+
+
+# ---------------------------------------------------------------------------------------------------- the whole graph
+
+
+def test_exact_weights_meet_the_optimality_conditions():
+    rng = np.random.default_rng(6)
+    for _ in range(300):
+        z = costs(rng, rng.integers(1, 15), 10 ** rng.uniform(-3, 3), rng.choice([-1, 0, 1]) * 10 ** rng.uniform(-3, 3))
+        mu, lam, delta = 10 ** rng.uniform(-2, 2), 10 ** rng.uniform(-4, 4), 10 ** rng.uniform(-6, 0)
+        w = exact_weights(z, mu, lam, delta)
+        assert np.array_equal(w, w.T)
+        assert not w.diagonal().any()
+        assert graph_violation(w, z, mu, lam, delta) < 1e-12
+
+
+@pytest.mark.parametrize("k", [2, 3, 5, 8])
+def test_exact_weights_against_a_general_solver(k):
+    z, mu, lam, delta = costs(np.random.default_rng(7), k, 2.0, 1.0), 0.7, 0.3, 0.05
+    pairs = np.triu_indices(k, 1)
+
+    def dense(x):
+        w = np.zeros((k, k))
+        w[pairs] = x
+        return w + w.T
+
+    def value(x):
+        return h(dense(x), z, mu, lam, delta)
+
+    def slope(x):
+        pull = 1 / (dense(x).sum(axis=1) + delta)
+        return z[pairs] + mu * (2 * lam * x - pull[pairs[0]] - pull[pairs[1]])
+
+    bounds = [(0, None)] * pairs[0].size
+    tight = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 5000}
+    found = minimize(value, np.ones(pairs[0].size), method="L-BFGS-B", jac=slope, bounds=bounds, options=tight)
+    w = exact_weights(z, mu, lam, delta)
+    assert value(w[pairs]) <= found.fun + 1e-13 * abs(found.fun)
+    np.testing.assert_allclose(w[pairs], found.x, atol=1e-5)
+
+
+def test_no_dual_point_is_above_the_optimum():
+    rng = np.random.default_rng(8)
+    z, mu, lam, delta = costs(rng, 9, 2.0), 0.5, 0.2, 0.01
+    w = exact_weights(z, mu, lam, delta)
+    best, pairs = h(w, z, mu, lam, delta), np.triu_indices(9, 1)
+
+    def dual(v):
+        slack = np.maximum(0.0, mu * (v[pairs[0]] + v[pairs[1]]) - z[pairs])
+        return mu * np.sum(1 + np.log(v) - delta * v) - np.sum(slack**2) / (4 * mu * lam)
+
+    v = 1 / (w.sum(axis=1) + delta)
+    assert dual(v) == pytest.approx(best, rel=1e-13)
+    for _ in range(100):
+        assert dual(v * np.exp(0.1 * rng.normal(size=9))) < best
+
+
+def test_sweeps_over_blocks_go_down_to_the_exact_graph():
+    rng = np.random.default_rng(9)
+    for kappa in (1, 4):
+        k, mu, lam, delta = 8, 0.8, 0.5, 0.01
+        z = costs(rng, k, 2.0)
+        w, value = np.zeros((k, k)), h(np.zeros((k, k)), z, mu, lam, delta)
+        for _ in range(3_000):
+            agent = rng.integers(k)
+            peers = rng.choice(np.delete(np.arange(k), agent), kappa, replace=False)
+            now, out = w[agent, peers], np.zeros(kappa)
+            degrees = w.sum(axis=1)
+            _block(z[agent, peers], degrees[peers] - now, degrees[agent] - now.sum(), mu, lam, delta, out)
+            w[agent, peers] = w[peers, agent] = out
+            before, value = value, h(w, z, mu, lam, delta)
+            assert value <= before + 1e-13 * (1 + abs(before))
+        np.testing.assert_allclose(w, exact_weights(z, mu, lam, delta), atol=1e-8)
+
+
+def test_two_agents_have_a_closed_form():
+    # 2 lam w + z = 2 / (w + delta), in units of mu
+    z, mu, lam, delta = 3.0, 2.0, 0.5, 0.1
+    w = exact_weights([[0, z], [z, 0]], mu, lam, delta)[0, 1]
+    assert (2 * lam * w + z / mu) * (w + delta) == pytest.approx(2.0, rel=1e-14)
+    assert exact_weights([[0, 50.0], [50.0, 0]], 1.0, lam, delta)[0, 1] == 0.0  # a unit costs more than 2 / delta
+
+
+def test_scaling_and_order_of_agents():
+    rng = np.random.default_rng(10)
+    z, lam, delta = costs(rng, 12, 2.0), 0.3, 0.02
+    w = exact_weights(z, 1.0, lam, delta)
+    # Costs and mu scale together; and with w = s w', h(w; z, lam, delta) is h(w'; s z, s^2 lam, delta / s) + constant.
+    np.testing.assert_allclose(exact_weights(7 * z, 7.0, lam, delta), w, atol=1e-13)
+    np.testing.assert_allclose(5 * exact_weights(5 * z, 1.0, 25 * lam, delta / 5), w, atol=1e-13)
+    order = rng.permutation(12)
+    np.testing.assert_allclose(exact_weights(z[order][:, order], 1.0, lam, delta), w[order][:, order], atol=1e-13)
+
+
+def test_equal_models_tie_everybody_to_everybody():
+    for losses in (np.zeros(6), np.ones(6), -np.ones(6)):  # with the sign of Appendix C, the first two would be empty
+        graph = exact_graph(np.ones((6, 3)), losses)
+        assert graph.n_edges == 15
+        np.testing.assert_allclose(graph.weight, graph.weight[0], rtol=1e-12)
+
+
+def test_weights_go_to_like_minded_agents():
+    rng = np.random.default_rng(11)
+    models = np.repeat([[0.0, 0.0], [4.0, 0.0], [0.0, 4.0]], 5, axis=0) + 0.05 * rng.normal(size=(15, 2))
+    graph = exact_graph(models, np.zeros(15))
+    i, j, weight = graph.edges()
+    same = i // 5 == j // 5
+    assert weight[same].sum() > 100 * weight[~same].sum()
+    # An agent that does badly has weaker ties, the more so the surer it is of its loss.
+    one = exact_graph(models, np.eye(15)[0], np.ones(15)).degrees[0]
+    two = exact_graph(models, np.eye(15)[0], np.full(15, 2.0)).degrees[0]
+    assert graph.degrees[0] > one > two
+
+
+def test_larger_lam_makes_more_and_lighter_ties():
+    rng = np.random.default_rng(12)
+    models, losses = rng.normal(size=(30, 4)), rng.normal(size=30)
+    graphs = [exact_graph(models, losses, None, 1.0, lam, 0.01) for lam in 10.0 ** np.arange(-2, 4)]
+    edges, heaviest = [graph.n_edges for graph in graphs], [graph.weight.max() for graph in graphs]
+    assert edges == sorted(edges)
+    assert edges[0] < 0.5 * edges[-1]
+    assert heaviest == sorted(heaviest, reverse=True)
+
+
+def test_objective_of_a_graph():
+    rng = np.random.default_rng(13)
+    models, losses, trust = rng.normal(size=(10, 3)), rng.normal(size=10), rng.random(10)
+    mu, lam, delta = 0.6, 0.4, 0.02
+    graph = exact_graph(models, losses, trust, mu, lam, delta)
+    best = graph_objective(graph, models, losses, trust, mu, lam, delta)
+    # math.md, section 4, as it stands there
+    w = graph.W.toarray()
+    squares = ((models[:, None] - models) ** 2).sum(axis=2)
+    logs = lam * (np.triu(w) ** 2).sum() - np.log(graph.degrees + delta).sum()
+    direct = graph.degrees @ (trust * losses) + mu / 2 * (np.triu(w) * squares).sum() + mu * logs
+    assert best == pytest.approx(direct, rel=1e-12)
+    i, j, weight = graph.edges()
+    for _ in range(50):
+        other = Graph.from_edges(10, i, j, weight * np.exp(0.1 * rng.normal(size=weight.size)))
+        assert graph_objective(other, models, losses, trust, mu, lam, delta) > best
+    np.testing.assert_array_equal(tie_cost(1.0, np.array([2.0, 3.0]), 4.0, 0.5), [4.0, 5.0])
+
+
+def test_one_agent_and_many_agents():
+    assert exact_graph([[1.0]], [0.0]) == Graph([[0.0]])
+    rng = np.random.default_rng(14)
+    k = 300
+    z = costs(rng, k, 1.0, 2.0)
+    assert graph_violation(exact_weights(z), z, 1.0, 1.0, 0.01) < 1e-13
+
+
+# -------------------------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ((0, 1, 1), "mu=0 must be a positive number: the weights"),
+        ((np.inf, 1, 1), "mu=inf must be a positive number"),
+        (("much", 1, 1), "mu='much' must be a number"),
+        ((1, -1.0, 1), r"lam=-1.0 must be a positive number$"),
+        ((1, 0.0, 1), "lam=0.0 must be a positive number: without it the best weights are not unique"),
+        ((1, 1, 0), "delta=0 must be > 0: it keeps the logarithm smooth at an agent without ties; 0.01 or less works"),
+        ((1, 1, np.nan), r"delta=nan must be > 0$"),
+    ],
+)
+def test_refused_parameters(parameters, message):
+    for door in (check_parameters, lambda *p: exact_weights(np.zeros((2, 2)), *p)):
+        with pytest.raises(ParameterError, match=message):
+            door(*parameters)
+
+
+def test_refused_agents():
+    models, losses = np.zeros((3, 2)), np.zeros(3)
+    with pytest.raises(
+        DataError, match=r"models has shape \(0, 2\): expected \(K, p\), one row for each of at least one"
+    ):
+        exact_graph(np.zeros((0, 2)), [])
+    with pytest.raises(DataError, match="the model of agent number 1 holds a number that is not finite"):
+        exact_graph([[0.0], [np.nan]], [0.0, 0.0])
+    with pytest.raises(DataError, match="agents number 0 and 1 are too large"):
+        exact_graph([[0.0], [1e200]], [0.0, 0.0])
+    with pytest.raises(ParameterError, match="models must be numbers"):
+        exact_graph([["a"]], [0.0])
+    with pytest.raises(
+        ParameterError, match=r"losses must hold one number for each of the 3 agents; found shape \(2,\)"
+    ):
+        exact_graph(models, losses[:2])
+    with pytest.raises(ParameterError, match="losses of agent number 2 is inf"):
+        exact_graph(models, [0, 0, np.inf])
+    with pytest.raises(ParameterError, match=r"confidence of agent number 0 is -1.0: it must be >= 0"):
+        exact_graph(models, losses, [-1, 1, 1])
+    with pytest.raises(GraphError, match="the graph has 2 agents, and models are given for 3"):
+        graph_objective(Graph([[0, 1], [1, 0]]), models, losses)
+
+
+def test_refused_costs():
+    with pytest.raises(ParameterError, match=r"cost has shape \(2, 3\): expected \(K, K\)"):
+        exact_weights(np.zeros((2, 3)))
+    with pytest.raises(ParameterError, match=r"cost\[0, 1\] = nan: costs must be finite"):
+        exact_weights([[0, np.nan], [0, 0]])
+    with pytest.raises(ParameterError, match=r"cost\[0, 1\] = 1.0 but cost\[1, 0\] = 2.0: a tie has one cost"):
+        exact_weights([[0, 1], [2, 0]])
+
+
+def test_what_does_not_converge_says_so(monkeypatch):
+    monkeypatch.setattr(exact, "STEPS", 1)
+    with pytest.raises(ConvergenceError, match=r"the largest residual is .* at agent number \d"):
+        exact_weights(costs(np.random.default_rng(15), 6, 3.0))
