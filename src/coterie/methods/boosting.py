@@ -9,7 +9,7 @@ size of the dictionary.
 paper                          here
 =============================  =====================================================
 alpha_k                        ``me.theta``
-A_k alpha_k                    ``me.margin``, without the labels
+A_k alpha_k                    ``me.cache``, without the labels
 alpha_l as k last heard it     ``ties.copy[slot]`` with ``data.peer[slot] == l``
 w_kl, d_k                      ``data.weight[slot]``, ``degree``
 mu_1                           ``2 * data.smooth``
@@ -44,7 +44,7 @@ class Own(NamedTuple):
     """State of the agents."""
 
     theta: np.ndarray  # (n, p) my model
-    margin: Any  # z_r = sum_j theta_j h_j(x_r) of each example
+    cache: Any  # margins z_r = sum_j theta_j h_j(x_r) of my examples
     steps: np.ndarray  # (n, 1) steps that I have taken
 
 
@@ -59,7 +59,7 @@ class Tie(NamedTuple):
 @inline
 def gradient_of(data, me, ties, draft):
     """``[grad f]_k = -d_k c_k A_k' eta_k + mu_1 (d_k alpha_k - sum_l w_kl alpha_l)``, below DADA (3)."""
-    p, examples = me.theta.shape[0], me.margin.shape[0]
+    p, examples = me.theta.shape[0], me.cache.shape[0]
     gradient, slope = draft[:p], draft[p : p + examples]
     degree = total(data.weight)
     fill(0.0, gradient)
@@ -69,7 +69,7 @@ def gradient_of(data, me, ties, draft):
             axpy(-2.0 * data.smooth * data.weight[k], ties.copy[k], gradient)
     a, m = importance(data, degree), examples // data.outputs
     for o in range(data.outputs):
-        mine = me.margin[o * m : (o + 1) * m], data.labels[o * m : (o + 1) * m]
+        mine = me.cache[o * m : (o + 1) * m], data.labels[o * m : (o + 1) * m]
         pooled_slopes(data.loss, mine[0], mine[1], data.share, slope[o * m : (o + 1) * m])
     for r in range(examples):
         data.rows.add(r, a * slope[r], gradient)
@@ -97,7 +97,7 @@ def move(theta, step, goal, radius):
 @inline
 def take_step(rule, data, me, ties, clock, draft):
     """One Frank-Wolfe step on my own block. Returns the letter that says which."""
-    p, examples = me.theta.shape[0], me.margin.shape[0]
+    p, examples = me.theta.shape[0], me.cache.shape[0]
     gradient, letter = gradient_of(data, me, ties, draft), draft[p + examples :]
     step = 2.0 / (clock + rule.head + 2.0)
     size, m = p // data.outputs, examples // data.outputs
@@ -106,7 +106,7 @@ def take_step(rule, data, me, ties, clock, draft):
         move(me.theta[o * size : (o + 1) * size], step, goal, data.radius)
         column, part = o * size + abs(goal) - 1, step * (data.radius if goal > 0 else -data.radius)
         for r in range(o * m, (o + 1) * m):
-            me.margin[r] = (1.0 - step) * me.margin[r] + part * data.rows.at(r, column)
+            me.cache[r] = (1.0 - step) * me.cache[r] + part * data.rows.at(r, column)
         letter[2 + o] = goal
     me.steps[0] += 1.0
     letter[0], letter[1] = me.steps[0], step
