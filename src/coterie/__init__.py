@@ -7,6 +7,7 @@ never data, with a few similar peers.
 from . import comparison, datasets, errors, graphs, plots, testing, ties
 from ._rules import rule
 from ._version import __version__
+from .boosted import BoostedClassifier, BoostedRegressor
 from .comparison import Comparison, compare
 from .data import AgentData
 from .dictionaries import Stumps
@@ -36,6 +37,8 @@ from .tuning import tune
 __all__ = [
     "DJAM",
     "AgentData",
+    "BoostedClassifier",
+    "BoostedRegressor",
     "CollaborativeADMM",
     "CollaborativeClassifier",
     "CollaborativeRegressor",

@@ -1,7 +1,8 @@
 """The front door: scikit-learn estimators that learn one model for each agent.
 
 ``fit(X, y, agents=ids)`` is all a user of grouped data needs. The models are those of
-:meth:`coterie.Problem.personalized`, CD (3), found by the agents exchanging models over a graph.
+:meth:`coterie.Problem.personalized`, CD (3), or of :meth:`coterie.Problem.boosting`, DADA (1), found by the agents
+exchanging models over a graph that is given, or that they learn.
 """
 
 from __future__ import annotations
@@ -29,11 +30,18 @@ from .errors import DataError, MismatchError, ParameterError
 from .graphs import Graph
 from .linear import frozen, margins_kernel, rows_of
 from .losses import SIGNS, Logistic
-from .methods import ModelPropagation, resolve_method
+from .methods import ComponentModels, ModelPropagation, resolve_method
 from .problem import Problem, resolve_loss
+from .results import Run
+from .ties import GraphRule, Learned
+from .ties.still import Still
 
 #: Wakes of each agent between two looks at whether the models still move.
 ROUND = 20
+#: Peers that an agent asks at a time while it learns the graph.
+KAPPA = 5
+#: Wakes of each agent in which the graph is learned, before the models are finished on it.
+LEARNING = 200
 
 
 class _Settled:
@@ -44,7 +52,9 @@ class _Settled:
         self.last = np.full((problem.n, problem.p), np.inf)
 
     def __call__(self, theta: np.ndarray) -> bool:
-        if np.isfinite(self.problem.loss.smoothness):
+        if np.isfinite(self.problem.radius):
+            self.yes = self.problem.gap(theta) <= self.tol * self.problem.importance.sum()
+        elif np.isfinite(self.problem.loss.smoothness):
             self.yes = self.problem.suboptimality(theta) <= self.tol
         else:
             self.yes = bool(np.abs(theta - self.last).max() <= self.tol * (1.0 + np.abs(theta).max()))
@@ -53,14 +63,15 @@ class _Settled:
 
 
 class _Collaborative(BaseEstimator):
-    """What both estimators share. Parameters are documented on the public classes."""
+    """What all estimators share. Parameters are documented on the public classes."""
 
     def __init__(
         self,
         method: Any = "cd",
-        graph: Any = "knn",
+        graph: Any = "learn",
         loss: Any = "squared",
         mu: float = 1.0,
+        lam: float = 1.0,
         ridge: Any = "1/m",
         confidence: Any = "size",
         neighbours: int = 5,
@@ -75,6 +86,7 @@ class _Collaborative(BaseEstimator):
         self.graph = graph
         self.loss = loss
         self.mu = mu
+        self.lam = lam
         self.ridge = ridge
         self.confidence = confidence
         self.neighbours = neighbours
@@ -106,35 +118,73 @@ class _Collaborative(BaseEstimator):
         ridge = self.ridge if isinstance(self.ridge, str) else np.asarray(self.ridge) / outputs
         weights = {"loss": loss, "mu": self.mu * outputs, "ridge": ridge, "confidence": self.confidence}
         alone = Problem.personalized(data, graphs.empty(data.n), **weights)
-        graph = self._graph(alone)
-        problem = Problem.personalized(data, graph, **weights)
+        posed = alone
         if isinstance(method, ModelPropagation):  # trained alone, then smoothed: mu = (1 - alpha) / alpha
-            confidence = problem.trust / (self.mu * outputs)
-            problem = Problem.propagation(alone.local(), graph, 1.0 / (1.0 + self.mu), confidence)
+            confidence = alone.trust / (self.mu * outputs)
+            posed = Problem.propagation(alone.local(), alone.graph, 1.0 / (1.0 + self.mu), confidence)
+        advice = "raise max_wakes, or set standardize=True if the features have very different scales"
+        run = self._together(posed, method, alone.local, lambda: self._graph(alone), progress, advice)
+        # Nothing was changed before: a fit that is refused leaves the estimator as it was.
+        self.agents_, self.graph_, self.run_, self._agent_column = data.members, run.graph, run, column
+        for name, value in fitted.items():
+            setattr(self, name, value)
+        self._unpack(run.theta, outputs, rows.shape[1], center, scale)
+        return self
+
+    def _together(
+        self,
+        alone: Problem,
+        method: Any,
+        start: Callable[[], np.ndarray],
+        given: Callable[[], Graph],
+        progress: Callable[[int, int], None] | None,
+        advice: str,
+    ) -> Run:
+        """Let the agents of a problem without ties learn a graph if they shall, and then their models on it."""
+        n, before, theta = alone.n, None, start()
+        rule = self._rule(n)
+        if rule is not None and (not hasattr(method, "models") or isinstance(method, ComponentModels)):
+            before = simulate(
+                alone, Learned(self._meanwhile, rule, every=1), LEARNING * n, self.seed, theta, progress=progress
+            )
+            theta = before.theta
+        problem = alone.on(graph=given() if before is None else before.graph)
         settled = _Settled(problem, self.tol)
         run = simulate(
             problem,
             method,
-            wakes=self.max_wakes * data.n,
+            wakes=self.max_wakes * n,
             seed=self.seed,
-            start=alone.local(),
-            every=ROUND * data.n,
+            start=theta,
+            every=ROUND * n,
             until=settled,
             progress=progress,
         )
         if not (hasattr(method, "models") or settled.yes):
             warnings.warn(
                 f"the objective is more than tol={self.tol:g} above its optimum after max_wakes={self.max_wakes} wakes "
-                "of each agent; raise max_wakes, or set standardize=True if the features have very different scales",
+                f"of each agent; {advice}",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
-        # Nothing was changed before: a fit that is refused leaves the estimator as it was.
-        self.agents_, self.graph_, self.run_, self._agent_column = data.members, graph, run, column
-        for name, value in fitted.items():
-            setattr(self, name, value)
-        self._unpack(run.theta, outputs, rows.shape[1], center, scale)
-        return self
+        return run if before is None else run.after(before)
+
+    @property
+    def _meanwhile(self) -> Any:
+        """What models do while the graph is learned: they wait, as they were trained alone.
+
+        Models that move towards their neighbours meanwhile look more and more alike, and so do ties that are worth
+        having: linear models end up worse (see benchmarks/graphs.py).
+        """
+        return Still()
+
+    def _rule(self, n: int) -> GraphRule | None:
+        """How the graph is learned, if it is."""
+        if isinstance(self.graph, GraphRule):
+            return self.graph
+        if n == 1 or not (isinstance(self.graph, str) and self.graph == "learn"):
+            return None
+        return GraphRule(lam=self.lam, kappa=min(KAPPA, n - 1))
 
     def _validated(self, X: Any, *y: Any, **options: Any) -> Any:
         """X, and y if given, as scikit-learn wants them. Values that are not finite are left for AgentData to name."""
@@ -161,13 +211,19 @@ class _Collaborative(BaseEstimator):
         """The graph asked for, on the agents of the data."""
         n, graph = alone.n, self.graph
         if isinstance(graph, str):
-            if graph != "knn":
-                raise ParameterError(f'graph={graph!r} must be "knn", a Graph, a weight matrix or a networkx graph')
+            if graph not in ("knn", "learn"):
+                raise ParameterError(
+                    f'graph={graph!r} must be "learn", "knn", a GraphRule, a Graph, a weight matrix or a networkx graph'
+                )
+            if graph == "learn":  # nobody to learn it from, or nobody to use it
+                return graphs.empty(n)
             if self.neighbours < 1:
                 raise ParameterError(f"neighbours={self.neighbours} must be at least 1")
             return graphs.knn(alone.local(), neighbours=min(self.neighbours, n - 1)) if n > 1 else graphs.empty(n)
         if isinstance(graph, nx.Graph):
             return graphs.from_networkx(graph, members=alone.members)
+        if isinstance(graph, GraphRule):
+            return graphs.empty(n)
         return graph if isinstance(graph, Graph) else Graph(graph)
 
     def _unpack(self, theta: np.ndarray, outputs: int, p: int, center: np.ndarray, scale: np.ndarray) -> None:
@@ -211,12 +267,17 @@ class _Collaborative(BaseEstimator):
                 stacklevel=3,
             )
         margins = np.empty((data.n_rows, self._coefficients.shape[1]))
+        inputs = rows_of(self._inputs(data))
         for k in range(margins.shape[1]):
             out = np.zeros(data.n_rows)
             coefficients = np.ascontiguousarray(self._coefficients[number, k])
-            margins_kernel(rows_of(data.X), frozen(data.start), coefficients, out)
+            margins_kernel(inputs, frozen(data.start), coefficients, out)
             margins[data.origin, k] = out + self._intercepts[number, k][data.owner]
         return margins
+
+    def _inputs(self, data: AgentData) -> Any:
+        """What models are weights of: the features themselves."""
+        return data.X
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -236,13 +297,17 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         How the agents reach the optimum: "cd", asynchronous coordinate descent; "admm", for losses with a kink, too;
         "djam". "propagation" trains models alone and then smooths them, with mu = (1 - alpha) / alpha. For
         comparison "local", "global", "component" or "ridge-to-mean": exact, and in one place.
-    graph : "knn", Graph, (n, n) array or sparse matrix, or networkx graph
-        Who collaborates with whom. "knn" ties each agent to those whose models, trained alone, are nearest. A given
-        graph has its agents in the order of ``agents_``: sorted ids, or ``members``; a networkx graph has their ids.
+    graph : "learn", "knn", GraphRule, Graph, (n, n) array or sparse matrix, or networkx graph
+        Who collaborates with whom. "learn": the agents find out from the models they train alone (DADA, Section 4),
+        as ``GraphRule(lam=lam)`` or a given rule says. "knn" ties each agent to those whose models, trained alone, are
+        nearest. A given graph has its agents in the order of ``agents_``: sorted ids, or ``members``; a networkx graph
+        has their ids.
     loss : str or rule
         "logistic", "smooth-hinge", "hinge" (not with "cd"), or a loss for labels -1 and +1.
     mu : float
         Weight of the agents' own data against agreement with their neighbours: large means every man for himself.
+    lam : float
+        For ``graph="learn"``: the larger, the more ties, and the lighter.
     ridge : float, (n,) array_like or "1/m"
         Ridge of f_i, ``ridge |theta|^2``, the intercept included; "1/m" shrinks with the agent's rows.
     confidence : "size", None or (n,) array_like
@@ -293,7 +358,7 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
     >>> rng = np.random.default_rng(0)
     >>> X, agents = rng.normal(size=(60, 2)), np.repeat(["ann", "bob", "cyd"], 20)
     >>> y = X[:, 0] + (agents == "cyd") * X[:, 1] > 0
-    >>> model = ct.CollaborativeClassifier(neighbours=1).fit(X, y, agents=agents)
+    >>> model = ct.CollaborativeClassifier().fit(X, y, agents=agents)
     >>> model.coef_.shape, model.agents_
     ((3, 2), ('ann', 'bob', 'cyd'))
     >>> model.predict([[1.0, 0.0]], agents=["dan"])  # never met: the mean model
@@ -303,9 +368,10 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
     def __init__(
         self,
         method: Any = "cd",
-        graph: Any = "knn",
+        graph: Any = "learn",
         loss: Any = "logistic",
         mu: float = 1.0,
+        lam: float = 1.0,
         ridge: Any = "1/m",
         confidence: Any = "size",
         neighbours: int = 5,
@@ -321,6 +387,7 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
             graph,
             loss,
             mu,
+            lam,
             ridge,
             confidence,
             neighbours,
@@ -480,7 +547,7 @@ class CollaborativeRegressor(RegressorMixin, _Collaborative):
 
     Parameters
     ----------
-    method, graph, mu, ridge, confidence, neighbours, fit_intercept, standardize, members, tol, max_wakes, seed
+    method, graph, mu, lam, ridge, confidence, neighbours, fit_intercept, standardize, members, tol, max_wakes, seed
         As in :class:`CollaborativeClassifier`.
     loss : str or rule
         "squared", "huber", or a loss of real labels.
@@ -501,7 +568,7 @@ class CollaborativeRegressor(RegressorMixin, _Collaborative):
     >>> import coterie as ct
     >>> rng = np.random.default_rng(0)
     >>> X, agents = rng.normal(size=(60, 2)), np.repeat(["ann", "bob", "cyd"], 20)
-    >>> model = ct.CollaborativeRegressor(neighbours=1, ridge=1e-3).fit(X, X @ [1.0, 2.0] + 3.0, agents=agents)
+    >>> model = ct.CollaborativeRegressor(ridge=1e-3).fit(X, X @ [1.0, 2.0] + 3.0, agents=agents)
     >>> model.coef_.round(1).tolist(), model.intercept_.round(1).tolist()
     ([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]], [3.0, 3.0, 3.0])
     """

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -373,6 +374,8 @@ class Problem:
         mu, beta = _number("mu", mu), _positive("beta", beta)
         if not (np.isfinite(mu) and mu >= 0):
             raise ParameterError(f"mu={mu!r} must be a finite number >= 0")
+        if not (isinstance(outputs, Integral) and outputs >= 1):
+            raise ParameterError(f"outputs={outputs!r} must be a whole number, at least 1")
         dictionary = None
         if data is None:
             given = _margins_given(base)
@@ -389,7 +392,7 @@ class Problem:
         return cls(
             data,
             graph,
-            LogSumExp() if loss == "adaboost" else resolve_loss(loss),
+            LogSumExp() if loss == "adaboost" or isinstance(loss, LogSumExp) else resolve_loss(loss),
             smooth=0.5 * mu,
             trust=1.0,
             scaled=True,
@@ -397,7 +400,7 @@ class Problem:
             confidence=confidence,
             name="boosting",
             radius=beta,
-            outputs=outputs,
+            outputs=int(outputs),
             base=dictionary,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,36 @@ class Run:
     lost: int = 0
     duplicated: int = 0
     notes: tuple[str, ...] = field(default=())
+
+    def after(self, before: Run) -> Run:
+        """This run as the second half of one that began with another: one trace, one account.
+
+        Parameters
+        ----------
+        before : Run
+            Of the same agents.
+
+        Returns
+        -------
+        Run
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
+        >>> first = ct.simulate(problem, "cd", wakes=3)
+        >>> ct.simulate(problem, "cd", wakes=4, start=first.theta).after(first).wakes
+        7
+        """
+        trace = self.trace.assign(
+            **{c: self.trace[c] + getattr(before, c) for c in ("wakes", "time", "vectors", "bytes")}
+        )
+        sums = ("wakes", "time", "letters", "vectors", "bytes", "lost", "duplicated")
+        return replace(
+            self,
+            trace=pd.concat([before.trace, trace], ignore_index=True),
+            **{name: getattr(self, name) + getattr(before, name) for name in sums},
+        )
 
     @property
     def value(self) -> float:

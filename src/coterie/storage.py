@@ -17,16 +17,25 @@ from typing import Any
 import numpy as np
 
 from ._version import __version__
+from .boosted import BoostedClassifier, BoostedRegressor
+from .dictionaries import StumpDictionary, Stumps
 from .errors import DataError, MismatchError
 from .estimators import CollaborativeClassifier, CollaborativeRegressor
 from .graphs import Graph
 from .losses import LOSSES
 from .methods import BASELINES, METHODS
+from .ties import GraphRule
 
 FORMAT = 1
 #: Rules that a parameter may name.
-RULES = {type(rule).__name__: type(rule) for rule in (*LOSSES.values(), *METHODS.values(), *BASELINES.values())}
-KINDS = {kind.__name__: kind for kind in (CollaborativeClassifier, CollaborativeRegressor)}
+RULES: dict[str, Any] = {
+    type(rule).__name__: type(rule)
+    for rule in (*LOSSES.values(), *METHODS.values(), *BASELINES.values(), GraphRule(), Stumps())
+}
+KINDS = {
+    kind.__name__: kind
+    for kind in (CollaborativeClassifier, CollaborativeRegressor, BoostedClassifier, BoostedRegressor)
+}
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> Path:
@@ -34,7 +43,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
 
     Parameters
     ----------
-    model : CollaborativeClassifier or CollaborativeRegressor
+    model : estimator
+        One of :data:`KINDS`. Boosted ones only with decision stumps: other base predictors are code.
     path : path
         A directory, made if it does not exist.
 
@@ -59,9 +69,13 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
     # What cannot be saved is refused before anything is written.
     agents = [_packed(agent) for agent in model.agents_]
     parameters = {name: _parameter(name, value) for name, value in model.get_params().items()}
+    base = getattr(model, "base_", None)
+    if not (base is None or isinstance(base, StumpDictionary)):
+        raise DataError(f"base={base!r} cannot be saved: only decision stumps can, other base predictors are code")
     buffer = io.BytesIO()
     np.savez(
         buffer,
+        **({} if base is None else base.to_arrays()),
         coefficients=model._coefficients,
         intercepts=model._intercepts,
         tie_start=model.graph_.start,
@@ -104,7 +118,7 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    CollaborativeClassifier or CollaborativeRegressor
+    estimator
         Ready to predict, and to be fitted again. ``run_``, the simulation that fitted it, is not kept.
 
     Examples
@@ -142,7 +156,10 @@ def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
     model._agent_column = description["agent_column"]
     model.n_features_in_ = int(description["feature_count"])
     coefficients, intercepts = arrays["coefficients"], arrays["intercepts"]
-    expected = (len(model.agents_) + 1, intercepts.shape[1], model.n_features_in_)
+    if "threshold" in arrays:
+        model.base_ = StumpDictionary.from_arrays(arrays)
+    size = model.base_.size if hasattr(model, "base_") else model.n_features_in_
+    expected = (len(model.agents_) + 1, intercepts.shape[1], size)
     if coefficients.shape != expected or intercepts.shape != expected[:2]:
         raise ValueError(f"coefficients of shape {coefficients.shape}, and not {expected}")
     if description["features"] is not None:
@@ -159,7 +176,7 @@ def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
 
 def _parameter(name: str, value: Any) -> Any:
     """A parameter as json. A given graph, and members, come back from the fitted ones."""
-    if name == "graph":
+    if name == "graph" and not isinstance(value, GraphRule):
         return value if isinstance(value, str) else None
     if name == "members":
         return None if value is None else True

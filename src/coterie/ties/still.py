@@ -54,6 +54,11 @@ class Still(NamedTuple):
     """The method of agents that are content with their models, and do not talk about them."""
 
     @property
+    def on_balls(self):
+        """Its models stay where they are."""
+        return True
+
+    @property
     def dice(self):
         """Uniform numbers used by a wake."""
         return 0
