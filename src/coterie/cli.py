@@ -29,6 +29,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from . import graphs, plots
 from ._version import __version__
+from .boosted import BoostedClassifier, BoostedRegressor
 from .data import AgentData, read_table, split_frame
 from .datasets import linear_classification
 from .engines.simulator import simulate
@@ -37,6 +38,7 @@ from .estimators import CollaborativeClassifier, CollaborativeRegressor
 from .methods import BASELINES, METHODS, GlobalModel
 from .problem import Problem
 from .storage import load, save
+from .tuning import tune as cross_validate
 
 BAD_INPUT = 3
 
@@ -233,6 +235,15 @@ class Task(StrEnum):
     regression = "regression"
 
 
+#: Which estimator a task needs, without boosting and with it.
+ESTIMATORS = {
+    (Task.classification, False): CollaborativeClassifier,
+    (Task.classification, True): BoostedClassifier,
+    (Task.regression, False): CollaborativeRegressor,
+    (Task.regression, True): BoostedRegressor,
+}
+
+
 @app.command()
 def fit(
     data: Annotated[Path, typer.Argument(help="A csv or parquet file, one row for each example.")],
@@ -242,13 +253,28 @@ def fit(
     task: Annotated[
         Task, typer.Option(help="auto: text, booleans and at most 20 whole numbers are classes.")
     ] = Task.auto,
-    method: Annotated[str, typer.Option(help=f"How the agents learn: {', '.join([*METHODS, *BASELINES])}.")] = "cd",
-    graph: Annotated[str, typer.Option(help="knn, or a csv file of ties with columns agent, peer, weight.")] = "knn",
+    method: Annotated[
+        str,
+        typer.Option(
+            help=f"How the agents learn: {', '.join([*METHODS, *BASELINES])}. With boosting: decision stumps."
+        ),
+    ] = "cd",
+    graph: Annotated[
+        str, typer.Option(help="learn, knn, or a csv file of ties with columns agent, peer, weight.")
+    ] = "learn",
     neighbours: Annotated[int, typer.Option(help="Peers of each agent, for knn.", min=1)] = 5,
     loss: Annotated[
         str | None, typer.Option(help="For classes logistic or smooth-hinge, else squared or huber.")
     ] = None,
-    mu: Annotated[float, typer.Option(help="Own data against agreement with peers.")] = 1.0,
+    mu: Annotated[
+        float, typer.Option(help="Own data against agreement with peers; for boosting, agreement against own data.")
+    ] = 1.0,
+    lam: Annotated[float, typer.Option(help="For a learned graph: the larger, the more ties.")] = 1.0,
+    beta: Annotated[float, typer.Option(help="For boosting: how closely to fit.")] = 3.0,
+    stumps: Annotated[int, typer.Option(help="For boosting: how many decision stumps.", min=1)] = 200,
+    tune: Annotated[
+        bool, typer.Option(help="Choose mu, lam and beta by cross-validation inside each agent's rows.")
+    ] = False,
     ridge: Annotated[str, typer.Option(help='A number, or "1/m": 1 / rows of the agent.')] = "1/m",
     standardize: Annotated[bool, typer.Option(help="Scale the features to mean 0 and variance 1 first.")] = True,
     holdout: Annotated[
@@ -268,21 +294,23 @@ def fit(
     if task == Task.auto and not as_json:
         kinds = f"classes, {y.nunique()} of them" if kind == Task.classification else "numbers"
         talk.print(f"{target!r} is taken for {kinds} (--task says otherwise)")
-    estimator: Any = CollaborativeClassifier if kind == Task.classification else CollaborativeRegressor
+    boosts = method == "boosting"
+    estimator: Any = ESTIMATORS[kind, boosts]
     if kind == Task.regression and not pd.api.types.is_numeric_dtype(y):
         raise DataError(f"column {target!r} holds text: it cannot be the target of a regression")
-    settings = {
-        "method": method,
-        "neighbours": neighbours,
-        "loss": loss or ("logistic" if kind == Task.classification else "squared"),
-        "mu": mu,
-        "ridge": _number_or("1/m", ridge, "--ridge"),
-        "standardize": standardize,
-        "max_wakes": max_wakes,
-        "seed": seed,
-    }
+    settings = {"method": method, "neighbours": neighbours, "mu": mu, "lam": lam, "max_wakes": max_wakes, "seed": seed}
+    if boosts:
+        if loss is not None:
+            raise ParameterError(f"--loss {loss}: boosting has a loss of its own, leave it out")
+        settings |= {"base": stumps, "beta": beta}
+    else:
+        settings |= {
+            "loss": loss or ("logistic" if kind == Task.classification else "squared"),
+            "ridge": _number_or("1/m", ridge, "--ridge"),
+            "standardize": standardize,
+        }
     everyone = AgentData(np.zeros((len(frame), 1)), agents=ids)
-    settings["graph"] = graph if graph == "knn" else _ties(Path(graph), everyone)
+    settings["graph"] = graph if graph in ("learn", "knn") else _ties(Path(graph), everyone)
 
     result: dict[str, Any] = {
         "task": str(kind),
@@ -290,9 +318,22 @@ def fit(
         "rows": len(frame),
         "features": features.shape[1],
     }
+    test = _held_out(ids, holdout, seed)
     with _warnings():
+        if tune:
+            with _bar("cross-validation", as_json) as progress:
+                chosen = cross_validate(
+                    estimator(**settings, members=everyone.members),
+                    features[~test],
+                    y[~test],
+                    ids[~test],
+                    seed=seed,
+                    progress=progress,
+                )
+            settings |= chosen.parameters
+            result["tuned"] = chosen.parameters | {"cross-validated score": chosen.score}
         if holdout > 0:
-            result["holdout"] = _measure_gain(estimator, settings, features, y, ids, holdout, seed, as_json)
+            result["holdout"] = _measure_gain(estimator, settings, features, y, ids, test, as_json)
         with _bar(f"learning {everyone.n} models", as_json, known=False) as progress:
             model = estimator(**settings).fit(frame.drop(columns=target), y, agents=agent, progress=progress)
     try:
@@ -325,16 +366,21 @@ def _task_of(y: Any) -> Task:
     return Task.classification if whole and len(values) <= 20 else Task.regression
 
 
-def _measure_gain(
-    estimator: Any, settings: dict[str, Any], X: Any, y: Any, ids: Any, share: float, seed: int, quiet: bool
-) -> dict[str, float]:
-    """Scores on held-out rows, alone and together. An agent keeps at least one row to learn from."""
+def _held_out(ids: Any, share: float, seed: int) -> np.ndarray:
+    """Which rows are kept to measure the gain. An agent keeps at least one row to learn from."""
     rng = np.random.default_rng(seed)
-    place = pd.Series(rng.permutation(len(X))).groupby(np.asarray(ids)).rank()
+    place = pd.Series(rng.permutation(len(ids))).groupby(np.asarray(ids)).rank()
     size = place.groupby(np.asarray(ids)).transform("size")
-    test = (place <= np.floor(share * size)).to_numpy()
-    if not test.any():
+    test: np.ndarray = (place <= np.floor(share * size)).to_numpy()
+    if share > 0 and not test.any():
         raise ParameterError(f"--holdout {share:g}: no agent has enough rows to spare one")
+    return test
+
+
+def _measure_gain(
+    estimator: Any, settings: dict[str, Any], X: Any, y: Any, ids: Any, test: np.ndarray, quiet: bool
+) -> dict[str, float]:
+    """Scores on held-out rows, alone and together."""
     scores = {}
     everyone = AgentData(np.zeros((len(X), 1)), agents=ids).members
     for name, changes in (("alone", {"graph": graphs.empty(len(everyone))}), ("together", {})):
@@ -342,9 +388,9 @@ def _measure_gain(
             model = estimator(**settings | changes, members=everyone)
             model.fit(X[~test], y[~test], agents=ids[~test], progress=progress)
         scores[name] = model.score(X[test], y[test], agents=ids[test])
-    metric = "accuracy" if estimator is CollaborativeClassifier else "R2"
+    metric = "accuracy" if issubclass(estimator, CollaborativeClassifier) else "R2"
     if scores["together"] < scores["alone"] and not quiet:
-        talk.print("together is not better than alone here: try a larger --mu, or fewer --neighbours")
+        talk.print("together is not better than alone here: try --tune, or a larger --mu")
     return {"held-out rows": int(test.sum())} | {f"{metric} {name}": score for name, score in scores.items()}
 
 

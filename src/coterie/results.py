@@ -53,7 +53,7 @@ class Run:
     notes: tuple[str, ...] = field(default=())
 
     def after(self, before: Run) -> Run:
-        """This run as the second half of one that began with another: one trace, one account.
+        """The second half of a run that began with another: one trace, one account.
 
         Parameters
         ----------

@@ -69,13 +69,14 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
     # What cannot be saved is refused before anything is written.
     agents = [_packed(agent) for agent in model.agents_]
     parameters = {name: _parameter(name, value) for name, value in model.get_params().items()}
-    base = getattr(model, "base_", None)
+    base: Any = getattr(model, "base_", None)
     if not (base is None or isinstance(base, StumpDictionary)):
         raise DataError(f"base={base!r} cannot be saved: only decision stumps can, other base predictors are code")
+    stumps: dict[str, Any] = {} if base is None else base.to_arrays()
     buffer = io.BytesIO()
     np.savez(
         buffer,
-        **({} if base is None else base.to_arrays()),
+        **stumps,
         coefficients=model._coefficients,
         intercepts=model._intercepts,
         tie_start=model.graph_.start,
@@ -185,7 +186,7 @@ def _parameter(name: str, value: Any) -> Any:
     if type(value) in RULES.values():
         made_of = value.__getnewargs__() if hasattr(value, "__getnewargs__") else astuple(value)
         return {"rule": type(value).__name__, "fields": [_parameter(name, field) for field in made_of]}
-    if isinstance(value, (np.ndarray, list, np.generic)):
+    if isinstance(value, (np.ndarray, list, tuple, np.generic)):
         return np.asarray(value).tolist()
     raise DataError(f"{name}={value!r} cannot be saved: only numbers, names, and losses and methods of coterie can")
 
