@@ -35,6 +35,7 @@ from .datasets import linear_classification
 from .engines.simulator import simulate
 from .errors import CoterieError, DataError, ParameterError
 from .estimators import CollaborativeClassifier, CollaborativeRegressor
+from .learning import learn_graph
 from .methods import BASELINES, METHODS, GlobalModel
 from .problem import Problem
 from .storage import load, save
@@ -162,9 +163,15 @@ def demo(
     alone = Problem.personalized(task.train, graphs.empty(agents)).local()
     everyone = GlobalModel().models(Problem.personalized(task.train, graphs.empty(agents)))
     runs, problems = {}, {}
-    nearest, similar = min(10, agents - 1), "with truly similar peers"
+    nearest, found, similar = min(10, agents - 1), "with peers they find", "with truly similar peers"
+    separate = Problem.personalized(task.train, graphs.empty(agents), mu=3.0)
+    with _bar("looking for similar peers", as_json) as progress:
+        learned = learn_graph(
+            alone, separate.losses(alone), separate.trust, kappa=min(5, agents - 1), seed=seed, progress=progress
+        )
     for name, graph in (
         (f"with {nearest} nearest peers", graphs.knn(alone, nearest)),
+        (found, learned.graph),
         (similar, task.graph),
     ):
         problems[name] = problem = Problem.personalized(task.train, graph, mu=3.0)
@@ -184,7 +191,9 @@ def demo(
         if name in runs:
             optimum = problems[name].value(problems[name].solve())
             row["suboptimality"] = (runs[name].value - optimum) / optimum
-            row["vectors"], row["bytes"] = runs[name].vectors, runs[name].bytes
+            search = learned if name == found else None  # what it took to find them counts, too
+            for unit in ("vectors", "bytes"):
+                row[unit] = getattr(runs[name], unit) + (getattr(search, unit) if search else 0)
         rows.append(row)
 
     table = Table(
@@ -203,11 +212,18 @@ def demo(
             f"{row['bytes'] / 1e6:.1f}" if "bytes" in row else "",
         )
     optimum = problems[similar].value(problems[similar].solve())
+    angle = np.arctan2(task.targets[:, 1], task.targets[:, 0])
     figures = {
         "gains.png": plots.gains(
-            task.train.sizes, task.accuracy(alone), task.accuracy(runs[similar].theta), title=f"Alone, and {similar}"
+            task.train.sizes, task.accuracy(alone), task.accuracy(runs[found].theta), title=f"Alone, and {found}"
         ),
         "convergence.png": plots.convergence(runs[similar], optimum),
+        "weights.png": plots.weights(
+            task.graph, learned.graph, order=np.argsort(angle), titles=["Truly similar", "Found"]
+        ),
+        "ties.png": plots.ties(
+            learned.graph, separate.trust, separate.losses(alone), title="Who found whom: size is data, colour is loss"
+        ),
     }
     _show({"models": rows, "figures": _write(figures, output)}, table, as_json)
     if not as_json:

@@ -472,6 +472,28 @@ class Problem:
             return gap / max(abs(value), abs(value - gap), 1e-300)
         return suboptimality(self._objective(self.importance), self.checked(theta))
 
+    def losses(self, theta: ArrayLike) -> np.ndarray:
+        """f_i(theta_i) of each agent: what :func:`coterie.learn_graph` asks for.
+
+        Parameters
+        ----------
+        theta : (n, p) array_like
+
+        Returns
+        -------
+        (n,) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
+        >>> problem.losses([[1.0], [2.0]]).tolist()
+        [0.5, 0.0]
+        """
+        objective = self._objective(np.ones(self.n), empty(self.n))
+        theta = self.checked(theta)
+        return objective.losses(theta) if isinstance(objective, BallObjective) else objective.value(theta)
+
     def gap(self, theta: ArrayLike) -> float:
         """The Frank-Wolfe gap of models in their balls: Q(Theta) is at most so far above its optimum.
 

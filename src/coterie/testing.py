@@ -1,4 +1,4 @@
-"""Contracts: what every loss and every method promises, as checks that anyone can run on their own.
+"""Contracts: what every loss, method and graph rule promises, as checks that anyone can run on their own.
 
 Like scikit-learn's ``check_estimator``. A broken promise raises :class:`~coterie.errors.ContractError`, which says
 which one and by how much. Our own tests run these on every loss and method in the public lists.
@@ -7,7 +7,7 @@ which one and by how much. Our own tests run these on every loss and method in t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from . import graphs
 from ._compile import kernel
 from .data import AgentData
 from .engines import host
+from .engines.drivers import Driver, Immediate, Timed
 from .engines.events import Conditions
 from .engines.simulator import simulate
 from .errors import ContractError, MismatchError
@@ -26,7 +27,13 @@ from .losses import LOSS_PARTS, SIGNS, Logistic
 from .methods import METHOD_PARTS, check_fit
 from .network.peer import Peer
 from .problem import Problem
-from .world import REFUSED, VACANT, new_mail, part_of, world_of
+from .ties import GraphRule, Learned, exact_weights
+from .ties.learned import ANSWER
+from .ties.objective import regularizer
+from .ties.rule import AUTO
+from .ties.still import Given, Still
+from .wire import decode, letters_size
+from .world import REFUSED, VACANT, WISH, World, new_mail, part_of, world_of
 
 
 def _demand(kept: bool | np.bool_, promise: str) -> None:
@@ -497,3 +504,241 @@ def check_method(method: Any) -> None:
             check(method)
         except ContractError as broken:
             raise ContractError(f"{method!r} breaks a promise, {promise!r}: {broken}") from None
+
+
+# -- graph rules ------------------------------------------------------------------------------------------------------
+
+
+class _Meeting:
+    """Agents whose models and losses stay as they are, and what a graph of them costs."""
+
+    def __init__(self, learned: Any, seed: int):
+        rng = np.random.default_rng(seed)
+        n, p, rule = max(8, learned.rule.kappa + 2), 2, learned.rule
+        self.theta = 0.7 * rng.normal(size=(n, p)) + 2.0 * rng.integers(0, 2, (n, 1))  # two groups
+        loss, confidence = 0.3 * rng.normal(size=n), rng.random(n)  # losses of both signs
+        self.problem = Problem(
+            AgentData(np.zeros((n, p)), loss, agents=np.arange(n), members=range(n)),
+            graphs.ring(n),  # ties to give up, and pairs that have none
+            Given(),
+            smooth=0.4,
+            trust=1.0,
+            scaled=True,
+            mean=True,
+            confidence=confidence,
+            name="graph",
+        )
+        check_fit(learned, self.problem)
+        self.reg = (0.8 if rule.mu == AUTO else rule.mu, rule.lam, rule.delta)
+        own, square = confidence * loss, np.square(self.theta[:, None] - self.theta).sum(axis=2)
+        self.cost = own[:, None] + own + 0.4 * square
+
+    def objective(self, weights: np.ndarray) -> float:
+        """h(w)."""
+        pairs = np.triu_indices(len(weights), 1)
+        return float(self.cost[pairs] @ weights[pairs]) + regularizer(weights[pairs], weights.sum(axis=1), *self.reg)
+
+    def best(self) -> np.ndarray:
+        """The weights that minimise h."""
+        return exact_weights(self.cost, *self.reg)
+
+    def replay(self, learned: Any, wakes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Who wakes, and with which dice."""
+        rng = np.random.default_rng(seed)
+        return rng.integers(0, self.problem.n, wakes), rng.random((wakes, learned.dice))
+
+
+def _held(world: World, values: np.ndarray) -> np.ndarray:
+    """What every agent holds of its ties: row i is agent i's side of them."""
+    n = world.address.shape[0]
+    owner, tied = np.repeat(np.arange(n), np.diff(world.tie_start)), world.peer != VACANT
+    held = np.zeros((n, world.census))
+    np.add.at(held, (owner[tied], world.peer[tied]), values[tied])  # a peer in two slots would count twice
+    return held
+
+
+def _wakes_of(learned: Any, meeting: _Meeting, wakes: int, seed: int) -> Iterator[Driver]:
+    """The driver after every wake; letters arrive at once."""
+    driver = Immediate(meeting.problem, learned, meeting.theta, "uniform", None, seed, None)
+    for _ in range(wakes):
+        driver.advance(1, host.NO_LIMIT)
+        yield driver
+
+
+def _keeps_both_ends_alike(learned: Any) -> None:
+    for t, driver in enumerate(_wakes_of(learned, _Meeting(learned, 20), 300, seed=1)):
+        world, tied = driver.world, driver.world.peer != VACANT
+        weights, stamps = _held(world, world.weight), _held(world, driver.tie.stamp)
+        when = f"after {t + 1} wakes"
+        _demand(np.all(world.weight[tied] > 0), f"{when}, the weight of a tie is not positive")
+        _demand(np.all(world.weight[~tied] == 0), f"{when}, somebody holds a weight of a tie to nobody")
+        _demand(np.array_equal(weights, weights.T), f"{when}, the two ends of a tie hold different weights")
+        _demand(np.array_equal(stamps, stamps.T), f"{when}, the two ends of a tie hold different stamps")
+        _demand(not np.any(np.diag(weights)), f"{when}, an agent is tied to itself")
+        ties = int(np.count_nonzero(weights, axis=1).max())
+        _demand(ties <= (learned.rule.most or ties), f"{when}, an agent has {ties} ties")
+
+
+def _never_increases_the_objective(learned: Any) -> None:
+    if learned.rule.most:
+        return  # a tie that has to go may have paid
+    meeting = _Meeting(learned, 21)
+    before = first = meeting.objective(meeting.problem.graph.W.toarray())
+    for t, driver in enumerate(_wakes_of(learned, meeting, 300, seed=2)):
+        after = meeting.objective(_held(driver.world, driver.world.weight))
+        room = 1e-12 * (1.0 + abs(before))
+        _demand(after <= before + room, f"wake {t + 1} increases the objective by {after - before:.1e}")
+        before = after
+    _demand(before < first, "the objective does not go down")
+
+
+def _patient(learned: Any) -> Any:
+    """The same with a delta for which gradient steps, of the size of its square, can be waited for."""
+    mu, lam, delta, kappa, step, most = learned.rule.__getnewargs__()
+    rule = learned.rule if step == "exact" else GraphRule(mu, lam, max(delta, 0.5), kappa, step, most)
+    return type(learned)(learned.method, rule, learned.every, learned.sampling)
+
+
+def _demand_best(learned: Any, meeting: _Meeting, driver: Driver, where: str = "") -> None:
+    """Go on until both ends of every tie hold its best weight, or patience ends."""
+    best, apart = meeting.best(), np.inf
+    for _ in range(60):
+        driver.advance(100 * meeting.problem.n, host.NO_LIMIT)
+        apart = float(np.abs(_held(driver.world, driver.world.weight) - best).max())
+        if apart <= 1e-7 or learned.rule.most:
+            break
+    _demand(apart <= 1e-6 or learned.rule.most, f"the weights stay {apart:.1e} away from the best{where}")
+
+
+def _finds_the_best_graph(learned: Any) -> None:
+    learned = _patient(learned)
+    meeting = _Meeting(learned, 22)
+    driver = Immediate(meeting.problem, learned, meeting.theta, "uniform", None, 3, None)
+    _demand_best(learned, meeting, driver)
+
+
+def _comes_to_agree_after_bad_mail(learned: Any) -> None:
+    learned = _patient(learned)
+    meeting = _Meeting(learned, 23)
+    n = meeting.problem.n
+    bad = Conditions(latency=1.5, jitter=1.0, loss=0.2, duplication=0.2, outages=[(0, 5.0, 40.0), (2, 20.0, 60.0)])
+    driver = Timed(meeting.problem, learned, meeting.theta, "uniform", bad, 4, None)
+    driver.advance(200 * n, host.NO_LIMIT)
+    driver.weather = Conditions().weather(n)  # from now on, letters arrive at once, except those on their way
+    _demand_best(learned, meeting, driver, " after letters were late, lost, doubled and out of order")
+    weights, stamps = (_held(driver.world, held) for held in (driver.world.weight, driver.tie.stamp))
+    alike = np.array_equal(weights, weights.T) and np.array_equal(stamps, stamps.T)
+    _demand(alike, "the ends of a tie do not come to agree after letters were lost")
+
+
+def _learn(learned: Any, meeting: _Meeting, order: np.ndarray, dice: np.ndarray, compiled: bool) -> tuple[Any, ...]:
+    """World, state and account after a replay on one host, with more slots for ties where they are wished for."""
+    problem = meeting.problem
+    world = world_of(problem, spare=learned.spare)
+    own, tie = learned.start(world, meeting.theta)
+    mail, away = new_mail(learned, world, problem.p, learned.letters), host.new_away(0, 1)
+    account = host.new_account(learned, problem.p)
+    run = host.run if compiled else host.run.python
+    host.meet(learned, world, own, tie, mail, away, account, run)
+    done, peers, moments = 0, np.full(len(order), VACANT), np.zeros(len(order))
+    while done < len(order):
+        rest = (part[done:] for part in (order, peers, dice, moments))
+        done += run(learned, world, own, tie, *rest, mail, away, account, host.NO_LIMIT)
+        _demand(not mail.cursor[REFUSED], f"it posts more, or longer, letters than the {learned.letters} it announces")
+        if mail.cursor[WISH]:
+            world, tie = host.widen(learned, world, own, tie, mail)
+    return world, own, tie, account
+
+
+def _learns_the_same_compiled_or_not(learned: Any) -> None:
+    meeting = _Meeting(learned, 24)
+    replay = meeting.replay(learned, 120, seed=5)
+    (one, *compiled), (other, *plain) = (_learn(learned, meeting, *replay, compiled) for compiled in (True, False))
+    ties = np.array_equal(one.peer, other.peer) and np.array_equal(one.weight, other.weight)
+    _demand(ties, "compiled code and plain Python learn different ties")
+    same = all(np.array_equal(a, b) for a, b in zip(_arrays(compiled), _arrays(plain), strict=True))
+    _demand(same, "compiled code and plain Python remember, or count, different things")
+
+
+def _learns_the_same_on_peers(learned: Any) -> None:
+    """Simulator and peers exchanging encoded bytes agree bit for bit; and what peers say of their ties is true."""
+    meeting = _Meeting(learned, 25)
+    order, dice = meeting.replay(learned, 120, seed=6)
+    world, own, _, account = _learn(learned, meeting, order, dice, compiled=True)
+    start = world_of(meeting.problem, spare=learned.spare)
+    peers = [Peer(learned, part_of(start, i, i + 1), meeting.theta[i]) for i in range(meeting.problem.n)]
+    queue: deque[Any] = deque()
+    letters = size = 0
+
+    def post(peer: Peer, posts: list[Any]) -> None:
+        nonlocal letters, size
+        degree, held = float(peer.world.weight.sum()), _held(peer.world, peer.world.weight)[0]
+        for letter in posts:
+            _, kind, text = decode(letter.frame)
+            letters, size = letters + 1, size + len(letter.frame)
+            if kind == ANSWER:
+                _demand(text[0] == held[letter.to], "an agent says another weight than it holds")
+                _demand(abs(text[4] - degree) <= 1e-12 * degree, "an agent's degree is not the sum of its weights")
+        queue.extend(posts)
+
+    def deliver() -> None:
+        while queue:
+            letter = queue.popleft()
+            post(peers[letter.to], peers[letter.to].receive(letter.frame))
+
+    for peer in peers:
+        post(peer, peer.greet())
+        deliver()
+    for i, numbers in zip(order, dice, strict=True):
+        post(peers[i], peers[i].wake(numbers))
+        deliver()
+    theirs = np.concatenate([_held(peer.world, peer.world.weight) for peer in peers])
+    same = np.array_equal(_held(world, world.weight), theirs)
+    _demand(same, "simulator and peers exchanging bytes learn different ties")
+    _demand(np.array_equal(own.theta, [peer.theta for peer in peers]), "simulator and peers have different models")
+    counted = letters_size(int(account[host.LETTERS]), int(account[host.NUMBERS]))
+    _demand(account[host.LETTERS] == letters and counted == size, "the account differs from what peers send")
+
+
+#: Every promise of a rule that learns a graph, in the order in which they are checked. A check takes a ``Learned``.
+GRAPH_RULE_CHECKS: dict[str, Callable[[Any], None]] = {
+    check.__name__.strip("_").replace("_", " "): check
+    for check in (
+        _keeps_both_ends_alike,
+        _never_increases_the_objective,
+        _finds_the_best_graph,
+        _learns_the_same_compiled_or_not,
+        _learns_the_same_on_peers,
+        _comes_to_agree_after_bad_mail,
+    )
+}
+
+
+def check_graph_rule(rule: Any, sampling: Any = "ideal") -> None:
+    """Check everything that a rule for learning a graph promises; see :data:`GRAPH_RULE_CHECKS`.
+
+    On models that stay as they are. That a rule finds the best graph is checked with a larger ``delta`` where it takes
+    gradient steps, and not at all where ``most`` keeps it from it.
+
+    Parameters
+    ----------
+    rule : GraphRule
+    sampling : "ideal", "shuffle" or a sampler
+        Where random peers come from.
+
+    Raises
+    ------
+    ContractError
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> from coterie.testing import check_graph_rule
+    >>> check_graph_rule(ct.GraphRule(kappa=2))
+    """
+    learned = Learned(Still(), rule, every=1, sampling=sampling)
+    for promise, check in GRAPH_RULE_CHECKS.items():
+        try:
+            check(learned)
+        except ContractError as broken:
+            raise ContractError(f"{rule!r} breaks a promise, {promise!r}: {broken}") from None

@@ -1,0 +1,105 @@
+"""Every way of learning a graph keeps its contract, and the contract notices those that do not."""
+
+from __future__ import annotations
+
+import pytest
+
+import coterie as ct
+from coterie._rules import rule
+from coterie.errors import ContractError, ParameterError
+from coterie.testing import GRAPH_RULE_CHECKS, check_graph_rule
+from coterie.ties.learned import ASK, ASKED, HEARD, WEIGHT, Learned, answer, ask, hear, note_answer, tell, weigh
+from coterie.ties.still import Still
+from coterie.world import TAIL
+
+RULES = [
+    ct.GraphRule(kappa=3),
+    ct.GraphRule(mu=0.3, lam=10.0, delta=0.05, kappa=6),
+    ct.GraphRule(lam=0.05, kappa=1),
+    ct.GraphRule(kappa=2, step="local"),
+    ct.GraphRule(kappa=3, step="paper"),
+    ct.GraphRule(kappa=3, most=2),
+]
+
+
+@pytest.mark.parametrize("promise", GRAPH_RULE_CHECKS)
+@pytest.mark.parametrize("graph_rule", RULES, ids=repr)
+def test_every_graph_rule_keeps_its_promise(graph_rule, promise):
+    GRAPH_RULE_CHECKS[promise](ct.Learned(Still(), graph_rule, every=1))
+
+
+@pytest.mark.parametrize("promise", GRAPH_RULE_CHECKS)
+@pytest.mark.parametrize("sampling", ["shuffle", ct.ties.Shuffle(4, 2)], ids=repr)
+def test_every_promise_is_kept_where_peers_come_from_gossip(sampling, promise):
+    GRAPH_RULE_CHECKS[promise](ct.Learned(Still(), ct.GraphRule(kappa=2), every=1, sampling=sampling))
+
+
+@rule
+class Deaf(Learned):
+    """Does not listen to what others say about the weight of a tie."""
+
+    def receive(self, data, me, ties, letter, mail):
+        if letter.kind == ASK:
+            answer(data, me, ties, letter, mail)
+        elif letter.kind != WEIGHT and note_answer(data, me, letter, mail):
+            weigh(self, data, me, ties, mail)
+
+
+@rule
+class Waiting(Learned):
+    """Does nothing until everybody it asked has answered."""
+
+    def wake(self, data, me, ties, chance, mail):
+        if me.note[ASKED] == me.note[HEARD]:
+            ask(self, data, me, ties, chance.dice[self.inner_dice :], mail)
+
+
+@rule
+class Modest(Learned):
+    """Says that its degree is half of what it is."""
+
+    def receive(self, data, me, ties, letter, mail):
+        later = hear(self, data, me, ties, letter.sender, letter.slot, letter.text[0], letter.text[1], 0.0, mail)
+        if letter.kind == ASK:
+            answer(data, me, ties, letter, mail)
+            mail.text[mail.cursor[TAIL] - 1, 4] *= 0.5
+        elif letter.kind != WEIGHT:
+            if note_answer(data, me, letter, mail):
+                weigh(self, data, me, ties, mail)
+        elif later:
+            tell(letter.sender, data.weight[letter.slot], ties.stamp[letter.slot], 0.0, mail)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "promise", "complaint"),
+    [
+        (Deaf, "keeps both ends alike", "hold different"),
+        (Modest, "never increases the objective", "increases the objective"),
+        (Modest, "finds the best graph", "away from the best"),
+        (Modest, "learns the same on peers", "degree is not the sum"),
+        (Waiting, "comes to agree after bad mail", "away from the best"),
+    ],
+)
+def test_planted_faults_are_found(fault, promise, complaint):
+    with pytest.raises(ContractError, match=complaint):
+        GRAPH_RULE_CHECKS[promise](fault(Still(), ct.GraphRule(kappa=3), 1.0))
+
+
+@pytest.mark.slow
+def test_waiting_does_no_harm_by_good_mail():
+    GRAPH_RULE_CHECKS["finds the best graph"](Waiting(Still(), ct.GraphRule(kappa=3), 1.0))
+
+
+def test_a_broken_promise_is_named(monkeypatch):
+    def broken(learned):
+        raise ContractError("it is too late")
+
+    monkeypatch.setitem(GRAPH_RULE_CHECKS, "keeps both ends alike", broken)
+    with pytest.raises(ContractError, match=r"GraphRule\(.*kappa=3\) breaks a promise, 'keeps both.*: it is too late"):
+        check_graph_rule(ct.GraphRule(kappa=3))
+
+
+def test_only_graph_rules_are_checked():
+    with pytest.raises(ParameterError, match="GraphRule"):
+        check_graph_rule(ct.CoordinateDescent())

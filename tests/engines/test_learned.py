@@ -1,0 +1,433 @@
+"""Learned graphs: every method together with a graph rule, what it costs, where ties live, and the graph alone."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import coterie as ct
+from coterie.engines import host
+from coterie.engines.drivers import Immediate
+from coterie.errors import MismatchError, ParameterError
+from coterie.testing import hard_problem
+from coterie.ties import exact_weights, graph_objective
+from coterie.ties.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT
+from coterie.ties.objective import paper_lipschitz
+from coterie.ties.still import Given, Still
+from coterie.world import VACANT, WISH, new_mail, widened, world_of
+
+RULE = ct.GraphRule(lam=0.5, kappa=3)
+
+
+# -- models and graph together ----------------------------------------------------------------------------------------
+
+
+def two_groups():
+    """Model propagation; nobody is tied to anybody. With what a unit of degree costs each agent, c_k L_k."""
+    rng = np.random.default_rng(0)
+    models = rng.normal(size=(10, 2)) + 4.0 * (np.arange(10) % 2)[:, None]
+    confidence = rng.random(10)
+    problem = ct.Problem.propagation(models, ct.graphs.empty(10), alpha=0.7, confidence=confidence)
+
+    def costs(theta):
+        return (0.3 / 0.7) * confidence * 0.5 * np.square(theta - models).sum(axis=1)
+
+    return problem, costs
+
+
+def classifiers():
+    """Logistic regression with a ridge, and an agent without data; agents begin with ties that do not pay."""
+    problem = hard_problem()
+
+    def costs(theta):
+        loss = np.zeros(9)
+        for k in range(9):
+            X, y = problem.data.rows_of(k)
+            if len(y):
+                loss[k] = np.log1p(np.exp(-y * (X @ theta[k]))).mean() + theta[k] @ theta[k] / len(y)
+        return 0.8 * np.maximum(problem.data.sizes / 7, 1e-9) * loss
+
+    return problem, costs
+
+
+def voters():
+    """Boosting on six base predictors; the loss is the log of a sum."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 4))
+    y, owner = np.sign(X[:, 0] + 0.3 * rng.normal(size=60)), np.arange(60) % 10
+    data = ct.AgentData(X, y, agents=owner, members=range(10))
+    votes = np.hstack([X, -0.5 * X[:, :2]])
+    problem = ct.Problem.boosting(
+        data, ct.graphs.empty(10), base=lambda Z: np.hstack([Z, -0.5 * Z[:, :2]]), beta=2.0, mu=0.8
+    )
+
+    def costs(theta):
+        return np.log(np.bincount(owner, np.exp(-y * np.einsum("rj,rj->r", votes, theta[owner]))))
+
+    return problem, costs
+
+
+CASES = {
+    "cd": (classifiers, 20_000, 1e-9),
+    "djam": (two_groups, 20_000, 1e-9),
+    "admm": (two_groups, 20_000, 1e-9),
+    "propagation": (two_groups, 20_000, 1e-9),
+    "boosting": (voters, 100_000, 2e-3),  # Frank-Wolfe is sublinear
+}
+
+
+def check_stationary(name, conditions=None):
+    """Neither the graph nor the models can get better alone, at the end of a run."""
+    make, wakes, tolerance = CASES[name]
+    problem, costs = make()
+    method = ct.Learned(name, RULE, every=problem.n)
+    start = "zeros" if name == "boosting" else "local"
+    run = ct.simulate(problem, method, wakes, seed=1, start=start, conditions=conditions)
+    own, mu = costs(run.theta), 2.0 * problem.smooth
+    square = np.square(run.theta[:, None] - run.theta).sum(axis=2)
+    best = exact_weights(own[:, None] + own + 0.5 * mu * square, mu, RULE.lam, RULE.delta)
+    assert np.count_nonzero(best) >= 2 * problem.n  # there is a graph to find
+    np.testing.assert_allclose(run.graph.W.toarray(), best, rtol=0, atol=tolerance)
+    optimum = run.problem.solve()
+    np.testing.assert_allclose(run.theta, optimum, rtol=0, atol=tolerance)
+    assert run.problem.value(run.theta) - run.problem.value(optimum) <= tolerance * abs(run.problem.value(optimum))
+    assert run.value == pytest.approx(run.problem.value(run.theta) + RULE.regularizer(run.problem), rel=1e-12)
+    return run
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_graph_and_models_are_each_the_best_for_the_other(name):
+    check_stationary(name)
+
+
+@pytest.mark.parametrize("name", ["cd", *(pytest.param(name, marks=pytest.mark.slow) for name in list(CASES)[1:])])
+def test_graph_and_models_find_each_other_by_bad_mail(name):
+    run = check_stationary(name, ct.Conditions(latency=1.0, loss=0.1, duplication=0.2))
+    assert run.lost > 1000
+    assert run.duplicated > 1000
+
+
+# -- the account ------------------------------------------------------------------------------------------------------
+
+
+def weights_of(world):
+    """What each agent holds: row i is agent i's side."""
+    held, tied = np.zeros((world.census, world.census)), world.peer != VACANT
+    owner = np.repeat(np.arange(world.census), np.diff(world.tie_start))
+    held[owner[tied], world.peer[tied]] = world.weight[tied]
+    return held
+
+
+def test_every_letter_is_accounted_for():
+    """An independent count of a run of ADMM, whose greetings are a kind of their own, from the ties after each wake."""
+    problem, _ = two_groups()
+    problem = problem.on(graph=ct.graphs.ring(10))
+    driver = Immediate(problem, ct.Learned("admm", RULE, every=1), problem.local(), "uniform", None, 3, None)
+    order = np.random.default_rng(np.random.SeedSequence(3).spawn(3)[0]).integers(0, 10, 400)
+    before = weights_of(driver.world)
+    changed = begun = exchanged = 0
+    for agent in order:
+        exchanged += before[agent].any()
+        driver.advance(1, host.NO_LIMIT)
+        after = weights_of(driver.world)
+        changed += np.count_nonzero(np.triu(after != before))
+        begun += np.count_nonzero(np.triu((after > 0) & (before == 0)))
+        others = np.delete(np.arange(10), agent)
+        assert np.array_equal(after[np.ix_(others, others)], before[np.ix_(others, others)])  # one agent's ties move
+        before = after
+    letters, numbers = driver.account[host.KINDS :].reshape(-1, 2).T
+    assert begun > 20
+    assert letters[ASK] == letters[ANSWER] == 400 * RULE.kappa  # every question is answered
+    assert letters[WEIGHT] == changed  # and one word is said about a weight that changes
+    greetings, questions, answers = letters[OFFSET:]
+    assert greetings == 20 + 2 * begun  # both ends of a tie greet each other
+    assert questions == answers == exchanged
+    p = problem.p
+    graph_part = 400 * RULE.kappa * (2 + p) + changed
+    models = (20 + 2 * begun) * p + 2 * exchanged * (4 * p + 1)
+    bits = driver.method.bits(letters.astype(float), numbers.astype(float), p, 32)
+    assert bits == 32 * (graph_part + models)
+    assert driver.bytes == 16 * letters.sum() + 8 * (
+        400 * RULE.kappa * (4 + 6 + p) + 3 * changed + models  # on the wire there are stamps, rounds and distances
+    )
+
+
+class Spy(ct.Learned):
+    """Notes all letters; for plain Python."""
+
+    def receive(self, data, me, ties, letter, mail):
+        NOTED.append((letter.kind, letter.text.copy()))
+        super().receive(data, me, ties, letter, mail)
+
+
+NOTED: list[tuple[int, np.ndarray]] = []
+
+
+def test_sparse_models_cost_what_is_in_them():
+    """DADA, Section D, from the letters themselves: an index takes log2 of the dictionary, a step a sign bit more."""
+    rng = np.random.default_rng(5)
+    n, p, wakes, bits = 6, 64, 60, 32
+    margins = [np.where(rng.random((5, p)) < 0.5, 1.0, -1.0) for _ in range(n)]
+    problem = ct.Problem.boosting(None, ct.graphs.empty(n), base=margins, beta=2.0)
+    spy = Spy("boosting", ct.GraphRule(kappa=2), 3 * n)
+    world, theta = world_of(problem, spare=spy.spare), np.zeros((n, p))
+    own, tie = spy.start(world, theta)
+    mail, away = new_mail(spy, world, p, spy.letters), host.new_away(0, 1)
+    account, done = host.new_account(spy, p), 0
+    order, dice, moments = rng.integers(0, n, wakes), rng.random((wakes, spy.dice)), np.zeros(wakes)
+    NOTED.clear()
+    while done < wakes:
+        rest = (part[done:] for part in (order, np.full(wakes, VACANT), dice, moments))
+        done += host.run.python(spy, world, own, tie, *rest, mail, away, account, host.NO_LIMIT)
+        if mail.cursor[WISH]:
+            world, tie = host.widen(spy, world, own, tie, mail)
+    index, expected = np.log2(p), 0.0
+    for kind, text in NOTED:
+        if kind == ANSWER:  # degree and loss, and a model
+            assert len(text) < p
+            expected += 2 * bits + (len(text) - ANSWER_LENGTH) // 2 * (bits + index)
+        elif kind == WEIGHT:
+            expected += bits
+        elif kind == OFFSET:  # a whole model
+            expected += (len(text) - 1) // 2 * (bits + index)
+        elif kind == OFFSET + 1:  # a step: how far, which way, and whether there or back
+            expected += bits + index + 1
+    letters, numbers = account[host.KINDS :].reshape(-1, 2).T.astype(float)
+    assert letters.sum() == len(NOTED)
+    assert min(letters[k] for k in (ASK, ANSWER, WEIGHT, OFFSET, OFFSET + 1)) > 0
+    assert spy.bits(letters, numbers, p, bits) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("every", "period"), [(1, 1), (10, 1), (14, 1), (30, 3), (47, 5)])
+def test_the_graph_is_looked_at_every_so_many_wakes(every, period):
+    problem, _ = two_groups()
+    events = np.random.default_rng(4).integers(0, 10, 300)
+    run = ct.simulate(problem, ct.Learned("djam", RULE, every=every), events=events)
+    looks = int(np.sum(np.bincount(events, minlength=10) // period))
+    assert run.tally[ASK, 0] == run.tally[ANSWER, 0] == RULE.kappa * looks
+
+
+# -- ties and their slots ---------------------------------------------------------------------------------------------
+
+
+def standing(theta, losses=None, rule=RULE, graph=None, seed=0):
+    """Agents whose models stay as they are, before the first wake."""
+    n = len(theta)
+    losses = np.zeros(n) if losses is None else losses
+    data = ct.AgentData(np.zeros_like(theta), losses, agents=np.arange(n), members=range(n))
+    graph = ct.graphs.empty(n) if graph is None else graph
+    problem = ct.Problem(data, graph, Given(), smooth=0.5, trust=1.0, scaled=True, mean=True, name="graph")
+    return Immediate(problem, ct.Learned(Still(), rule, every=1), theta, "uniform", None, seed, None)
+
+
+def test_slots_grow_without_a_trace():
+    """Everybody becomes tied to everybody: as with room for all from the start."""
+    theta = 0.1 * np.random.default_rng(6).normal(size=(60, 2))
+    rule = ct.GraphRule(lam=100.0, kappa=5)
+    narrow, wide = standing(theta, rule=rule), standing(theta, rule=rule)
+    wide.world, _ = widened(wide.world, np.full(60, 80))
+    _, wide.tie = wide.method.start(wide.world, theta)
+    for driver in (narrow, wide):
+        driver.advance(60 * 60, host.NO_LIMIT)
+    assert np.diff(wide.world.tie_start).max() == 80  # never short of slots
+    one, other = weights_of(narrow.world), weights_of(wide.world)
+    assert np.all(one[~np.eye(60, dtype=bool)] > 0)
+    # Sums over slots are made in an order that depends on how many there are.
+    np.testing.assert_allclose(one, other, rtol=1e-12, atol=0)
+    assert np.array_equal(narrow.account, wide.account)
+
+
+def test_few_ties_take_little_room():
+    n = 2000
+    theta = np.random.default_rng(7).normal(size=(n, 2))
+    driver = standing(theta, rule=ct.GraphRule(lam=1e-3, kappa=5))
+    driver.advance(30 * n, host.NO_LIMIT)
+    ties = np.count_nonzero(driver.world.peer != VACANT)
+    assert n < ties < 20 * n
+    assert driver.world.peer.shape[0] < n * n / 50
+
+
+def test_few_and_near():
+    """Remark 1: at most three ties each, after every wake, and those are to the nearest that have room."""
+    n = 24
+    place = np.random.default_rng(3).random(n)
+    driver = standing(np.column_stack([0.1 * place, np.zeros(n)]), rule=ct.GraphRule(kappa=3, most=3))
+    for _ in range(600):
+        driver.advance(1, host.NO_LIMIT)
+        held = weights_of(driver.world)
+        assert np.count_nonzero(held, axis=1).max() <= 3
+        assert np.array_equal(held, held.T)
+    apart = np.abs(place[:, None] - place)
+    greedy = np.zeros((n, n), bool)  # the nearest pair first: the only graph in which no two would rather have a tie
+    for i, j in zip(*np.unravel_index(np.argsort(apart, axis=None), apart.shape), strict=True):
+        if i < j and max(greedy[i].sum(), greedy[j].sum()) < 3:
+            greedy[i, j] = greedy[j, i] = True
+    driver.advance(200 * n, host.NO_LIMIT)
+    shares = []
+    for _ in range(20):  # an agent lets a neighbour go before it knows whether a nearer one has room
+        driver.advance(n, host.NO_LIMIT)
+        held = weights_of(driver.world) > 0
+        shares.append((np.count_nonzero(held & greedy) / np.count_nonzero(greedy), apart[held].mean()))
+    present, distance = np.mean(shares, axis=0)
+    assert present > 0.8
+    assert distance < 0.25 * apart.mean()
+
+
+def test_a_graph_to_begin_with_counts():
+    """A run that begins where another ended stays there; ties that do not pay are given up."""
+    rng = np.random.default_rng(8)
+    theta, losses = rng.normal(size=(10, 2)), 0.2 * rng.normal(size=10)
+    best = ct.exact_graph(theta, losses, lam=0.1)
+    run = ct.learn_graph(theta, losses, lam=0.1, kappa=3, wakes=100, graph=best)
+    assert abs(run.graph.W - best.W).max() < 1e-10
+    run = ct.learn_graph(theta, losses, lam=0.1, kappa=3, graph=ct.graphs.complete(10))
+    assert run.graph.n_edges == best.n_edges < 45
+
+
+@pytest.mark.parametrize("conditions", [None, ct.Conditions(latency=0.5, loss=0.1)], ids=["at once", "late"])
+def test_a_run_does_not_depend_on_who_looks(conditions):
+    rng = np.random.default_rng(9)
+    theta, losses = rng.normal(size=(30, 2)), rng.normal(size=30)
+    runs = [
+        ct.learn_graph(theta, losses, wakes=700, seed=11, every=every, conditions=conditions) for every in (None, 1, 7)
+    ]
+    for other in runs[1:]:
+        assert np.array_equal(runs[0].graph.W.toarray(), other.graph.W.toarray())
+        assert np.array_equal(runs[0].tally, other.tally)
+        assert runs[0].value == other.value
+    different = ct.learn_graph(theta, losses, wakes=700, seed=12, conditions=conditions)
+    assert not np.array_equal(runs[0].graph.W.toarray(), different.graph.W.toarray())
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_more_peers_than_there_are_cannot_be_asked():
+    with pytest.raises(ParameterError, match=r"kappa=4: an agent cannot ask so many peers, there are 4 agents"):
+        ct.learn_graph(np.zeros((4, 1)), np.zeros(4), kappa=4)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"lam": -1.0}, "lam=-1.0 must be a positive number"),
+        ({"lam": 0.0}, "not unique"),
+        ({"mu": -2.0}, "mu=-2.0"),
+        ({"delta": 0.0}, "delta=0.0 must be > 0"),
+        ({"delta": -0.1}, "delta=-0.1 must be > 0"),
+        ({"kappa": 0}, "kappa=0 must be a whole number"),
+        ({"kappa": 2.5}, "kappa=2.5 must be a whole number"),
+        ({"step": "long"}, "exact, local, paper"),
+        ({"most": 0}, "most=0"),
+    ],
+    ids=str,
+)
+def test_bad_rules_are_refused(bad, message):
+    with pytest.raises(ParameterError, match=message):
+        ct.GraphRule(**bad)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("local",), "one place"),
+        ((ct.GlobalModel(),), "one place"),
+        (("nobody",), "unknown method"),
+        ((ct.Learned("cd"),), r"a method, and a ct\.GraphRule"),
+        (("cd", "exact"), r"a method, and a ct\.GraphRule"),
+        (("cd", RULE, 0), "every=0 must be a positive number"),
+        (("cd", RULE, np.inf), "every=inf must be a positive number"),
+        (("cd", RULE, 100, "gossip"), "unknown sampling 'gossip': choose one of ideal, shuffle"),
+    ],
+    ids=str,
+)
+def test_bad_learners_are_refused(arguments, message):
+    with pytest.raises(ParameterError, match=message):
+        ct.Learned(*arguments)
+
+
+def test_problems_that_do_not_fit_are_refused():
+    problem, _ = two_groups()
+    with pytest.raises(MismatchError, match="FrankWolfeBoosting is for"):
+        ct.simulate(problem, ct.Learned("boosting"), wakes=1)
+    aloof = ct.Problem.boosting(None, ct.graphs.empty(6), base=[np.ones((1, 2))] * 6, mu=0.0)
+    with pytest.raises(MismatchError, match="give it a mu"):
+        ct.simulate(aloof, ct.Learned("boosting"), wakes=1)
+    with pytest.raises(ct.errors.DataError, match="one number for each of the 4 agents"):
+        ct.learn_graph(np.zeros((4, 1)), np.zeros(3))
+    with pytest.raises(ct.errors.DataError, match=r"\(n, p\) array"):
+        ct.learn_graph(np.zeros(4), np.zeros(4))
+
+
+def test_copies_are_alike():
+    method = ct.Learned("admm", ct.GraphRule(mu=0.5, most=4, step="local"), every=20, sampling="shuffle")
+    copy = pickle.loads(pickle.dumps(method))
+    assert copy == method
+    assert type(copy) is type(method)
+    assert repr(copy) == repr(method)
+    assert copy.rule.most == 4
+
+
+# -- the graph alone --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "kappa"), [(2, 1), (5, 1), (5, 3), (30, 1), (30, 3), (30, 5)])
+def test_the_exact_graph_is_found(n, kappa):
+    """With losses of both signs, confidences, and parameters that all matter."""
+    rng = np.random.default_rng(n + kappa)
+    models, losses, confidence = rng.normal(size=(n, 3)), rng.normal(size=n), rng.random(n)
+    options = {"confidence": confidence, "mu": 0.6, "lam": 0.3, "delta": 0.02}
+    best = ct.exact_graph(models, losses, **options)
+    run = ct.learn_graph(models, losses, kappa=kappa, **options)
+    assert abs(run.graph.W - best.W).max() < 1e-6
+    h = graph_objective(best, models, losses, **options)
+    assert run.value == pytest.approx(h, abs=1e-9)
+    if n > 2:
+        assert 0 < best.n_edges < n * (n - 1) // 2
+        assert losses.min() < 0 < losses.max()
+        without = ct.exact_graph(models, losses, None, 0.6, 0.3, 0.02)
+        assert abs(without.W - best.W).max() > 1e-3
+
+
+@pytest.mark.parametrize("step", ["paper", "exact"])
+def test_the_rate_of_theorem_2(step):
+    """The mean over 20 seeds of h(w_T) - h* is below rho^T (h(w_0) - h*). Theirs is a bound on the expectation.
+
+    The mean is less than half of the bound, with a standard error of 3 % where it is nearest: the error rate is far
+    below 1e-6. A third of the rate would be noticed at T = 400.
+    """
+    rng = np.random.default_rng(10)
+    K, kappa, mu, lam, delta = 10, 3, 1.0, 0.5, 1.0
+    models, losses = 0.5 * rng.normal(size=(K, 2)), -0.5 + 0.5 * rng.normal(size=K)
+    best = graph_objective(ct.exact_graph(models, losses, None, mu, lam, delta), models, losses, None, mu, lam, delta)
+    start = graph_objective(ct.graphs.empty(K), models, losses, None, mu, lam, delta)
+    sigma, longest = 2.0 * mu * lam, paper_lipschitz(kappa, mu, lam, delta)
+    rho = 1.0 - 2.0 * kappa * sigma / (K * (K - 1) * longest)
+    assert 0.98 < rho < 0.99
+    above = np.zeros(10)
+    for seed in range(20):
+        run = ct.learn_graph(models, losses, None, mu, lam, delta, kappa, 400, seed, step=step, every=40)
+        assert run.trace["wakes"].tolist() == list(range(0, 401, 40))
+        above += (run.trace["value"].to_numpy()[1:] - best) / 20
+    bound = rho ** np.arange(40, 401, 40) * (start - best)
+    assert start - best > 1.0
+    assert np.all(above >= -1e-9)
+    assert np.all(above <= bound)
+
+
+def test_more_ties_with_a_larger_lam():
+    rng = np.random.default_rng(12)
+    models, losses = rng.normal(size=(40, 2)), np.zeros(40)
+    edges = [ct.learn_graph(models, losses, lam=lam).graph.n_edges for lam in (0.01, 0.1, 1.0, 10.0)]
+    assert np.all(np.diff(edges) > 0)
+    assert edges[0] >= 20  # nobody is alone
+
+
+def test_without_a_membership_list_the_same_graph_is_found():
+    rng = np.random.default_rng(13)
+    models, losses = rng.normal(size=(30, 2)), 0.1 * rng.normal(size=30)
+    best = ct.exact_graph(models, losses)
+    run = ct.learn_graph(models, losses, kappa=3, sampling=ct.ties.Shuffle(8, 4), wakes=12_000)
+    assert abs(run.graph.W - best.W).max() < 1e-6
