@@ -34,9 +34,9 @@ def axpy(scale, x, out):
         out[k] += scale * x[k]
 
 
-@inline_sum
+@inline
 def total(x):
-    """``sum_k x_k``."""
+    """``sum_k x_k``, from the first to the last: zeros at the end change nothing, not even the last bit."""
     result = 0.0
     for k in range(x.shape[0]):
         result += x[k]
@@ -74,14 +74,8 @@ def copy_to(x, out):
 
 
 @inline
-def pack(x, out):
-    """Write a vector as it is, or as pairs of index and value where that is shorter. Returns how many numbers."""
-    used = 0
-    for k in range(x.shape[0]):
-        used += 1 if x[k] != 0.0 else 0
-    if 2 * used >= x.shape[0]:
-        copy_to(x, out)
-        return x.shape[0]
+def write_pairs(x, out):
+    """The nonzero entries of a vector, as pairs of index and value. Returns how many numbers that takes."""
     end = 0
     for k in range(x.shape[0]):
         if x[k] != 0.0:
@@ -91,20 +85,20 @@ def pack(x, out):
 
 
 @inline
-def unpack(text, out):
-    """Read what :func:`pack` wrote; says whether it could have written that, and else changes nothing."""
-    if text.shape[0] == out.shape[0]:
-        copy_to(text, out)
-        return True
-    if text.shape[0] % 2 == 1 or text.shape[0] > out.shape[0]:
-        return False
+def are_pairs(text, size):
+    """Could :func:`write_pairs` have written this of a vector of so many entries?"""
+    good = text.shape[0] % 2 == 0
     for k in range(0, text.shape[0], 2):
-        if not 0 <= text[k] < out.shape[0]:
-            return False
+        good = good and 0 <= text[k] < size
+    return good
+
+
+@inline
+def read_pairs(text, out):
+    """The vector that pairs of index and value stand for."""
     fill(0.0, out)
     for k in range(0, text.shape[0], 2):
         out[int(text[k])] = text[k + 1]
-    return True
 
 
 @rule

@@ -377,6 +377,8 @@ class Problem:
         if not (isinstance(outputs, Integral) and outputs >= 1):
             raise ParameterError(f"outputs={outputs!r} must be a whole number, at least 1")
         dictionary = None
+        if data is None and outputs > 1:
+            raise ParameterError(f"outputs={outputs} needs data: margins are of one output")
         if data is None:
             given = _margins_given(base)
             data = AgentData(

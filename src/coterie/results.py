@@ -35,6 +35,8 @@ class Run:
     lost, duplicated : int
         Letters that the mail lost or delivered twice (see :class:`coterie.Conditions`).
     seed : int or None
+    before : Run or None
+        What came first, if this is a second half (:meth:`after`): its letters are in the account, not in the tally.
     """
 
     problem: Problem
@@ -51,6 +53,7 @@ class Run:
     lost: int = 0
     duplicated: int = 0
     notes: tuple[str, ...] = field(default=())
+    before: Run | None = None
 
     def after(self, before: Run) -> Run:
         """The second half of a run that began with another: one trace, one account.
@@ -78,6 +81,7 @@ class Run:
         sums = ("wakes", "time", "letters", "vectors", "bytes", "lost", "duplicated")
         return replace(
             self,
+            before=before,
             trace=pd.concat([before.trace, trace], ignore_index=True),
             **{name: getattr(self, name) + getattr(before, name) for name in sums},
         )
@@ -113,8 +117,10 @@ class Run:
         """
         letters, numbers = self.tally.T.astype(float)
         if hasattr(self.method, "bits"):
-            return float(self.method.bits(letters, numbers, self.problem.p, number_bits))
-        return float(numbers.sum() * number_bits)
+            bits = self.method.bits(letters, numbers, self.problem, number_bits)
+        else:
+            bits = numbers.sum() * number_bits
+        return float(bits) + (self.before.bits(number_bits) if self.before else 0.0)
 
     def model(self, agent: Any) -> np.ndarray:
         """The model of one agent.

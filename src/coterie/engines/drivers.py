@@ -102,12 +102,12 @@ class Driver(ABC):
         before, own, tie = self.world, self.own, self.tie
         self._problem = problem.on(graph=graph_of(before)) if spare_of(self.method) else problem
         self.world = world_of(self._problem, self.choice, spare_of(self.method))
-        self.own, self.tie = self.method.start(self.world, own.theta)
-        host.copy_state(own, self.own, slice(None), slice(None), skip=("cache",))
+        new_own, new_tie = self.method.start(self.world, own.theta)
+        self.own = host.moved(own, new_own, slice(None), slice(None), skip=("cache",))
         (old, there), (new, here) = _ends(before), _ends(self.world)
         _, one, other = np.intersect1d(old, new, assume_unique=True, return_indices=True)
         there, here = there[one], here[other]
-        host.copy_state(tie, self.tie, there, here, skip=("cache",))
+        self.tie = host.moved(tie, new_tie, there, here, skip=("cache",))
         self.mail = new_mail(self.method, self.world, problem.p, self.capacity)
         strangers = self.world.peer.copy()
         strangers[here] = VACANT
@@ -261,11 +261,17 @@ class Synchronous(Driver):
 
     def advance(self, steps: int, budget: host.Budget) -> None:
         """Take at most so many steps, and stop when the budget is spent."""
-        self.done += host.rounds(
-            self.method, self.world, self.own, self.tie, steps, self.mail, self.away, self.account, budget
-        )
+        while True:
+            done = host.rounds(
+                self.method, self.world, self.own, self.tie, steps, self.mail, self.away, self.account, budget
+            )
+            self.check()
+            self.done += done
+            steps -= done
+            if not self.mail.cursor[WISH]:
+                break
+            self.widen()
         self.time = float(self.done)
-        self.check()
 
 
 class Timed(Driver):

@@ -177,24 +177,37 @@ def run(method, world, own, tie, order, peers, dice, moments, mail, away, accoun
 
 
 def widen(method, world, own, tie, mail):
-    """Grant the wish of agents that are short of slots for new ties: twice as many. Returns world and state of ties."""
+    """Grant the wish of agents that are short of room: twice as many slots for ties, or larger ones.
+
+    Returns world and state of ties.
+    """
     slots = np.diff(world.tie_start)
     used = np.add.reduceat(np.append(world.peer != VACANT, False), world.tie_start[:-1]) * (slots > 0)
-    short = slots - used <= method.spare
-    world, place = widened(world, np.where(short, np.maximum(2 * slots, used + 2 * method.spare), slots))
+    spare = getattr(method, "spare", 0)
+    short = slots - used < spare
+    world, place = widened(world, np.where(short, np.maximum(2 * slots, used + 2 * spare), slots))
     _, wider = method.start(world, own.theta)
-    copy_state(tie, wider, slice(None), place)
     mail.cursor[WISH] = 0
-    return world, wider
+    return world, moved(tie, wider, slice(None), place)
 
 
-def copy_state(old, new, there, here, skip=()):
-    """Copy parts ``there`` of the arrays of a state to ``here`` in another; not the fields that are to be skipped."""
+def moved(old, new, there, here, skip=()):
+    """The new state with parts ``there`` of the old one at ``here``; fields to be skipped stay new.
+
+    Slots are no smaller than they were.
+    """
+    parts = []
     for name, source, goal in zip(old._fields, old, new, strict=True):
-        if isinstance(source, tuple) and name not in skip:
-            copy_state(source, goal, there, here, skip)
-        elif name not in skip:
-            goal[here] = source[there]
+        if name in skip:
+            part = goal
+        elif isinstance(source, tuple):
+            part = moved(source, goal, there, here, skip)
+        else:
+            part = np.zeros((goal.shape[0], *map(max, source.shape[1:], goal.shape[1:])), goal.dtype)
+            part[tuple(map(slice, goal.shape))] = goal
+            part[(here, *map(slice, source.shape[1:]))] = source[there]
+        parts.append(part)
+    return type(old)(*parts)
 
 
 def meet(method, world, own, tie, mail, away, account, run=run):
@@ -208,7 +221,7 @@ def meet(method, world, own, tie, mail, away, account, run=run):
 def rounds(method, world, own, tie, count, mail, away, account, budget):
     """Synchronous rounds: all agents act, and only then are their letters delivered. Returns how many rounds."""
     for t in range(count):
-        if mail.cursor[REFUSED] > 0 or spent(account, budget):
+        if mail.cursor[REFUSED] > 0 or mail.cursor[WISH] > 0 or spent(account, budget):
             return t
         for k in range(world.address.shape[0]):
             mail.cursor[AUTHOR] = k

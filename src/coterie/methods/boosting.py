@@ -5,17 +5,20 @@ Minimises ``Q(Theta) = mu_1/2 sum_{k<l} w_kl |alpha_k - alpha_l|^2 + sum_k d_k c
 examples and for its neighbours, and tells them which, with which sign, and with what step: three numbers, whatever the
 size of the dictionary.
 
-=============================  =====================================================
+=============================  ========================================================================
 paper                          here
-=============================  =====================================================
+=============================  ========================================================================
 alpha_k                        ``me.theta``
 A_k alpha_k                    ``me.cache``, without the labels
-alpha_l as k last heard it     ``ties.copy[slot]`` with ``data.peer[slot] == l``
+alpha_l as k last heard it     ``ties.entry[slot]``, ``ties.value[slot]`` with ``data.peer[slot] == l``
 w_kl, d_k                      ``data.weight[slot]``, ``degree``
 mu_1                           ``2 * data.smooth``
 j_k, sign, gamma               a ``STEP`` letter
 t                              ``clock``
-=============================  =====================================================
+=============================  ========================================================================
+
+A model has at most one entry for each step, most of a dictionary has none: what an agent remembers of its neighbours'
+models, and what it sends of its own, are pairs of index and value.
 """
 
 from __future__ import annotations
@@ -28,12 +31,14 @@ import numpy as np
 from .._compile import inline
 from .._rules import rule
 from ..errors import MismatchError, ParameterError
-from ..linear import axpy, fill, margins_kernel, pack, total, unpack
+from ..linear import are_pairs, axpy, fill, margins_kernel, total, write_pairs
 from ..losses import pooled_slopes
-from ..world import EVERYONE, VACANT, Ragged, importance, send
+from ..world import EVERYONE, VACANT, WISH, Ragged, importance, send
 
 #: Kinds of letters: a whole model; one step of it; and a request for the whole, by one who has missed a step.
 WHOLE, STEP, MISSED = 0, 1, 2
+#: How many entries more than twice those of the largest model there is room for.
+ROOM = 16
 #: How many more steps of a neighbour to wait for before asking again: the answer may be on its way.
 PATIENCE = 2.0
 #: Which clock sets the step: my own wakes, or everybody's.
@@ -51,7 +56,9 @@ class Own(NamedTuple):
 class Tie(NamedTuple):
     """State of the ties."""
 
-    copy: np.ndarray  # (ties, p) the neighbour's model as far as I have heard
+    entry: np.ndarray  # (ties, room) the neighbour's model as far as I have heard: which entries, ...
+    value: np.ndarray  # (ties, room) ... and their values
+    size: np.ndarray  # (ties,) how many entries
     heard: np.ndarray  # (ties,) how many of its steps are in it; -1 before the first letter
     asked: np.ndarray  # (ties,) its step after which I asked for the whole model
 
@@ -65,8 +72,8 @@ def gradient_of(data, me, ties, draft):
     fill(0.0, gradient)
     axpy(2.0 * data.smooth * degree, me.theta, gradient)
     for k in range(data.peer.shape[0]):
-        if data.weight[k] > 0.0:
-            axpy(-2.0 * data.smooth * data.weight[k], ties.copy[k], gradient)
+        for e in range(ties.size[k]):
+            gradient[ties.entry[k, e]] -= 2.0 * data.smooth * data.weight[k] * ties.value[k, e]
     a, m = importance(data, degree), examples // data.outputs
     for o in range(data.outputs):
         mine = me.cache[o * m : (o + 1) * m], data.labels[o * m : (o + 1) * m]
@@ -87,11 +94,20 @@ def vertex(gradient):
 
 
 @inline
-def move(theta, step, goal, radius):
-    """``alpha <- (1 - gamma) alpha + gamma s`` with the vertex s that ``goal`` stands for."""
-    for k in range(theta.shape[0]):
-        theta[k] *= 1.0 - step
-    theta[abs(goal) - 1] += step * (radius if goal > 0 else -radius)
+def put(data, ties, slot, entry, value, mail):
+    """Add to one entry of a neighbour's model. Says whether there was room; asks for more before there is none."""
+    size = ties.size[slot]
+    for e in range(size):
+        if ties.entry[slot, e] == entry:
+            ties.value[slot, e] += value
+            return True
+    if size == ties.entry.shape[1]:
+        return False
+    ties.entry[slot, size], ties.value[slot, size] = entry, value
+    ties.size[slot] = size + 1
+    if size + 1 + data.outputs > ties.entry.shape[1]:  # what one more step may need
+        mail.cursor[WISH] = 1
+    return True
 
 
 @inline
@@ -103,8 +119,11 @@ def take_step(rule, data, me, ties, clock, draft):
     size, m = p // data.outputs, examples // data.outputs
     for o in range(data.outputs):
         goal = vertex(gradient[o * size : (o + 1) * size])
-        move(me.theta[o * size : (o + 1) * size], step, goal, data.radius)
         column, part = o * size + abs(goal) - 1, step * (data.radius if goal > 0 else -data.radius)
+        # alpha <- (1 - gamma) alpha + gamma s
+        for k in range(o * size, (o + 1) * size):
+            me.theta[k] *= 1.0 - step
+        me.theta[column] += part
         for r in range(o * m, (o + 1) * m):
             me.cache[r] = (1.0 - step) * me.cache[r] + part * data.rows.at(r, column)
         letter[2 + o] = goal
@@ -117,20 +136,34 @@ def take_step(rule, data, me, ties, clock, draft):
 def whole(me, out):
     """My whole model as a letter, with how many steps are in it."""
     out[0] = me.steps[0]
-    return out[: 1 + pack(me.theta, out[1:])]
+    return out[: 1 + write_pairs(me.theta, out[1:])]
 
 
 @inline
-def follow(data, ties, slot, text):
-    """Take the step that a neighbour took. Says whether it made sense: no index is out of the dictionary."""
-    size = ties.copy.shape[1] // data.outputs
+def remember(data, ties, slot, text, mail):
+    """A neighbour's whole model. One that does not fit is forgotten, and asked for again."""
+    ties.size[slot] = 0
+    fits = True
+    for k in range(1, text.shape[0], 2):
+        fits = fits and put(data, ties, slot, int(text[k]), text[k + 1], mail)
+    ties.heard[slot] = text[0] if fits else -1.0
+
+
+@inline
+def follow(data, me, ties, slot, text, mail):
+    """Take the step that a neighbour took. Says whether that was possible."""
+    size, step = me.theta.shape[0] // data.outputs, text[1]
     for o in range(data.outputs):
-        if not 1 <= abs(text[2 + o]) <= size or not 0.0 <= text[1] <= 1.0:
+        if not 1 <= abs(text[2 + o]) <= size or not 0.0 <= step <= 1.0:
             return False
+    for e in range(ties.size[slot]):
+        ties.value[slot, e] *= 1.0 - step
+    fits = True
     for o in range(data.outputs):
-        move(ties.copy[slot, o * size : (o + 1) * size], text[1], int(text[2 + o]), data.radius)
-    ties.heard[slot] = text[0]
-    return True
+        entry = o * size + int(abs(text[2 + o])) - 1
+        fits = fits and put(data, ties, slot, entry, step * (data.radius if text[2 + o] > 0 else -data.radius), mail)
+    ties.heard[slot] = text[0] if fits else -1.0
+    return fits
 
 
 def _checked(cls):
@@ -217,18 +250,18 @@ class FrankWolfeBoosting(NamedTuple):
             raise MismatchError(f"FrankWolfeBoosting follows gradients, and {problem.loss!r} has a kink")
 
     def lengths(self, p):
-        """Numbers in a letter of each kind; a whole model is as :func:`coterie.linear.pack` writes it."""
-        return (range(1, p + 2), range(3, p + 3), 0)
+        """Numbers in a letter of each kind; a whole model is pairs of index and value."""
+        return (range(1, 2 * p + 2, 2), range(3, p + 3), 0)
 
-    def bits(self, letters, numbers, p, number_bits):
+    def bits(self, letters, numbers, problem, number_bits):
         """What letters of each kind say, in bits: DADA, Section D, with the sign and the whole models it leaves out."""
-        index = number_bits + math.log2(p)
         steps = numbers[STEP] - 2 * letters[STEP]  # one for each output
-        return letters[STEP] * number_bits + steps * (math.log2(p) + 1) + (numbers[WHOLE] - letters[WHOLE]) / 2 * index
+        sizes = steps * (math.log2(problem.p // problem.outputs) + 1) + letters[STEP] * number_bits
+        return sizes + (numbers[WHOLE] - letters[WHOLE]) / 2 * (number_bits + math.log2(problem.p))
 
     def scratch(self, world, p):
         """Numbers of scratch paper that a handler needs."""
-        return p + int(np.diff(world.row_start).max(initial=0)) + max(2 + world.outputs, p + 1)
+        return max(p + int(np.diff(world.row_start).max(initial=0)) + 2 + world.outputs, 2 * p + 1)
 
     def start(self, world, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
@@ -237,12 +270,24 @@ class FrankWolfeBoosting(NamedTuple):
         margins = np.zeros(world.labels.shape[0])
         margins_kernel(world.rows, world.row_start, np.ascontiguousarray(theta), margins)
         own = Own(theta.copy(), Ragged(world.row_start, margins), np.zeros((n, 1)))
-        return own, Tie(theta[owner], np.full(owner.shape[0], -1.0), np.full(owner.shape[0], -1.0 - PATIENCE))
+        ties, used = owner.shape[0], int(np.count_nonzero(theta, axis=1).max(initial=0))
+        room = min(2 * used + ROOM, theta.shape[1]) + world.outputs
+        i, k = np.nonzero(theta)
+        place = np.arange(i.shape[0]) - np.searchsorted(i, i)  # among those of the same agent
+        entry, value = np.zeros((n, room), np.int64), np.zeros((n, room))
+        entry[i, place], value[i, place] = k, theta[i, k]
+        size = np.bincount(i, minlength=n)
+        known = entry[owner], value[owner], size[owner]
+        return own, Tie(*known, np.full(ties, -1.0), np.full(ties, -1.0 - PATIENCE))
 
     def open(self, data, me, ties, slot):
         """A new tie: until the neighbour is heard, it is taken to agree."""
+        size = 0
         for k in range(me.theta.shape[0]):
-            ties.copy[slot, k] = me.theta[k]
+            if me.theta[k] != 0.0 and size < ties.entry.shape[1]:
+                ties.entry[slot, size], ties.value[slot, size] = k, me.theta[k]
+                size += 1
+        ties.size[slot] = size
         ties.heard[slot], ties.asked[slot] = -1.0, -1.0 - PATIENCE
 
     def greet(self, data, me, ties, mail):
@@ -262,11 +307,11 @@ class FrankWolfeBoosting(NamedTuple):
         if letter.kind == MISSED:
             send(mail, letter.sender, WHOLE, whole(me, mail.draft))
         elif letter.kind == WHOLE:
-            if letter.text[0] >= ties.heard[slot] and unpack(letter.text[1:], ties.copy[slot]):
-                ties.heard[slot] = letter.text[0]
+            if letter.text[0] >= ties.heard[slot] and are_pairs(letter.text[1:], me.theta.shape[0]):
+                remember(data, ties, slot, letter.text, mail)
         elif letter.text[0] > ties.heard[slot]:
             next_one = letter.text[0] == ties.heard[slot] + 1.0 and letter.text.shape[0] == 2 + data.outputs
-            lost = not next_one or not follow(data, ties, slot, letter.text)
+            lost = not next_one or not follow(data, me, ties, slot, letter.text, mail)
             if lost and letter.text[0] > ties.asked[slot] + PATIENCE:
                 ties.asked[slot] = letter.text[0]
                 send(mail, letter.sender, MISSED, letter.text[:0])

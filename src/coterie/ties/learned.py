@@ -30,7 +30,7 @@ import numpy as np
 from .._compile import apart, inline
 from .._rules import rule as as_rule
 from ..errors import MismatchError, ParameterError
-from ..linear import pack, total, unpack
+from ..linear import are_pairs, copy_to, read_pairs, total, write_pairs
 from ..methods import check_fit, resolve_method
 from ..world import EVERYONE, TAIL, VACANT, WISH, Chance, Letter, loss_of, send, slot_of
 from .objective import tie_cost
@@ -214,27 +214,37 @@ def ask(self, data, me, ties, dice, mail):
 
 
 @apart
-def answer(data, me, ties, letter, mail):
+def answer(self, data, me, ties, letter, mail):
     """My degree, loss and model, and the weight of our tie as I know it."""
     theta, out = me.model.theta, mail.draft
     cost = own_cost(data, theta, mail.draft)
     describe(data, ties, slot_of(data.peer, letter.sender, letter.slot), out)
     out[3], out[4], out[5] = letter.text[3], total(data.weight), cost
-    end = ANSWER_LENGTH + pack(theta, out[ANSWER_LENGTH:])
-    send(mail, letter.sender, ANSWER, out[:end])
+    size = theta.shape[0]
+    if self.pairs:
+        size = write_pairs(theta, out[ANSWER_LENGTH:])
+    else:
+        copy_to(theta, out[ANSWER_LENGTH:])
+    send(mail, letter.sender, ANSWER, out[: ANSWER_LENGTH + size])
 
 
 @apart
-def note_answer(data, me, letter, mail):
+def note_answer(self, data, me, letter, mail):
     """Write down what a peer answered. Says whether all have."""
     weight, stamp, degree, cost = letter.text[0], letter.text[1], letter.text[4], letter.text[5]
     if letter.text[3] != me.note[ROUND]:
         return False
-    p = me.model.theta.shape[0]
+    p, model = me.model.theta.shape[0], letter.text[ANSWER_LENGTH:]
     theirs = mail.draft[:p]
+    if not (are_pairs(model, p) if self.pairs else model.shape[0] == p):
+        return False
+    if self.pairs:
+        read_pairs(model, theirs)
+    else:
+        copy_to(model, theirs)
     for k in range(int(me.note[ASKED])):
         line = me.block[k]
-        if line[PEER] == letter.sender and line[ANSWERED] == 0.0 and unpack(letter.text[ANSWER_LENGTH:], theirs):
+        if line[PEER] == letter.sender and line[ANSWERED] == 0.0:
             square = 0.0
             for c in range(p):
                 apart = me.model.theta[c] - theirs[c]
@@ -300,7 +310,8 @@ def _checked(cls):
             raise ParameterError(f"Learned({method!r}, {rule!r}): a method, and a ct.GraphRule")
         if not (isinstance(every, Real) and 0 < every < np.inf):
             raise ParameterError(f"every={every!r} must be a positive number of wakes")
-        return make(cls, method, rule, float(every), resolve_sampler(sampling), method.dice, rule.kappa + 2)
+        sampler, pairs = resolve_sampler(sampling), hasattr(method, "bits")  # a method with sparse models counts bits
+        return make(cls, method, rule, float(every), sampler, method.dice, rule.kappa + 2, pairs)
 
     cls.__new__ = checked
     cls.__getnewargs__ = lambda self: (self.method, self.rule, self.every, self.sampling)
@@ -339,6 +350,7 @@ class Learned(NamedTuple):
     sampling: Any = "ideal"
     inner_dice: int = 0
     spare_slots: int = 0
+    pairs: bool = False
 
     def __repr__(self):
         return f"Learned({self.method!r}, {self.rule!r}, every={self.every:g}, sampling={self.sampling!r})"
@@ -383,24 +395,25 @@ class Learned(NamedTuple):
 
     def lengths(self, p):
         """Numbers in a letter of each kind."""
-        asked = (ASK_LENGTH, range(ANSWER_LENGTH, ANSWER_LENGTH + p + 1), WEIGHT_LENGTH)
+        answers = range(ANSWER_LENGTH, ANSWER_LENGTH + 2 * p + 1, 2) if self.pairs else ANSWER_LENGTH + p
+        asked = (ASK_LENGTH, answers, WEIGHT_LENGTH)
         return (*asked, *self.sampling.lengths(), *self.method.lengths(p))
 
-    def bits(self, letters, numbers, p, number_bits):
+    def bits(self, letters, numbers, problem, number_bits):
         """What letters of each kind say, in bits: DADA, Section D. Rounds, stamps and sampling are not counted."""
-        sparse = hasattr(self.method, "bits")
-        models = numbers[ANSWER] - ANSWER_LENGTH * letters[ANSWER]
+        models = (numbers[ANSWER] - ANSWER_LENGTH * letters[ANSWER]) * number_bits
         inner = numbers[OFFSET:].sum() * number_bits
-        if sparse:
-            inner = self.method.bits(letters[OFFSET:], numbers[OFFSET:], p, number_bits)
-        model = models / 2 * (number_bits + np.log2(p)) if sparse else models * number_bits
-        return inner + model + (2 * letters[ANSWER] + letters[WEIGHT]) * number_bits
+        if self.pairs:
+            models *= 0.5 * (1.0 + np.log2(problem.p) / number_bits)
+            inner = self.method.bits(letters[OFFSET:], numbers[OFFSET:], problem, number_bits)
+        return inner + models + (2 * letters[ANSWER] + letters[WEIGHT]) * number_bits
 
     def scratch(self, world, p):
         """Numbers of scratch paper that a handler needs."""
         examples = int(np.diff(world.row_start).max(initial=0))
         views = 2 * self.sampling.swap if hasattr(self.sampling, "swap") else 0
-        return max(self.method.scratch(world, p), ANSWER_LENGTH + p, examples, 4 * self.rule.kappa, views)
+        model = 2 * p if self.pairs else p
+        return max(self.method.scratch(world, p), ANSWER_LENGTH + model, examples, 4 * self.rule.kappa, views)
 
     def start(self, world, theta):
         """State before the first letter: the method's, and an empty block."""
@@ -450,9 +463,9 @@ class Learned(NamedTuple):
         else:
             later = hear(self, data, me, ties, peer, slot, text[0], text[1], text[2], mail)
             if letter.kind == ASK:
-                answer(data, me, ties, letter, mail)
+                answer(self, data, me, ties, letter, mail)
             elif letter.kind == ANSWER:
-                if note_answer(data, me, letter, mail):
+                if note_answer(self, data, me, letter, mail):
                     weigh(self, data, me, ties, mail)
             elif later:
                 tell(peer, data.weight[slot], ties.stamp[slot], ties.square[slot], mail)

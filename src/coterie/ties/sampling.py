@@ -163,15 +163,18 @@ class Shuffle(NamedTuple):
     def stir(self, data, view, dice, mail):
         """Offer a part of my view, and myself, to the one I have not heard of for longest; it leaves my view."""
         view.luck[0] = 1 + int(dice[dice.shape[0] - 1] * (MODULUS - 2))
-        oldest = VACANT
+        oldest, known = VACANT, 0
         for k in range(view.address.shape[0]):
             if view.address[k] != VACANT:
+                known += 1
                 view.age[k] += 1
                 if oldest == VACANT or view.age[k] > view.age[oldest]:
                     oldest = k
         if oldest == VACANT:
             return
-        peer, view.address[oldest] = view.address[oldest], VACANT
+        peer = view.address[oldest]
+        if known > 1:  # the last one stays: an agent that knows nobody could never come back
+            view.address[oldest] = VACANT
         draw(view, self.swap - 1)
         mail.draft[0], mail.draft[1] = data.address, 0.0
         end = write(view, mail.draft, 2)

@@ -1,0 +1,91 @@
+"""Clustered moons as DADA reports them (Section 6, Figure 1): who beats whom, and what the learned graph looks like.
+
+With zeros on the empty axes, as in the authors' figures. The margins below are far from what is measured, and farther
+from none: another implementation, on another generator, has 78.1 % for one global model, 86.6 for local models, 89.8
+for models and graph learned together, and 98.8 with the graph of an oracle; 23 neighbours, and 66 % of the weight
+inside clusters, where 29 % of the pairs are.
+"""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import coterie as ct
+
+N, WAKES = 100, 20_000
+FW = ct.FrankWolfeBoosting()
+
+
+class Outcome(NamedTuple):
+    """In percent, but for the neighbours."""
+
+    local: float
+    everybody: float
+    learned: float
+    oracle: float
+    neighbours: float
+    inside: float
+
+
+def problem_of(task):
+    return ct.Problem.boosting(task.train, task.graph, base=ct.Stumps(200), beta=3.0, mu=1.0)
+
+
+def accuracy(problem, test, theta):
+    said = np.einsum("rj,rj->r", problem.base.transform(test.X), theta[test.owner])
+    return 100 * np.mean((said > 0) == (test.y > 0))
+
+
+def learned(problem, lam, seed):
+    method = ct.Learned(FW, ct.GraphRule(lam=lam), every=100)
+    return ct.simulate(problem.on(graph=ct.graphs.empty(N)), method, wakes=WAKES, seed=seed, start="zeros")
+
+
+def outcome(seed):
+    task = ct.datasets.clustered_moons(n=N, p=20, seed=seed)
+    problem = problem_of(task)
+    run = learned(problem, 1.0, seed)
+    oracle = ct.simulate(problem, FW, wakes=WAKES, seed=seed, start="zeros")
+    i, j, w = run.graph.edges()
+    models = (problem.local(), ct.GlobalModel().models(problem), run.theta, oracle.theta)
+    return Outcome(
+        *(accuracy(problem, task.test, theta) for theta in models),
+        neighbours=2 * run.graph.n_edges / N,
+        inside=100 * w[task.cluster[i] == task.cluster[j]].sum() / w.sum(),
+    )
+
+
+def mean_of(seeds):
+    return Outcome(*np.mean([outcome(seed) for seed in seeds], axis=0))
+
+
+def check(found):
+    """What holds for few instances and for many."""
+    assert found.learned - found.local >= 1.5
+    assert found.learned - found.everybody >= 6.0
+    assert found.inside >= 55.0
+
+
+def test_who_beats_whom():
+    found = mean_of(range(3))
+    check(found)
+    assert found.oracle - found.learned >= 2.5
+    assert 15 <= found.neighbours <= 32
+
+
+@pytest.mark.slow
+def test_who_beats_whom_on_many_instances():
+    found = mean_of(range(20))
+    check(found)
+    assert found.oracle - found.learned >= 4.0
+    assert 18 <= found.neighbours <= 29
+
+
+def test_neighbours_grow_with_lam():
+    problem = problem_of(ct.datasets.clustered_moons(n=N, p=20, seed=0))
+    graphs = [learned(problem, lam, 0).graph for lam in (0.01, 0.1, 1.0, 10.0)]
+    counts = [graph.n_edges for graph in graphs]
+    assert all(few < more for few, more in itertools.pairwise(counts))
+    assert not any(graph.isolated.any() for graph in graphs)  # which the logarithm of the degrees is for
