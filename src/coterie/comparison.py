@@ -212,7 +212,7 @@ _POSED: dict[str, Callable[[AgentData, Any, float], Problem]] = {
 
 
 def fitting() -> pd.DataFrame:
-    """Which method solves which objective with which loss, found by asking every method.
+    """Which method solves which objective with which loss, found by asking every method; without boosting.
 
     Returns
     -------
@@ -234,6 +234,7 @@ def fitting() -> pd.DataFrame:
             rows[objective, name] = {
                 method: next((word for word, ridge in _RIDGES if _fits(rule, pose(data, loss, ridge))), "no")
                 for method, rule in METHODS.items()
+                if not getattr(rule, "on_balls", False)
             }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["objective", "loss"])
 

@@ -186,7 +186,6 @@ def test_sparse_models_cost_what_is_in_them():
     index, expected = np.log2(p), 0.0
     for kind, text in NOTED:
         if kind == ANSWER:  # degree and loss, and a model
-            assert len(text) < p
             expected += 2 * bits + (len(text) - ANSWER_LENGTH) // 2 * (bits + index)
         elif kind == WEIGHT:
             expected += bits
@@ -197,7 +196,7 @@ def test_sparse_models_cost_what_is_in_them():
     letters, numbers = account[host.KINDS :].reshape(-1, 2).T.astype(float)
     assert letters.sum() == len(NOTED)
     assert min(letters[k] for k in (ASK, ANSWER, WEIGHT, OFFSET, OFFSET + 1)) > 0
-    assert spy.bits(letters, numbers, p, bits) == pytest.approx(expected, rel=1e-12)
+    assert spy.bits(letters, numbers, problem, bits) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(("every", "period"), [(1, 1), (10, 1), (14, 1), (30, 3), (47, 5)])

@@ -348,5 +348,6 @@ def test_agents_that_want_the_same_model_collaborate(neighbours):
 def test_the_default_grid_is_of_what_the_estimator_has(neighbours):
     X, y, ids = neighbours
     result = tune(ct.CollaborativeClassifier(graph=ct.graphs.complete(4)), X, y > 0, ids)
-    assert result.table["mu"].tolist() == [0.1, 1, 10]
-    assert set(result.parameters) == {"mu"}
+    assert sorted(set(result.table["mu"])) == [0.1, 1, 10]
+    assert sorted(set(result.table["lam"])) == [0.1, 1, 10]
+    assert set(result.parameters) == {"mu", "lam"}

@@ -15,7 +15,7 @@ from .djam import DJAM
 from .propagation import ModelPropagation
 
 #: What a method must have.
-METHOD_PARTS = ("start", "open", "greet", "wake", "receive", "letters", "dice", "lengths", "scratch", "fit_for")
+METHOD_PARTS = ("start", "greet", "wake", "receive", "letters", "dice", "lengths", "scratch", "fit_for")
 
 #: Every method that runs on a given graph, by the name used on the command line. Adding one here adds its tests.
 METHODS = {

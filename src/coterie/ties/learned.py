@@ -308,6 +308,8 @@ def _checked(cls):
             raise ParameterError(f"{method!r} is computed in one place: there is no graph to learn")
         if isinstance(method, cls) or not isinstance(rule, GraphRule):
             raise ParameterError(f"Learned({method!r}, {rule!r}): a method, and a ct.GraphRule")
+        if not hasattr(method, "open"):
+            raise ParameterError(f"{method!r} has no handler 'open': it cannot begin a tie while it runs")
         if not (isinstance(every, Real) and 0 < every < np.inf):
             raise ParameterError(f"every={every!r} must be a positive number of wakes")
         sampler, pairs = resolve_sampler(sampling), hasattr(method, "bits")  # a method with sparse models counts bits
