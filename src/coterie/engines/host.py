@@ -184,8 +184,9 @@ def widen(method, world, own, tie, mail):
     slots = np.diff(world.tie_start)
     used = np.add.reduceat(np.append(world.peer != VACANT, False), world.tie_start[:-1]) * (slots > 0)
     spare = getattr(method, "spare", 0)
-    short = slots - used < spare
-    world, place = widened(world, np.where(short, np.maximum(2 * slots, used + 2 * spare), slots))
+    # All that will be short soon, at once: laying out a world takes its time.
+    short = slots - used < 2 * spare
+    world, place = widened(world, np.where(short, used + np.maximum(used, 4 * spare), slots))
     _, wider = method.start(world, own.theta)
     mail.cursor[WISH] = 0
     return world, moved(tie, wider, slice(None), place)
