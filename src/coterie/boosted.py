@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -11,9 +12,10 @@ from scipy.special import expit
 from . import graphs
 from .data import AgentData, as_agent_ids
 from .dictionaries import Dictionary, StumpDictionary, Stumps, outputs, resolve_base
-from .estimators import CollaborativeClassifier, CollaborativeRegressor, _Collaborative, _ids_of, _no_missing
+from .estimators import LEARNING, CollaborativeClassifier, CollaborativeRegressor, _Collaborative, _ids_of, _no_missing
 from .losses import LogSumExp, Squared
 from .methods import FrankWolfeBoosting, resolve_method
+from .methods.boosting import CLOCKS
 from .problem import Problem
 
 
@@ -57,6 +59,12 @@ class _Boosted(_Collaborative):
         method = resolve_method(self.method)
         return method if isinstance(method, FrankWolfeBoosting) else super()._meanwhile
 
+    def _afterwards(self, method: Any) -> Any:
+        """Boosting goes on with the steps that it had come to: the first one of a fresh start forgets the model."""
+        if not isinstance(method, FrankWolfeBoosting):
+            return method
+        return FrankWolfeBoosting(CLOCKS[method.clock], method.head + LEARNING)
+
     def _fit(self, X: Any, y: Any, agents: Any, progress: Callable[[int, int], None] | None) -> Self:
         """Encode, evaluate the dictionary, run, and take the models apart again."""
         method = resolve_method(self.method)
@@ -89,7 +97,7 @@ class _Boosted(_Collaborative):
 
     def _dictionary(self, data: AgentData) -> Dictionary:
         base = resolve_base(self.base, data.X)
-        if self._constant and isinstance(base, StumpDictionary) and isinstance(self.base, (int, Stumps)):
+        if self._constant and isinstance(base, StumpDictionary) and isinstance(self.base, (Integral, Stumps)):
             always = -np.finfo(float).max
             return StumpDictionary(np.append(base.feature, 0), np.append(base.threshold, always))
         return base

@@ -291,8 +291,10 @@ def fit(
     tune: Annotated[
         bool, typer.Option(help="Choose mu, lam and beta by cross-validation inside each agent's rows.")
     ] = False,
-    ridge: Annotated[str, typer.Option(help='A number, or "1/m": 1 / rows of the agent.')] = "1/m",
-    standardize: Annotated[bool, typer.Option(help="Scale the features to mean 0 and variance 1 first.")] = True,
+    ridge: Annotated[str, typer.Option(help='A number, or "1/m": 1 / rows of the agent. Not for boosting.')] = "1/m",
+    standardize: Annotated[
+        bool, typer.Option(help="Scale the features to mean 0 and variance 1 first. Boosting never does.")
+    ] = True,
     holdout: Annotated[
         float, typer.Option(help="Share of each agent's rows kept to measure the gain.", min=0, max=0.9)
     ] = 0.0,

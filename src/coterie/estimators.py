@@ -147,7 +147,7 @@ class _Collaborative(BaseEstimator):
             before = simulate(
                 alone, Learned(self._meanwhile, rule, every=1), LEARNING * n, self.seed, theta, progress=progress
             )
-            theta = before.theta
+            theta, method = before.theta, self._afterwards(method)
         problem = alone.on(graph=given() if before is None else before.graph)
         settled = _Settled(problem, self.tol)
         run = simulate(
@@ -177,6 +177,10 @@ class _Collaborative(BaseEstimator):
         having: linear models end up worse (see benchmarks/graphs.py).
         """
         return Still()
+
+    def _afterwards(self, method: Any) -> Any:
+        """The method that finishes the models, once the graph is learned."""
+        return method
 
     def _rule(self, n: int) -> GraphRule | None:
         """How the graph is learned, if it is."""

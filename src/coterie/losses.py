@@ -461,8 +461,8 @@ class LogSumExp(NamedTuple):
     Examples
     --------
     >>> import numpy as np
-    >>> round(LogSumExp().pool(np.zeros(3), np.ones(3)), 6) == round(math.log(3), 6)
-    True
+    >>> round(float(LogSumExp().pool(np.zeros(3), np.ones(3))), 6)  # log 3
+    1.098612
     """
 
     def pool(self, margins, labels):

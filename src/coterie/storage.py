@@ -185,7 +185,7 @@ def _parameter(name: str, value: Any) -> Any:
         return value
     if type(value) in RULES.values():
         made_of = value.__getnewargs__() if hasattr(value, "__getnewargs__") else astuple(value)
-        return {"rule": type(value).__name__, "fields": [_parameter(name, field) for field in made_of]}
+        return {"rule": type(value).__name__, "fields": [_parameter(f"{name}'s part", field) for field in made_of]}
     if isinstance(value, (np.ndarray, list, np.generic)) or type(value) is tuple:
         return np.asarray(value).tolist()
     raise DataError(f"{name}={value!r} cannot be saved: only numbers, names, and losses and methods of coterie can")

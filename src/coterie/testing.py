@@ -646,7 +646,7 @@ def _learn(learned: Any, meeting: _Meeting, order: np.ndarray, dice: np.ndarray,
         done += run(learned, world, own, tie, *rest, mail, away, account, host.NO_LIMIT)
         _demand(not mail.cursor[REFUSED], f"it posts more, or longer, letters than the {learned.letters} it announces")
         if mail.cursor[WISH]:
-            world, tie = host.widen(learned, world, own, tie, mail)
+            world, tie = host.widen(learned, world, tie, mail)
     return world, own, tie, account
 
 

@@ -18,7 +18,7 @@ from sklearn.model_selection import ParameterGrid
 from .data import AgentData, as_agent_ids, split_frame
 from .errors import CoterieError, DataError, ParameterError
 
-#: What is tried by default, of those parameters that the estimator has. The first value collaborates most.
+#: What is tried by default, of those parameters that the estimator has and uses.
 GRID = {"mu": (0.1, 1, 10), "lam": (0.1, 1, 10), "beta": (1, 3, 10, 30)}
 
 #: Scores that differ by less than this are equal, and the first wins.
@@ -247,7 +247,8 @@ def _points(estimator: Any, grid: Any) -> list[dict[str, Any]]:
         raise ParameterError(f"estimator={estimator!r} has no get_params: it must be a scikit-learn estimator")
     known = sorted(estimator.get_params())
     if grid is None:
-        grid = {name: values for name, values in GRID.items() if name in known}
+        learns = isinstance(known.get("graph", "learn"), str) and known.get("graph", "learn") == "learn"
+        grid = {name: values for name, values in GRID.items() if name in known and (name != "lam" or learns)}
         if not grid:
             raise ParameterError(
                 f"{type(estimator).__name__} has none of the parameters that are tuned by default "

@@ -182,7 +182,7 @@ def test_sparse_models_cost_what_is_in_them():
         rest = (part[done:] for part in (order, np.full(wakes, VACANT), dice, moments))
         done += host.run.python(spy, world, own, tie, *rest, mail, away, account, host.NO_LIMIT)
         if mail.cursor[WISH]:
-            world, tie = host.widen(spy, world, own, tie, mail)
+            world, tie = host.widen(spy, world, tie, mail)
     index, expected = np.log2(p), 0.0
     for kind, text in NOTED:
         if kind == ANSWER:  # degree and loss, and a model

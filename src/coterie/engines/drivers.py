@@ -115,7 +115,7 @@ class Driver(ABC):
 
     def widen(self) -> None:
         """Give agents that are short of slots for new ties twice as many."""
-        self.world, self.tie = host.widen(self.method, self.world, self.own, self.tie, self.mail)
+        self.world, self.tie = host.widen(self.method, self.world, self.tie, self.mail)
 
     def check(self) -> None:
         """Raise if a letter was refused."""
@@ -312,7 +312,7 @@ class Timed(Driver):
 
     def change(self, problem: Problem) -> None:
         """Go on with another problem for the same agents."""
-        self._need(world_of(problem))
+        self._need(world_of(problem, spare=spare_of(self.method)))
         super().change(problem)
 
     def widen(self) -> None:

@@ -176,7 +176,7 @@ def run(method, world, own, tie, order, peers, dice, moments, mail, away, accoun
     return order.shape[0]
 
 
-def widen(method, world, own, tie, mail):
+def widen(method, world, tie, mail):
     """Grant the wish of agents that are short of room: twice as many slots for ties, or larger ones.
 
     Returns world and state of ties.
@@ -187,9 +187,21 @@ def widen(method, world, own, tie, mail):
     # All that will be short soon, at once: laying out a world takes its time.
     short = slots - used < 2 * spare
     world, place = widened(world, np.where(short, used + np.maximum(used, 4 * spare), slots))
-    _, wider = method.start(world, own.theta)
+    tie = spread(tie, world.peer.shape[0], place)
     mail.cursor[WISH] = 0
-    return world, moved(tie, wider, slice(None), place)
+    return world, method.roomier(world, tie) if hasattr(method, "roomier") else tie
+
+
+def spread(tie, slots, place):
+    """The state of ties at another place each; what is between them is for :meth:`open` to fill."""
+    parts = []
+    for part in tie:
+        if isinstance(part, tuple):
+            parts.append(spread(part, slots, place))
+        else:
+            parts.append(np.zeros((slots, *part.shape[1:]), part.dtype))
+            parts[-1][place] = part
+    return type(tie)(*parts)
 
 
 def moved(old, new, there, here, skip=()):

@@ -144,6 +144,8 @@ def simulate(
         raise CapacityError(
             f"capacity={capacity} is too small: {method!r} may post {method.letters} letter(s) in one event"
         )
+    if spare_of(method) and not (isinstance(choice, str) and choice == "uniform"):
+        raise ParameterError("choice is for a given graph: with a learned one, all neighbours are alike")
     if unit == "rounds":
         if not hasattr(method, "round"):
             raise MismatchError(f"{method!r} has no synchronous form: say wakes=..., vectors=... or bytes=...")
@@ -187,7 +189,7 @@ def simulate(
     while measured() < total and not ended:
         mark = total if every is None else min(total, measured() + every - measured() % every)
         goal = min(mark, coming[0][0]) if coming else mark
-        began, before = clock.perf_counter(), (driver.done, driver.vectors)
+        began, before = clock.perf_counter(), (driver.done, driver.account[host.LETTERS])
         steps = min(pace, goal - measured()) if unit in ("wakes", "rounds") else pace
         driver.advance(steps, driver.budget(unit, goal))
         took = clock.perf_counter() - began
@@ -195,7 +197,7 @@ def simulate(
             pace = max(1, pace // 2)
         elif took < 0.1 and driver.done - before[0] == steps == pace:
             pace = min(2 * pace, LONGEST)
-        quiet = 0 if driver.vectors > before[1] else quiet + driver.done - before[0]
+        quiet = 0 if driver.account[host.LETTERS] > before[1] else quiet + driver.done - before[0]
         if unit in ("vectors", "bytes") and quiet > PATIENCE * problem.n:
             raise ParameterError(f"{unit}={total} are never sent: nobody sends anything any more")
         if progress is not None:
@@ -321,10 +323,11 @@ def _stages(problem: Problem, method: Any, changes: Any, unit: str, total: int) 
                 f"a change at {moment!r} {unit}: moments must be whole numbers up to {total}, none before another"
             )
         same = changed.members == problem.members and changed.p == problem.p
+        same = same and changed.radius == problem.radius and changed.outputs == problem.outputs
         if not same or _kind(changed.loss) != _kind(problem.loss):
             raise MismatchError(
                 f"the change at {moment} {unit} must be a problem of the same agents in the same order, with the same "
-                "features and loss: those that have not come yet, or have left, are agents without ties"
+                "features, loss and ball: those that have not come yet, or have left, are agents without ties"
             )
         stages.append((int(moment), changed))
     for _, stage in stages:

@@ -85,11 +85,16 @@ def gradient_of(data, me, ties, draft):
 
 @inline
 def vertex(gradient):
-    """DADA (3): the base predictor and sign of the best vertex of the ball, as ``sign (j + 1)``."""
+    """DADA (3): the base predictor and sign of the best vertex of the ball, as ``sign (j + 1)``; 0 for none.
+
+    Where the gradient is zero, every point of the ball is as good: an agent that knows nothing stays where it is.
+    """
     best = 0
     for j in range(1, gradient.shape[0]):
         if abs(gradient[j]) > abs(gradient[best]):
             best = j
+    if gradient[best] == 0.0:
+        return 0
     return -(best + 1) if gradient[best] > 0.0 else best + 1
 
 
@@ -119,6 +124,9 @@ def take_step(rule, data, me, ties, clock, draft):
     size, m = p // data.outputs, examples // data.outputs
     for o in range(data.outputs):
         goal = vertex(gradient[o * size : (o + 1) * size])
+        letter[2 + o] = goal
+        if goal == 0:
+            continue
         column, part = o * size + abs(goal) - 1, step * (data.radius if goal > 0 else -data.radius)
         # alpha <- (1 - gamma) alpha + gamma s
         for k in range(o * size, (o + 1) * size):
@@ -126,7 +134,6 @@ def take_step(rule, data, me, ties, clock, draft):
         me.theta[column] += part
         for r in range(o * m, (o + 1) * m):
             me.cache[r] = (1.0 - step) * me.cache[r] + part * data.rows.at(r, column)
-        letter[2 + o] = goal
     me.steps[0] += 1.0
     letter[0], letter[1] = me.steps[0], step
     return letter[: 2 + data.outputs]
@@ -154,14 +161,17 @@ def follow(data, me, ties, slot, text, mail):
     """Take the step that a neighbour took. Says whether that was possible."""
     size, step = me.theta.shape[0] // data.outputs, text[1]
     for o in range(data.outputs):
-        if not 1 <= abs(text[2 + o]) <= size or not 0.0 <= step <= 1.0:
+        if not abs(text[2 + o]) <= size or not 0.0 <= step <= 1.0:
             return False
     for e in range(ties.size[slot]):
-        ties.value[slot, e] *= 1.0 - step
+        if text[2 + ties.entry[slot, e] // size] != 0.0:
+            ties.value[slot, e] *= 1.0 - step
     fits = True
     for o in range(data.outputs):
-        entry = o * size + int(abs(text[2 + o])) - 1
-        fits = fits and put(data, ties, slot, entry, step * (data.radius if text[2 + o] > 0 else -data.radius), mail)
+        goal = int(text[2 + o])
+        if goal != 0:
+            part = step * (data.radius if goal > 0 else -data.radius)
+            fits = fits and put(data, ties, slot, o * size + abs(goal) - 1, part, mail)
     ties.heard[slot] = text[0] if fits else -1.0
     return fits
 
@@ -279,6 +289,14 @@ class FrankWolfeBoosting(NamedTuple):
         size = np.bincount(i, minlength=n)
         known = entry[owner], value[owner], size[owner]
         return own, Tie(*known, np.full(ties, -1.0), np.full(ties, -1.0 - PATIENCE))
+
+    def roomier(self, world, tie):
+        """Twice the room for neighbours' models, if one of them may need it soon."""
+        room = tie.entry.shape[1]
+        if tie.size.max(initial=0) + 1 + world.outputs <= room:
+            return tie
+        more = ((0, 0), (0, room))
+        return tie._replace(entry=np.pad(tie.entry, more), value=np.pad(tie.value, more))
 
     def open(self, data, me, ties, slot):
         """A new tie: until the neighbour is heard, it is taken to agree."""

@@ -106,6 +106,8 @@ class Peer:
             Replies, if the method gives any.
         """
         sender, kind, text = decode(frame)
+        if sender == self.address:
+            raise DataError(f"a letter from {sender}, which is this agent itself")
         if kind >= len(self._lengths):
             raise DataError(f"a letter of kind {kind} from {sender}, which {self.method!r} does not know")
         expected = self._lengths[kind]
@@ -128,6 +130,6 @@ class Peer:
         ]
         away.counter[:] = 0
         if self._mail.cursor[WISH]:
-            self.world, self._tie = host.widen(self.method, self.world, self._own, self._tie, self._mail)
+            self.world, self._tie = host.widen(self.method, self.world, self._tie, self._mail)
             self._away = self._new_away()
         return posts

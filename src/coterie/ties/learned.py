@@ -30,6 +30,7 @@ import numpy as np
 from .._compile import apart, inline
 from .._rules import rule as as_rule
 from ..errors import MismatchError, ParameterError
+from ..graphs import star
 from ..linear import are_pairs, copy_to, read_pairs, total, write_pairs
 from ..methods import check_fit, resolve_method
 from ..world import EVERYONE, TAIL, VACANT, WISH, Chance, Letter, loss_of, send, slot_of
@@ -44,6 +45,8 @@ ASK, ANSWER, WEIGHT, OFFSET = 0, 1, 2, SHUFFLED + 1
 #: models when it was last weighed. A question goes on with the number of its round; an answer with that, degree, loss
 #: and model.
 WEIGHT_LENGTH, ASK_LENGTH, ANSWER_LENGTH = 3, 4, 6
+#: No honest weight is as large; with larger ones, a degree might not be finite.
+HEAVIEST = 1e100
 #: What an agent notes of each peer that it asked.
 PEER, STAMP, OTHERS, COST, SQUARE, NEW, ANSWERED, BLOCK = 0, 1, 2, 3, 4, 5, 6, 7
 #: What it notes beside: how many times it has asked, how many peers, how many have answered; its wakes; and how many
@@ -170,7 +173,7 @@ def set_weight(self, data, me, ties, peer, slot, weight, stamp, square, mail):
         data.choice[slot] = 1.0
     data.weight[slot] = weight
     ties.stamp[slot] = stamp
-    ties.square[slot] = square
+    ties.square[slot] = max(0.0, square)
     if fresh:
         self.method.open(data, me.model, ties.model, slot)
     return True
@@ -188,7 +191,7 @@ def greet_one(self, data, me, ties, peer, mail):
 def hear(self, data, me, ties, peer, slot, weight, stamp, square, mail):
     """Compare the weight of a tie with what the other end says. Says whether mine is the later one."""
     mine = ties.stamp[slot] if slot != VACANT else 0.0
-    if stamp > mine and weight >= 0.0:
+    if stamp > mine and 0.0 <= weight <= HEAVIEST:
         if not set_weight(self, data, me, ties, peer, slot, weight, stamp, square, mail):
             # No room for it: then there is no tie.
             tell(peer, 0.0, next_stamp(data, peer, stamp, stamp), square, mail)
@@ -393,7 +396,7 @@ class Learned(NamedTuple):
             )
         if self.rule.mu == AUTO and problem.smooth == 0.0:
             raise MismatchError("agents that do not influence each other, mu=0, have no graph to learn: give it a mu")
-        check_fit(self.method, problem)
+        check_fit(self.method, problem.on(graph=star(problem.n)))  # not as it is: anybody may be tied to anybody
 
     def lengths(self, p):
         """Numbers in a letter of each kind."""
@@ -424,8 +427,13 @@ class Learned(NamedTuple):
         note = np.zeros((n, NOTES))
         note[:, PERIOD] = max(1.0, np.rint(self.every / world.census))
         stamp = np.where(world.peer == VACANT, 0.0, 2.0)
+        far = np.full(ties, HEAVIEST)  # never weighed: the first to go where there may be only so many
         state = Own(own, self.sampling.start(world), np.zeros((n, self.rule.kappa, BLOCK)), note)
-        return state, Tie(tie, stamp, np.zeros(ties))
+        return state, Tie(tie, stamp, far)
+
+    def roomier(self, world, tie):
+        """More room for what the method keeps of a tie, if it needs it."""
+        return tie._replace(model=self.method.roomier(world, tie.model)) if hasattr(self.method, "roomier") else tie
 
     def open(self, data, me, ties, slot):
         """A new tie: the method's part of it."""
@@ -439,14 +447,16 @@ class Learned(NamedTuple):
 
     def wake(self, data, me, ties, chance, mail):
         """The method's wake; and, when it is time, a look at some peers."""
+        me.note[WAKES] += 1.0
+        due = me.note[WAKES] >= me.note[PERIOD]
+        if due:
+            me.note[WAKES] = 0.0
+            weigh(self, data, me, ties, mail)  # those that have answered last time, if not all did
         first = mail.cursor[TAIL]
         inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
         self.method.wake(data, me.model, ties.model, inner, mail)
         forward(mail, first, VACANT)
-        me.note[WAKES] += 1.0
-        if me.note[WAKES] >= me.note[PERIOD]:
-            me.note[WAKES] = 0.0
-            weigh(self, data, me, ties, mail)  # those that have answered last time, if not all did
+        if due:
             ask(self, data, me, ties, chance.dice[self.inner_dice :], mail)
 
     def receive(self, data, me, ties, letter, mail):
@@ -469,5 +479,5 @@ class Learned(NamedTuple):
             elif letter.kind == ANSWER:
                 if note_answer(self, data, me, letter, mail):
                     weigh(self, data, me, ties, mail)
-            elif later:
+            elif later and slot != VACANT:
                 tell(peer, data.weight[slot], ties.stamp[slot], ties.square[slot], mail)

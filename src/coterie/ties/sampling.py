@@ -23,6 +23,8 @@ from ..world import VACANT, send
 
 #: Kinds of letters, of which a host of samplers must know: a part of my view, to be answered; and the answer.
 SHUFFLE, SHUFFLED = 3, 4
+#: Addresses and ages are below it.
+FARTHEST = 2.0**53
 #: The generator of Park and Miller: small enough for plain and compiled integers alike.
 FACTOR, MODULUS = 48271, 2147483647
 
@@ -224,8 +226,10 @@ def take_in(data, view, text):
     """Addresses that I do not know yet go to empty places first, and then to those of which I have sent a copy."""
     size, turn = view.address.shape[0], 0
     for k in range(0, text.shape[0], 2):
+        if not (0.0 <= text[k] < FARTHEST and 0.0 <= text[k + 1] < FARTHEST):
+            continue
         peer, age = int(text[k]), int(text[k + 1])
-        if peer < 0 or age < 0 or peer == data.address:
+        if peer == data.address:
             continue
         place, known = VACANT, False
         for c in range(size):
