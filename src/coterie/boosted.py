@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.special import expit
+from sklearn.base import clone
 
 from . import graphs
 from .data import AgentData, as_agent_ids
@@ -53,11 +54,18 @@ class _Boosted(_Collaborative):
         self.seed = seed
         self.method = method
 
+    def __sklearn_clone__(self) -> Self:
+        """A copy that is not fitted. Base predictors stay as they are: cloned, they would not be fitted, either."""
+        parameters = self.get_params(deep=False)
+        return type(self)(
+            **{name: value if name == "base" else clone(value, safe=False) for name, value in parameters.items()}
+        )
+
     @property
     def _meanwhile(self) -> Any:
         """While the graph is learned, models are, too: DADA alternates."""
         method = resolve_method(self.method)
-        return method if isinstance(method, FrankWolfeBoosting) else super()._meanwhile
+        return method if isinstance(method, FrankWolfeBoosting) else FrankWolfeBoosting()
 
     def _afterwards(self, method: Any) -> Any:
         """Boosting goes on with the steps that it had come to: the first one of a fresh start forgets the model."""
@@ -247,7 +255,8 @@ class BoostedRegressor(_Boosted, CollaborativeRegressor):
         """The labels in units in which beta is measured."""
         [values], _ = super()._encode(y, loss)
         center, scale = float(np.mean(values)), float(np.std(values))
-        scale = scale if scale > 1e-12 * abs(center) else 1.0
+        if scale <= 1e-12 * abs(center):  # all alike: there is nothing to learn but the mean
+            return [np.zeros_like(values)], {"_center": center, "_scale": 0.0}
         return [(values - center) / scale], {"_center": center, "_scale": scale}
 
     def _unpack(self, theta: np.ndarray, parts: int) -> None:  # type: ignore[override]

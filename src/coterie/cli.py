@@ -408,7 +408,7 @@ def _measure_gain(
         scores[name] = model.score(X[test], y[test], agents=ids[test])
     metric = "accuracy" if issubclass(estimator, CollaborativeClassifier) else "R2"
     if scores["together"] < scores["alone"] and not quiet:
-        talk.print("together is not better than alone here: try --tune, or a larger --mu")
+        talk.print("together is not better than alone here: try --tune")
     return {"held-out rows": int(test.sum())} | {f"{metric} {name}": score for name, score in scores.items()}
 
 

@@ -141,6 +141,10 @@ class _Collaborative(BaseEstimator):
         advice: str,
     ) -> Run:
         """Let the agents of a problem without ties learn a graph if they shall, and then their models on it."""
+        if isinstance(method, Learned):
+            raise ParameterError(
+                f"method={method!r}: the estimator learns the graph, say how with graph=ct.GraphRule(...)"
+            )
         n, before, theta = alone.n, None, start()
         rule = self._rule(n)
         if rule is not None and (not hasattr(method, "models") or isinstance(method, ComponentModels)):

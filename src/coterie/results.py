@@ -75,8 +75,11 @@ class Run:
         >>> ct.simulate(problem, "cd", wakes=4, start=first.theta).after(first).wakes
         7
         """
+        rule = getattr(before.method, "rule", None)  # a learned graph has a cost of its own, which it keeps
+        cost = 0.0 if rule is None else rule.regularizer(self.problem)
         trace = self.trace.assign(
-            **{c: self.trace[c] + getattr(before, c) for c in ("wakes", "time", "vectors", "bytes")}
+            value=self.trace["value"] + cost,
+            **{c: self.trace[c] + getattr(before, c) for c in ("wakes", "time", "vectors", "bytes")},
         )
         sums = ("wakes", "time", "letters", "vectors", "bytes", "lost", "duplicated")
         return replace(

@@ -13,6 +13,7 @@ import os
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -67,11 +68,11 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
     if type(model).__name__ not in KINDS or not hasattr(model, "coef_"):
         raise MismatchError(f"only a fitted {' or '.join(KINDS)} can be saved, not {model!r}")
     # What cannot be saved is refused before anything is written.
-    agents = [_packed(agent) for agent in model.agents_]
-    parameters = {name: _parameter(name, value) for name, value in model.get_params().items()}
     base: Any = getattr(model, "base_", None)
     if not (base is None or isinstance(base, StumpDictionary)):
         raise DataError(f"base={base!r} cannot be saved: only decision stumps can, other base predictors are code")
+    agents = [_packed(agent) for agent in model.agents_]
+    parameters = {name: _parameter(name, value) for name, value in model.get_params(deep=False).items()}
     stumps: dict[str, Any] = {} if base is None else base.to_arrays()
     buffer = io.BytesIO()
     np.savez(
@@ -146,7 +147,7 @@ def load(path: str | os.PathLike[str]) -> Any:
             return _restored(KINDS[kind], description, arrays)
     except DataError:
         raise
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, OSError, EOFError, BadZipFile) as error:
         raise DataError(f"{folder} holds a damaged model: {error!r}") from None
 
 
@@ -157,8 +158,9 @@ def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
     model._agent_column = description["agent_column"]
     model.n_features_in_ = int(description["feature_count"])
     coefficients, intercepts = arrays["coefficients"], arrays["intercepts"]
-    if "threshold" in arrays:
+    if hasattr(model, "base"):
         model.base_ = StumpDictionary.from_arrays(arrays)
+        model.base = model.base_ if model.base is None else model.base
     size = model.base_.size if hasattr(model, "base_") else model.n_features_in_
     expected = (len(model.agents_) + 1, intercepts.shape[1], size)
     if coefficients.shape != expected or intercepts.shape != expected[:2]:
@@ -181,6 +183,8 @@ def _parameter(name: str, value: Any) -> Any:
         return value if isinstance(value, str) else None
     if name == "members":
         return None if value is None else True
+    if isinstance(value, StumpDictionary):
+        return None  # comes back as the fitted one
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     if type(value) in RULES.values():

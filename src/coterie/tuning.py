@@ -247,7 +247,8 @@ def _points(estimator: Any, grid: Any) -> list[dict[str, Any]]:
         raise ParameterError(f"estimator={estimator!r} has no get_params: it must be a scikit-learn estimator")
     known = sorted(estimator.get_params())
     if grid is None:
-        learns = isinstance(known.get("graph", "learn"), str) and known.get("graph", "learn") == "learn"
+        graph = estimator.get_params().get("graph", "learn")
+        learns = isinstance(graph, str) and graph == "learn"
         grid = {name: values for name, values in GRID.items() if name in known and (name != "lam" or learns)}
         if not grid:
             raise ParameterError(

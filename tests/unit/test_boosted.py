@@ -411,7 +411,7 @@ def test_the_account_has_both_stages(task, kind):
     assert isinstance(before.method, ct.Learned)
     assert before.wakes == LEARNING * 12
     assert before.graph == run.graph
-    second = ct.simulate(run.problem, "boosting", run.wakes - before.wakes, seed=0, start=before.theta)
+    second = ct.simulate(run.problem, run.method, run.wakes - before.wakes, seed=0, start=before.theta)
     np.testing.assert_array_equal(second.theta, run.theta)
     for unit in ("letters", "vectors", "bytes"):
         assert getattr(run, unit) == getattr(before, unit) + getattr(second, unit) > getattr(before, unit) > 0

@@ -1,0 +1,198 @@
+"""The command line: learned graphs, boosting and tuning."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import coterie as ct
+from coterie import tuning
+from coterie.cli import _held_out, app
+
+COTERIE = [sys.executable, "-m", "coterie.cli"]
+
+
+def run(*arguments, code=0):
+    """The command in a process of its own: standard output, standard error."""
+    done = subprocess.run(
+        [*COTERIE, *map(str, arguments)], capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"}
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout, done.stderr
+
+
+def invoke(*arguments):
+    """The command in this process: its json."""
+    result = CliRunner().invoke(app, [*map(str, arguments), "--json"], catch_exceptions=False)
+    assert result.exit_code == 0
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    task = ct.datasets.clustered_moons(n=8, p=2, seed=0, rows=(8, 20))
+    frame = pd.DataFrame(task.train.X, columns=["a", "b"])
+    names = np.array([f"user {k}" for k in range(8)])
+    frame = frame.assign(user=names[task.train.owner], bought=np.where(task.train.y > 0, "yes", "no"))
+    path = tmp_path_factory.mktemp("data") / "table.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def fit(table, output, *options):
+    return invoke("fit", table, "--agent", "user", "--target", "bought", "-o", output, *options)
+
+
+def parts(table):
+    frame = pd.read_csv(table)
+    return frame[["a", "b"]], frame["bought"], frame["user"]
+
+
+def test_boosting_from_end_to_end(table, tmp_path):
+    fitted = fit(table, tmp_path / "m", "--method", "boosting", "--stumps", 20, "--beta", 2, "--lam", 0.5)
+    assert (fitted["task"], fitted["agents"]) == ("classification", 8)
+    assert fitted["ties"] > 0
+    assert fitted["bytes"] > 0
+    X, y, ids = parts(table)
+    model = ct.load(tmp_path / "m")
+    assert isinstance(model, ct.BoostedClassifier)
+    assert (model.base, model.beta, model.lam, model.graph) == (20, 2.0, 0.5, "learn")
+    assert fitted["ties"] == model.graph_.n_edges
+    same = ct.BoostedClassifier(base=20, beta=2.0, lam=0.5, max_wakes=10_000).fit(X, y, agents=ids)
+    assert np.array_equal(model.coef_, same.coef_)
+    predicted = invoke("predict", tmp_path / "m", table)
+    assert predicted["predictions"] == same.predict(X, agents=ids).tolist()
+    assert np.mean(np.array(predicted["predictions"]) == y) > 0.8
+
+
+def test_boosted_regression_from_end_to_end(table, tmp_path):
+    frame = pd.read_csv(table).assign(bought=lambda frame: np.where(frame["a"] > 0.2, 3.25, 1.5))
+    frame.to_csv(tmp_path / "numbers.csv", index=False)
+    fitted = fit(tmp_path / "numbers.csv", tmp_path / "m", "--method", "boosting", "--stumps", 40, "--holdout", 0.25)
+    assert fitted["task"] == "regression"
+    assert set(fitted["holdout"]) == {"held-out rows", "R2 alone", "R2 together"}
+    assert isinstance(ct.load(tmp_path / "m"), ct.BoostedRegressor)
+    new = frame.drop(columns="bought")
+    new.loc[0, "user"] = "a stranger"
+    new.to_csv(tmp_path / "new.csv", index=False)
+    predicted = invoke("predict", tmp_path / "m", tmp_path / "new.csv")
+    assert predicted["never_met"] == ["a stranger"]
+    assert np.corrcoef(predicted["predictions"][1:], frame["bought"][1:])[0, 1] > 0.9
+
+
+@pytest.mark.parametrize("method", ["cd", "boosting"])
+def test_the_graph_is_learned_by_default(table, tmp_path, method):
+    options = ["--method", method, "--stumps", 20]
+    plain, asked = (fit(table, tmp_path / "m", *options, *more) for more in ([], ["--graph", "learn"]))
+    assert plain == asked
+    assert ct.load(tmp_path / "m").graph == "learn"
+    fewer = fit(table, tmp_path / "m", *options, "--lam", 0.01)
+    assert 0 < fewer["ties"] < plain["ties"]
+    knn = fit(table, tmp_path / "m", *options, "--graph", "knn", "--neighbours", 2)
+    assert 8 <= knn["ties"] <= 16
+    assert ct.load(tmp_path / "m").graph == "knn"
+
+
+def by_hand(table, method, holdout, seed=0):
+    """What tuning the same estimator on the rows that are not held out gives."""
+    X, y, ids = parts(table)
+    rest = ~_held_out(ids, holdout, seed)
+    settings = {"max_wakes": 10_000, "seed": seed, "members": sorted(set(ids))}
+    if method == "boosting":
+        model = ct.BoostedClassifier(base=8, **settings)
+    else:
+        model = ct.CollaborativeClassifier(method, standardize=True, **settings)
+    return tuning.tune(model, X[rest], y[rest], ids[rest], seed=seed)
+
+
+@pytest.mark.parametrize("method", ["cd", "boosting"])
+@pytest.mark.parametrize("holdout", [0.0, 0.3])
+def test_parameters_are_tuned_on_rows_that_are_not_held_out(table, tmp_path, monkeypatch, method, holdout):
+    grid = {"mu": (0.1, 1), "lam": (0.1, 1), "beta": (1, 3)}  # a part of the real one, for the sake of time
+    assert all(set(values) < set(tuning.GRID[name]) for name, values in grid.items())
+    monkeypatch.setattr(tuning, "GRID", grid)
+    options = ["--method", method, "--stumps", 8, "--tune", "--holdout", holdout]
+    fitted = fit(table, tmp_path / "m", *options)
+    expected = by_hand(table, method, holdout)
+    assert fitted["tuned"] == expected.parameters | {"cross-validated score": expected.score}
+    assert set(expected.parameters) == ({"mu", "lam", "beta"} if method == "boosting" else {"mu", "lam"})
+    assert all(value in grid[name] for name, value in expected.parameters.items())
+    model = ct.load(tmp_path / "m")
+    assert {name: getattr(model, name) for name in expected.parameters} == expected.parameters
+    assert ("holdout" in fitted) == (holdout > 0)
+
+
+def test_labels_of_held_out_rows_do_not_change_what_is_chosen(table, tmp_path):
+    frame = pd.read_csv(table)
+    test = _held_out(frame["user"], 0.4, 0)
+    assert 0 < test.sum() < len(frame)
+    frame.loc[test, "bought"] = frame.loc[test, "bought"].map({"yes": "no", "no": "yes"})
+    frame.loc[test, ["a", "b"]] *= -1.0
+    frame.to_csv(tmp_path / "changed.csv", index=False)
+    options = ["--tune", "--holdout", 0.4, "--no-standardize"]
+    one, other = (fit(path, tmp_path / "m", *options) for path in (table, tmp_path / "changed.csv"))
+    assert one["tuned"] == other["tuned"]
+    assert one["objective"] != other["objective"]  # the final model learns from all rows
+
+
+def test_what_was_chosen_is_shown(table, tmp_path):
+    out, err = run("fit", table, "--agent", "user", "--target", "bought", "-o", tmp_path / "m", "--tune")
+    chosen = by_hand(table, "cd", 0.0)
+    shown = [line.strip("│ ").split() for line in out.splitlines() if "│" in line]
+    rows = {" ".join(words[: words.index("│")]): words[-1] for words in shown}
+    assert {name: rows[name] for name in ("mu", "lam")} == {k: format(v) for k, v in chosen.parameters.items()}
+    assert float(rows["cross-validated score"]) == pytest.approx(chosen.score, abs=1e-3)
+    assert "cross-validation" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--method", "boosting", "--loss", "logistic"], "--loss logistic: boosting has a loss of its own"),
+        (["--lam", "-1"], "lam=-1.0 must be a positive number"),
+        (["--method", "boosting", "--lam", "-1"], "lam=-1.0 must be a positive number"),
+        (["--method", "boosting", "--beta", "0"], "beta=0.0 must be a positive number"),
+        (["--graph", "friends"], "friends"),
+    ],
+)
+def test_bad_input_ends_with_code_3_and_writes_nothing(table, tmp_path, options, message):
+    _, err = run("fit", table, "--agent", "user", "--target", "bought", "-o", tmp_path / "m", *options, code=3)
+    assert message in " ".join(err.split())
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_bad_number_of_stumps_is_not_understood(table, tmp_path):
+    options = ["--method", "boosting", "--stumps", 0]
+    _, err = run("fit", table, "--agent", "user", "--target", "bought", "-o", tmp_path / "m", *options, code=2)
+    assert "--stumps" in err
+
+
+def test_demo_shows_what_agents_find_on_their_own(tmp_path):
+    result = invoke("demo", "--agents", 60, "-o", tmp_path / "figures")
+    names = [os.path.basename(figure) for figure in result["figures"]]
+    assert sorted(names) == ["convergence.png", "gains.png", "ties.png", "weights.png"]
+    assert all(os.path.getsize(figure) > 5000 for figure in result["figures"])
+    rows = {row["models"]: row for row in result["models"]}
+    assert list(rows) == [
+        "alone",
+        "one model for all",
+        "with 10 nearest peers",
+        "with peers they find",
+        "with truly similar peers",
+    ]
+    found, known = rows["with peers they find"], rows["with truly similar peers"]
+    assert rows["alone"]["accuracy"] < found["accuracy"] < known["accuracy"]
+    assert found["bytes"] > known["bytes"]  # to find them is not free
+
+
+def test_a_demo_of_two_agents(tmp_path):
+    result = invoke("demo", "--agents", 2, "--features", 2, "-o", tmp_path / "figures")
+    assert len(result["models"]) == 5
+    assert len(result["figures"]) == 4

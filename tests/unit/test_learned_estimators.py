@@ -1,0 +1,210 @@
+"""Linear models on a graph that the agents learn: which one it is, what models are on it, and what it costs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import coterie as ct
+from coterie.errors import ParameterError
+from coterie.estimators import KAPPA, LEARNING
+
+MODELS = {"classifier": ct.CollaborativeClassifier, "regressor": ct.CollaborativeRegressor}
+LOSSES = {"classifier": "logistic", "regressor": "squared"}
+
+
+@pytest.fixture(scope="module")
+def task():
+    return ct.datasets.linear_classification(n=8, p=3, seed=0, rows=(5, 30))
+
+
+def arguments(task, kind):
+    y = task.train.y if kind == "classifier" else task.train.X @ [1.0, -2.0, 0.5] + task.train.owner / 6
+    return task.train.X, y, task.train.owner
+
+
+def fitted(task, kind="classifier", **settings):
+    X, y, ids = arguments(task, kind)
+    return MODELS[kind](**settings).fit(X, y, agents=ids)
+
+
+def separate(task, kind="classifier", **settings):
+    """The problem of agents without ties, models with an intercept."""
+    X, y, ids = arguments(task, kind)
+    data = ct.AgentData(X, y, agents=ids).append_column()
+    return ct.Problem.personalized(data, ct.graphs.empty(data.n), LOSSES[kind], **settings)
+
+
+def same(graph, other):
+    return abs(graph.W - other.W).max() < 1e-3
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("mu", [0.3, 3.0])
+@pytest.mark.parametrize("lam", [0.2, 2.0])
+def test_the_graph_is_the_best_one_for_models_trained_alone(task, kind, mu, lam):
+    model, problem = fitted(task, kind, mu=mu, lam=lam), separate(task, kind, mu=mu)
+    alone = problem.local()
+    best = ct.exact_graph(alone, problem.losses(alone), problem.trust, mu=1.0, lam=lam)
+    assert best.n_edges > 0
+    assert same(model.graph_, best)
+
+
+def test_confidences_count_in_the_graph(task):
+    model, problem = fitted(task, confidence=None), separate(task, confidence=None)
+    alone = problem.local()
+    assert same(model.graph_, ct.exact_graph(alone, problem.losses(alone)))
+    assert not same(model.graph_, fitted(task).graph_)
+
+
+def test_three_classes_share_one_graph(task):
+    X, ids = task.train.X, task.train.owner
+    y = np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.4, 0.4])
+    model = ct.CollaborativeClassifier(mu=0.5).fit(X, y, agents=ids)
+    models, losses = [], 0.0
+    for k in range(3):
+        data = ct.AgentData(X, np.where(y == k, 1.0, -1.0), agents=ids).append_column()
+        problem = ct.Problem.personalized(data, ct.graphs.empty(8), mu=0.5)
+        models.append(problem.local())
+        losses = losses + problem.losses(models[-1])
+    assert same(model.graph_, ct.exact_graph(np.hstack(models), losses, problem.trust))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("tol", [1e-4, 1e-9])
+def test_models_are_the_optimum_on_the_graph_that_was_learned(task, kind, tol):
+    model = fitted(task, kind, mu=0.7, tol=tol)
+    problem = model.run_.problem
+    assert problem.graph == model.graph_
+    best = problem.value(problem.solve())
+    assert abs(problem.value(model.run_.theta) - best) <= 1.01 * tol * best
+    given = separate(task, kind, mu=0.7).on(graph=model.graph_)
+    assert given.value(given.solve()) == pytest.approx(best)
+    np.testing.assert_array_equal(model.run_.theta, np.column_stack([model.coef_, model.intercept_]))
+
+
+def test_learning_is_what_happens_by_default(task):
+    model = fitted(task)
+    assert model.graph == "learn"
+    assert model.graph_ == fitted(task, graph=ct.GraphRule(lam=1.0, kappa=KAPPA)).graph_
+
+
+@pytest.mark.parametrize("lam", [0.1, 10.0])
+def test_lam_says_what_a_rule_would(task, lam):
+    assert fitted(task, lam=lam).graph_ == fitted(task, graph=ct.GraphRule(lam=lam)).graph_
+
+
+def test_a_rule_is_honoured(task):
+    problem = separate(task)
+    alone = problem.local()
+    given = alone, problem.losses(alone), problem.trust
+    assert same(fitted(task, graph=ct.GraphRule(lam=0.3, kappa=2)).graph_, ct.exact_graph(*given, lam=0.3))
+    assert same(fitted(task, graph=ct.GraphRule(delta=0.05)).graph_, ct.exact_graph(*given, delta=0.05))
+    few = fitted(task, graph=ct.GraphRule(lam=10.0, most=2)).graph_
+    assert 0 < np.diff(few.start).max() <= 2
+    # lam= is for "learn": a rule has its own.
+    rule = ct.GraphRule(lam=0.3)
+    assert fitted(task, graph=rule, lam=10.0).graph_ == fitted(task, graph=rule).graph_
+
+
+def test_the_larger_lam_the_more_ties_and_the_lighter(task):
+    found = [fitted(task, lam=lam).graph_ for lam in (0.01, 0.1, 1.0, 10.0)]
+    ties, heaviest = [graph.n_edges for graph in found], [graph.weight.max() for graph in found]
+    assert ties == sorted(ties)
+    assert ties[0] < ties[-1]
+    assert heaviest == sorted(heaviest, reverse=True)
+
+
+@pytest.mark.parametrize("method", ["cd", "admm", "djam"])
+def test_every_method_learns_on_the_same_graph(task, method):
+    model, reference = fitted(task, method=method, tol=1e-10), fitted(task, tol=1e-10)
+    assert model.graph_ == reference.graph_
+    assert isinstance(model.run_.before.method, ct.Learned)
+    np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-4)
+
+
+def test_propagation_smooths_models_that_fit_perfectly(task):
+    """To it a model trained alone is all there is to fit, so that no agent has a loss to begin with."""
+    model = fitted(task, method="propagation", mu=0.25, tol=1e-10)
+    problem = separate(task)
+    alone = problem.local()
+    assert same(model.graph_, ct.exact_graph(alone, np.zeros(8)))
+    c = task.train.sizes / task.train.sizes.max()
+    best = ct.Problem.propagation(alone, model.graph_, alpha=0.8, confidence=c).solve()
+    np.testing.assert_allclose(model.run_.theta, best, atol=1e-4)
+
+
+@pytest.mark.parametrize("baseline", ["local", "global", "ridge-to-mean"])
+def test_baselines_without_a_graph_send_nothing(task, baseline):
+    model = fitted(task, method=baseline)
+    assert model.graph_ == ct.graphs.empty(8)
+    assert model.run_.before is None
+    assert (model.run_.letters, model.run_.vectors, model.run_.bytes, model.run_.bits()) == (0, 0, 0, 0.0)
+
+
+def test_a_model_for_each_component_of_the_graph_that_was_learned(task):
+    model = fitted(task, method="component", lam=0.01)
+    assert model.graph_ == fitted(task, lam=0.01).graph_
+    assert len(np.unique(model.coef_.round(9), axis=0)) == model.graph_.n_components > 1
+    assert model.run_.bytes == model.run_.before.bytes > 0
+
+
+def test_the_account_has_both_stages(task):
+    run = fitted(task).run_
+    before = run.before
+    assert before.wakes == LEARNING * 8
+    assert before.graph == run.graph
+    np.testing.assert_array_equal(before.theta, separate(task).local())  # models wait meanwhile
+    second = ct.simulate(run.problem, "cd", run.wakes - before.wakes, seed=0, start=before.theta)
+    np.testing.assert_array_equal(second.theta, run.theta)
+    for unit in ("letters", "vectors", "bytes"):
+        assert getattr(run, unit) == getattr(before, unit) + getattr(second, unit) > getattr(before, unit) > 0
+    assert run.bits(32) == pytest.approx(before.bits(32) + second.bits(32))
+    assert run.trace["wakes"].is_monotonic_increasing
+    assert run.trace["bytes"].iloc[-1] == run.bytes
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_one_agent_has_nobody_to_learn_from(task, kind):
+    X, y, _ = arguments(task, kind)
+    model = MODELS[kind]().fit(X, y)
+    assert model.graph_ == ct.graphs.empty(1)
+    assert model.run_.before is None
+    np.testing.assert_array_equal(model.coef_, MODELS[kind](method="local").fit(X, y).coef_)
+    assert model.predict(X).shape == y.shape
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_two_agents_find_each_other(task, kind):
+    X, y, ids = arguments(task, kind)
+    model = MODELS[kind]().fit(X, y, agents=ids % 2)
+    assert model.graph_.n_edges == 1
+    assert model.run_.before.method.rule.kappa == 1
+
+
+def test_an_agent_without_rows_finds_peers(task):
+    X, y, ids = arguments(task, "regressor")
+    keep = ids != 3
+    model = ct.CollaborativeRegressor(members=range(8), tol=1e-12).fit(X[keep], y[keep], agents=ids[keep])
+    assert model.graph_.degrees[3] > 0
+    theta = model.run_.theta
+    np.testing.assert_allclose(theta[3], (model.graph_.W @ theta)[3] / model.graph_.degrees[3], atol=1e-5)
+
+
+def test_the_same_seed_gives_the_same_models(task):
+    one, again, other = (fitted(task, seed=seed) for seed in (0, 0, 1))
+    assert np.array_equal(one.coef_, again.coef_)
+    assert one.graph_ == again.graph_
+    assert same(one.graph_, other.graph_)
+    assert not np.array_equal(one.coef_, other.coef_)
+
+
+@pytest.mark.parametrize("lam", [0.0, -1.0, np.nan, np.inf])
+def test_a_lam_that_is_no_weight_is_refused(task, lam):
+    with pytest.raises(ParameterError, match="lam="):
+        fitted(task, lam=lam)
+
+
+def test_a_rule_that_asks_more_peers_than_there_are_is_refused(task):
+    with pytest.raises(ParameterError, match="kappa=8: an agent cannot ask so many peers, there are 8 agents"):
+        fitted(task, graph=ct.GraphRule(kappa=8))
