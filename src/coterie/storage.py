@@ -159,7 +159,10 @@ def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
     model.n_features_in_ = int(description["feature_count"])
     coefficients, intercepts = arrays["coefficients"], arrays["intercepts"]
     if hasattr(model, "base"):
-        model.base_ = StumpDictionary.from_arrays(arrays)
+        try:
+            model.base_ = StumpDictionary.from_arrays(arrays)
+        except DataError as error:
+            raise ValueError(str(error)) from None
         model.base = model.base_ if model.base is None else model.base
     size = model.base_.size if hasattr(model, "base_") else model.n_features_in_
     expected = (len(model.agents_) + 1, intercepts.shape[1], size)

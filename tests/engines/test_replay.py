@@ -1196,8 +1196,8 @@ def location(members, p=2, loss="location"):
         (ParameterError, "a change must be", [location("abcd")]),
         (MismatchError, "same agents in the same order", [(5, location("abce"))]),
         (MismatchError, "same agents in the same order", [(5, location("bacd"))]),
-        (MismatchError, "features and loss", [(5, location("abcd", p=3))]),
-        (MismatchError, "features and loss", [(5, flat("squared"))]),
+        (MismatchError, "features, loss and ball", [(5, location("abcd", p=3))]),
+        (MismatchError, "features, loss and ball", [(5, flat("squared"))]),
     ],
 )
 def test_bad_changes_are_refused(error, match, changes):

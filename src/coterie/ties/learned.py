@@ -250,8 +250,8 @@ def note_answer(self, data, me, letter, mail):
         if line[PEER] == letter.sender and line[ANSWERED] == 0.0:
             square = 0.0
             for c in range(p):
-                apart = me.model.theta[c] - theirs[c]
-                square += apart * apart
+                gap = me.model.theta[c] - theirs[c]
+                square += gap * gap
             line[STAMP], line[SQUARE] = stamp, square
             line[OTHERS] = max(0.0, degree - weight)
             line[COST] = tie_cost(0.0, cost, square, 2.0 * data.smooth)
