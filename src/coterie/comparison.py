@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from . import plots
 from .data import AgentData
+from .dictionaries import outputs
 from .engines.events import Conditions
 from .engines.simulator import COLUMNS, Observer, observers_of, simulate
 from .errors import DataError, MismatchError, ParameterError
@@ -26,7 +27,7 @@ from .proximal import is_mean
 from .results import Run
 
 #: What a comparison adds to the columns of a trace.
-MORE = ("method", "seed", "point", "gap", "accuracy", "rmse", "value of the problem")
+MORE = ("method", "seed", "point", "gap", "certificate", "accuracy", "rmse", "value of the problem")
 
 
 @dataclass(frozen=True, repr=False)
@@ -192,6 +193,7 @@ def compare(
                 **{unit: budget},
             )
             trace = run.trace.assign(value=run.trace["value of the problem"]).drop(columns="value of the problem")
+            trace = trace.rename(columns={"gap": "certificate"})  # here the gap is the true one
             trace.insert(0, "method", label)
             trace.insert(1, "seed", seed)
             trace.insert(2, "point", np.arange(len(trace)))
@@ -287,6 +289,10 @@ def _observers(observe: Any, test: AgentData | None, problem: Problem) -> tuple[
     given = observers_of(observe, COLUMNS + MORE)
     if test is None:
         return None, given
+    if isinstance(test, AgentData) and problem.base is not None:
+        if problem.outputs > 1:
+            raise MismatchError("test rows of several classes: give an observer of your own")
+        test = test.with_features(outputs(problem.base, test.X, test.where))
     if not isinstance(test, AgentData) or test.members != problem.members or test.p != problem.p:
         raise DataError("test must be an AgentData with the members and features of the problem, in the same order")
     if isinstance(problem.loss, Location) or test.y is None:

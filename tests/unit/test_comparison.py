@@ -148,3 +148,17 @@ def test_what_fits_is_what_runs():
                     rule.fit_for(problem)
             if word == "with a ridge":
                 rule.fit_for(getattr(ct.Problem, objective)(data, graph, loss=loss, ridge=0.1))
+
+
+def test_boosting_is_compared_on_what_its_base_predictors_say_of_test_rows():
+    task = ct.datasets.clustered_moons(n=20, p=2, seed=0)
+    problem = ct.Problem.boosting(task.train, task.graph, base=ct.Stumps(40), beta=3.0)
+    result = ct.compare(["local", "boosting"], problem, wakes=2000, test=task.test, start="zeros", points=4)
+    rows = result.table[result.table["method"] == "boosting"]
+    votes = problem.base.transform(task.test.X)
+    theta = result.runs["boosting", 0].theta
+    right = np.where(np.einsum("rk,rk->r", votes, theta[task.test.owner]) >= 0, 1.0, -1.0) == task.test.y
+    assert rows["accuracy"].iloc[-1] == pytest.approx(right.mean())
+    level = abs(result.optimum["value"])
+    assert np.all(rows["gap"] * level <= rows["certificate"] + 1e-9)
+    assert rows["gap"].iloc[-1] * level >= -1e-6 * level
