@@ -13,7 +13,7 @@ perso-lin  linear models by coordinate descent, CD (3) with the logistic loss an
            0.1, 1 and 10
 
 Bits are those of DADA, Section D, with numbers of 32 bits; bytes are what is sent in full, as 64-bit numbers with
-headers, stamps and questions. Beside them: what another implementation of the paper reached on another generator.
+headers, stamps and questions. The paper shows its numbers in figures only.
 """
 
 import argparse
@@ -31,9 +31,6 @@ N, WAKES, BETA, STUMPS, EVERY = 100, 20_000, 3.0, 200, 100
 LAMS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 NUMBER_BITS = 32
 LINEAR_MU = 10.0
-#: Of the other implementation: accuracy, neighbours, share of the weight inside clusters, in percent.
-THEIRS = {"global": (78.1,), "local": (86.6,), "learned": (89.8, 23.0, 66.0), "oracle": (98.8, 29.0)}
-THEIR_NEIGHBOURS = {1e-3: 2, 1e-1: 6, 1.0: 21, 10.0: 70}
 
 
 def accuracy(features, test, theta):
@@ -114,18 +111,17 @@ def show(methods, lams, seeds):
     console = Console(width=150)
     table = Table(title=f"Clustered moons: mean and standard error over {seeds} instances, lam=1")
     table.add_column("method")
-    for column in (*COLUMNS, "another implementation"):
+    for column in COLUMNS:
         table.add_column(column, justify="right")
     for name, numbers in methods.items():
-        theirs = zip(THEIRS.get(name, ()), ("", " neighbours", " % inside"), strict=False)
-        table.add_row(name, *cells(numbers), ", ".join(f"{value:g}{unit}" for value, unit in theirs))
+        table.add_row(name, *cells(numbers))
     console.print(table)
     table = Table(title="Learned boosting, by lam")
     table.add_column("lam")
-    for column in (*COLUMNS, "neighbours elsewhere"):
+    for column in COLUMNS:
         table.add_column(column, justify="right")
     for lam, numbers in lams.items():
-        table.add_row(f"{lam:g}", *cells(numbers), str(THEIR_NEIGHBOURS.get(lam, "")))
+        table.add_row(f"{lam:g}", *cells(numbers))
     console.print(table)
 
 

@@ -1,9 +1,7 @@
 """Clustered moons as DADA reports them (Section 6, Figure 1): who beats whom, and what the learned graph looks like.
 
-With zeros on the empty axes, as in the authors' figures. The margins below are far from what is measured, and farther
-from none: another implementation, on another generator, has 78.1 % for one global model, 86.6 for local models, 89.8
-for models and graph learned together, and 98.8 with the graph of an oracle; 23 neighbours, and 66 % of the weight
-inside clusters, where 29 % of the pairs are.
+With zeros on the empty axes, as in the authors' figures. The margins below are far from what benchmarks/moons.py
+measures, and farther from none; 29 % of the pairs are inside clusters.
 """
 
 import itertools
