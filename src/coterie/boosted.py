@@ -13,7 +13,8 @@ from sklearn.base import clone
 from . import graphs
 from .data import AgentData, as_agent_ids
 from .dictionaries import Dictionary, StumpDictionary, Stumps, outputs, resolve_base
-from .estimators import LEARNING, CollaborativeClassifier, CollaborativeRegressor, _Collaborative, _ids_of, _no_missing
+from .errors import ParameterError
+from .estimators import CollaborativeClassifier, CollaborativeRegressor, _Collaborative, _ids_of, _no_missing
 from .losses import LogSumExp, Squared
 from .methods import FrankWolfeBoosting, resolve_method
 from .methods.boosting import CLOCKS
@@ -67,15 +68,19 @@ class _Boosted(_Collaborative):
         method = resolve_method(self.method)
         return method if isinstance(method, FrankWolfeBoosting) else FrankWolfeBoosting()
 
-    def _afterwards(self, method: Any) -> Any:
+    def _afterwards(self, method: Any, learning: int) -> Any:
         """Boosting goes on with the steps that it had come to: the first one of a fresh start forgets the model."""
         if not isinstance(method, FrankWolfeBoosting):
             return method
-        return FrankWolfeBoosting(CLOCKS[method.clock], method.head + LEARNING)
+        return FrankWolfeBoosting(CLOCKS[method.clock], method.head + learning)
 
     def _fit(self, X: Any, y: Any, agents: Any, progress: Callable[[int, int], None] | None) -> Self:
         """Encode, evaluate the dictionary, run, and take the models apart again."""
         method = resolve_method(self.method)
+        if not (isinstance(method, FrankWolfeBoosting) or hasattr(method, "models")):
+            raise ParameterError(
+                f'method={self.method!r} does not boost: choose "boosting", "local", "global" or "component"'
+            )
         X, ids, column = _ids_of(X, agents)
         rows, y = self._validated(X, _no_missing(y, ids))
         targets, fitted = self._encode(y, self._loss)

@@ -40,7 +40,7 @@ from .ties.still import Still
 ROUND = 20
 #: Peers that an agent asks at a time while it learns the graph.
 KAPPA = 5
-#: Wakes of each agent in which the graph is learned, before the models are finished on it.
+#: Wakes of each agent in which the graph is learned, at most, before the models are finished on it.
 LEARNING = 200
 
 
@@ -148,16 +148,16 @@ class _Collaborative(BaseEstimator):
         n, before, theta = alone.n, None, start()
         rule = self._rule(n)
         if rule is not None and (not hasattr(method, "models") or isinstance(method, ComponentModels)):
-            before = simulate(
-                alone, Learned(self._meanwhile, rule, every=1), LEARNING * n, self.seed, theta, progress=progress
-            )
-            theta, method = before.theta, self._afterwards(method)
+            learning = min(LEARNING, self.max_wakes // 2)
+            learner = Learned(self._meanwhile, rule, every=1)
+            before = simulate(alone, learner, learning * n, self.seed, theta, progress=progress)
+            theta, method = before.theta, self._afterwards(method, learning)
         problem = alone.on(graph=given() if before is None else before.graph)
         settled = _Settled(problem, self.tol)
         run = simulate(
             problem,
             method,
-            wakes=self.max_wakes * n,
+            wakes=self.max_wakes * n - (before.wakes if before else 0),
             seed=self.seed,
             start=theta,
             every=ROUND * n,
@@ -182,8 +182,8 @@ class _Collaborative(BaseEstimator):
         """
         return Still()
 
-    def _afterwards(self, method: Any) -> Any:
-        """The method that finishes the models, once the graph is learned."""
+    def _afterwards(self, method: Any, learning: int) -> Any:
+        """The method that finishes the models, once the graph is learned in so many wakes of each agent."""
         return method
 
     def _rule(self, n: int) -> GraphRule | None:

@@ -374,6 +374,8 @@ class Problem:
         mu, beta = _number("mu", mu), _positive("beta", beta)
         if not (np.isfinite(mu) and mu >= 0):
             raise ParameterError(f"mu={mu!r} must be a finite number >= 0")
+        if isinstance(loss, str) and loss != "adaboost" and loss not in LOSSES:
+            raise ParameterError(f'unknown loss {loss!r}: "adaboost", "squared", or another smooth loss')
         if not (isinstance(outputs, Integral) and outputs >= 1):
             raise ParameterError(f"outputs={outputs!r} must be a whole number, at least 1")
         dictionary = None

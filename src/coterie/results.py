@@ -81,6 +81,8 @@ class Run:
             value=self.trace["value"] + cost,
             **{c: self.trace[c] + getattr(before, c) for c in ("wakes", "time", "vectors", "bytes")},
         )
+        if "neighbours" in before.trace:
+            trace["neighbours"] = before.trace["neighbours"].iloc[-1]
         sums = ("wakes", "time", "letters", "vectors", "bytes", "lost", "duplicated")
         return replace(
             self,

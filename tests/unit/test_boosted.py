@@ -357,7 +357,7 @@ def test_components_are_those_of_a_graph_learned_from_models_that_learn(moons):
 
 def test_other_methods_are_refused(task):
     for method in ("cd", "admm", "propagation", "djam"):
-        with pytest.raises(MismatchError, match=r"does not keep models in a ball"):
+        with pytest.raises(ParameterError, match=f"method='{method}' does not boost"):
             fitted(task, method=method)
     with pytest.raises(MismatchError, match="RidgeToMean is not for boosting"):
         fitted(task, method="ridge-to-mean")

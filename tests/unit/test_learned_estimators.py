@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 import coterie as ct
 from coterie.errors import ParameterError
@@ -208,3 +211,15 @@ def test_a_lam_that_is_no_weight_is_refused(task, lam):
 def test_a_rule_that_asks_more_peers_than_there_are_is_refused(task):
     with pytest.raises(ParameterError, match="kappa=8: an agent cannot ask so many peers, there are 8 agents"):
         fitted(task, graph=ct.GraphRule(kappa=8))
+
+
+@pytest.mark.parametrize("most", [4, 30, 1000])
+def test_all_wakes_count_against_the_most(most):
+    """Those in which the graph is learned, too; it takes half of them, if that is not too much."""
+    rng = np.random.default_rng(0)
+    X, ids = rng.normal(size=(60, 3)), np.arange(60) % 6
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        run = ct.CollaborativeRegressor(max_wakes=most, tol=1e-30).fit(X, X @ [1.0, 2.0, 3.0], agents=ids).run_
+    assert run.before.wakes == 6 * min(LEARNING, most // 2)
+    assert run.wakes == 6 * most

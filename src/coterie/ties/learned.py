@@ -309,8 +309,10 @@ def _checked(cls):
         method, rule = resolve_method(method), GraphRule() if rule is None else rule
         if hasattr(method, "models"):
             raise ParameterError(f"{method!r} is computed in one place: there is no graph to learn")
-        if isinstance(method, cls) or not isinstance(rule, GraphRule):
-            raise ParameterError(f"Learned({method!r}, {rule!r}): a method, and a ct.GraphRule")
+        if isinstance(method, cls):
+            raise ParameterError(f"{method!r} learns its graph already")
+        if not isinstance(rule, GraphRule):
+            raise ParameterError(f"rule={rule!r} must be a ct.GraphRule")
         if not hasattr(method, "open"):
             raise ParameterError(f"{method!r} has no handler 'open': it cannot begin a tie while it runs")
         if not (isinstance(every, Real) and 0 < every < np.inf):
