@@ -7,14 +7,20 @@ from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import expit
 from sklearn.base import clone
 
 from . import graphs
 from .data import AgentData, as_agent_ids
 from .dictionaries import Dictionary, StumpDictionary, Stumps, outputs, resolve_base
 from .errors import ParameterError
-from .estimators import CollaborativeClassifier, CollaborativeRegressor, _Collaborative, _ids_of, _no_missing
+from .estimators import (
+    CollaborativeClassifier,
+    CollaborativeRegressor,
+    _Collaborative,
+    _ids_of,
+    _no_missing,
+    _probabilities,
+)
 from .losses import LogSumExp, Squared
 from .methods import FrankWolfeBoosting, resolve_method
 from .methods.boosting import CLOCKS
@@ -208,11 +214,7 @@ class BoostedClassifier(_Boosted, CollaborativeClassifier):
         >>> model.predict_proba(X, agents=ids).argmax(axis=1).tolist()
         [0, 0, 1, 1]
         """
-        margins = self.decision_function(X, agents)
-        if margins.ndim == 1:
-            return np.stack([expit(-2.0 * margins), expit(2.0 * margins)], axis=1)
-        scores = expit(2.0 * margins)
-        return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+        return _probabilities(2.0 * self.decision_function(X, agents))
 
 
 class BoostedRegressor(_Boosted, CollaborativeRegressor):

@@ -517,11 +517,7 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         >>> model.predict_proba(X, agents=ids).sum(axis=1).round(6).tolist()
         [1.0, 1.0, 1.0, 1.0]
         """
-        margins = self.decision_function(X, agents)
-        if margins.ndim == 1:
-            return np.stack([expit(-margins), expit(margins)], axis=1)
-        scores = expit(margins)
-        return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+        return _probabilities(self.decision_function(X, agents))
 
     def score(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> float:
         """Accuracy over all rows.
@@ -659,6 +655,14 @@ class CollaborativeRegressor(RegressorMixin, _Collaborative):
         1.0
         """
         return float(r2_score(y, self.predict(X, agents), sample_weight=sample_weight))
+
+
+def _probabilities(log_odds: np.ndarray) -> np.ndarray:
+    """Of two classes, or of several that are scored one against the rest."""
+    if log_odds.ndim == 1:
+        return np.stack([expit(-log_odds), expit(log_odds)], axis=1)
+    scores = expit(log_odds)
+    return np.asarray(scores / scores.sum(axis=1, keepdims=True))
 
 
 def _ids_of(X: Any, agents: Any) -> tuple[Any, Any, Any]:
