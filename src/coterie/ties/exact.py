@@ -19,6 +19,7 @@ from scipy.spatial.distance import cdist
 from ..errors import ConvergenceError, DataError, GraphError, ParameterError
 from ..graphs import Graph
 from ..linear import one_thread
+from ..problem import _floats
 from .objective import Floats, check_parameters, regularizer, tie_cost
 
 #: Newton steps before giving up.
@@ -276,10 +277,3 @@ def _costs(cost: Any) -> Floats:
         i, j = bad[0]
         raise ParameterError(f"cost[{i}, {j}] = {z[i, j]} but cost[{j}, {i}] = {z[j, i]}: a tie has one cost")
     return np.maximum(z, z.T)
-
-
-def _floats(name: str, values: Any) -> Floats:
-    try:
-        return np.array(values, dtype=float, order="C")
-    except (TypeError, ValueError):
-        raise ParameterError(f"{name} must be numbers; found {values!r}") from None
