@@ -4,13 +4,14 @@ Many agents each hold a little private data, and each wants its own model. They 
 never data, with a few similar peers.
 """
 
-from . import comparison, datasets, errors, graphs, plots, testing, ties
+from . import comparison, datasets, errors, graphs, multitask, plots, testing, ties
 from ._rules import rule
 from ._version import __version__
 from .boosted import BoostedClassifier, BoostedRegressor
 from .comparison import Comparison, compare
 from .data import AgentData
 from .dictionaries import Stumps
+from .engines.cluster import Cluster
 from .engines.events import Conditions
 from .engines.simulator import simulate
 from .estimators import CollaborativeClassifier, CollaborativeRegressor
@@ -28,6 +29,7 @@ from .methods import (
     ModelPropagation,
     RidgeToMean,
 )
+from .multitask import Relationship, relationship
 from .problem import Problem
 from .results import Run
 from .storage import load, save
@@ -39,6 +41,7 @@ __all__ = [
     "AgentData",
     "BoostedClassifier",
     "BoostedRegressor",
+    "Cluster",
     "CollaborativeADMM",
     "CollaborativeClassifier",
     "CollaborativeRegressor",
@@ -59,6 +62,7 @@ __all__ = [
     "Logistic",
     "ModelPropagation",
     "Problem",
+    "Relationship",
     "RidgeToMean",
     "Run",
     "SmoothHinge",
@@ -73,7 +77,9 @@ __all__ = [
     "graphs",
     "learn_graph",
     "load",
+    "multitask",
     "plots",
+    "relationship",
     "rule",
     "save",
     "simulate",

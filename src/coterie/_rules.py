@@ -26,6 +26,7 @@ METHODS = {
     "curvature": "margin, label",
     "prox": "center, step, label",
     "conjugate": "dual, label",
+    "domain": "label",
     "pool": "margins, labels",
     "slopes": "margins, labels, out",
     # rows of features (linear.py)

@@ -357,6 +357,25 @@ class AgentData:
             origin=self.origin[rows],
         )
 
+    def only(self, numbers: ArrayLike) -> AgentData:
+        """Some of the agents, in this order, with their rows; rows keep their position in the input as `origin`.
+
+        Examples
+        --------
+        >>> data = AgentData([[1.0], [2.0], [3.0]], agents=["bo", "anna", "bo"])
+        >>> data.only([1]).members, data.only([1]).X.ravel()
+        (('bo',), array([1., 3.]))
+        """
+        chosen = np.asarray(numbers, dtype=np.int64)
+        rows = np.concatenate([np.arange(self.start[k], self.start[k + 1]) for k in chosen])
+        return self._like(
+            X=self.X[rows],
+            y=None if self.y is None else self.y[rows],
+            members=tuple(self.members[k] for k in chosen),
+            owner=np.repeat(np.arange(chosen.size), self.sizes[chosen]),
+            origin=self.origin[rows],
+        )
+
     def append_column(self, value: float = 1.0, name: str = "intercept") -> AgentData:
         """The same rows with a constant last feature.
 

@@ -10,6 +10,7 @@
      ├── MismatchError (TypeError)      two good things that do not go together (a method and a loss)
      ├── CapacityError (RuntimeError)   a mail box too small for the letters a method posts
      ├── ConvergenceError (RuntimeError) an exact solver did not reach its tolerance
+     ├── ClusterError (RuntimeError)    a cluster cannot be reached, or lost what cannot be replaced
      ├── ContractError (AssertionError) a loss or a method broke a promise checked by coterie.testing
      └── MissingExtra (ImportError)     an optional dependency is not installed
 
@@ -49,6 +50,10 @@ class CapacityError(CoterieError, RuntimeError):
 
 class ConvergenceError(CoterieError, RuntimeError):
     """An exact solver did not reach its tolerance."""
+
+
+class ClusterError(CoterieError, RuntimeError):
+    """A cluster cannot be reached, or lost what cannot be replaced."""
 
 
 class ContractError(CoterieError, AssertionError):

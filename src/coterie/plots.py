@@ -13,8 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike
+from scipy.cluster.hierarchy import leaves_list, linkage
 
 from .errors import ParameterError
 from .graphs import Graph
@@ -363,6 +364,75 @@ def weights(*graphs: Graph, order: ArrayLike | None = None, titles: Sequence[str
     return figure
 
 
+def correlations(
+    matrix: ArrayLike,
+    names: Sequence[Any] | None = None,
+    ax: Axes | None = None,
+    order: str | ArrayLike | None = None,
+    title: str = "",
+) -> Figure:
+    """Correlations of tasks, as in DMTRL, figure 2: red is positive, blue is negative, white is none.
+
+    Parameters
+    ----------
+    matrix : (n, n) array_like
+        Symmetric, from -1 to 1.
+    names : sequence of n, optional
+        Of the tasks, written along the axes if there are at most 40. Default: their numbers.
+    ax : Axes, optional
+        Where to draw, such as beside other figures. Default: a figure of its own.
+    order : "similar" or (n,) int array_like, optional
+        The tasks in the order in which to show them. "similar" puts tasks side by side that know much of each other,
+        by hierarchical clustering, whether their correlation is positive or negative. Default: as numbered.
+    title : str
+
+    Returns
+    -------
+    Figure
+        That of `ax`, if given.
+
+    Examples
+    --------
+    >>> matrix = [[1.0, 0.1, -0.9], [0.1, 1.0, 0.0], [-0.9, 0.0, 1.0]]
+    >>> figure = correlations(matrix, names=["north", "east", "south"], order=[1, 0, 2])
+    >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    ['east', 'north', 'south']
+    """
+    C = _correlations(matrix)
+    n = len(C)
+    labels = list(range(n) if names is None else names)
+    if len(labels) != n:
+        raise ParameterError(f"names has {len(labels)} entries for {n} tasks")
+    shown = np.arange(n)
+    if isinstance(order, str):
+        if order != "similar":
+            raise ParameterError(f"order={order!r} must be 'similar', the tasks in their order, or None")
+        shown = _similar(C)
+    elif order is not None:
+        shown = np.asarray(order)
+        if shown.shape != (n,) or shown.dtype.kind not in "iu" or not np.array_equal(np.sort(shown), np.arange(n)):
+            raise ParameterError(f"order={order!r} must hold each of 0..{n - 1} once")
+    axes = Figure(figsize=(5.6, 4.8), layout="constrained").add_subplot() if ax is None else ax
+    image = axes.imshow(C[shown][:, shown], cmap="RdBu_r", vmin=-1.0, vmax=1.0, interpolation="nearest")
+    axes.set_xlabel("task")
+    axes.set_ylabel("task")
+    axes.set_title(title)
+    if n <= 40:
+        texts, size = [str(labels[k]) for k in shown], 9.0 if n <= 20 else 6.0
+        upright = max(map(len, texts)) * n > 40  # side by side, they would run into each other
+        axes.set_xticks(np.arange(n), texts, fontsize=size, rotation=90.0 if upright else 0.0)
+        axes.set_yticks(np.arange(n), texts, fontsize=size)
+    elif order is None:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    else:  # the place of a task is not its number
+        axes.set_xticks([])
+        axes.set_yticks([])
+    figure = axes.figure
+    figure.colorbar(image, ax=axes, label="correlation", shrink=0.8, pad=0.02)
+    return figure if isinstance(figure, Figure) else figure.figure
+
+
 def _per_agent(name: str, values: Any, n: int, kind: Any = None) -> np.ndarray:
     """One value for each agent, as an array."""
     if kind is object:
@@ -376,6 +446,38 @@ def _per_agent(name: str, values: Any, n: int, kind: Any = None) -> np.ndarray:
         k = int(np.argmin(np.isfinite(array)))
         raise ParameterError(f"{name}[{k}] = {array[k]} is not finite")
     return array
+
+
+def _correlations(matrix: ArrayLike) -> np.ndarray:
+    """A checked correlation matrix."""
+    try:
+        C = np.asarray(matrix, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"matrix is not a regular array of numbers: {error}") from error
+    if C.ndim != 2 or C.shape[0] != C.shape[1] or not C.size:
+        raise ParameterError(f"matrix has shape {C.shape}: it must be square, (n, n)")
+    for bad, must in (
+        (~np.isfinite(C), "must be finite"),
+        (np.abs(C) > 1.0 + 1e-8, "must lie between -1 and 1; of covariances, divide by the standard deviations"),
+    ):
+        if bad.any():
+            i, j = np.argwhere(bad)[0]
+            raise ParameterError(f"matrix[{i}, {j}] = {C[i, j]} {must}")
+    if (apart := np.abs(C - C.T)).max() > 1e-8:
+        i, j = np.unravel_index(np.argmax(apart), C.shape)
+        raise ParameterError(f"matrix[{i}, {j}] = {C[i, j]} and matrix[{j}, {i}] = {C[j, i]}: it must be symmetric")
+    return C
+
+
+def _similar(C: np.ndarray) -> np.ndarray:
+    """An order of the tasks that puts strongly correlated ones side by side."""
+    if len(C) < 3:
+        return np.arange(len(C))
+    # A task of the opposite sign says as much about another as one of the same sign.
+    distance = np.clip(1.0 - np.abs(C), 0.0, None)
+    condensed = distance[np.triu_indices(len(C), 1)]
+    # Which end of a cluster comes first takes seconds to optimise from here on, and is no longer seen.
+    return leaves_list(linkage(condensed, method="average", optimal_ordering=len(C) <= 500))
 
 
 def _layout(graph: Graph, sizes: np.ndarray, seed: int) -> np.ndarray:

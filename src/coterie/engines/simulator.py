@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from numbers import Integral, Real
 from typing import Any
 
@@ -17,8 +18,10 @@ from ..problem import Problem
 from ..results import Run
 from ..world import VACANT
 from . import host
+from .cluster import Cluster
 from .drivers import Driver, Immediate, Synchronous, Timed, spare_of
 from .events import Conditions
+from .shards import Shards, check_engine
 
 Observer = Callable[[np.ndarray], float]
 Changes = Sequence[tuple[int, Problem]]
@@ -50,6 +53,7 @@ def simulate(
     bytes: int | None = None,
     choice: Any = "uniform",
     changes: Changes = (),
+    engine: Cluster | None = None,
 ) -> Run:
     """Let the agents of a problem run a method, and watch.
 
@@ -96,6 +100,12 @@ def simulate(
     changes : sequence of (moment, Problem)
         What becomes of the problem on the way: new examples, agents that join or leave. Same agents in the same
         order; see :meth:`coterie.Problem.on`.
+    engine : Cluster, optional
+        Run on a cluster, a block of agents on each of its shards: letters from one shard to another arrive up to n
+        wakes late, about one of each agent. Same seed, same number of shards, same bits. With the last wake all letters
+        under way are delivered, and answers to them; not so when ``until`` ends the run. Goes with ``wakes`` and a
+        method that keeps the ties as they are, not with ``events``, ``conditions``, ``changes`` or ``capacity``.
+        Default: in this process.
 
     Returns
     -------
@@ -126,6 +136,8 @@ def simulate(
     observers = observers_of(observe)
     if not isinstance(changes, Sequence):
         raise ParameterError(f"changes={changes!r} must be a list of (moment, Problem)")
+    others = {"events": events, "conditions": conditions, "capacity": capacity, "changes": list(changes) or None}
+    check_engine(engine, method, problem, others | {"rounds": rounds, "vectors": vectors, "bytes": bytes})
     if hasattr(method, "models"):
         return _computed(changes[-1][1] if len(changes) else problem, method, observers)
     events = None if events is None else _array(events)
@@ -154,13 +166,32 @@ def simulate(
                 "rounds are synchronous: conditions and capacity are for agents that wake by themselves"
             )
     theta = _start(problem, start)  # the first work, after all that can be refused
-    driver: Driver
-    if unit == "rounds":
-        driver = Synchronous(problem, method, theta, choice)
-    elif conditions is None:
-        driver = Immediate(problem, method, theta, choice, schedule, seed, capacity)
-    else:
-        driver = Timed(problem, method, theta, choice, conditions, seed, capacity)
+    with ExitStack() as stack:
+        driver: Driver
+        if unit == "rounds":
+            driver = Synchronous(problem, method, theta, choice)
+        elif engine is not None:
+            ray = stack.enter_context(engine.connect())
+            driver = stack.enter_context(Shards(problem, method, theta, choice, seed, engine, ray, total))
+        elif conditions is None:
+            driver = Immediate(problem, method, theta, choice, schedule, seed, capacity)
+        else:
+            driver = Timed(problem, method, theta, choice, conditions, seed, capacity)
+        return _watched(driver, unit, total, stages, observers, every, until, progress, seed)
+
+
+def _watched(
+    driver: Driver,
+    unit: str,
+    total: int,
+    stages: Sequence[tuple[int, Problem]],
+    observers: Mapping[str, Observer],
+    every: int | None,
+    until: Callable[[np.ndarray], bool] | None,
+    progress: Callable[[int, int], None] | None,
+    seed: Any,
+) -> Run:
+    """Let a driver run to the end, and look at it on the way."""
 
     def measured() -> int:
         return int(driver.done if unit in ("wakes", "rounds") else getattr(driver, unit))
@@ -198,7 +229,7 @@ def simulate(
         elif took < 0.1 and driver.done - before[0] == steps == pace:
             pace = min(2 * pace, LONGEST)
         quiet = 0 if driver.account[host.LETTERS] > before[1] else quiet + driver.done - before[0]
-        if unit in ("vectors", "bytes") and quiet > PATIENCE * problem.n:
+        if unit in ("vectors", "bytes") and quiet > PATIENCE * stages[0][1].n:
             raise ParameterError(f"{unit}={total} are never sent: nobody sends anything any more")
         if progress is not None:
             progress(min(measured(), total), total)
@@ -209,7 +240,7 @@ def simulate(
             ended = until is not None and until(driver.theta)
     return Run(
         problem=driver.problem,
-        method=method,
+        method=driver.method,
         theta=driver.theta.copy(),
         trace=pd.DataFrame(records),
         wakes=driver.wakes,

@@ -1,0 +1,239 @@
+"""Workers and server as Ray actors.
+
+A worker loads the rows of its tasks itself, and keeps its dual variables in a checkpoint on its own disk, written
+before each answer. When it dies, Ray starts it again; it loads its rows and its checkpoint, and tells the server where
+it stands. Where the checkpoint is lost, too, it begins at zero, and the run still reaches the same optimum.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..data import AgentData
+from ..engines.cluster import Cluster
+from ..errors import ClusterError, CoterieError
+from .course import Course, Outcome, Plan
+from .sources import gather
+from .worker import Order, Report, Standing, Worker, check_tasks
+
+#: How many times a worker may die.
+RESTARTS = 10
+
+
+class TaskActor:
+    """A worker in a process of its own."""
+
+    def __init__(self, data: Any, tasks: np.ndarray, loss: Any, target: str, work: dict[str, Any], path: str):
+        self._given = data, tasks, loss, target, work
+        self._path = Path(path)
+        self._worker: Worker | None = None
+
+    @property
+    def worker(self) -> Worker:
+        """The worker, whose rows are loaded when it is first asked for: an error then reaches the server."""
+        if self._worker is None:
+            data, tasks, loss, target, work = self._given
+            if not isinstance(data, AgentData):
+                data = gather(data, target)
+            check_tasks(data, loss)
+            worker = Worker(data, loss, tasks, **work)
+            if self._path.exists():
+                worker.dual = np.load(self._path, allow_pickle=False)
+            self._worker = worker
+        return self._worker
+
+    def stand(self) -> Standing:
+        """Where this worker stands."""
+        return self.worker.stand()
+
+    def improve(self, order: Order) -> Report:
+        """One round. The checkpoint is written first: what was answered is never lost."""
+        report = self.worker.improve(order)
+        draft = self._path.with_suffix(".draft")
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        with draft.open("wb") as file:
+            np.save(file, self.worker.dual, allow_pickle=False)
+        os.replace(draft, self._path)
+        return report
+
+    def evaluate(self, weights: np.ndarray, keep: float) -> np.ndarray:
+        """Loss, conjugate and slack of its tasks."""
+        return self.worker.evaluate(weights, keep)
+
+    def retire(self) -> None:
+        """Remove the checkpoint."""
+        self._path.unlink(missing_ok=True)
+
+
+class Actors:
+    """Workers that are Ray actors: a crew."""
+
+    def __init__(self, actors: list[Any], tasks: list[np.ndarray]):
+        self.actors, self.tasks = actors, tasks
+        self._pending: dict[Any, int] = {}
+
+    def stand(self) -> list[Standing]:
+        """Where every worker stands."""
+        return self._all("stand", [() for _ in self.actors])
+
+    def evaluate(self, weights: list[np.ndarray], keep: np.ndarray) -> list[Any]:
+        """Loss, conjugate and slack of the tasks of every shard; a Standing in place of them if that worker died."""
+        return self._all("evaluate", [(w, float(k)) for w, k in zip(weights, keep, strict=True)])
+
+    def _all(self, name: str, arguments: list[tuple[Any, ...]]) -> list[Any]:
+        refs = [getattr(actor, name).remote(*each) for actor, each in zip(self.actors, arguments, strict=True)]
+        return [self._get(ref, shard) for shard, ref in enumerate(refs)]
+
+    def ask(self, shard: int, order: Order) -> None:
+        """Give an order, and do not wait."""
+        self._pending[self.actors[shard].improve.remote(order)] = shard
+
+    def answer(self) -> tuple[int, Report | Standing]:
+        """The next answer to come, and whose it is; a Standing if that worker died and began again."""
+        import ray
+
+        [ref], _ = ray.wait(list(self._pending), num_returns=1)
+        shard = self._pending.pop(ref)
+        return shard, self._get(ref, shard)
+
+    def _get(self, ref: Any, shard: int) -> Any:
+        """The answer; or, if the worker has died, where it stands now that it has begun again."""
+        import ray
+
+        for _ in range(RESTARTS + 1):
+            try:
+                return ray.get(ref)
+            except ray.exceptions.RayTaskError as error:
+                raise _cause(error) from None
+            except ray.exceptions.ActorUnavailableError:
+                ref = self.actors[shard].stand.remote()
+            except ray.exceptions.RayActorError as error:
+                died = error
+                ref = self.actors[shard].stand.remote()
+        raise ClusterError(f"the worker of tasks number {self.tasks[shard].tolist()} died {RESTARTS} times: {died}")
+
+
+class CourseActor:
+    """The server, in a process of its own."""
+
+    def __init__(self, actors: list[Any], tasks: list[np.ndarray], plan: Plan):
+        self._given, self._plan = (actors, tasks), plan
+        self._course: Course | None = None
+
+    def advance(self, seconds: float) -> tuple[int, float, bool]:
+        """Go on for about so long."""
+        if self._course is None:
+            self._course = Course(Actors(*self._given), self._plan)
+        return self._course.advance(seconds)
+
+    def outcome(self) -> Outcome:
+        """What came out."""
+        assert self._course is not None
+        return self._course.outcome()
+
+
+class _Remote:
+    """A course that runs on the cluster."""
+
+    def __init__(self, ray: Any, actor: Any):
+        self._ray, self._actor = ray, actor
+
+    def _get(self, ref: Any) -> Any:
+        try:
+            return self._ray.get(ref)
+        except self._ray.exceptions.RayTaskError as error:
+            raise _cause(error) from None
+        except self._ray.exceptions.RayActorError as error:
+            raise ClusterError(f"the server of the run died, and what it knew with it: {error}") from error
+
+    def advance(self, seconds: float) -> tuple[int, float, bool]:
+        """Go on for about so long."""
+        return self._get(self._actor.advance.remote(seconds))
+
+    def outcome(self) -> Outcome:
+        """What came out."""
+        return self._get(self._actor.outcome.remote())
+
+
+def _cause(error: Any) -> Exception:
+    """The error of ours that an actor raised, or else what Ray says of it."""
+    cause = error.cause
+    while cause is not None and not isinstance(cause, CoterieError):
+        cause = getattr(cause, "cause", None)
+    return cause if cause is not None else ClusterError(f"a worker failed: {error}")
+
+
+@contextmanager
+def serving(
+    engine: Cluster, data: Any, members: Any, loss: Any, target: str, plan: Plan, work: dict[str, Any]
+) -> Iterator[_Remote]:
+    """A course on a cluster, for the time of a ``with``."""
+    with engine.connect() as ray:
+        tasks = shards_of(data, len(members), engine.count(ray, len(members)))
+        run = f"coterie-{uuid.uuid4().hex}"
+        folder = Path(tempfile.gettempdir() if engine.folder is None else engine.folder) / run
+        worker = ray.remote(num_cpus=engine.cpus, max_restarts=RESTARTS, max_task_retries=0)(TaskActor)
+        actors = []
+        for shard, numbers in enumerate(tasks):
+            part = _part(data, members, numbers)
+            path = str(folder / f"shard-{shard}.npy")
+            actors.append(worker.remote(part, numbers, loss, target, work, path))
+        # The server reserves no CPU: it waits for its workers most of the time.
+        server = ray.remote(num_cpus=0)(CourseActor).remote(actors, tasks, plan)
+        try:
+            yield _Remote(ray, server)
+        finally:
+            try:
+                ray.wait([actor.retire.remote() for actor in actors], num_returns=len(actors), timeout=5.0)
+            finally:
+                for actor in (*actors, server):
+                    ray.kill(actor)
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _part(data: Any, members: Any, numbers: np.ndarray) -> Any:
+    """What the worker of these tasks needs: their sources, or their rows."""
+    if isinstance(data, Mapping):
+        return {members[i]: data[members[i]] for i in numbers}
+    return data.only(numbers)
+
+
+def shards_of(data: Any, m: int, count: int) -> list[np.ndarray]:
+    """Which tasks go to which worker: large ones first, each to the worker with the least to do.
+
+    Parameters
+    ----------
+    data : AgentData, or mapping
+        Of a mapping the sizes are not known: its tasks are dealt out in turn.
+    m : int
+        How many tasks.
+    count : int
+        How many workers.
+
+    Returns
+    -------
+    list of ndarray
+
+    Examples
+    --------
+    >>> data = AgentData(np.ones((6, 1)), agents=[0, 0, 0, 1, 1, 2])
+    >>> [tasks.tolist() for tasks in shards_of(data, 3, 2)]
+    [[0], [1, 2]]
+    """
+    sizes = np.ones(m) if isinstance(data, Mapping) else data.sizes
+    load = np.zeros(count)
+    shards: list[list[int]] = [[] for _ in range(count)]
+    for task in np.argsort(-sizes, kind="stable"):
+        shard = int(np.argmin(load))
+        shards[shard].append(int(task))
+        load[shard] += sizes[task]
+    return [np.array(sorted(tasks), dtype=np.int64) for tasks in shards if tasks]

@@ -1,0 +1,290 @@
+"""The exact W-step of multi-task relationship learning: the reference that DMTRL is measured against.
+
+Given the covariance Sigma of the tasks, it minimises over their weights, the columns of W (d x m),
+
+    P(W) = sum_i 1/n_i sum_j l(w_i . x_ij, y_ij) + lam/2 tr(W Sigma^+ W')
+
+where the rows of W lie in the range of Sigma, which may be singular: its inverse is never formed (erratum 29). With
+``Sigma = R R'`` and ``w_i = V' R_i``, the penalty is ``lam/2 |V|^2``, and so this is a ridge problem in V (r x d) with
+the features ``R_i kron x_ij``. Tasks that no chain of covariances connects are independent problems.
+
+Losses that are twice differentiable (squared, logistic) are minimised by Newton's method. Its Hessian is put together
+from the Gram matrices of the tasks, without the long features:
+
+    H = lam I + sum_i (R_i R_i') kron (1/n_i sum_j l''_ij x_ij x_ij')
+
+Those that are quadratic in pieces (hinge, smoothed hinge, Huber) go to the interior point method of
+:mod:`coterie.exact`, with the long features. Where that would take minutes, those with a gradient go to Newton's
+method, too, which then stops by the duality gap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import linalg, sparse
+from scipy.sparse import csgraph
+
+from ..data import AgentData
+from ..errors import ConvergenceError, ParameterError
+from ..exact import Objective, minimise
+from ..exact.newton import TOLERANCE, VANISHED, _line_search
+from ..exact.systems import Solver, _conjugate_gradients, everything
+from ..graphs import empty
+from ..linear import BATCH, DenseRows, SparseRows, frozen, gram_kernel, margins_kernel, one_thread, scatter_kernel
+from ..problem import _lay_out, _positive, resolve_loss
+from .covariance import checked_covariance
+
+__all__ = ["exact_weights"]
+
+#: Up to this many unknowns, rank of Sigma times features, a Hessian is factorised.
+UNKNOWNS = 6000
+#: Up to this many multiplications for one system with long features, the interior point method is used.
+WORK = 2_000_000_000
+#: Eigenvalues of Sigma below this part of the largest are rounding.
+RANK = 1e-14
+#: What to do where the exact solver does not go.
+ITERATE = 'use method="sdca", which ends with a duality gap for a certificate'
+
+
+@one_thread
+def exact_weights(data: AgentData, loss: Any, lam: float, covariance: ArrayLike) -> np.ndarray:
+    """Minimise P over the weights of all tasks, to about 1e-12 of its value.
+
+    Parameters
+    ----------
+    data : AgentData
+        Every agent is a task. A task without rows has weights, too: its covariances give them.
+    loss : loss or name
+    lam : float
+        Weight of the penalty, > 0.
+    covariance : (m, m) array_like
+        Sigma: symmetric and positive semidefinite, one row for each task.
+
+    Returns
+    -------
+    (m, d) ndarray
+        One row for each task; zero where ``sigma_ii = 0``.
+
+    Raises
+    ------
+    ParameterError
+        If ``covariance`` or ``lam`` is not what it must be, or if the rank of Sigma times the number of features is
+        too large to factorise a Hessian.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> data = ct.AgentData([[1.0], [1.0]], [1.0, 3.0], agents=[0, 1])
+    >>> exact_weights(data, "squared", 1.0, [[0.5, 0.0], [0.0, 0.5]]).ravel().round(4).tolist()  # each on its own
+    [0.3333, 1.0]
+    >>> exact_weights(data, "squared", 1.0, [[0.5, 0.5], [0.5, 0.5]]).ravel().round(4).tolist()  # one for both
+    [1.0, 1.0]
+    """
+    loss, lam = resolve_loss(loss), _positive("lam", lam)
+    if not isinstance(data, AgentData):
+        raise ParameterError(f"multi-task learning needs an AgentData; found {type(data).__name__}")
+    sigma = _without_rounding(checked_covariance(covariance, data.members, unit=False))
+    labels = _lay_out(data, loss)[2]  # checks them, too, while rows can still be named
+    weights = np.zeros((data.n, data.p))
+    if not labels.size:
+        return weights
+    _, group = csgraph.connected_components(sparse.csr_array(sigma != 0), directed=False)
+    alone = (np.bincount(group) == 1)[group] & (np.diagonal(sigma) > 0)
+    if alone.any():
+        weights[alone] = minimise(_separate(data.only(np.flatnonzero(alone)), loss, lam, np.diagonal(sigma)[alone]))
+    for k in np.flatnonzero(np.bincount(group) > 1):
+        tasks = group == k
+        part = data.only(np.flatnonzero(tasks))
+        if part.n_rows:
+            weights[tasks] = _together(part, loss, lam, sigma[np.ix_(tasks, tasks)])
+    return weights
+
+
+def _without_rounding(sigma: np.ndarray) -> np.ndarray:
+    """Sigma with zeros for tasks of variance zero: ``|sigma_ij|^2 <= sigma_ii sigma_jj``."""
+    some = np.diagonal(sigma) > 0
+    return np.where(some[:, None] & some, sigma, 0.0)
+
+
+def _shares(data: AgentData, start: np.ndarray) -> np.ndarray:
+    """``1/n_i`` for every example."""
+    return np.repeat(1.0 / np.maximum(data.sizes, 1), np.diff(start))
+
+
+def _separate(data: AgentData, loss: Any, lam: float, variances: np.ndarray) -> Objective:
+    """P where Sigma is diagonal: ``w_i`` has the penalty ``lam / (2 sigma_ii) |w_i|^2``."""
+    rows, start, labels = _lay_out(data, loss)
+    ridge = 0.5 * lam / variances[:, None]
+    return Objective(rows, start, labels, loss, _shares(data, start), ridge, empty(data.n), 0.0, data.p)
+
+
+def _together(data: AgentData, loss: Any, lam: float, sigma: np.ndarray) -> np.ndarray:
+    """The weights of tasks that are all connected."""
+    values, vectors = np.linalg.eigh(sigma)
+    kept = values > max(RANK, len(sigma) * np.finfo(float).eps) * values[-1]
+    root = vectors[:, kept] * np.sqrt(values[kept])
+    rows, start, labels = _lay_out(data, loss)
+    whole, p = np.array([0, start[-1]]), root.shape[1] * data.p
+    if p > UNKNOWNS:
+        raise ParameterError(
+            f"{p} unknowns (the rank of the covariance, {root.shape[1]}, times {data.p} features) are too many for the "
+            f"exact solver, which goes up to {UNKNOWNS}: {ITERATE}"
+        )
+    ridge = np.array([[0.5 * lam]])
+    objective = TaskObjective(
+        rows, whole, labels, loss, _shares(data, start), ridge, empty(1), 0.0, p, start, frozen(root)
+    )
+    return objective.weights(_minimiser(objective))
+
+
+def _minimiser(objective: TaskObjective) -> np.ndarray:
+    """V as one row, by the method that suits the loss and the size."""
+    loss, rows = objective.loss, objective.rows
+    pieces = loss.dual_curvature is not None and bool(np.all(np.isfinite(loss.domain(1.0))))
+    if not pieces:
+        return newton(objective, pieces)
+    stored = np.diff(rows.start) if isinstance(rows, SparseRows) else np.full(len(objective.labels), objective.d)
+    work = float(np.square(stored * objective.root.shape[1], dtype=float).sum()) + float(objective.p) ** 3
+    if work <= WORK:
+        return minimise(objective.spelled_out())
+    if np.isfinite(loss.smoothness):
+        return newton(objective, pieces)
+    raise ParameterError(
+        f"{len(objective.labels)} rows and {objective.p} unknowns (the rank of the covariance times the features) are "
+        f"too many for the exact solver with {loss!r}: {ITERATE}"
+    )
+
+
+@dataclass(frozen=True)
+class TaskObjective(Objective):
+    """P as a ridge problem of one agent, whose model is V; see :mod:`coterie.multitask.exact`.
+
+    Parameters
+    ----------
+    rows, start, labels, loss, scale, ridge, graph, smooth
+        As those of an :class:`~coterie.exact.Objective` of one agent, but with the short features ``x_ij``.
+    p : int
+        Number of entries of V.
+    tasks : (m + 1,) ndarray of int64
+        Rows ``tasks[i]`` to ``tasks[i + 1] - 1`` belong to task i.
+    root : (m, r) ndarray
+        R.
+    """
+
+    tasks: np.ndarray
+    root: np.ndarray
+
+    @property
+    def d(self) -> int:
+        """Number of features."""
+        return self.p // self.root.shape[1]
+
+    def weights(self, theta: np.ndarray) -> np.ndarray:
+        """``W' = R V``, (m, d)."""
+        return self.root @ theta.reshape(self.root.shape[1], -1)
+
+    def margins(self, theta: np.ndarray) -> np.ndarray:
+        """``x_ij . w_i`` for every row."""
+        out = np.zeros(self.labels.shape[0])
+        margins_kernel(self.rows, self.tasks, self.weights(theta), out)
+        return out
+
+    def scatter(self, weights: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+        """``sum_i R_i kron sum_j weights_ij x_ij``."""
+        sums = np.zeros((self.root.shape[0], self.d))
+        scatter_kernel(self.rows, self.tasks, weights, sums)
+        return (self.root.T @ sums).reshape(shape)
+
+    def grams(self, weights: np.ndarray | None = None) -> np.ndarray:
+        """``sum_i (R_i R_i') kron sum_j c_ij weights_ij x_ij x_ij'``, (1, p, p)."""
+        (m, r), d = self.root.shape, self.d
+        scale = self.scale if weights is None else self.scale * weights
+        out = np.zeros((r, d, r, d))
+        at_once = max(1, BATCH // d**2)
+        for first in range(0, m, at_once):
+            root, tasks = self.root[first : first + at_once], self.tasks[first : first + at_once + 1]
+            a, b = tasks[0], tasks[-1]
+            grams = np.zeros((root.shape[0], d, d))
+            gram_kernel(self.rows.take(a, b), frozen(tasks - a), scale[a:b], np.arange(root.shape[0]), grams)
+            for k in range(r):
+                pairs = (root[:, k, None] * root).T @ grams.reshape(-1, d * d)
+                out[k] += pairs.reshape(r, d, d).transpose(1, 0, 2)
+        return out.reshape(1, self.p, self.p)
+
+    def spelled_out(self) -> Objective:
+        """The same objective with the long features ``R_i kron x_ij``."""
+        r, root = self.root.shape[1], np.repeat(self.root, np.diff(self.tasks), axis=0)
+        if isinstance(self.rows, SparseRows):
+            root = np.repeat(root, np.diff(self.rows.start), axis=0)
+            column = self.rows.column[:, None] + self.d * np.arange(r)
+            values = self.rows.values[:, None] * root
+            rows: Any = SparseRows(frozen(self.rows.start * r), frozen(column.ravel()), frozen(values.ravel()))
+        else:
+            long = root[:, :, None] * self.rows.values[:, None, :]
+            rows = DenseRows(frozen(long.reshape(-1, self.p)))
+        return Objective(
+            rows, self.start, self.labels, self.loss, self.scale, self.ridge, self.graph, self.smooth, self.p
+        )
+
+
+def newton(objective: TaskObjective, pieces: bool) -> np.ndarray:
+    """Minimise P for a loss with a gradient, with the line search of :mod:`coterie.exact.newton`.
+
+    Where the loss is quadratic in ``pieces``, l'' is one element of the generalised second derivative; the ridge makes
+    every step a descent, and once the right pieces are found, a full step is exact.
+    """
+    theta = np.zeros((1, objective.p))
+    lam, first, polish = 2.0 * float(objective.ridge[0, 0]), float(objective.value(theta).sum()), 0
+    margins = objective.margins(theta)
+    bent = np.zeros(0)
+    solve: Solver = everything
+    for _ in range(200):
+        value, slope, curvature = objective.examples(margins)
+        level = float(objective.quadratic(theta).sum() + objective.scale @ value)
+        pull = objective.scatter(objective.scale * slope, theta.shape)
+        gradient = objective.quadratic_gradient(theta) + pull
+        if not np.array_equal(bent, curvature):  # the squared loss needs one factorisation
+            bent, solve = curvature, _system(objective, curvature)
+        step = -solve(gradient)
+        # Newton's decrement says how far P is from its minimum, but with the wrong pieces it says nothing. The duality
+        # gap P - D always does: with a_ij = -l'(z_ij), it is |gradient|^2 / (2 lam).
+        gap = np.sum(gradient * gradient) / (2.0 * lam) if pieces else -np.sum(gradient * step)
+        settled = bool(gap <= TOLERANCE * level or level <= VANISHED * first)
+        length = _line_search(objective, theta, step, margins, np.array([settled]))
+        theta = theta + length * step
+        margins = objective.margins(theta)
+        # Once the objective is exact, a step or two more make the weights exact, too.
+        polish += settled
+        if polish >= 3 or (polish and np.abs(step).max() <= 1e-9 * np.abs(theta).max()):
+            return theta
+    raise ConvergenceError(
+        "Newton's method did not converge in 200 steps: do features or covariances differ by very many orders of "
+        f"magnitude? If not, {ITERATE}"
+    )
+
+
+def _system(objective: TaskObjective, curvature: np.ndarray) -> Solver:
+    """A solver of ``H x = target``: a Cholesky factor, refined by conjugate gradients that do not form H."""
+    weights = objective.scale * curvature
+
+    def product(v: np.ndarray) -> np.ndarray:
+        return objective.quadratic_gradient(v) + objective.scatter(weights * objective.margins(v), v.shape)
+
+    for damping in (0.0, 1e-14, 1e-12, 1e-10, 1e-8):
+        hessian = objective.grams(curvature)[0]
+        hessian[np.diag_indices(objective.p)] += 2.0 * objective.ridge[0, 0]
+        hessian[np.diag_indices(objective.p)] *= 1.0 + damping
+        try:  # the transpose is in LAPACK's order: no copy
+            factor = linalg.cho_factor(hessian.T, lower=True, overwrite_a=True, check_finite=False)
+        except linalg.LinAlgError:
+            continue
+
+        def precondition(v: np.ndarray, factor: Any = factor) -> np.ndarray:
+            return linalg.cho_solve(factor, v.ravel(), check_finite=False).reshape(v.shape)
+
+        return lambda target: _conjugate_gradients(objective, product, precondition, target, 1e-13, 10)
+    raise ConvergenceError("the Hessian is not positive semidefinite: is a loss not convex?")

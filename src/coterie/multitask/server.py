@@ -1,0 +1,251 @@
+"""The server: it knows the covariance and the vectors ``b_i``, never a row.
+
+A round sends every worker its weights and takes in how far the ``b_i`` went (the W-step, DMTRL Algorithm 1, lines 4 to
+10). Between rounds the covariance may be fitted to the weights (the Omega-step, line 11). What the printed algorithm
+gets wrong is put right here: a change counts once (erratum 25), and weights follow the covariance (erratum 26).
+
+Three kinds of rounds:
+
+========================  =============================================================================================
+"together"                all workers at once; a step that lowers the dual is taken back
+"in turn"                 one task after the other, each with weights that know all before it
+"as they come"            every worker at its own pace, at most ``staleness`` rounds ahead of the slowest
+========================  =============================================================================================
+
+Steps that are applied one at a time need no rho to be safe: the server knows how the dual changes along a step, and
+keeps the part of it that is best. So the dual never falls, however old the weights are that a step started from.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .covariance import joint_charge, joint_penalty, penalty, separability
+from .crew import Crew
+from .worker import Order, Report, Standing
+
+
+class State(NamedTuple):
+    """One row of the trace."""
+
+    alternation: int
+    round: int
+    primal: float  # P(W), with the covariance of the moment
+    dual: float  # D(a)
+    gap: float
+    vectors: int  # of d numbers, sent so far
+
+
+class Server:
+    """Weights and covariance of all tasks, and the workers that improve them.
+
+    Parameters
+    ----------
+    crew : Crew
+    lam : float
+    covariance : (m, m) ndarray
+        To begin with.
+    kind : "together", "in turn" or "as they come"
+    staleness : int
+        For "as they come": how many rounds a worker may be ahead of the slowest.
+    rho : "eigenvalue", "lemma10" or float
+    eta : float
+        Which part of their steps workers take, for "together"; rho grows with it.
+    momentum : bool
+        For "together": go on in the direction of the step before, and restart where that lowers the dual.
+    """
+
+    def __init__(
+        self,
+        crew: Crew,
+        lam: float,
+        covariance: np.ndarray,
+        *,
+        kind: str = "together",
+        staleness: int = 0,
+        rho: Any = "eigenvalue",
+        eta: float = 1.0,
+        momentum: bool = True,
+    ):
+        self.crew, self.lam, self.kind, self.staleness = crew, lam, kind, staleness
+        self.bound_of_rho, self.eta, self.use_momentum = rho, eta, momentum
+        standings = crew.stand()
+        m, d = covariance.shape[0], standings[0].vectors.shape[1]
+        self.vectors, self.conjugate, self.sizes = np.zeros((m, d)), np.zeros(m), np.zeros(m, np.int64)
+        for tasks, standing in zip(crew.tasks, standings, strict=True):
+            self._place(tasks, standing)
+            self.sizes[tasks] = standing.sizes
+        #: What the workers have judged: weights as they were sent, their losses, and their parts of the gap.
+        self.seen, self.loss, self.slack = np.zeros((m, d)), np.full(m, np.inf), np.full(m, np.inf)
+        self._sent_to = np.zeros((m, d))  # what they are judging at the moment
+        shards = len(crew.tasks)
+        self.keep, self.clock, self.busy = np.ones(shards), np.zeros(shards, np.int64), np.zeros(shards, bool)
+        self.alternation, self.rounds, self.sent, self.stuck = 0, 0, 0, False
+        self.trace: list[State] = []
+        self.relate(covariance)
+
+    def _place(self, tasks: np.ndarray, standing: Standing) -> None:
+        self.vectors[tasks], self.conjugate[tasks] = standing.vectors, standing.conjugate
+
+    # -- what is known ---------------------------------------------------------------------------------------------
+
+    @property
+    def dual(self) -> float:
+        """D(a) with the covariance of the moment."""
+        return -penalty(self.vectors, self.covariance, self.lam) - float(self.conjugate.sum())
+
+    @property
+    def bound(self) -> float:
+        """A lower bound on the joint optimum over weights and covariances."""
+        return -joint_charge(self.vectors, self.lam) - float(self.conjugate.sum())
+
+    @property
+    def value(self) -> float:
+        """The joint objective, ``losses + lam/2 |W|_*^2``, of the weights that the workers have judged."""
+        return float(self.loss.sum()) + joint_penalty(self.seen, self.lam)
+
+    @property
+    def rho(self) -> float:
+        """How much steps at the same time may get in each other's way."""
+        if not isinstance(self.bound_of_rho, str):
+            return float(self.bound_of_rho)
+        if self.kind != "together":
+            return 1.0
+        return self.eta * separability(self.covariance, self.bound_of_rho)
+
+    def relate(self, covariance: np.ndarray) -> None:
+        """Go on with another covariance: weights follow, ``W = Sigma B / lam`` (erratum 26)."""
+        self.covariance = covariance
+        self._stiffness = self.rho * np.diagonal(covariance) / self.lam
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self.weights = self.covariance @ self.vectors / self.lam
+        self._dual, self._pace, self._ahead, self._vain, self.stuck = self.dual, 1.0, 0.0, 0, False
+
+    # -- rounds ----------------------------------------------------------------------------------------------------
+
+    def round(self) -> float:
+        """One round. Returns the duality gap that it found."""
+        if self.kind == "together":
+            self._together()
+        else:
+            before = self._dual
+            for _ in self.crew.tasks:
+                self._one_more()
+            self._vain = self._vain + 1 if self._dual <= before else 0
+            self.stuck = self._vain > self.staleness + 1
+        self.rounds += 1
+        return self.trace[-1].gap
+
+    def _order(self, shard: int, momentum: float) -> None:
+        tasks = self.crew.tasks[shard]
+        order = Order(
+            int(self.clock[shard]), self.weights[tasks], self._stiffness[tasks], float(self.keep[shard]), momentum
+        )
+        self.crew.ask(shard, order)
+        self.busy[shard], self.keep[shard] = True, 1.0
+        self._sent_to[tasks] = order.weights
+        self.sent += len(tasks)
+
+    def _together(self) -> None:
+        """All workers at once: DMTRL, Algorithm 1, lines 5 to 9."""
+        for shard in range(len(self.crew.tasks)):
+            self._order(shard, self._ahead)
+        vectors, conjugate, lost = self.vectors.copy(), self.conjugate.copy(), False
+        for _ in self.crew.tasks:
+            shard, answer = self._answer()
+            tasks = self.crew.tasks[shard]
+            if isinstance(answer, Standing):
+                vectors[tasks], conjugate[tasks], lost = answer.vectors, answer.conjugate, True
+                continue
+            self._judged(tasks, answer)
+            vectors[tasks] += answer.change
+            conjugate[tasks] = answer.after
+        self._record()
+        if self.eta < 1.0 and not lost:
+            vectors = self.vectors + self.eta * (vectors - self.vectors)
+            conjugate = self.conjugate + self.eta * (conjugate - self.conjugate)  # at least what it is: Jensen
+            self.keep[:] = self.eta
+        dual = -penalty(vectors, self.covariance, self.lam) - float(conjugate.sum())
+        if lost:  # a worker began again from its checkpoint, or from nothing: so does the momentum
+            self.vectors, self.conjugate = vectors, conjugate
+            self._refresh()
+        elif dual >= self._dual:
+            self.vectors, self.conjugate, self._dual = vectors, conjugate, dual
+            self.weights = self.covariance @ vectors / self.lam
+            pace = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * self._pace**2))
+            self._ahead, self._pace = ((self._pace - 1.0) / pace if self.use_momentum else 0.0), pace
+        else:  # without momentum, a step cannot lower the dual by more than rounding: there is nothing left to gain
+            self.stuck = self._ahead == 0.0
+            self.keep[:], self._pace, self._ahead = 0.0, 1.0, 0.0
+
+    def _one_more(self) -> None:
+        """Give orders to all that may have one, and take in the next answer."""
+        idle = np.flatnonzero(~self.busy & (self.clock <= self.clock.min() + self.staleness))
+        if self.kind == "in turn":
+            idle = idle[:1] if not self.busy.any() else idle[:0]
+        for shard in idle:
+            self._order(int(shard), 0.0)
+        self._apply(*self._answer())
+        if self.clock.sum() % len(self.crew.tasks) == 0:
+            self._record()
+
+    def _apply(self, shard: int, answer: Report | Standing) -> None:
+        """Take in one answer, of which the part is kept that is best for the dual.
+
+        Along the step the dual changes by at least ``-t (dC + W . dB) - t^2 tr(dB' Sigma dB) / (2 lam)``, since the
+        conjugates are convex.
+        """
+        tasks = self.crew.tasks[shard]
+        if isinstance(answer, Standing):
+            self._place(tasks, answer)
+            self._refresh()
+            return
+        self._judged(tasks, answer)
+        slope = -float(np.sum(answer.after - answer.before) + np.sum(self.weights[tasks] * answer.change))
+        bend = 2.0 * penalty(answer.change, self.covariance[np.ix_(tasks, tasks)], self.lam)
+        keep = 0.0 if not slope > 0.0 else 1.0 if slope >= bend else slope / bend
+        self.keep[shard] = keep
+        self.vectors[tasks] += keep * answer.change
+        self.conjugate[tasks] = answer.before + keep * (answer.after - answer.before)
+        self.weights += self.covariance[:, tasks] @ (keep / self.lam * answer.change)
+        self._dual = max(self._dual, self.dual)
+
+    def _answer(self) -> tuple[int, Report | Standing]:
+        shard, answer = self.crew.answer()
+        self.busy[shard] = False
+        self.clock[shard] += 1
+        self.sent += len(self.crew.tasks[shard])
+        return shard, answer
+
+    def _judged(self, tasks: np.ndarray, report: Report) -> None:
+        self.seen[tasks], self.loss[tasks], self.slack[tasks] = self._sent_to[tasks], report.loss, report.slack
+
+    def _record(self) -> None:
+        gap = float(self.slack.sum())
+        self.trace.append(State(self.alternation, self.rounds, self._dual + gap, self._dual, gap, self.sent))
+
+    def judge(self) -> float:
+        """Let the workers judge the weights as they are now. Returns the duality gap, which is then exact."""
+        while self.busy.any():
+            self._apply(*self._answer())
+        tasks = self.crew.tasks
+        found = self.crew.evaluate([self.weights[t] for t in tasks], self.keep)
+        self.sent += len(self.weights)
+        lost = [shard for shard, out in enumerate(found) if isinstance(out, Standing)]
+        if lost:  # begun again: the others are where they were, and the weights are other ones now
+            for shard in lost:
+                self._place(tasks[shard], found[shard])
+                self.keep[shard] = 1.0
+            self._refresh()
+            return self.judge()
+        for t, out in zip(tasks, found, strict=True):
+            self.loss[t], self.conjugate[t], self.slack[t] = out.T
+        self.seen[:] = self.weights
+        self._dual = max(self._dual, self.dual)
+        self._record()
+        return self.trace[-1].gap

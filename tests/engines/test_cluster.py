@@ -1,0 +1,361 @@
+"""Shards on a cluster: the optimum of one process, exact accounts, same seed same bits, and what is refused.
+
+References: Problem.solve for the models; for the letters, a count by hand from who woke. Most is looked at twice: with
+shards in this process, and on a real Ray that is started here.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+import coterie as ct
+from coterie.engines import host, shards
+from coterie.engines.shards import Shards
+from coterie.errors import CapacityError, ClusterError, MissingExtra, ParameterError
+from coterie.world import part_of, world_of
+
+N, P, WAKES, SEED = 13, 3, 3000, 5
+METHODS = {"cd": 2, "admm": 3, "propagation": 2, "djam": 3}  # and how many shards
+methods = pytest.mark.parametrize("name", METHODS)
+
+
+@functools.cache
+def example(name):
+    """A ring of twelve agents with chords, one of them without rows, and one agent without ties."""
+    rng = np.random.default_rng(1)
+    W = np.zeros((N, N))
+    for i in range(N - 1):
+        for j in ((i + 1) % (N - 1), 5 * i % (N - 1)):
+            if i != j:
+                W[i, j] = W[j, i] = rng.uniform(0.4, 1.5)
+    graph = ct.Graph(W)
+    if name == "propagation":
+        return ct.Problem.propagation(rng.normal(size=(N, P)), graph, alpha=0.7)
+    ids = np.repeat(np.arange(N), [4, 7, 0, 5, 6, 3, 8, 4, 5, 2, 6, 4, 5])
+    X = rng.normal(size=(len(ids), P))
+    y = X @ rng.normal(size=P) + rng.normal(size=len(ids))
+    if name == "cd":
+        data = ct.AgentData(X, np.sign(y), agents=ids, members=range(N))
+        return ct.Problem.personalized(data, graph, loss=ct.Logistic(), mu=0.7)
+    data = ct.AgentData(X, y, agents=ids, members=range(N))
+    if name == "admm":
+        return ct.Problem.collaborative(data, graph, loss=ct.Squared(), mu=0.5, ridge=0.1)
+    return ct.Problem.separate(data, graph, loss=ct.Squared(), ridge=0.2)
+
+
+def letters(name, wakes):
+    """What must have been sent: both ways along each tie at first; then to all neighbours, or there and back."""
+    who = np.random.default_rng(np.random.SeedSequence(SEED).spawn(3)[0]).integers(0, N, WAKES)[:wakes]
+    neighbours = np.diff(example(name).graph.start)
+    return neighbours.sum() + (neighbours[who].sum() if name == "cd" else 2 * (neighbours[who] > 0).sum())
+
+
+class Here:
+    """What Shards needs of Ray, in this process: a call is answered at once."""
+
+    class exceptions:  # noqa: N801 - as Ray has it
+        class RayError(Exception):
+            pass
+
+        class RayTaskError(RayError):
+            pass
+
+    class Actor:
+        def __init__(self, kind):
+            self.made = kind()
+
+        def __getattr__(self, name):
+            call = types.SimpleNamespace(remote=getattr(self.made, name))
+            call.options = lambda num_returns: call
+            return call
+
+    def remote(self, **_):
+        return lambda kind: types.SimpleNamespace(remote=lambda: Here.Actor(kind))
+
+    def nodes(self):
+        return [{"Alive": True, "Resources": {"CPU": 4.0}}, {"Alive": False, "Resources": {"CPU": 9.0}}]
+
+    def wait(self, references, **_):
+        return references, []
+
+    def get(self, references):
+        return references
+
+    def kill(self, _):
+        pass
+
+
+def driver_of(name, count, ray=None, total=WAKES, cpus=0.5):
+    problem, method = example(name), ct.methods.resolve_method(name)
+    return Shards(
+        problem, method, problem.local(), "uniform", SEED, ct.Cluster(None, count, cpus), ray or Here(), total
+    )
+
+
+@functools.cache
+def expected(name, count):
+    with driver_of(name, count) as driver:
+        driver.advance(WAKES, host.NO_LIMIT)
+        return driver.theta, driver.account
+
+
+@methods
+def test_shards_in_this_process(name, monkeypatch):
+    problem = example(name)
+    theta, account = expected(name, METHODS[name])
+    best = problem.solve()
+    assert abs(theta - best)[problem.determined].max() < 1e-6
+    assert account[host.LETTERS] == letters(name, WAKES)
+    # Looking on the way, in the middle of supersteps too, and a box that is emptied all the time change nothing.
+    monkeypatch.setattr(shards, "BOX", 1)
+    with driver_of(name, METHODS[name]) as driver:
+        for steps in (1, 5, 7, 40, 2, 600, 0, WAKES - 655):
+            driver.advance(steps, host.NO_LIMIT)
+            assert driver.theta.shape == (N, P)
+        assert np.array_equal(driver.theta, theta)
+        assert np.array_equal(driver.account, account)
+
+
+@methods
+def test_one_shard_is_one_process(name):
+    run = ct.simulate(example(name), name, wakes=WAKES, seed=SEED)
+    theta, account = expected(name, 1)
+    assert np.array_equal(run.theta, theta)
+    assert np.array_equal(run.tally, account[host.KINDS :].reshape(-1, 2))
+
+
+def test_a_letter_is_late_by_at_most_one_superstep():
+    with driver_of("cd", 3) as driver:
+        seen = []
+        for _ in range(4):
+            driver.advance(N, host.NO_LIMIT)
+            seen.append([shard.made.own.theta.copy() for shard in driver.shards])
+            for bags in driver.inbox:
+                assert sum(len(bag.to) for bag in bags) > 0
+        driver.advance(1, host.NO_LIMIT)  # all shards that had mail have read it, or will before they wake anybody
+        cuts = driver.cuts
+        for k, shard in enumerate(driver.shards):
+            world, tie = shard.made.world, shard.made.tie
+            for e, j in enumerate(world.peer):
+                other = int(np.searchsorted(cuts, j, side="right") - 1)
+                if other != k:
+                    assert np.array_equal(tie.copy[e], seen[-1][other][j - cuts[other]])
+
+
+@pytest.fixture(scope="module")
+def ray():
+    """A Ray of this machine for all tests here; 2 CPUs whatever there are."""
+    ray = pytest.importorskip("ray")
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+    ray.init(address="local", num_cpus=2, object_store_memory=80_000_000, **quiet)
+    yield ray
+    ray.shutdown()
+
+
+class Pool:
+    """Ray whose actors are used again by the next test: most of the time here is that of workers that import."""
+
+    def __init__(self, ray):
+        self.ray, self.free = ray, []
+
+    def __getattr__(self, name):
+        return getattr(self.ray, name)
+
+    def remote(self, **options):
+        make = self.ray.remote(**options)
+        return lambda kind: types.SimpleNamespace(remote=lambda: self.free.pop() if self.free else make(kind).remote())
+
+    def kill(self, actor):
+        self.free.append(actor)
+
+
+@pytest.fixture(scope="module")
+def pool(ray):
+    return Pool(ray)
+
+
+class Pooled(ct.Cluster):
+    """A cluster that is connected already."""
+
+    pool = None
+
+    @contextmanager
+    def connect(self):
+        yield Pooled.pool
+
+
+@methods
+def test_reaches_the_optimum(name, pool, monkeypatch):
+    monkeypatch.setattr(Pooled, "pool", pool)
+    problem, count, calls = example(name), METHODS[name], []
+    run = ct.simulate(
+        problem,
+        name,
+        wakes=WAKES,
+        seed=SEED,
+        every=999,
+        observe={"first": lambda theta: theta[0, 0]},
+        progress=lambda done, total: calls.append((done, total)),
+        engine=Pooled(shards=count, cpus=0.5),
+    )
+    assert abs(run.theta - problem.solve())[problem.determined].max() < 1e-6
+    assert run.trace["wakes"].tolist() == [0, 999, 1998, 2997, WAKES]
+    assert run.wakes == WAKES
+    assert run.letters == run.tally[:, 0].sum() == letters(name, WAKES)
+    assert run.vectors == run.tally[:, 1].sum() // P == run.trace["vectors"].iloc[-1]
+    assert run.bytes == run.trace["bytes"].iloc[-1]
+    assert run.trace["first"].iloc[-1] == run.theta[0, 0]
+    assert calls[-1] == (WAKES, WAKES)
+    if name == "cd":  # one vector in a letter, and no answers: exact at every row
+        assert [letters(name, wakes) for wakes in run.trace["wakes"]] == run.trace["vectors"].tolist()
+    # Same seed, same number of shards, same bits: whichever way letters travel, and whatever was looked at.
+    theta, account = expected(name, count)
+    assert np.array_equal(run.theta, theta)
+    assert np.array_equal(run.tally, account[host.KINDS :].reshape(-1, 2))
+
+
+def test_same_seed_same_bits(ray, pool, monkeypatch):
+    monkeypatch.setattr(Pooled, "pool", pool)
+    problem = example("cd")
+    one = ct.simulate(problem, "cd", wakes=500, seed=2, engine=ct.Cluster(shards=2, cpus=0.25))
+    other = ct.simulate(problem, "cd", wakes=500, seed=2, every=70, engine=Pooled(shards=2, cpus=0.25))
+    assert np.array_equal(one.theta, other.theta)
+    assert (one.letters, one.time) == (other.letters, other.time)
+    assert ray.is_initialized()  # it was there before
+    # The models that were enough are those of the run, though letters are under way.
+    seen = []
+    enough = ct.simulate(
+        problem,
+        "cd",
+        wakes=500,
+        seed=2,
+        every=70,
+        until=lambda theta: seen.append(theta) or len(seen) == 3,
+        engine=Pooled(shards=2, cpus=0.25),
+    )
+    assert enough.wakes == 140
+    assert np.array_equal(enough.theta, seen[-1])
+    assert ct.simulate(problem, "cd", wakes=0, engine=Pooled(shards=2)).letters == letters("cd", 0)
+
+
+def test_errors_on_shards(ray, pool):
+    with driver_of("cd", 2, pool) as driver:
+        part, theta = part_of(world_of(example("cd")), 0, 6), example("cd").local()
+        nowhere = np.zeros(0, np.int64)  # a shard that is told there are no others
+        driver.shards[0].build.remote(driver.method, part, theta[:6], 6, driver.cuts, nowhere)
+        with pytest.raises(CapacityError, match="nobody's address"):
+            driver.advance(3 * N, host.NO_LIMIT)
+        ray.kill(driver.shards.pop())
+        ray.kill(driver.shards[0])
+        with pytest.raises(ClusterError, match="a shard is gone"):
+            driver.theta  # noqa: B018 - asking is what fails
+        driver.shards.pop()
+    with pytest.raises(ClusterError, match=r"5 shard\(s\) of 0.5 CPU\(s\) each do not fit.* room for 4"):
+        driver_of("cd", 5, pool)
+
+
+def test_count():
+    ray = Here()  # one machine of 4 CPUs, one that is gone
+    assert ct.Cluster().count(ray, 100) == 4
+    assert ct.Cluster().count(ray, 3) == 3
+    assert ct.Cluster(cpus=0.1).count(ray, 100) == 4
+    assert ct.Cluster(cpus=3).count(ray, 100) == 1
+    assert ct.Cluster(shards=40, cpus=0.1).count(ray, 100) == 40
+    assert ct.Cluster(shards=8).count(ray, 2) == 2
+    for cluster in (ct.Cluster(cpus=5), ct.Cluster(shards=5), ct.Cluster(shards=2, cpus=3)):
+        with pytest.raises(ClusterError, match="do not fit: the cluster has 4 CPU"):
+            cluster.count(ray, 100)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"address": ""},
+        {"address": 6379},
+        {"shards": 0},
+        {"shards": 2.5},
+        {"shards": True},
+        {"cpus": 0},
+        {"cpus": float("nan")},
+        {"cpus": 1.5},
+        {"cpus": "all"},
+        {"folder": ""},
+        {"folder": 3},
+    ],
+    ids=str,
+)
+def test_bad_clusters(wrong):
+    [(name, value)] = wrong.items()
+    with pytest.raises(ParameterError, match=f"{name}={value!r}"):
+        ct.Cluster(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"events": [0, 1]}, "events=... does not go with engine"),
+        ({"wakes": 5, "conditions": ct.Conditions(latency=1.0)}, "conditions=... does not go with engine"),
+        ({"wakes": 5, "capacity": 9}, "capacity=... does not go with engine"),
+        ({"wakes": 5, "changes": [(2, example("cd"))]}, "changes=... does not go with engine"),
+        ({"rounds": 5}, "rounds=... does not go with engine"),
+        ({"vectors": 5}, "vectors=... does not go with engine"),
+        ({"bytes": 5}, "bytes=... does not go with engine"),
+        ({"wakes": 5, "engine": "ray"}, "engine='ray' must be a ct.Cluster"),
+        ({"wakes": 5, "method": ct.Learned(ct.CoordinateDescent(), ct.GraphRule())}, "learns who is tied to whom"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else "-".join(value),
+)
+def test_what_a_cluster_cannot_do(other, message):
+    given = {"method": "cd", "engine": ct.Cluster(shards=2), **other}
+    with pytest.raises(ParameterError, match=message):
+        ct.simulate(example("cd"), **given)
+
+
+def test_a_rule_from_a_script(monkeypatch):
+    monkeypatch.setattr(ct.CoordinateDescent, "__module__", "__main__")
+    with pytest.raises(ParameterError, match="cannot import CoordinateDescent from a script"):
+        ct.simulate(example("cd"), "cd", wakes=1, engine=ct.Cluster())
+
+
+def test_without_ray(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtra, match=r"needs Ray: pip install 'coterie\[ray\]'"):
+        ct.simulate(example("cd"), "cd", wakes=1, engine=ct.Cluster())
+
+
+def test_connections(monkeypatch):
+    calls = []
+
+    def init(address, **_):
+        calls.append(address)
+        if address == "auto":
+            raise ConnectionError("nobody there")
+
+    fake = types.SimpleNamespace(is_initialized=lambda: False, init=init, shutdown=lambda: calls.append("end"))
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    with pytest.raises(ZeroDivisionError), ct.Cluster().connect():
+        raise ZeroDivisionError
+    assert calls == ["local", "end"]
+    with (
+        pytest.raises(ClusterError, match="cannot reach a cluster at 'auto': nobody there"),
+        ct.Cluster("auto").connect(),
+    ):
+        pass
+    assert calls[2:] == ["auto", "end"]
+    # Nobody listens on port 1: found out at once, and Ray, which would try for minutes, is not asked.
+    with (
+        pytest.raises(ClusterError, match=r"cannot reach a cluster at '127\.0\.0\.1:1'"),
+        ct.Cluster("127.0.0.1:1").connect(),
+    ):
+        pass
+    assert calls[4:] == ["end"]
+    fake.is_initialized = lambda: True
+    with ct.Cluster("auto").connect() as ray:
+        assert ray is fake
+    assert calls[5:] == []
