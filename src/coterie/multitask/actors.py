@@ -7,6 +7,7 @@ it stands. Where the checkpoint is lost, too, it begins at zero, and the run sti
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -25,23 +26,28 @@ from .course import Course, Outcome, Plan
 from .sources import gather
 from .worker import Order, Report, Standing, Worker, check_tasks
 
+log = logging.getLogger("coterie")
+
 #: How many times a worker may die.
 RESTARTS = 10
 
 
 class TaskActor:
-    """A worker in a process of its own."""
+    """A worker in a process of its own. One that has just begun, or begun again, knows nothing until it is told to
+    :meth:`stand`, and answers anything else with None.
+    """
 
-    def __init__(self, data: Any, tasks: np.ndarray, loss: Any, target: str, work: dict[str, Any], path: str):
-        self._given = data, tasks, loss, target, work
-        self._path = Path(path)
+    def __init__(self, tasks: np.ndarray, loss: Any, target: str, work: dict[str, Any], path: str):
+        self._given, self._path = (tasks, loss, target, work), Path(path)
         self._worker: Worker | None = None
 
-    @property
-    def worker(self) -> Worker:
-        """The worker, whose rows are loaded when it is first asked for: an error then reaches the server."""
+    def stand(self, part: list[Any]) -> Standing:
+        """Where this worker stands, after it has loaded its rows and its checkpoint, if there is one."""
         if self._worker is None:
-            data, tasks, loss, target, work = self._given
+            import ray
+
+            tasks, loss, target, work = self._given
+            [data] = ray.get(part)
             if not isinstance(data, AgentData):
                 data = gather(data, target)
             check_tasks(data, loss)
@@ -49,25 +55,23 @@ class TaskActor:
             if self._path.exists():
                 worker.dual = np.load(self._path, allow_pickle=False)
             self._worker = worker
-        return self._worker
+        return self._worker.stand()
 
-    def stand(self) -> Standing:
-        """Where this worker stands."""
-        return self.worker.stand()
-
-    def improve(self, order: Order) -> Report:
+    def improve(self, order: Order) -> Report | None:
         """One round. The checkpoint is written first: what was answered is never lost."""
-        report = self.worker.improve(order)
+        if self._worker is None:
+            return None
+        report = self._worker.improve(order)
         draft = self._path.with_suffix(".draft")
         draft.parent.mkdir(parents=True, exist_ok=True)
         with draft.open("wb") as file:
-            np.save(file, self.worker.dual, allow_pickle=False)
+            np.save(file, self._worker.dual, allow_pickle=False)
         os.replace(draft, self._path)
         return report
 
-    def evaluate(self, weights: np.ndarray, keep: float) -> np.ndarray:
+    def evaluate(self, weights: np.ndarray, keep: float) -> np.ndarray | None:
         """Loss, conjugate and slack of its tasks."""
-        return self.worker.evaluate(weights, keep)
+        return None if self._worker is None else self._worker.evaluate(weights, keep)
 
     def retire(self) -> None:
         """Remove the checkpoint."""
@@ -75,15 +79,25 @@ class TaskActor:
 
 
 class Actors:
-    """Workers that are Ray actors: a crew."""
+    """Workers that are Ray actors: a crew.
 
-    def __init__(self, actors: list[Any], tasks: list[np.ndarray]):
-        self.actors, self.tasks = actors, tasks
+    Parameters
+    ----------
+    actors : list of handles
+    tasks : list of ndarray
+        Numbers of the tasks of each worker.
+    parts : list of [ref]
+        What each worker loads, AgentData or sources. In lists, since Ray would pass on the rows themselves otherwise;
+        kept here, for those that begin again.
+    """
+
+    def __init__(self, actors: list[Any], tasks: list[np.ndarray], parts: list[list[Any]]):
+        self.actors, self.tasks, self._parts = actors, tasks, parts
         self._pending: dict[Any, int] = {}
 
     def stand(self) -> list[Standing]:
         """Where every worker stands."""
-        return self._all("stand", [() for _ in self.actors])
+        return self._all("stand", [(part,) for part in self._parts])
 
     def evaluate(self, weights: list[np.ndarray], keep: np.ndarray) -> list[Any]:
         """Loss, conjugate and slack of the tasks of every shard; a Standing in place of them if that worker died."""
@@ -109,24 +123,26 @@ class Actors:
         """The answer; or, if the worker has died, where it stands now that it has begun again."""
         import ray
 
+        why: Any = "it answers nothing"
         for _ in range(RESTARTS + 1):
             try:
-                return ray.get(ref)
+                answer = ray.get(ref)
+                if answer is not None:
+                    return answer
             except ray.exceptions.RayTaskError as error:
                 raise _cause(error) from None
-            except ray.exceptions.ActorUnavailableError:
-                ref = self.actors[shard].stand.remote()
-            except ray.exceptions.RayActorError as error:
-                died = error
-                ref = self.actors[shard].stand.remote()
-        raise ClusterError(f"the worker of tasks number {self.tasks[shard].tolist()} died {RESTARTS} times: {died}")
+            except ray.exceptions.RayActorError as error:  # it died, or is being started again
+                why = error
+                log.warning("the worker of tasks number %s died; it begins again", self.tasks[shard].tolist())
+            ref = self.actors[shard].stand.remote(self._parts[shard])
+        raise ClusterError(f"the worker of tasks number {self.tasks[shard].tolist()} is lost: {why}")
 
 
 class CourseActor:
     """The server, in a process of its own."""
 
-    def __init__(self, actors: list[Any], tasks: list[np.ndarray], plan: Plan):
-        self._given, self._plan = (actors, tasks), plan
+    def __init__(self, actors: list[Any], tasks: list[np.ndarray], parts: list[list[Any]], plan: Plan):
+        self._given, self._plan = (actors, tasks, parts), plan
         self._course: Course | None = None
 
     def advance(self, seconds: float) -> tuple[int, float, bool]:
@@ -182,13 +198,13 @@ def serving(
         run = f"coterie-{uuid.uuid4().hex}"
         folder = Path(tempfile.gettempdir() if engine.folder is None else engine.folder) / run
         worker = ray.remote(num_cpus=engine.cpus, max_restarts=RESTARTS, max_task_retries=0)(TaskActor)
-        actors = []
-        for shard, numbers in enumerate(tasks):
-            part = _part(data, members, numbers)
-            path = str(folder / f"shard-{shard}.npy")
-            actors.append(worker.remote(part, numbers, loss, target, work, path))
+        parts = [[ray.put(_part(data, members, numbers))] for numbers in tasks]
+        actors = [
+            worker.remote(numbers, loss, target, work, str(folder / f"shard-{shard}.npy"))
+            for shard, numbers in enumerate(tasks)
+        ]
         # The server reserves no CPU: it waits for its workers most of the time.
-        server = ray.remote(num_cpus=0)(CourseActor).remote(actors, tasks, plan)
+        server = ray.remote(num_cpus=0)(CourseActor).remote(actors, tasks, parts, plan)
         try:
             yield _Remote(ray, server)
         finally:

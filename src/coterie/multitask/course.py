@@ -29,6 +29,7 @@ class Plan:
     covariance: np.ndarray | None  # to be kept; None to learn it
     alternations: int
     rounds: int  # in a W-step, at most
+    thorough: bool  # whether a W-step goes on until there is little left to gain
     tol: float
     momentum: bool
     settings: dict[str, Any] = field(default_factory=dict)  # of the server
@@ -68,7 +69,7 @@ class Course:
     >>> from coterie.multitask.crew import crew_here
     >>> data = ct.AgentData([[1.0], [1.0]], [1.0, 3.0], agents=["a", "b"])
     >>> crew = crew_here(data, ct.Squared(), apart=False, asynchronous=False, seed=0, passes=1.0, local_steps=None)
-    >>> course = Course(crew, Plan(2, 1.0, np.eye(2), 1, 100, 1e-9, True))
+    >>> course = Course(crew, Plan(2, 1.0, np.eye(2), 1, 100, True, 1e-9, True))
     >>> rounds, apart, done = course.advance(60.0)
     >>> done, course.outcome().weights.round(6).ravel().tolist()
     (True, [0.5, 1.5])
@@ -120,14 +121,13 @@ class Course:
     def _learned(self) -> Iterator[None]:
         """W-steps and Omega-steps in turn, until the joint optimum is enclosed."""
         server, plan = self.server, self.plan
-        exact = plan.rounds > 1
-        steps = Alternation(plan.alternations, exact=exact, momentum=plan.momentum)
+        steps = Alternation(plan.alternations, exact=plan.thorough, momentum=plan.momentum)
         for k in range(plan.alternations):
             before = server.rounds
             for _ in range(plan.rounds):
                 enough = self._near(server.round(), max(ENOUGH * self.apart, 0.1 * plan.tol))
                 yield
-                if enough:
+                if enough and plan.thorough:
                     break
             self._look()
             if self.apart <= plan.tol or k + 1 == plan.alternations:
@@ -138,7 +138,7 @@ class Course:
                 float(server.loss.sum()),
                 lam=plan.lam,
                 apart=self.apart,
-                rounds=1 if exact else server.rounds - before,
+                rounds=1 if plan.thorough else server.rounds - before,
             )
             server.alternation += 1
             server.relate(covariance)

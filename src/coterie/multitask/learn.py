@@ -145,14 +145,16 @@ def relationship(
     if method == "single-task":
         fixed = np.eye(m)
     tol = (JOINT if fixed is None else TIGHT) if tol is None else float(tol)
+    thorough = rounds is not None
     if rounds is None:
-        rounds = 1 if fixed is None else 10_000
+        # Answers that come late fit the covariance that they were asked with: it must not change too often.
+        rounds = 10_000 if fixed is not None else 1 if staleness is None else staleness + 3
     if engine is None:
         data = data if isinstance(data, AgentData) else gather(data, target)
         check_tasks(data, loss)
     kind = "in turn" if method == "sdca" else "together" if staleness is None else "as they come"
     settings = {"kind": kind, "staleness": staleness or 0, "rho": rho, "eta": eta, "momentum": momentum}
-    plan = Plan(m, float(lam), fixed, int(alternations), int(rounds), tol, bool(momentum), settings)
+    plan = Plan(m, float(lam), fixed, int(alternations), int(rounds), thorough, tol, bool(momentum), settings)
     work: dict[str, Any] = {"passes": float(passes), "local_steps": local_steps, "seed": int(seed)}
     if method == "exact":
         outcome = _exactly(data, loss, plan, progress)
