@@ -8,9 +8,11 @@ it stands. Where the checkpoint is lost, too, it begins at zero, and the run sti
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,8 +30,8 @@ from .worker import Order, Report, Standing, Worker, check_tasks
 
 log = logging.getLogger("coterie")
 
-#: How many times a worker may die.
-RESTARTS = 10
+#: How many times a worker may die, and within how many seconds it must be back.
+RESTARTS, REVIVAL = 10, 300.0
 
 
 class TaskActor:
@@ -75,7 +77,7 @@ class TaskActor:
 
     def retire(self) -> None:
         """Remove the checkpoint."""
-        self._path.unlink(missing_ok=True)
+        shutil.rmtree(self._path.parent, ignore_errors=True)
 
 
 class Actors:
@@ -123,8 +125,8 @@ class Actors:
         """The answer; or, if the worker has died, where it stands now that it has begun again."""
         import ray
 
-        why: Any = "it answers nothing"
-        for _ in range(RESTARTS + 1):
+        names, until = self.tasks[shard].tolist(), math.inf
+        while True:
             try:
                 answer = ray.get(ref)
                 if answer is not None:
@@ -132,10 +134,14 @@ class Actors:
             except ray.exceptions.RayTaskError as error:
                 raise _cause(error) from None
             except ray.exceptions.RayActorError as error:  # it died, or is being started again
-                why = error
-                log.warning("the worker of tasks number %s died; it begins again", self.tasks[shard].tolist())
+                gone = math.isfinite(until) and isinstance(error, ray.exceptions.ActorDiedError)
+                if gone or time.monotonic() > until:
+                    raise ClusterError(f"the worker of tasks number {names} is lost: {error}") from error
+                if math.isinf(until):
+                    log.warning("the worker of tasks number %s died; it begins again", names)
+                    until = time.monotonic() + REVIVAL
+                time.sleep(0.1)
             ref = self.actors[shard].stand.remote(self._parts[shard])
-        raise ClusterError(f"the worker of tasks number {self.tasks[shard].tolist()} is lost: {why}")
 
 
 class CourseActor:

@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from .covariance import related
+from .covariance import nuclear_norm, related
 
 #: The first ridge, as a part of the nuclear norm of the weights.
 FIRST = 0.1
@@ -76,7 +76,7 @@ class Alternation:
         (m, m) ndarray
         """
         sizes = np.linalg.svd(seen, compute_uv=False)
-        total = float(sizes.sum())
+        total = float(sizes.sum()) or nuclear_norm(weights)
         if not total > 0:
             return related(weights)
         if math.isinf(self.ridge):

@@ -98,25 +98,32 @@ class Course:
         return self.server.rounds, self.apart, True
 
     def _near(self, gap: float, tol: float) -> bool:
-        last = self.server.trace[-1]
-        return gap <= tol * abs(last.primal) or self.server.stuck
+        if self.server.stuck:
+            return True
+        return math.isfinite(gap) and gap <= tol * abs(self.server.trace[-1].primal)
 
     def _fixed(self) -> Iterator[None]:
         """One W-step: rounds with the same covariance, until primal and dual meet."""
         server, judged = self.server, False
         for _ in range(self.plan.rounds):
             judged = self._near(server.round(), self.plan.tol) and self._near(server.judge(), self.plan.tol)
-            self._take(server.trace[-1].primal, server.trace[-1].dual)
             if judged:
                 break
+            if server.kind == "together":  # at other times a worker may have judged weights that are old by now
+                self._take()
             yield
         if not judged:
             server.judge()
-        self.value, self.bound = server.trace[-1].primal, server.trace[-1].dual
-        self.weights = server.seen.copy()
+        self._take()
 
-    def _take(self, value: float, bound: float) -> None:
-        self.value, self.bound = value, max(self.bound, bound)
+    def _take(self) -> None:
+        """Keep the best weights so far, and the best bound, for a given covariance."""
+        if not math.isfinite(self.server.gap):
+            return
+        last = self.server.trace[-1]
+        if last.primal <= self.value:
+            self.value, self.weights = last.primal, self.server.seen.copy()
+        self.bound = max(self.bound, last.dual)
 
     def _learned(self) -> Iterator[None]:
         """W-steps and Omega-steps in turn, until the joint optimum is enclosed."""
@@ -160,7 +167,7 @@ class Course:
             server.trace,
             float(self.value),
             float(self.bound),
-            self.apart <= self.plan.tol or (kept is not None and server.stuck),
+            self.apart <= self.plan.tol,
             server.rounds,
             server.alternation,
             server.sent,

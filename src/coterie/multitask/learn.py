@@ -39,6 +39,8 @@ Progress = Callable[[int, float], None]
 
 #: Ways to solve the problem.
 WAYS = ("dmtrl", "single-task", "exact", "sdca")
+#: The most alternations of the exact method: the ridge of the Omega-step is gone by then.
+EXACT = 300
 #: Seconds between two calls of ``progress``.
 LOOK = 0.2
 #: How near the optimum of a given, and of a learned covariance, as a part of the objective.
@@ -57,7 +59,7 @@ def relationship(
     engine: Cluster | None = None,
     *,
     method: str = "dmtrl",
-    passes: float = 3.0,
+    passes: float = 10.0,
     tol: float | None = None,
     rho: Any = "eigenvalue",
     eta: float = 1.0,
@@ -203,8 +205,9 @@ def _exactly(data: AgentData, loss: Any, plan: Plan, progress: Progress | None) 
     worker = Worker(data, loss, range(data.n), passes=1.0, local_steps=None, seed=0)
     smooth = np.isfinite(loss.smoothness)
     best, value, bound = np.zeros((data.n, data.p)), math.inf, -math.inf
-    steps, covariance, trace = Alternation(plan.alternations, exact=True, momentum=plan.momentum), plan.start, []
-    for k in range(plan.alternations):
+    budget = min(plan.alternations, EXACT)
+    steps, covariance, trace = Alternation(budget, exact=True, momentum=plan.momentum), plan.start, []
+    for k in range(budget):
         weights = exact_weights(data, loss, plan.lam, covariance)
         worker.settle(weights)  # a dual variable is minus the slope of the loss; at a kink, this is one of many
         losses, conjugates, _ = worker.evaluate(weights).sum(axis=0)
@@ -225,7 +228,7 @@ def _exactly(data: AgentData, loss: Any, plan: Plan, progress: Progress | None) 
             break
         covariance = steps.step(weights, weights, losses, lam=plan.lam, apart=min(1.0, apart), rounds=1)
     fitted = plan.covariance if plan.covariance is not None else related(best)
-    sure = apart <= max(plan.tol, 1e-9) or plan.covariance is not None
+    sure = plan.covariance is not None or apart <= plan.tol
     notes = () if smooth or plan.covariance is not None else ("the bound is loose for a loss with a kink",)
     return Outcome(best, fitted, trace, float(value), float(bound), bool(sure), k + 1, k, 0, notes)
 
@@ -276,6 +279,8 @@ def _check_parameters(given: Mapping[str, Any]) -> None:
         raise ParameterError(f"method={method!r} must be one of {', '.join(map(repr, WAYS))}")
     if not (engine is None or isinstance(engine, Cluster)):
         raise ParameterError(f"engine={engine!r} must be a ct.Cluster, or None for this process")
+    if given["eta"] < 1 and (method in ("exact", "sdca") or staleness is not None):
+        raise ParameterError("eta is for workers that take their steps at the same time: leave it out here")
     if method in ("exact", "sdca"):
         if engine is not None:
             raise ParameterError(f"method={method!r} has all rows in one place: leave engine out")

@@ -27,6 +27,12 @@ from .covariance import joint_charge, joint_penalty, penalty, separability
 from .crew import Crew
 from .worker import Order, Report, Standing
 
+#: Rounds in a row that gain nothing, until there is nothing to gain. Many: with few local steps in a round, all of them
+#: may fall on rows that are done.
+PATIENCE = 1000
+#: How much of what it is made of a difference of duals may be off, by rounding.
+ROUNDING = 1e-15
+
 
 class State(NamedTuple):
     """One row of the trace."""
@@ -85,6 +91,7 @@ class Server:
         self.keep, self.clock, self.busy = np.ones(shards), np.zeros(shards, np.int64), np.zeros(shards, bool)
         self.alternation, self.rounds, self.sent, self.stuck = 0, 0, 0, False
         self.trace: list[State] = []
+        self.gap = math.inf
         self.relate(covariance)
 
     def _place(self, tasks: np.ndarray, standing: Standing) -> None:
@@ -94,8 +101,11 @@ class Server:
 
     @property
     def dual(self) -> float:
-        """D(a) with the covariance of the moment."""
-        return -penalty(self.vectors, self.covariance, self.lam) - float(self.conjugate.sum())
+        """D(a) with the covariance of the moment, or a little less where conjugates are only bounded yet."""
+        return self._dual_of(self.vectors, self.conjugate)
+
+    def _dual_of(self, vectors: np.ndarray, conjugate: np.ndarray) -> float:
+        return -penalty(vectors, self.covariance, self.lam) - float(conjugate.sum())
 
     @property
     def bound(self) -> float:
@@ -129,17 +139,17 @@ class Server:
     # -- rounds ----------------------------------------------------------------------------------------------------
 
     def round(self) -> float:
-        """One round. Returns the duality gap that it found."""
+        """One round. Returns the duality gap that it found: infinite as long as not all workers have answered."""
+        before, self.gap = self._dual, math.inf
         if self.kind == "together":
             self._together()
         else:
-            before = self._dual
             for _ in self.crew.tasks:
                 self._one_more()
-            self._vain = self._vain + 1 if self._dual <= before else 0
-            self.stuck = self._vain > self.staleness + 1
+        self._vain = self._vain + 1 if self._dual <= before else 0
+        self.stuck = self._vain >= PATIENCE
         self.rounds += 1
-        return self.trace[-1].gap
+        return self.gap
 
     def _order(self, shard: int, momentum: float) -> None:
         tasks = self.crew.tasks[shard]
@@ -155,7 +165,7 @@ class Server:
         """All workers at once: DMTRL, Algorithm 1, lines 5 to 9."""
         for shard in range(len(self.crew.tasks)):
             self._order(shard, self._ahead)
-        vectors, conjugate, lost = self.vectors.copy(), self.conjugate.copy(), False
+        vectors, before, conjugate, lost = self.vectors.copy(), self.conjugate.copy(), self.conjugate.copy(), False
         for _ in self.crew.tasks:
             shard, answer = self._answer()
             tasks = self.crew.tasks[shard]
@@ -164,24 +174,32 @@ class Server:
                 continue
             self._judged(tasks, answer)
             vectors[tasks] += answer.change
-            conjugate[tasks] = answer.after
-        self._record()
-        if self.eta < 1.0 and not lost:
-            vectors = self.vectors + self.eta * (vectors - self.vectors)
-            conjugate = self.conjugate + self.eta * (conjugate - self.conjugate)  # at least what it is: Jensen
-            self.keep[:] = self.eta
-        dual = -penalty(vectors, self.covariance, self.lam) - float(conjugate.sum())
+            before[tasks], conjugate[tasks] = answer.before, answer.after
         if lost:  # a worker began again from its checkpoint, or from nothing: so does the momentum
             self.vectors, self.conjugate = vectors, conjugate
             self._refresh()
-        elif dual >= self._dual:
-            self.vectors, self.conjugate, self._dual = vectors, conjugate, dual
-            self.weights = self.covariance @ vectors / self.lam
-            pace = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * self._pace**2))
-            self._ahead, self._pace = ((self._pace - 1.0) / pace if self.use_momentum else 0.0), pace
-        else:  # without momentum, a step cannot lower the dual by more than rounding: there is nothing left to gain
-            self.stuck = self._ahead == 0.0
-            self.keep[:], self._pace, self._ahead = 0.0, 1.0, 0.0
+            return
+        self.conjugate = before
+        self._dual = max(self._dual, self.dual)
+        self._record()
+        change = vectors - self.vectors
+        room = ROUNDING * (penalty(vectors, self.covariance, self.lam) + float(np.abs(conjugate).sum()))
+        keep = self.eta
+        if keep == 1.0 and self._dual_of(vectors, conjugate) < self._dual - room:
+            # Momentum went too far: take the step back. Without it, rho is too small: keep the best part of the step.
+            keep = (
+                0.0
+                if self._ahead > 0.0
+                else self._best_part(change, before, conjugate, self.weights, np.arange(len(change)))
+            )
+        self.keep[:] = keep
+        self.vectors = vectors if keep == 1.0 else self.vectors + keep * change
+        self.conjugate = before + keep * (conjugate - before)  # at least what it is: conjugates are convex
+        self.weights = self.covariance @ self.vectors / self.lam
+        self._dual = max(self._dual, self.dual)
+        pace = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * self._pace**2)) if keep > 0.0 else 1.0
+        self._ahead = (self._pace - 1.0) / pace if self.use_momentum and keep > 0.0 else 0.0
+        self._pace = pace
 
     def _one_more(self) -> None:
         """Give orders to all that may have one, and take in the next answer."""
@@ -195,25 +213,34 @@ class Server:
             self._record()
 
     def _apply(self, shard: int, answer: Report | Standing) -> None:
-        """Take in one answer, of which the part is kept that is best for the dual.
-
-        Along the step the dual changes by at least ``-t (dC + W . dB) - t^2 tr(dB' Sigma dB) / (2 lam)``, since the
-        conjugates are convex.
-        """
+        """Take in one answer, of which the part is kept that is best for the dual."""
         tasks = self.crew.tasks[shard]
         if isinstance(answer, Standing):
             self._place(tasks, answer)
             self._refresh()
             return
         self._judged(tasks, answer)
-        slope = -float(np.sum(answer.after - answer.before) + np.sum(self.weights[tasks] * answer.change))
-        bend = 2.0 * penalty(answer.change, self.covariance[np.ix_(tasks, tasks)], self.lam)
-        keep = 0.0 if not slope > 0.0 else 1.0 if slope >= bend else slope / bend
+        self.conjugate[tasks] = answer.before
+        keep = self._best_part(answer.change, answer.before, answer.after, self.weights[tasks], tasks)
         self.keep[shard] = keep
         self.vectors[tasks] += keep * answer.change
         self.conjugate[tasks] = answer.before + keep * (answer.after - answer.before)
         self.weights += self.covariance[:, tasks] @ (keep / self.lam * answer.change)
         self._dual = max(self._dual, self.dual)
+
+    def _best_part(
+        self, change: np.ndarray, before: np.ndarray, after: np.ndarray, weights: np.ndarray, tasks: np.ndarray
+    ) -> float:
+        """Which part of a step of some tasks to keep, in [0, 1].
+
+        Along the step the dual changes by at least ``-t (dC + W . dB) - t^2 tr(dB' Sigma dB) / (2 lam)``, since the
+        conjugates are convex.
+        """
+        slope = -float(np.sum(after - before) + np.sum(weights * change))
+        bend = 2.0 * penalty(change, self.covariance[np.ix_(tasks, tasks)], self.lam)
+        if not slope > 0.0:
+            return 0.0
+        return 1.0 if slope >= bend else slope / bend
 
     def _answer(self) -> tuple[int, Report | Standing]:
         shard, answer = self.crew.answer()
@@ -226,14 +253,17 @@ class Server:
         self.seen[tasks], self.loss[tasks], self.slack[tasks] = self._sent_to[tasks], report.loss, report.slack
 
     def _record(self) -> None:
-        gap = float(self.slack.sum())
-        self.trace.append(State(self.alternation, self.rounds, self._dual + gap, self._dual, gap, self.sent))
+        self.gap = float(self.slack.sum())
+        if math.isfinite(self.gap):
+            primal = self._dual + self.gap
+            self.trace.append(State(self.alternation, self.rounds, primal, self._dual, self.gap, self.sent))
 
     def judge(self) -> float:
         """Let the workers judge the weights as they are now. Returns the duality gap, which is then exact."""
         while self.busy.any():
             self._apply(*self._answer())
         tasks = self.crew.tasks
+        self.weights = self.covariance @ self.vectors / self.lam  # changes that were added up carry rounding
         found = self.crew.evaluate([self.weights[t] for t in tasks], self.keep)
         self.sent += len(self.weights)
         lost = [shard for shard, out in enumerate(found) if isinstance(out, Standing)]
@@ -248,4 +278,4 @@ class Server:
         self.seen[:] = self.weights
         self._dual = max(self._dual, self.dual)
         self._record()
-        return self.trace[-1].gap
+        return self.gap

@@ -98,7 +98,7 @@ class Worker:
     def improve(self, order: Order) -> Report:
         """Judge the weights, and take local steps from there: DMTRL, Algorithm 2."""
         if order.keep < 1.0:
-            self.dual = self.before + order.keep * (self.dual - self.before)
+            self.dual = self._kept(order.keep)
             self.vectors = self.last_vectors + order.keep * (self.vectors - self.last_vectors)
         loss, before, slack = self._look(order.weights).T
         # The models that the steps start from: those of dual variables that went on in the direction of the last step.
@@ -134,8 +134,15 @@ class Worker:
 
     def evaluate(self, weights: np.ndarray, keep: float = 1.0) -> np.ndarray:
         """Mean loss, mean conjugate and slack of every task, (k, 3), at these weights."""
-        kept = self.before + keep * (self.dual - self.before)
-        return self._look(weights, kept)
+        return self._look(weights, self._kept(keep))
+
+    def _kept(self, keep: float) -> np.ndarray:
+        """The dual variables, if only a part of the last step is kept."""
+        if keep == 1.0:
+            return self.dual
+        out = self.before.copy()
+        keep_kernel(self.loss, self.labels, keep, self.dual, out)
+        return out
 
     def _look(self, weights: np.ndarray, dual: np.ndarray | None = None) -> np.ndarray:
         out = np.zeros((self.data.n, 3))
@@ -230,14 +237,22 @@ def ascend_kernel(  # type: ignore[no-untyped-def]
             q = bend[k] * square[r]
             margin = rows.dot(r, model)
             goal = loss.prox(margin - q * dual[r], q, labels[r])
-            if smooth or q == 0.0:
+            if q == 0.0 or (smooth and q <= 1.0):
                 slope = loss.derivative(goal, labels[r])
-            else:  # at a kink, what the step went tells the slope; rounding must not leave the domain
+            else:  # at a kink, and where slopes are small beside labels, how far the step went tells; within the domain
                 low, high = loss.domain(labels[r])
                 slope = min(max((margin - goal) / q - dual[r], low), high)
             change = -slope - dual[r]
             dual[r] = -slope
             rows.add(r, bend[k] * change, model)
+
+
+@kernel
+def keep_kernel(loss, labels, keep, after, out):  # type: ignore[no-untyped-def]
+    """``out += keep (after - out)``, within the domain of the conjugate, which rounding could leave."""
+    for r in range(out.shape[0]):
+        low, high = loss.domain(labels[r])
+        out[r] = -min(max(-(out[r] + keep * (after[r] - out[r])), low), high)
 
 
 @kernel
