@@ -31,6 +31,7 @@ from .methods import (
 )
 from .multitask import Relationship, relationship
 from .problem import Problem
+from .related import RelationshipClassifier, RelationshipRegressor
 from .results import Run
 from .storage import load, save
 from .ties import GraphRule, Learned, exact_graph
@@ -63,6 +64,8 @@ __all__ = [
     "ModelPropagation",
     "Problem",
     "Relationship",
+    "RelationshipClassifier",
+    "RelationshipRegressor",
     "RidgeToMean",
     "Run",
     "SmoothHinge",

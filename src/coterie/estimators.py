@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import networkx as nx
 import numpy as np
@@ -62,6 +62,17 @@ class _Settled:
         return self.yes
 
 
+class _Prepared(NamedTuple):
+    """What a fit was given: checked, encoded, and standardised if it shall be."""
+
+    data: AgentData
+    targets: list[np.ndarray]  # of every output, in the order of the input
+    fitted: dict[str, Any]  # what to remember of the labels
+    column: Any  # that held the agents' ids
+    center: np.ndarray
+    scale: np.ndarray
+
+
 class _Collaborative(BaseEstimator):
     """What all estimators share. Parameters are documented on the public classes."""
 
@@ -102,16 +113,8 @@ class _Collaborative(BaseEstimator):
     def _fit(self, X: Any, y: Any, agents: Any, progress: Callable[[int, int], None] | None) -> Self:
         """Encode, lay out, run, and take the models apart again."""
         method, loss = resolve_method(self.method), resolve_loss(self.loss)
-        X, ids, column = _ids_of(X, agents)
-        rows, y = self._validated(X, _no_missing(y, ids))
-        targets, fitted = self._encode(y, loss)
-        ids = np.zeros(rows.shape[0], int) if ids is None else as_agent_ids(ids, rows.shape[0])
-        named = X if hasattr(X, "columns") else rows  # a frame names its columns in errors
-        data = AgentData(named, targets[0], agents=ids, members=self.members)
-        center, scale = self._standards(data)
-        if self.standardize:
-            data = AgentData(_scaled(rows, center, scale), targets[0], agents=ids, members=data.members)
-        data = _one_model_for_all_outputs(data, targets, self.fit_intercept)
+        plain, targets, fitted, column, center, scale = self._prepared(X, y, agents, loss)
+        data = _one_model_for_all_outputs(plain, targets, self.fit_intercept)
 
         outputs = len(targets)
         # A mean over the outputs' examples, weighted so that they count as so many separate problems.
@@ -128,8 +131,21 @@ class _Collaborative(BaseEstimator):
         self.agents_, self.graph_, self.run_, self._agent_column = data.members, run.graph, run, column
         for name, value in fitted.items():
             setattr(self, name, value)
-        self._unpack(run.theta, outputs, rows.shape[1], center, scale)
+        self._unpack(run.theta, outputs, plain.p, center, scale)
         return self
+
+    def _prepared(self, X: Any, y: Any, agents: Any, loss: Any) -> _Prepared:
+        """Check and encode what was given, and standardise the features if they shall be."""
+        X, ids, column = _ids_of(X, agents)
+        rows, y = self._validated(X, _no_missing(y, ids))
+        targets, fitted = self._encode(y, loss)
+        ids = np.zeros(rows.shape[0], int) if ids is None else as_agent_ids(ids, rows.shape[0])
+        named = X if hasattr(X, "columns") else rows  # a frame names its columns in errors
+        data = AgentData(named, targets[0], agents=ids, members=self.members)
+        center, scale = self._standards(data)
+        if self.standardize:
+            data = AgentData(_scaled(rows, center, scale), targets[0], agents=ids, members=data.members)
+        return _Prepared(data, targets, fitted, column, center, scale)
 
     def _together(
         self,
@@ -235,14 +251,16 @@ class _Collaborative(BaseEstimator):
         return graph if isinstance(graph, Graph) else Graph(graph)
 
     def _unpack(self, theta: np.ndarray, outputs: int, p: int, center: np.ndarray, scale: np.ndarray) -> None:
-        """Take the models apart into coefficients and intercepts, in the units of the input."""
-        models = theta.reshape(len(theta), outputs, -1)
-        stranger = np.average(models, axis=0, weights=self.run_.problem.data.sizes)
+        self._take_apart(theta.reshape(len(theta), outputs, -1), self.run_.problem.data.sizes, p, center, scale)
+        self.n_iter_ = max(1, self.run_.wakes // len(theta))
+
+    def _take_apart(self, models: np.ndarray, sizes: np.ndarray, p: int, center: np.ndarray, scale: np.ndarray) -> None:
+        """Take the models, (n, outputs, p + 1), apart into coefficients and intercepts, in the units of the input."""
+        stranger = np.average(models, axis=0, weights=sizes)
         models = np.concatenate([models, stranger[None]])
         coefficients = models[:, :, :p] / scale
         intercepts = models[:, :, p] if self.fit_intercept else np.zeros(models.shape[:2])
         self._expose(coefficients, intercepts - coefficients @ center)
-        self.n_iter_ = max(1, self.run_.wakes // len(theta))
 
     def _expose(self, coefficients: np.ndarray, intercepts: np.ndarray) -> None:
         """Keep the models, (n + 1, outputs, p) and (n + 1, outputs); the last one is for agents never met."""

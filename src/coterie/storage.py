@@ -25,6 +25,7 @@ from .estimators import CollaborativeClassifier, CollaborativeRegressor
 from .graphs import Graph
 from .losses import LOSSES
 from .methods import BASELINES, METHODS
+from .related import RelationshipClassifier, RelationshipRegressor
 from .ties import GraphRule
 
 FORMAT = 1
@@ -35,7 +36,14 @@ RULES: dict[str, Any] = {
 }
 KINDS = {
     kind.__name__: kind
-    for kind in (CollaborativeClassifier, CollaborativeRegressor, BoostedClassifier, BoostedRegressor)
+    for kind in (
+        CollaborativeClassifier,
+        CollaborativeRegressor,
+        BoostedClassifier,
+        BoostedRegressor,
+        RelationshipClassifier,
+        RelationshipRegressor,
+    )
 }
 
 
@@ -45,7 +53,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
     Parameters
     ----------
     model : estimator
-        One of :data:`KINDS`. Boosted ones only with decision stumps: other base predictors are code.
+        One of :data:`KINDS`. Boosted ones only with decision stumps: other base predictors are code; and so are
+        feature maps. A cluster that a model was fitted on is not kept.
     path : path
         A directory, made if it does not exist.
 
@@ -71,18 +80,22 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
     base: Any = getattr(model, "base_", None)
     if not (base is None or isinstance(base, StumpDictionary)):
         raise DataError(f"base={base!r} cannot be saved: only decision stumps can, other base predictors are code")
+    if getattr(model, "features_", None) is not None:
+        raise DataError(
+            f"features={model.features_!r} cannot be saved: a feature map is code. Map the rows before they are given "
+            "to the model, and leave features out"
+        )
     agents = [_packed(agent) for agent in model.agents_]
     parameters = {name: _parameter(name, value) for name, value in model.get_params(deep=False).items()}
     stumps: dict[str, Any] = {} if base is None else base.to_arrays()
+    ties = _ties(model.graph_) if hasattr(model, "graph_") else _relations(model)
     buffer = io.BytesIO()
     np.savez(
         buffer,
         **stumps,
+        **ties,
         coefficients=model._coefficients,
         intercepts=model._intercepts,
-        tie_start=model.graph_.start,
-        tie_peer=model.graph_.peer,
-        tie_weight=model.graph_.weight,
     )
     content = buffer.getvalue()
     checksum = hashlib.sha256(content).hexdigest()
@@ -172,8 +185,16 @@ def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
         model.feature_names_in_ = np.array(description["features"], dtype=object)
     if description["classes"] is not None:
         model.classes_ = np.array(description["classes"])
-    model.graph_ = _graph(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"])
     model._expose(coefficients, intercepts)
+    if not hasattr(model, "graph"):
+        covariance, (m, outputs) = arrays["covariance"], (len(model.agents_), intercepts.shape[1])
+        if covariance.shape != (outputs, m, m):
+            raise ValueError(f"covariance of shape {covariance.shape}, and not {(outputs, m, m)}")
+        if not np.all(np.isfinite(covariance)):
+            raise ValueError("a covariance that is not finite")
+        model._relate(covariance, float(arrays["duality_gap"]))
+        return model
+    model.graph_ = _graph(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"])
     return model.set_params(
         graph=model.graph_ if model.graph is None else model.graph,
         members=None if description["parameters"]["members"] is None else model.agents_,
@@ -184,6 +205,8 @@ def _parameter(name: str, value: Any) -> Any:
     """A parameter as json. A given graph, and members, come back from the fitted ones."""
     if name == "graph" and not isinstance(value, GraphRule):
         return value if isinstance(value, str) else None
+    if name == "engine":
+        return None  # where a model was fitted is no part of it
     if name == "members":
         return None if value is None else True
     if isinstance(value, StumpDictionary):
@@ -202,6 +225,15 @@ def _value(packed: Any) -> Any:
     if isinstance(packed, dict):
         return RULES[packed["rule"]](*map(_value, packed["fields"]))
     return packed
+
+
+def _ties(graph: Graph) -> dict[str, Any]:
+    return {"tie_start": graph.start, "tie_peer": graph.peer, "tie_weight": graph.weight}
+
+
+def _relations(model: Any) -> dict[str, Any]:
+    m = len(model.agents_)
+    return {"covariance": model.covariance_.reshape(-1, m, m), "duality_gap": np.array(model.duality_gap_)}
 
 
 def _graph(start: np.ndarray, peer: np.ndarray, weight: np.ndarray) -> Graph:

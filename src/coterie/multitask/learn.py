@@ -143,6 +143,8 @@ def relationship(
         raise ParameterError('method="single-task" has no covariance: leave it out')
     members = data.members if isinstance(data, AgentData) else _mapping(data)
     m = len(members)
+    if m == 1 and covariance is None:
+        covariance = [[1.0]]  # there is nothing to relate
     fixed = None if covariance is None else checked_covariance(covariance, members)
     if method == "single-task":
         fixed = np.eye(m)

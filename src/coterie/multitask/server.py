@@ -130,6 +130,7 @@ class Server:
         """Go on with another covariance: weights follow, ``W = Sigma B / lam`` (erratum 26)."""
         self.covariance = covariance
         self._stiffness = self.rho * np.diagonal(covariance) / self.lam
+        self.slack[:], self._since = np.inf, self.clock + self.busy  # what is judged from now on counts
         self._refresh()
 
     def _refresh(self) -> None:
@@ -172,7 +173,7 @@ class Server:
             if isinstance(answer, Standing):
                 vectors[tasks], conjugate[tasks], lost = answer.vectors, answer.conjugate, True
                 continue
-            self._judged(tasks, answer)
+            self._judged(shard, answer)
             vectors[tasks] += answer.change
             before[tasks], conjugate[tasks] = answer.before, answer.after
         if lost:  # a worker began again from its checkpoint, or from nothing: so does the momentum
@@ -187,11 +188,9 @@ class Server:
         keep = self.eta
         if keep == 1.0 and self._dual_of(vectors, conjugate) < self._dual - room:
             # Momentum went too far: take the step back. Without it, rho is too small: keep the best part of the step.
-            keep = (
-                0.0
-                if self._ahead > 0.0
-                else self._best_part(change, before, conjugate, self.weights, np.arange(len(change)))
-            )
+            everyone = np.arange(len(change))
+            best = self._best_part(change, before, conjugate, self.weights, everyone)
+            keep = 0.0 if self._ahead > 0.0 else best
         self.keep[:] = keep
         self.vectors = vectors if keep == 1.0 else self.vectors + keep * change
         self.conjugate = before + keep * (conjugate - before)  # at least what it is: conjugates are convex
@@ -219,7 +218,7 @@ class Server:
             self._place(tasks, answer)
             self._refresh()
             return
-        self._judged(tasks, answer)
+        self._judged(shard, answer)
         self.conjugate[tasks] = answer.before
         keep = self._best_part(answer.change, answer.before, answer.after, self.weights[tasks], tasks)
         self.keep[shard] = keep
@@ -249,8 +248,11 @@ class Server:
         self.sent += len(self.crew.tasks[shard])
         return shard, answer
 
-    def _judged(self, tasks: np.ndarray, report: Report) -> None:
-        self.seen[tasks], self.loss[tasks], self.slack[tasks] = self._sent_to[tasks], report.loss, report.slack
+    def _judged(self, shard: int, report: Report) -> None:
+        tasks = self.crew.tasks[shard]
+        self.seen[tasks], self.loss[tasks] = self._sent_to[tasks], report.loss
+        if self._since[shard] < self.clock[shard]:  # asked with the covariance of now
+            self.slack[tasks] = report.slack
 
     def _record(self) -> None:
         self.gap = float(self.slack.sum())

@@ -1,0 +1,489 @@
+"""Estimators of relationship learning: what ct.relationship finds, behind scikit-learn's contract."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import make_circles
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import coterie as ct
+from coterie.errors import DataError, MismatchError, ParameterError
+
+MODELS = {"classifier": ct.RelationshipClassifier, "regressor": ct.RelationshipRegressor}
+NAMES = np.array(["ann", "bob", "cyd", "dan"])
+LEVELS = np.array(["high", "low", "mid"])
+
+
+@pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning", "ignore::sklearn.exceptions.SkipTestWarning"
+)
+@parametrize_with_checks([model(alternations=300) for model in MODELS.values()])
+def test_scikit_learns_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Four tasks of three features: two alike, one the opposite, one of its own."""
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(4), [30, 25, 40, 35])
+    weights = np.array([[2.0, -1.0, 0.0], [1.8, -1.2, 0.1], [-2.0, 1.0, 0.0], [0.0, 0.3, 2.0]])
+    X = rng.normal(size=(130, 3))
+    margins = np.einsum("rk,rk->r", X, weights[owner]) + 0.5
+    order = rng.permutation(130)  # the rows of a task need not stand together
+    return X[order], (margins + 0.3 * rng.normal(size=130))[order], NAMES[owner][order]
+
+
+def labels(numbers, kind):
+    return np.where(numbers > 0, "yes", "no") if kind == "classifier" else 5.0 + numbers
+
+
+def levels(numbers):
+    return LEVELS[np.digitize(numbers, [-0.7, 0.9])]
+
+
+# -- the models ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("kind", MODELS)
+def test_models_are_those_of_the_function(rows, kind, intercept):
+    X, numbers, ids = rows
+    y = labels(numbers, kind)
+    model = MODELS[kind](lam=0.03, fit_intercept=intercept, seed=4).fit(X, y, agents=ids)
+    center = y.mean() if kind == "regressor" and intercept else 0.0
+    targets = np.where(numbers > 0, 1.0, -1.0) if kind == "classifier" else y - center
+    data = ct.AgentData(X, targets, agents=ids)
+    data = data.append_column() if intercept else data
+    found = ct.relationship(data, "logistic" if kind == "classifier" else "squared", lam=0.03, seed=4)
+    assert model.agents_ == found.members == ("ann", "bob", "cyd", "dan")
+    np.testing.assert_array_equal(model.coef_, found.weights[:3].T)
+    np.testing.assert_array_equal(model.intercept_, found.weights[3] + center if intercept else np.zeros(4))
+    np.testing.assert_array_equal(model.covariance_, found.covariance)
+    np.testing.assert_array_equal(model.correlation_, found.correlation)
+    assert model.duality_gap_ == found.gap == model.run_.gap
+    assert model.n_iter_ == found.rounds > 0
+    if intercept:
+        assert model.correlation_[0, 1] > 0.8
+        assert model.correlation_[0, 2] < -0.8
+    margins = np.einsum("rk,rk->r", X, model.coef_[data.numbers(ids)]) + model.intercept_[data.numbers(ids)]
+    if kind == "classifier":
+        np.testing.assert_allclose(model.decision_function(X, agents=ids), margins)
+        assert model.predict(X, agents=ids).tolist() == labels(margins, kind).tolist()
+        np.testing.assert_allclose(model.predict_proba(X, agents=ids)[:, 1], 1 / (1 + np.exp(-margins)))
+    else:
+        np.testing.assert_allclose(model.predict(X, agents=ids), margins)
+    # Without an intercept, a regression through the origin knows nothing of labels around 5.
+    assert (model.score(X, y, agents=ids) > 0.9) == (intercept or kind == "classifier")
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("classifier", {"loss": "hinge", "tol": 1e-3}),
+        ("classifier", {"loss": ct.SmoothHinge(0.5)}),
+        ("classifier", {"method": "exact"}),
+        ("classifier", {"method": "sdca"}),
+        ("classifier", {"covariance": np.full((4, 4), 0.25)}),
+        ("classifier", {"local_steps": 50, "rounds": 2, "alternations": 4000}),
+        ("classifier", {"staleness": 2}),
+        ("regressor", {"loss": "huber"}),
+        ("regressor", {"method": "single-task"}),
+    ],
+    ids=str,
+)
+def test_every_setting_goes_through(rows, kind, settings):
+    X, numbers, ids = rows
+    model = MODELS[kind](lam=0.03, fit_intercept=False, **settings).fit(X, labels(numbers, kind), agents=ids)
+    targets = np.where(numbers > 0, 1.0, -1.0) if kind == "classifier" else 5.0 + numbers
+    defaults = {"loss": "logistic" if kind == "classifier" else "squared", "lam": 0.03}
+    found = ct.relationship(ct.AgentData(X, targets, agents=ids), **defaults | settings)
+    np.testing.assert_array_equal(model.coef_, found.weights.T)
+    np.testing.assert_array_equal(model.covariance_, found.covariance)
+    assert hasattr(model, "predict_proba") == (model.loss == "logistic")
+
+
+def test_tasks_alone_are_those_of_scikit_learn(rows):
+    X, numbers, ids = rows
+    model = ct.RelationshipClassifier(method="single-task", lam=0.05, tol=1e-10).fit(X, numbers > 0, agents=ids)
+    for k, name in enumerate(model.agents_):
+        own = ids == name
+        plain = LogisticRegression(C=1 / (own.sum() * 0.05), fit_intercept=False, tol=1e-10, max_iter=10_000)
+        plain.fit(np.column_stack([X[own], np.ones(own.sum())]), numbers[own] > 0)
+        np.testing.assert_allclose([*model.coef_[k], model.intercept_[k]], plain.coef_[0], atol=1e-4)
+    np.testing.assert_array_equal(model.covariance_, np.eye(4) / 4)
+
+
+def test_every_class_against_the_rest_has_a_covariance_of_its_own(rows):
+    X, numbers, ids = rows
+    y = levels(numbers)
+    model = ct.RelationshipClassifier(lam=0.03).fit(X, y, agents=ids)
+    assert model.classes_.tolist() == sorted(LEVELS)
+    assert model.coef_.shape == (4, 3, 3)
+    assert model.intercept_.shape == (4, 3)
+    assert model.covariance_.shape == model.correlation_.shape == (3, 4, 4)
+    for k, name in enumerate(model.classes_):
+        alone = ct.RelationshipClassifier(lam=0.03).fit(X, y == name, agents=ids)
+        np.testing.assert_array_equal(model.coef_[:, k], alone.coef_)
+        np.testing.assert_array_equal(model.intercept_[:, k], alone.intercept_)
+        np.testing.assert_array_equal(model.covariance_[k], alone.covariance_)
+        np.testing.assert_array_equal(model.correlation_[k], alone.correlation_)
+        assert model.run_[k].value == alone.run_.value
+    assert model.duality_gap_ == max(run.gap for run in model.run_)
+    assert model.n_iter_ == max(run.rounds for run in model.run_)
+    margins = model.decision_function(X, agents=ids)
+    assert margins.shape == (130, 3)
+    assert np.array_equal(model.predict(X, agents=ids), model.classes_[margins.argmax(axis=1)])
+    np.testing.assert_allclose(model.predict_proba(X, agents=ids).sum(axis=1), 1.0)
+    assert model.score(X, y, agents=ids) > 0.7
+
+
+def test_without_agents_there_is_one_task(rows):
+    X, numbers, _ = rows
+    model = ct.RelationshipRegressor(lam=0.05, tol=1e-10).fit(X, numbers)
+    A, mean = np.column_stack([X, np.ones(130)]), numbers.mean()
+    ridge = np.linalg.solve(A.T @ A / 130 + 0.05 * np.eye(4), A.T @ (numbers - mean) / 130)
+    np.testing.assert_allclose([*model.coef_[0], model.intercept_[0] - mean], ridge, atol=1e-4)
+    assert model.covariance_.tolist() == model.correlation_.tolist() == [[1.0]]
+    assert model.predict(X).shape == (130,)
+
+
+def test_the_intercept_carries_only_what_sets_a_task_apart(rows):
+    """Far labels are no harder: what all of them share is not penalised."""
+    X, numbers, ids = rows
+    near, far = (ct.RelationshipRegressor(lam=0.1).fit(X, numbers + shift, agents=ids) for shift in (0.0, 1e4))
+    np.testing.assert_allclose(far.coef_, near.coef_, atol=1e-8)
+    np.testing.assert_allclose(far.intercept_, near.intercept_ + 1e4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_an_agent_never_met_gets_the_mean_model_weighted_by_rows(rows, kind):
+    X, numbers, ids = rows
+    model = MODELS[kind]().fit(X, labels(numbers, kind), agents=ids)
+    share = np.array([30, 25, 40, 35]) / 130
+    mean = X[:2] @ (share @ model.coef_) + share @ model.intercept_
+    ask = model.predict if kind == "regressor" else model.decision_function
+    np.testing.assert_allclose(ask(X[:2], agents=["ann", "nobody"])[1], mean[1])
+    with pytest.warns(UserWarning, match="none of these agents was met"):
+        model.predict(X[:2], agents=[7, 8])
+
+
+# -- rows of every kind ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("kind", MODELS)
+def test_rows_of_every_kind_give_the_same_models(rows, kind, standardize):
+    polars = pytest.importorskip("polars")
+    X, numbers, ids = rows
+    y = labels(numbers, kind)
+    frame = pd.DataFrame(X, columns=list("abc")).assign(who=ids)
+    settings = {"standardize": standardize, "tol": 1e-9, "covariance": np.eye(4) / 4}
+    reference = MODELS[kind](**settings).fit(X, y, agents=ids)
+    for given, agents in ((frame, "who"), (polars.from_pandas(frame), "who")):
+        model = MODELS[kind](**settings).fit(given, y, agents=agents)
+        np.testing.assert_array_equal(model.coef_, reference.coef_)
+        assert np.array_equal(model.predict(given), reference.predict(X, agents=ids))  # it knows the column
+        assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+    if not standardize:  # sparse features are not centred
+        thin = MODELS[kind](**settings).fit(sparse.csr_matrix(X), y, agents=ids)
+        np.testing.assert_allclose(thin.coef_, reference.coef_, atol=1e-9)
+        np.testing.assert_allclose(thin.intercept_, reference.intercept_, atol=1e-9)
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
+def test_standardised_models_are_given_in_the_original_units(rows, storage):
+    X, numbers, ids = rows
+    wild = X * [1.0, 1e3, 1e-2] + (0.0 if storage is sparse.csr_array else [0.0, 5.0, 1.0])
+    one, other = (
+        ct.RelationshipRegressor(standardize=True).fit(storage(given), numbers, agents=ids) for given in (X, wild)
+    )
+    np.testing.assert_allclose(other.predict(storage(wild), agents=ids), one.predict(X, agents=ids), atol=1e-6)
+    np.testing.assert_allclose(other.predict(wild, agents=ids), one.predict(X, agents=ids), atol=1e-6)
+
+
+# -- feature maps ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def circles():
+    """Whether a point is on the inner circle; for the last of three tasks, whether it is not."""
+    X, y = make_circles(240, noise=0.08, factor=0.4, random_state=0)
+    ids = np.arange(240) % 3
+    return X, (y == 1) != (ids == 2), ids
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+def test_random_features_learn_what_is_not_linear(circles, standardize):
+    X, y, ids = circles
+    train = np.arange(240) < 120
+    phi = RBFSampler(gamma=1.0, n_components=100, random_state=0)
+    scores = []
+    for features in (None, phi):
+        model = ct.RelationshipClassifier(features=features, lam=1e-3, standardize=standardize)
+        scores.append(model.fit(X[train], y[train], agents=ids[train]).score(X[~train], y[~train], agents=ids[~train]))
+    assert scores[0] < 0.7
+    assert scores[1] > 0.95
+    assert model.coef_.shape == (3, 100)
+    assert model.n_features_in_ == 2
+    assert model.correlation_[0, 1] > 0.5
+    assert model.correlation_[0, 2] < -0.5
+    assert not hasattr(phi, "random_weights_")  # a copy is fitted
+    mean, spread = (X[train].mean(axis=0), X[train].std(axis=0)) if standardize else (0.0, 1.0)
+    mapped = model.features_.transform((X - mean) / spread)
+    expected = np.einsum("rk,rk->r", mapped, model.coef_[ids]) + model.intercept_[ids]
+    np.testing.assert_allclose(model.decision_function(X, agents=ids), expected, atol=1e-10)
+
+
+def test_mapped_rows_are_as_good_as_rows_and_a_map(circles):
+    X, y, ids = circles
+    phi = make_pipeline(StandardScaler(), RBFSampler(n_components=20, random_state=0))
+    model = ct.RelationshipRegressor(features=phi, lam=1e-3).fit(X, y.astype(float), agents=ids)
+    mapped = clone(phi).fit_transform(X)
+    plain = ct.RelationshipRegressor(lam=1e-3).fit(mapped, y.astype(float), agents=ids)
+    np.testing.assert_allclose(model.coef_, plain.coef_, atol=1e-10)
+    np.testing.assert_allclose(model.predict(X, agents=ids), plain.predict(mapped, agents=ids), atol=1e-10)
+
+
+def test_a_map_of_sparse_rows(rows):
+    X, numbers, ids = rows
+    double = FunctionTransformer(lambda X: sparse.hstack([X, X]), accept_sparse=True)
+    model = ct.RelationshipRegressor(features=double, lam=0.01).fit(sparse.csr_array(X), numbers, agents=ids)
+    assert model.coef_.shape == (4, 6)
+    assert model.score(sparse.csr_array(X), numbers, agents=ids) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("features", "error", "message"),
+    [
+        ("rbf", ParameterError, "features='rbf' must be a transformer"),
+        (RBFSampler, ParameterError, "must be a transformer"),
+        (FunctionTransformer(lambda X: X[:5]), DataError, "made 5 rows of 130"),
+        (FunctionTransformer(lambda X: X * np.where(X > 2.0, np.nan, 1.0)), DataError, "row .*NaN or infinity"),
+    ],
+    ids=str,
+)
+def test_maps_that_are_none_are_refused(rows, features, error, message):
+    X, numbers, ids = rows
+    with pytest.raises(error, match=message):
+        ct.RelationshipRegressor(features=features).fit(X, numbers, agents=ids)
+
+
+# -- scikit-learn ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_parameters_and_copies(kind):
+    engine = ct.Cluster(shards=2)
+    model = MODELS[kind](features=RBFSampler(gamma=0.5), lam=0.2, covariance=np.eye(2) / 2, engine=engine)
+    again = clone(model)
+    assert again.get_params()["features__gamma"] == 0.5
+    assert again.lam == 0.2
+    assert again.engine == engine
+    again.set_params(features__gamma=0.7, lam=0.3, method="exact")
+    assert (again.features.gamma, again.lam, again.method) == (0.7, 0.3, "exact")
+    assert model.features.gamma == 0.5
+    assert MODELS[kind]().loss == {"classifier": "logistic", "regressor": "squared"}[kind]
+    shared = {"graph", "mu", "ridge", "members", "max_wakes"}
+    assert shared.isdisjoint(MODELS[kind]().get_params())
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_defaults_are_those_of_the_function(kind):
+    function = inspect.signature(ct.relationship).parameters
+    given = {name: value for name, value in MODELS[kind]().get_params().items() if name in function}
+    assert len(given) == 12
+    assert given == {name: function[name].default for name in given} | {"loss": given["loss"]}
+
+
+def test_searches_pass_agents_on(rows):
+    X, numbers, ids = rows
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = ct.RelationshipRegressor().set_fit_request(agents=True).set_score_request(agents=True)
+        search = GridSearchCV(model, {"lam": [1e-3, 10.0]}, cv=2).fit(X, numbers, agents=ids)
+    assert search.best_params_ == {"lam": 1e-3}
+
+
+def test_progress_and_seed(rows):
+    X, numbers, ids = rows
+    told = []
+    model = ct.RelationshipClassifier(lam=0.1, seed=1)
+    model.fit(X, levels(numbers), agents=ids, progress=lambda *said: told.append(said))
+    counts, parts = zip(*told, strict=True)
+    assert list(counts) == sorted(counts)
+    assert counts[-1] == sum(run.rounds for run in model.run_)
+    assert all(part >= 0.0 for part in parts)
+    same = ct.RelationshipClassifier(lam=0.1, seed=1).fit(X, levels(numbers), agents=ids)
+    other = ct.RelationshipClassifier(lam=0.1, seed=2).fit(X, levels(numbers), agents=ids)
+    assert np.array_equal(same.coef_, model.coef_)
+    assert not np.array_equal(other.coef_, model.coef_)
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+def test_a_task_of_one_class_is_named_with_its_own_label(rows):
+    X, numbers, ids = rows
+    y = np.where((numbers > 0) | (ids == "cyd"), "ham", "spam")
+    with pytest.raises(DataError, match=r"task 'cyd' has rows of one class only, 'ham': both are needed"):
+        ct.RelationshipClassifier().fit(X, y, agents=ids)
+    with pytest.raises(DataError, match=r"task 'cyd' has rows of one class only, 7: both are needed"):
+        ct.RelationshipClassifier().fit(X, np.where(y == "ham", 7, 3), agents=ids)
+
+
+def test_a_task_that_lacks_a_class_is_named_with_it(rows):
+    X, numbers, ids = rows
+    y = levels(numbers)
+    lacking = np.where((ids == "bob") & (y == "mid"), "low", y)
+    with pytest.raises(DataError, match=r"task 'bob' has no rows of class 'mid': all are needed"):
+        ct.RelationshipClassifier().fit(X, lacking, agents=ids)
+    with pytest.raises(DataError, match=r"task 'bob' has rows of one class only, 'low': all are needed"):
+        ct.RelationshipClassifier().fit(X, np.where(ids == "bob", "low", y), agents=ids)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "error", "message"),
+    [
+        ("classifier", {"lam": 0.0}, ParameterError, "lam=0.0 must be a positive number"),
+        ("regressor", {"lam": -1.0}, ParameterError, "lam=-1.0 must be a positive number"),
+        ("regressor", {"loss": "logistic"}, MismatchError, "is for classes: a regressor needs"),
+        ("classifier", {"loss": "squared"}, MismatchError, "a classifier needs a loss of -1 and"),
+        ("classifier", {"loss": "nonsense"}, ParameterError, "unknown loss 'nonsense'"),
+        ("classifier", {"loss": ct.LogSumExp()}, ParameterError, "is not a loss"),
+        ("classifier", {"method": "cd"}, ParameterError, "method='cd' must be one of"),
+        ("classifier", {"covariance": np.eye(3)}, ParameterError, "covariance must be 4 x 4"),
+        ("classifier", {"covariance": np.eye(4)}, ParameterError, "trace 4"),
+        ("regressor", {"engine": "ray"}, ParameterError, "engine='ray' must be a ct.Cluster"),
+        ("regressor", {"alternations": 0}, ParameterError, "alternations=0"),
+        ("regressor", {"tol": 0.0}, ParameterError, "tol=0.0"),
+    ],
+    ids=str,
+)
+def test_parameters_out_of_their_range_are_refused(rows, kind, settings, error, message):
+    X, numbers, ids = rows
+    model = MODELS[kind](**settings)
+    with pytest.raises(error, match=message):
+        model.fit(X, labels(numbers, kind), agents=ids)
+    assert not hasattr(model, "coef_")
+
+
+def test_rows_that_cannot_be_are_refused(rows):
+    X, numbers, ids = rows
+    model = ct.RelationshipRegressor()
+    with pytest.raises(NotFittedError):
+        model.predict(X, agents=ids)
+    with pytest.raises(DataError, match="0 sample"):
+        model.fit(np.empty((0, 3)), [], agents=[])
+    with pytest.raises(DataError, match=r"row 3 \(agent '.*'\): the label is missing"):
+        model.fit(X, np.where(np.arange(130) == 3, np.nan, numbers), agents=ids)
+    with pytest.raises(DataError, match=r"row 5 .*column 1 of X is nan"):
+        model.fit(np.where((np.arange(130) == 5)[:, None] & [False, True, False], np.nan, X), numbers, agents=ids)
+    with pytest.raises(DataError, match="one class only, 'yes'"):
+        ct.RelationshipClassifier().fit(X, ["yes"] * 130, agents=ids)
+    model.fit(X, numbers, agents=ids)
+    with pytest.raises(DataError, match="X has 2 features, but RelationshipRegressor is expecting 3"):
+        model.predict(X[:, :2], agents=ids)
+    with pytest.raises(DataError, match="fitted for 4 agents: pass agents="):
+        model.predict(X)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_fit_that_is_refused_leaves_the_model_as_it_was(rows, kind):
+    X, numbers, ids = rows
+    y = labels(numbers, kind)
+    model = MODELS[kind]().fit(X, y, agents=ids)
+    before = model.predict(X, agents=ids)
+    with pytest.raises(ParameterError):
+        model.set_params(lam=-1.0).fit(X[:50], y[:50], agents=["one"] * 50)
+    assert np.array_equal(model.predict(X, agents=ids), before)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_fit_that_did_not_converge_warns(rows, classes):
+    X, numbers, ids = rows
+    y = numbers > 0 if classes == 2 else levels(numbers)
+    with pytest.warns(ConvergenceWarning, match="raise alternations, rounds or passes") as caught:
+        model = ct.RelationshipClassifier(alternations=2).fit(X, y, agents=ids)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert model.duality_gap_ > 0
+    assert np.all(np.isfinite(model.coef_))
+
+
+# -- on disk ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["classifier", "regressor", "classes"])
+def test_models_come_back_the_same(rows, kind, tmp_path):
+    X, numbers, ids = rows
+    frame = pd.DataFrame(X, columns=list("abc")).assign(who=ids)
+    y = levels(numbers) if kind == "classes" else labels(numbers, kind)
+    estimator = ct.RelationshipRegressor if kind == "regressor" else ct.RelationshipClassifier
+    model = estimator(lam=0.03, seed=5, standardize=True).fit(frame, y, agents="who")
+    again = ct.load(ct.save(model, tmp_path / "model"))
+    assert type(again) is estimator
+    assert again.get_params() == model.get_params()
+    strange = frame.assign(who=["nobody", *ids[1:]])
+    for given in (frame, strange):
+        assert np.array_equal(again.predict(given), model.predict(given))
+    for name in ("coef_", "intercept_", "covariance_", "correlation_"):
+        assert np.array_equal(getattr(again, name), getattr(model, name))
+    assert again.duality_gap_ == model.duality_gap_
+    assert again.agents_ == model.agents_
+    if kind != "regressor":
+        assert again.classes_.tolist() == model.classes_.tolist()
+        assert np.array_equal(again.predict_proba(frame), model.predict_proba(frame))
+    assert np.array_equal(again.fit(frame, y, agents="who").coef_, model.coef_)
+
+
+def test_a_loss_and_a_covariance_come_back_but_no_cluster(rows, tmp_path):
+    X, numbers, ids = rows
+    covariance = np.full((4, 4), 0.05) + 0.2 * np.eye(4)
+    model = ct.RelationshipRegressor(loss=ct.Huber(0.7), covariance=covariance, tol=1e-4).fit(X, numbers, agents=ids)
+    again = ct.load(ct.save(model.set_params(engine=ct.Cluster()), tmp_path))
+    assert again.loss == ct.Huber(0.7)
+    assert again.engine is None
+    assert np.array_equal(again.covariance, covariance)
+    assert np.array_equal(again.fit(X, numbers, agents=ids).coef_, model.coef_)
+
+
+def test_a_feature_map_is_not_saved(rows, tmp_path):
+    X, numbers, ids = rows
+    model = ct.RelationshipRegressor(features=RBFSampler(n_components=5, random_state=0)).fit(X, numbers, agents=ids)
+    with pytest.raises(DataError, match=r"features=RBFSampler.* cannot be saved: a feature map is code"):
+        ct.save(model, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    with pytest.raises(MismatchError, match="only a fitted"):
+        ct.save(ct.RelationshipRegressor(), tmp_path / "model")
+
+
+@pytest.mark.parametrize("covariance", [None, np.eye(4), np.zeros((1, 3, 3)), np.full((1, 4, 4), np.nan)], ids=str)
+def test_a_covariance_that_was_tampered_with_is_refused(rows, tmp_path, covariance):
+    X, numbers, ids = rows
+    folder = ct.save(ct.RelationshipRegressor().fit(X, numbers, agents=ids), tmp_path)
+    description = json.loads((folder / "model.json").read_text())
+    with np.load(folder / description["arrays"]) as stored:
+        arrays = {name: stored[name] for name in stored.files if name != "covariance"}
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays, **({} if covariance is None else {"covariance": covariance}))
+    (folder / description["arrays"]).write_bytes(buffer.getvalue())
+    description["sha256"] = hashlib.sha256(buffer.getvalue()).hexdigest()
+    (folder / "model.json").write_text(json.dumps(description))
+    with pytest.raises(DataError, match="damaged"):
+        ct.load(folder)
