@@ -94,6 +94,8 @@ class Cluster:
         try:
             try:
                 if self.address is None:
+                    # Ray's workers are nice to others by default; on a busy machine they would hardly ever begin.
+                    os.environ.setdefault("RAY_worker_niceness", "0")
                     # Not None: that would also look for a cluster that somebody else has left running.
                     ray.init(address="local", include_dashboard=False, **quiet)
                 else:

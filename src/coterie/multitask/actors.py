@@ -23,7 +23,7 @@ import numpy as np
 
 from ..data import AgentData
 from ..engines.cluster import Cluster
-from ..errors import ClusterError, CoterieError
+from ..errors import ClusterError, CoterieError, DataError
 from .course import Course, Outcome, Plan
 from .sources import gather
 from .worker import Order, Report, Standing, Worker, check_tasks
@@ -204,7 +204,7 @@ def serving(
         run = f"coterie-{uuid.uuid4().hex}"
         folder = Path(tempfile.gettempdir() if engine.folder is None else engine.folder) / run
         worker = ray.remote(num_cpus=engine.cpus, max_restarts=RESTARTS, max_task_retries=0)(TaskActor)
-        parts = [[ray.put(_part(data, members, numbers))] for numbers in tasks]
+        parts = [[_stored(ray, data, members, numbers)] for numbers in tasks]
         actors = [
             worker.remote(numbers, loss, target, work, str(folder / f"shard-{shard}.npy"))
             for shard, numbers in enumerate(tasks)
@@ -214,19 +214,28 @@ def serving(
         try:
             yield _Remote(ray, server)
         finally:
+            ray.kill(server)  # first, or it would give further orders
             try:
                 ray.wait([actor.retire.remote() for actor in actors], num_returns=len(actors), timeout=5.0)
             finally:
-                for actor in (*actors, server):
+                for actor in actors:
                     ray.kill(actor)
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _part(data: Any, members: Any, numbers: np.ndarray) -> Any:
-    """What the worker of these tasks needs: their sources, or their rows."""
-    if isinstance(data, Mapping):
-        return {members[i]: data[members[i]] for i in numbers}
-    return data.only(numbers)
+def _stored(ray: Any, data: Any, members: Any, numbers: np.ndarray) -> Any:
+    """What the worker of these tasks needs, their sources or their rows, where it can fetch it."""
+    if not isinstance(data, Mapping):
+        return ray.put(data.only(numbers))
+    for i in numbers:
+        try:
+            ray.put(data[members[i]])
+        except Exception as error:  # Ray raises whatever the parts of a source raise
+            raise DataError(
+                f"the source of task {members[i]!r} cannot be sent to a worker: {error}; give a path, or a function "
+                "that opens what it needs itself"
+            ) from error
+    return ray.put({members[i]: data[members[i]] for i in numbers})
 
 
 def shards_of(data: Any, m: int, count: int) -> list[np.ndarray]:

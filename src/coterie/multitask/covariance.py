@@ -97,7 +97,7 @@ def correlation(covariance: np.ndarray) -> np.ndarray:
 
     Examples
     --------
-    >>> correlation(np.array([[0.8, -0.2], [-0.2, 0.2]])).tolist()
+    >>> correlation(np.array([[0.8, -0.2], [-0.2, 0.2]])).round(6).tolist()
     [[1.0, -0.5], [-0.5, 1.0]]
     """
     scale = np.sqrt(np.diagonal(covariance))

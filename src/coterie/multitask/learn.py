@@ -102,7 +102,8 @@ def relationship(
         Run on a Ray cluster. Default: in this process.
     method : {"dmtrl", "single-task", "exact", "sdca"}
         "single-task": every task alone, with the penalty ``lam/2 |w_i|^2``. "exact": all rows in one place, and the
-        weights to machine precision (Newton, interior point) for each covariance; for a few thousand unknowns. "sdca":
+        weights to machine precision (Newton, interior point) for each of at most 300 covariances; for a few thousand
+        unknowns, and with a loose bound if the loss has a kink. "sdca":
         all rows in one place, task after task, each with weights that know of all steps before.
     passes : float
         Local steps in a round for each row of a task.
@@ -178,11 +179,9 @@ def _result(outcome: Outcome, members: Any, method: str, plan: Plan, loss: Any) 
     notes = outcome.notes
     if not outcome.converged:
         apart = (outcome.value - outcome.bound) / max(abs(outcome.value), 1e-300)
-        notes = (
-            *notes,
-            f"stopped before the objective was within {plan.tol:g} of its optimum: it may be {apart:.1e} above; "
-            "raise alternations, rounds or passes",
-        )
+        more = "" if method == "exact" else "; raise alternations, rounds or passes"
+        near = f"within {plan.tol:g} of its optimum: it may be {apart:.1e} above"
+        notes = (*notes, f"stopped before the objective was {near}{more}")
     return Relationship(
         weights=weights.T.copy(),
         covariance=covariance,

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..errors import DataError
 from .covariance import joint_charge, joint_penalty, penalty, separability
 from .crew import Crew
 from .worker import Order, Report, Standing
@@ -79,6 +80,7 @@ class Server:
         self.crew, self.lam, self.kind, self.staleness = crew, lam, kind, staleness
         self.bound_of_rho, self.eta, self.use_momentum = rho, eta, momentum
         standings = crew.stand()
+        _check_features(standings)
         m, d = covariance.shape[0], standings[0].vectors.shape[1]
         self.vectors, self.conjugate, self.sizes = np.zeros((m, d)), np.zeros(m), np.zeros(m, np.int64)
         for tasks, standing in zip(crew.tasks, standings, strict=True):
@@ -281,3 +283,21 @@ class Server:
         self._dual = max(self._dual, self.dual)
         self._record()
         return self.gap
+
+
+def _check_features(standings: list[Standing]) -> None:
+    """Refuse workers whose tasks have other features: the server alone sees them all."""
+    first = standings[0]
+    for other in standings[1:]:
+        counts = first.vectors.shape[1], other.vectors.shape[1]
+        if counts[0] != counts[1]:
+            raise DataError(
+                f"task {other.task!r} has {counts[1]} features, but task {first.task!r} has {counts[0]}: all tasks "
+                "must have the same"
+            )
+        if first.columns and other.columns and first.columns != other.columns:
+            k = next(k for k in range(counts[0]) if first.columns[k] != other.columns[k])
+            raise DataError(
+                f"column {k} of task {other.task!r} is {other.columns[k]!r}, but {first.columns[k]!r} in task "
+                f"{first.task!r}: all tasks must have the same columns in the same order"
+            )

@@ -4,6 +4,7 @@ how far its vectors ``b_i`` went. Rows and dual variables never leave it.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +43,8 @@ class Standing(NamedTuple):
     vectors: np.ndarray  # (k, d) b_i
     conjugate: np.ndarray  # (k,)
     sizes: np.ndarray  # (k,) n_i
+    task: Hashable  # the first of its tasks, and ...
+    columns: tuple[str, ...] | None  # ... the names of its features, if they have any
 
 
 class Worker:
@@ -93,7 +96,8 @@ class Worker:
     def stand(self) -> Standing:
         """Where this worker stands."""
         self.vectors = self._vectors(self.dual)
-        return Standing(self.vectors.copy(), self._look(np.zeros_like(self.vectors))[:, 1], self.data.sizes)
+        data = self.data
+        return Standing(self.vectors.copy(), self._conjugates(), data.sizes, data.members[0], data.feature_names)
 
     def improve(self, order: Order) -> Report:
         """Judge the weights, and take local steps from there: DMTRL, Algorithm 2."""

@@ -1,0 +1,367 @@
+"""Relationship learning, DMTRL: what steps by size, rounds without waiting, and a smaller rho are worth.
+
+python benchmarks/relationship.py [balanced] [slow] [ray] [sparse] [bounds] [--quick] [--json FILE]
+
+balanced   tasks of 300 to 20,000 rows: local steps in proportion to the rows, against as many for every task, with the
+           same total in a round; rounds to a relative duality gap
+slow       one of four workers takes ten times as long: time to a gap of 1e-4, on a simulated clock, for rounds that
+           wait and rounds that do not; against the same without a slow worker
+ray        the same with Ray actors that sleep, on the clock on the wall; needs the extra ray
+sparse     22 tasks of 314 to 20,751 rows with 10,000 features, 0.9 % of them not zero, hinge loss, in one process
+bounds     rounds to a gap of 1e-6 with rho of Lemma 10, with the largest eigenvalue, and with momentum
+
+Without a name: all but ray. Gaps are parts of the objective. Rounds do not depend on the machine; seconds do.
+"""
+
+import argparse
+import functools
+import json
+import multiprocessing
+import os
+import resource
+import sys
+import tempfile
+import time
+from heapq import heappush
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from scipy import sparse
+
+import coterie as ct
+from coterie.multitask.actors import Actors, TaskActor
+from coterie.multitask.course import Course, Plan
+from coterie.multitask.covariance import separability
+from coterie.multitask.crew import Here
+from coterie.multitask.worker import Worker
+
+#: Rounds after which a run is given up.
+PATIENCE = 20_000
+#: Passes in a round, and whether with momentum, of steps by size.
+PASSES = ((10.0, True), (3.0, True), (1.0, True), (0.3, True), (1.0, False))
+#: How much longer a slow worker takes, how many there are, and rounds that they may be ahead, or else all wait.
+SLOWER, WORKERS, STALENESS = 10, 4, (None, "no momentum", 1, 4, 16)
+#: Seconds that an actor sleeps in a round.
+NAP = 0.05
+
+
+def rounds_to(run, goal):
+    """How many rounds it took until the gap was this part of the objective; None if it never was."""
+    there = run.trace["gap"] <= goal * run.trace["primal"].abs()
+    return int(run.trace["round"][there.idxmax()]) + 1 if there.any() else None
+
+
+def ratio(one, other):
+    """How many times as much the other is."""
+    return "" if one is None or other is None else f"x{other / one:.2f}"
+
+
+def shown(value):
+    """A cell."""
+    return "never" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+def table_of(title, columns, rows):
+    """A table with names on the left, and numbers on the right."""
+    table = Table(title=title)
+    for k, column in enumerate(columns):
+        table.add_column(column, justify="left" if k == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def balanced(quick):
+    """Steps by size against equal steps."""
+    goals, found, rows = (1e-3, 1e-5), [], []
+    for seed in range(1 if quick else 2):
+        rng = np.random.default_rng(seed)
+        sizes = np.exp(rng.uniform(np.log(300), np.log(20_000), 12)).astype(int)
+        sizes[:2] = 300, 20_000
+        task = ct.datasets.related_tasks(n=12, p=20, rows=sizes, test_rows=1, seed=seed)
+        for loss in ("hinge", "logistic"):
+            for passes, momentum in PASSES[: 2 if quick else None]:
+                given = {"covariance": task.correlation / 12, "rounds": PATIENCE, "tol": min(goals), "seed": seed}
+                given |= {"momentum": momentum}
+                by_size = ct.relationship(task.train, loss, 1e-3, passes=passes, **given)
+                same = ct.relationship(task.train, loss, 1e-3, local_steps=round(passes * sizes.mean()), **given)
+                for goal in goals:
+                    one, other = rounds_to(by_size, goal), rounds_to(same, goal)
+                    found.append({"seed": seed, "loss": loss, "passes": passes, "momentum": momentum, "gap": goal})
+                    found[-1] |= {"by size": one, "equal": other}
+                    name = f"{loss}, {passes:g} passes in a round{'' if momentum else ', no momentum'}, instance {seed}"
+                    rows.append((name, f"{goal:.0e}", shown(one), shown(other), ratio(one, other)))
+    columns = ("loss", "gap", "steps by size", "equal steps", "equal takes")
+    return [table_of("Rounds, 12 tasks of 300 to 20,000 rows", columns, rows)], found
+
+
+class Timed(Here):
+    """Workers of this process that each take their own time, on a simulated clock."""
+
+    def __init__(self, workers, tasks, takes):
+        super().__init__(workers, tasks)
+        self.takes = takes  # a function of the shard
+
+    @property
+    def clock(self):
+        """What it shows now."""
+        return self._clock
+
+    def ask(self, shard, order):
+        """Give an order, and do not wait."""
+        self._asked += 1
+        heappush(self._waiting, (self._clock + self.takes(shard), self._asked, shard, order))
+
+
+def plan_of(covariance, staleness, tol):
+    """Rounds with this covariance."""
+    settings = {"kind": "together", "momentum": staleness is None}
+    if isinstance(staleness, int):
+        settings = {"kind": "as they come", "staleness": staleness}
+    return Plan(len(covariance), 1e-2, covariance, 1, PATIENCE, True, tol, True, settings)
+
+
+def how(staleness):
+    """What rounds are called."""
+    if isinstance(staleness, int):
+        return f"staleness {staleness}"
+    return "all wait" + ("" if staleness is None else f", {staleness}")
+
+
+def delays(title, time_of):
+    """Times without and with a slow worker, for rounds that wait and those that do not."""
+    found, rows = [], []
+    for staleness in STALENESS:
+        even, uneven = time_of(staleness, 1), time_of(staleness, SLOWER)
+        found.append({"staleness": staleness, "even": even, "slow": uneven})
+        first = found[0]
+        rows.append(
+            (
+                how(staleness),
+                shown(even),
+                shown(uneven),
+                f"x{uneven / even:.2f}",
+                f"x{uneven / first['even']:.2f}",
+                f"x{first['slow'] / uneven:.2f}",
+            )
+        )
+    columns = ("rounds", "none slow", "one slow", "slow / none", "slow / none, all wait", "gain over all wait")
+    return table_of(title, columns, rows), found
+
+
+def four_workers():
+    """The tasks of the two benchmarks of slow workers, and which worker has which."""
+    task = ct.datasets.related_tasks(n=12, p=20, rows=600, test_rows=1, seed=0)
+    tasks = [np.arange(k, 12, WORKERS) for k in range(WORKERS)]
+    return task.train, task.correlation / 12, tasks
+
+
+def slow(quick):
+    """A slow worker, on a simulated clock."""
+    data, covariance, tasks = four_workers()
+    tables, found = [], {}
+
+    def time_of(passes, often, staleness, slower):
+        rng = np.random.default_rng(0)
+
+        def takes(shard):
+            late = shard == WORKERS - 1 if often is None else rng.random() < often
+            return float(slower) if late else 1.0
+
+        settings = {"passes": passes, "local_steps": None, "seed": 0}
+        workers = [Worker(data.only(numbers), ct.Logistic(), numbers, **settings) for numbers in tasks]
+        crew = Timed(workers, tasks, takes)
+        course = Course(crew, plan_of(covariance, staleness, 1e-4))
+        course.advance(np.inf)
+        assert course.outcome().converged
+        return crew.clock
+
+    for passes in (3.0,) if quick else (3.0, 0.1):
+        for often, who in ((None, "the same one of four workers"), (0.1, "now and then any of four workers")):
+            title = f"Simulated time to a gap of 1e-4, {passes:g} passes in a round: {who} takes {SLOWER}, not 1"
+            table, found[f"{who}, {passes:g} passes"] = delays(title, functools.partial(time_of, passes, often))
+            tables.append(table)
+    return tables, found
+
+
+class Sleepy(TaskActor):
+    """A worker that sleeps in every round, and can begin anew."""
+
+    def begin(self, nap):
+        """Forget everything."""
+        self._worker, self.nap = None, nap
+        self.retire()
+
+    def improve(self, order):
+        """One round, after a nap."""
+        time.sleep(self.nap)
+        return super().improve(order)
+
+
+def on_ray(_):
+    """A slow worker, on actors that sleep."""
+    os.environ.setdefault("RAY_worker_niceness", "0")  # or else they wait for all other work on this machine
+    data, covariance, tasks = four_workers()
+    with ct.Cluster().connect() as ray, tempfile.TemporaryDirectory() as folder:
+        work = {"passes": 3.0, "local_steps": None, "seed": 0}
+        parts = [[ray.put(data.only(numbers))] for numbers in tasks]
+        kind = ray.remote(num_cpus=0)(Sleepy)
+        actors = [
+            kind.remote(numbers, ct.Logistic(), "y", work, os.path.join(folder, f"{k}.npy"))
+            for k, numbers in enumerate(tasks)
+        ]
+
+        def time_of(staleness, slower):
+            naps = [NAP] * (WORKERS - 1) + [slower * NAP]
+            ray.get([actor.begin.remote(nap) for actor, nap in zip(actors, naps, strict=True)])
+            course = Course(Actors(actors, tasks, parts), plan_of(covariance, staleness, 1e-4))
+            before = time.perf_counter()
+            course.advance(np.inf)
+            assert course.outcome().converged
+            return time.perf_counter() - before
+
+        time_of(None, 1)  # warm up
+        title = f"Seconds to a gap of 1e-4 on Ray, logistic, actors sleep {NAP:g} s, one of four {SLOWER * NAP:g} s"
+        table, found = delays(title, time_of)
+        for actor in actors:
+            ray.kill(actor)
+    return [table], found
+
+
+def sparse_tasks(folder, count=22, p=10_000, dense=0.009, seed=0):
+    """Files of tasks with sparse rows of norm one, in three families; one label in ten is wrong."""
+    rng = np.random.default_rng(seed)
+    sizes = np.geomspace(314, 20_751, count).astype(int)
+    owner = np.repeat(np.arange(count), sizes)
+    each = round(dense * p)
+    # The more common a feature, the lower its number: as words are.
+    columns = np.minimum((p * rng.random((owner.size, each)) ** 2).astype(np.int64), p - 1)
+    X = sparse.csr_array((rng.exponential(size=columns.size), columns.ravel(), np.arange(owner.size + 1) * each))
+    X.resize((owner.size, p))
+    X.sum_duplicates()
+    X = sparse.csr_array(sparse.diags_array(1.0 / np.sqrt(X.multiply(X).sum(axis=1))) @ X)
+    family = rng.normal(size=(3, p))
+    weights = family[np.arange(count) % 3] + 0.3 * rng.normal(size=(count, p))
+    margins = np.concatenate([X[owner == i] @ weights[i] for i in range(count)])
+    y = np.where(margins > 0, 1.0, -1.0) * np.where(rng.random(owner.size) < 0.1, -1.0, 1.0)
+    for i in range(count):
+        mine = X[owner == i]
+        parts = {"X_data": mine.data, "X_indices": mine.indices, "X_indptr": mine.indptr, "X_shape": mine.shape}
+        np.savez(Path(folder, f"{i}.npz"), y=y[owner == i], **parts)
+
+
+def peak():
+    """Most memory that this process has had, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
+
+
+def sparse_runs(folder, quick):
+    """What learning takes, in a process of its own."""
+    nothing = peak()
+    data = ct.multitask.gather({path.stem: path for path in sorted(Path(folder).glob("*.npz"))})
+    held = data.X.data.nbytes + data.X.indices.nbytes + data.X.indptr.nbytes
+    found = {"rows": data.n_rows, "dense": data.X.nnz / (data.n_rows * data.p), "MB of rows": held / 1e6, "runs": {}}
+    found |= {"MB without": nothing, "MB loaded": peak()}
+    ct.relationship(data.only([0, 1]), "hinge", 1e-3, rounds=1, alternations=1)  # compiled before the clock starts
+    for name, covariance in (("learned", None), ("given", np.eye(data.n) / data.n)):
+        for lam in (1e-3,) if quick else (1e-3, 1e-4):
+            started = time.process_time()
+            run = ct.relationship(data, "hinge", lam, covariance=covariance, alternations=400, tol=1e-2, passes=3.0)
+            took = time.process_time() - started
+            found["runs"][f"covariance {name}, lam={lam:g}"] = {
+                "rounds": run.rounds if run.converged else None,
+                "seconds": took,
+                "per round": took / run.rounds,
+                "MB sent": run.bytes / 1e6,
+            }
+    found["MB at most"] = peak()
+    return found
+
+
+def sparse_rows(quick):
+    """Many sparse features."""
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        with context.Pool(1) as pool:
+            pool.apply(sparse_tasks, (folder,))
+        with context.Pool(1) as pool:
+            found = pool.apply(sparse_runs, (folder, quick))
+    title = (
+        f"Hinge, gap of 1e-2: 22 tasks, {found['rows']:,} rows ({found['MB of rows']:,.0f} MB), 10,000 features,"
+        f" {100 * found['dense']:.2f} % not zero; peak memory {found['MB without']:,.0f} MB before,"
+        f" {found['MB loaded']:,.0f} MB when loaded, {found['MB at most']:,.0f} MB in the end"
+    )
+    rows = [
+        (name, shown(run["rounds"]), f"{run['per round']:.3f}", f"{run['seconds']:.1f}", f"{run['MB sent']:,.0f}")
+        for name, run in found["runs"].items()
+    ]
+    return [table_of(title, ("", "rounds", "CPU seconds per round", "CPU seconds", "MB sent"), rows)], found
+
+
+def bounds(quick):
+    """Bounds on rho, and momentum."""
+    found, rows = [], []
+    ways = {
+        "lemma10": {"rho": "lemma10", "momentum": False},
+        "eigenvalue": {"rho": "eigenvalue", "momentum": False},
+        "momentum": {"rho": "eigenvalue", "momentum": True},
+    }
+    for parents in (3,) if quick else (8, 3, 1):
+        task = ct.datasets.related_tasks(n=16, p=20, rows=300, test_rows=1, seed=0, parents=parents)
+        learned = ct.relationship(task.train, "logistic", 1e-2, tol=1e-3).covariance
+        spread = np.geomspace(1.0, 4.0, 16)
+        unequal = task.correlation * np.outer(spread, spread)
+        covariances = {
+            "true correlation": task.correlation / 16,
+            "unequal variances": unequal / np.trace(unequal),
+            "learned": learned,
+        }
+        for name, covariance in covariances.items():
+            given = {"covariance": covariance, "rounds": PATIENCE, "tol": 1e-6, "passes": 3.0}
+            took = {
+                way: rounds_to(ct.relationship(task.train, "logistic", 1e-2, **given, **settings), 1e-6)
+                for way, settings in ways.items()
+            }
+            rho = {bound: separability(covariance, bound) for bound in ("lemma10", "eigenvalue")}
+            found.append({"families": parents, "covariance": name, "rho": rho, "rounds": took})
+            rows.append(
+                (
+                    f"{parents} {'families' if parents > 1 else 'family'}, {name}",
+                    *(f"{value:.1f}" for value in rho.values()),
+                    *(shown(value) for value in took.values()),
+                    ratio(took["eigenvalue"], took["lemma10"]),
+                    ratio(took["momentum"], took["eigenvalue"]),
+                    ratio(took["momentum"], took["lemma10"]),
+                )
+            )
+    columns = ("16 tasks of", "rho, Lemma 10", "rho, eigenvalue", "Lemma 10", "eigenvalue", "and momentum")
+    columns = (*columns, "L / e", "e / m", "L / m")
+    return [table_of("Rounds to a gap of 1e-6, logistic", columns, rows)], found
+
+
+PARTS = {"balanced": balanced, "slow": slow, "ray": on_ray, "sparse": sparse_rows, "bounds": bounds}
+
+
+def main():
+    """Run the parts that are named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (all but ray)")
+    parser.add_argument("--quick", action="store_true", help="fewer instances and settings")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to a file too")
+    arguments = parser.parse_args()
+    unknown = [part for part in arguments.parts if part not in PARTS]
+    if unknown:
+        parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
+    console, numbers = Console(width=150), {}
+    for part in arguments.parts or [name for name in PARTS if name != "ray"]:
+        tables, numbers[part] = PARTS[part](arguments.quick)
+        for table in tables:
+            console.print(table)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(numbers, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
