@@ -277,7 +277,7 @@ def test_a_map_of_sparse_rows(rows):
         (FunctionTransformer(lambda X: X[:5]), DataError, "made 5 rows of 130"),
         (FunctionTransformer(lambda X: X * np.where(X > 2.0, np.nan, 1.0)), DataError, "row .*NaN or infinity"),
     ],
-    ids=str,
+    ids=["text", "class", "rows lost", "not finite"],
 )
 def test_maps_that_are_none_are_refused(rows, features, error, message):
     X, numbers, ids = rows
