@@ -120,13 +120,20 @@ class Server:
         return float(self.loss.sum()) + joint_penalty(self.seen, self.lam)
 
     @property
-    def rho(self) -> float:
-        """How much steps at the same time may get in each other's way."""
+    def rho(self) -> np.ndarray:
+        """How much steps at the same time may get in each other's way, for each task.
+
+        All tasks, or, where answers are taken in one by one, those of the same worker.
+        """
         if not isinstance(self.bound_of_rho, str):
-            return float(self.bound_of_rho)
-        if self.kind != "together":
-            return 1.0
-        return self.eta * separability(self.covariance, self.bound_of_rho)
+            return np.full(len(self.covariance), float(self.bound_of_rho))
+        if self.kind == "together":
+            return np.full(len(self.covariance), self.eta * separability(self.covariance, self.bound_of_rho))
+        rho = np.ones(len(self.covariance))
+        for tasks in self.crew.tasks:
+            if len(tasks) > 1:
+                rho[tasks] = separability(self.covariance[np.ix_(tasks, tasks)], self.bound_of_rho)
+        return rho
 
     def relate(self, covariance: np.ndarray) -> None:
         """Go on with another covariance: weights follow, ``W = Sigma B / lam`` (erratum 26)."""
