@@ -114,7 +114,7 @@ class _Related(_Collaborative):
         if late:
             worst = max(late, key=lambda run: run.gap / max(abs(run.value), 1e-300))
             warnings.warn(
-                f"{worst.notes[-1]}, or set standardize=True if the features have very different scales",
+                f"{worst.notes[-1]}: standardize=True does",
                 ConvergenceWarning,
                 stacklevel=4,
             )

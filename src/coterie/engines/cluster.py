@@ -13,6 +13,8 @@ from typing import Any
 
 from ..errors import ClusterError, MissingExtra, ParameterError
 
+#: What keeps newer versions of Ray from connecting, without saying so.
+TOKEN = "RAY_AUTH_MODE and RAY_AUTH_TOKEN must be the same here as where it was started"
 #: Seconds in which a cluster must answer.
 KNOCK = 10.0
 
@@ -36,8 +38,8 @@ class Cluster:
         CPUs that each shard reserves for the time of the call. Other work on the cluster has to wait when all are
         reserved: less than 1 leaves some free.
     folder : path, optional
-        Where shards keep checkpoints, if what runs there keeps any; all machines must see it. Default: a temporary
-        folder.
+        Where workers of relationship learning keep checkpoints. Default: a temporary folder on each machine. One that
+        all machines see lets a worker go on on another.
 
     Examples
     --------
@@ -103,7 +105,8 @@ class Cluster:
                     ray.init(address=self.address, **quiet)
             except Exception as error:
                 what = "start Ray on this machine" if self.address is None else f"reach a cluster at {self.address!r}"
-                raise ClusterError(f"cannot {what}: {error}") from error
+                hint = "" if self.address is None else f" (if it is up: {TOKEN})"
+                raise ClusterError(f"cannot {what}: {error}{hint}") from error
             yield ray
         finally:
             ray.shutdown()  # ends what was started above; of a cluster, only the connection

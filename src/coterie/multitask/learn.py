@@ -80,8 +80,9 @@ def relationship(
     Parameters
     ----------
     data : AgentData, or mapping of task ids to sources
-        Every agent is a task. A source is a function without arguments that returns ``(X, y)``, or the path of a table
-        or of an ``.npz`` file (:func:`coterie.multitask.load_task`); on a cluster, the worker of the task loads it.
+        Every agent is a task; labels of classes are -1 and +1. A source is a function without arguments that returns
+        ``(X, y)``, or the path of a table or of an ``.npz`` file (:func:`coterie.multitask.load_task`); on a cluster,
+        the worker of the task loads it.
     loss : str or rule
         "logistic", "hinge", "smooth-hinge", "squared", "huber", or a loss of your own.
     lam : float
@@ -89,13 +90,13 @@ def relationship(
     alternations : int
         How many times the covariance may be fitted to the weights.
     rounds : int, optional
-        How many rounds of communication there may be with the same covariance. Default: 1 where it is learned, which
-        takes the fewest in all; 10,000 where it is given.
+        How many rounds of communication there may be with the same covariance. Default: 1 where it is learned, the
+        surest way; 10,000 where it is given.
     local_steps : int, optional
         H of DMTRL, Algorithm 2: local steps of each task in a round, the same for all. Default: ``passes`` for each
         row that a task has, so that large tasks do more.
     covariance : (m, m) array_like, optional
-        Keep this one.
+        Keep this one. Tasks in the order of ``data.members``, or of the mapping.
     seed : int
         Of the order in which workers take their rows. Same seed, same bits, on however many workers.
     engine : Cluster, optional
@@ -179,7 +180,8 @@ def _result(outcome: Outcome, members: Any, method: str, plan: Plan, loss: Any) 
     notes = outcome.notes
     if not outcome.converged:
         apart = (outcome.value - outcome.bound) / max(abs(outcome.value), 1e-300)
-        more = "" if method == "exact" else "; raise alternations, rounds or passes"
+        advice = "; raise alternations, rounds or passes, or scale features that differ much in size"
+        more = "" if method == "exact" else advice
         near = f"within {plan.tol:g} of its optimum: it may be {apart:.1e} above"
         notes = (*notes, f"stopped before the objective was {near}{more}")
     return Relationship(

@@ -22,12 +22,13 @@ class Relationship:
     weights : (d, m) ndarray
         One column for each of ``members``.
     covariance : (m, m) ndarray
-        Of the tasks: given, or the one that fits the weights best.
+        Of the tasks: given, or the one that fits the weights best; ``I / m`` for tasks that were learned alone.
     members : tuple
         Ids of the tasks.
     trace : DataFrame
-        One row for each round: alternation, round, primal and dual objective and their gap with the covariance of the
-        moment, and the vectors of d numbers sent so far.
+        One row for each round in which all workers answered, and for each time that they judged the weights at the
+        end: alternation, round, primal and dual objective and their gap with the covariance of the moment, and the
+        vectors of d numbers sent so far.
     value : float
         The objective at the end: P(W) for a given covariance, else ``losses + lam/2 |W|_*^2``.
     bound : float

@@ -198,7 +198,10 @@ def check_tasks(data: AgentData, loss: Any) -> None:
         return
     bad = np.flatnonzero(np.abs(data.y) != 1.0)
     if bad.size:
-        raise DataError(f"{data.where(bad[0])}: the label is {data.y[bad[0]]:g}; {loss!r} needs -1 or +1")
+        raise DataError(
+            f"{data.where(bad[0])}: the label is {data.y[bad[0]]:g}; {loss!r} needs -1 or +1: encode the classes so, "
+            "or use ct.RelationshipClassifier, which does"
+        )
     low, high = (f.reduceat(data.y, data.start[:-1]) for f in (np.minimum, np.maximum))
     single = np.flatnonzero(low == high)
     if single.size:
