@@ -266,6 +266,7 @@ def test_a_worker_is_killed(ray, tmp_path, scratch):
     assert expected.bound <= run.value
     # What it had learned was not lost.
     assert run.trace["dual"][killer.killed_at :].min() > run.trace["dual"][killer.killed_at - 1] - gain(run, 1)
+    assert run.notes == ("workers died and began again, 1 time(s)",)
     assert list(scratch.iterdir()) == []
     assert ray.is_initialized()
 

@@ -33,7 +33,7 @@ LEVELS = np.array(["high", "low", "mid"])
 @pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning", "ignore::sklearn.exceptions.SkipTestWarning"
 )
-@parametrize_with_checks([model(alternations=300) for model in MODELS.values()])
+@parametrize_with_checks([model(alternations=60) for model in MODELS.values()])
 def test_scikit_learns_contract(estimator, check):
     check(estimator)
 

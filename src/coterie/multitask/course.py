@@ -161,6 +161,7 @@ class Course:
     def outcome(self) -> Outcome:
         """What came out."""
         server, kept = self.server, self.plan.covariance
+        died = f"workers died and began again, {server.revived} time(s)"
         return Outcome(
             self.weights,
             related(self.weights) if kept is None else kept,
@@ -171,4 +172,5 @@ class Course:
             server.rounds,
             server.alternation,
             server.sent,
+            (died,) if server.revived else (),
         )

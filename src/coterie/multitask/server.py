@@ -91,7 +91,7 @@ class Server:
         self._sent_to = np.zeros((m, d))  # what they are judging at the moment
         shards = len(crew.tasks)
         self.keep, self.clock, self.busy = np.ones(shards), np.zeros(shards, np.int64), np.zeros(shards, bool)
-        self.alternation, self.rounds, self.sent, self.stuck = 0, 0, 0, False
+        self.alternation, self.rounds, self.sent, self.revived, self.stuck = 0, 0, 0, 0, False
         self.trace: list[State] = []
         self.gap = math.inf
         self.relate(covariance)
@@ -181,6 +181,7 @@ class Server:
             tasks = self.crew.tasks[shard]
             if isinstance(answer, Standing):
                 vectors[tasks], conjugate[tasks], lost = answer.vectors, answer.conjugate, True
+                self.revived += 1
                 continue
             self._judged(shard, answer)
             vectors[tasks] += answer.change
@@ -225,6 +226,7 @@ class Server:
         tasks = self.crew.tasks[shard]
         if isinstance(answer, Standing):
             self._place(tasks, answer)
+            self.revived += 1
             self._refresh()
             return
         self._judged(shard, answer)
@@ -282,6 +284,7 @@ class Server:
             for shard in lost:
                 self._place(tasks[shard], found[shard])
                 self.keep[shard] = 1.0
+            self.revived += len(lost)
             self._refresh()
             return self.judge()
         for t, out in zip(tasks, found, strict=True):
