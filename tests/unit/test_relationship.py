@@ -359,6 +359,17 @@ def test_a_round_solves_the_local_subproblems(rho, name):
         np.testing.assert_allclose(server.weights, W + sigma @ (server.vectors - before) / 0.3, rtol=0, atol=1e-12)
 
 
+def test_momentum_of_a_worker_by_hand():
+    # x = 2, y = 3, stiffness 0.4, weights 0.5 and then 0.9, momentum 0.5. The second step starts from a_y = 1.5 a,
+    # whose weights are 0.9 + 0.5 (0.9 - 0.5), and maximises 3 a - a^2/2 - x w_y (a - a_y) - 0.4/2 x^2 (a - a_y)^2.
+    # A wrong sign here would cost rounds and nothing else: the server takes back what lowers the dual.
+    worker = Worker(ct.AgentData([[2.0]], [3.0]), ct.Squared(), [0], passes=1.0, local_steps=None, seed=0)
+    worker.improve(Order(0, np.array([[0.5]]), np.array([0.4]), 1.0, 0.0))
+    ahead = 1.5 * (3.0 - 2 * 0.5) / (1.0 + 0.4 * 4.0)
+    worker.improve(Order(1, np.array([[0.9]]), np.array([0.4]), 1.0, 0.5))
+    np.testing.assert_allclose(worker.dual, [(3.0 - 2 * 1.1 + 1.6 * ahead) / (1.0 + 1.6)], rtol=1e-13)
+
+
 def test_one_round_of_a_worker_by_hand():
     # x = 2, y = 3, w = 0.5, stiffness 0.4, n = 2 rows (the other is zero): the best a is (y - x w) / (1 + 0.4/2 x^2).
     data = ct.AgentData([[2.0], [0.0]], [3.0, 1.5], agents=["a", "a"])
