@@ -4,7 +4,7 @@ Many agents each hold a little private data, and each wants its own model. They 
 never data, with a few similar peers.
 """
 
-from . import comparison, datasets, errors, graphs, multitask, plots, testing, ties
+from . import comparison, datasets, errors, graphs, multitask, plots, privacy, testing, ties
 from ._rules import rule
 from ._version import __version__
 from .boosted import BoostedClassifier, BoostedRegressor
@@ -30,6 +30,7 @@ from .methods import (
     RidgeToMean,
 )
 from .multitask import Relationship, relationship
+from .privacy import Private
 from .problem import Problem
 from .related import RelationshipClassifier, RelationshipRegressor
 from .results import Run
@@ -62,6 +63,7 @@ __all__ = [
     "LogSumExp",
     "Logistic",
     "ModelPropagation",
+    "Private",
     "Problem",
     "Relationship",
     "RelationshipClassifier",
@@ -82,6 +84,7 @@ __all__ = [
     "load",
     "multitask",
     "plots",
+    "privacy",
     "relationship",
     "rule",
     "save",

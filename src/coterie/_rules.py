@@ -48,6 +48,8 @@ METHODS = {
     "sample": "data, view, dice, out",
     "stir": "data, view, dice, mail",
     "mix": "data, view, letter, mail",
+    # what an agent tells of its loss (ties/learned.py, privacy/tolls.py)
+    "told": "data, me, draft",
 }
 
 

@@ -1,7 +1,7 @@
 """The command line.
 
 Exit codes: 0 done; 1 something unforeseen (a bug: please report it); 2 the command was not understood; 3 something
-given to it, a file, a column or a number, is not what it must be; 130 interrupted.
+given to it, a file, a column or a number, is not what it must be; 4 an audit failed; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -37,18 +37,21 @@ from .errors import CoterieError, DataError, ParameterError
 from .estimators import CollaborativeClassifier, CollaborativeRegressor
 from .learning import learn_graph
 from .methods import BASELINES, METHODS, GlobalModel
+from .privacy import Private
+from .privacy import audit as audit_letters
 from .problem import Problem
 from .storage import load, save
 from .tuning import tune as cross_validate
 
 BAD_INPUT = 3
+AUDIT_FAILED = 4
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Personalised models, learned together: agents exchange models with similar peers, never data.",
-    epilog="Exit codes: 0 done, 1 a bug, 2 command not understood, 3 bad input, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 a bug, 2 command not understood, 3 bad input, 4 audit failed, 130 interrupted.",
 )
 #: Talk goes to standard error, results to standard output.
 talk = Console(stderr=True)
@@ -522,6 +525,53 @@ def _writable(path: Path) -> None:
         ancestor = ancestor.parent
     if not (ancestor.is_dir() and os.access(ancestor, os.W_OK)):
         raise DataError(f"cannot write to {path}: {ancestor} is not a folder that can be written to")
+
+
+class Mechanism(StrEnum):
+    """Where noise comes from."""
+
+    gaussian = "gaussian"
+    laplace = "laplace"
+    exponential = "exponential"
+
+
+@app.command()
+def audit(
+    method: Annotated[str, typer.Option(help="cd, propagation or boosting.")] = "cd",
+    epsilon: Annotated[float, typer.Option(help="The budget that is claimed, > 0.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Its delta, in (0, 1).")] = 1e-5,
+    mechanism: Annotated[Mechanism | None, typer.Option(help="Default: gaussian; exponential for boosting.")] = None,
+    clip: Annotated[float, typer.Option(help="Norm to which an example's gradient is clipped.")] = 1.0,
+    wakes_per_agent: Annotated[int | None, typer.Option(help="Releases that the budget is split for.")] = None,
+    features: Annotated[int, typer.Option(help="Length of a model, and number of canaries in a run.")] = 64,
+    runs: Annotated[int | None, typer.Option(help="Runs in each scenario. Default: enough.")] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Attack a private method's letters, and see whether they tell more than they may."""
+    private = Private(
+        method,
+        epsilon,
+        delta,
+        None if mechanism is None else mechanism.value,
+        clip,
+        wakes_per_agent,
+    )
+    with _bar("auditing", as_json) as show:
+        result = audit_letters(private, features=features, runs=runs, seed=seed, progress=show)
+    table = Table(title=repr(result))
+    for name in ("scenario", "epsilon", "claimed delta", "leak", "trials"):
+        table.add_column(name, justify="left" if name == "scenario" else "right")
+    worst = result.table.loc[
+        (result.table["leak"] - result.table["claimed"]).groupby(result.table["scenario"]).idxmax()
+    ]
+    for _, line in worst.iterrows():
+        numbers = (f"{line[name]:.3g}" for name in ("epsilon", "claimed", "leak"))
+        table.add_row(line["scenario"], *numbers, f"{line['trials']:,}")
+    found = {"passed": result.passed, "method": repr(private), "epsilon_lower": result.epsilon_lower}
+    _show(found | {"table": result.table.to_dict(orient="records")}, table, as_json)
+    if not result.passed:
+        raise typer.Exit(AUDIT_FAILED)
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ def compare(
     seeds: Sequence[int] = (0,),
     test: AgentData | None = None,
     observe: Observer | Mapping[str, Observer] | None = None,
-    start: str | ArrayLike = "local",
+    start: Any = None,
     conditions: Conditions | None = None,
     choice: Any = "uniform",
     progress: Callable[[int, int], None] | None = None,

@@ -115,6 +115,7 @@ class StumpDictionary(Dictionary):
 
     feature: Integers
     threshold: Floats
+    from_data = False  # whether thresholds were placed by data, and so tell of them
 
     def __init__(self, feature: ArrayLike, threshold: ArrayLike) -> None:
         features, thresholds = np.array(feature), np.array(threshold)  # copies: they are locked below
@@ -337,7 +338,9 @@ class Stumps:
             if not np.isfinite(width).all():
                 raise DataError(f"feature {np.argmin(np.isfinite(width))}: its range is too wide for a float; scale it")
             threshold = low[feature] + level * width[feature]
-        return StumpDictionary(feature, threshold)
+        stumps = StumpDictionary(feature, threshold)
+        object.__setattr__(stumps, "from_data", self.low is None)
+        return stumps
 
     def _range(self, matrix: Any) -> tuple[Floats, Floats]:
         p = matrix.shape[1]

@@ -11,6 +11,8 @@
      ├── CapacityError (RuntimeError)   a mail box too small for the letters a method posts
      ├── ConvergenceError (RuntimeError) an exact solver did not reach its tolerance
      ├── ClusterError (RuntimeError)    a cluster cannot be reached, or lost what cannot be replaced
+     ├── BudgetError (RuntimeError)     a privacy budget is spent
+     ├── LedgerError (RuntimeError)     a privacy ledger is damaged, missing or in use
      ├── ContractError (AssertionError) a loss or a method broke a promise checked by coterie.testing
      └── MissingExtra (ImportError)     an optional dependency is not installed
 
@@ -62,3 +64,11 @@ class ContractError(CoterieError, AssertionError):
 
 class MissingExtra(CoterieError, ImportError):  # noqa: N818 - it names what is missing
     """An optional dependency is not installed."""
+
+
+class BudgetError(CoterieError, RuntimeError):
+    """A privacy budget is spent."""
+
+
+class LedgerError(CoterieError, RuntimeError):
+    """A privacy ledger is damaged, missing or in use."""

@@ -157,6 +157,11 @@ class _Collaborative(BaseEstimator):
         advice: str,
     ) -> Run:
         """Let the agents of a problem without ties learn a graph if they shall, and then their models on it."""
+        if getattr(method, "plan", None) is not None:
+            raise MismatchError(
+                f"method={method!r}: an estimator scales, starts from local models and takes a graph from them, "
+                "all in the clear, so that nothing private could be claimed; use ct.simulate(problem, method)"
+            )
         if isinstance(method, Learned):
             raise ParameterError(
                 f"method={method!r}: the estimator learns the graph, say how with graph=ct.GraphRule(...)"

@@ -309,8 +309,11 @@ def gram_norms(rows, start, p):
         at_once = max(1, BATCH // (m * p))
         for chunk in np.split(agents, range(at_once, agents.shape[0], at_once)):
             X = rows.values[start[chunk][:, None] + np.arange(m)]
-            gram = X @ X.transpose(0, 2, 1) if m < p else X.transpose(0, 2, 1) @ X
-            norms[chunk] = np.linalg.eigvalsh(gram)[:, -1]
+            with np.errstate(over="ignore", invalid="ignore"):
+                gram = X @ X.transpose(0, 2, 1) if m < p else X.transpose(0, 2, 1) @ X
+            tame = np.isfinite(gram).all(axis=(1, 2))
+            norms[chunk] = np.inf  # of rows so long that their squares are not numbers
+            norms[chunk[tame]] = np.linalg.eigvalsh(gram[tame])[:, -1]
     return np.maximum(norms, 0.0)
 
 

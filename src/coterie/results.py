@@ -11,6 +11,9 @@ import pandas as pd
 from .graphs import Graph
 from .problem import Problem
 
+#: How the note begins that tells what a private run claims.
+CLAIM = "everything an agent sent"
+
 
 @dataclass(frozen=True, repr=False)
 class Run:
@@ -37,6 +40,14 @@ class Run:
     seed : int or None
     before : Run or None
         What came first, if this is a second half (:meth:`after`): its letters are in the account, not in the tally.
+    plan : coterie.privacy.Plan or None
+        Of a private method: what it claims, and the noise of every release.
+    epsilon, delta : float or None
+        Of a private method: what everything that an agent sent may claim, a warm start included, but not models that
+        were given to start from. After a run in the clear (:meth:`after`), nothing.
+    published : (n, p) ndarray or None
+        Models as they were sent last. The trace is about these; ``theta`` is what agents have for themselves, which is
+        the same unless a private method has a final step.
     """
 
     problem: Problem
@@ -54,6 +65,10 @@ class Run:
     duplicated: int = 0
     notes: tuple[str, ...] = field(default=())
     before: Run | None = None
+    plan: Any = None
+    published: np.ndarray | None = None
+    epsilon: float | None = None
+    delta: float | None = None
 
     def after(self, before: Run) -> Run:
         """The second half of a run that began with another: one trace, one account.
@@ -84,9 +99,18 @@ class Run:
         if "neighbours" in before.trace:
             trace["neighbours"] = before.trace["neighbours"].iloc[-1]
         sums = ("wakes", "time", "letters", "vectors", "bytes", "lost", "duplicated")
+        both = self.epsilon is not None and before.epsilon is not None
+        claim: dict[str, Any] = {
+            name: getattr(self, name) + getattr(before, name) if both else None for name in ("epsilon", "delta")
+        }
+        notes = [note for note in self.notes if not note.startswith(CLAIM)]
+        if both:
+            notes.append(f"{CLAIM} in both halves is ({claim['epsilon']:g}, {claim['delta']:g})-differentially private")
         return replace(
             self,
             before=before,
+            notes=tuple(notes),
+            **claim,
             trace=pd.concat([before.trace, trace], ignore_index=True),
             **{name: getattr(self, name) + getattr(before, name) for name in sums},
         )

@@ -6,6 +6,7 @@ sees the world, so the same handler runs in the compiled simulator, on a shard o
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,6 +77,18 @@ class Chance(NamedTuple):
     dice: np.ndarray  # (method.dice,) uniforms on [0, 1)
     peer: int  # the neighbour to talk to where an engine replays a schedule; VACANT to let the first die choose
     moment: float  # time since the start, in mean intervals between two wakes of one agent
+
+
+def system_dice(count: int) -> np.ndarray:
+    """Uniform numbers from the operating system, which nobody can predict: for agents that are real.
+
+    Examples
+    --------
+    >>> dice = system_dice(3)
+    >>> dice.shape, bool(((dice >= 0) & (dice < 1)).all())
+    ((3,), True)
+    """
+    return (np.frombuffer(os.urandom(8 * count), np.uint64) >> np.uint64(11)) * 2.0**-53
 
 
 class Letter(NamedTuple):

@@ -62,6 +62,14 @@ class Driver(ABC):
         return view
 
     @property
+    def final(self) -> np.ndarray:
+        """Models that the agents have in the end: those of :attr:`theta`, or what they keep to themselves."""
+        if getattr(self.method, "final", None) is None:
+            return self.theta.copy()
+        models: np.ndarray = self.method.finish(self.world, self.own, self.tie)
+        return models
+
+    @property
     def wakes(self) -> int:
         """How many times an agent woke."""
         return self.done

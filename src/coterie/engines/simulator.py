@@ -5,6 +5,7 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -15,11 +16,11 @@ from numpy.typing import ArrayLike
 from ..errors import CapacityError, MismatchError, ParameterError
 from ..methods import check_fit, resolve_method
 from ..problem import Problem
-from ..results import Run
+from ..results import CLAIM, Run
 from ..world import VACANT
 from . import host
 from .cluster import Cluster
-from .drivers import Driver, Immediate, Synchronous, Timed, spare_of
+from .drivers import Driver, Immediate, Synchronous, Timed, seeds, spare_of
 from .events import Conditions
 from .shards import Shards, check_engine
 
@@ -39,7 +40,7 @@ def simulate(
     method: Any,
     wakes: int | None = None,
     seed: Any = 0,
-    start: str | ArrayLike = "local",
+    start: Any = None,
     events: ArrayLike | None = None,
     observe: Observer | Mapping[str, Observer] | None = None,
     every: int | None = None,
@@ -70,11 +71,13 @@ def simulate(
         Such as ``ct.CoordinateDescent()`` or ``"cd"``. A baseline (``ct.GlobalModel()``, ``"global"``, ...) is
         computed at once, and nothing is sent.
     wakes : int, optional
-        How many times some agent wakes, in all. May be left out when ``events`` are given.
+        How many times some agent wakes, in all. May be left out when ``events`` are given, and for a private method
+        whose budget is split for so many wakes of each agent: then every agent wakes as often, in random order.
     seed : int
         Same seed, same machine, same bits; whatever ``every`` and ``observe`` are.
-    start : "local", "zeros" or (n, p) array_like
-        Models before the first wake: trained alone, zeros, or given.
+    start : "local", "zeros", (n, p) array_like or WarmStart, optional
+        Models before the first wake: trained alone, the default; zeros, the default of a private method; or given. Of
+        a :class:`coterie.privacy.WarmStart` the budget is added to that of a private method.
     events : (T,) or (T, 2) array_like of int, optional
         Who wakes, by agent number, in place of the Poisson clocks: replays a schedule. With two columns, also which
         neighbour it exchanges models with (-1 for an agent that has none).
@@ -141,6 +144,8 @@ def simulate(
     if hasattr(method, "models"):
         return _computed(changes[-1][1] if len(changes) else problem, method, observers)
     events = None if events is None else _array(events)
+    if wakes is None and events is None and rounds is None and vectors is None and bytes is None:
+        events = _every_agent(method, problem.n, seed)
     unit, total = _length(wakes, rounds, vectors, bytes, events)
     stages = _stages(problem, method, changes, unit, total)
     schedule = _schedule(events, stages, method, conditions, total)
@@ -165,7 +170,9 @@ def simulate(
             raise ParameterError(
                 "rounds are synchronous: conditions and capacity are for agents that wake by themselves"
             )
-    theta = _start(problem, start)  # the first work, after all that can be refused
+    if getattr(method, "plan", None) is not None:
+        _check_claim(problem, method, start, unit, total, schedule, engine)
+    theta = _start(problem, method, start)  # the first work, after all that can be refused
     with ExitStack() as stack:
         driver: Driver
         if unit == "rounds":
@@ -177,7 +184,8 @@ def simulate(
             driver = Immediate(problem, method, theta, choice, schedule, seed, capacity)
         else:
             driver = Timed(problem, method, theta, choice, conditions, seed, capacity)
-        return _watched(driver, unit, total, stages, observers, every, until, progress, seed)
+        run = _watched(driver, unit, total, stages, observers, every, until, progress, seed)
+    return run if run.plan is None else _with_claim(run, start)
 
 
 def _watched(
@@ -241,7 +249,7 @@ def _watched(
     return Run(
         problem=driver.problem,
         method=driver.method,
-        theta=driver.theta.copy(),
+        theta=driver.final,
         trace=pd.DataFrame(records),
         wakes=driver.wakes,
         time=driver.time,
@@ -253,7 +261,58 @@ def _watched(
         lost=int(driver.account[host.LOST]),
         duplicated=int(driver.account[host.DUPLICATED]),
         notes=_notes(driver.problem),
+        plan=getattr(driver.method, "plan", None),
+        published=driver.theta.copy(),
     )
+
+
+def _every_agent(method: Any, n: int, seed: Any) -> np.ndarray | None:
+    """Every agent as often as a private method has something to say, in random order: Poisson clocks, given that."""
+    often = getattr(method, "wakes_per_agent", None)
+    if often is None:
+        return None
+    return seeds(seed, 4)[3].permutation(np.repeat(np.arange(n), often))
+
+
+def _check_claim(
+    problem: Problem, method: Any, start: Any, unit: str, total: int, schedule: np.ndarray | None, engine: Any
+) -> None:
+    """Refuse a run of a private method whose claim would not hold, or that asks for more than it was made for."""
+    if isinstance(start, str) and start == "local":
+        raise ParameterError(
+            'start="local": models trained alone would be sent as they are, in the initial swap; leave start out, or '
+            "pass a ct.privacy.warm_start(...)"
+        )
+    if engine is not None:
+        raise MismatchError(f"{method!r} does not run on a cluster yet: leave engine out")
+    often = getattr(method, "wakes_per_agent", None)
+    if often is None:
+        return
+    if unit == "wakes" and total > often * problem.n:
+        raise ParameterError(
+            f"wakes={total}: the budget was split for {often} wakes of each of {problem.n} agents, "
+            f"{often * problem.n} in all; a method with wakes_per_agent={-(-total // problem.n)} has more noise in each"
+        )
+    if schedule is not None:
+        count = np.bincount(schedule[0, :total], minlength=problem.n)
+        if count.max(initial=0) > often:
+            most = int(np.argmax(count))
+            raise ParameterError(
+                f"events wake agent {problem.members[most]!r} {count[most]} times: the budget was split for {often}"
+            )
+
+
+def _with_claim(run: Run, start: Any) -> Run:
+    """A run with what it may claim."""
+    plans = (run.plan, *getattr(start, "plans", ()))
+    epsilon, delta = (sum(getattr(plan, name) for plan in plans) for name in ("epsilon", "delta"))
+    given = start is not None and not isinstance(start, str) and not hasattr(start, "plans")
+    but = ", but for the models it was given to start from," if given else ""
+    notes = (
+        f"{CLAIM}{but} is ({epsilon:g}, {delta:g})-differentially private for each of its examples",
+        "simulated noise: it was drawn from the seed, and whoever knows the seed can take it away",
+    )
+    return replace(run, notes=(*run.notes, *notes), epsilon=epsilon, delta=delta)
 
 
 def _moment(driver: Driver) -> tuple[Any, ...]:
@@ -291,7 +350,10 @@ def _seen(name: str, value: Any) -> Any:
     return value
 
 
-def _start(problem: Problem, start: Any) -> np.ndarray:
+def _start(problem: Problem, method: Any, start: Any) -> np.ndarray:
+    if start is None:
+        start = "local" if getattr(method, "plan", None) is None else "zeros"
+    start = getattr(start, "theta", start)
     if isinstance(start, str):
         if start == "local":
             return problem.local()

@@ -64,22 +64,33 @@ class Tie(NamedTuple):
 
 
 @inline
-def gradient_of(data, me, ties, draft):
-    """``[grad f]_k = -d_k c_k A_k' eta_k + mu_1 (d_k alpha_k - sum_l w_kl alpha_l)``, below DADA (3)."""
-    p, examples = me.theta.shape[0], me.cache.shape[0]
-    gradient, slope = draft[:p], draft[p : p + examples]
-    degree = total(data.weight)
+def pull_of(data, me, ties, gradient):
+    """``gradient = mu_1 (d_k alpha_k - sum_l w_kl alpha_l)``, the neighbours' part of it: there are no data in it."""
     fill(0.0, gradient)
-    axpy(2.0 * data.smooth * degree, me.theta, gradient)
+    axpy(2.0 * data.smooth * total(data.weight), me.theta, gradient)
     for k in range(data.peer.shape[0]):
         for e in range(ties.size[k]):
             gradient[ties.entry[k, e]] -= 2.0 * data.smooth * data.weight[k] * ties.value[k, e]
-    a, m = importance(data, degree), examples // data.outputs
+
+
+@inline
+def add_losses(data, me, slope, gradient):
+    """``gradient -= d_k c_k A_k' eta_k``, the part of my examples; their slopes are left in ``slope``."""
+    a, m = importance(data, total(data.weight)), slope.shape[0] // data.outputs
     for o in range(data.outputs):
         mine = me.cache[o * m : (o + 1) * m], data.labels[o * m : (o + 1) * m]
         pooled_slopes(data.loss, mine[0], mine[1], data.share, slope[o * m : (o + 1) * m])
-    for r in range(examples):
+    for r in range(slope.shape[0]):
         data.rows.add(r, a * slope[r], gradient)
+
+
+@inline
+def gradient_of(data, me, ties, draft):
+    """``[grad f]_k = -d_k c_k A_k' eta_k + mu_1 (d_k alpha_k - sum_l w_kl alpha_l)``, below DADA (3)."""
+    p, examples = me.theta.shape[0], me.cache.shape[0]
+    gradient = draft[:p]
+    pull_of(data, me, ties, gradient)
+    add_losses(data, me, draft[p : p + examples], gradient)
     return gradient
 
 
@@ -116,24 +127,35 @@ def put(data, ties, slot, entry, value, mail):
 
 
 @inline
+def move(data, me, part, goal, step):
+    """``alpha <- (1 - gamma) alpha + gamma s`` in one output's part of my model, with the margins of its examples."""
+    if goal == 0:
+        return
+    size, m = me.theta.shape[0] // data.outputs, me.cache.shape[0] // data.outputs
+    column, added = part * size + abs(goal) - 1, step * (data.radius if goal > 0 else -data.radius)
+    for k in range(part * size, (part + 1) * size):
+        me.theta[k] *= 1.0 - step
+    me.theta[column] += added
+    for r in range(part * m, (part + 1) * m):
+        me.cache[r] = (1.0 - step) * me.cache[r] + added * data.rows.at(r, column)
+
+
+@inline
+def stride(rule, clock):
+    """The length of a step, gamma."""
+    return 2.0 / (clock + rule.head + 2.0)
+
+
+@inline
 def take_step(rule, data, me, ties, clock, draft):
     """One Frank-Wolfe step on my own block. Returns the letter that says which."""
     p, examples = me.theta.shape[0], me.cache.shape[0]
     gradient, letter = gradient_of(data, me, ties, draft), draft[p + examples :]
-    step = 2.0 / (clock + rule.head + 2.0)
-    size, m = p // data.outputs, examples // data.outputs
+    step, size = stride(rule, clock), p // data.outputs
     for o in range(data.outputs):
         goal = vertex(gradient[o * size : (o + 1) * size])
+        move(data, me, o, goal, step)
         letter[2 + o] = goal
-        if goal == 0:
-            continue
-        column, part = o * size + abs(goal) - 1, step * (data.radius if goal > 0 else -data.radius)
-        # alpha <- (1 - gamma) alpha + gamma s
-        for k in range(o * size, (o + 1) * size):
-            me.theta[k] *= 1.0 - step
-        me.theta[column] += part
-        for r in range(o * m, (o + 1) * m):
-            me.cache[r] = (1.0 - step) * me.cache[r] + part * data.rows.at(r, column)
     me.steps[0] += 1.0
     letter[0], letter[1] = me.steps[0], step
     return letter[: 2 + data.outputs]

@@ -12,7 +12,7 @@ Theta_j as i last heard it     ``ties.copy[k]`` with ``data.peer[k] == j``
 W_ij, D_ii                     ``data.weight[k]``, ``degree``
 mu D_ii c_i                    ``importance(data, degree)``, a_i
 L_i^loc                        ``data.curvature``
-L_i                            ``lipschitz``
+L_i                            ``lipschitz``, in :func:`descend`
 =============================  =====================================================
 """
 
@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._compile import inline
 from .._rules import rule
 from ..errors import MismatchError
 from ..linear import axpy, copy_to, fill, total
@@ -41,6 +42,22 @@ class Tie(NamedTuple):
     """State of the ties."""
 
     copy: np.ndarray  # (ties, p) the last model heard from the neighbour
+
+
+@inline
+def add_pull(data, theta, ties, degree, gradient):
+    """``gradient += 2 s (D_ii theta_i - sum_j W_ij theta_j)``, the neighbours' part of CD (4)."""
+    axpy(2.0 * data.smooth * degree, theta, gradient)
+    for k in range(data.peer.shape[0]):
+        axpy(-2.0 * data.smooth * data.weight[k], ties.copy[k], gradient)
+
+
+@inline
+def descend(data, degree, a, curvature, gradient, theta):
+    """CD (5):  ``theta_i <- theta_i - [grad Q]_i / L_i``,  with  ``L_i = 2 s D_ii + a_i L_i^loc``."""
+    lipschitz = 2.0 * data.smooth * degree + a * curvature
+    if lipschitz > 0.0:
+        axpy(-1.0 / lipschitz, gradient, theta)
 
 
 @rule
@@ -104,14 +121,9 @@ class CoordinateDescent(NamedTuple):
         a = importance(data, degree)
         # CD (4):  [grad Q]_i = 2 s (D_ii theta_i - sum_j W_ij theta_j) + a_i grad f_i(theta_i)
         fill(0.0, gradient)
-        axpy(2.0 * data.smooth * degree, theta, gradient)
-        for k in range(data.peer.shape[0]):
-            axpy(-2.0 * data.smooth * data.weight[k], ties.copy[k], gradient)
+        add_pull(data, theta, ties, degree, gradient)
         add_loss_gradient(data, theta, a, gradient)
-        # CD (5):  theta_i <- theta_i - [grad Q]_i / L_i,   L_i = 2 s D_ii + a_i L_i^loc
-        lipschitz = 2.0 * data.smooth * degree + a * data.curvature
-        if lipschitz > 0.0:
-            axpy(-1.0 / lipschitz, gradient, theta)
+        descend(data, degree, a, data.curvature, gradient, theta)
         send(mail, EVERYONE, MODEL, theta)
 
     def receive(self, data, me, ties, letter, mail):

@@ -27,6 +27,7 @@ from ..errors import MismatchError
 from ..linear import axpy, copy_to, fill, total
 from ..losses import Logistic, Squared
 from ..world import EVERYONE, VACANT, choose, importance, send
+from .descent import Tie
 
 #: Kinds of letters, all of them a model: one to remember, one to answer, and the answer.
 MODEL, ASK, ANSWER = 0, 1, 2
@@ -37,12 +38,6 @@ class Own(NamedTuple):
 
     theta: np.ndarray  # (n, p) my model
     cache: Any  # what the solver keeps
-
-
-class Tie(NamedTuple):
-    """State of the ties."""
-
-    copy: np.ndarray  # (ties, p) the last model heard from the neighbour
 
 
 @inline

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..engines import host
-from ..errors import CapacityError, DataError, ParameterError
+from ..errors import CapacityError, DataError, LedgerError, ParameterError
 from ..wire import decode, encode
-from ..world import REFUSED, VACANT, WISH, World, longest, new_mail
+from ..world import REFUSED, VACANT, WISH, World, longest, new_mail, system_dice
 
 
 class Post(NamedTuple):
@@ -32,7 +32,11 @@ class Peer:
     world : World
         The world of this one agent (:func:`coterie.world.part_of`).
     theta : (p,) ndarray
-        The model to start from.
+        The model to start from. :meth:`greet` sends it: of a private method, it must be public, such as zeros or what
+        was published before; never a model trained alone, and never :attr:`final`.
+    ledger : coterie.privacy.Ledger, optional
+        Of a private method, and only of that: every release is debited there, durably, before its noise is drawn. What
+        it says was spent before this peer began is spent.
 
     Examples
     --------
@@ -51,7 +55,7 @@ class Peer:
     [1.0]
     """
 
-    def __init__(self, method: Any, world: World, theta: np.ndarray):
+    def __init__(self, method: Any, world: World, theta: np.ndarray, ledger: Any = None):
         if world.address.shape != (1,):
             raise ParameterError(f"a peer is a world of one agent, not of {world.address.shape[0]}")
         self.method, self.world = method, world
@@ -60,6 +64,14 @@ class Peer:
         self._mail = new_mail(method, world, theta.shape[0], method.letters)
         self._away = self._new_away()
         self._account = host.new_account(method, theta.shape[0])
+        self._ledger = ledger
+        plan = getattr(method, "plan", None)
+        if plan is None and ledger is not None:
+            raise ParameterError(f"{method!r} is not private: it has nothing to enter in a ledger")
+        if plan is not None:
+            if ledger is None:
+                raise ParameterError(f"{method!r} needs a ledger, such as ct.privacy.Ledger(method.plan, path)")
+            ledger.check(plan)
 
     def _new_away(self) -> host.Away:
         broadcasts = getattr(self.method, "broadcasts", self.method.letters)
@@ -77,25 +89,50 @@ class Peer:
         model: np.ndarray = self._own.theta[0].copy()
         return model
 
+    @property
+    def final(self) -> np.ndarray:
+        """The model for the agent's own use. Of a private method, it may depend on data in the clear: never send it."""
+        if getattr(self.method, "final", None) is None:
+            return self.theta
+        model: np.ndarray = self.method.finish(self.world, self._own, self._tie)[0]
+        return model
+
     def greet(self) -> list[Post]:
         """The letters of the initial swap."""
         host.meet(*self._state())
         return self._collect()
 
     def wake(self, dice: np.ndarray | None = None, peer: int = VACANT, moment: float = 0.0) -> list[Post]:
-        """Take one step; ``dice`` are the uniform numbers that the method may use, ``peer`` whom to talk to if given.
+        """Take one step.
 
-        ``moment`` is the time since the start, in mean intervals between two wakes, for a method that looks at it.
+        Parameters
+        ----------
+        dice : (method.dice,) ndarray, optional
+            The uniform numbers that the method may use, to replay a run. Default: from the operating system.
+        peer : int, optional
+            Whom to talk to.
+        moment : float
+            Time since the start, in mean intervals between two wakes, for a method that looks at it.
 
         Returns
         -------
         list of Post
         """
-        dice = np.zeros(self.method.dice) if dice is None else dice
+        dice = system_dice(self.method.dice) if dice is None else self._checked(dice)
+        releases = self._ledger is not None and not self._ledger.exhausted
+        if self._ledger is not None:
+            self._own.account[0] = self._ledger.account  # what is spent is spent, whoever has spent it
+        if releases:
+            self._ledger.debit()  # before the noise is drawn: what a crash loses is lost, and never spent twice
         method, world, own, tie, mail, away, account = self._state()
         me, peers, moments = np.zeros(1, np.int64), np.array([peer]), np.array([moment])
         host.run(method, world, own, tie, me, peers, dice[None, :], moments, mail, away, account, host.NO_LIMIT)
-        return self._collect()
+        posts = self._collect()
+        if self._ledger is not None and not np.array_equal(own.account[0], self._ledger.account):
+            raise LedgerError(f"{method!r} did not spend what its ledger says: {own.account[0]} was spent")
+        if releases:
+            self._ledger.keep([post.frame for post in posts])  # what has to be sent again is sent as it is
+        return posts
 
     def receive(self, frame: bytes) -> list[Post]:
         """Take in one letter; a :class:`~coterie.errors.DataError` if it is not a good one.
@@ -116,6 +153,15 @@ class Peer:
         one = np.array([sender, self.address, kind, text.shape[0]]).reshape(4, 1)
         host.accept(*self._state(), *one, text[None, :])
         return self._collect()
+
+    def _checked(self, dice: np.ndarray) -> np.ndarray:
+        """Dice that were given."""
+        given = np.ascontiguousarray(dice, dtype=float)
+        if given.shape != (self.method.dice,) or not np.all((given >= 0.0) & (given < 1.0)):
+            raise ParameterError(f"dice must be {self.method.dice} numbers in [0, 1); found {dice!r}")
+        if getattr(self._ledger, "path", None) is not None:
+            raise ParameterError("dice are for replaying a simulation: with a ledger on disk, noise must be fresh")
+        return given
 
     def _state(self) -> tuple[Any, ...]:
         return self.method, self.world, self._own, self._tie, self._mail, self._away, self._account

@@ -15,7 +15,7 @@ paper                          here
 K, the sampled peers           ``me.block[:, PEER]``
 w_kl                           ``data.weight[slot]`` with ``data.peer[slot] == l``
 d_l(w)                         ``me.block[:, OTHERS]``, without w_kl
-c_k L_k                        ``data.trust * loss_of(...)``, if a_k grows with d_k
+c_k L_k                        ``own_cost(...)``, see :class:`InTheClear`
 z_kl                           ``me.block[:, COST]``
 =============================  =====================================================
 """
@@ -67,6 +67,11 @@ class Own(NamedTuple):
         """Models."""
         return self.model.theta
 
+    @property
+    def account(self):
+        """What agents of a private method have spent."""
+        return self.model.account
+
 
 class Tie(NamedTuple):
     """State of the ties."""
@@ -85,10 +90,19 @@ def forward(mail, first, peer):
             mail.to[h] = peer
 
 
+@as_rule
+class InTheClear(NamedTuple):
+    """Agents tell each other their losses. A private method brings its own ``toll``."""
+
+    def told(self, data, me, draft):
+        """``c_k L_k``: what a unit of degree costs me. Nothing where a_k does not grow with the degree."""
+        return data.trust * loss_of(data, me.theta, draft) if data.scaled else 0.0
+
+
 @apart
-def own_cost(data, theta, draft):
-    """``c_k L_k``: what a unit of degree costs me. Nothing where a_k does not grow with the degree."""
-    return data.trust * loss_of(data, theta, draft) if data.scaled else 0.0
+def own_cost(self, data, me, draft):
+    """What I tell of my loss."""
+    return self.toll.told(data, me.model, draft)
 
 
 @inline
@@ -220,7 +234,7 @@ def ask(self, data, me, ties, dice, mail):
 def answer(self, data, me, ties, letter, mail):
     """My degree, loss and model, and the weight of our tie as I know it."""
     theta, out = me.model.theta, mail.draft
-    cost = own_cost(data, theta, mail.draft)
+    cost = own_cost(self, data, me, mail.draft)
     describe(data, ties, slot_of(data.peer, letter.sender, letter.slot), out)
     out[3], out[4], out[5] = letter.text[3], total(data.weight), cost
     size = theta.shape[0]
@@ -267,7 +281,7 @@ def weigh(self, data, me, ties, mail):
     me.note[ASKED], me.note[HEARD] = 0.0, 0.0
     if heard == 0:
         return
-    mine = own_cost(data, me.model.theta, mail.draft)
+    mine = own_cost(self, data, me, mail.draft)
     cost, others = mail.draft[:heard], mail.draft[heard : 2 * heard]
     weight, out = mail.draft[2 * heard : 3 * heard], mail.draft[3 * heard : 4 * heard]
     own, k = total(data.weight), 0
@@ -318,7 +332,11 @@ def _checked(cls):
         if not (isinstance(every, Real) and 0 < every < np.inf):
             raise ParameterError(f"every={every!r} must be a positive number of wakes")
         sampler, pairs = resolve_sampler(sampling), hasattr(method, "bits")  # a method with sparse models counts bits
-        return make(cls, method, rule, float(every), sampler, method.dice, rule.kappa + 2, pairs)
+        toll = getattr(method, "toll", None)
+        if toll is None and getattr(method, "plan", None) is not None:
+            raise ParameterError(f"{method!r} is private, and does not say what may be told of an agent's loss: 'toll'")
+        toll = InTheClear() if toll is None else toll
+        return make(cls, method, rule, float(every), sampler, method.dice, rule.kappa + 2, pairs, toll)
 
     cls.__new__ = checked
     cls.__getnewargs__ = lambda self: (self.method, self.rule, self.every, self.sampling)
@@ -358,6 +376,7 @@ class Learned(NamedTuple):
     inner_dice: int = 0
     spare_slots: int = 0
     pairs: bool = False
+    toll: Any = InTheClear()
 
     def __repr__(self):
         return f"Learned({self.method!r}, {self.rule!r}, every={self.every:g}, sampling={self.sampling!r})"
@@ -366,6 +385,16 @@ class Learned(NamedTuple):
     def on_balls(self):
         """Whether its models stay in their balls."""
         return getattr(self.method, "on_balls", False)
+
+    @property
+    def plan(self):
+        """What the method claims of its privacy, if it does."""
+        return getattr(self.method, "plan", None)
+
+    @property
+    def final(self):
+        """What an agent of a private method does for itself in the end."""
+        return getattr(self.method, "final", None)
 
     @property
     def spare(self):
@@ -432,6 +461,10 @@ class Learned(NamedTuple):
         far = np.full(ties, HEAVIEST)  # never weighed: the first to go where there may be only so many
         state = Own(own, self.sampling.start(world), np.zeros((n, self.rule.kappa, BLOCK)), note)
         return state, Tie(tie, stamp, far)
+
+    def finish(self, world, own, tie):
+        """The models that agents of a private method keep to themselves."""
+        return self.method.finish(world, own.model, tie.model)
 
     def roomier(self, world, tie):
         """More room for what the method keeps of a tie, if it needs it."""

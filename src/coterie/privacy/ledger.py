@@ -1,0 +1,840 @@
+"""What an agent has released, so that it never releases more than its budget allows, whatever happens to its machine.
+
+A release is made in this order: **debit, fsync, draw, send**. :meth:`Ledger.debit` returns when its record is on the
+disk; only then is noise drawn, and only then may anything be sent. A crash in between loses the release, and is never
+refunded. A letter that has to be sent again is sent as the same bytes (:meth:`Ledger.keep`, :attr:`Ledger.kept`), never
+with new noise.
+
+A ledger with a path is three files:
+
+=================  ====================================================================================================
+``<path>``         one record a line, as json: the plan, then a "boot" for each opening and a "debit" for each release.
+                   Each holds the hash of the one before. Only ever appended to; locked while it is open.
+``<path>.head``    the number and the hash of the last record. A ledger that lacks that record was restored from an old
+                   copy, and is refused.
+``<path>.kept``    the letters of the last release that was kept
+=================  ====================================================================================================
+
+What a crash leaves of a record that was being written counts as a release: it is cut off, and a debit is put in its
+place.
+
+The hashes guard against accidents, not against the owner of the files, who can write them anew; and if all the files
+are put back together to an old state, nothing in them can tell. So leave ledgers out of backups and of images of
+machines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import BudgetError, LedgerError, MissingExtra, ParameterError
+from .account import ACCOUNT, NOTHING, RELEASES, debit
+from .plans import Plan
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["Ledger"]
+
+FORMAT = 1
+#: The hash before the first record.
+ORIGIN = "0" * 64
+
+Where = str | os.PathLike[str]
+
+
+class Ledger:
+    """An account of releases, in memory or on disk.
+
+    Parameters
+    ----------
+    plan : Plan
+        What may be released: how often, with how much noise, and what it costs.
+    path : path, optional
+        The file of the ledger, made if there is none; ``<path>.head`` and ``<path>.kept`` are beside it. Use a local
+        disk. Without a path, the ledger is in memory, and forgets what was spent when the process ends: for
+        simulations only.
+    identity : path, optional
+        The key by which others know this agent. If it exists and the ledger does not, then the ledger was lost, and the
+        agent is refused: its budget may be spent. So a new agent makes its ledger *first*, then its key.
+
+    Raises
+    ------
+    LedgerError
+        If the ledger is damaged, missing, older than what was already spent, or in use by another writer.
+    ParameterError
+        If the ledger was opened for another plan.
+
+    Notes
+    -----
+    One process may have a ledger open, once. It cannot be used in a fork of that process, and cannot be copied or
+    pickled: a copy would spend the same budget again. Threads may share it.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from coterie.privacy.plans import make_plan
+    >>> plan = make_plan(epsilon=1.0, delta=1e-5, steps=2)
+    >>> with TemporaryDirectory() as folder:
+    ...     with Ledger(plan, f"{folder}/ledger") as ledger:
+    ...         k = ledger.debit()  # on disk now: draw noise of size plan.noise[k], keep the letters, send them
+    ...         ledger.keep([b"a letter"])
+    ...     with Ledger.open(f"{folder}/ledger") as ledger:  # after a crash, say
+    ...         k, ledger.releases, ledger.left, ledger.boots, ledger.kept
+    (0, 1, 1, 2, [b'a letter'])
+    >>> ledger = Ledger(plan)
+    >>> ledger.debit(), ledger.debit(), ledger.exhausted
+    (0, 1, True)
+    >>> ledger.debit()
+    Traceback (most recent call last):
+    ...
+    coterie.errors.BudgetError: the budget (epsilon=1 at delta=1e-05) was split for 2 releases, and all 2 were made; ...
+    """
+
+    _plan: Plan
+    _account: np.ndarray
+    _closed: bool
+    _broken: bool  # a record could not be written whole
+    _in_hand: bool  # a release was debited, and its letters may be kept
+    _letters: _Letters | None  # the last kept
+    _journal: _Journal | None
+
+    def __init__(self, plan: Plan, path: Where | None = None, *, identity: Where | None = None) -> None:
+        if not isinstance(plan, Plan):
+            raise ParameterError(f"plan must be a Plan, got {type(plan).__name__}: make one with make_plan")
+        self._start(plan, path, identity)
+
+    @classmethod
+    def open(cls, path: Where, identity: Where | None = None) -> Ledger:
+        """Open the ledger of a file, with the plan that is in it.
+
+        Parameters
+        ----------
+        path : path
+            The file, which must exist.
+        identity : path, optional
+            As in :class:`Ledger`.
+
+        Returns
+        -------
+        Ledger
+
+        Examples
+        --------
+        >>> Ledger.open("no/such/ledger")
+        Traceback (most recent call last):
+        ...
+        coterie.errors.LedgerError: there is no ledger no/such/ledger: make one with Ledger(plan, path)
+        """
+        ledger = cls.__new__(cls)
+        ledger._start(None, path, identity)
+        return ledger
+
+    # -- what it says ------------------------------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> Plan:
+        """What may be released."""
+        return self._plan
+
+    @property
+    def path(self) -> str | None:
+        """The file, or None for a ledger in memory."""
+        return self._path
+
+    @property
+    def releases(self) -> int:
+        """Releases debited so far."""
+        return int(self._account[RELEASES])
+
+    @property
+    def left(self) -> int:
+        """Releases that may still be made."""
+        return self._most - self.releases
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing is left. The agent then sends nothing more that depends on its data."""
+        return self.left == 0
+
+    @property
+    def spent(self) -> float:
+        """Epsilon, at the delta of the plan, of what was debited so far.
+
+        When an agent stops may depend on its data: report :attr:`committed`.
+        """
+        return float(self._plan.spent(self.releases))
+
+    @property
+    def committed(self) -> float:
+        """Epsilon of the whole plan: what to report."""
+        return float(self._plan.epsilon)
+
+    @property
+    def boots(self) -> int:
+        """How often the ledger was opened, this time included."""
+        return self._boots
+
+    @property
+    def account(self) -> np.ndarray:
+        """Releases made, and what they cost: a copy, in the layout of :mod:`coterie.privacy.account`."""
+        return self._account.copy()
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan that is not the one of the ledger: what was promised cannot change in mid-run.
+
+        Parameters
+        ----------
+        plan : Plan
+
+        Raises
+        ------
+        ParameterError
+
+        Examples
+        --------
+        >>> from coterie.privacy.plans import make_plan
+        >>> ledger = Ledger(make_plan(epsilon=1.0, delta=1e-5, steps=3))
+        >>> ledger.check(make_plan(epsilon=1.0, delta=1e-5, steps=3, mechanism="laplace"))
+        Traceback (most recent call last):
+        ...
+        coterie.errors.ParameterError: the ledger was opened for gaussian noise; the mechanism cannot change ...
+        """
+        _same(self._path, self._plan, plan)
+
+    def __repr__(self) -> str:
+        where = "in memory" if self._path is None else f"{self._path!r}, boot {self._boots}"
+        shut = ", closed" if self._closed else ""
+        return (
+            f"Ledger({self._plan.mechanism}, {self.releases} of {self._most} releases made, "
+            f"epsilon={self.committed:g} at delta={self._plan.delta:g} committed, {where}{shut})"
+        )
+
+    # -- what it does ------------------------------------------------------------------------------------------------
+
+    def debit(self) -> int:
+        """Spend one release. When this returns, it is on the disk, and noise may be drawn.
+
+        Returns
+        -------
+        int
+            The number of the release, from 0: its noise is ``plan.noise[k]``.
+
+        Raises
+        ------
+        BudgetError
+            If nothing is left. Nothing was spent.
+        LedgerError
+            If the record could not be written. The release may be spent or not: open the ledger again to see. Until
+            then it spends nothing more.
+
+        Examples
+        --------
+        >>> from coterie.privacy.plans import make_plan
+        >>> Ledger(make_plan(epsilon=1.0, delta=1e-5, steps=3)).debit()
+        0
+        """
+        self._check_process()  # before the lock, which a fork may find taken for ever
+        with self._lock:
+            self._check_use()
+            self._in_hand = False
+            after = self._account.copy()
+            k = debit(after, self._cost, self._limit)
+            if k == NOTHING:
+                raise BudgetError(
+                    f"the budget (epsilon={self.committed:g} at delta={self._plan.delta:g}) was split for {self._most} "
+                    f"releases, and all {self._most} were made; nothing was sent"
+                )
+            if self._journal is None:
+                self._account = after
+            else:
+                with self._writing():
+                    self._journal.append("debit", release=k)
+                    self._account = after  # on disk: it stays spent, even if the head cannot be written
+                    self._journal.write_head()
+            self._in_hand = True
+            return k
+
+    def keep(self, frames: Iterable[bytes]) -> None:
+        """Store the letters of the release just debited, before they are sent.
+
+        Parameters
+        ----------
+        frames : list of bytes
+            All the letters. They replace those of the release before.
+
+        Raises
+        ------
+        LedgerError
+            If no release was debited since the ledger was opened, or its letters are kept already and are others: a
+            second draw of noise would be a second release.
+
+        Examples
+        --------
+        >>> from coterie.privacy.plans import make_plan
+        >>> ledger = Ledger(make_plan(epsilon=1.0, delta=1e-5, steps=3))
+        >>> _ = ledger.debit()
+        >>> ledger.keep([b"to north", b"to south"])
+        >>> ledger.kept
+        [b'to north', b'to south']
+        >>> ledger.keep([b"with new noise"])
+        Traceback (most recent call last):
+        ...
+        coterie.errors.LedgerError: the letters of release 0 are kept already, and are others: send those again, or ...
+        """
+        letters = list(frames)
+        for frame in letters:
+            if not isinstance(frame, bytes | bytearray | memoryview):
+                raise ParameterError(f"frames must be a list of bytes; there is a {type(frame).__name__} in it")
+        letters = [bytes(frame) for frame in letters]
+        self._check_process()  # before the lock, which a fork may find taken for ever
+        with self._lock:
+            self._check_use()
+            k = self.releases - 1
+            if self._letters is not None and self._letters.release == k:
+                if self._letters.frames == letters:
+                    return
+                raise LedgerError(
+                    f"the letters of release {k} are kept already, and are others: send those again, or debit a new "
+                    "release"
+                )
+            if not self._in_hand:
+                raise LedgerError(
+                    "there is no release to keep letters of: call debit() first. A release debited before the ledger "
+                    "was opened is lost: its noise must not be drawn again"
+                )
+            now = _Letters(k, letters)
+            if self._journal is not None:
+                with _refusing(f"the letters of release {k} could not be kept in {self._journal.path}.kept"):
+                    _replace(f"{self._journal.path}.kept", now.packed())
+                    _sync_folder(self._journal.path)
+            self._letters = now
+
+    @property
+    def kept(self) -> list[bytes]:
+        """The letters of the last release that was kept: what to send again. Empty if there are none."""
+        self._check_process()
+        self._check_use(reading=True)
+        letters = self._letters if self._journal is None else self._read_kept(self._journal)
+        return [] if letters is None else list(letters.frames)
+
+    def close(self) -> None:
+        """Release the lock. What was spent can still be read; nothing more can be spent."""
+        if not self._closed and self._pid == os.getpid():
+            with self._lock:
+                self._closed = True
+                if self._journal is not None:
+                    self._journal.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise LedgerError("a ledger cannot be copied or pickled: the copy would spend the same budget again")
+
+    # -- opening -----------------------------------------------------------------------------------------------------
+
+    def _start(self, plan: Plan | None, path: Where | None, identity: Where | None) -> None:
+        self._path = None if path is None else os.fspath(path)
+        self._pid, self._lock = os.getpid(), threading.RLock()
+        self._account = np.zeros(ACCOUNT)
+        self._boots = 1
+        self._closed = self._broken = self._in_hand = False
+        self._letters, self._journal = None, None
+        if self._path is None:
+            assert plan is not None
+            self._follow(plan)
+            return
+        with _refusing(f"the ledger {self._path} cannot be opened"):
+            journal = _Journal(self._path, identity, make=plan is not None)
+            try:
+                self._read(journal, plan, identity)
+            except BaseException:
+                journal.close()
+                raise
+        self._journal = journal
+        _OPEN.add(self)
+
+    def _read(self, journal: _Journal, plan: Plan | None, identity: Where | None) -> None:
+        """Check all there is, then mend what a crash left, then boot. Nothing is written before all is checked."""
+        if not journal.records:
+            journal.begin(plan, identity)
+        self._follow(_planned(journal, plan))
+        if plan is not None:
+            _same(self._path, self._plan, plan)
+        journal.check_head(identity)
+        self._replay(journal)
+        with contextlib.suppress(LedgerError):  # damaged letters are for `kept` to refuse
+            self._letters = self._read_kept(journal)
+        if self._letters is not None and self._letters.release >= self.releases:
+            raise LedgerError(
+                f"the ledger {self._path} is older than what was already spent: letters of release "
+                f"{self._letters.release} are kept beside it, and it counts {self.releases} releases. Restored from a "
+                f"backup? {_REMEDY}"
+            )
+        if journal.torn:
+            after = self._account.copy()
+            k = debit(after, self._cost, self._limit)
+            if k == NOTHING:
+                journal.cut()
+            else:
+                journal.append("debit", release=k, recovered=True)
+                self._account = after
+            journal.write_head()
+        journal.append("boot", boot=self._boots, pid=self._pid)
+        journal.write_head()
+
+    def _follow(self, plan: Plan) -> None:
+        self._plan, self._cost, self._limit = plan, np.asarray(plan.cost), float(plan.limit)
+        account = np.zeros(ACCOUNT)
+        while debit(account, self._cost, self._limit) != NOTHING:
+            pass
+        self._most = int(account[RELEASES])
+
+    def _replay(self, journal: _Journal) -> None:
+        """The account and the boots that the records stand for."""
+        self._boots = 1
+        for line, record in enumerate(journal.records[1:], 2):
+            kind = record.get("kind")
+            if kind == "boot" and record.get("boot") == self._boots:
+                self._boots += 1
+            elif kind == "debit" and record.get("release") == self.releases:
+                if debit(self._account, self._cost, self._limit) == NOTHING:
+                    raise _damaged(self._path, line, f"debits release {self.releases}, which the plan does not have")
+            else:
+                raise _damaged(self._path, line, "is no boot and no debit that may follow the lines before it")
+
+    def _read_kept(self, journal: _Journal) -> _Letters | None:
+        path = f"{journal.path}.kept"
+        try:
+            with _refusing(f"the letters in {path} cannot be read"):
+                content = _content(path)
+            return None if content is None else _Letters.of(content)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise LedgerError(
+                f"the letters in {path} are damaged. Delete that file: they are then not sent again; a new release is"
+            ) from None
+
+    # -- use ---------------------------------------------------------------------------------------------------------
+
+    def _check_process(self) -> None:
+        name = self._path or "in memory"
+        if self._pid != os.getpid():
+            raise LedgerError(
+                f"the ledger ({name}) was opened by process {self._pid}, and this is process {os.getpid()}, a fork of "
+                "it, which would spend the same budget again: let one process make all releases"
+            )
+
+    def _check_use(self, reading: bool = False) -> None:
+        name = self._path or "in memory"
+        if self._closed:
+            raise LedgerError(f"the ledger ({name}) is closed: open it again")
+        if self._broken and not reading:
+            raise LedgerError(
+                f"the ledger {name} could not be written before, and what is on the disk is not known: close it, and "
+                "open it again"
+            )
+        if self._journal is not None and not self._journal.in_place:
+            raise LedgerError(f"the ledger {name} was moved, replaced or removed while it was open: put it back")
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Whatever stops a record from being written whole, an interrupt included, stops the ledger."""
+        self._broken = True
+        with _refusing(f"the ledger {self._path} could not be written: send nothing, and open it again when it can be"):
+            yield
+        self._broken = False
+
+    def _abandon(self) -> None:
+        """In a fork: let go of the lock, which stays with the process that opened the ledger."""
+        if self._journal is not None:
+            self._journal.abandon()
+
+
+class _Letters(NamedTuple):
+    """Letters, and the release that they belong to."""
+
+    release: int
+    frames: list[bytes]
+
+    def packed(self) -> bytes:
+        body = b"".join(self.frames)
+        head = {"release": self.release, "lengths": [len(frame) for frame in self.frames]}
+        checksum = hashlib.sha256(_canonical(head) + body).hexdigest()
+        return _canonical({**head, "sha256": checksum}) + b"\n" + body
+
+    @classmethod
+    def of(cls, content: bytes) -> _Letters:
+        head, _, body = content.partition(b"\n")
+        fields = json.loads(head.decode("ascii"))
+        ends = np.cumsum([0, *fields["lengths"]]).tolist()
+        frames = [body[a:b] for a, b in pairwise(ends)]
+        letters = cls(fields["release"], frames)
+        if letters.packed() != content:
+            raise ValueError("the checksum is not that of the letters")
+        return letters
+
+
+class _Journal:
+    """The file: records, hash-chained, under a lock; and the head beside it."""
+
+    def __init__(self, path: str, identity: Where | None, make: bool) -> None:
+        if fcntl is None:
+            raise LedgerError(f"the ledger {path} cannot be locked on this platform: two processes could spend at once")
+        self.name, self.path = path, os.path.realpath(path)
+        if not os.path.exists(self.path):
+            if os.path.exists(f"{self.path}.head"):
+                raise LedgerError(
+                    f"the ledger {path} is missing, and {path}.head says that there was one: its budget may be spent. "
+                    f"{_REMEDY}"
+                )
+            _check_identity(path, identity)
+            if not make:
+                raise LedgerError(f"there is no ledger {path}: make one with Ledger(plan, path)")
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if make else 0)
+        self.file = io.FileIO(os.open(self.path, flags, 0o600), "r+")
+        try:
+            self._take_lock()
+            content = _content(self.path) or b""
+            if not self.in_place:
+                raise LedgerError(f"the ledger {path} was replaced while it was being opened: try again")
+            self.records, self.size = _chain(path, content)
+            self.content = content
+            self.torn = self.size < len(content)
+        except BaseException:
+            self.file.close()
+            raise
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the file is still the one at its path."""
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self.file.fileno()))
+        except FileNotFoundError:
+            return False
+
+    @property
+    def last(self) -> str:
+        """Hash of the last record."""
+        return str(self.records[-1]["hash"]) if self.records else ORIGIN
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = _writer(_content(self.path) or b"")
+            who = "another writer" if pid is None else f"process {pid}"
+            who = "this very process" if pid == os.getpid() else who
+            raise LedgerError(f"the ledger {self.name} is in use by {who}: a ledger has one writer") from None
+        except OSError as error:
+            raise LedgerError(
+                f"the ledger {self.name} cannot be locked ({error.strerror}): put it on a local disk"
+            ) from error
+
+    def begin(self, plan: Plan | None, identity: Where | None) -> None:
+        """The first record. There may be a part of it, if a crash came while it was being written."""
+        line = b"" if plan is None else _record(0, ORIGIN, "plan", **_described(plan))[1]
+        if plan is None or not line.startswith(self.content):
+            raise LedgerError(
+                f"{self.name} holds no ledger: its first line is not a plan. If it is what a crash left of a ledger "
+                "that was being made, delete it; if it is something else, choose another path"
+            )
+        if os.path.exists(f"{self.path}.head"):
+            raise _rolled_back(self.name)
+        _check_identity(self.name, identity)
+        self.torn = False  # what there is of it is as it should be
+        self.append("plan", **_described(plan))
+        _sync_folder(self.path)
+        self.write_head()
+
+    def check_head(self, identity: Where | None) -> None:
+        """Refuse a ledger that lacks the record which the head remembers."""
+        content = _content(f"{self.path}.head")
+        if content is None:
+            if any(record.get("kind") == "debit" for record in self.records) or _exists(identity):
+                raise LedgerError(
+                    f"{self.name}.head is missing, so the ledger {self.name} may be older than what was already spent. "
+                    f"{_REMEDY}"
+                )
+            return  # a crash came between the first record and its head
+        try:
+            head = json.loads(content.decode("ascii"))
+            n, digest = head["n"], head["hash"]
+            whole = type(n) is int and n >= 0 and _canonical({"n": n, "hash": digest}) + b"\n" == content
+        except (ValueError, KeyError, TypeError, RecursionError):
+            whole = False
+        if not whole:
+            raise LedgerError(
+                f"{self.name}.head is damaged, so the ledger {self.name} may be older than what was already spent. "
+                f"{_REMEDY}"
+            )
+        # It may well have more: a crash may come between a record and its head.
+        if n >= len(self.records) or self.records[n]["hash"] != digest:
+            raise _rolled_back(self.name)
+
+    def append(self, kind: str, **fields: Any) -> None:
+        """Add a record. On disk when this returns; the head is not."""
+        record, line = _record(len(self.records), self.last, kind, **fields)
+        fd, start = self.file.fileno(), self.size
+        if self.torn:
+            # Until the record is whole, a crash must leave something torn. So one byte stays, and becomes its first.
+            os.ftruncate(fd, start + 1)
+            _write(fd, line[:1], start)
+            _sync(fd)
+            self.torn = False
+        _write(fd, line, start)
+        _sync(fd)
+        self.size = start + len(line)
+        self.records.append(record)
+
+    def cut(self) -> None:
+        """Forget what is torn, when there is nothing left to spend in its place."""
+        os.ftruncate(self.file.fileno(), self.size)
+        _sync(self.file.fileno())
+        self.torn = False
+
+    def write_head(self) -> None:
+        """Remember the last record."""
+        first = not os.path.exists(f"{self.path}.head")
+        _replace(f"{self.path}.head", _canonical({"n": len(self.records) - 1, "hash": self.last}) + b"\n")
+        if first:
+            _sync_folder(self.path)
+
+    def close(self) -> None:
+        """Give up the lock, also for forks that share it."""
+        if not self.file.closed:
+            fcntl.flock(self.file, fcntl.LOCK_UN)
+            self.file.close()
+
+    def abandon(self) -> None:
+        """Close this process's view of the file, and leave the lock to the one that took it."""
+        self.file.close()
+
+
+_OPEN: weakref.WeakSet[Ledger] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for ledger in list(_OPEN):
+        ledger._abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    # A fork that lives on would otherwise hold the lock after the death of the process that took it.
+    os.register_at_fork(after_in_child=_abandon_all)
+
+
+# -- records ---------------------------------------------------------------------------------------------------------
+
+
+def _canonical(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def _record(n: int, previous: str, kind: str, **fields: Any) -> tuple[dict[str, Any], bytes]:
+    """A record, and its line."""
+    record = {**fields, "n": n, "kind": kind, "previous": previous}
+    record["hash"] = hashlib.sha256(_canonical(record)).hexdigest()
+    return record, _canonical(record) + b"\n"
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line.decode("ascii"))
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _chain(path: str, content: bytes) -> tuple[list[dict[str, Any]], int]:
+    """The records of a file, and where they end: what is behind that is torn."""
+    *lines, tail = content.split(b"\n")
+    records: list[dict[str, Any]] = []
+    previous, end = ORIGIN, 0
+    for number, line in enumerate(lines, 1):
+        record = _parsed(line)
+        if record is None:
+            if number == len(lines) and not tail:
+                break
+            raise _damaged(path, number, "is not a record")
+        if not _unchanged(record, line):
+            raise _damaged(path, number, "does not have its hash")
+        if record.get("n") != number - 1 or record.get("previous") != previous:
+            raise _damaged(path, number, "does not follow the line before it")
+        records.append(record)
+        previous, end = record["hash"], end + len(line) + 1
+    return records, end
+
+
+def _unchanged(record: dict[str, Any], line: bytes) -> bool:
+    """Whether a line is, to the byte, the one that was written."""
+    rest = {name: value for name, value in record.items() if name != "hash"}
+    try:
+        return _canonical(record) == line and hashlib.sha256(_canonical(rest)).hexdigest() == record.get("hash")
+    except ValueError:  # infinities
+        return False
+
+
+def _described(plan: Plan) -> dict[str, Any]:
+    return {"format": FORMAT, "plan": plan.describe(), "digest": plan.digest}
+
+
+def _planned(journal: _Journal, given: Plan | None) -> Plan:
+    """The plan of a ledger's first record."""
+    first = journal.records[0]
+    if first.get("kind") != "plan":
+        raise _damaged(journal.name, 1, "is not a plan")
+    if first.get("format") != FORMAT:
+        raise LedgerError(
+            f"the ledger {journal.name} is of format {first.get('format')}; this version reads format {FORMAT}"
+        )
+    if given is not None and {**first, **_described(given)} == first:
+        return given  # an accountant may take seconds to check it again
+    try:
+        plan = Plan.of(first["plan"])
+        whole = plan.digest == first["digest"]
+    except MissingExtra:
+        raise
+    except Exception as error:  # whatever it is, the line that it comes from has to be named
+        raise _damaged(journal.name, 1, f"holds no plan ({error!r})") from error
+    if not whole:
+        raise _damaged(journal.name, 1, "holds a plan that does not have its digest")
+    return plan
+
+
+def _same(path: str | None, old: Plan, new: Plan) -> None:
+    """Refuse a plan that is not the ledger's."""
+    if new.digest == old.digest:
+        return
+    unlike = np.asarray(new.noise) != np.asarray(old.noise) if new.steps == old.steps else np.array([True])
+    k = int(np.argmax(unlike))
+    rows = (
+        (new.mechanism != old.mechanism, "the mechanism", f"{old.mechanism} noise", f"{new.mechanism} noise"),
+        (new.epsilon != old.epsilon, "epsilon", f"epsilon={old.epsilon!r}", f"{new.epsilon!r}"),
+        (new.delta != old.delta, "delta", f"delta={old.delta!r}", f"{new.delta!r}"),
+        (new.accountant != old.accountant, "the accountant", f"accountant={old.accountant!r}", f"{new.accountant!r}"),
+        (new.steps != old.steps, "the number of releases", f"{old.steps} releases", f"{new.steps}"),
+        (unlike.any(), "the noise", f"noise[{k}]={float(old.noise[k])!r}", f"{float(new.noise[k])!r}"),
+        (True, "the plan", f"plan {old.digest[:8]}", f"plan {new.digest[:8]}"),
+    )
+    what, was, now = next(row[1:] for row in rows if row[0])
+    name = f"the ledger {path}" if path else "the ledger"
+    raise ParameterError(
+        f"{name} was opened for {was}; {what} cannot change in mid-run (got {now}): go on with the plan of the ledger, "
+        "Ledger.open(path)"
+    )
+
+
+def _writer(content: bytes) -> int | None:
+    """The process that booted a ledger last, if that can be read."""
+    for line in reversed(content.split(b"\n")):
+        record = _parsed(line)
+        if record is not None and record.get("kind") == "boot":
+            pid = record.get("pid")
+            return pid if isinstance(pid, int) else None
+    return None
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------
+
+_REMEDY = "Its files cannot tell what was spent: put back the newest ones, or start as a new agent, with a new identity"
+
+
+def _damaged(path: str | None, line: int, what: str) -> LedgerError:
+    return LedgerError(f"the ledger {path} is damaged: line {line} {what}. {_REMEDY}")
+
+
+def _rolled_back(path: str) -> LedgerError:
+    return LedgerError(
+        f"the ledger {path} is older than what was already spent: restored from a backup? The record that {path}.head "
+        f"remembers is not in it. {_REMEDY}"
+    )
+
+
+def _exists(identity: Where | None) -> bool:
+    return identity is not None and os.path.lexists(identity)
+
+
+def _check_identity(path: str, identity: Where | None) -> None:
+    if _exists(identity):
+        raise LedgerError(
+            f"the ledger {path} is missing while the identity {os.fspath(identity)} exists: its budget may be spent; "  # type: ignore[arg-type]
+            "put the ledger back, or start as a new agent, with a new identity, which is made after its ledger"
+        )
+
+
+@contextlib.contextmanager
+def _refusing(what: str) -> Iterator[None]:
+    """Name the file in an error of the operating system."""
+    try:
+        yield
+    except OSError as error:
+        raise LedgerError(f"{what}: {error.strerror or error}") from error
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def _content(path: str) -> bytes | None:
+    """What is in a file, or None if there is no such file."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def _write(fd: int, content: bytes, start: int) -> None:
+    done = 0
+    while done < len(content):
+        done += os.pwrite(fd, content[done:], start + done)
+
+
+def _sync(fd: int) -> None:
+    """Wait until the disk has it, and not only its cache."""
+    full = getattr(fcntl, "F_FULLFSYNC", None)  # macOS
+    if full is not None:
+        with contextlib.suppress(OSError):  # not on every file system
+            fcntl.fcntl(fd, full)
+            return
+    os.fsync(fd)
+
+
+def _replace(path: str, content: bytes) -> None:
+    """Write a file whole or not at all. The one writer has one draft, which a crash may leave: it is overwritten."""
+    draft = f"{path}.draft"
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        _write(fd, content, 0)
+        _sync(fd)
+    finally:
+        os.close(fd)
+    os.replace(draft, path)
+
+
+def _sync_folder(path: str) -> None:
+    """Wait until the disk has the names of the files beside this one."""
+    fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _sync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,328 @@
+"""Plans: a promise of privacy, and the noise of every step that keeps it, settled before the first step."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..errors import ParameterError
+from .accountants import (
+    ACCOUNTANTS,
+    Floats,
+    accountant_of,
+    calibrate,
+    check_number,
+    check_numbers,
+    check_target,
+    check_whole,
+    delta_of,
+    epsilon_of,
+    exponential_mu,
+    gdp_mu,
+)
+
+#: Ways to share a budget over the steps.
+ALLOCATIONS = ("equal", "decreasing", "as-printed")
+#: A promise may be exceeded by this much, relatively: rounding, on its way through files and other machines.
+SLACK = 1e-9
+
+
+def allocation_weights(
+    steps: int,
+    allocation: str | ArrayLike = "equal",
+    rate: float = 0.9,
+    mechanism: str = "gaussian",
+) -> Floats:
+    """Share of each step in a budget of privacy.
+
+    What the noise of step t adds to the objective is worth ``rate^(T-1-t)`` of that at the end: late noise hurts most.
+    "decreasing" noise is the best answer. For Laplace noise and the exponential mechanism, eps_t is proportional to
+    ``rate^((T-1-t)/3)``, which minimises ``sum_t rate^(T-1-t) / eps_t^2`` for a given sum of eps_t: Proposition 2 of
+    Bellet et al. (2018), corrected. For Gaussian noise, mu_t is proportional to ``rate^((T-1-t)/4)``, which minimises
+    ``sum_t rate^(T-1-t) / mu_t^2`` for a given sum of mu_t^2.
+
+    Parameters
+    ----------
+    steps : int
+        T.
+    allocation : "equal", "decreasing", "as-printed", or (steps,) array_like, above 0
+        "as-printed" is the paper's direction, ``rate^(t/3)`` (Gaussian: ``rate^(t/4)``), with noise that increases; it
+        is there to reproduce the paper. Numbers are taken as the shares.
+    rate : float in (0, 1]
+        By how much one wake of an agent brings the models nearer the optimum: C of the paper, counted in the agent's
+        own wakes. With 1, all shares are equal.
+    mechanism : "gaussian", "laplace" or "exponential"
+
+    Returns
+    -------
+    (steps,) ndarray
+        Weights of mean 1: of mu_t for Gaussian noise, of eps_t for the others. The noise of step t is proportional to
+        1 / weight.
+
+    Examples
+    --------
+    >>> allocation_weights(3, "decreasing", rate=0.5).round(3)
+    array([0.833, 0.99 , 1.177])
+    >>> allocation_weights(3, [1, 2, 3])
+    array([0.5, 1. , 1.5])
+    """
+    accountant_of(mechanism)
+    steps = check_whole("steps", steps)
+    rate = check_number("rate", rate, 0.0, math.nextafter(1.0, 2.0), "be a number in (0, 1]")
+    if isinstance(allocation, str):
+        if allocation not in ALLOCATIONS:
+            raise ParameterError(f"allocation={allocation!r} must be one of {', '.join(ALLOCATIONS)}, or shares")
+        # Erratum 5: the later, the more budget and the less noise.
+        left = np.arange(steps)[::-1] / (4.0 if mechanism == "gaussian" else 3.0)
+        if allocation == "as-printed":
+            left = left[::-1]
+        shares = np.ones(steps) if allocation == "equal" else rate**left
+        if shares.min() < np.finfo(np.float64).tiny:
+            raise ParameterError(f"rate={rate!r} leaves some of steps={steps} without any budget: take a larger rate")
+    else:
+        shares = check_numbers("allocation", allocation)
+        if shares.shape != (steps,):
+            raise ParameterError(f"allocation has shape {shares.shape}: expected one share for each of steps={steps}")
+    shares = shares / shares.max()
+    return shares / shares.mean()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan:
+    """A promise of privacy and the noise that keeps it. It is checked when it is made.
+
+    Parameters
+    ----------
+    mechanism : "gaussian", "laplace" or "exponential"
+    epsilon : float, above 0
+    delta : float in (0, 1)
+        Laplace noise with the bound may have 0 too.
+    accountant : "gdp", "bound" or "pld"
+        One that can account for the mechanism: see :mod:`coterie.privacy.accountants`.
+    noise : (T,) array_like, above 0
+        Noise multiplier of each step: scale of the noise / sensitivity. Kept as a read-only array.
+
+    Raises
+    ------
+    ParameterError
+        If the noise does not keep the promise; the error says what it gives.
+
+    Examples
+    --------
+    >>> plan = make_plan(1.0, 1e-5, steps=5)
+    >>> plan
+    Plan(gaussian, epsilon=1, delta=1e-05, steps=5, noise 8.34)
+    >>> round(plan.spent(2), 3)
+    0.606
+    >>> Plan("gaussian", 1.0, 1e-5, "gdp", [2.0])
+    Traceback (most recent call last):
+    ...
+    coterie.errors.ParameterError: epsilon=1.0 is not kept by this noise, which gives epsilon 1.99... at delta=1e-05
+    """
+
+    mechanism: str
+    epsilon: float
+    delta: float
+    accountant: str
+    noise: Floats
+
+    def __post_init__(self) -> None:
+        set_ = object.__setattr__
+        accountant_of(self.mechanism, self.accountant)
+        if self.accountant is None:  # a promise names its accountant
+            raise ParameterError(f"accountant=None must be one of {', '.join(ACCOUNTANTS[self.mechanism])}")
+        set_(self, "epsilon", check_target(self.epsilon))
+        noise = check_numbers("noise", self.noise)
+        if noise.ndim != 1 or noise.size == 0:
+            raise ParameterError(f"noise has shape {noise.shape}: expected one number for each step")
+        noise.flags.writeable = False
+        set_(self, "noise", noise)
+        given = epsilon_of(noise, self.delta, mechanism=self.mechanism, accountant=self.accountant)
+        set_(self, "delta", float(self.delta) + 0.0)  # no -0.0, which is equal to 0.0 and has another digest
+        if given > self.epsilon * (1.0 + SLACK):
+            raise ParameterError(
+                f"epsilon={self.epsilon!r} is not kept by this noise, which gives epsilon {given:.12g} "
+                f"at delta={self.delta!r}"
+            )
+
+    @property
+    def steps(self) -> int:
+        """How many releases there are in the plan."""
+        return int(self.noise.size)
+
+    @property
+    def cost(self) -> Floats:
+        """What each step takes of the budget, (T,): mu_t^2; or eps_t for Laplace noise and for the bound."""
+        per_step = 1.0 / self.noise
+        if self.accountant == "bound" or self.mechanism == "laplace":
+            return per_step
+        return (exponential_mu(per_step) if self.mechanism == "exponential" else per_step) ** 2
+
+    @cached_property
+    def limit(self) -> float:
+        """What the costs may add up to: mu^2 of the promise, or the sum of all eps_t where costs are such.
+
+        It is never less than the costs of the plan itself, added one after the other.
+        """
+        planned = float(np.cumsum(self.cost)[-1])  # in the order in which a ledger adds them
+        additive = self.accountant == "gdp" or self.mechanism == "gaussian"
+        return max(planned, gdp_mu(self.epsilon, self.delta) ** 2) if additive else planned
+
+    def spent(self, releases: int) -> float:
+        """Epsilon, at the plan's delta, of the first so many releases.
+
+        Parameters
+        ----------
+        releases : int, from 0 to ``steps``
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> plan = make_plan(1.0, 0.0, steps=4, mechanism="laplace")
+        >>> [round(plan.spent(releases), 6) for releases in (0, 1, 4)]
+        [0.0, 0.25, 1.0]
+        """
+        if check_whole("releases", releases, least=0) > self.steps:
+            raise ParameterError(f"releases={releases!r} must be at most the steps of the plan, {self.steps}")
+        if releases == 0:
+            return 0.0
+        return epsilon_of(self.noise[:releases], self.delta, mechanism=self.mechanism, accountant=self.accountant)
+
+    def profile(self, epsilons: ArrayLike) -> Any:
+        """Delta that the whole plan claims at other epsilons: what an audit tests.
+
+        Parameters
+        ----------
+        epsilons : float or array_like, at least 0
+
+        Returns
+        -------
+        float or ndarray
+            Like ``epsilons``.
+
+        Examples
+        --------
+        >>> plan = make_plan(1.0, 1e-5, steps=5)
+        >>> [f"{delta:.3g}" for delta in plan.profile([0.0, 0.5, 1.0])]
+        ['0.107', '0.00413', '1e-05']
+        """
+        return delta_of(epsilons, self.noise, mechanism=self.mechanism, accountant=self.accountant)
+
+    def describe(self) -> dict[str, Any]:
+        """The plan as plain values, for a json file; :meth:`of` reads them back without the loss of a bit.
+
+        Returns
+        -------
+        dict
+
+        Examples
+        --------
+        >>> Plan("laplace", 1.0, 0.0, "bound", [2.0, 2.0]).describe()
+        {'mechanism': 'laplace', 'epsilon': 1.0, 'delta': 0.0, 'accountant': 'bound', 'noise': [2.0, 2.0]}
+        """
+        return {
+            "mechanism": self.mechanism,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "accountant": self.accountant,
+            "noise": self.noise.tolist(),
+        }
+
+    @classmethod
+    def of(cls, described: Mapping[str, Any]) -> Plan:
+        """The plan that :meth:`describe` described, checked again.
+
+        Parameters
+        ----------
+        described : mapping
+
+        Returns
+        -------
+        Plan
+
+        Examples
+        --------
+        >>> plan = make_plan(1.0, 1e-5, steps=5)
+        >>> Plan.of(plan.describe()) == plan
+        True
+        """
+        fields = ("mechanism", "epsilon", "delta", "accountant", "noise")
+        if not isinstance(described, Mapping) or set(described) != set(fields):
+            raise ParameterError(f"described={described!r} must have {', '.join(fields)}, and nothing else")
+        return cls(*(described[name] for name in fields))
+
+    @property
+    def digest(self) -> str:
+        """Hexadecimal SHA-256 of the plan's canonical json: equal plans, and only those, have equal digests."""
+        text = json.dumps(self.describe(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return self.describe() == other.describe() if isinstance(other, Plan) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.mechanism, self.epsilon, self.delta, self.accountant, self.noise.tobytes()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Made anew, so that a plan from a pickle is as checked and as read-only as any other.
+        return type(self), (self.mechanism, self.epsilon, self.delta, self.accountant, self.noise)
+
+    def __repr__(self) -> str:
+        low, high = f"{self.noise.min():.3g}", f"{self.noise.max():.3g}"
+        noise = low if low == high else f"{low} to {high}"
+        by = "" if self.accountant == ACCOUNTANTS[self.mechanism][0] else f" by {self.accountant}"
+        promise = f"epsilon={self.epsilon:g}, delta={self.delta:g}"
+        return f"Plan({self.mechanism}{by}, {promise}, steps={self.steps}, noise {noise})"
+
+
+def make_plan(
+    epsilon: float,
+    delta: float,
+    steps: int,
+    mechanism: str = "gaussian",
+    accountant: str | None = None,
+    allocation: str | ArrayLike = "equal",
+    rate: float = 0.9,
+) -> Plan:
+    """The plan with the least noise that keeps a promise over so many releases.
+
+    Parameters
+    ----------
+    epsilon : float, above 0
+    delta : float in (0, 1)
+        Laplace noise with the bound may have 0 too.
+    steps : int
+        Releases of one agent in all.
+    mechanism : "gaussian", "laplace" or "exponential"
+    accountant : "gdp", "bound" or "pld", optional
+        See :mod:`coterie.privacy.accountants`. Default for the exponential mechanism: the one with less noise.
+    allocation, rate
+        How the budget is shared over the steps: see :func:`allocation_weights`.
+
+    Returns
+    -------
+    Plan
+
+    Examples
+    --------
+    >>> make_plan(1.0, 1e-5, steps=10, allocation="decreasing")
+    Plan(gaussian, epsilon=1, delta=1e-05, steps=10, noise 10.5 to 13.4)
+    """
+    weights = allocation_weights(steps, allocation, rate, mechanism)
+    if accountant is None and mechanism == "exponential":
+        # None is better than the other for all numbers of steps: the one that needs less noise.
+        plans = [make_plan(epsilon, delta, steps, mechanism, name, weights) for name in ACCOUNTANTS[mechanism]]
+        return min(plans, key=lambda plan: float(plan.noise.max()))
+    noise = calibrate(epsilon, delta, steps, mechanism, accountant, weights)
+    return Plan(mechanism, epsilon, delta, accountant_of(mechanism, accountant), noise)

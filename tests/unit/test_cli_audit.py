@@ -1,0 +1,44 @@
+"""The command ``coterie audit``."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from coterie import cli
+from coterie.cli import app
+from coterie.errors import ParameterError
+from coterie.network import Peer
+from coterie.wire import encode
+
+
+def test_an_audit_from_the_shell():
+    given = ["--method", "cd", "--wakes-per-agent", "2", "--features", "16", "--runs", "32", "--json"]
+    result = CliRunner().invoke(app, ["audit", *given], catch_exceptions=False)
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert found["passed"] is True
+    assert {row["scenario"] for row in found["table"]} >= {"restart", "memory", "noise reuse", "huge norm", "dense"}
+    assert all(row["leak"] <= row["claimed"] for row in found["table"])
+
+
+class Leaky(Peer):
+    """An agent whose letters are its data."""
+
+    def wake(self, dice):
+        data = self.world.rows.values.T @ self.world.labels
+        return [post._replace(frame=encode(self.address, 0, data)) for post in super().wake(dice)]
+
+
+def test_a_failed_audit_has_an_exit_code_of_its_own(monkeypatch):
+    audit = cli.audit_letters
+    monkeypatch.setattr(cli, "audit_letters", lambda method, **options: audit(method, agent=Leaky, **options))
+    given = ["--wakes-per-agent", "2", "--features", "16", "--runs", "32"]
+    result = CliRunner().invoke(app, ["audit", *given], catch_exceptions=False)
+    assert result.exit_code == cli.AUDIT_FAILED
+    assert "FAILED" in result.stdout
+
+
+def test_bad_numbers():
+    with pytest.raises(ParameterError, match="epsilon=-1"):
+        CliRunner().invoke(app, ["audit", "--epsilon", "-1"], catch_exceptions=False)
