@@ -144,8 +144,13 @@ def simulate(
     if hasattr(method, "models"):
         return _computed(changes[-1][1] if len(changes) else problem, method, observers)
     events = None if events is None else _array(events)
-    if wakes is None and events is None and rounds is None and vectors is None and bytes is None:
-        events = _every_agent(method, problem.n, seed)
+    often = getattr(method, "wakes_per_agent", None)
+    if often is not None and all(given is None for given in (wakes, events, rounds, vectors, bytes)):
+        if conditions is None:
+            # Every agent as often as a private method has something to say: Poisson clocks, given that it is so often.
+            events = seeds(seed, 4)[3].permutation(np.repeat(np.arange(problem.n), often))
+        else:
+            wakes = often * problem.n
     unit, total = _length(wakes, rounds, vectors, bytes, events)
     stages = _stages(problem, method, changes, unit, total)
     schedule = _schedule(events, stages, method, conditions, total)
@@ -264,14 +269,6 @@ def _watched(
         plan=getattr(driver.method, "plan", None),
         published=driver.theta.copy(),
     )
-
-
-def _every_agent(method: Any, n: int, seed: Any) -> np.ndarray | None:
-    """Every agent as often as a private method has something to say, in random order: Poisson clocks, given that."""
-    often = getattr(method, "wakes_per_agent", None)
-    if often is None:
-        return None
-    return seeds(seed, 4)[3].permutation(np.repeat(np.arange(n), often))
 
 
 def _check_claim(
