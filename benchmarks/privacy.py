@@ -1,8 +1,8 @@
 """Test accuracy against epsilon on collaborative linear classification (CD, Section 5): what privacy costs.
 
-python benchmarks/privacy.py [--quick] [--figure FILE]
+python benchmarks/privacy.py [--quick] [--delta DELTA] [--figure FILE]
 
-100 agents with 10 to 100 points each, delta = e^-5, and four schemes:
+100 agents with 10 to 100 points each, delta = e^-5 unless told otherwise, and four schemes:
 
 alone         models trained alone: nothing is sent
 not private   the optimum of CD (3)
@@ -24,7 +24,6 @@ from rich.table import Table
 
 import coterie as ct
 
-DELTA = float(np.exp(-5))
 DIMENSIONS = (2, 20, 50, 100)
 EPSILONS = (0.15, 0.5, 1.0, 2.0, 5.0)
 HELD_OUT = 10_000
@@ -34,15 +33,15 @@ WAKES, CLIPS = (1, 5, 20), (1.0, 5.0)
 PROPAGATION = 100
 
 
-def ours(task, epsilon, mu, seed):
+def ours(task, epsilon, delta, mu, seed):
     problem = ct.Problem.personalized(task.train, task.graph, mu=mu)
-    method = ct.Private(ct.ModelPropagation(), epsilon, DELTA)
+    method = ct.Private(ct.ModelPropagation(), epsilon, delta)
     return ct.simulate(problem, method, wakes=PROPAGATION * problem.n, seed=seed).theta
 
 
-def paper(task, epsilon, mu, wakes, clip, seed):
+def paper(task, epsilon, delta, mu, wakes, clip, seed):
     problem = ct.Problem.personalized(task.train, task.graph, mu=mu)
-    method = ct.Private(ct.CoordinateDescent(), epsilon, DELTA, "laplace", clip, wakes, final=None)
+    method = ct.Private(ct.CoordinateDescent(), epsilon, delta, "laplace", clip, wakes, final=None)
     return ct.simulate(problem, method, seed=seed).theta
 
 
@@ -53,14 +52,14 @@ def best(task, scheme, *choices):
     return grid[int(np.argmax(scores))]
 
 
-def row(p, epsilons, seeds):
+def row(p, epsilons, delta, seeds):
     """Mean accuracies of one dimension: (alone, not private), and for each epsilon (paper, ours)."""
     held = ct.datasets.linear_classification(n=100, p=p, seed=HELD_OUT)
     [free] = best(held, lambda mu: ct.Problem.personalized(held.train, held.graph, mu=mu).solve(), MUS)
     chosen = {}
     for epsilon in epsilons:
-        [mu] = best(held, lambda mu, e=epsilon: ours(held, e, mu, HELD_OUT), MUS)
-        theirs = best(held, lambda m, t, c, e=epsilon: paper(held, e, m, int(t), c, HELD_OUT), MUS, WAKES, CLIPS)
+        [mu] = best(held, lambda mu, e=epsilon: ours(held, e, delta, mu, HELD_OUT), MUS)
+        theirs = best(held, lambda m, t, c, e=epsilon: paper(held, e, delta, m, int(t), c, HELD_OUT), MUS, WAKES, CLIPS)
         chosen[epsilon] = mu, theirs
     plain, private = [], {epsilon: [] for epsilon in epsilons}
     for seed in seeds:
@@ -68,7 +67,7 @@ def row(p, epsilons, seeds):
         problem = ct.Problem.personalized(task.train, task.graph, mu=free)
         plain.append([task.accuracy(models).mean() for models in (problem.local(), problem.solve())])
         for epsilon, (mu, (m, t, c)) in chosen.items():
-            models = paper(task, epsilon, m, int(t), c, seed), ours(task, epsilon, mu, seed)
+            models = paper(task, epsilon, delta, m, int(t), c, seed), ours(task, epsilon, delta, mu, seed)
             private[epsilon].append([task.accuracy(theta).mean() for theta in models])
     return np.mean(plain, axis=0), {epsilon: np.mean(pairs, axis=0) for epsilon, pairs in private.items()}
 
@@ -94,19 +93,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="p = 20, epsilon 0.5 and 1, two instances")
     parser.add_argument("--figure", help="where to draw the table")
+    parser.add_argument("--delta", type=float, default=float(np.exp(-5)))
     given = parser.parse_args()
     dimensions, epsilons, seeds = ((20,), (0.5, 1.0), range(2)) if given.quick else (DIMENSIONS, EPSILONS, range(5))
     console = Console()
     table = Table("p", "epsilon", "alone", "not private", "paper, clipped", "ours", title="test accuracy")
     rows = {}
     for p in dimensions:
-        rows[p] = plain, private = row(p, epsilons, seeds)
+        rows[p] = plain, private = row(p, epsilons, given.delta, seeds)
         for epsilon, pair in private.items():
             table.add_row(str(p), f"{epsilon:g}", *(f"{x:.3f}" for x in (*plain, *pair)))
         console.print(f"p = {p} done")
     console.print(table)
     for epsilon in epsilons:
-        method = ct.Private(ct.ModelPropagation(), epsilon, DELTA)
+        method = ct.Private(ct.ModelPropagation(), epsilon, given.delta)
         console.print(ct.privacy.audit(method, features=20))
     if given.figure:
         draw(rows, given.figure)
