@@ -17,7 +17,7 @@ from .noise import LAPLACE, SIZE, discrete_gaussian, discrete_laplace, open_stre
 from .terms import GRID, width_of
 
 #: By how much a vector is shortened that is a grid step too long, because of rounding in its norm.
-SHORTER = 1.0 - 2.0**-40
+SHORTER = 1.0 - 2.0**-30
 
 
 @inline
@@ -51,13 +51,15 @@ def clipped_sum(data, theta, clip, laplace, total):
         if not math.isfinite(unit):  # a slope that no row could balance
             continue
         size = limit + 1
-        while size > limit:
-            size = 0
-            for k in range(data.rows.entries(r)):
-                part = int(unit * data.rows.entry(r, k)[1])
-                size += abs(part) if laplace else part * part
+        for _ in range(2):
             if size > limit:
-                unit *= SHORTER
+                size = 0
+                for k in range(data.rows.entries(r)):
+                    part = int(unit * data.rows.entry(r, k)[1])
+                    size += abs(part) if laplace else part * part
+                unit *= SHORTER if size > limit else 1.0
+        if size > limit:  # cannot be: but if it were, it would not count
+            continue
         for k in range(data.rows.entries(r)):
             column, value = data.rows.entry(r, k)
             total[column] += int(unit * value)
