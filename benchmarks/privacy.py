@@ -30,7 +30,7 @@ HELD_OUT = 10_000
 MUS = (0.3, 1.0, 3.0)
 WAKES, CLIPS = (1, 5, 20), (1.0, 5.0)
 #: Wakes of each agent in which released models are propagated.
-PROPAGATION = 100
+PROPAGATION = 20
 
 
 def ours(task, epsilon, delta, mu, seed):

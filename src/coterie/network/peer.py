@@ -12,6 +12,7 @@ import numpy as np
 
 from ..engines import host
 from ..errors import CapacityError, DataError, LedgerError, ParameterError
+from ..linear import DenseRows
 from ..wire import decode, encode
 from ..world import REFUSED, VACANT, WISH, World, longest, new_mail, system_dice
 
@@ -58,6 +59,10 @@ class Peer:
     def __init__(self, method: Any, world: World, theta: np.ndarray, ledger: Any = None):
         if world.address.shape != (1,):
             raise ParameterError(f"a peer is a world of one agent, not of {world.address.shape[0]}")
+        theta = np.ascontiguousarray(theta, dtype=float)
+        features = world.rows.values.shape[1] if isinstance(world.rows, DenseRows) else theta.size
+        if theta.shape != (features,) or not np.all(np.isfinite(theta)):
+            raise ParameterError(f"theta must be a model of {features} finite numbers; found {theta!r}")
         self.method, self.world = method, world
         self._own, self._tie = method.start(world, theta[None, :])
         self._lengths = method.lengths(theta.shape[0])
@@ -71,6 +76,8 @@ class Peer:
         if plan is not None:
             if ledger is None:
                 raise ParameterError(f"{method!r} needs a ledger, such as ct.privacy.Ledger(method.plan, path)")
+            if not hasattr(ledger, "debit"):
+                raise ParameterError(f"ledger must be a ct.privacy.Ledger; found {type(ledger).__name__}")
             ledger.check(plan)
 
     def _new_away(self) -> host.Away:

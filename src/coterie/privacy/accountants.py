@@ -35,6 +35,8 @@ from ..errors import MissingExtra, ParameterError
 
 Floats = NDArray[np.float64]
 
+#: The least and the largest epsilon that may be promised.
+LEAST, MOST = 1e-12, 1e12
 #: Accountants of each mechanism, the default first.
 ACCOUNTANTS = {"gaussian": ("gdp", "pld"), "laplace": ("bound", "pld"), "exponential": ("gdp", "bound")}
 #: Grid of the privacy loss for dp-accounting, which rounds to the pessimistic side.
@@ -135,7 +137,10 @@ def check_target(epsilon: Any) -> float:
     ...
     coterie.errors.ParameterError: epsilon=0 must be a finite number > 0
     """
-    return check_number("epsilon", epsilon, 0.0, math.inf, "be a finite number > 0")
+    epsilon = check_number("epsilon", epsilon, 0.0, math.inf, "be a finite number > 0")
+    if not LEAST <= epsilon <= MOST:
+        raise ParameterError(f"epsilon={epsilon!r} must lie between {LEAST:g} and {MOST:g}: no promise is so far off")
+    return epsilon
 
 
 def accountant_of(mechanism: Any, accountant: Any = None) -> str:

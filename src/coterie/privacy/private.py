@@ -46,8 +46,8 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
     ----------
     method : CoordinateDescent, ModelPropagation, FrankWolfeBoosting, or Learned of one of them
         Coordinate descent publishes a noisy step at each of its first ``wakes_per_agent`` wakes. Propagation publishes
-        one noisy model, and then goes on for as long as one likes. Boosting chooses its base predictors by the
-        exponential mechanism. Under a learned graph, only what is published anyway is compared.
+        one noisy model, and then goes on for as long as one likes: 20 wakes of each agent or so. Boosting chooses its
+        base predictors by the exponential mechanism. Under a learned graph, only what is published anyway is compared.
     epsilon, delta : float
         The budget of each agent, > 0, and in (0, 1).
     mechanism : "gaussian" or "laplace", optional
@@ -87,7 +87,7 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
     >>> private = ct.Private(ct.ModelPropagation(), epsilon=1.0, delta=np.exp(-5))
     >>> private
     Private(ModelPropagation(), epsilon=1, delta=0.00673795, mechanism='gaussian', clip=1, wakes_per_agent=1, ...)
-    >>> run = ct.simulate(problem, private, wakes=6000, seed=0)
+    >>> run = ct.simulate(problem, private, wakes=1200, seed=0)
     >>> bool(task.accuracy(run.theta).mean() > task.accuracy(problem.local()).mean())
     True
     """

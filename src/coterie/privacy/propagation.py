@@ -2,7 +2,8 @@
 
 At its first wake an agent publishes one noisy gradient of its loss, taken where everybody starts: the model that one
 step along it leads to stands for the agent from then on. Whatever becomes of it on the graph is post-processing, and
-costs no privacy however long it takes: MP (6), the gossip of models, with
+costs no privacy however long it takes: MP (3), by broadcasts as in CD, Appendix B. A wake takes the best model for
+those that it has heard,
 
     ( 2 s sum_k W_ik copy_i[k] + a_i r_i released_i ) / ( 2 s D_ii + a_i r_i )
 
@@ -29,10 +30,8 @@ import numpy as np
 from .._compile import inline
 from .._rules import rule
 from ..linear import axpy, copy_to, fill, total
-from ..methods.descent import Tie
-from ..methods.djam import ANSWER, ASK, MODEL
-from ..methods.propagation import ModelPropagation
-from ..world import EVERYONE, VACANT, choose, importance, send
+from ..methods.descent import MODEL, Tie
+from ..world import EVERYONE, VACANT, importance, send
 from .account import ACCOUNT, NOTHING, debit
 from .base import PrivateMethod, is_model, public_curvature
 from .limits import check_private_world
@@ -61,7 +60,7 @@ class Own(NamedTuple):
 
 @inline
 def smooth(data, me, ties):
-    """The minimiser over my own block of the models' smoothness and their distance to the released one, MP (6)."""
+    """The minimiser over my own block of the models' smoothness and their distance to the released one, MP (3)."""
     degree = total(data.weight)
     own = importance(data, degree) * me.cache.reliability if me.said[0] > 0.0 else 0.0
     whole = 2.0 * data.smooth * degree + own
@@ -82,28 +81,18 @@ class PrivatePropagation(PrivateMethod):
         return None
 
     @property
-    def exchanges(self):
-        """A wake talks to one neighbour."""
-        return True
-
-    @property
     def dice(self):
-        """Uniform numbers used by a wake: one, to choose the neighbour, and the key that noise is made from."""
-        return 1 + KEY
+        """Uniform numbers used by a wake: the key that noise is made from."""
+        return KEY
 
     @property
     def letters(self):
         """Letters that one event may leave in the mail box, replies to them included."""
-        return 2
-
-    @property
-    def broadcasts(self):
-        """How many of them may go to all neighbours."""
         return 1
 
     def lengths(self, p):
         """Numbers in a letter of each kind."""
-        return ModelPropagation().lengths(p)
+        return (p,)
 
     def scratch(self, world, p):
         """Numbers of scratch paper that a handler needs."""
@@ -142,28 +131,20 @@ class PrivatePropagation(PrivateMethod):
         send(mail, EVERYONE, MODEL, me.theta)
 
     def wake(self, data, me, ties, chance, mail):
-        """The release, if it was not made yet; else offer my model to a neighbour, and ask for its own."""
+        """The release, if it was not made yet; else the best model for those of my neighbours. Then a broadcast."""
         release = debit(me.account, self.terms.cost, self.terms.limit)
         if release != NOTHING and data.labels.shape[0] > 0:
             gradient = mail.draft[: me.theta.shape[0]]
             fill(0.0, gradient)
-            me.loss[0] = noisy_gradient(self.terms, data, me.released, release, chance.dice[1:], data.share, gradient)
+            me.loss[0] = noisy_gradient(self.terms, data, me.released, release, chance.dice, data.share, gradient)
             axpy(-1.0 / me.cache.curvature, gradient, me.released)
             copy_to(me.released, me.theta)
             me.said[0] = 1.0
-            send(mail, EVERYONE, MODEL, me.theta)
-            return
-        slot = choose(data, chance)
-        if slot != VACANT:
-            send(mail, data.peer[slot], ASK, me.theta)
+        else:
+            smooth(data, me, ties)
+        send(mail, EVERYONE, MODEL, me.theta)
 
     def receive(self, data, me, ties, letter, mail):
-        """Answer with my model as it is, remember the neighbour's, and only then update mine."""
-        if letter.slot == VACANT:
-            return
-        if letter.kind == ASK:
-            send(mail, letter.sender, ANSWER, me.theta)
-        if is_model(letter.text):
+        """Remember the neighbour's model, if it is one."""
+        if letter.slot != VACANT and is_model(letter.text):
             copy_to(letter.text, ties.copy[letter.slot])
-            if letter.kind != MODEL:
-                smooth(data, me, ties)
