@@ -7,8 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._compile import inline
+from ..linear import copy_to
+from ..methods.descent import MODEL
+from ..world import EVERYONE, VACANT, send
 from .final import anchors, own_models
 from .limits import check_private
+from .noise import KEY
 from .terms import FINALS
 from .tolls import toll_of
 
@@ -63,6 +67,41 @@ class PrivateMethod(NamedTuple):
         """Refuse a problem whose letters could not be private."""
         check_private(self, problem)
 
+
+class PrivateBroadcast(PrivateMethod):
+    """A private method that sends its model, as it is published, to all neighbours, and remembers theirs."""
+
+    @property
+    def dice(self):
+        """Uniform numbers used by a wake: the key that noise is made from."""
+        return KEY
+
+    @property
+    def letters(self):
+        """Letters that one event may leave in the mail box, replies to them included."""
+        return 1
+
+    def lengths(self, p):
+        """Numbers in a letter of each kind."""
+        return (p,)
+
+    def scratch(self, world, p):
+        """Numbers of scratch paper that a handler needs."""
+        return p
+
     def finish(self, world, own, tie):
         """The models that agents keep to themselves."""
         return own_models(world, anchors(world, tie.copy), public_curvature(world, self.terms.bound))
+
+    def open(self, data, me, ties, slot):
+        """A new tie: until the neighbour is heard, it is taken to agree."""
+        copy_to(me.theta, ties.copy[slot])
+
+    def greet(self, data, me, ties, mail):
+        """The initial swap of models: of what is public."""
+        send(mail, EVERYONE, MODEL, me.theta)
+
+    def receive(self, data, me, ties, letter, mail):
+        """Remember the neighbour's model, if it is one."""
+        if letter.slot != VACANT and is_model(letter.text):
+            copy_to(letter.text, ties.copy[letter.slot])

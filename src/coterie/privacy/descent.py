@@ -22,14 +22,13 @@ from typing import NamedTuple
 import numpy as np
 
 from .._rules import rule
-from ..linear import axpy, copy_to, fill, total
+from ..linear import axpy, fill, total
 from ..methods.descent import MODEL, Tie, add_pull, descend
-from ..world import EVERYONE, VACANT, importance, send
+from ..world import EVERYONE, importance, send
 from .account import ACCOUNT, NOTHING, debit
-from .base import PrivateMethod, is_model, public_curvature
+from .base import PrivateBroadcast, public_curvature
 from .limits import check_private_world
 from .mechanism import noisy_gradient
-from .noise import KEY
 
 
 class Own(NamedTuple):
@@ -42,26 +41,8 @@ class Own(NamedTuple):
 
 
 @rule
-class PrivateDescent(PrivateMethod):
+class PrivateDescent(PrivateBroadcast):
     """See :func:`coterie.Private`."""
-
-    @property
-    def dice(self):
-        """Uniform numbers used by a wake: the key that noise is made from."""
-        return KEY
-
-    @property
-    def letters(self):
-        """Letters that one event may leave in the mail box, replies to them included."""
-        return 1
-
-    def lengths(self, p):
-        """Numbers in a letter of each kind."""
-        return (p,)
-
-    def scratch(self, world, p):
-        """Numbers of scratch paper that a handler needs."""
-        return p
 
     def start(self, world, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
@@ -70,14 +51,6 @@ class PrivateDescent(PrivateMethod):
         owner = np.repeat(np.arange(n), np.diff(world.tie_start))
         bends = public_curvature(world, self.terms.bound) + 2.0 * world.ridge
         return Own(theta.copy(), np.zeros((n, ACCOUNT)), np.zeros((n, 1)), bends), Tie(theta[owner])
-
-    def open(self, data, me, ties, slot):
-        """A new tie: until the neighbour is heard, it is taken to agree."""
-        copy_to(me.theta, ties.copy[slot])
-
-    def greet(self, data, me, ties, mail):
-        """The initial swap of models: of what is public."""
-        send(mail, EVERYONE, MODEL, me.theta)
 
     def wake(self, data, me, ties, chance, mail):
         """One noisy step on my own block, then a broadcast; nothing once the budget is spent."""
@@ -95,8 +68,3 @@ class PrivateDescent(PrivateMethod):
         axpy(2.0 * a * data.ridge, theta, gradient)
         descend(data, degree, a, me.cache, gradient, theta)
         send(mail, EVERYONE, MODEL, theta)
-
-    def receive(self, data, me, ties, letter, mail):
-        """Remember the neighbour's model, if it is one."""
-        if letter.slot != VACANT and is_model(letter.text):
-            copy_to(letter.text, ties.copy[letter.slot])

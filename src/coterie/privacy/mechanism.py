@@ -34,6 +34,16 @@ def row_norm(rows, r, laplace):
     return largest * (size if laplace else math.sqrt(size))
 
 
+@inline
+def grid_size(rows, r, unit, laplace):
+    """L1 norm, or the square of the L2 norm, of ``unit * x_r`` in whole numbers."""
+    size = 0
+    for k in range(rows.entries(r)):
+        part = int(unit * rows.entry(r, k)[1])
+        size += abs(part) if laplace else part * part
+    return size
+
+
 @apart
 def clipped_sum(data, theta, clip, laplace, total):
     """Sum of my examples' clipped gradients, in units of clip / GRID, added to ``total`` (whole numbers)."""
@@ -50,16 +60,10 @@ def clipped_sum(data, theta, clip, laplace, total):
         unit = math.copysign(GRID / norm, slope) if abs(slope) * norm > clip else slope * (GRID / clip)
         if not math.isfinite(unit):  # a slope that no row could balance
             continue
-        size = limit + 1
-        for _ in range(2):
-            if size > limit:
-                size = 0
-                for k in range(data.rows.entries(r)):
-                    part = int(unit * data.rows.entry(r, k)[1])
-                    size += abs(part) if laplace else part * part
-                unit *= SHORTER if size > limit else 1.0
-        if size > limit:  # cannot be: but if it were, it would not count
-            continue
+        if grid_size(data.rows, r, unit, laplace) > limit:
+            unit *= SHORTER
+            if grid_size(data.rows, r, unit, laplace) > limit:  # cannot be: but if it were, it would not count
+                continue
         for k in range(data.rows.entries(r)):
             column, value = data.rows.entry(r, k)
             total[column] += int(unit * value)

@@ -31,12 +31,12 @@ from .._compile import inline
 from .._rules import rule
 from ..linear import axpy, copy_to, fill, total
 from ..methods.descent import MODEL, Tie
-from ..world import EVERYONE, VACANT, importance, send
+from ..world import EVERYONE, importance, send
 from .account import ACCOUNT, NOTHING, debit
-from .base import PrivateMethod, is_model, public_curvature
+from .base import PrivateBroadcast, public_curvature
 from .limits import check_private_world
 from .mechanism import noisy_gradient
-from .noise import KEY, LAPLACE
+from .noise import LAPLACE
 from .terms import GRID, width_of
 
 
@@ -72,31 +72,13 @@ def smooth(data, me, ties):
 
 
 @rule
-class PrivatePropagation(PrivateMethod):
+class PrivatePropagation(PrivateBroadcast):
     """See :func:`coterie.Private`."""
 
     @property
     def wakes_per_agent(self):
         """Any number of wakes: only the first says something new."""
         return None
-
-    @property
-    def dice(self):
-        """Uniform numbers used by a wake: the key that noise is made from."""
-        return KEY
-
-    @property
-    def letters(self):
-        """Letters that one event may leave in the mail box, replies to them included."""
-        return 1
-
-    def lengths(self, p):
-        """Numbers in a letter of each kind."""
-        return (p,)
-
-    def scratch(self, world, p):
-        """Numbers of scratch paper that a handler needs."""
-        return p
 
     def start(self, world, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
@@ -122,14 +104,6 @@ class PrivatePropagation(PrivateMethod):
             Tie(theta[owner]),
         )
 
-    def open(self, data, me, ties, slot):
-        """A new tie: until the neighbour is heard, it is taken to agree."""
-        copy_to(me.theta, ties.copy[slot])
-
-    def greet(self, data, me, ties, mail):
-        """The initial swap of models: of what is public."""
-        send(mail, EVERYONE, MODEL, me.theta)
-
     def wake(self, data, me, ties, chance, mail):
         """The release, if it was not made yet; else the best model for those of my neighbours. Then a broadcast."""
         release = debit(me.account, self.terms.cost, self.terms.limit)
@@ -143,8 +117,3 @@ class PrivatePropagation(PrivateMethod):
         else:
             smooth(data, me, ties)
         send(mail, EVERYONE, MODEL, me.theta)
-
-    def receive(self, data, me, ties, letter, mail):
-        """Remember the neighbour's model, if it is one."""
-        if letter.slot != VACANT and is_model(letter.text):
-            copy_to(letter.text, ties.copy[letter.slot])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import math
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from .._compile import inline
 from .._rules import rule
 from ..errors import ParameterError
 from ..linear import frozen
-from .accountants import check_whole
+from .accountants import check_number, check_whole
 from .noise import LAPLACE, LARGEST
 from .plans import Plan, make_plan
 
@@ -114,13 +113,11 @@ def make_terms(
     [3.7306]
     """
     for name, value in (("clip", clip), ("bound", bound)):
-        if not _number(value) or not 0 < value < math.inf:
-            raise ParameterError(f"{name}={value!r} must be a finite number > 0")
+        check_number(name, value, 0.0, math.inf, "be a finite number > 0")
         if not 1.0 / FAR <= value <= FAR:
             raise ParameterError(f"{name}={value!r} must lie between {1 / FAR:g} and {FAR:g}: scale the features")
     most = 0 if most is None else check_whole("most", most)
-    if not _number(loss_share) or not 0 <= loss_share < 1:
-        raise ParameterError(f"loss_share={loss_share!r} must lie between 0 and 1, below 1")
+    check_number("loss_share", loss_share, math.nextafter(0.0, -1.0), 1.0, "lie between 0 and 1, below 1")
     if final not in FINALS:
         raise ParameterError(f'final={final!r} must be "local" or None')
     plan = make_plan(epsilon, delta, steps, mechanism, accountant, allocation, rate)
@@ -148,7 +145,3 @@ def make_terms(
                 f"mechanism is made for {FINEST / sensitivity:.1g} to {LARGEST / sensitivity:.1g}"
             )
     return terms
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
