@@ -10,14 +10,13 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse import linalg as splinalg
 from threadpoolctl import threadpool_limits
 
-from ._compile import inline, inline_sum, kernel
+from ._compile import inline, inline_sum, kernel, or_numpy
 from ._rules import remake, rule
 
 
+@or_numpy(lambda a, b: a @ b[: a.shape[0]])
 @inline_sum
 def dot(a, b):
     """``sum_k a_k b_k``."""
@@ -27,6 +26,7 @@ def dot(a, b):
     return total
 
 
+@or_numpy(lambda scale, x, out: np.add(out, scale * x[: out.shape[0]], out=out))
 @inline_sum
 def axpy(scale, x, out):
     """``out += scale * x``."""
@@ -43,6 +43,7 @@ def total(x):
     return result
 
 
+@or_numpy(lambda index, values, vector: values[: index.shape[0]] @ vector[index])
 @inline_sum
 def sparse_dot(index, values, vector):
     """``sum_k values_k vector[index_k]``."""
@@ -52,6 +53,7 @@ def sparse_dot(index, values, vector):
     return result
 
 
+@or_numpy(lambda scale, index, values, out: np.add.at(out, index, scale * values[: index.shape[0]]))
 @inline_sum
 def sparse_axpy(scale, index, values, out):
     """``out[index_k] += scale * values_k``."""
@@ -59,6 +61,7 @@ def sparse_axpy(scale, index, values, out):
         out[index[k]] += scale * values[k]
 
 
+@or_numpy(lambda value, out: out.fill(value))
 @inline
 def fill(value, out):
     """``out[:] = value``, as a loop: slice assignment was most of the overhead in kernels."""
@@ -66,6 +69,7 @@ def fill(value, out):
         out[k] = value
 
 
+@or_numpy(lambda x, out: np.copyto(out[: x.shape[0]], x))
 @inline
 def copy_to(x, out):
     """``out[:len(x)] = x``."""
@@ -192,6 +196,10 @@ def rows_of(matrix):
     >>> [float(rows_of(kind).dot(0, v)) for kind in (X, sparse.csr_array(X))]
     [2.0, 2.0]
     """
+    if isinstance(matrix, np.ndarray):
+        return DenseRows(frozen(matrix, np.float64))
+    from scipy import sparse  # not above: a peer with dense rows needs none of it
+
     if sparse.issparse(matrix):
         csr = sparse.csr_array(matrix)
         return SparseRows(frozen(csr.indptr, np.int64), frozen(csr.indices, np.int64), frozen(csr.data, np.float64))
@@ -300,6 +308,8 @@ def gram_norms(rows, start, p):
             diagonal = np.zeros((sizes.shape[0], p))
             diagonal_kernel(rows, start, np.ones(start[-1]), diagonal)
             return diagonal.max(axis=1)
+        from scipy import sparse
+
         X = sparse.csr_array((rows.values, rows.column, rows.start), shape=(start[-1], p))
         for i in np.flatnonzero(sizes):
             norms[i] = _sparse_gram_norm(X[start[i] : start[i + 1]])
@@ -321,4 +331,6 @@ def _sparse_gram_norm(X):
     small = X @ X.T if X.shape[0] < X.shape[1] else X.T @ X
     if small.shape[0] <= 500:
         return float(np.linalg.eigvalsh(small.toarray())[-1])
-    return float(splinalg.eigsh(small, k=1, tol=0.0, v0=np.ones(small.shape[0]), return_eigenvectors=False)[0])
+    from scipy.sparse import linalg
+
+    return float(linalg.eigsh(small, k=1, tol=0.0, v0=np.ones(small.shape[0]), return_eigenvectors=False)[0])

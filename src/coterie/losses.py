@@ -22,9 +22,8 @@ import math
 from numbers import Real
 from typing import Any, NamedTuple
 
-from numba.extending import overload
-
-from ._rules import RuleType, rule
+from ._compile import class_of, overload
+from ._rules import rule
 from .errors import ParameterError
 
 #: What a loss may say about the labels it accepts.
@@ -526,16 +525,16 @@ def _slope_of_each(loss, margins, labels, share, out):
         out[r] = share * loss.derivative(margins[r], labels[r])
 
 
-@overload(pooled_value, jit_options={"forceinline": True})
+@overload(pooled_value)
 def _pooled_value(loss, margins, labels, share):
-    if isinstance(loss, RuleType) and hasattr(loss.instance_class, "pool"):
+    if hasattr(class_of(loss), "pool"):
         return lambda loss, margins, labels, share: loss.pool(margins, labels)
     return _sum_of_values
 
 
-@overload(pooled_slopes, jit_options={"forceinline": True})
+@overload(pooled_slopes)
 def _pooled_slopes(loss, margins, labels, share, out):
-    if isinstance(loss, RuleType) and hasattr(loss.instance_class, "slopes"):
+    if hasattr(class_of(loss), "slopes"):
         return lambda loss, margins, labels, share, out: loss.slopes(margins, labels, out)
     return _slope_of_each
 

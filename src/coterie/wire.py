@@ -6,6 +6,7 @@ The simulator counts bytes with :func:`letters_size`; peers send what :func:`enc
 
 from __future__ import annotations
 
+import math
 import struct
 
 import numpy as np
@@ -111,6 +112,7 @@ def decode(frame: bytes) -> tuple[int, int, np.ndarray]:
     if len(frame) != frame_size(count):
         raise DataError(f"a frame of {len(frame)} bytes that announces {count} numbers, {frame_size(count)} bytes")
     text = np.frombuffer(frame, "<f8", count, HEADER_SIZE).astype(np.float64)
-    if not np.all(np.isfinite(text)):
+    # A sum that is finite has only finite numbers in it, and is quick; one that is not may have come too far.
+    if not math.isfinite(sum(text.tolist())) and not np.all(np.isfinite(text)):
         raise DataError("a letter holds a number that is not finite")
     return sender, kind, text

@@ -7,19 +7,17 @@ sees the world, so the same handler runs in the compiled simulator, on a shard o
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numba import types
-from numba.extending import overload
-from scipy import sparse
 
-from ._compile import inline
-from ._rules import RuleType, remake
+from ._compile import class_of, each_field, inline, overload
 from .errors import ParameterError
 from .linear import frozen, total
 from .losses import pooled_value
-from .problem import Problem
+
+if TYPE_CHECKING:
+    from .problem import Problem
 
 #: An empty slot in a list of ties; also the slot of a sender I have no tie to.
 VACANT = -1
@@ -279,31 +277,17 @@ def rows(group, first, last):
     return type(group)(*[rows(x, first, last) if isinstance(x, tuple) else x[first:last] for x in group])
 
 
-def _each_field(group, arguments, leaf, nest):
-    parts = [
-        (nest if isinstance(kind, types.BaseNamedTuple) else leaf).format(field=field)
-        for field, kind in zip(group.fields, group.types, strict=True)
-    ]
-    scope = {"cls": group.instance_class, "row": row, "rows": rows, "remake": remake}
-    made = "remake(group, ({},))" if isinstance(group, RuleType) else "cls({})"
-    exec(f"def part({arguments}): return {made.format(', '.join(parts))}", scope)
-    return scope["part"]
-
-
-@overload(row, jit_options={"forceinline": True})
+@overload(row)
 def _row(group, i):
-    if isinstance(group, types.BaseNamedTuple) and group.instance_class is Ragged:
+    if class_of(group) is Ragged:
         return lambda group, i: group.values[group.start[i] : group.start[i + 1]]
-    if isinstance(group, types.BaseNamedTuple):
-        return _each_field(group, "group, i", "group.{field}[i]", "row(group.{field}, i)")
-    return None
+    return each_field(group, "group, i", "group.{field}[i]", "row(group.{field}, i)", row=row)
 
 
-@overload(rows, jit_options={"forceinline": True})
+@overload(rows)
 def _rows(group, first, last):
-    if isinstance(group, types.BaseNamedTuple):
-        return _each_field(group, "group, first, last", "group.{field}[first:last]", "rows(group.{field}, first, last)")
-    return None
+    leaf, nest = "group.{field}[first:last]", "rows(group.{field}, first, last)"
+    return each_field(group, "group, first, last", leaf, nest, rows=rows)
 
 
 def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0) -> World:
@@ -381,6 +365,8 @@ def _choice(choice, problem):
         if choice not in ("uniform", "weight"):
             raise ParameterError(f'choice={choice!r} must be "uniform", "weight", or an (n, n) matrix of probabilities')
         return np.ones_like(graph.weight) if choice == "uniform" else np.array(graph.weight)
+    from scipy import sparse  # not above: a peer needs none of it
+
     try:
         given = sparse.csr_array(choice, dtype=float)
     except (TypeError, ValueError):

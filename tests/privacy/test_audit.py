@@ -12,10 +12,9 @@ import coterie as ct
 from coterie.engines import host
 from coterie.errors import MismatchError, ParameterError
 from coterie.linear import frozen
-from coterie.network import Peer
-from coterie.network.peer import Post
+from coterie.network import Peer, Post
 from coterie.privacy import Ledger, Plan, epsilon_of, gdp_delta
-from coterie.privacy.audit import (
+from coterie.privacy.auditing import (
     SCENARIOS,
     Audit,
     _bound,

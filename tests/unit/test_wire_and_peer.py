@@ -12,7 +12,7 @@ from coterie.errors import CapacityError, DataError, ParameterError
 from coterie.network import Peer
 from coterie.testing import hard_problem
 from coterie.wire import decode, encode, frame_size
-from coterie.world import EVERYONE, part_of, send, world_of
+from coterie.world import EVERYONE, VACANT, part_of, send, world_of
 
 numbers = st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=20)
 
@@ -91,6 +91,19 @@ def test_a_peer_is_one_agent():
     problem = hard_problem()
     with pytest.raises(ParameterError, match="not of 2"):
         Peer(ct.CoordinateDescent(), part_of(world_of(problem), 0, 2), problem.local()[0])
+
+
+def test_a_peer_says_what_it_is():
+    assert repr(peer(0)) == "Peer(CoordinateDescent(), address=0, ties=3)"
+
+
+def test_a_peer_talks_to_its_neighbours_only():
+    talker = peer(0, ct.DJAM())
+    for somebody in (5, 99, -2):  # another component, nobody, all neighbours
+        with pytest.raises(ParameterError, match=f"agent 0 has no tie to peer={somebody}"):
+            talker.wake(peer=somebody)
+    assert talker.wake(peer=2) != []
+    assert talker.wake(peer=VACANT) != [] != talker.wake(peer=None)
 
 
 @ct.rule

@@ -111,11 +111,11 @@ class Driver(ABC):
         self._problem = problem.on(graph=graph_of(before)) if spare_of(self.method) else problem
         self.world = world_of(self._problem, self.choice, spare_of(self.method))
         new_own, new_tie = self.method.start(self.world, own.theta)
-        self.own = host.moved(own, new_own, slice(None), slice(None), skip=("cache",))
+        self.own = host.moved(own, new_own, slice(None), slice(None), skip=host.ANEW)
         (old, there), (new, here) = _ends(before), _ends(self.world)
         _, one, other = np.intersect1d(old, new, assume_unique=True, return_indices=True)
         there, here = there[one], here[other]
-        self.tie = host.moved(tie, new_tie, there, here, skip=("cache",))
+        self.tie = host.moved(tie, new_tie, there, here, skip=host.ANEW)
         self.mail = new_mail(self.method, self.world, problem.p, self.capacity)
         strangers = self.world.peer.copy()
         strangers[here] = VACANT

@@ -31,6 +31,9 @@ from ..world import (
 #: What an account counts: letters and numbers sent, letters lost and doubled on the way; and from KINDS on, letters and
 #: numbers of each kind.
 LETTERS, NUMBERS, LOST, DUPLICATED, KINDS = 0, 1, 2, 3, 4
+#: Fields of a state that are made anew when an agent goes on in another world: what it works out from its data, and how
+#: many agents there are.
+ANEW = ("cache", "census")
 
 
 def new_account(method, p):

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import networkx as nx
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.neighbors import NearestNeighbors
 
 from coterie.errors import GraphError, ParameterError
 from coterie.graphs import _check
 from coterie.graphs.generators import empty
 from coterie.graphs.graph import Floats, Graph, Ints
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 def knn(
@@ -61,6 +62,8 @@ def knn(
     if neighbours >= n:
         raise ParameterError(f"neighbours = {neighbours} with {n} agents: an agent has at most {n - 1} others")
 
+    from sklearn.neighbors import NearestNeighbors  # not above: it takes a second
+
     # Asked about no points in particular, scikit-learn leaves each point out of its own neighbours by
     # its index, so duplicates are safe.
     nearest = NearestNeighbors(n_neighbors=neighbours).fit(_centred(x)).kneighbors(return_distance=False)
@@ -92,6 +95,8 @@ def kernel(points: ArrayLike, bandwidth: float, cut: float = 1e-3) -> Graph:
     """
     x = _check.points("points", points)
     bandwidth, cut = _check.positive("bandwidth", bandwidth), _check.fraction("cut", cut)
+    from sklearn.neighbors import NearestNeighbors
+
     # Look a little further than the cut, so that the weight alone decides on the border.
     radius = bandwidth * math.sqrt(-2 * math.log(cut)) * (1 + 1e-6)
     close = NearestNeighbors(radius=radius).fit(_centred(x)).radius_neighbors_graph().tocoo()
@@ -149,6 +154,7 @@ def from_networkx(graph: nx.Graph, members: Iterable[Hashable] | None = None, we
 
     Examples
     --------
+    >>> import networkx as nx
     >>> friends = nx.Graph([("ann", "bob"), ("bob", "cem")])
     >>> from_networkx(friends, members=["bob", "ann", "cem"]).neighbours(0)
     array([1, 2])
@@ -159,7 +165,7 @@ def from_networkx(graph: nx.Graph, members: Iterable[Hashable] | None = None, we
         raise GraphError("the graph is a multigraph: pass networkx.Graph(graph), one edge per pair")
     if not graph:
         raise GraphError("the graph has no nodes: expected at least one agent")
-    for node in nx.nodes_with_selfloops(graph):
+    for node in (node for node in graph if graph.has_edge(node, node)):
         raise GraphError(f"node {node!r} has a tie to itself: remove it with graph.remove_edge")
 
     order = list(graph.nodes if members is None else members)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import networkx as nx
 import numpy as np
 
 from coterie.errors import ParameterError
@@ -148,6 +147,8 @@ def random_regular(n: int, degree: int, seed: int | np.random.Generator) -> Grap
         raise ParameterError(f"degree = {degree} with n = {n}: an agent has at most {n - 1} neighbours")
     if n * degree % 2:
         raise ParameterError(f"degree = {degree} with n = {n}: every tie has two ends, so n * degree must be even")
+    import networkx as nx  # not above: nothing else here needs it
+
     draw = int(_check.generator(seed).integers(2**32))
     edges = np.array(nx.random_regular_graph(degree, n, seed=draw).edges, dtype=np.int64).reshape(-1, 2)
     return Graph.from_edges(n, edges[:, 0], edges[:, 1])

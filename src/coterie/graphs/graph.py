@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import networkx as nx
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
@@ -14,6 +13,9 @@ from scipy.sparse.csgraph import connected_components
 
 from coterie.errors import GraphError, ParameterError
 from coterie.graphs import _check
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -261,6 +263,8 @@ class Graph:
         >>> Graph([[0, 2], [2, 0]]).to_networkx().edges[0, 1]
         {'weight': 2.0}
         """
+        import networkx as nx  # not above: nothing else here needs it
+
         graph = nx.Graph()
         graph.add_nodes_from(range(self.n))
         graph.add_weighted_edges_from(zip(*(array.tolist() for array in self.edges()), strict=True))

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._lazy import lazy
 from ..errors import MismatchError, ParameterError
 from .admm import CollaborativeADMM
-from .baselines import BASELINES, ComponentModels, GlobalModel, LocalModels, RidgeToMean
 from .boosting import FrankWolfeBoosting
 from .descent import CoordinateDescent
 from .djam import DJAM
 from .propagation import ModelPropagation
+
+if TYPE_CHECKING:
+    from .baselines import BASELINES, ComponentModels, GlobalModel, LocalModels, RidgeToMean
+else:  # what a peer has no use for
+    __getattr__, __dir__ = lazy(
+        __name__, {"baselines": "BASELINES ComponentModels GlobalModel LocalModels RidgeToMean"}
+    )
 
 #: What a method must have.
 METHOD_PARTS = ("start", "greet", "wake", "receive", "letters", "dice", "lengths", "scratch", "fit_for")
@@ -44,6 +51,10 @@ def resolve_method(method: Any) -> Any:
     CoordinateDescent()
     """
     if isinstance(method, str):
+        if method in METHODS:
+            return METHODS[method]
+        from .baselines import BASELINES
+
         known = METHODS | BASELINES
         if method not in known:
             raise ParameterError(f"unknown method {method!r}: choose one of {', '.join(known)}")

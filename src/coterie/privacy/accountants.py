@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
 from scipy.special import erfcx, erfinv, log_expit, ndtr, ndtri_exp
 
 from ..errors import MissingExtra, ParameterError
@@ -331,7 +330,7 @@ def _gdp_epsilon(mu: float, delta: float) -> float:
     def excess(epsilon: float) -> float:  # logarithms are nearly quadratic in epsilon, easy to find a root of
         return math.log(max(float(_gdp_delta(np.asarray(epsilon), mu)), 5e-324)) - math.log(delta)
 
-    epsilon = float(brentq(excess, 0.0, most, xtol=_TINY, rtol=1e-14, maxiter=1000))
+    epsilon = _root(excess, 0.0, most, 1e-14)
     step = 2.0**-52
     while _gdp_delta(np.asarray(epsilon), mu) > delta:
         epsilon, step = epsilon * (1.0 + step), 2.0 * step
@@ -576,6 +575,13 @@ def delta_of(
     return float(delta) if at.ndim == 0 else delta
 
 
+def _root(function: Callable[[float], float], low: float, high: float, precision: float) -> float:
+    """Where a function that changes its sign between two numbers is zero."""
+    from scipy.optimize import brentq  # not above: a peer with a plan needs none of it, and it is large
+
+    return float(brentq(function, low, high, xtol=_TINY, rtol=precision, maxiter=1000))
+
+
 def _smallest(spent: Callable[[float], float], limit: float, start: float) -> float:
     """Where a decreasing function comes down to a limit, from a start that had better be near."""
     spent = cache(spent)
@@ -586,7 +592,7 @@ def _smallest(spent: Callable[[float], float], limit: float, start: float) -> fl
     else:
         while spent(low := 0.5 * low) <= limit:
             high = low
-    return float(brentq(lambda k: spent(k) - limit, low, high, xtol=_TINY, rtol=1e-13, maxiter=1000))
+    return _root(lambda k: spent(k) - limit, low, high, 1e-13)
 
 
 def _scale(epsilon: float, delta: float, weights: Floats, mechanism: str, accountant: str) -> float:

@@ -52,11 +52,11 @@ from scipy.linalg import hadamard
 from scipy.special import betaincinv
 
 from ..data import AgentData
+from ..engines.peer import Peer
 from ..errors import MismatchError, ParameterError
 from ..graphs import complete
 from ..linear import frozen
 from ..methods.boosting import STEP, WHOLE
-from ..network import Peer
 from ..problem import Problem
 from ..ties import Learned
 from ..wire import decode, encode
@@ -488,7 +488,7 @@ def audit(
     """Look for leaks in the letters of a private method, as an attacker would.
 
     An audit can show that a claim is false, and never that it is true: it tries the attacks in the table at the top of
-    :mod:`coterie.privacy.audit`, on one agent, and reads letters, not clocks.
+    :mod:`coterie.privacy.auditing`, on one agent, and reads letters, not clocks.
 
     Parameters
     ----------

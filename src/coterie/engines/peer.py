@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engines import host
 from ..errors import CapacityError, DataError, LedgerError, ParameterError
 from ..linear import DenseRows
 from ..wire import decode, encode
 from ..world import REFUSED, VACANT, WISH, World, longest, new_mail, system_dice
+from . import host
 
 
 class Post(NamedTuple):
@@ -80,6 +80,10 @@ class Peer:
                 raise ParameterError(f"ledger must be a ct.privacy.Ledger; found {type(ledger).__name__}")
             ledger.check(plan)
 
+    def __repr__(self) -> str:
+        ties = np.count_nonzero(self.world.peer != VACANT)
+        return f"Peer({self.method!r}, address={self.address}, ties={ties})"
+
     def _new_away(self) -> host.Away:
         broadcasts = getattr(self.method, "broadcasts", self.method.letters)
         letters = self.method.letters + broadcasts * self.world.peer.shape[0]
@@ -89,6 +93,21 @@ class Peer:
     def address(self) -> int:
         """Address of the agent."""
         return int(self.world.address[0])
+
+    @property
+    def own(self) -> Any:
+        """What the method keeps of the agent itself. Not a copy: to be stored, and given back to :meth:`resume`."""
+        return self._own
+
+    @property
+    def tie(self) -> Any:
+        """What the method keeps of its ties, likewise."""
+        return self._tie
+
+    @property
+    def lengths(self) -> tuple[Any, ...]:
+        """Numbers in a letter of each kind: how many there are, or a range of what may be."""
+        return self._lengths
 
     @property
     def theta(self) -> np.ndarray:
@@ -109,7 +128,7 @@ class Peer:
         host.meet(*self._state())
         return self._collect()
 
-    def wake(self, dice: np.ndarray | None = None, peer: int = VACANT, moment: float = 0.0) -> list[Post]:
+    def wake(self, dice: np.ndarray | None = None, peer: int | None = None, moment: float = 0.0) -> list[Post]:
         """Take one step.
 
         Parameters
@@ -117,7 +136,7 @@ class Peer:
         dice : (method.dice,) ndarray, optional
             The uniform numbers that the method may use, to replay a run. Default: from the operating system.
         peer : int, optional
-            Whom to talk to.
+            Whom to talk to, one of the neighbours, to replay a run. Default: as the method chooses.
         moment : float
             Time since the start, in mean intervals between two wakes, for a method that looks at it.
 
@@ -126,6 +145,9 @@ class Peer:
         list of Post
         """
         dice = system_dice(self.method.dice) if dice is None else self._checked(dice)
+        peer = VACANT if peer is None else peer
+        if peer != VACANT and peer not in self.world.peer:
+            raise ParameterError(f"agent {self.address} has no tie to peer={peer!r}")
         releases = self._ledger is not None and not self._ledger.exhausted
         if self._ledger is not None:
             self._own.account[0] = self._ledger.account  # what is spent is spent, whoever has spent it
@@ -157,9 +179,55 @@ class Peer:
         expected = self._lengths[kind]
         if text.shape[0] not in (expected if isinstance(expected, range) else (expected,)):
             raise DataError(f"a letter of {text.shape[0]} numbers from {sender}; there must be {expected}")
+        return self.take(sender, kind, text)
+
+    def take(self, sender: int, kind: int, text: np.ndarray) -> list[Post]:
+        """Take in one letter that was decoded and checked already: :attr:`lengths` says how long it may be.
+
+        Returns
+        -------
+        list of Post
+            Replies, if the method gives any.
+        """
         one = np.array([sender, self.address, kind, text.shape[0]]).reshape(4, 1)
         host.accept(*self._state(), *one, text[None, :])
         return self._collect()
+
+    def renew(self, world: World) -> None:
+        """Go on in another world: other rows, ties or weights. What is known of neighbours that stay is kept."""
+        own, tie = self.method.start(world, self._own.theta)
+        self._own = host.moved(self._own, own, slice(None), slice(None), skip=host.ANEW)
+        _, there, here = np.intersect1d(self.world.peer, world.peer, return_indices=True)
+        stay = world.peer[here] != VACANT
+        tie = host.moved(self._tie, tie, there[stay], here[stay], skip=host.ANEW)
+        self.resume(world, self._own, tie)
+
+    def recover(self) -> None:
+        """Take over the last release if the state is from before it: its letters were kept, and may be sent already.
+
+        For private methods that publish a model. What a crash has cut off is not lost, and costs nothing again.
+        """
+        if self._ledger is None:
+            return
+        own, frames = self._own, self._ledger.kept
+        while not hasattr(type(own), "_fields") or "account" not in own._fields:
+            own = own.model
+        if not frames or own.account[0, 0] >= self._ledger.account[0]:
+            return
+        _, _, text = decode(frames[0])
+        if text.shape == own.theta[0].shape:
+            for name in ("theta", "released"):
+                if name in own._fields:
+                    getattr(own, name)[0] = text
+            if "said" in own._fields:
+                own.said[0] = 1.0
+        own.account[0] = self._ledger.account
+
+    def resume(self, world: World, own: Any, tie: Any) -> None:
+        """Go on from a state that was kept: :attr:`own` and :attr:`tie`, and the ties of the world they are of."""
+        self.world, self._own, self._tie = world, own, tie
+        self._mail = new_mail(self.method, world, own.theta.shape[1], self.method.letters)
+        self._away = self._new_away()
 
     def _checked(self, dice: np.ndarray) -> np.ndarray:
         """Dice that were given."""
