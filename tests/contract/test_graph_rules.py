@@ -19,6 +19,7 @@ RULES = [
     ct.GraphRule(kappa=2, step="local"),
     ct.GraphRule(kappa=3, step="paper"),
     ct.GraphRule(kappa=3, most=2),
+    ct.GraphRule(kappa=3, heaviest=1.0),
 ]
 
 

@@ -76,6 +76,11 @@ class CoordinateDescent(NamedTuple):
     """
 
     @property
+    def copies(self):
+        """Of its neighbours, an agent reads ``ties.copy`` alone."""
+        return True
+
+    @property
     def dice(self):
         """Uniform numbers used by a wake."""
         return 0

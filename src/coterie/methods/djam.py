@@ -74,6 +74,11 @@ class DJAM(NamedTuple):
     """
 
     @property
+    def copies(self):
+        """Of its neighbours, an agent reads ``ties.copy`` alone."""
+        return True
+
+    @property
     def exchanges(self):
         """A wake talks to one neighbour."""
         return True

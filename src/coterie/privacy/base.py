@@ -72,6 +72,11 @@ class PrivateBroadcast(PrivateMethod):
     """A private method that sends its model, as it is published, to all neighbours, and remembers theirs."""
 
     @property
+    def copies(self):
+        """Of its neighbours, an agent reads ``ties.copy`` alone."""
+        return True
+
+    @property
     def dice(self):
         """Uniform numbers used by a wake: the key that noise is made from."""
         return KEY

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..errors import MismatchError, ParameterError
 from ..methods import CoordinateDescent, FrankWolfeBoosting, ModelPropagation, resolve_method
+from ..methods.trimmed import Trimmed
 from ..ties import Learned
 from .accountants import check_whole
 from .boosting import PrivateBoosting
@@ -44,7 +45,7 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
 
     Parameters
     ----------
-    method : CoordinateDescent, ModelPropagation, FrankWolfeBoosting, or Learned of one of them
+    method : CoordinateDescent, ModelPropagation, FrankWolfeBoosting, or Learned or Trimmed of one of them
         Coordinate descent publishes a noisy step at each of its first ``wakes_per_agent`` wakes. Propagation publishes
         one noisy model, and then goes on for as long as one likes: 20 wakes of each agent or so. Boosting chooses its
         base predictors by the exponential mechanism. Under a learned graph, only what is published anyway is compared.
@@ -96,9 +97,13 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
     del options["method"]
     if isinstance(method, Learned):
         return Learned(Private(method.method, **options), method.rule, method.every, method.sampling)
+    if isinstance(method, Trimmed):
+        return Trimmed(Private(method.method, **options), method.share)
     if type(method) not in FORMS:
         names = ", ".join(f"ct.{kind.__name__}()" for kind in FORMS)
-        raise MismatchError(f"there is no private form of {method!r}, but of {names}, and of ct.Learned of them")
+        raise MismatchError(
+            f"there is no private form of {method!r}, but of {names}, and of ct.Learned and ct.Trimmed of them"
+        )
     form, steps = FORMS[type(method)]
     steps = _releases(wakes_per_agent, steps, form)
     exponential = form is PrivateBoosting

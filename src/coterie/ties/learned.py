@@ -30,12 +30,11 @@ import numpy as np
 from .._compile import apart, inline
 from .._rules import rule as as_rule
 from ..errors import MismatchError, ParameterError
-from ..graphs import star
 from ..linear import are_pairs, copy_to, read_pairs, total, write_pairs
 from ..methods import check_fit, resolve_method
 from ..world import EVERYONE, TAIL, VACANT, WISH, Chance, Letter, loss_of, send, slot_of
 from .objective import tie_cost
-from .rule import AUTO, GraphRule, better
+from .rule import AUTO, HEAVIEST, GraphRule, better
 from .sampling import SHUFFLE, SHUFFLED, resolve_sampler
 
 #: Kinds of letters: a request for what is needed to weigh a tie, its answer, and the weight of a tie; then those of the
@@ -45,8 +44,6 @@ ASK, ANSWER, WEIGHT, OFFSET = 0, 1, 2, SHUFFLED + 1
 #: models when it was last weighed. A question goes on with the number of its round; an answer with that, degree, loss
 #: and model.
 WEIGHT_LENGTH, ASK_LENGTH, ANSWER_LENGTH = 3, 4, 6
-#: No honest weight is as large; with larger ones, a degree might not be finite.
-HEAVIEST = 1e100
 #: What an agent notes of each peer that it asked.
 PEER, STAMP, OTHERS, COST, SQUARE, NEW, ANSWERED, BLOCK = 0, 1, 2, 3, 4, 5, 6, 7
 #: What it notes beside: how many times it has asked, how many peers, how many have answered; its wakes; and how many
@@ -205,7 +202,7 @@ def greet_one(self, data, me, ties, peer, mail):
 def hear(self, data, me, ties, peer, slot, weight, stamp, square, mail):
     """Compare the weight of a tie with what the other end says. Says whether mine is the later one."""
     mine = ties.stamp[slot] if slot != VACANT else 0.0
-    if stamp > mine and 0.0 <= weight <= HEAVIEST:
+    if stamp > mine and 0.0 <= weight <= self.rule.heaviest:
         if not set_weight(self, data, me, ties, peer, slot, weight, stamp, square, mail):
             # No room for it: then there is no tie.
             tell(peer, 0.0, next_stamp(data, peer, stamp, stamp), square, mail)
@@ -313,6 +310,15 @@ def weigh(self, data, me, ties, mail):
                 tell(peer, line[NEW], stamp, square, mail)
                 if slot == VACANT and line[NEW] > 0.0:
                     greet_one(self, data, me, ties, peer, mail)
+
+
+def check_weights(rule, weight):
+    """Refuse ties to begin with that nobody would be told of."""
+    if weight.max(initial=0.0) > rule.heaviest:
+        raise MismatchError(
+            f"the graph to begin with has a tie of weight {weight.max():g}, and none may weigh more than "
+            f"heaviest={rule.heaviest:g}: raise it, or scale the weights down"
+        )
 
 
 def _checked(cls):
@@ -427,6 +433,9 @@ class Learned(NamedTuple):
             )
         if self.rule.mu == AUTO and problem.smooth == 0.0:
             raise MismatchError("agents that do not influence each other, mu=0, have no graph to learn: give it a mu")
+        from ..graphs import star  # not above: a peer needs none of it
+
+        check_weights(self.rule, problem.graph.weight)
         check_fit(self.method, problem.on(graph=star(problem.n)))  # not as it is: anybody may be tied to anybody
 
     def lengths(self, p):
@@ -454,6 +463,7 @@ class Learned(NamedTuple):
     def start(self, world, theta):
         """State before the first letter: the method's, and an empty block."""
         n, ties = theta.shape[0], world.peer.shape[0]
+        check_weights(self.rule, world.weight)
         own, tie = self.method.start(world, theta)
         note = np.zeros((n, NOTES))
         note[:, PERIOD] = max(1.0, np.rint(self.every / world.census))
