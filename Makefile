@@ -1,13 +1,14 @@
 # make demo    set up and run the tour
 # make test    set up and run everything that must hold: lint, types, import arrows, tests
 # make bench   set up and print the table of speed ratios
+# make chaos   set up and drive peers through seeded faults: make chaos SEEDS=1000
 # make clean   remove the virtual environment and caches
 
 VENV := .venv
 BIN := $(VENV)/bin
 SHELL := /bin/sh
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench chaos clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -32,6 +33,11 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.runtime
 	@echo "== speed, as ratios measured side by side"
 	$(BIN)/python benchmarks/rates.py
+
+SEEDS := 200
+chaos: $(VENV)/.dev
+	@echo "== $(SEEDS) seeds of faults: delay, loss, partitions, crashes, hostile letters"
+	COTERIE_PLAIN=1 $(BIN)/python -m coterie.network.chaos --seeds $(SEEDS) --jobs 2
 
 $(VENV)/bin/python:
 	@for python in "$(PYTHON)" python3 python3.14 python3.13 python3.12 python3.11; do \

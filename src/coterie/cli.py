@@ -7,7 +7,6 @@ given to it, a file, a column or a number, is not what it must be; 4 an audit fa
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sys
 import warnings
@@ -21,29 +20,30 @@ import numpy as np
 import pandas as pd
 import typer
 from matplotlib.figure import Figure
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
 
-from . import graphs, plots
+from . import console, graphs, plots
 from ._version import __version__
 from .boosted import BoostedClassifier, BoostedRegressor
-from .data import AgentData, read_table, split_frame
+from .console import EXIT_CODES, AsJson, show, talk
+from .data import AgentData, read_table, read_ties, split_frame
 from .datasets import linear_classification
 from .engines.simulator import simulate
-from .errors import CoterieError, DataError, ParameterError
+from .errors import DataError, ParameterError
 from .estimators import CollaborativeClassifier, CollaborativeRegressor
 from .learning import learn_graph
 from .methods import BASELINES, METHODS, GlobalModel
+from .network import commands as peers
+from .network import lab as _lab  # noqa: F401 - it adds a command
 from .privacy import Private
 from .privacy import audit as audit_letters
 from .problem import Problem
 from .storage import load, save
 from .tuning import tune as cross_validate
 
-BAD_INPUT = 3
 AUDIT_FAILED = 4
 
 app = typer.Typer(
@@ -51,38 +51,14 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Personalised models, learned together: agents exchange models with similar peers, never data.",
-    epilog="Exit codes: 0 done, 1 a bug, 2 command not understood, 3 bad input, 4 audit failed, 130 interrupted.",
+    epilog=EXIT_CODES,
 )
-#: Talk goes to standard error, results to standard output.
-talk = Console(stderr=True)
-out = Console()
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as json, and nothing else.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.", min=0)]
 
 
 def main() -> None:
     """Run the command line; turn refusals into one line and an exit code."""
-    logging.getLogger("coterie").addHandler(_Talk())
-    logging.getLogger("coterie").setLevel(logging.INFO)
-    try:
-        app()
-    except CoterieError as error:
-        if "--json" in sys.argv:
-            print(json.dumps({"error": str(error), "kind": type(error).__name__}))
-        else:
-            talk.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
-        sys.exit(BAD_INPUT)
-    except KeyboardInterrupt:
-        talk.print("interrupted")
-        sys.exit(130)
-
-
-class _Talk(logging.Handler):
-    """Shows what the library logs, such as that it compiles something."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        talk.print(f"[dim]{escape(record.getMessage())}[/]")
+    console.run(app)
 
 
 @contextmanager
@@ -109,23 +85,6 @@ def _bar(text: str, quiet: bool, known: bool = True) -> Iterator[Any]:
         raise
     finally:
         progress.stop()
-
-
-def _show(result: dict[str, Any], table: Table, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(result, default=_plain))
-    else:
-        out.print(table)
-
-
-def _plain(value: Any) -> Any:
-    return (
-        value.item()
-        if isinstance(value, np.generic)
-        else value.tolist()
-        if isinstance(value, np.ndarray)
-        else str(value)
-    )
 
 
 def _version(asked: bool) -> None:
@@ -228,7 +187,7 @@ def demo(
             learned.graph, separate.trust, separate.losses(alone), title="Who found whom: size is data, colour is loss"
         ),
     }
-    _show({"models": rows, "figures": _write(figures, output)}, table, as_json)
+    show({"models": rows, "figures": _write(figures, output)}, table, as_json)
     if not as_json:
         talk.print(f"figures: {', '.join(str(output / figure) for figure in figures)}")
 
@@ -331,7 +290,7 @@ def fit(
             "standardize": standardize,
         }
     everyone = AgentData(np.zeros((len(frame), 1)), agents=ids)
-    settings["graph"] = graph if graph in ("learn", "knn") else _ties(Path(graph), everyone)
+    settings["graph"] = graph if graph in ("learn", "knn") else read_ties(Path(graph), everyone)
 
     result: dict[str, Any] = {
         "task": str(kind),
@@ -375,7 +334,7 @@ def fit(
         for label, number in value.items() if isinstance(value, dict) else [(name, value)]:
             form = ",.4g" if isinstance(number, float) else "," if isinstance(number, int) else ""
             table.add_row(label.replace("_", " "), format(number, form))
-    _show(result, table, as_json)
+    show(result, table, as_json)
 
 
 def _task_of(y: Any) -> Task:
@@ -413,25 +372,6 @@ def _measure_gain(
     if scores["together"] < scores["alone"] and not quiet:
         talk.print("together is not better than alone here: try --tune")
     return {"held-out rows": int(test.sum())} | {f"{metric} {name}": score for name, score in scores.items()}
-
-
-def _ties(path: Path, everyone: AgentData) -> graphs.Graph:
-    """A graph from a table of ties."""
-    table = read_table(path)
-    missing = [name for name in ("agent", "peer") if name not in table.columns]
-    if missing:
-        raise DataError(f"{path} has no column {missing[0]!r}: a table of ties has columns agent, peer and weight")
-    ends = {name: everyone.numbers(table[name]) for name in ("agent", "peer")}
-    for name, numbers in ends.items():
-        unknown = np.flatnonzero(numbers < 0)
-        if unknown.size:
-            stranger = table[name].tolist()[unknown[0]]
-            raise DataError(f"{path}, row {unknown[0]}: {stranger!r} is not an agent of the data")
-    weight = table["weight"].to_numpy(float) if "weight" in table.columns else np.ones(len(table))
-    bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
-    if bad.size:
-        raise DataError(f"{path}, row {bad[0]}: weight {weight[bad[0]]:g} must be a finite number >= 0")
-    return graphs.Graph.from_edges(everyone.n, ends["agent"], ends["peer"], weight)
 
 
 def _number_or(word: str, text: str, option: str) -> float | str:
@@ -557,8 +497,8 @@ def audit(
         clip,
         wakes_per_agent,
     )
-    with _bar("auditing", as_json) as show:
-        result = audit_letters(private, features=features, runs=runs, seed=seed, progress=show)
+    with _bar("auditing", as_json) as progress:
+        result = audit_letters(private, features=features, runs=runs, seed=seed, progress=progress)
     table = Table(title=repr(result))
     for name in ("scenario", "epsilon", "claimed delta", "leak", "trials"):
         table.add_column(name, justify="left" if name == "scenario" else "right")
@@ -569,9 +509,16 @@ def audit(
         numbers = (f"{line[name]:.3g}" for name in ("epsilon", "claimed", "leak"))
         table.add_row(line["scenario"], *numbers, f"{line['trials']:,}")
     found = {"passed": result.passed, "method": repr(private), "epsilon_lower": result.epsilon_lower}
-    _show(found | {"table": result.table.to_dict(orient="records")}, table, as_json)
+    show(found | {"table": result.table.to_dict(orient="records")}, table, as_json)
     if not result.passed:
         raise typer.Exit(AUDIT_FAILED)
+
+
+# -- real peers -------------------------------------------------------------------------------------------------------
+
+app.add_typer(peers.group, name="group")
+app.add_typer(peers.peer, name="peer")
+app.registered_commands += peers.app.registered_commands
 
 
 if __name__ == "__main__":

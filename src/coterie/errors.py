@@ -4,7 +4,8 @@
 
     CoterieError
      ├── InputError (ValueError)        something given to coterie is not what it must be
-     │    ├── DataError                 rows, labels, agent ids
+     │    ├── DataError                 rows, labels, agent ids, files
+     │    │    └── SignatureError       not signed by the one who had to
      │    ├── GraphError                weights, edges
      │    └── ParameterError            a number or a name out of its range
      ├── MismatchError (TypeError)      two good things that do not go together (a method and a loss)
@@ -13,6 +14,8 @@
      ├── ClusterError (RuntimeError)    a cluster cannot be reached, or lost what cannot be replaced
      ├── BudgetError (RuntimeError)     a privacy budget is spent
      ├── LedgerError (RuntimeError)     a privacy ledger is damaged, missing or in use
+     ├── IdentityError (RuntimeError)   a peer's or a group's own files are damaged, missing or open to others
+     ├── StateError (RuntimeError)      what a peer keeps across restarts is damaged, or another peer's
      ├── ContractError (AssertionError) a loss or a method broke a promise checked by coterie.testing
      └── MissingExtra (ImportError)     an optional dependency is not installed
 
@@ -32,6 +35,10 @@ class InputError(CoterieError, ValueError):
 
 class DataError(InputError):
     """Rows, labels or agent ids are not what they must be."""
+
+
+class SignatureError(DataError):
+    """Something is not signed by the one who had to sign it."""
 
 
 class GraphError(InputError):
@@ -72,3 +79,11 @@ class BudgetError(CoterieError, RuntimeError):
 
 class LedgerError(CoterieError, RuntimeError):
     """A privacy ledger is damaged, missing or in use."""
+
+
+class IdentityError(CoterieError, RuntimeError):
+    """The own files of a peer or a group are damaged, missing, open to others, or there already."""
+
+
+class StateError(CoterieError, RuntimeError):
+    """What a peer keeps across restarts is damaged, or that of another peer or run."""
