@@ -139,7 +139,7 @@ def test_a_planted_mistake_is_found(plant, task, complaint, monkeypatch):
     plant(monkeypatch)
     monkeypatch.setattr(chaos, "CALM", 40.0)  # no need to wait for the optimum
     monkeypatch.setitem(TASKS, "cd", (TASKS["cd"][0], 10.0))
-    if plant in (no_norm_check, no_proof):  # which takes an adversary some patience to come upon
+    if plant in (no_norm_check, no_proof, no_signature):  # which takes an adversary some patience to come upon
         monkeypatch.setattr(Weather, "draw", lambda rng: Weather(0.0, 0.3, 0.0, 0.2, 0.0, 0.5, 40.0, 0.0))
     found = []
     for seed in range(1, 25):

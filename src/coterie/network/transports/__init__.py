@@ -32,7 +32,6 @@ class Contact(NamedTuple):
     endpoint: str | None = None  # "host:port", or None: nobody can connect to it, it is reached through a relay
 
 
-@runtime_checkable
 class Place(Protocol):
     """Anything with a name and an endpoint, such as a relay of a roster or a :class:`Contact`."""
 
@@ -43,6 +42,7 @@ class Place(Protocol):
     def endpoint(self) -> str | None: ...  # noqa: D102
 
 
+@runtime_checkable
 class Transport(Protocol):
     """Carries letters, which are bytes, between members.
 
