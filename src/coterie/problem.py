@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
+from .confidence import confidences
 from .data import AgentData
 from .dictionaries import Dictionary, outputs, resolve_base
 from .errors import DataError, GraphError, MismatchError, ParameterError
@@ -39,8 +40,6 @@ from .losses import LOSS_PARTS, LOSSES, REALS, SIGNS, Location, LogSumExp, Squar
 
 #: More features than this, without a ridge, and nobody asks whether the minimiser is unique.
 MANY = 1000
-#: Confidence of an agent without rows: small enough not to be heard, and not zero, so that c_i stays in (0, 1].
-WHISPER = 1e-9
 
 
 class Problem:
@@ -910,7 +909,7 @@ def _confidence(confidence: ArrayLike | str | None, sizes: np.ndarray) -> np.nda
     if isinstance(confidence, str):
         if confidence != "size":
             raise ParameterError(f'confidence={confidence!r} must be "size", None, or one number for each agent')
-        return np.where(sizes > 0, sizes / max(1, sizes.max(initial=1)), WHISPER)
+        return confidences(sizes, int(sizes.max(initial=1)))
     return _per_agent("confidence", confidence, sizes.shape[0])
 
 

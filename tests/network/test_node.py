@@ -8,6 +8,7 @@ import pytest
 from village import TIES, WORDS, Village
 
 import coterie as ct
+from coterie.confidence import confidences
 from coterie.data import AgentData
 from coterie.errors import StateError
 from coterie.graphs import Graph
@@ -15,7 +16,6 @@ from coterie.network.letters import BYE, LETTER, unseal
 from coterie.network.node import REFRESH
 from coterie.network.state import read_record, theta_path, unpack
 from coterie.network.tables import problem_of
-from coterie.network.work import confidence
 from coterie.privacy import Ledger
 from coterie.wire import encode
 from coterie.world import VACANT, part_of, world_of
@@ -134,7 +134,7 @@ def test_the_largest_data_set_is_known_everywhere_in_the_end(words):
     assert [node.largest for node in village.nodes.values()] == [9] * 5
     for i, node in village.nodes.items():
         assert node.peer.world.trust[0] == village.work[i].weight * (sizes[i] / 9)
-        assert confidence(sizes[i], 9) == sizes[i] / 9
+        assert confidences(sizes[i], 9) == sizes[i] / 9
     assert gap(problem_for(village), village.theta) < 1e-8
     again = village.make(0)  # and it is kept
     assert again.largest == 9

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from village import WORDS, P, Village
 
+from coterie.engines.host import ANEW
 from coterie.engines.peer import Peer
 from coterie.errors import StateError
 from coterie.methods import METHODS
 from coterie.network.letters import unseal
 from coterie.network.state import (
     MAGIC,
-    SKIPPED,
     FileStore,
     MemoryStore,
     Record,
@@ -209,7 +209,7 @@ def test_a_restored_peer_is_the_one_that_was_saved(words):
             assert all(np.array_equal(mine[j], theirs[j]) for j in mine), name
         else:
             assert np.array_equal(array, after[name]), name
-    assert not {name.rpartition(".")[2] for name in before} & set(SKIPPED)
+    assert not {name.rpartition(".")[2] for name in before} & set(ANEW)
     assert np.array_equal(again.theta, node.theta)
     assert (again.boot, again.wakes, again.gate.last) == (node.boot + 1, node.wakes, node.gate.last)
 

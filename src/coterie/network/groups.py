@@ -319,7 +319,7 @@ def invite(
         )
         csr = read_csr(asked.csr.encode(), asked.name, asked.key)
         certificate = sign_csr(csr, office.ca_key, office.ca, name=asked.name, endpoint=asked.endpoint, days=days)
-        signed = _signed(office, roster)
+        signed = sign_next(office, roster)
         invitation = Invitation(
             name=asked.name,
             charter=office.charter,
@@ -371,7 +371,7 @@ def remove(group: Where, name: str) -> Roster:
         relays = any(one.name == name for one in old.relays)
         roster = old.without_relay(name) if relays else old.without_member(name)
         write(where / "group.json", _json(_counted(office)))
-        write(where / "roster", _signed(office, roster))
+        write(where / "roster", sign_next(office, roster))
         return roster
 
 
@@ -407,7 +407,7 @@ def tie(group: Where, a: str, b: str, weight: float = 1.0) -> Roster:
         roster = office.roster.with_tie(
             office.roster.by_name(a).address, office.roster.by_name(b).address, _weight(b, weight)
         )
-        write(where / "roster", _signed(office, roster))
+        write(where / "roster", sign_next(office, roster))
         return roster
 
 
@@ -443,7 +443,7 @@ def read_request(content: bytes, what: str = "the request") -> Request:
     return found
 
 
-def _signed(office: Group, roster: Roster) -> bytes:
+def sign_next(office: Group, roster: Roster) -> bytes:
     """The next version, if a letter can carry it."""
     signed, most = sign_roster(roster, office.steward), office.charter.letter_bytes - ENVELOPE
     if len(signed) > most:
@@ -657,7 +657,7 @@ def join(folder: Where, invitation: Where, run: str | None = None) -> Membership
         if peer.roster.exists():
             roster, signed = _update(peer, found, roster, certificate, what)
         else:
-            _open_ledger(peer, found.charter)
+            open_ledger(peer, found.charter)
         write(peer.tls_certificate, certificate_pem(certificate))
         write(peer.ca_certificate, certificate_pem(ca))
         if signed is not None:
@@ -667,7 +667,7 @@ def join(folder: Where, invitation: Where, run: str | None = None) -> Membership
     return membership(folder)
 
 
-def _open_ledger(peer: Identity, charter: Charter) -> None:
+def open_ledger(peer: Identity, charter: Charter) -> None:
     """A private peer has its ledger from the day it joins: one that is missing later was lost, and may be spent."""
     if charter.privacy is None:
         return

@@ -158,7 +158,7 @@ def from_table(
     import pandas as pd
 
     from ..data import AgentData, read_table, read_ties, split_frame
-    from .tables import _spelt
+    from .tables import spelt
 
     if agent == target:
         raise ParameterError(f"--agent and --target are both {agent!r}: they must be two columns")
@@ -170,7 +170,7 @@ def from_table(
     everyone = AgentData(np.zeros((len(frame), 1)), agents=ids)
     if n is not None and n > everyone.n:
         raise ParameterError(f"{n} peers: {table} has rows of {everyone.n} agents only")
-    classes = sorted({_spelt(value) for value in y.unique()})
+    classes = sorted({spelt(value) for value in y.unique()})
     if len(classes) != 2 and not pd.api.types.is_numeric_dtype(y):
         raise DataError(f"column {target!r} of {table} has {len(classes)} classes: peers know two, or numbers")
     values = features.to_numpy(float)
@@ -556,7 +556,7 @@ def _enroll(group: Path, folders: Sequence[Path], ports: Sequence[int], graph: G
     """Everybody joins at once: as one invitation after the other, but with a single list of members."""
     from .agreement import Member, Roster, charter_json
     from .files import write
-    from .groups import _open_ledger, _signed, load_group
+    from .groups import load_group, open_ledger, sign_next
     from .identity import MEMBER_DAYS, Identity, certificate_pem, make_csr, read_csr, sign_csr
 
     office = load_group(group)
@@ -569,14 +569,14 @@ def _enroll(group: Path, folders: Sequence[Path], ports: Sequence[int], graph: G
         write(me.tls_certificate, certificate_pem(certificate), durable=False)
         write(me.ca_certificate, certificate_pem(office.ca), durable=False)
         write(me.charter, charter_json(office.charter), durable=False)
-        _open_ledger(me, office.charter)
+        open_ledger(me, office.charter)
         return Member(me.name, i, me.public, endpoint)
 
     with ThreadPoolExecutor(8) as pool:  # it is mostly the disk that they wait for
         members = list(pool.map(join, range(len(folders))))
     W = graph.W.tocoo()
     ties = [(int(a), int(b), float(w)) for a, b, w in zip(W.row, W.col, W.data, strict=True) if a < b and w > 0]
-    signed = _signed(office, Roster(office.charter.run, office.roster.version + 1, members, ties, []))
+    signed = sign_next(office, Roster(office.charter.run, office.roster.version + 1, members, ties, []))
     for folder in (group, *folders):
         write(folder / "roster", signed, durable=False)
 

@@ -24,8 +24,6 @@ except ImportError as error:
 
 MAGIC = b"coterie state 1\n"
 DIGEST = 32
-#: Fields that are made anew.
-SKIPPED = ANEW
 #: No state is larger.
 LARGEST = 1 << 30
 
@@ -178,7 +176,7 @@ def fields(group: Any, name: str) -> Iterator[tuple[str, np.ndarray]]:
     """
     items = group.items() if isinstance(group, dict) else zip(group._fields, group, strict=True)
     for field, part in items:
-        if field in SKIPPED:
+        if field in ANEW:
             continue
         if isinstance(part, tuple):
             yield from fields(part, f"{name}.{field}")
@@ -270,7 +268,7 @@ def _filled(group: Any, arrays: dict[str, tuple[str, list[int], bytes]], name: s
     """The same tuple with what was kept in place of its arrays."""
     parts = []
     for field, part in zip(group._fields, group, strict=True):
-        if field in SKIPPED:
+        if field in ANEW:
             parts.append(part)
         elif isinstance(part, tuple):
             parts.append(_filled(part, arrays, f"{name}.{field}", slots))

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from ..confidence import confidences
 from ..data import AgentData, read_table
 from ..dictionaries import Stumps
 from ..errors import CoterieError, DataError, ParameterError
@@ -28,7 +29,7 @@ from ..world import longest
 from .agreement import Charter, read_charter
 from .files import read, write
 from .letters import ENVELOPE
-from .work import BOOSTING, Work, confidence, method_of, write_work
+from .work import BOOSTING, Work, method_of, write_work
 
 #: Objectives in which an agent's loss is weighed by how many rows it has.
 CONFIDENT = ("personalized", "propagation", "boosting")
@@ -80,7 +81,7 @@ def problem_of(charter: Charter, data: AgentData, graph: Graph, confident: bool 
     c = None
     if confident and charter.confidence != "none":
         largest = charter.most_rows if charter.confidence == "public" else int(data.sizes.max(initial=1))
-        c = np.array([confidence(int(size), largest) for size in data.sizes])
+        c = confidences(data.sizes, largest)
     match charter.objective:
         case "personalized":
             return Problem.personalized(data, graph, charter.loss, charter.mu, charter.ridge, c)
@@ -139,7 +140,7 @@ def rows_of(charter: Charter, table: str | PathLike[str] | pd.DataFrame) -> tupl
     X, target = features_of(charter, frame, where), frame[charter.target]
     if charter.labels is None:
         return X, _numbers(target, charter.target, where)
-    said = target.map(_spelt)
+    said = target.map(spelt)
     for row, value in enumerate(said):
         if value not in charter.labels:
             raise DataError(
@@ -176,7 +177,7 @@ def features_of(charter: Charter, frame: pd.DataFrame, where: str) -> np.ndarray
     return np.column_stack([X, np.ones(len(X))]) if charter.intercept else X
 
 
-def _spelt(value: Any) -> str:
+def spelt(value: Any) -> str:
     """A label as text: 1.0 of a column of numbers is "1"."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 

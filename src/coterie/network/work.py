@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .. import losses
+from ..confidence import confidences
 from ..errors import DataError, ParameterError
 from ..linear import DenseRows, frozen
 from ..methods import METHODS
@@ -73,17 +74,6 @@ class Work(NamedTuple):
         return self.theta.shape[0]
 
 
-def confidence(size: int, largest: int) -> float:
-    """c_i = m_i / M, where M is the largest data set's size, or a public number; 1e-9 for an agent without rows.
-
-    Examples
-    --------
-    >>> confidence(25, 100), confidence(0, 100), confidence(250, 100)
-    (0.25, 1e-09, 1.0)
-    """
-    return min(1.0, size / max(1, largest)) if size > 0 else 1e-9
-
-
 def world_of_one(
     work: Work, address: int, ties: Mapping[int, float], census: int, largest: int, spare: int = 0
 ) -> World:
@@ -109,7 +99,7 @@ def world_of_one(
     m = work.features.shape[0]
     peer = np.array([*ties, *[VACANT] * spare], np.int64)
     weight = np.array([*ties.values(), *[0.0] * spare])
-    trust = work.weight * (confidence(work.size, largest) if work.confident else 1.0)
+    trust = work.weight * (float(confidences(work.size, largest)) if work.confident else 1.0)
     return World(
         loss=work.loss,
         rows=DenseRows(frozen(work.features)),
