@@ -14,7 +14,6 @@ import inspect
 import logging
 import os
 import shutil
-import sys
 import time
 from pathlib import Path
 from types import FunctionType
@@ -27,6 +26,8 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLoca
 from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic, register_jitable, typeof_impl
 
+from ._places import cache_root
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -36,7 +37,17 @@ log = logging.getLogger("coterie")
 
 HERE = Path(__file__).parent
 #: Modules and packages in which nothing is compiled.
-NO_RULES = ("__main__.py", "cli.py", "comparison.py", "console.py", "datasets", "network", "plots.py", "storage.py")
+NO_RULES = (
+    "__main__.py",
+    "cli.py",
+    "comparison.py",
+    "console.py",
+    "datasets",
+    "network",
+    "plots.py",
+    "reproduce",
+    "storage.py",
+)
 
 
 @functools.cache
@@ -58,14 +69,7 @@ def cache_directory():
     >>> cache_directory().parent.name
     'kernels'
     """
-    root = os.environ.get("COTERIE_CACHE")
-    if root is None:
-        home = Path(os.path.expanduser("~"))
-        root = {
-            "win32": Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local")) / "coterie",
-            "darwin": home / "Library" / "Caches" / "coterie",
-        }.get(sys.platform, Path(os.environ.get("XDG_CACHE_HOME", home / ".cache")) / "coterie")
-    return Path(root) / "kernels" / digest()
+    return cache_root() / "kernels" / digest()
 
 
 class _Locator(_CacheLocator):

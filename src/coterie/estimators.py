@@ -30,7 +30,7 @@ from .errors import DataError, MismatchError, ParameterError
 from .graphs import Graph
 from .linear import frozen, margins_kernel, rows_of
 from .losses import SIGNS, Logistic
-from .methods import ComponentModels, ModelPropagation, resolve_method
+from .methods import ComponentModels, ModelPropagation, check_fit, resolve_method
 from .problem import Problem, resolve_loss
 from .results import Run
 from .ties import GraphRule, Learned
@@ -55,7 +55,7 @@ class _Settled:
         if np.isfinite(self.problem.radius):
             self.yes = self.problem.gap(theta) <= self.tol * self.problem.importance.sum()
         elif np.isfinite(self.problem.loss.smoothness):
-            self.yes = self.problem.suboptimality(theta) <= self.tol
+            self.yes = self.problem.suboptimality(theta, enough=self.tol) <= self.tol
         else:
             self.yes = bool(np.abs(theta - self.last).max() <= self.tol * (1.0 + np.abs(theta).max()))
             self.last = theta.copy()
@@ -166,6 +166,8 @@ class _Collaborative(BaseEstimator):
             raise ParameterError(
                 f"method={method!r}: the estimator learns the graph, say how with graph=ct.GraphRule(...)"
             )
+        if not hasattr(method, "models"):
+            check_fit(method, alone)  # before a graph is learned for it
         n, before, theta = alone.n, None, start()
         rule = self._rule(n)
         if rule is not None and (not hasattr(method, "models") or isinstance(method, ComponentModels)):

@@ -449,7 +449,7 @@ class Problem:
         """
         return self._objective(self.a).gradient(self.checked(theta))
 
-    def suboptimality(self, theta: ArrayLike) -> float:
+    def suboptimality(self, theta: ArrayLike, enough: float = np.inf) -> float:
         """Estimate how far Theta is above the optimum, relative to the objective, by half of Newton's decrement.
 
         Exact for the squared loss, and near the optimum for other smooth ones. Agents without ties count, too: each
@@ -458,6 +458,8 @@ class Problem:
         Parameters
         ----------
         theta : (n, p) array_like
+        enough : float
+            Who only asks whether it is below this is given a lower bound, which is cheap, as soon as that is above.
 
         Returns
         -------
@@ -473,7 +475,7 @@ class Problem:
         if np.isfinite(self.radius):
             gap, value = self.gap(theta), self.value(theta)
             return gap / max(abs(value), abs(value - gap), 1e-300)
-        return suboptimality(self._objective(self.importance), self.checked(theta))
+        return suboptimality(self._objective(self.importance), self.checked(theta), enough)
 
     def losses(self, theta: ArrayLike) -> np.ndarray:
         """f_i(theta_i) of each agent: what :func:`coterie.learn_graph` asks for.

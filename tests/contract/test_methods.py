@@ -99,11 +99,13 @@ class Favourite(ct.CoordinateDescent):
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
 )
+@pytest.mark.usefixtures("seldom_compiled")
 def test_planted_faults_are_found(fault, promise):
     with pytest.raises(ContractError, match=f"{type(fault).__name__}.*{promise}"):
         check_method(fault)
 
 
+@pytest.mark.usefixtures("seldom_compiled")
 def test_names_must_not_matter():
     with pytest.raises(ContractError, match="relabelling"):
         METHOD_CHECKS["ignores names"](Favourite())

@@ -23,6 +23,8 @@ from coterie.world import VACANT
 FW = ct.FrankWolfeBoosting()
 WHOLE, STEP, MISSED = 0, 1, 2
 LOSSES = ("adaboost", "squared")
+#: For what is compiled for one loss alone, where the other one takes the same path: that is for `pytest -m slow`.
+FIRST = ("adaboost", pytest.param("squared", marks=pytest.mark.slow))
 #: The last agent has no ties.
 EDGES = ((0, 1, 0.7), (1, 2, 1.3), (2, 3, 0.4), (0, 3, 1.0), (0, 2, 0.25))
 SIZES = np.array([4, 1, 6, 3, 5])
@@ -163,7 +165,9 @@ def test_steps_are_those_of_the_paper(clock, head, start, loss):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_rounds_are_steps_of_all_agents_at_once(loss):
+def test_rounds_are_steps_of_all_agents_at_once(loss, request):
+    if loss == "squared":  # no other test needs its kernel
+        request.getfixturevalue("uncompiled")
     reference, problem = instance(loss)
     begin = in_the_ball(5, 7, 2.5)
     run = ct.simulate(problem, FW, rounds=60, start=begin)
@@ -227,6 +231,7 @@ def test_the_gap_is_that_of_the_vertices(solved):
     assert problem.gap(theta) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize("solved", FIRST, indirect=True)
 def test_rounds_converge_to_the_optimum(solved):
     _, problem, optimum = solved
     run = ct.simulate(problem, FW, rounds=20_000, start="zeros")
@@ -328,7 +333,9 @@ def classes(loss, seed=5):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_several_classes_are_as_many_problems_on_one_graph(loss):
+def test_several_classes_are_as_many_problems_on_one_graph(loss, request):
+    if loss == "squared":
+        request.getfixturevalue("uncompiled")
     problem, binary = classes(loss)
     events, begin = schedule(5, 300), in_the_ball(5, 6, 2.5)
     run = ct.simulate(problem, FW, events=events, start=np.tile(begin, 3))
@@ -437,6 +444,7 @@ def test_copies_are_repaired_once_the_mail_is_good():
     np.testing.assert_array_equal(copy[~late], driver.theta[peer[~late]])
 
 
+@pytest.mark.parametrize("solved", FIRST, indirect=True)
 def test_lost_letters_do_not_keep_agents_from_the_optimum(solved):
     _, problem, optimum = solved
     bad = ct.Conditions(loss=0.3, latency=1.0)

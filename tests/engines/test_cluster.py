@@ -40,13 +40,12 @@ def example(name):
     ids = np.repeat(np.arange(N), [4, 7, 0, 5, 6, 3, 8, 4, 5, 2, 6, 4, 5])
     X = rng.normal(size=(len(ids), P))
     y = X @ rng.normal(size=P) + rng.normal(size=len(ids))
+    data = ct.AgentData(X, np.sign(y), agents=ids, members=range(N))  # with the loss for which others compile, too
     if name == "cd":
-        data = ct.AgentData(X, np.sign(y), agents=ids, members=range(N))
         return ct.Problem.personalized(data, graph, loss=ct.Logistic(), mu=0.7)
-    data = ct.AgentData(X, y, agents=ids, members=range(N))
     if name == "admm":
-        return ct.Problem.collaborative(data, graph, loss=ct.Squared(), mu=0.5, ridge=0.1)
-    return ct.Problem.separate(data, graph, loss=ct.Squared(), ridge=0.2)
+        return ct.Problem.collaborative(data, graph, loss=ct.Logistic(), mu=0.5, ridge=0.1)
+    return ct.Problem.separate(data, graph, loss=ct.Logistic(), ridge=0.2)
 
 
 def letters(name, wakes):

@@ -76,12 +76,16 @@ CASES = {
     "propagation": (two_groups, 20_000, 1e-9),
     "boosting": (voters, 100_000, 2e-3),  # Frank-Wolfe is sublinear
 }
+#: Others need these, too, and so they are compiled.
+OFTEN = ("cd", "boosting")
+#: Wakes in plain Python.
+ENOUGH = 6_000
 
 
-def check_stationary(name, conditions=None):
+def check_stationary(name, conditions=None, wakes=None):
     """Neither the graph nor the models can get better alone, at the end of a run."""
-    make, wakes, tolerance = CASES[name]
-    problem, costs = make()
+    make, patience, tolerance = CASES[name]
+    (problem, costs), wakes = make(), wakes or patience
     method = ct.Learned(name, RULE, every=problem.n)
     start = "zeros" if name == "boosting" else "local"
     run = ct.simulate(problem, method, wakes, seed=1, start=start, conditions=conditions)
@@ -97,16 +101,32 @@ def check_stationary(name, conditions=None):
     return run
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", OFTEN)
 def test_graph_and_models_are_each_the_best_for_the_other(name):
     check_stationary(name)
 
 
-@pytest.mark.parametrize("name", ["cd", *(pytest.param(name, marks=pytest.mark.slow) for name in list(CASES)[1:])])
-def test_graph_and_models_find_each_other_by_bad_mail(name):
-    run = check_stationary(name, ct.Conditions(latency=1.0, loss=0.1, duplication=0.2))
+@pytest.mark.usefixtures("seldom_compiled")
+@pytest.mark.parametrize("name", [name for name in CASES if name not in OFTEN])
+def test_graph_and_models_of_other_methods_are_too(name):
+    check_stationary(name, wakes=ENOUGH)
+
+
+def check_bad_mail(name, wakes=None):
+    run = check_stationary(name, ct.Conditions(latency=1.0, loss=0.1, duplication=0.2), wakes)
     assert run.lost > 1000
     assert run.duplicated > 1000
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_graph_and_models_find_each_other_by_bad_mail():
+    check_bad_mail("cd", ENOUGH)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_graph_and_models_of_every_method_find_each_other_by_bad_mail(name):
+    check_bad_mail(name)
 
 
 # -- the account ------------------------------------------------------------------------------------------------------
@@ -120,6 +140,7 @@ def weights_of(world):
     return held
 
 
+@pytest.mark.usefixtures("seldom_compiled")
 def test_every_letter_is_accounted_for():
     """An independent count of a run of ADMM, whose greetings are a kind of their own, from the ties after each wake."""
     problem, _ = two_groups()
@@ -199,6 +220,7 @@ def test_sparse_models_cost_what_is_in_them():
     assert spy.bits(letters, numbers, problem, bits) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize(("every", "period"), [(1, 1), (10, 1), (14, 1), (30, 3), (47, 5)])
 def test_the_graph_is_looked_at_every_so_many_wakes(every, period):
     problem, _ = two_groups()

@@ -61,6 +61,23 @@ def over(pairs, often=LOSSES):
     return pytest.mark.parametrize(("objective", "loss"), [case(*pair, often=often) for pair in pairs])
 
 
+def seldom(test, objective, loss):
+    """Does no test but this one, with its likes, need the kernel?"""
+    variant = any(word in test for word in ("steps", "rounds", "synchronous"))
+    return (loss == "hinge" and "djam" in test) or (
+        (objective, loss) in SPARSE and (variant or (loss == "squared" and ("djam" in test or "admm" in test)))
+    )
+
+
+@pytest.fixture(autouse=True)
+def _compile_what_others_need(request):
+    """What nobody else needs runs in plain Python; test_seldom_cases_compiled is for `pytest -m slow`."""
+    given = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    test, pair = given.get("name", request.node.originalname), (given.get("objective"), given.get("loss"))
+    if None not in pair and seldom(test, *pair):
+        request.getfixturevalue("uncompiled")
+
+
 # ---------------------------------------------------------------- reference: the loss of an agent
 
 
@@ -540,6 +557,7 @@ def test_admm_with_gradient_steps(objective, loss):
     assert_account(run, problem.graph.n_edges, np.count_nonzero(events[:, 1] >= 0), 8)
 
 
+@pytest.mark.usefixtures("seldom_compiled")
 def test_admm_with_gradient_steps_synchronous():
     problem, setting = example("collaborative", "squared")
     start = beginning(setting, 14)
@@ -615,6 +633,28 @@ def test_reaches_the_optimum(name, objective, loss):
     method, unit, _ = CONVERGING[name]
     problem, _ = example(objective, loss)
     reaches_the_optimum(problem, method, unit, 3000 if unit == "wakes" else 1000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("test", "arguments"),
+    [
+        (test, arguments)
+        for test, *arguments in [
+            (test_djam, "separate", "hinge"),
+            (test_djam, "separate", "squared"),
+            (test_admm_gossip, "separate", "squared", 0.3),
+            (test_admm_synchronous, "collaborative", "logistic", 0.3),
+            (test_admm_with_gradient_steps, "collaborative", "logistic"),
+            (test_reaches_the_optimum, "djam", "separate", "hinge"),
+            (test_reaches_the_optimum, "admm-auto", "separate", "squared"),
+            (test_reaches_the_optimum, "admm-auto-rounds", "collaborative", "logistic"),
+            (test_reaches_the_optimum, "admm-auto-steps", "collaborative", "logistic"),
+        ]
+    ],
+)
+def test_seldom_cases_compiled(test, arguments):
+    test(*arguments)
 
 
 def test_the_lonely_agent_finds_its_own_model_from_afar():
@@ -941,7 +981,9 @@ def test_budgets(method, letters, vectors, unit):
         for unit in ("wakes", "vectors", "bytes", *(["rounds"] if name not in ("cd", "djam") else []))
     ],
 )
-def test_every_changes_nothing(method, unit):
+def test_every_changes_nothing(method, unit, request):
+    if unit == "rounds" and method != MP:  # no other test needs its kernel
+        request.getfixturevalue("uncompiled")
     length = {unit: {"wakes": 150, "rounds": 20, "vectors": 52, "bytes": 52 * frame_size(2)}[unit]}
     plain = ct.simulate(small(), method, seed=30, **length)
     scale = frame_size(2) if unit == "bytes" else 1
@@ -1124,6 +1166,7 @@ def test_synchronous_rounds_through_changes():
     assert run.vectors == 2 * stages[0][0].graph.n_edges + greetings + rounds
 
 
+@pytest.mark.usefixtures("seldom_compiled")
 def test_admm_rounds_through_changes():
     stages, length, rho = changing(), 8, 0.7
     start = beginning(stages[0][1], 44)
@@ -1139,9 +1182,7 @@ def test_admm_rounds_through_changes():
 LATE = ct.Conditions(latency=0.8, loss=0.1, duplication=0.1)
 
 
-@pytest.mark.parametrize("conditions", [None, LATE], ids=["at once", "late"])
-@pytest.mark.parametrize("method", [MP, CD, ADMM()], ids=["mp", "cd", "admm"])
-def test_the_last_problem_is_solved(method, conditions):
+def solves_the_last_problem(method, conditions):
     stages = [problem for problem, _ in changing()]
     left = stages[-1].on(graph=stages[-1].graph.without([2]))
     changes = [(200, stages[1]), (400, left), (600, stages[2]), (800, stages[3]), (1000, left)]
@@ -1149,6 +1190,20 @@ def test_the_last_problem_is_solved(method, conditions):
     assert run.problem is left
     assert_optimal(left, run.theta)
     np.testing.assert_allclose(run.theta, left.solve(), rtol=0, atol=1e-6)  # also those without ties
+
+
+@pytest.mark.parametrize(
+    ("method", "conditions"),
+    [(MP, None), (MP, LATE), (CD, None), (CD, LATE), (ADMM(), None)],
+    ids=["mp-at once", "mp-late", "cd-at once", "cd-late", "admm-at once"],
+)
+def test_the_last_problem_is_solved(method, conditions):
+    solves_the_last_problem(method, conditions)
+
+
+@pytest.mark.usefixtures("seldom_compiled")
+def test_the_last_problem_is_solved_by_admm_though_letters_are_late():
+    solves_the_last_problem(ADMM(), LATE)
 
 
 def test_changes_in_other_units():

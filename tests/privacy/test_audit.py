@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 from scipy import stats
 
 import coterie as ct
-from coterie.engines import host
 from coterie.errors import MismatchError, ParameterError
 from coterie.linear import frozen
 from coterie.network import Peer, Post
@@ -335,10 +332,8 @@ def test_what_an_audit_says():
     assert failed.epsilon_lower > 1.0
 
 
-def test_private_boosting(monkeypatch):
-    # in plain Python, which is slower than compiled code, and faster than to compile it
-    monkeypatch.setattr(host, "meet", partial(host.meet, run=host.run.python))
-    monkeypatch.setattr(host, "run", host.run.python)
+@pytest.mark.usefixtures("uncompiled")
+def test_private_boosting():
     method = ct.Private("boosting", wakes_per_agent=3)
     result = audit(method, runs=128)
     assert result.passed

@@ -974,6 +974,7 @@ def last_draw(dice, first, count, second):
 BAD = ct.Conditions(latency=0.5, loss=0.1, duplication=0.2)
 
 
+@pytest.mark.usefixtures("seldom_compiled")
 def test_a_private_graph_finds_the_groups():
     """Two groups with opposite models, and bad mail: at a large epsilon, most of the weight lies within them."""
     rng = np.random.default_rng(19)
@@ -993,6 +994,7 @@ def test_a_private_graph_finds_the_groups():
     assert (np.sign(run.theta[:, 0]) == np.where(group, 1.0, -1.0)).mean() > 0.8
 
 
+@pytest.mark.usefixtures("seldom_compiled")
 def test_bad_mail_does_not_overspend():
     """On Poisson clocks most agents wake far more often than they may speak; under a learned graph, to see to ties."""
     problem, T = hard_problem(), 3

@@ -126,6 +126,7 @@ def test_every_method_learns_on_the_same_graph(task, method):
     np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-4)
 
 
+@pytest.mark.usefixtures("seldom_compiled")
 def test_propagation_smooths_models_that_fit_perfectly(task):
     """To it a model trained alone is all there is to fit, so that no agent has a loss to begin with."""
     model = fitted(task, method="propagation", mu=0.25, tol=1e-10)

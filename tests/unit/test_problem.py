@@ -1063,3 +1063,17 @@ def test_models_must_be_finite_and_of_the_right_shape(what, theta):
 def test_things_of_the_wrong_kind_are_refused(call):
     with pytest.raises(CoterieError):
         call()
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_a_cheap_bound_of_the_suboptimality_is_below_it(loss):
+    task = ct.datasets.linear_classification(n=8, p=4, seed=3)
+    graph = ct.Graph.from_edges(8, [0, 1, 4], [1, 2, 5], [1.0, 2.0, 0.5])  # two components, and agents alone
+    problem = ct.Problem.personalized(task.train, graph, loss=loss)
+    rng = np.random.default_rng(0)
+    best = problem.solve()
+    for distance in (1e-3, 0.1, 1.0):
+        theta = best + distance * rng.normal(size=best.shape)
+        exact = problem.suboptimality(theta)
+        assert 0.0 < problem.suboptimality(theta, enough=0.0) <= exact * (1 + 1e-6)
+        assert problem.suboptimality(theta, enough=2.0 * exact) == exact  # asked whether it is small: not by a bound

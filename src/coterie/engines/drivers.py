@@ -87,7 +87,7 @@ class Driver(ABC):
     def budget(self, unit: str, limit: float) -> host.Budget:
         """A limit on the vectors or bytes sent; none for other units."""
         if unit == "vectors":
-            return host.Budget(0.0, 1.0, limit * self._problem.p)
+            return host.Budget(0.0, 1.0, float(limit * self._problem.p))  # of one type: a loop is compiled for it
         if unit == "bytes":
             return host.Budget(float(HEADER_SIZE), float(NUMBER_SIZE), float(limit))
         return host.NO_LIMIT

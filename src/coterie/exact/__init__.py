@@ -27,7 +27,7 @@ from .ball import BallObjective, minimise_on_balls, project
 from .interior import interior_point
 from .newton import VANISHED, flat_directions, newton
 from .objective import Objective
-from .systems import BLOCKS, system
+from .systems import BLOCKS, least_decrement, system
 
 __all__ = ["BallObjective", "Objective", "minimise", "minimise_on_balls", "project", "suboptimality"]
 
@@ -61,7 +61,7 @@ def minimise(objective: Objective) -> np.ndarray:
 
 
 @one_thread
-def suboptimality(objective: Objective, theta: np.ndarray) -> float:
+def suboptimality(objective: Objective, theta: np.ndarray, enough: float = np.inf) -> float:
     """Estimate ``(F(theta) - min F) / F(theta)`` by half of Newton's decrement: exact for a quadratic F.
 
     Parameters
@@ -69,6 +69,8 @@ def suboptimality(objective: Objective, theta: np.ndarray) -> float:
     objective : Objective
         With a smooth loss.
     theta : (n, p) ndarray
+    enough : float
+        Who only asks whether it is below this may be given a lower bound instead, which is cheap, once that is above.
 
     Returns
     -------
@@ -87,6 +89,9 @@ def suboptimality(objective: Objective, theta: np.ndarray) -> float:
     project = flat_directions(objective)
     gradient = project(objective.gradient(theta))
     curvature = objective.examples(objective.margins(theta))[2]
-    step = system(objective, objective.scale * curvature, tight=False, project=project)(gradient)
-    level = max(objective.value(theta).sum(), VANISHED * objective.value(np.zeros_like(theta)).sum(), 1e-300)
-    return 0.5 * abs(float(np.sum(gradient * step))) / float(level)
+    weights = objective.scale * curvature
+    level = float(max(objective.value(theta).sum(), VANISHED * objective.value(np.zeros_like(theta)).sum(), 1e-300))
+    if np.isfinite(enough) and (least := 0.5 * least_decrement(objective, weights, gradient, project) / level) > enough:
+        return least
+    step = system(objective, weights, tight=False, project=project)(gradient)
+    return 0.5 * abs(float(np.sum(gradient * step))) / level

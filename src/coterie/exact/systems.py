@@ -47,13 +47,7 @@ def system(objective: Objective, weights: np.ndarray, tight: bool, project: Solv
     """
     n, p = objective.start.shape[0] - 1, objective.p
     exact = objective.graph.n_edges == 0
-    # Rows of one coordinate each (mean estimation, propagation) only add to the diagonal: no blocks, and no products
-    # with rows.
-    apart = isinstance(objective.rows, SparseRows) and bool(np.all(np.diff(objective.rows.start) <= 1))
-    diagonal = np.zeros((n, p))
-    if apart:
-        diagonal_kernel(objective.rows, objective.start, weights, diagonal)
-    diagonal += 2.0 * objective.ridge
+    apart = _apart(objective)
     if not exact and n * p <= DENSE:
         precondition, exact = _dense_inverse(objective, weights, n, p), True
     elif not apart and n * p * p <= BLOCKS:
@@ -61,15 +55,45 @@ def system(objective: Objective, weights: np.ndarray, tight: bool, project: Solv
     else:
         precondition, exact = _diagonal_inverse(objective, weights, n, p), exact and apart
 
+    product = _product(objective, weights)
+    accuracy, rounds = 1e-13 if tight else 1e-6, 10 if exact else 5000
+    return lambda target: _conjugate_gradients(
+        objective, product, lambda v: project(precondition(v)), project(target), accuracy, rounds
+    )
+
+
+def least_decrement(objective: Objective, weights: np.ndarray, gradient: np.ndarray, project: Solver) -> float:
+    """A lower bound of ``gradient' H^-1 gradient`` for the matrix H of :func:`system`, by one product with it.
+
+    By Cauchy and Schwarz ``(g' d)^2 / (d' H d)`` for any direction d, in each component of the graph; here the
+    gradient over the diagonal of H.
+    """
+    n, p = objective.start.shape[0] - 1, objective.p
+    direction = project(_diagonal_inverse(objective, weights, n, p)(gradient))
+    slope = objective.by_component((gradient * direction).sum(axis=1))
+    curvature = objective.by_component((direction * _product(objective, weights)(direction)).sum(axis=1))
+    curved = curvature > 0.0
+    return float(np.sum(slope[curved] ** 2 / curvature[curved]))
+
+
+def _apart(objective: Objective) -> bool:
+    """Whether rows have one coordinate each (mean estimation, propagation), and so only add to the diagonal."""
+    return isinstance(objective.rows, SparseRows) and bool(np.all(np.diff(objective.rows.start) <= 1))
+
+
+def _product(objective: Objective, weights: np.ndarray) -> Solver:
+    """Multiplication by the matrix."""
+    apart, diagonal = _apart(objective), np.zeros((objective.start.shape[0] - 1, objective.p))
+    if apart:
+        diagonal_kernel(objective.rows, objective.start, weights, diagonal)
+    diagonal += 2.0 * objective.ridge
+
     def product(v: np.ndarray) -> np.ndarray:
         graph, out = objective.graph, np.empty_like(v)
         coupled_kernel(graph.start, graph.peer, graph.weight, 2.0 * objective.smooth, diagonal, v, out)
         return out if apart else out + objective.scatter(weights * objective.margins(v), v.shape)
 
-    accuracy, rounds = 1e-13 if tight else 1e-6, 10 if exact else 5000
-    return lambda target: _conjugate_gradients(
-        objective, product, lambda v: project(precondition(v)), project(target), accuracy, rounds
-    )
+    return product
 
 
 def _conjugate_gradients(
