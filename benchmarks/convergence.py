@@ -85,24 +85,6 @@ def descent_against_admm(quick):
 # -- DJAM against ADMM ------------------------------------------------------------------------------------------------
 
 
-def field(seed, n=30, neighbours=4):
-    """Sensors in a square measure a smooth field, a normal variable; some measurements are far off.
-
-    Its precision matrix has -sigma_ij off the diagonal, for ties between near sensors, and rows that sum to sigma_ii:
-    the posterior is DJAM (9), f_i(theta) = phi(y_i - theta) + sigma_ii / 2 theta^2.
-    """
-    rng = np.random.default_rng(seed)
-    graph = ct.graphs.knn(rng.uniform(size=(n, 2)), neighbours)
-    i, j, _ = graph.edges()
-    graph = ct.Graph.from_edges(n, i, j, rng.uniform(0.5, 1.5, i.shape[0]))
-    own = rng.uniform(0.02, 0.1, n)
-    precision = np.diag(own) + graph.laplacian().toarray()
-    truth = np.linalg.solve(np.linalg.cholesky(precision).T, rng.standard_normal(n))
-    y = truth + rng.standard_normal(n) * np.where(rng.random(n) < 0.1, 10.0, 0.5)
-    loss = ct.Location(ct.Huber(1.0))
-    return ct.Problem.separate(ct.AgentData(y[:, None], agents=range(n)), graph, loss=loss, ridge=own / 2.0)
-
-
 def until_close(problem, optimum, method, seed):
     """Run until the smallest of ERRORS: exchanges, vectors and relative errors, every 10 exchanges."""
 
@@ -125,7 +107,7 @@ def djam_against_admm(quick):
     fields, runs = (2, 1) if quick else (5, 2)
     curves = {name: [] for name in contestants}
     for instance in range(fields):
-        problem = field(instance)
+        problem = ct.datasets.field_estimation(seed=instance).problem()
         optimum = problem.solve()
         for name, method in contestants.items():
             curves[name] += [until_close(problem, optimum, method, seed) for seed in range(runs)]

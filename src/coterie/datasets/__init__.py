@@ -1,23 +1,61 @@
-"""Data to try things on: generators of the papers' synthetic tasks."""
+"""Data to try things on: generators of the papers' synthetic tasks, and loaders of real datasets."""
 
+from .real import (
+    ACTIVITIES,
+    RealTask,
+    computer_buyers,
+    human_activity,
+    landmine,
+    mnist_one_vs_all,
+    parkinsons,
+    school,
+    school_pass,
+    sentiment,
+    vehicle_sensor,
+)
+from .sources import SOURCES, Source, raw
 from .synthetic import (
+    FieldTask,
     LinearTask,
     MeanTask,
     MoonsTask,
     RelatedTasks,
     clustered_moons,
+    field_estimation,
     linear_classification,
     mean_estimation,
     related_tasks,
+    rotated_moons,
+    synthetic1,
+    synthetic2,
 )
 
 __all__ = [
+    "ACTIVITIES",
+    "SOURCES",
+    "FieldTask",
     "LinearTask",
     "MeanTask",
     "MoonsTask",
+    "RealTask",
     "RelatedTasks",
+    "Source",
     "clustered_moons",
+    "computer_buyers",
+    "field_estimation",
+    "human_activity",
+    "landmine",
     "linear_classification",
     "mean_estimation",
+    "mnist_one_vs_all",
+    "parkinsons",
+    "raw",
     "related_tasks",
+    "rotated_moons",
+    "school",
+    "school_pass",
+    "sentiment",
+    "synthetic1",
+    "synthetic2",
+    "vehicle_sensor",
 ]

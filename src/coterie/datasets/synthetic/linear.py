@@ -1,0 +1,116 @@
+"""Linear separators of the plane, alike or not (CL, Section 5.2; CD, Section 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...data import AgentData
+from ...errors import ParameterError
+from ...graphs import Graph, angles
+from . import _check
+
+
+@dataclass(frozen=True)
+class LinearTask:
+    """A collaborative linear classification task.
+
+    Attributes
+    ----------
+    train, test : AgentData
+        Labels are -1 and +1.
+    graph : Graph
+        Weights from the angles between the targets.
+    targets : (n, p) ndarray
+        The separators that the agents look for.
+    """
+
+    train: AgentData
+    test: AgentData
+    graph: Graph
+    targets: np.ndarray
+
+    def accuracy(self, theta: np.ndarray) -> np.ndarray:
+        """Test accuracy of each agent's model.
+
+        Parameters
+        ----------
+        theta : (n, p) ndarray
+
+        Returns
+        -------
+        (n,) ndarray
+
+        Examples
+        --------
+        >>> task = linear_classification(n=4, p=2, seed=0)
+        >>> task.accuracy(task.targets).tolist()
+        [1.0, 1.0, 1.0, 1.0]
+        """
+        margins = np.einsum("rk,rk->r", self.test.X, theta[self.test.owner])
+        right = np.where(margins >= 0, 1.0, -1.0) == self.test.y
+        return np.bincount(self.test.owner, weights=right, minlength=self.test.n) / self.test.sizes
+
+
+def linear_classification(
+    n: int = 100,
+    p: int = 20,
+    seed: int | np.random.Generator = 0,
+    rows: tuple[int, int] = (10, 100),
+    test_rows: int = 100,
+    noise: float = 0.05,
+    gamma: float = 0.1,
+    cut: float = 1e-3,
+) -> LinearTask:
+    """Collaborative linear classification (CL, Section 5.2; CD, Section 5).
+
+    Each agent looks for a linear separator in R^p whose first two entries are standard normal and whose other entries
+    are zero. Its points are uniform in the cube [-1, 1]^p, labelled by the separator, with some training labels
+    flipped. Agents whose separators form an angle phi are tied with weight ``exp((cos phi - 1) / gamma)``.
+
+    Parameters
+    ----------
+    n, p : int
+        Number of agents, and of features.
+    seed : int or Generator
+    rows : (int, int)
+        Training rows of an agent are uniform between these two, inclusive.
+    test_rows : int
+        Test rows of every agent.
+    noise : float
+        Probability that a training label is flipped.
+    gamma : float
+        How fast ties fade with the angle.
+    cut : float
+        Weights below it are dropped.
+
+    Returns
+    -------
+    LinearTask
+
+    Examples
+    --------
+    >>> task = linear_classification(n=10, p=5, seed=0)
+    >>> task.train.n, task.train.p, bool(task.train.sizes.min() >= 10)
+    (10, 5, True)
+    """
+    _check.at_least("n", n, 1, " agent")
+    if p < 2:
+        raise ParameterError(f"p={p}: the targets live in the first two dimensions, so p must be at least 2")
+    _check.row_range(rows)
+    _check.at_least("test_rows", test_rows, 1)
+    _check.share("noise", noise)
+    rng = np.random.default_rng(seed)
+    targets = np.zeros((n, p))
+    targets[:, :2] = rng.normal(size=(n, 2))
+
+    def draw(sizes: np.ndarray, noise: float) -> AgentData:
+        owner = np.repeat(np.arange(n), sizes)
+        X = rng.uniform(-1.0, 1.0, size=(owner.size, p))
+        y = np.where(np.einsum("rk,rk->r", X, targets[owner]) >= 0, 1.0, -1.0)
+        y[rng.random(owner.size) < noise] *= -1.0
+        return AgentData(X, y, agents=owner, members=range(n))
+
+    train = draw(rng.integers(rows[0], rows[1], size=n, endpoint=True), noise)
+    return LinearTask(train, draw(np.full(n, test_rows), 0.0), angles(targets, gamma=gamma, cut=cut), targets)
