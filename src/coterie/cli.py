@@ -30,6 +30,7 @@ from ._version import __version__
 from .boosted import BoostedClassifier, BoostedRegressor
 from .console import EXIT_CODES, AsJson, show, talk
 from .data import AgentData, read_table, read_ties, split_frame
+from .datasets import commands as real_data
 from .datasets import linear_classification
 from .engines.simulator import simulate
 from .errors import DataError, ParameterError
@@ -41,6 +42,7 @@ from .network import lab as _lab  # noqa: F401 - it adds a command
 from .privacy import Private
 from .privacy import audit as audit_letters
 from .problem import Problem
+from .reproduce import commands as papers
 from .storage import load, save
 from .tuning import tune as cross_validate
 
@@ -514,11 +516,13 @@ def audit(
         raise typer.Exit(AUDIT_FAILED)
 
 
-# -- real peers -------------------------------------------------------------------------------------------------------
+# -- real peers, the papers, real data ---------------------------------------------------------------------------------
 
 app.add_typer(peers.group, name="group")
 app.add_typer(peers.peer, name="peer")
 app.registered_commands += peers.app.registered_commands
+app.command()(papers.reproduce)
+app.add_typer(real_data.app, name="data")
 
 
 if __name__ == "__main__":
