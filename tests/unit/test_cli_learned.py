@@ -20,10 +20,9 @@ COTERIE = [sys.executable, "-m", "coterie.cli"]
 
 
 def run(*arguments, code=0):
-    """The command in a process of its own: standard output, standard error."""
-    done = subprocess.run(
-        [*COTERIE, *map(str, arguments)], capture_output=True, text=True, env=os.environ | {"COLUMNS": "200"}
-    )
+    """The command in a process of its own: standard output, standard error. One that fails needs nothing compiled."""
+    environment = os.environ | {"COLUMNS": "200"} | ({"COTERIE_PLAIN": "1"} if code else {})
+    done = subprocess.run([*COTERIE, *map(str, arguments)], capture_output=True, text=True, env=environment)
     assert done.returncode == code, done.stderr
     return done.stdout, done.stderr
 
