@@ -5,6 +5,7 @@
     CoterieError
      ├── InputError (ValueError)        something given to coterie is not what it must be
      │    ├── DataError                 rows, labels, agent ids, files
+     │    │    ├── MissingDataError     a real dataset is not on this machine
      │    │    └── SignatureError       not signed by the one who had to
      │    ├── GraphError                weights, edges
      │    └── ParameterError            a number or a name out of its range
@@ -35,6 +36,10 @@ class InputError(CoterieError, ValueError):
 
 class DataError(InputError):
     """Rows, labels or agent ids are not what they must be."""
+
+
+class MissingDataError(DataError):
+    """A real dataset is not on this machine; the message says how to get it."""
 
 
 class SignatureError(DataError):

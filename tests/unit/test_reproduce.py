@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from coterie.errors import DataError, ParameterError
+from coterie.errors import MissingDataError, ParameterError
 from coterie.reproduce import Experiment, compared, experiments, find, ordered, reproduce
 from coterie.reproduce.experiment import best, column, where
 from coterie.reproduce.figures import grouped, line
@@ -232,8 +232,22 @@ def test_missing_data_are_asked_for_before_anything_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("COTERIE_CACHE", str(tmp_path))
     needy = Experiment("needy-table-1", "", plan, work, claims, draw, minutes=0.0, data=("school",))
     with pytest.raises(
-        DataError,
+        MissingDataError,
         match=r"needy-table-1 needs real data, of which school is missing: there is no school.npz in .*convert school",
     ):
         reproduce(needy, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_without_any_data_the_command_says_how_to_get_some(tmp_path):
+    environment = {"COTERIE_DATA": str(tmp_path), "COLUMNS": "200", "COTERIE_PLAIN": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "coterie", "reproduce", "leaderboard", "--quick", "-o", str(tmp_path / "out")],
+        env=os.environ | environment | {"COTERIE_CACHE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 3
+    assert "coterie data convert vehicle_ditto_train mytrain.json" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from .._places import cache_root
-from ..errors import DataError, ParameterError
+from ..errors import DataError, MissingDataError, ParameterError
 
 __all__ = ["SOURCES", "Source", "content_digest", "convert_folder", "find", "folders", "raw"]
 
@@ -347,8 +347,10 @@ def raw(name: str) -> Arrays:
 
     Raises
     ------
+    MissingDataError
+        If there is no file: with the command that makes it.
     DataError
-        If there is no file, with the command that makes it; or if it does not hold what it must.
+        If it does not hold what it must.
 
     Examples
     --------
@@ -358,7 +360,7 @@ def raw(name: str) -> Arrays:
     source = source_of(name)
     path = find(name)
     if path is None:
-        raise DataError(missing(source))
+        raise MissingDataError(missing(source))
     try:
         arrays = read_arrays(path)
     except DataError as error:

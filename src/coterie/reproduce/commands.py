@@ -15,7 +15,7 @@ from rich.table import Table
 
 from .. import console
 from ..console import AsJson, out, talk
-from ..errors import ParameterError
+from ..errors import MissingDataError, ParameterError
 from .catalogue import PAPERS, experiments, find
 from .claims import BETTER, REPRODUCED
 from .experiment import Experiment
@@ -49,12 +49,13 @@ def reproduce(
     wanted = workers or (1 if quick else os.cpu_count() or 1)
     said: list[dict[str, Any]] = []
     for experiment in chosen:
-        if len(chosen) > 1 and experiment.missing:
-            talk.print(
-                f"[yellow]{experiment.name} is left out: {', '.join(experiment.missing)} missing[/], see coterie data"
-            )
+        try:
+            outcome = _run(experiment, output, quick, wanted, fresh, as_json)
+        except MissingDataError as error:
+            if len(chosen) == 1:
+                raise
+            talk.print(f"[yellow]left out:[/] {escape(str(error))}", soft_wrap=True)
             continue
-        outcome = _run(experiment, output, quick, wanted, fresh, as_json)
         if as_json:
             said.append(json.loads(outcome.record.read_text()) | {"figure": str(outcome.figure)})
         else:

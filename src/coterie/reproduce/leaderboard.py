@@ -24,7 +24,7 @@ from .. import datasets, graphs
 from ..boosted import BoostedClassifier, BoostedRegressor
 from ..datasets import RealTask
 from ..datasets.sources import find, missing, source_of
-from ..errors import CoterieError, DataError
+from ..errors import CoterieError, MissingDataError
 from ..estimators import CollaborativeClassifier, CollaborativeRegressor
 from ..graphs import Graph
 from ..plots import BLUE, GREY, RED
@@ -189,7 +189,7 @@ def entrants() -> list[tuple[str, str]]:
 def _plan(quick: bool) -> Plan:
     names = [name for name in (QUICK if quick else TASKS) if find(TASKS[name][0]) is not None]
     if not names:
-        raise DataError(f"no dataset of the leaderboard is there: {missing(source_of(TASKS[QUICK[0]][0]))}")
+        raise MissingDataError(f"no dataset of the leaderboard is there: {missing(source_of(TASKS[QUICK[0]][0]))}")
     chosen = [each for each in entrants() if not quick or each[1] in ("", "learn")]
     tuned = yield [
         {"stage": "tune", "dataset": name, "method": method, "kind": kind, "values": 2 if quick else 9}

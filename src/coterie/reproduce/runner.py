@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 from .._version import __version__
 from ..console import plain
 from ..datasets import sources
-from ..errors import DataError, ParameterError
+from ..errors import DataError, MissingDataError, ParameterError
 from ..network.files import write
 from .claims import Claim
 from .experiment import Experiment, Row
@@ -117,7 +117,7 @@ def reproduce(
         raise ParameterError(f"workers={workers}: at least 1 process is needed")
     if not quick and (absent := experiment.missing):  # a quick run may need less, and loaders say what
         first = sources.missing(sources.source_of(absent[0]))
-        raise DataError(f"{experiment.name} needs real data, of which {', '.join(absent)} is missing: {first}")
+        raise MissingDataError(f"{experiment.name} needs real data, of which {', '.join(absent)} is missing: {first}")
     started = time.time()
     home = Path(folder)
     store = _Store(home / "pieces", experiment)
