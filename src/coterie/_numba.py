@@ -39,14 +39,21 @@ HERE = Path(__file__).parent
 #: Modules and packages in which nothing is compiled.
 NO_RULES = (
     "__main__.py",
+    "boosted.py",
     "cli.py",
     "comparison.py",
     "console.py",
     "datasets",
+    "encoding.py",
+    "estimators",
+    "estimators.py",
     "network",
     "plots.py",
+    "pooling",
+    "related.py",
     "reproduce",
     "storage.py",
+    "tuning.py",
 )
 
 
