@@ -444,11 +444,7 @@ def _level_note(kind: str, gaps: int, rows: int, column: _Levels, kept: Sequence
     if kind == "empty":
         return "all values missing, left out"
     if not kept:
-        return (
-            f"{gaps} of {rows} values missing, the others constant: only an indicator"
-            if gaps
-            else ("constant, left out")
-        )
+        return _number_note(gaps, rows, constant=True, mean=0.0)
     if reference is None:
         note = f"{kind}, {len(column.texts)} levels, the {len(kept)} most frequent kept, reference: the others"
     else:
@@ -790,9 +786,9 @@ def _array(X: Any) -> NDArray[Any]:
 
 def _floats(array: NDArray[Any]) -> NDArray[Any]:
     """float32 and float64 as they are, other numbers as float64; C-contiguous."""
-    dtype = array.dtype if array.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+    single = array.dtype.kind == "f" and array.dtype.itemsize == 4
     with np.errstate(over="ignore"):  # an infinity is refused later, by its place
-        return np.ascontiguousarray(array, dtype=dtype.newbyteorder("="))
+        return np.ascontiguousarray(array, dtype=np.float32 if single else np.float64)
 
 
 def _check_shape(shape: tuple[int, ...], owner: str) -> None:
