@@ -406,13 +406,7 @@ def _learn(cls: type[Columns], table: _Table, missing: str) -> tuple[Columns, An
     parts = [part for _, part in encoded]
     titles = _titles(source, parts, names)
     copies = _copies(table, source, parts, means)
-    for k, first in copies.items():
-        if parts[k][0] == parts[first][0] == "missing":
-            one, other = (_plain_name(source[i], names) for i in (k, first))
-            text = f"{one}: missing in the same rows as {other}, one indicator for both"
-        else:
-            text = f"{titles[k]}: a copy of column {titles[first]}, left out"
-        notes.append((source[k], text))
+    notes = _copy_notes(notes, copies, source, parts, titles, names)
     keep = [k for k in range(len(source)) if k not in copies]
     columns = cls(
         names=tuple(titles[k] for k in keep),
@@ -450,6 +444,38 @@ def _level_note(kind: str, gaps: int, rows: int, column: _Levels, kept: Sequence
     else:
         note = f"{kind}, {len(column.texts)} levels, reference {reference!r}"
     return f"{note}; {gaps} of {rows} values missing, a level of their own" if gaps else note
+
+
+def _copy_notes(
+    notes: list[tuple[int, str]],
+    copies: Mapping[int, int],
+    source: Sequence[int],
+    parts: Sequence[Part],
+    titles: Sequence[str],
+    names: Names,
+) -> list[tuple[int, str]]:
+    """The notes, by input column, with those on copies: one for a column of which nothing is left."""
+    size = Counter(source)
+    by_column: dict[int, list[int]] = {}
+    for k in copies:
+        by_column.setdefault(source[k], []).append(k)
+    for j, copied in by_column.items():
+        name = _plain_name(j, names)
+        originals = {source[copies[k]] for k in copied}
+        gaps = [k for k in copied if parts[k][0] == parts[copies[k]][0] == "missing"]
+        if len(copied) == size[j] and len(originals) == 1 and len(gaps) < size[j]:
+            # What was done to it before plays no role any more.
+            other = titles[copies[copied[0]]] if size[j] == 1 else _plain_name(originals.pop(), names)
+            notes = [note for note in notes if note[0] != j]
+            notes.append((j, f"{name}: a copy of column {other}, left out"))
+            continue
+        for k in copied:
+            if k in gaps:
+                other = _plain_name(source[copies[k]], names)
+                notes.append((j, f"{name}: missing in the same rows as {other}, one indicator for both"))
+            else:
+                notes.append((j, f"{titles[k]}: a copy of column {titles[copies[k]]}, left out"))
+    return notes
 
 
 def _choose_levels(column: _Levels, label: str) -> tuple[list[str], str | None]:

@@ -17,6 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d
 
 from coterie.data import AgentData
 from coterie.encoding import MAX_LEVELS, Columns, agent_codes, agent_numbers
@@ -42,9 +45,7 @@ PEOPLE_NOTES = [
     "age: 1 of 4 values missing, filled with the mean 32, and an indicator",
     "colour: text, 2 levels, reference 'blue'; 1 of 4 values missing, a level of their own",
     "city: constant, left out",
-    "years: 1 of 4 values missing, filled with the mean 32, and an indicator",
     "years: a copy of column age, left out",
-    "years: missing in the same rows as age, one indicator for both",
     "empty: all values missing, left out",
 ]
 
@@ -217,6 +218,32 @@ def test_ids_and_free_text_are_refused():
 def test_a_name_that_is_taken_gets_another():
     columns, _ = learned(pd.DataFrame({"a": [1.0, None, 3.0], "a missing": [5.0, 6.0, 8.0]}))
     assert columns.names == ("a", "a missing'", "a missing")
+
+
+def test_notes_on_copies():
+    frame = pd.DataFrame(
+        {
+            "male": [True, False, True, False, True],
+            "sex": ["m", "f", "m", "f", None],
+            "age": [1.0, 2.0, 3.0, 4.0, None],
+            "size": [7.0, 2.0, 3.0, 4.0, None],
+            "place": ["a", "a", "b", "c", "b"],
+            "where": ["A", "A", "B", "C", "B"],
+            "half": [0, 0, 1, 0, 1],
+        }
+    )
+    columns, _ = learned(frame)
+    assert columns.names == ("male", "sex=m", "sex missing", "age", "size", "place=b", "place=c")
+    assert columns.notes == [
+        "sex: text, 2 levels, reference 'f'; 1 of 5 values missing, a level of their own",
+        "age: 1 of 5 values missing, filled with the mean 2.5, and an indicator",
+        "age: missing in the same rows as sex, one indicator for both",
+        "size: 1 of 5 values missing, filled with the mean 4, and an indicator",
+        "size: missing in the same rows as sex, one indicator for both",
+        "place: text, 3 levels, reference 'a'",
+        "where: a copy of column place, left out",
+        "half: a copy of column place=b, left out",
+    ]
 
 
 # -------------------------------------------------------------------------------------------------- arrays
@@ -463,6 +490,39 @@ def test_names_at_predict_as_scikit_learn_wants_them():
     numbered, _ = Columns.learn(pd.DataFrame([["a", 2], ["b", 4]]))
     assert numbered.input_names is None
     assert numbered.names == ("x0=b", "x1")
+
+
+class LeastSquares(RegressorMixin, BaseEstimator):
+    """The least that an estimator adds to Columns."""
+
+    def fit(self, X, y):
+        self.columns_, rows = Columns.learn(X, owner="LeastSquares")
+        self.n_features_in_ = self.columns_.n_features_in
+        if self.columns_.input_names is not None:
+            self.feature_names_in_ = np.array(self.columns_.input_names, object)
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None")
+        y = check_array(column_or_1d(y, warn=True), ensure_2d=False)
+        check_consistent_length(rows, y)
+        self.coef_ = np.linalg.lstsq(self._design(rows), y.astype(float))[0]
+        return self
+
+    def predict(self, X):
+        check_is_fitted(self)
+        return self._design(self.columns_.apply(X, owner="LeastSquares")) @ self.coef_
+
+    def _design(self, rows):
+        return np.c_[rows.toarray() if sparse.issparse(rows) else rows, np.ones(rows.shape[0])]
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.sparse = True
+        return tags
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_messages_satisfy_scikit_learn():
+    check_estimator(LeastSquares(), on_skip=None)
 
 
 @pytest.mark.parametrize(
