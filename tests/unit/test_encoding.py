@@ -650,8 +650,9 @@ def test_agents_are_numbered_as_agent_data_numbers_them(kind, container, with_me
     drawn = data.draw(st.lists(IDS[kind], min_size=1, max_size=12))
     try:
         ids = CONTAINERS[container](drawn)
-        if getattr(ids, "ndim", 1) != 1:
-            return
+        array = ids.to_numpy() if container == "polars" else ids  # polars has integers that NumPy has not
+        if getattr(array, "ndim", 1) != 1:
+            return  # tuples of one length make a matrix
     except (ValueError, TypeError, OverflowError, pl.exceptions.PolarsError):
         return  # this container cannot hold such ids
     members = data.draw(st.lists(IDS[kind], max_size=8)) + drawn[:2] if with_members else None
