@@ -13,11 +13,15 @@ from .blocks import Batch, Block, Joint, Summary, batches, one_plus, padded, tim
 from .designs import Design
 from .families import FAMILIES, Family, Student
 from .population import Learner, Population, solve
+from .results import Fitted
+from .wide import Wide, dense, fit_wide
 
 #: Agents that the population is learned from, at most: it belongs to all of them alike.
 SAMPLE = 2000
 #: Rows times squared columns of a design that is only tried, at most.
 TRIAL = 4e7
+#: With more columns than this, the model is found in the span of the rows.
+WIDE = 150
 #: Nats by which splines, or heavy tails, must win.
 MARGIN = 5.0
 #: Newton steps of one agent's posterior, at most, and when they end.
@@ -25,19 +29,19 @@ STEPS, TOLERANCE = 50, 1e-9
 
 
 class Grouped(NamedTuple):
-    """Rows of features and labels, and whose they are; the features are not copied."""
+    """Rows of features and labels, those of one agent side by side."""
 
     X: np.ndarray  # (rows, p)
     y: np.ndarray  # (rows,) in standard units
     weight: np.ndarray | None  # (rows,)
-    order: np.ndarray  # (rows,) rows of agent 0, of agent 1, ...
-    start: np.ndarray  # (n + 1,) where they begin
+    start: np.ndarray  # (n + 1,) where the rows of each agent begin
 
     @classmethod
     def of(cls, X: np.ndarray, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Grouped:
-        """From the number of the agent of every row."""
-        sizes = np.bincount(codes, minlength=n)
-        return cls(X, y, weight, np.argsort(codes, kind="stable"), np.concatenate([[0], np.cumsum(sizes)]))
+        """A copy, from the number of the agent of every row: what is given may change later."""
+        order, sizes = np.argsort(codes, kind="stable"), np.bincount(codes, minlength=n)
+        start = np.concatenate([[0], np.cumsum(sizes)])
+        return cls(X[order], y[order], None if weight is None else weight[order], start)
 
     @property
     def n(self) -> int:
@@ -49,12 +53,16 @@ class Grouped(NamedTuple):
         """Rows of each agent."""
         return np.diff(self.start)
 
+    @property
+    def codes(self) -> np.ndarray:
+        """The number of the agent of every row."""
+        return np.repeat(np.arange(self.n), self.sizes)
+
     def batches(self, design: Design, agents: np.ndarray) -> Iterator[Batch]:
         """The rows of some agents, as the design has them; agents are numbered as they are listed."""
         sizes, start = self.sizes[agents], self.start[agents]
         for k, width in batches(sizes, design.size):
-            place, real = padded(start[k], sizes[k], width)
-            rows = self.order[place]
+            rows, real = padded(start[k], sizes[k], width)
             X = design.columns(self.X[rows.ravel()]).reshape(*rows.shape, -1)
             weight = real.astype(float) if self.weight is None else np.where(real, self.weight[rows], 0.0)
             yield Batch(k, X, self.y[rows], weight)
@@ -65,33 +73,46 @@ class Grouped(NamedTuple):
             return slice(None)
         mine = np.zeros(self.n, bool)
         mine[agents] = True
-        return np.sort(self.order[np.repeat(mine, self.sizes)])
+        return np.repeat(mine, self.sizes)
 
     def sample(self, most: int) -> np.ndarray:
-        """At most so many agents: every so-manieth in the order of their sizes and labels, whatever they are called."""
+        """At most so many agents, evenly over the order of their sizes and labels, whatever they are called."""
         if self.n <= most:
             return np.arange(self.n)
-        sums = np.abs(np.add.reduceat(np.append(self.y[self.order], 0.0), self.start[:-1]) * (self.sizes > 0))
+        sums = np.abs(np.add.reduceat(np.append(self.y, 0.0), self.start[:-1]) * (self.sizes > 0))
         ranked = np.lexsort((sums, self.sizes))
         return np.sort(ranked[np.linspace(0, self.n - 1, most).astype(int)])
 
 
 @dataclass(frozen=True)
-class Pooled:
-    """A fitted model: what all agents share, and how each of them deviates.
+class Pooled(Fitted):
+    """A fitted model: what all agents share, and how each of them deviates."""
 
-    Latent values are in units in which labels have mean ``center`` and standard deviation ``scale``.
-    """
-
-    family: Family
     design: Design
     population: Population
     D: np.ndarray  # (n, q) deviations
     grouped: Grouped
-    center: float
-    scale: float
-    evidence: dict[str, float]  # of everything that was tried
     kept: Summary | None = None  # in place of rows that a file did not hold
+
+    @property
+    def design_name(self) -> str:
+        """ "linear" or "additive"."""
+        return self.design.name
+
+    @property
+    def log_evidence(self) -> float:
+        """Of the rows that the population was learned from."""
+        return self.population.log_evidence
+
+    @property
+    def rounds(self) -> int:
+        """Steps of the strengths."""
+        return self.population.rounds
+
+    @property
+    def s2(self) -> float:
+        """Variance of the noise, in standard units."""
+        return self.population.s2
 
     @property
     def n(self) -> int:
@@ -109,6 +130,55 @@ class Pooled:
         out = np.column_stack([slopes, intercepts]) * self.scale
         out[:, -1] += self.center
         return out[0], out[1:]
+
+    def names(self, features: tuple[str, ...]) -> tuple[str, ...]:
+        """Of the columns of the model, without the intercept."""
+        bent = [f"{features[k]} spline {j}" for k, spline in self.design.splines.items() for j in range(spline.size)]
+        return (*(name for k, name in enumerate(features) if k not in self.design.splines), *bent)
+
+    def variances(self) -> tuple[np.ndarray, np.ndarray]:
+        """Variances of deviations in the units of :meth:`coefficients`, and the sd of their logarithms, (q,).
+
+        That of the intercept, the last, is where the columns have their means.
+        """
+        unit = self.scale / np.append(self.design.scale, 1.0)
+        return self.population.variances * unit**2, self.population.log_sd
+
+    def outside(self, X: np.ndarray, codes: np.ndarray) -> dict[int, float]:
+        """Columns in which most rows lie outside the range of their agents' own, and what share of them does.
+
+        By chance that is 2 / (m + 1) of the rows of an agent with m; only much more is worth a word.
+        """
+        known = np.flatnonzero(codes >= 0)
+        if len(known) < 10:
+            return {}
+        asked, of = np.unique(codes[known], return_inverse=True)
+        low, high = self.ranges(asked)
+        sizes = self.sizes()[asked]
+        use = (sizes > 2)[of]
+        if use.sum() < 10:
+            return {}
+        rows, of = dense(X[known[use]]), of[use]
+        wide = high[of] > low[of]
+        beyond = ((rows < low[of]) | (rows > high[of])) & wide
+        share = beyond.sum(axis=0) / np.maximum(wide.sum(axis=0), 1)
+        chance = float(np.mean(2.0 / (sizes[of] + 1.0)))
+        told = (share > max(0.5, 2.0 * chance)) & (wide.sum(axis=0) >= 10)
+        return {int(k): float(share[k]) for k in np.flatnonzero(told)}
+
+    def sizes(self) -> np.ndarray:
+        """Rows of each agent."""
+        return self.grouped.sizes
+
+    def ranges(self, agents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Least and largest value of every column in the rows of some agents, who must have rows to have a range."""
+        low = np.full((len(agents), self.grouped.X.shape[1]), np.inf)
+        high = -low
+        sizes, start = self.grouped.sizes[agents], self.grouped.start[agents]
+        for k, width in batches(sizes, low.shape[1]):
+            rows, _ = padded(start[k], sizes[k], width)  # padding repeats the first row
+            low[k], high[k] = self.grouped.X[rows].min(axis=1), self.grouped.X[rows].max(axis=1)
+        return low, high
 
     def batches(self, agents: np.ndarray) -> Iterator[Any]:
         """What is known of some agents, in batches; those of whom nothing is are left out."""
@@ -138,7 +208,7 @@ class Pooled:
 
     def latent(self, X: np.ndarray, codes: np.ndarray, spread: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances of the linear predictors of rows of agents; -1 is an agent never met: N(w, V)."""
-        A, population = self.design.columns(X), self.population
+        A, population = self.design.columns(dense(X)), self.population
         w, V = population.w, population.V
         own = np.where(codes[:, None] >= 0, self.D[codes], 0.0) if len(codes) else np.empty((0, len(w)))
         mean = np.einsum("ij,ij->i", A, own) + A @ w
@@ -167,15 +237,13 @@ class Pooled:
 
     def with_rows(self, X: np.ndarray, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Pooled:
         """More rows, of agents met and of new ones: their own posteriors, nobody else's; the population stays."""
-        old = self.grouped
+        old, X = self.grouped, dense(X)
         both = None
         if old.weight is not None or weight is not None:
             parts = zip((old.weight, weight), (old.y, y), strict=True)
             both = np.concatenate([np.ones(len(labels)) if given is None else given for given, labels in parts])
-        owner = np.empty(len(old.y), dtype=np.int64)
-        owner[old.order] = np.repeat(np.arange(old.n), old.sizes)
         labels = np.concatenate([old.y, (y - self.center) / self.scale])
-        grouped = Grouped.of(np.concatenate([old.X, X]), labels, np.concatenate([owner, codes]), n, both)
+        grouped = Grouped.of(np.concatenate([old.X, X]), labels, np.concatenate([old.codes, codes]), n, both)
         D = np.vstack([self.D, np.zeros((n - self.n, self.D.shape[1]))])
         found = replace(self, grouped=grouped, D=D)
         touched = np.unique(codes)
@@ -272,7 +340,7 @@ def _steps(value: Callable[[Any], np.ndarray], k: int) -> np.ndarray:
 
 def fit(
     X: np.ndarray,
-    y: np.ndarray,
+    targets: list[np.ndarray],
     codes: np.ndarray,
     n: int,
     loss: str = "squared",
@@ -280,13 +348,14 @@ def fit(
     deviations: str = "full",
     weight: np.ndarray | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Pooled:
-    """Learn the population, and everybody's model.
+) -> list[Pooled] | list[Wide]:
+    """Learn the population, and everybody's model, of each target; all of them in one design.
 
     Parameters
     ----------
-    X : (rows, p) ndarray
-    y : (rows,) ndarray
+    X : (rows, p) ndarray or csr_array
+        With more than :data:`WIDE` columns, the model is linear and V diagonal, see :mod:`.wide`.
+    targets : list of (rows,) ndarray
         Numbers, 0 and 1 for "logistic", counts for "poisson".
     codes : (rows,) int ndarray
         The number of the agent of every row.
@@ -303,66 +372,88 @@ def fit(
         Called with the number of rounds done.
     """
     family = FAMILIES["squared" if loss == "auto" else loss]
-    center, scale = 0.0, 1.0
-    y = y.astype(np.float64, copy=False)
-    if family.noisy:
-        mean, spread = designs.standards(y[:, None], weight)
-        center, scale = float(mean[0]), float(spread[0])
-    grouped = Grouped.of(X, (y - center) / scale, codes, n, weight)
+    counter = _Counter(progress)
+    if X.shape[1] > WIDE:
+        return [fit_wide(X, y.astype(np.float64, copy=False), codes, n, loss, weight, counter) for y in targets]
+    X = dense(X)
+    tasks = [_Task(X, y, codes, n, family, deviations, weight, counter) for y in targets]
+    grouped = tasks[0].grouped
     tried: dict[str, Design] = {}
     if design != "additive":
-        tried["linear"] = designs.linear(X, weight)
+        tried["linear"] = designs.linear(grouped.X, grouped.weight)
     if design != "linear":
         rows = grouped.rows(grouped.sample(SAMPLE))  # knots and scales do not need everybody
-        bent = designs.additive(X[rows], None if weight is None else weight[rows])
+        bent = designs.additive(grouped.X[rows], None if weight is None else grouped.weight[rows])
         if bent is not None:
             tried["additive"] = bent
         elif not tried:
-            tried["linear"] = designs.linear(X, weight)
-    agents = grouped.sample(SAMPLE)
-    counter = _Counter(progress)
-    evidence: dict[str, float] = {}
-
-    def learner(name: str, family: Family, who: np.ndarray) -> Learner:
-        parts = list(grouped.batches(tried[name], who))
-        return Learner(parts, len(who), varying(parts, tried[name].size), family, deviations, counter)
-
-    def ended(learner: Learner, name: str, tol: float) -> Population:
-        learner.run(tol)
-        found = learner.result()
-        key = name if found.family.name in ("logistic", "poisson") else f"{name}, {found.family.name}"
-        evidence[key] = found.log_evidence
-        return found
-
-    name, begun = next(iter(tried)), None
+            tried["linear"] = designs.linear(grouped.X, grouped.weight)
+    name, evidence = next(iter(tried)), {}
+    begun: list[Learner | None] = [None] * len(tasks)
     if len(tried) > 1:
         # Evidence is compared on the same rows, on no more of them and no more exactly than it takes.
-        rows = max(1.0, len(y) / n)
-        few = grouped.sample(int(np.clip(TRIAL / (rows * tried["additive"].size ** 2), 100, SAMPLE)))
-        learners = {each: learner(each, family, few) for each in tried}
-        gain = -1.0
+        each = TRIAL / (max(1.0, len(codes) / n) * tried["additive"].size ** 2)
+        agents = grouped.sample(int(np.clip(each, 100, SAMPLE)))
+        learners = {key: [task.learner(made, agents) for task in tasks] for key, made in tried.items()}
         for tol in (1e-1, 3e-3):
-            found = {each: ended(learners[each], each, tol).log_evidence for each in tried}
-            gain = found["additive"] - found["linear"] - margin(family, len(few))
-            if abs(gain) > 10.0 + 0.01 * len(y):
+            for key in tried:
+                evidence[key] = sum(learner.run(tol).result().log_evidence for learner in learners[key])
+            gain = evidence["additive"] - evidence["linear"] - margin(family, len(agents))
+            if abs(gain) > 10.0 + 0.01 * len(codes):
                 break
         name = "additive" if gain > 0.0 else "linear"
-        begun = learners[name] if len(few) == len(agents) else None
-    begun = learner(name, family, agents) if begun is None else begun
-    population = ended(begun, name, 3e-3)
-    D = begun.D
-    if loss == "auto":
-        heavy = learner(name, FAMILIES["student"], agents)
-        tailed = ended(heavy, name, 3e-3)
-        if tailed.log_evidence > population.log_evidence + MARGIN:
-            population, D = tailed, heavy.D
-    everybody = np.zeros((n, tried[name].size))
-    everybody[agents] = D
-    if len(agents) < n or not population.family.quadratic:
-        for batch in grouped.batches(tried[name], np.arange(n)):
-            everybody[batch.agents] = posterior(batch, population)
-            counter()
-    return Pooled(population.family, tried[name], population, everybody, grouped, center, scale, evidence)
+        if len(agents) == min(n, SAMPLE):
+            begun = list(learners[name])
+    return [task.pooled(tried[name], evidence, learner, loss == "auto") for task, learner in zip(tasks, begun)]
+
+
+class _Task:
+    """One target of a fit."""
+
+    def __init__(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        codes: np.ndarray,
+        n: int,
+        family: Family,
+        deviations: str,
+        weight: np.ndarray | None,
+        counter: _Counter,
+    ):
+        self.family, self.deviations, self.counter = family, deviations, counter
+        self.center, self.scale = 0.0, 1.0
+        y = y.astype(np.float64, copy=False)
+        if family.noisy:
+            mean, spread = designs.standards(y[:, None], weight)
+            self.center, self.scale = float(mean[0]), float(spread[0])
+        self.grouped = Grouped.of(X, (y - self.center) / self.scale, codes, n, weight)
+
+    def learner(self, design: Design, agents: np.ndarray, family: Family | None = None) -> Learner:
+        """Of the population, from the rows of some agents."""
+        parts = list(self.grouped.batches(design, agents))
+        free = varying(parts, design.size)
+        return Learner(parts, len(agents), free, family or self.family, self.deviations, self.counter)
+
+    def pooled(self, design: Design, evidence: dict[str, float], begun: Learner | None, tails: bool) -> Pooled:
+        """The population to the end, and then everybody."""
+        agents, grouped = self.grouped.sample(SAMPLE), self.grouped
+        learner = self.learner(design, agents) if begun is None else begun
+        population = learner.run().result()
+        evidence = evidence | {design.name: population.log_evidence}
+        if tails:
+            heavy = self.learner(design, agents, FAMILIES["student"])
+            found = heavy.run().result()
+            evidence[f"{design.name}, heavy tails"] = found.log_evidence
+            if found.log_evidence > population.log_evidence + MARGIN:
+                population, learner = found, heavy
+        D = np.zeros((grouped.n, design.size))
+        D[agents] = learner.D
+        if len(agents) < grouped.n or not population.family.quadratic:
+            for batch in grouped.batches(design, np.arange(grouped.n)):
+                D[batch.agents] = posterior(batch, population)
+                self.counter()
+        return Pooled(population.family, self.center, self.scale, evidence, design, population, D, grouped)
 
 
 def margin(family: Family, n: int) -> float:

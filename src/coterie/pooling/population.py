@@ -187,7 +187,7 @@ class Learner:
         self.to_be_full = deviations == "full"
         self.psi, self.rounds = self.V, 0
 
-    def run(self, tol: float = 3e-3, rounds: int = 150) -> None:
+    def run(self, tol: float = 3e-3, rounds: int = 150) -> Learner:
         """Rounds until one promises less than `tol` nats of evidence (more, in proportion, for more than 50 agents)."""
         many, since = max(1.0, self.n / 50.0), self.rounds
         while self.rounds < since + rounds:
@@ -197,6 +197,7 @@ class Learner:
                     self.psi, self.V, since = self.V, np.diag(self.V), self.rounds
             elif change < tol and k > 4:
                 break
+        return self
 
     def round(self) -> float:
         """One Newton step (more, before the first) and one step of the strengths; about how many nats were gained."""
@@ -213,7 +214,7 @@ class Learner:
         own = float(np.maximum(1.0 - r * np.diag(mode.cov)[slopes], 1e-6).sum())
         used = float(np.sum(np.diag(G) * V if V.ndim == 1 else G * V))
         if V.ndim == 1:
-            self.V, change = self.logs.step(V, G, self.D, mode.b)
+            self.V, change = self.logs.step(V, np.diag(G), np.sum(self.D**2, axis=0), np.sum(mode.b * self.D, axis=0))
         else:
             self.V, change = full_step(V, G, self.D, mode.b, self.psi, np.flatnonzero(self.free), self.n)
         if len(w) > 1:
@@ -261,17 +262,17 @@ class PooledLogs:
         self.mu, self.tau2, self.intercept = 0.0, 1.0, len(free)
         self.pooled = not scalar and len(self.slopes) > 2
 
-    def step(self, V: np.ndarray, G: np.ndarray, D: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:
+    def step(self, V: np.ndarray, G: np.ndarray, squares: np.ndarray, bent: np.ndarray) -> tuple[np.ndarray, float]:
         """V after one step, and about how many nats it gained.
 
-        MacKay's fixed point is v_k = sum_i d_ik^2 / gamma_k with gamma_k = n - sum_i Var_ik / v_k = v_k G_kk; classes and
-        counts take 2 sum_i b_ik d_ik v_k from the numerator.
+        MacKay's fixed point is v_k = squares_k / gamma_k, squares_k = sum_i d_ik^2, gamma_k = n - sum_i Var_ik / v_k =
+        v_k G_k; classes and counts take 2 v_k bent_k, bent_k = sum_i b_ik d_ik, from the numerator.
         """
         n, personal = self.n, np.append(self.slopes, self.intercept)
         gamma, a = np.ones(len(V)), np.zeros(len(V))
-        gamma[personal] = np.clip(V[personal] * np.diag(G)[personal], 1e-6 * n, n)
-        squares = np.maximum(np.sum(D * D, axis=0)[personal] / V[personal], 1e-12)
-        a[personal] = squares * (1.0 - np.clip(2.0 * np.sum(b * D, axis=0)[personal] / squares, -2.0, 0.7))
+        gamma[personal] = np.clip(V[personal] * G[personal], 1e-6 * n, n)
+        scaled = np.maximum(squares[personal] / V[personal], 1e-12)
+        a[personal] = scaled * (1.0 - np.clip(2.0 * bent[personal] / scaled, -2.0, 0.7))
         logs = np.log(V[personal])
         new = logs.copy()
         new[-1] += _towards(a[-1], gamma[-1])
