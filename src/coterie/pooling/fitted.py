@@ -14,7 +14,7 @@ from .designs import Design
 from .families import FAMILIES, Family, Student
 from .population import Learner, Population, solve
 from .results import Fitted
-from .strangers import FOLDS, Stranger, choose
+from .strangers import FOLDS, Lines, Stranger, choose
 from .wide import Wide, dense, fit_wide
 
 #: Agents that the population is learned from, at most: it belongs to all of them alike.
@@ -397,7 +397,7 @@ def fit(
         elif not tried:
             tried["linear"] = designs.linear(grouped.X, grouped.weight)
     name, evidence = next(iter(tried)), {}
-    begun: list[Learner | None] = [None] * len(tasks)
+    begun: list[dict[str, Learner]] = [{} for _ in tasks]
     if len(tried) > 1:
         # Evidence is compared on the same rows, on no more of them and no more exactly than it takes.
         each = TRIAL / (max(1.0, len(codes) / n) * tried["additive"].size ** 2)
@@ -411,8 +411,8 @@ def fit(
                 break
         name = "additive" if gain > 0.0 else "linear"
         if len(agents) == min(n, SAMPLE):
-            begun = list(learners[name])
-    return [task.pooled(tried[name], evidence, learner, loss == "auto") for task, learner in zip(tasks, begun)]
+            begun = [{key: learners[key][k] for key in tried} for k in range(len(tasks))]
+    return [task.pooled(tried, name, evidence, begun[k], loss == "auto") for k, task in enumerate(tasks)]
 
 
 class _Task:
@@ -443,10 +443,18 @@ class _Task:
         free = varying(parts, design.size)
         return Learner(parts, len(agents), free, family or self.family, self.deviations, self.counter)
 
-    def pooled(self, design: Design, evidence: dict[str, float], begun: Learner | None, tails: bool) -> Pooled:
-        """The population to the end, and then everybody."""
+    def pooled(
+        self,
+        tried: dict[str, Design],
+        name: str,
+        evidence: dict[str, float],
+        begun: dict[str, Learner],
+        tails: bool,
+    ) -> Pooled:
+        """The population to the end, from where it was begun; and then everybody."""
+        design, straight, linear = tried[name], begun.get("linear"), tried.get("linear")
         agents, grouped = self.grouped.sample(SAMPLE), self.grouped
-        learner = self.learner(design, agents) if begun is None else begun
+        learner = begun.get(name) or self.learner(design, agents)
         population = learner.run().result()
         evidence = evidence | {design.name: population.log_evidence}
         if tails:
@@ -455,7 +463,10 @@ class _Task:
             evidence[f"{design.name}, heavy tails"] = found.log_evidence
             if found.log_evidence > population.log_evidence + MARGIN:
                 population, learner = found, heavy
-        stranger = choose(learner.batches, grouped.folds(agents), population, learner.D)
+        lines = Lines(design.lines(), np.eye(0)) if design.splines else None
+        if lines is not None and straight is not None:
+            lines = Lines(lines.basis, linear.units(), straight, straight.result())
+        stranger = choose(learner, population, grouped.folds(agents), lines)
         D = np.zeros((grouped.n, design.size))
         D[agents] = learner.D
         if len(agents) < grouped.n or not population.family.quadratic:
