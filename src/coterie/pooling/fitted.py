@@ -12,7 +12,7 @@ from . import designs
 from .blocks import Batch, Joint, Summary, batches, one_plus, padded, times
 from .designs import Design
 from .families import FAMILIES, Family, Student
-from .population import Learner, Population, solve
+from .population import Learner, Population, left_out, solve
 from .results import Fitted
 from .strangers import FOLDS, Lines, Stranger, choose
 from .wide import Wide, dense, fit_wide
@@ -396,7 +396,7 @@ def fit(
             tried["additive"] = bent
         elif not tried:
             tried["linear"] = designs.linear(grouped.X, grouped.weight)
-    name, evidence = next(iter(tried)), {}
+    name, evidence, held_out = next(iter(tried)), {}, {}
     begun: list[dict[str, Learner]] = [{} for _ in tasks]
     if len(tried) > 1:
         # Evidence is compared on the same rows, on no more of them and no more exactly than it takes.
@@ -410,9 +410,14 @@ def fit(
             if abs(gain) > 10.0 + 0.01 * len(codes):
                 break
         name = "additive" if gain > 0.0 else "linear"
+        if gain > 0.0:
+            # Evidence trusts the model; rows left out one at a time do not. Curves must not be worse there.
+            for key in tried:
+                held_out[key] = sum(left_out(learner, learner.result()) for learner in learners[key])
+            name = min(held_out, key=lambda key: held_out[key])
         if len(agents) == min(n, SAMPLE):
             begun = [{key: learners[key][k] for key in tried} for k in range(len(tasks))]
-    return [task.pooled(tried, name, evidence, begun[k], loss == "auto") for k, task in enumerate(tasks)]
+    return [task.pooled(tried, name, evidence, held_out, begun[k], loss == "auto") for k, task in enumerate(tasks)]
 
 
 class _Task:
@@ -448,6 +453,7 @@ class _Task:
         tried: dict[str, Design],
         name: str,
         evidence: dict[str, float],
+        held_out: dict[str, float],
         begun: dict[str, Learner],
         tails: bool,
     ) -> Pooled:
@@ -473,7 +479,9 @@ class _Task:
             for batch in grouped.batches(design, np.arange(grouped.n)):
                 D[batch.agents] = posterior(batch, population)
                 self.counter()
-        return Pooled(population.family, self.center, self.scale, evidence, design, population, stranger, D, grouped)
+        return Pooled(
+            population.family, self.center, self.scale, evidence, held_out, design, population, stranger, D, grouped
+        )
 
 
 def margin(family: Family, n: int) -> float:

@@ -16,7 +16,8 @@ class Fitted:
     family: Family
     center: float
     scale: float
-    evidence: dict[str, float]  # of everything that was tried
+    evidence: dict[str, float]  # of everything that was tried, on the rows it was tried on
+    held_out: dict[str, float]  # mean loss of rows left out one at a time, where designs were compared by it, too
 
     def interval(self, mean: np.ndarray, variance: np.ndarray, s2: float, coverage: float) -> np.ndarray:
         """Ends of central intervals of new labels, (rows, 2), from the moments of their predictors."""

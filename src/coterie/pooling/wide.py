@@ -230,7 +230,7 @@ def fit_wide(
     strengths = everything.some(GRAM).strengths(progress)
     w, D, precision = everything.mode(strengths)
     evidence = {"linear": strengths.log_evidence}
-    return Wide(family, center, scale, evidence, X, y, weights, start, mean, spread, strengths, w, D, precision)
+    return Wide(family, center, scale, evidence, {}, X, y, weights, start, mean, spread, strengths, w, D, precision)
 
 
 class Rows(NamedTuple):
