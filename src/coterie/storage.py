@@ -90,10 +90,9 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
     agents = [_packed(agent) for agent in model.agents_]
     parameters = {name: _parameter(name, value) for name, value in model.get_params(deep=False).items()}
     stumps: dict[str, Any] = {} if base is None else base.to_arrays()
-    if hasattr(model, "graph_"):
-        ties = {} if model.graph_ is None else _ties(model.graph_)
-    else:
-        ties = _relations(model)
+    ties = (
+        _relations(model) if not hasattr(model, "graph_") else _ties(model.graph_) if model.graph_ is not None else {}
+    )
     described: dict[str, Any] = {}
     if hasattr(model, "_packed"):
         described, models = model._packed()

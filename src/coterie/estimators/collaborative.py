@@ -1,8 +1,8 @@
 """The front door: one model for each agent of a table, learned together.
 
 ``fit(X, y, agents=ids)`` is all that somebody with grouped data needs. By default that is partial pooling
-(:mod:`coterie.pooling`): a common model, personal deviations from it, and how much to trust each, learned from the rows.
-The papers' methods over a graph are there by name; they are imported when they are asked for.
+(:mod:`coterie.pooling`): a common model, personal deviations from it, and how much to trust each, learned from the
+rows. The papers' methods over a graph are there by name; they are imported when they are asked for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Linear(NamedTuple):
     intercepts: np.ndarray  # (n + 1, outputs)
 
     def latent(self, X: Any, codes: np.ndarray) -> np.ndarray:
-        """x . theta_i + b_i for the agent i of every row, (rows, outputs)."""
+        """X . theta_i + b_i for the agent i of every row, (rows, outputs)."""
         out = np.empty((X.shape[0], self.intercepts.shape[1]))
         for k in range(out.shape[1]):
             own = self.coefficients[codes, k]
@@ -49,6 +49,15 @@ class _Collaborative(Estimator):
     _losses: tuple[str, ...]
     _models: Any  # a list of Pooled, one for each output; or Linear
     agents_: tuple[Any, ...]
+    graph_: Any
+
+    def _encode(self, y: np.ndarray) -> tuple[list[np.ndarray], dict[str, Any]]:
+        """Labels as the model has them, one list for each output; and what to remember of them."""
+        raise NotImplementedError
+
+    def _encode_more(self, y: np.ndarray) -> list[np.ndarray]:
+        """Labels of more rows."""
+        raise NotImplementedError
 
     def __init__(
         self,
@@ -100,6 +109,8 @@ class _Collaborative(Estimator):
         if pools:
             models: Any = self._pool(matrix, targets, codes, len(members), weight, progress)
             extra: dict[str, Any] = {"graph_": None}
+            if self.graph is not None:
+                models, extra = self._tie(models, members)
         else:
             if weight is not None:
                 raise MismatchError(f'method={self.method!r} takes no sample_weight; method="pooling" does')
@@ -137,6 +148,19 @@ class _Collaborative(Estimator):
         loss = self.loss or self._losses[1]
         with threadpool_limits(1):  # of thousands of small matrices, more threads only get in each other's way
             return pooling.fit(X, targets, codes, n, loss, self.design, deviations, weight, progress)
+
+    def _tie(self, models: Any, members: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
+        """Smooth deviations over a graph, as far as that pays on held-out rows."""
+        from ..graphs import Graph
+        from ..pooling.ties import smooth
+        from .over_graph import weights_of
+
+        if isinstance(models[0], pooling.Wide):
+            raise MismatchError(f"graph={self.graph!r}: with more than {pooling.WIDE} columns, ties are not supported")
+        weights = weights_of(self, models, members)
+        with threadpool_limits(1):
+            models, W, tied = smooth(models, weights)
+        return models, {"graph_": Graph(W) if tied.strength > 0.0 else None, "ties_": tied}
 
     def _take(self, columns: Columns, members: tuple[Any, ...], column: Any, models: Any) -> None:
         """Keep what was learned, and show it under the names that people look for."""
@@ -193,7 +217,7 @@ class _Collaborative(Estimator):
             if models.coefficients.shape != expected or models.intercepts.shape != expected[:2]:
                 raise ValueError(f"coefficients of shape {models.coefficients.shape}, and not {expected}")
         else:
-            kind = {"wide": pooling.Wide, "pooled": pooling.Pooled}[described["form"]]
+            kind: Any = {"wide": pooling.Wide, "pooled": pooling.Pooled}[described["form"]]
             names = set(arrays)
             models = []
             for k, packed in enumerate(described["models"]):
@@ -209,6 +233,10 @@ class _Collaborative(Estimator):
         """New rows, of agents met and of new ones: their own posteriors, and nobody else's."""
         if isinstance(self._models, Linear):
             raise MismatchError(f'method={self.method!r} cannot take more rows; method="pooling" can')
+        if self.graph_ is not None:
+            raise MismatchError(
+                "deviations are smoothed over a graph, where new rows concern neighbours, too: fit anew"
+            )
         X, ids = self._with_ids(X, agents)
         matrix = self._columns.apply(X, type(self).__name__)
         rows = matrix.shape[0]
@@ -299,9 +327,9 @@ class _Collaborative(Estimator):
 class CollaborativeRegressor(_Collaborative):
     """One regression for each agent, learned together.
 
-    By default by partial pooling: ``theta_i ~ N(w, V)``, where the common model w, the covariance V of personal deviations
-    and the noise are learned from the rows by their evidence. Agents with few rows get nearly the common model, those with
-    many their own, coordinate by coordinate; nothing needs to be scaled or tuned.
+    By default by partial pooling: ``theta_i ~ N(w, V)``, where the common model w, the covariance V of personal
+    deviations and the noise are learned from the rows by their evidence. Agents with few rows get nearly the common
+    model, those with many their own, coordinate by coordinate; nothing needs to be scaled or tuned.
 
     Parameters
     ----------
@@ -326,8 +354,8 @@ class CollaborativeRegressor(_Collaborative):
     members : sequence, optional
         All agents and their order, also those without rows.
     mu, lam, ridge, confidence, neighbours, tol, max_wakes, seed
-        Of the methods over a graph; see :class:`coterie.Problem` and :class:`coterie.GraphRule`. ``mu`` is the weight of
-        the agents' own rows against agreement with their neighbours.
+        Of the methods over a graph; see :class:`coterie.Problem` and :class:`coterie.GraphRule`. ``mu`` is the weight
+        of the agents' own rows against agreement with their neighbours.
 
     Attributes
     ----------
@@ -347,6 +375,9 @@ class CollaborativeRegressor(_Collaborative):
     design_ : str
         "linear" or "additive".
     graph_ : Graph or None
+        Ties that are used.
+    ties_ : Tied
+        Of pooling with a graph: how strong ties are, what they gained on held-out rows, and its standard error.
     run_ : Run
         Over a graph: the simulation.
 
@@ -354,10 +385,11 @@ class CollaborativeRegressor(_Collaborative):
     -----
     Text and categories, booleans and gaps in X are encoded; constant and duplicate columns are left out;
     :meth:`report` says what was done. An agent never met is predicted by the common model, with the spread of the
-    population. Without ``agents`` all rows belong to one agent, and this is a ridge regression whose strength is learned.
+    population. Without ``agents`` all rows belong to one agent, and this is a ridge regression whose strength is
+    learned.
 
-    With ``sklearn.set_config(enable_metadata_routing=True)``, ``set_fit_request(agents=True)`` and the like let pipelines
-    and searches pass ``agents`` on.
+    With ``sklearn.set_config(enable_metadata_routing=True)``, ``set_fit_request(agents=True)`` and the like let
+    pipelines and searches pass ``agents`` on.
 
     Examples
     --------
@@ -412,8 +444,8 @@ class CollaborativeRegressor(_Collaborative):
     def partial_fit(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> Self:
         """Take more rows, of agents met and of new ones: they get their own posteriors, and nobody else changes.
 
-        The population (common model, variances, noise) stays as it was learned; fit anew when much has changed. Without a
-        fit before, this is one.
+        The population (common model, variances, noise) stays as it was learned; fit anew when much has changed.
+        Without a fit before, this is one.
 
         Parameters
         ----------
@@ -570,8 +602,8 @@ class CollaborativeClassifier(_Collaborative):
     method, design, deviations, graph, missing, members, mu, lam, ridge, confidence, neighbours, tol, max_wakes, seed
         As in :class:`CollaborativeRegressor`.
     loss : str or rule, optional
-        Of pooling: "logistic". Over a graph: "logistic", "smooth-hinge", "hinge" (not with "cd"), or a loss for labels -1
-        and +1.
+        Of pooling: "logistic". Over a graph: "logistic", "smooth-hinge", "hinge" (not with "cd"), or a loss for
+        labels -1 and +1.
 
     Attributes
     ----------
@@ -595,8 +627,9 @@ class CollaborativeClassifier(_Collaborative):
 
     Notes
     -----
-    Agents may have one row, or rows of one class only. With two or three rows of each agent and two classes, the variances
-    of deviations are underestimated (Laplace's approximation ends there); common model and predictions are still sound.
+    Agents may have one row, or rows of one class only. With two or three rows of each agent and two classes, the
+    variances of deviations are underestimated (Laplace's approximation ends there); common model and predictions are
+    still sound.
 
     Examples
     --------
@@ -655,8 +688,8 @@ class CollaborativeClassifier(_Collaborative):
     def partial_fit(self, X: Any, y: Any, agents: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Take more rows, of agents met and of new ones: they get their own posteriors, and nobody else changes.
 
-        The population (common model and variances) stays as it was learned; fit anew when much has changed. Without a fit
-        before, this is one.
+        The population (common model and variances) stays as it was learned; fit anew when much has changed. Without a
+        fit before, this is one.
 
         Parameters
         ----------
@@ -688,13 +721,15 @@ class CollaborativeClassifier(_Collaborative):
         """1 for a class and 0 for the others: of the second of two, else of every class."""
         if y.dtype.kind == "f" and np.any(y != np.floor(y)):
             raise DataError(
-                f"Unknown label type: continuous. y holds numbers such as {y[y != np.floor(y)][0]:g}, not classes; is this "
-                "a case for a regressor?"
+                f"Unknown label type: continuous. y holds numbers such as {y[y != np.floor(y)][0]:g}, not classes; "
+                "is this a case for a regressor?"
             )
         try:
             classes, codes = np.unique(y, return_inverse=True)
         except TypeError:
-            raise DataError("y mixes classes that cannot be compared, such as text and numbers: make them alike") from None
+            raise DataError(
+                "y mixes classes that cannot be compared, such as text and numbers: make them alike"
+            ) from None
         if len(classes) < 2:
             raise DataError(
                 f"y holds one class only, {classes.tolist()[0]!r}: a classifier needs at least two classes in all "
@@ -842,7 +877,9 @@ def _labels(y: Any, rows: int, codes: np.ndarray, members: tuple[Any, ...]) -> n
     if values.ndim != 1:
         raise DataError(f"y should be a 1d array, got an array of shape {values.shape} instead.")
     if len(values) != rows:
-        raise DataError(f"y has {len(values)} labels for {rows} rows (inconsistent numbers of samples); one each is needed")
+        raise DataError(
+            f"y has {len(values)} labels for {rows} rows (inconsistent numbers of samples); one each is needed"
+        )
     if values.dtype.kind == "c":
         raise DataError("Complex data not supported: y holds complex numbers")
     if values.dtype.kind == "f":

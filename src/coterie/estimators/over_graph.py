@@ -24,8 +24,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import graphs
 from ..data import AgentData, as_agent_ids, as_features, split_frame
 from ..engines.simulator import simulate
-from ..errors import DataError, MismatchError, ParameterError
+from ..errors import DataError, GraphError, MismatchError, ParameterError
 from ..graphs import Graph
+from ..learning import learn_graph
 from ..linear import frozen, margins_kernel, rows_of
 from ..losses import SIGNS, Logistic
 from ..methods import ComponentModels, ModelPropagation, check_fit, resolve_method
@@ -331,7 +332,9 @@ def learn_over_graph(
     labels = np.argmax(np.stack(targets), axis=0) if len(targets) > 1 else (targets[0] - middle) / unit
     graph: Any = "learn" if model.graph is None else model.graph
     if isinstance(graph, str) and graph == "auto":
-        raise ParameterError(f'graph="auto" is for method="pooling"; for method={model.method!r} choose "learn" or "knn"')
+        raise ParameterError(
+            f'graph="auto" is for method="pooling"; for method={model.method!r} choose "learn" or "knn"'
+        )
     if isinstance(graph, nx.Graph):
         graph = graphs.from_networkx(graph, members=members)
     settings = {name: getattr(model, name) for name in SETTINGS}
@@ -344,6 +347,39 @@ def learn_over_graph(
     intercepts = inner._intercepts * unit + middle - coefficients @ center
     extra = {"graph_": inner.graph_, "run_": inner.run_, "n_iter_": inner.n_iter_}
     return Linear(coefficients, intercepts), extra
+
+
+def weights_of(model: Any, models: list[Any], members: tuple[Any, ...]) -> Callable[[list[np.ndarray]], Any]:
+    """Weights of the ties that a pooling estimator asks for, of agents' deviations: nearest, learned, or given."""
+    graph, n = model.graph, len(members)
+    if not isinstance(graph, (str, GraphRule)):
+        if isinstance(graph, nx.Graph):
+            graph = graphs.from_networkx(graph, members=members)
+        found = graph if isinstance(graph, Graph) else Graph(graph)
+        if found.n != n:
+            raise GraphError(f"the graph has {found.n} agents, and the rows have {n}")
+        return lambda deviations: found.W
+    if isinstance(graph, str) and graph not in ("auto", "knn", "learn"):
+        raise ParameterError(
+            f'graph={graph!r} must be None, "auto", "knn", "learn", a GraphRule, a Graph, a weight matrix or a '
+            "networkx graph"
+        )
+    if model.neighbours < 1:
+        raise ParameterError(f"neighbours={model.neighbours} must be at least 1")
+    # In units of their spread: as far apart as the population finds remarkable.
+    units = [np.sqrt(np.maximum(each.population.variances, 1e-12)) for each in models]
+
+    def weights(deviations: list[np.ndarray]) -> Any:
+        apart = np.hstack([D / unit for D, unit in zip(deviations, units, strict=True)])
+        if n == 1:
+            return graphs.empty(1).W
+        if isinstance(graph, str) and graph != "learn":
+            return graphs.knn(apart, neighbours=min(model.neighbours, n - 1)).W
+        rule = graph if isinstance(graph, GraphRule) else GraphRule(lam=model.lam, kappa=min(KAPPA, n - 1))
+        wakes = min(LEARNING, model.max_wakes) * n
+        return learn_graph(apart, np.zeros(n), lam=rule.lam, kappa=rule.kappa, wakes=wakes, seed=model.seed).graph.W
+
+    return weights
 
 
 #: Parameters of the front door that concern methods over a graph alone.

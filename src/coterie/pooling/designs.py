@@ -1,8 +1,8 @@
 """From columns of features to columns of a model: as they are, or as splines; in standard units, with ones at the end.
 
-A design is learned from the rows of a fit and applied to any others. *Linear* keeps the columns; *additive* replaces each
-that has more than a few values by a quadratic spline with quantile knots, linear beyond the outermost: a curve for every
-agent, that deviates from a common curve.
+A design is learned from the rows of a fit and applied to any others. *Linear* keeps the columns; *additive* replaces
+each that has more than a few values by a quadratic spline with quantile knots, linear beyond the outermost: a curve for
+every agent, that deviates from a common curve.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Design(NamedTuple):
 
     @property
     def name(self) -> str:
-        """ "linear" or "additive"."""
+        """Either "linear" or "additive"."""
         return "additive" if self.splines else "linear"
 
     @property
@@ -150,7 +150,7 @@ def linear(X: np.ndarray, weight: np.ndarray | None = None) -> Design:
 
 
 def additive(X: np.ndarray, weight: np.ndarray | None = None, most: int = 150) -> Design | None:
-    """Splines in place of columns with more than a few values; None if there are none, or too many for `most` columns."""
+    """Splines in place of columns with more than a few values; None if there are none, or more columns than `most`."""
     bent = [k for k in range(X.shape[1]) if _many(X[:, k])]
     splines = {k: Spline.of(X[:, k], weight) for k in bent}
     splines = {k: spline for k, spline in splines.items() if spline.size > 2}

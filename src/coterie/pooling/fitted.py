@@ -106,7 +106,12 @@ class Kept(NamedTuple):
         """Of some agents; nothing of those that came later."""
         old = agents < len(self.sizes)
         parts = []
-        for part, empty in ((self.sizes, 0), (self.low, np.inf), (self.high, -np.inf), *((x, 0.0) for x in self.summary[1:])):
+        for part, empty in (
+            (self.sizes, 0),
+            (self.low, np.inf),
+            (self.high, -np.inf),
+            *((x, 0.0) for x in self.summary[1:]),
+        ):
             out = np.full((len(agents), *part.shape[1:]), empty, dtype=part.dtype)
             out[old] = part[agents[old]]
             parts.append(out)
@@ -126,7 +131,7 @@ class Pooled(Fitted):
 
     @property
     def design_name(self) -> str:
-        """ "linear" or "additive"."""
+        """Either "linear" or "additive"."""
         return self.design.name
 
     @property
@@ -177,7 +182,7 @@ class Pooled(Fitted):
     def outside(self, X: np.ndarray, codes: np.ndarray) -> dict[int, float]:
         """Columns in which most rows lie outside the range of their agents' own, and what share of them does.
 
-        By chance that is 2 / (m + 1) of the rows of an agent with m; only much more is worth a word.
+        Only what is far beyond chance is worth a word.
         """
         known = np.flatnonzero(codes >= 0)
         if len(known) < 10:
@@ -192,8 +197,11 @@ class Pooled(Fitted):
         wide = high[of] > low[of]
         beyond = ((rows < low[of]) | (rows > high[of])) & wide
         share = beyond.sum(axis=0) / np.maximum(wide.sum(axis=0), 1)
-        chance = float(np.mean(2.0 / (sizes[of] + 1.0)))
-        told = (share > max(0.5, 2.0 * chance)) & (wide.sum(axis=0) >= 10)
+        # Of m own rows, the share of others outside is Beta(2, m - 1), one draw for each agent.
+        m, asked_for = sizes.astype(float), np.bincount(of, minlength=len(asked)) / len(of)
+        chance = float(asked_for @ (2.0 / (m + 1.0)))
+        spread = np.sqrt(asked_for**2 @ (2.0 * np.maximum(m - 1.0, 0.0) / ((m + 1.0) ** 2 * (m + 2.0))))
+        told = (share > max(0.5, chance + 4.0 * spread)) & (wide.sum(axis=0) >= 10)
         return {int(k): float(share[k]) for k in np.flatnonzero(told)}
 
     def sizes(self) -> np.ndarray:
@@ -336,7 +344,9 @@ class Pooled(Fitted):
         kept = Kept(summary, arrays["sizes"], arrays["low"], arrays["high"])
         nothing = Grouped(np.empty((0, arrays["low"].shape[1])), np.empty(0), None, np.zeros(n + 1, dtype=np.int64))
         stranger = Stranger(arrays["stranger_w"], *arrays["stranger"].tolist())
-        return cls(**vars(fitted), design=design, population=population, stranger=stranger, D=D, grouped=nothing, kept=kept)
+        return cls(
+            **vars(fitted), design=design, population=population, stranger=stranger, D=D, grouped=nothing, kept=kept
+        )
 
 
 def posterior(batch: Any, population: Population) -> np.ndarray:
@@ -453,7 +463,7 @@ def fit(
         tried["linear"] = designs.linear(grouped.X, grouped.weight)
     if design != "linear":
         rows = grouped.rows(grouped.sample(SAMPLE))  # knots and scales do not need everybody
-        bent = designs.additive(grouped.X[rows], None if weight is None else grouped.weight[rows])
+        bent = designs.additive(grouped.X[rows], None if grouped.weight is None else grouped.weight[rows])
         if bent is not None:
             tried["additive"] = bent
         elif not tried:
@@ -532,8 +542,8 @@ class _Task:
             if found.log_evidence > population.log_evidence + MARGIN:
                 population, learner = found, heavy
         lines = Lines(design.lines(), np.eye(0)) if design.splines else None
-        if lines is not None and straight is not None:
-            lines = Lines(lines.basis, linear.units(), straight, straight.result())
+        if lines is not None and straight is not None and linear is not None:
+            lines = Lines(lines.basis, linear.units(), (straight, straight.result()))
         stranger = choose(learner, population, grouped.folds(agents), lines)
         D = np.zeros((grouped.n, design.size))
         D[agents] = learner.D

@@ -33,7 +33,9 @@ class Fitted:
     @classmethod
     def from_dict(cls, packed: dict[str, Any]) -> Fitted:
         """Back from a file."""
-        return Fitted(FAMILIES[packed["family"]], *(packed[name] for name in ("center", "scale", "evidence", "held_out")))
+        return Fitted(
+            FAMILIES[packed["family"]], *(packed[name] for name in ("center", "scale", "evidence", "held_out"))
+        )
 
     def interval(self, mean: np.ndarray, variance: np.ndarray, s2: float, coverage: float) -> np.ndarray:
         """Ends of central intervals of new labels, (rows, 2), from the moments of their predictors."""

@@ -1,12 +1,12 @@
 """Agents never met: from the common model, or from one model of all rows, whichever predicts held-out agents better.
 
 The common model w weighs what happens *inside* agents. Where agents with larger features also have larger intercepts,
-one regression over all rows predicts a new agent better, although it fits nobody: the model's assumption that deviations
-have nothing to do with features does not hold. So agents are left out in folds, both predict their rows, and strangers
-get the mixture that did best; the common model, unless another is better beyond chance.
+one regression over all rows predicts a new agent better, although it fits nobody: the model's assumption that
+deviations have nothing to do with features does not hold. So agents are left out in folds, both predict their rows,
+and strangers get the mixture that did best; the common model, unless another is better beyond chance.
 
-Leaving out a fold needs no fit: one Newton step without its gradients and Hessians is exact for squared errors, and close
-otherwise.
+Leaving out a fold needs no fit: one Newton step without its gradients and Hessians is exact for squared errors, and
+close otherwise.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ class Lines(NamedTuple):
 
     basis: np.ndarray  # (q, p + 1): as models of the columns, see Design.lines
     units: np.ndarray  # (p + 1, p + 1): models of the linear design in the units of the features
-    learner: Learner | None = None  # of the population in the linear design, if there was one
-    population: Population | None = None
+    learned: tuple[Learner, Population] | None = None  # the population in the linear design, if there was one
 
 
 class Stranger(NamedTuple):
@@ -80,8 +79,8 @@ def choose(learner: Learner, population: Population, folds: np.ndarray, lines: L
     others = [(1.0, *one_model(batches, folds, count, population))]
     if lines is not None:
         others.append((1.0, *one_model(batches, folds, count, population, lines.basis)))
-        if lines.learner is not None:
-            models = np.vstack([lines.population.w, held_out(lines.learner, lines.population, folds, count)])
+        if lines.learned is not None:
+            models = np.vstack([lines.learned[1].w, held_out(*lines.learned, folds, count)])
             models = models @ lines.units.T @ lines.basis.T
             others.append((0.0, models[0], models[1:]))
     candidates = [(0.0, w, common)]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .families import FAMILIES, Family
+from .families import FAMILIES, NOISY, Family
 from .population import FLAT, SATURATE, PooledLogs
 from .results import Fitted
 
@@ -40,7 +40,9 @@ def kernel(A: Any, v: np.ndarray, B: Any) -> np.ndarray:
 def diagonal(B: Any, K: np.ndarray) -> np.ndarray:
     """Diagonal of B' K B for rows B with a column of ones at the end, which is not there; K is symmetric."""
     KB = (B.T @ K).T  # B first: it may be sparse
-    parts = np.einsum("ij,ij->j", B, KB) if isinstance(B, np.ndarray) else np.asarray(B.multiply(KB).sum(axis=0)).ravel()
+    parts = (
+        np.einsum("ij,ij->j", B, KB) if isinstance(B, np.ndarray) else np.asarray(B.multiply(KB).sum(axis=0)).ravel()
+    )
     return np.append(parts, K.sum())
 
 
@@ -165,7 +167,6 @@ class Wide(Fitted):
             part = Rows(found.X[own], found.y[own], found.weight[own], np.array([0, own.stop - own.start]), self.family)
             D[agent] = part.mode(self.strengths, common=self.w)[1][0]
         return found
-
 
     def to_arrays(self) -> dict[str, Any]:
         """For a file: with the rows, which a model in their span is made of."""
@@ -337,7 +338,7 @@ class Rows(NamedTuple):
             precision = float(np.clip(used / max(float(alpha @ G @ alpha) / r**2, 1e-12), 1e-6 * size, 1e6 * size))
             change += 0.25 * used * np.log(precision / r) ** 2
             noise = s2
-            if family.noisy:
+            if isinstance(family, NOISY):
                 left = float(s2 * np.trace(M))  # rows not used up
                 e2, rows_ = float((self.weight * family.excess(f, self.y, s2)).sum()), float(self.weight.sum())
                 ratio = e2 / left if left > 0.1 * rows_ else (e2 + rows_ - left) / rows_
@@ -395,7 +396,11 @@ class Rows(NamedTuple):
         for _ in range(50):
             gradient = back(self.weight * family.slope(z, self.y, s2)) + t
             curvature = self.weight * family.curvature(z, s2)
-            step = conjugate_gradients(lambda d, c=curvature: back(c * forth(d)) + d, -gradient)
+
+            def product(d: np.ndarray, curvature: np.ndarray = curvature) -> np.ndarray:
+                return back(curvature * forth(d)) + d
+
+            step = conjugate_gradients(product, -gradient)
             dz, length = forth(step), 1.0
             for _ in range(20):
                 new, there = t + length * step, z + length * dz
