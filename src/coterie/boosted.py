@@ -13,13 +13,13 @@ from . import graphs
 from .data import AgentData, as_agent_ids
 from .dictionaries import Dictionary, StumpDictionary, Stumps, outputs, resolve_base
 from .errors import ParameterError
-from .estimators import (
-    CollaborativeClassifier,
-    CollaborativeRegressor,
+from .estimators.over_graph import (
+    GraphClassifier,
+    GraphRegressor,
     _Collaborative,
     _ids_of,
     _no_missing,
-    _probabilities,
+    probabilities,
 )
 from .losses import LogSumExp, Squared
 from .methods import FrankWolfeBoosting, resolve_method
@@ -133,7 +133,7 @@ class _Boosted(_Collaborative):
         return outputs(self.base_, data.X, data.where)
 
 
-class BoostedClassifier(_Boosted, CollaborativeClassifier):
+class BoostedClassifier(_Boosted, GraphClassifier):
     """One boosted classifier for each agent, over a graph that they learn together: DADA.
 
     Minimises DADA (1), ``mu/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i D_ii c_i L_i(theta_i)``, where a model
@@ -214,10 +214,10 @@ class BoostedClassifier(_Boosted, CollaborativeClassifier):
         >>> model.predict_proba(X, agents=ids).argmax(axis=1).tolist()
         [0, 0, 1, 1]
         """
-        return _probabilities(2.0 * self.decision_function(X, agents))
+        return probabilities(2.0 * self.decision_function(X, agents))
 
 
-class BoostedRegressor(_Boosted, CollaborativeRegressor):
+class BoostedRegressor(_Boosted, GraphRegressor):
     """One boosted regression for each agent, over a graph that they learn together: least squares on the same ball.
 
     As :class:`BoostedClassifier`, with numbers in place of classes and half the mean squared error for L_i. Stumps are

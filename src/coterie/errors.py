@@ -18,12 +18,15 @@
      ├── IdentityError (RuntimeError)   a peer's or a group's own files are damaged, missing or open to others
      ├── StateError (RuntimeError)      what a peer keeps across restarts is damaged, or another peer's
      ├── ContractError (AssertionError) a loss or a method broke a promise checked by coterie.testing
+     ├── NotFittedError (ValueError, AttributeError) a model is used before it is fitted
      └── MissingExtra (ImportError)     an optional dependency is not installed
 
 An error says what was found, what was expected, and what to do about it.
 """
 
 from __future__ import annotations
+
+import sys
 
 
 class CoterieError(Exception):
@@ -76,6 +79,28 @@ class ContractError(CoterieError, AssertionError):
 
 class MissingExtra(CoterieError, ImportError):  # noqa: N818 - it names what is missing
     """An optional dependency is not installed."""
+
+
+class NotFittedError(CoterieError, ValueError, AttributeError):
+    """A model is used before it is fitted; scikit-learn's error of that name, too, where scikit-learn is loaded."""
+
+    @classmethod
+    def of(cls, estimator: object) -> Exception:
+        """The error for an estimator."""
+        message = (
+            f"This {type(estimator).__name__} instance is not fitted yet. "
+            "Call 'fit' with appropriate arguments before using this estimator."
+        )
+        theirs = getattr(sys.modules.get("sklearn.exceptions"), "NotFittedError", None)
+        if theirs is None:
+            return cls(message)
+        both = type("NotFittedError", (cls, theirs), {"__doc__": cls.__doc__, "__module__": cls.__module__})
+        error: Exception = both(message)
+        return error
+
+
+class ExtrapolationWarning(UserWarning):
+    """Rows to predict lie outside the range of their agents' own rows."""
 
 
 class BudgetError(CoterieError, RuntimeError):

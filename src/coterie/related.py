@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .data import AgentData, _nonfinite, as_features
 from .errors import DataError, ParameterError
-from .estimators import CollaborativeClassifier, CollaborativeRegressor, _Collaborative, _scaled
+from .estimators.over_graph import GraphClassifier, GraphRegressor, _Collaborative, _scaled
 from .multitask import Relationship, relationship
 from .multitask.covariance import correlation
 from .problem import resolve_loss
@@ -148,7 +148,7 @@ class _Related(_Collaborative):
         return _mapped(self.features_, data, _scaled(data.X, *self._standard))
 
 
-class RelationshipClassifier(_Related, CollaborativeClassifier):
+class RelationshipClassifier(_Related, GraphClassifier):
     """One linear classifier for each agent, learned with how the agents' tasks are related: DMTRL.
 
     Minimises ``sum_i 1/n_i sum_j l(w_i . x_ij, y_ij) + lam/2 tr(W Sigma^-1 W')`` over the weights W and the covariance
@@ -326,7 +326,7 @@ class RelationshipClassifier(_Related, CollaborativeClassifier):
         raise DataError(f"task {task!r} has {found}: {needed} needed to learn what tells them apart")
 
 
-class RelationshipRegressor(_Related, CollaborativeRegressor):
+class RelationshipRegressor(_Related, GraphRegressor):
     """One linear regression for each agent, learned with how the agents' tasks are related: DMTRL.
 
     As :class:`RelationshipClassifier`, with numbers in place of classes. With an intercept, the overall mean of the

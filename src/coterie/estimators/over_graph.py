@@ -1,8 +1,7 @@
-"""The front door: scikit-learn estimators that learn one model for each agent.
+"""Models learned over a graph: those of :meth:`coterie.Problem.personalized`, CD (3), found by the agents exchanging
+models over a graph that is given, or that they learn.
 
-``fit(X, y, agents=ids)`` is all a user of grouped data needs. The models are those of
-:meth:`coterie.Problem.personalized`, CD (3), or of :meth:`coterie.Problem.boosting`, DADA (1), found by the agents
-exchanging models over a graph that is given, or that they learn.
+What the front door does for ``method="cd"`` and the like, and what boosted and relationship estimators share.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 from scipy import sparse
-from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, r2_score
@@ -23,18 +21,20 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from . import graphs
-from .data import AgentData, as_agent_ids, as_features, split_frame
-from .engines.simulator import simulate
-from .errors import DataError, MismatchError, ParameterError
-from .graphs import Graph
-from .linear import frozen, margins_kernel, rows_of
-from .losses import SIGNS, Logistic
-from .methods import ComponentModels, ModelPropagation, check_fit, resolve_method
-from .problem import Problem, resolve_loss
-from .results import Run
-from .ties import GraphRule, Learned
-from .ties.still import Still
+from .. import graphs
+from ..data import AgentData, as_agent_ids, as_features, split_frame
+from ..engines.simulator import simulate
+from ..errors import DataError, MismatchError, ParameterError
+from ..graphs import Graph
+from ..linear import frozen, margins_kernel, rows_of
+from ..losses import SIGNS, Logistic
+from ..methods import ComponentModels, ModelPropagation, check_fit, resolve_method
+from ..pooling.designs import standards
+from ..problem import Problem, resolve_loss
+from ..results import Run
+from ..ties import GraphRule, Learned
+from ..ties.still import Still
+from .collaborative import Linear, probabilities
 
 #: Wakes of each agent between two looks at whether the models still move.
 ROUND = 20
@@ -318,85 +318,46 @@ class _Collaborative(BaseEstimator):
         return tags
 
 
-class CollaborativeClassifier(ClassifierMixin, _Collaborative):
-    """One linear classifier for each agent, learned together over a graph.
+def learn_over_graph(
+    model: Any, X: Any, targets: list[np.ndarray], codes: np.ndarray, members: tuple[Any, ...], progress: Any
+) -> tuple[Linear, dict[str, Any]]:
+    """Models of a front-door estimator by one of the papers' methods; features and numbers are scaled first.
 
-    Minimises CD (3), ``1/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + mu sum_i D_ii c_i f_i(theta_i)``, where f_i is the
-    mean loss of agent i's rows plus a ridge. More than two classes are learned one against the rest.
-
-    Parameters
-    ----------
-    method : str or rule
-        How the agents reach the optimum: "cd", asynchronous coordinate descent; "admm", for losses with a kink, too;
-        "djam". "propagation" trains models alone and then smooths them, with mu = (1 - alpha) / alpha. For
-        comparison "local", "global", "component" or "ridge-to-mean": exact, and in one place.
-    graph : "learn", "knn", GraphRule, Graph, (n, n) array or sparse matrix, or networkx graph
-        Who collaborates with whom. "learn": the agents find out from the models they train alone (DADA, Section 4),
-        as ``GraphRule(lam=lam)`` or a given rule says. "knn" ties each agent to those whose models, trained alone, are
-        nearest. A given graph has its agents in the order of ``agents_``: sorted ids, or ``members``; a networkx graph
-        has their ids.
-    loss : str or rule
-        "logistic", "smooth-hinge", "hinge" (not with "cd"), or a loss for labels -1 and +1.
-    mu : float
-        Weight of the agents' own data against agreement with their neighbours: large means every man for himself.
-    lam : float
-        For ``graph="learn"``: the larger, the more ties, and the lighter.
-    ridge : float, (n,) array_like or "1/m"
-        Ridge of f_i, ``ridge |theta|^2``, the intercept included; "1/m" shrinks with the agent's rows.
-    confidence : "size", None or (n,) array_like
-        c_i: agents with more rows are trusted more, all alike, or as given.
-    neighbours : int
-        Of each agent, for ``graph="knn"``; all others where there are fewer.
-    fit_intercept : bool
-        Whether every model has a constant term, shared and shrunk like the other coefficients.
-    standardize : bool
-        Whether to scale the features to mean 0 and variance 1 over all rows (sparse features are not centred). It
-        needs those two numbers of every feature to be known to all agents; ``coef_`` is in the original units.
-    members : sequence, optional
-        All agents and their order; those without rows learn from their neighbours.
-    tol : float
-        Stop when the objective is within this of its optimum, relative, as Newton's decrement estimates it; for a
-        loss with a kink, when models move by less than this, relative, while every agent wakes 20 times.
-    max_wakes : int
-        Stop after this many wakes of each agent, on average.
-    seed : int
-        Of the agents' clocks.
-
-    Attributes
-    ----------
-    agents_ : tuple
-        Agent ids, in the order of the models.
-    classes_ : ndarray
-    coef_ : (n, p) ndarray, or (n, classes, p) for more than two classes
-    intercept_ : (n,) ndarray, or (n, classes)
-    graph_ : Graph
-    run_ : Run
-        The simulation: trace, letters, bytes.
-    n_iter_ : int
-        Wakes of each agent, on average.
-
-    Notes
-    -----
-    An agent that was never met gets the mean of all models, weighted by rows. Without ``agents``, all rows belong to
-    one agent, and this is plain ridge-penalised classification.
-
-    With ``sklearn.set_config(enable_metadata_routing=True)``, ``set_fit_request(agents=True)``,
-    ``set_score_request(agents=True)`` and ``set_predict_request(agents=True)`` let pipelines and searches pass
-    ``agents`` on.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import coterie as ct
-    >>> rng = np.random.default_rng(0)
-    >>> X, agents = rng.normal(size=(60, 2)), np.repeat(["ann", "bob", "cyd"], 20)
-    >>> y = X[:, 0] + (agents == "cyd") * X[:, 1] > 0
-    >>> model = ct.CollaborativeClassifier().fit(X, y, agents=agents)
-    >>> model.coef_.shape, model.agents_
-    ((3, 2), ('ann', 'bob', 'cyd'))
-    >>> model.predict([[1.0, 0.0]], agents=["dan"])  # never met: the mean model
-    array([ True])
+    Returns the models in the units of the input, and attributes that tell of the run.
     """
+    classifies = model._kind == "classifier"
+    center, scale = standards(X) if isinstance(X, np.ndarray) else (np.zeros(X.shape[1]), _root_mean_square(X))
+    middle, unit = (0.0, 1.0) if classifies else (part.item() for part in standards(targets[0][:, None]))
+    labels = np.argmax(np.stack(targets), axis=0) if len(targets) > 1 else (targets[0] - middle) / unit
+    graph: Any = "learn" if model.graph is None else model.graph
+    if isinstance(graph, str) and graph == "auto":
+        raise ParameterError(f'graph="auto" is for method="pooling"; for method={model.method!r} choose "learn" or "knn"')
+    if isinstance(graph, nx.Graph):
+        graph = graphs.from_networkx(graph, members=members)
+    settings = {name: getattr(model, name) for name in SETTINGS}
+    loss = model.loss or ("logistic" if classifies else "squared")
+    inner = (GraphClassifier if classifies else GraphRegressor)(
+        graph=graph, loss=loss, members=range(len(members)), **settings
+    )
+    inner._fit(_scaled(X, center, scale), labels, codes, progress)
+    coefficients = inner._coefficients * (unit / scale)
+    intercepts = inner._intercepts * unit + middle - coefficients @ center
+    extra = {"graph_": inner.graph_, "run_": inner.run_, "n_iter_": inner.n_iter_}
+    return Linear(coefficients, intercepts), extra
+
+
+#: Parameters of the front door that concern methods over a graph alone.
+SETTINGS = ("method", "mu", "lam", "ridge", "confidence", "neighbours", "tol", "max_wakes", "seed")
+
+
+def _root_mean_square(X: Any) -> np.ndarray:
+    """Scales of sparse columns, which are not centred: that would fill them."""
+    square = np.sqrt(np.asarray(X.multiply(X).mean(axis=0)).ravel())
+    return np.where(square > 0.0, square, 1.0)
+
+
+class GraphClassifier(ClassifierMixin, _Collaborative):
+    """One linear classifier for each agent, learned together over a graph; several classes one against the rest."""
 
     def __init__(
         self,
@@ -443,19 +404,11 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         agents : (rows,) sequence of hashables, or a column name of X, optional
             Whose row it is. Default: all rows belong to one agent.
         progress : callable, optional
-            Called with (wakes done, wakes at most) now and then.
+            Called with what is done, and how much there is at most, now and then.
 
         Returns
         -------
-        CollaborativeClassifier
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
-        >>> model = ct.CollaborativeClassifier(standardize=True).fit(X, y, agents=ids)
-        >>> model.classes_.tolist()
-        ['no', 'yes']
+        self
         """
         return self._fit(X, y, agents, progress)
 
@@ -485,14 +438,6 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         Returns
         -------
         (rows,) ndarray, or (rows, classes)
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
-        >>> model = ct.CollaborativeClassifier(standardize=True).fit(X, y, agents=ids)
-        >>> (model.decision_function(X, agents=ids) > 0).tolist()
-        [False, False, True, True]
         """
         margins = self._margins(X, agents)
         return margins[:, 0] if len(self.classes_) == 2 else margins
@@ -508,14 +453,6 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         Returns
         -------
         (rows,) ndarray
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
-        >>> model = ct.CollaborativeClassifier(standardize=True).fit(X, y, agents=ids)
-        >>> model.predict(X, agents=ids).tolist()
-        ['no', 'no', 'yes', 'yes']
         """
         margins = self.decision_function(X, agents)
         best = (margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)
@@ -533,16 +470,8 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         Returns
         -------
         (rows, classes) ndarray
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
-        >>> model = ct.CollaborativeClassifier(standardize=True).fit(X, y, agents=ids)
-        >>> model.predict_proba(X, agents=ids).sum(axis=1).round(6).tolist()
-        [1.0, 1.0, 1.0, 1.0]
         """
-        return _probabilities(self.decision_function(X, agents))
+        return probabilities(self.decision_function(X, agents))
 
     def score(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> float:
         """Accuracy over all rows.
@@ -557,50 +486,12 @@ class CollaborativeClassifier(ClassifierMixin, _Collaborative):
         Returns
         -------
         float
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
-        >>> model = ct.CollaborativeClassifier(standardize=True).fit(X, y, agents=ids)
-        >>> model.score(X, y, agents=ids)
-        1.0
         """
         return float(accuracy_score(y, self.predict(X, agents), sample_weight=sample_weight))
 
 
-class CollaborativeRegressor(RegressorMixin, _Collaborative):
-    """One linear regression for each agent, learned together over a graph.
-
-    As :class:`CollaborativeClassifier`, with numbers in place of classes.
-
-    Parameters
-    ----------
-    method, graph, mu, lam, ridge, confidence, neighbours, fit_intercept, standardize, members, tol, max_wakes, seed
-        As in :class:`CollaborativeClassifier`.
-    loss : str or rule
-        "squared", "huber", or a loss of real labels.
-
-    Attributes
-    ----------
-    agents_ : tuple
-        Agent ids, in the order of the models.
-    coef_ : (n, p) ndarray
-    intercept_ : (n,) ndarray
-    graph_ : Graph
-    run_ : Run
-    n_iter_ : int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import coterie as ct
-    >>> rng = np.random.default_rng(0)
-    >>> X, agents = rng.normal(size=(60, 2)), np.repeat(["ann", "bob", "cyd"], 20)
-    >>> model = ct.CollaborativeRegressor(ridge=1e-3).fit(X, X @ [1.0, 2.0] + 3.0, agents=agents)
-    >>> model.coef_.round(1).tolist(), model.intercept_.round(1).tolist()
-    ([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]], [3.0, 3.0, 3.0])
-    """
+class GraphRegressor(RegressorMixin, _Collaborative):
+    """One linear regression for each agent, learned together over a graph."""
 
     def fit(self, X: Any, y: Any, agents: Any = None, progress: Callable[[int, int], None] | None = None) -> Self:
         """Learn one model for each agent.
@@ -613,19 +504,11 @@ class CollaborativeRegressor(RegressorMixin, _Collaborative):
         agents : (rows,) sequence of hashables, or a column name of X, optional
             Whose row it is. Default: all rows belong to one agent.
         progress : callable, optional
-            Called with (wakes done, wakes at most) now and then.
+            Called with what is done, and how much there is at most, now and then.
 
         Returns
         -------
-        CollaborativeRegressor
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.0, 4.0, 6.0], ["ann", "bob", "ann", "bob"]
-        >>> model = ct.CollaborativeRegressor(ridge=1e-6).fit(X, y, agents=ids)
-        >>> model.coef_.round(2).tolist()
-        [[2.0], [2.0]]
+        self
         """
         return self._fit(X, y, agents, progress)
 
@@ -646,14 +529,6 @@ class CollaborativeRegressor(RegressorMixin, _Collaborative):
         Returns
         -------
         (rows,) ndarray
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.0, 4.0, 6.0], ["ann", "bob", "ann", "bob"]
-        >>> model = ct.CollaborativeRegressor(ridge=1e-6).fit(X, y, agents=ids)
-        >>> model.predict([[5.0]], agents=["bob"]).round(2).tolist()
-        [10.0]
         """
         return self._margins(X, agents)[:, 0]
 
@@ -670,24 +545,8 @@ class CollaborativeRegressor(RegressorMixin, _Collaborative):
         Returns
         -------
         float
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.0, 4.0, 6.0], ["ann", "bob", "ann", "bob"]
-        >>> model = ct.CollaborativeRegressor(ridge=1e-6).fit(X, y, agents=ids)
-        >>> round(model.score(X, y, agents=ids), 3)
-        1.0
         """
         return float(r2_score(y, self.predict(X, agents), sample_weight=sample_weight))
-
-
-def _probabilities(log_odds: np.ndarray) -> np.ndarray:
-    """Of two classes, or of several that are scored one against the rest."""
-    if log_odds.ndim == 1:
-        return np.stack([expit(-log_odds), expit(log_odds)], axis=1)
-    scores = expit(log_odds)
-    return np.asarray(scores / scores.sum(axis=1, keepdims=True))
 
 
 def _ids_of(X: Any, agents: Any) -> tuple[Any, Any, Any]:

@@ -1,0 +1,848 @@
+"""The front door: one model for each agent of a table, learned together.
+
+``fit(X, y, agents=ids)`` is all that somebody with grouped data needs. By default that is partial pooling
+(:mod:`coterie.pooling`): a common model, personal deviations from it, and how much to trust each, learned from the rows.
+The papers' methods over a graph are there by name; they are imported when they are asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from .. import pooling
+from ..encoding import Columns, agent_codes, agent_numbers
+from ..errors import DataError, ExtrapolationWarning, MismatchError, ParameterError
+from ..pooling.families import LARGEST, expit
+from .protocol import Estimator
+
+DESIGNS = ("auto", "linear", "additive")
+DEVIATIONS = ("auto", "full", "diagonal", "scalar")
+#: Losses that pooling knows: a regressor's and a classifier's.
+NUMBERS, CLASSES = ("auto", "squared", "student", "poisson"), ("auto", "logistic")
+
+
+class Linear(NamedTuple):
+    """Models learned over a graph: numbers and no posterior. The last one is for agents never met."""
+
+    coefficients: np.ndarray  # (n + 1, outputs, p)
+    intercepts: np.ndarray  # (n + 1, outputs)
+
+    def latent(self, X: Any, codes: np.ndarray) -> np.ndarray:
+        """x . theta_i + b_i for the agent i of every row, (rows, outputs)."""
+        out = np.empty((X.shape[0], self.intercepts.shape[1]))
+        for k in range(out.shape[1]):
+            own = self.coefficients[codes, k]
+            product = np.einsum("ij,ij->i", X, own) if isinstance(X, np.ndarray) else np.ravel(X.multiply(own).sum(1))
+            out[:, k] = product + self.intercepts[codes, k]
+        return out
+
+
+class _Collaborative(Estimator):
+    """What both estimators share. Parameters are documented on the public classes."""
+
+    _losses: tuple[str, ...]
+    _models: Any  # a list of Pooled, one for each output; or Linear
+    agents_: tuple[Any, ...]
+
+    def __init__(
+        self,
+        method: Any = "pooling",
+        design: str = "auto",
+        deviations: str = "auto",
+        graph: Any = None,
+        loss: Any = None,
+        missing: str = "fill",
+        members: Any = None,
+        mu: float = 1.0,
+        lam: float = 1.0,
+        ridge: Any = "1/m",
+        confidence: Any = "size",
+        neighbours: int = 5,
+        tol: float = 1e-6,
+        max_wakes: int = 10_000,
+        seed: int = 0,
+    ):
+        self.method = method
+        self.design = design
+        self.deviations = deviations
+        self.graph = graph
+        self.loss = loss
+        self.missing = missing
+        self.members = members
+        self.mu = mu
+        self.lam = lam
+        self.ridge = ridge
+        self.confidence = confidence
+        self.neighbours = neighbours
+        self.tol = tol
+        self.max_wakes = max_wakes
+        self.seed = seed
+
+    # -- fitting -------------------------------------------------------------------------------------------------
+
+    def _fit(self, X: Any, y: Any, agents: Any, sample_weight: Any, progress: Any) -> Self:
+        """Encode, learn, and show what was learned."""
+        pools = isinstance(self.method, str) and self.method == "pooling"
+        self._check_parameters(pools)
+        X, ids, column = _ids_of(X, agents)
+        columns, matrix = Columns.learn(X, self.missing, type(self).__name__)
+        rows = matrix.shape[0]
+        codes, members = agent_codes(ids, self.members, rows)
+        values = _labels(y, rows, codes, members)
+        targets, fitted = self._encode(values)
+        weight = _weights(sample_weight, rows)
+        if pools:
+            models: Any = self._pool(matrix, targets, codes, len(members), weight, progress)
+            extra: dict[str, Any] = {"graph_": None}
+        else:
+            if weight is not None:
+                raise MismatchError(f'method={self.method!r} takes no sample_weight; method="pooling" does')
+            from .over_graph import learn_over_graph
+
+            models, extra = learn_over_graph(self, matrix, targets, codes, members, progress)
+        # Nothing was changed before: a fit that is refused leaves the estimator as it was.
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("__")]:
+            delattr(self, name)
+        self._take(columns, members, column, models)
+        for name, value in (fitted | extra).items():
+            setattr(self, name, value)
+        return self
+
+    def _check_parameters(self, pools: bool) -> None:
+        """Names out of their range, before anything is computed."""
+        for name, known in (("design", DESIGNS), ("deviations", DEVIATIONS)):
+            value = getattr(self, name)
+            if value not in known:
+                raise ParameterError(f"{name}={value!r} must be one of {', '.join(known)}")
+        if self.missing not in ("fill", "error"):
+            raise ParameterError(f'missing={self.missing!r} must be "fill" or "error"')
+        if pools:
+            if not (self.loss is None or self.loss in self._losses):
+                raise ParameterError(
+                    f'loss={self.loss!r}: method="pooling" of a {self._kind} takes {", ".join(self._losses)}'
+                )
+        elif self.design == "additive":
+            raise MismatchError(f'design="additive" needs method="pooling"; method={self.method!r} is linear')
+
+    def _pool(
+        self, X: Any, targets: list[np.ndarray], codes: np.ndarray, n: int, weight: np.ndarray | None, progress: Any
+    ) -> list[Any]:
+        deviations = "full" if self.deviations == "auto" else self.deviations
+        loss = self.loss or self._losses[1]
+        with threadpool_limits(1):  # of thousands of small matrices, more threads only get in each other's way
+            return pooling.fit(X, targets, codes, n, loss, self.design, deviations, weight, progress)
+
+    def _take(self, columns: Columns, members: tuple[Any, ...], column: Any, models: Any) -> None:
+        """Keep what was learned, and show it under the names that people look for."""
+        self._columns, self._agent_column, self._models = columns, column, models
+        self.n_features_in_ = columns.n_features_in
+        if columns.input_names is not None:
+            self.feature_names_in_ = np.array(columns.input_names, dtype=object)
+        self._name(members)
+        self._expose()
+
+    def _name(self, members: tuple[Any, ...]) -> None:
+        self.agents_ = members
+        self._number = {member: k for k, member in enumerate(members)}
+
+    def _expose(self) -> None:
+        """Coefficients in the units of the columns, and what else the models know."""
+        names, models = self._columns.names, self._models
+        if isinstance(models, Linear):
+            only: Any = 0 if models.intercepts.shape[1] == 1 else slice(None)
+            self.coef_, self.intercept_ = models.coefficients[:-1, only], models.intercepts[:-1, only]
+            self.common_coef_, self.common_intercept_ = models.coefficients[-1, only], models.intercepts[-1, only]
+            self.coef_names_ = names
+            return
+        found = [model.coefficients() for model in models]
+        common, own = np.stack([pair[0] for pair in found]), np.stack([pair[1] for pair in found], axis=1)
+        variance = np.stack([model.variances()[0] for model in models])
+        only = 0 if len(models) == 1 else slice(None)
+        self.common_coef_, self.common_intercept_ = common[only, ..., :-1], common[only, ..., -1]
+        self.coef_, self.intercept_ = own[:, only, ..., :-1], own[:, only, ..., -1]
+        self.personal_variance_ = variance[only, ..., :-1]
+        self.design_, self.coef_names_ = models[0].design_name, models[0].names(names)
+        self.log_evidence_ = float(sum(model.log_evidence for model in models))
+        self.n_iter_ = max(model.rounds for model in models)
+
+    # -- more rows -----------------------------------------------------------------------------------------------
+
+    def _partial_fit(self, X: Any, y: Any, agents: Any, sample_weight: Any) -> Self:
+        """New rows, of agents met and of new ones: their own posteriors, and nobody else's."""
+        if isinstance(self._models, Linear):
+            raise MismatchError(f'method={self.method!r} cannot take more rows; method="pooling" can')
+        X, ids = self._with_ids(X, agents)
+        matrix = self._columns.apply(X, type(self).__name__)
+        rows = matrix.shape[0]
+        if ids is None:
+            ids = [self.agents_[0]] * rows if len(self.agents_) == 1 else None
+        if ids is None:
+            raise DataError("agents is missing: say whose rows these are, one id for each row")
+        places, asked = agent_codes(ids, None, rows)
+        values = _labels(y, rows, places, asked)
+        targets = self._encode_more(values)
+        weight = _weights(sample_weight, rows)
+        members = (*self.agents_, *(agent for agent in asked if agent not in self._number))
+        number = {member: k for k, member in enumerate(members)}
+        codes = np.array([number[agent] for agent in asked], dtype=np.int64)[places]
+        self._models = [
+            model.with_rows(matrix, target, codes, len(members), weight)
+            for model, target in zip(self._models, targets, strict=True)
+        ]
+        self._name(members)
+        self._expose()
+        return self
+
+    # -- predicting ----------------------------------------------------------------------------------------------
+
+    def _with_ids(self, X: Any, agents: Any) -> tuple[Any, Any]:
+        if agents is None and self._agent_column is not None and hasattr(X, "columns"):
+            agents = self._agent_column
+        X, ids, _ = _ids_of(X, agents)
+        return X, ids
+
+    def _rows(self, X: Any, agents: Any) -> tuple[Any, np.ndarray]:
+        """Encoded rows, and the numbers of their agents: -1 for those never met."""
+        self._check_fitted()
+        X, ids = self._with_ids(X, agents)
+        matrix = self._columns.apply(X, type(self).__name__)
+        rows = matrix.shape[0]
+        if ids is None:
+            if len(self.agents_) > 1:
+                raise DataError(
+                    f"this model was fitted for {len(self.agents_)} agents: pass agents=..., one id for each row"
+                )
+            return matrix, np.zeros(rows, dtype=np.int64)
+        codes = agent_numbers(ids, self._number)
+        if len(codes) != rows:
+            raise DataError(f"agents has {len(codes)} ids for {rows} rows; one per row is needed")
+        if rows and np.all(codes < 0):
+            self._warn_of_types(ids)
+        return matrix, codes
+
+    def _warn_of_types(self, ids: Any) -> None:
+        asked = agent_codes(ids)[1]
+        if {type(agent) for agent in self.agents_}.isdisjoint(type(agent) for agent in asked):
+            warnings.warn(
+                "none of these agents was met: all rows are predicted by the common model. Are the ids of the right "
+                f"type? The model knows agents such as {self.agents_[0]!r}; it was asked for {asked[0]!r}",
+                stacklevel=5,
+            )
+
+    def _latent(self, X: Any, agents: Any, spread: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances of the linear predictors, (rows, outputs), in the units of the model."""
+        matrix, codes = self._rows(X, agents)
+        if isinstance(self._models, Linear):
+            mean = self._models.latent(matrix, codes)
+            return mean, np.zeros_like(mean)
+        self._warn_of_range(matrix, codes)
+        with threadpool_limits(1):
+            found = [model.latent(matrix, codes, spread) for model in self._models]
+        return np.stack([mean for mean, _ in found], axis=1), np.stack([variance for _, variance in found], axis=1)
+
+    def _warn_of_range(self, matrix: Any, codes: np.ndarray) -> None:
+        """Evidence cannot see extrapolation, in time for one: say so where most rows lie outside their agents' own."""
+        outside = self._models[0].outside(matrix, codes)
+        if outside:
+            listed = ", ".join(f"{self._columns.names[k]!r} ({share:.0%} of the rows)" for k, share in outside.items())
+            warnings.warn(
+                f"rows to predict lie outside the range of their agents' own rows of {listed}: what is predicted there "
+                "is an extrapolation, and intervals may be too narrow",
+                ExtrapolationWarning,
+                stacklevel=4,
+            )
+
+    def _posterior_only(self, what: str) -> None:
+        self._check_fitted()
+        if isinstance(self._models, Linear):
+            raise MismatchError(f'{what} needs a posterior, which method="pooling" has and {self.method!r} has not')
+
+
+class CollaborativeRegressor(_Collaborative):
+    """One regression for each agent, learned together.
+
+    By default by partial pooling: ``theta_i ~ N(w, V)``, where the common model w, the covariance V of personal deviations
+    and the noise are learned from the rows by their evidence. Agents with few rows get nearly the common model, those with
+    many their own, coordinate by coordinate; nothing needs to be scaled or tuned.
+
+    Parameters
+    ----------
+    method : str or rule
+        "pooling"; or one of the papers' methods over a graph: "cd", "admm", "djam", "propagation"; or for comparison
+        "local", "global", "component", "ridge-to-mean".
+    design : "auto", "linear" or "additive"
+        Of pooling: lines, or for each agent a smooth curve of every feature with more than six values. "auto" takes
+        curves where the evidence clearly asks for them.
+    deviations : "auto", "full", "diagonal" or "scalar"
+        Of pooling: V as a matrix (shrunk to its diagonal), a variance for each coefficient, or one for all slopes.
+        "auto" is "full".
+    graph : None, "auto", "knn", "learn", GraphRule, Graph, (n, n) array or sparse matrix, or networkx graph
+        Who resembles whom. Pooling needs none: with one, deviations are smoothed over its ties as far as that pays on
+        held-out rows; "auto" tries the nearest neighbours. Methods over a graph take None for "learn": the agents find
+        out. A given graph has its agents in the order of ``agents_``; a networkx graph has their ids.
+    loss : str or rule, optional
+        Of pooling: "squared" (default), "student" for heavy-tailed noise, "auto" to let the evidence choose between the
+        two, "poisson" for counts. Over a graph: "squared", "huber", or a loss of real labels.
+    missing : "fill" or "error"
+        Gaps are filled with the mean, beside a column that says where; or refused.
+    members : sequence, optional
+        All agents and their order, also those without rows.
+    mu, lam, ridge, confidence, neighbours, tol, max_wakes, seed
+        Of the methods over a graph; see :class:`coterie.Problem` and :class:`coterie.GraphRule`. ``mu`` is the weight of
+        the agents' own rows against agreement with their neighbours.
+
+    Attributes
+    ----------
+    agents_ : tuple
+        Agent ids, in the order of the models.
+    coef_ : (n, p) ndarray
+        Of the encoded columns, whose names are ``coef_names_``; in the units of the input.
+    intercept_ : (n,) ndarray
+    common_coef_ : (p,) ndarray
+        What agents never met are predicted with.
+    common_intercept_ : float
+    personal_variance_ : (p,) ndarray
+        Variance of each coefficient between agents: which features differ from one to the next.
+    noise_ : float or None
+        Standard deviation of a label around its prediction.
+    log_evidence_ : float
+    design_ : str
+        "linear" or "additive".
+    graph_ : Graph or None
+    run_ : Run
+        Over a graph: the simulation.
+
+    Notes
+    -----
+    Text and categories, booleans and gaps in X are encoded; constant and duplicate columns are left out;
+    :meth:`report` says what was done. An agent never met is predicted by the common model, with the spread of the
+    population. Without ``agents`` all rows belong to one agent, and this is a ridge regression whose strength is learned.
+
+    With ``sklearn.set_config(enable_metadata_routing=True)``, ``set_fit_request(agents=True)`` and the like let pipelines
+    and searches pass ``agents`` on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> rng = np.random.default_rng(0)
+    >>> X, agents = rng.normal(size=(60, 2)), np.repeat(["ann", "bob", "cyd"], 20)
+    >>> y = X @ [1.0, 2.0] + 3.0 + (agents == "cyd") + 0.1 * rng.normal(size=60)
+    >>> model = ct.CollaborativeRegressor().fit(X, y, agents=agents)
+    >>> model.coef_.round(1).tolist(), model.intercept_.round(1).tolist()
+    ([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]], [3.0, 3.0, 4.0])
+    """
+
+    _kind = "regressor"
+    _losses = NUMBERS
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        agents: Any = None,
+        sample_weight: Any = None,
+        progress: Callable[..., None] | None = None,
+    ) -> Self:
+        """Learn one model for each agent.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        y : (rows,) array_like
+            Numbers.
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+            Whose row it is. Default: all rows belong to one agent.
+        sample_weight : (rows,) array_like, optional
+            A weight of 2 counts as two rows.
+        progress : callable, optional
+            Called now and then: with the number of rounds done, or, over a graph, (wakes done, wakes at most).
+
+        Returns
+        -------
+        CollaborativeRegressor
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.0, 4.0, 6.0], ["ann", "bob", "ann", "bob"]
+        >>> ct.CollaborativeRegressor().fit(X, y, agents=ids).coef_.round(2).tolist()
+        [[2.0], [2.0]]
+        """
+        return self._fit(X, y, agents, sample_weight, progress)
+
+    def partial_fit(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> Self:
+        """Take more rows, of agents met and of new ones: they get their own posteriors, and nobody else changes.
+
+        The population (common model, variances, noise) stays as it was learned; fit anew when much has changed. Without a
+        fit before, this is one.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        y : (rows,) array_like
+        agents : (rows,) sequence of hashables, or a column name of X
+        sample_weight : (rows,) array_like, optional
+
+        Returns
+        -------
+        CollaborativeRegressor
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.1, 3.9, 6.0], ["ann", "bob", "ann", "bob"]
+        >>> model = ct.CollaborativeRegressor().fit(X, y, agents=ids)
+        >>> model.partial_fit([[1.0], [2.0]], [7.0, 9.0], agents=["cyd", "cyd"]).agents_
+        ('ann', 'bob', 'cyd')
+        """
+        if not self.__sklearn_is_fitted__():
+            return self.fit(X, y, agents, sample_weight)
+        return self._partial_fit(X, y, agents, sample_weight)
+
+    def _encode(self, y: np.ndarray) -> tuple[list[np.ndarray], dict[str, Any]]:
+        return self._encode_more(y), {}
+
+    def _encode_more(self, y: np.ndarray) -> list[np.ndarray]:
+        """The labels themselves, as the only output."""
+        try:
+            values = y.astype(np.float64)
+        except (TypeError, ValueError):
+            found = next(value for value in y.tolist() if not isinstance(value, (int, float)))
+            raise DataError(f"y holds {found!r}: a regressor needs numbers; is this a case for a classifier?") from None
+        bad = np.flatnonzero(~np.isfinite(values))
+        if bad.size:
+            raise DataError(f"row {bad[0]}: the label is {values[bad[0]]}: labels must be finite, not NaN or infinity")
+        if self.loss == "poisson" and (values < 0.0).any():
+            row = int(np.argmax(values < 0.0))
+            raise DataError(f'row {row}: the label is {values[row]:g}: loss="poisson" needs counts, 0 or more')
+        return [values]
+
+    def _expose(self) -> None:
+        super()._expose()
+        model = None if isinstance(self._models, Linear) else self._models[0]
+        self.noise_ = None
+        if model is not None and model.family.noisy:
+            self.noise_ = model.scale * math.sqrt(model.family.variance(model.s2))
+
+    def predict(self, X: Any, agents: Any = None, return_std: bool = False) -> Any:
+        """The prediction of every row by its agent's model; by the common model for an agent never met.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+        return_std : bool
+            Also return the standard deviation of a new label of every row: noise, and what is not known of the model.
+
+        Returns
+        -------
+        (rows,) ndarray, or two of them
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.0, 4.0, 6.0], ["ann", "bob", "ann", "bob"]
+        >>> ct.CollaborativeRegressor().fit(X, y, agents=ids).predict([[2.5]], agents=["bob"]).round(2).tolist()
+        [5.0]
+        """
+        if return_std:
+            self._posterior_only("return_std")
+        means, variances = self._latent(X, agents, spread=return_std or self.loss == "poisson")
+        if isinstance(self._models, Linear):
+            return means[:, 0]
+        model, mean, variance = self._models[0], means[:, 0], variances[:, 0]
+        if model.family.name == "poisson":
+            # The mean of exp(z), z ~ N(mean, variance); where nothing is known of z, its tail is no guide.
+            log = np.minimum(mean + 0.5 * np.minimum(variance, 2.0), LARGEST)
+            rate = np.exp(log)
+            return (rate, np.sqrt(rate + rate**2 * np.expm1(np.minimum(variance, 2.0)))) if return_std else rate
+        center = mean * model.scale + model.center
+        if not return_std:
+            return center
+        return center, model.scale * np.sqrt(variance + model.family.variance(model.s2))
+
+    def predict_interval(self, X: Any, agents: Any = None, coverage: float = 0.9) -> np.ndarray:
+        """Intervals that hold a new label of every row with the given probability.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+        coverage : float
+            In (0, 1).
+
+        Returns
+        -------
+        (rows, 2) ndarray
+            Lower and upper ends.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import coterie as ct
+        >>> rng = np.random.default_rng(0)
+        >>> X, ids = rng.normal(size=(400, 1)), np.repeat(np.arange(20), 20)
+        >>> y = X[:, 0] + rng.normal(size=20)[ids] + rng.normal(size=400)
+        >>> low, high = ct.CollaborativeRegressor().fit(X, y, agents=ids).predict_interval(X, agents=ids).T
+        >>> 0.85 < np.mean((low <= y) & (y <= high)) < 0.95
+        True
+        """
+        if not 0.0 < coverage < 1.0:
+            raise ParameterError(f"coverage={coverage!r} must be between 0 and 1")
+        self._posterior_only("predict_interval")
+        means, variances = self._latent(X, agents)
+        return np.asarray(self._models[0].interval(means[:, 0], variances[:, 0], self._models[0].s2, coverage))
+
+    def score(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> float:
+        """R^2 over all rows.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        y : (rows,) array_like
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+        sample_weight : (rows,) array_like, optional
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.0, 4.0, 6.0], ["ann", "bob", "ann", "bob"]
+        >>> model = ct.CollaborativeRegressor().fit(X, y, agents=ids)
+        >>> round(model.score(X, y, agents=ids), 3)
+        1.0
+        """
+        from sklearn.metrics import r2_score
+
+        return float(r2_score(y, self.predict(X, agents), sample_weight=sample_weight))
+
+
+class CollaborativeClassifier(_Collaborative):
+    """One classifier for each agent, learned together.
+
+    As :class:`CollaborativeRegressor`, with classes in place of numbers: logistic models, one against the rest for more
+    than two classes. (On the sets we tried, that ties with softmax; and every class has a posterior of its own.)
+
+    Parameters
+    ----------
+    method, design, deviations, graph, missing, members, mu, lam, ridge, confidence, neighbours, tol, max_wakes, seed
+        As in :class:`CollaborativeRegressor`.
+    loss : str or rule, optional
+        Of pooling: "logistic". Over a graph: "logistic", "smooth-hinge", "hinge" (not with "cd"), or a loss for labels -1
+        and +1.
+
+    Attributes
+    ----------
+    agents_ : tuple
+        Agent ids, in the order of the models.
+    classes_ : ndarray
+    coef_ : (n, p) ndarray, or (n, classes, p) for more than two classes
+        Log-odds, of the encoded columns, whose names are ``coef_names_``; in the units of the input.
+    intercept_ : (n,) ndarray, or (n, classes)
+    common_coef_ : (p,) ndarray, or (classes, p)
+        What agents never met are predicted with.
+    common_intercept_ : float, or (classes,) ndarray
+    personal_variance_ : (p,) ndarray, or (classes, p)
+        Variance of each coefficient between agents: which features differ from one to the next.
+    log_evidence_ : float
+    design_ : str
+        "linear" or "additive".
+    graph_ : Graph or None
+    run_ : Run
+        Over a graph: the simulation.
+
+    Notes
+    -----
+    Agents may have one row, or rows of one class only. With two or three rows of each agent and two classes, the variances
+    of deviations are underestimated (Laplace's approximation ends there); common model and predictions are still sound.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> rng = np.random.default_rng(0)
+    >>> X, agents = rng.normal(size=(60, 2)), np.repeat(["ann", "bob", "cyd"], 20)
+    >>> y = X[:, 0] + (agents == "cyd") * X[:, 1] > 0
+    >>> model = ct.CollaborativeClassifier().fit(X, y, agents=agents)
+    >>> model.coef_.shape, model.agents_
+    ((3, 2), ('ann', 'bob', 'cyd'))
+    >>> model.predict([[1.0, 0.0]], agents=["dan"])  # never met: the common model
+    array([ True])
+    """
+
+    _kind = "classifier"
+    _losses = CLASSES
+    _routed = Estimator._routed | {"predict_proba": ("agents",), "decision_function": ("agents",)}
+    classes_: np.ndarray
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        agents: Any = None,
+        sample_weight: Any = None,
+        progress: Callable[..., None] | None = None,
+    ) -> Self:
+        """Learn one model for each agent.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        y : (rows,) array_like
+            Classes.
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+            Whose row it is. Default: all rows belong to one agent.
+        sample_weight : (rows,) array_like, optional
+            A weight of 2 counts as two rows.
+        progress : callable, optional
+            Called now and then: with the number of rounds done, or, over a graph, (wakes done, wakes at most).
+
+        Returns
+        -------
+        CollaborativeClassifier
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
+        >>> ct.CollaborativeClassifier().fit(X, y, agents=ids).classes_.tolist()
+        ['no', 'yes']
+        """
+        return self._fit(X, y, agents, sample_weight, progress)
+
+    def partial_fit(self, X: Any, y: Any, agents: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Take more rows, of agents met and of new ones: they get their own posteriors, and nobody else changes.
+
+        The population (common model and variances) stays as it was learned; fit anew when much has changed. Without a fit
+        before, this is one.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        y : (rows,) array_like
+            Classes that the model knows.
+        agents : (rows,) sequence of hashables, or a column name of X
+        classes : ignored
+            scikit-learn's, which a fitted model does not need.
+        sample_weight : (rows,) array_like, optional
+
+        Returns
+        -------
+        CollaborativeClassifier
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
+        >>> model = ct.CollaborativeClassifier().fit(X, y, agents=ids)
+        >>> model.partial_fit([[1.0], [2.0]], ["yes", "yes"], agents=["cyd", "cyd"]).agents_
+        ('ann', 'bob', 'cyd')
+        """
+        if not self.__sklearn_is_fitted__():
+            return self.fit(X, y, agents, sample_weight)
+        return self._partial_fit(X, y, agents, sample_weight)
+
+    def _encode(self, y: np.ndarray) -> tuple[list[np.ndarray], dict[str, Any]]:
+        """1 for a class and 0 for the others: of the second of two, else of every class."""
+        if y.dtype.kind == "f" and np.any(y != np.floor(y)):
+            raise DataError(
+                f"Unknown label type: continuous. y holds numbers such as {y[y != np.floor(y)][0]:g}, not classes; is this "
+                "a case for a regressor?"
+            )
+        try:
+            classes, codes = np.unique(y, return_inverse=True)
+        except TypeError:
+            raise DataError("y mixes classes that cannot be compared, such as text and numbers: make them alike") from None
+        if len(classes) < 2:
+            raise DataError(
+                f"y holds one class only, {classes.tolist()[0]!r}: a classifier needs at least two classes in all "
+                "(single agents may have rows of one class)"
+            )
+        chosen = [1] if len(classes) == 2 else range(len(classes))
+        return [(codes == k).astype(np.float64) for k in chosen], {"classes_": classes}
+
+    def _encode_more(self, y: np.ndarray) -> list[np.ndarray]:
+        place = np.clip(np.searchsorted(self.classes_, y), 0, len(self.classes_) - 1)
+        unknown = np.flatnonzero(self.classes_[place] != y)
+        if unknown.size:
+            raise DataError(
+                f"row {unknown[0]}: the class {y[unknown[0]]!r} was not there at fit; the model knows "
+                f"{', '.join(map(repr, self.classes_.tolist()))}"
+            )
+        chosen = [1] if len(self.classes_) == 2 else range(len(self.classes_))
+        return [(place == k).astype(np.float64) for k in chosen]
+
+    def decision_function(self, X: Any, agents: Any = None) -> np.ndarray:
+        """Log-odds, moderated by what is not known of the model: positive for the second of two classes.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+
+        Returns
+        -------
+        (rows,) ndarray, or (rows, classes): the largest wins
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
+        >>> model = ct.CollaborativeClassifier().fit(X, y, agents=ids)
+        >>> (model.decision_function(X, agents=ids) > 0).tolist()
+        [False, False, True, True]
+        """
+        mean, variance = self._latent(X, agents)
+        moderated = mean / np.sqrt(1.0 + np.pi / 8.0 * variance)
+        return moderated[:, 0] if len(self.classes_) == 2 else moderated
+
+    def predict(self, X: Any, agents: Any = None) -> np.ndarray:
+        """The class of every row, by its agent's model; by the common model for an agent never met.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+
+        Returns
+        -------
+        (rows,) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
+        >>> ct.CollaborativeClassifier().fit(X, y, agents=ids).predict(X, agents=ids).tolist()
+        ['no', 'no', 'yes', 'yes']
+        """
+        margins = self.decision_function(X, agents)
+        best = (margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)
+        return np.asarray(self.classes_[best])
+
+    def predict_proba(self, X: Any, agents: Any = None) -> np.ndarray:
+        """Probabilities of the classes, moderated by the posterior; one-against-rest scores are normalised.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+
+        Returns
+        -------
+        (rows, classes) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
+        >>> model = ct.CollaborativeClassifier().fit(X, y, agents=ids)
+        >>> model.predict_proba(X, agents=ids).sum(axis=1).round(6).tolist()
+        [1.0, 1.0, 1.0, 1.0]
+        """
+        self._check_fitted()
+        if isinstance(self._models, Linear) and not (self.loss is None or "ogistic" in repr(self.loss)):
+            raise MismatchError(f"loss={self.loss!r} gives no probabilities; the logistic loss does")
+        return probabilities(self.decision_function(X, agents))
+
+    def score(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> float:
+        """Accuracy over all rows.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        y : (rows,) array_like
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+        sample_weight : (rows,) array_like, optional
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
+        >>> ct.CollaborativeClassifier().fit(X, y, agents=ids).score(X, y, agents=ids)
+        1.0
+        """
+        from sklearn.metrics import accuracy_score
+
+        return float(accuracy_score(y, self.predict(X, agents), sample_weight=sample_weight))
+
+
+def probabilities(log_odds: np.ndarray) -> np.ndarray:
+    """Of two classes, or of several that are scored one against the rest."""
+    if log_odds.ndim == 1:
+        return np.stack([expit(-log_odds), expit(log_odds)], axis=1)
+    scores = expit(log_odds)
+    return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+
+
+def _ids_of(X: Any, agents: Any) -> tuple[Any, Any, Any]:
+    """Features, agent ids, and the column that held them, if it was one."""
+    if isinstance(agents, str):
+        from ..data import split_frame
+
+        features, [ids] = split_frame(X, agents)
+        return features, ids, agents
+    return X, agents, None
+
+
+def _labels(y: Any, rows: int, codes: np.ndarray, members: tuple[Any, ...]) -> np.ndarray:
+    """One label for each row, none of them missing."""
+    if y is None:
+        raise DataError("y is missing: requires y to be passed, but the target y is None")
+    values = np.asarray(y)
+    if values.ndim == 2 and values.shape[1] == 1:
+        from sklearn.utils import column_or_1d
+
+        values = column_or_1d(values, warn=True)
+    if values.ndim != 1:
+        raise DataError(f"y should be a 1d array, got an array of shape {values.shape} instead.")
+    if len(values) != rows:
+        raise DataError(f"y has {len(values)} labels for {rows} rows (inconsistent numbers of samples); one each is needed")
+    if values.dtype.kind == "c":
+        raise DataError("Complex data not supported: y holds complex numbers")
+    if values.dtype.kind == "f":
+        missing = np.isnan(values)
+    elif values.dtype.kind == "O":
+        missing = np.array([value is None or value is not value or str(value) == "<NA>" for value in values.tolist()])
+    else:
+        return values
+    if missing.any():
+        row = int(np.argmax(missing))
+        raise DataError(
+            f"row {row} (agent {members[codes[row]]!r}): the label is missing (NaN): fill it in, or drop the row"
+        )
+    if values.dtype.kind == "O":  # numbers in an object array, as frames have them
+        plain = np.asarray(values.tolist())
+        values = plain if plain.dtype.kind in "biufUO" and plain.ndim == 1 else values
+    return values
+
+
+def _weights(sample_weight: Any, rows: int) -> np.ndarray | None:
+    if sample_weight is None:
+        return None
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape == ():
+        weight = np.full(rows, float(weight))
+    if weight.shape != (rows,):
+        raise DataError(f"sample_weight.shape == {weight.shape}, expected {(rows,)}!")
+    if not np.all(np.isfinite(weight)) or weight.min(initial=0.0) < 0.0:
+        raise DataError("sample_weight must be finite and not negative")
+    if rows and weight.max() == 0.0:
+        raise DataError("sample_weight is zero for all rows: there is nothing to learn from")
+    return weight
+
+
+__all__ = ["CollaborativeClassifier", "CollaborativeRegressor"]

@@ -1,0 +1,183 @@
+"""From columns of features to columns of a model: as they are, or as splines; in standard units, with ones at the end.
+
+A design is learned from the rows of a fit and applied to any others. *Linear* keeps the columns; *additive* replaces each
+that has more than a few values by a quadratic spline with quantile knots, linear beyond the outermost: a curve for every
+agent, that deviates from a common curve.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+#: Quantile knots of a spline, the two ends included. With 8 a split in time broke.
+KNOTS = 5
+#: A column with more values than this is bent.
+FEW = 6
+
+
+class Spline(NamedTuple):
+    """Quadratic B-splines of one column; without the last of them, since all of them sum up to one."""
+
+    knots: np.ndarray  # extended by two beyond each end
+
+    @classmethod
+    def of(cls, x: np.ndarray, weight: np.ndarray | None = None) -> Spline:
+        """With knots at quantiles of the values; those that coincide count once."""
+        inner = np.unique(quantiles(x, np.linspace(0.0, 1.0, KNOTS), weight))
+        left, right = inner[1] - inner[0], inner[-1] - inner[-2]
+        ends = np.array([1.0, 2.0])
+        return cls(np.concatenate([inner[0] - left * ends[::-1], inner, inner[-1] + right * ends]))
+
+    @property
+    def size(self) -> int:
+        """How many columns it makes."""
+        return len(self.knots) - 4
+
+    def columns(self, x: np.ndarray) -> np.ndarray:
+        """The basis at x, (rows, size); beyond the outermost knots, lines that go on as they left."""
+        low, high = self.knots[2], self.knots[-3]
+        inside = np.clip(x, low, high)
+        out = self._basis(inside, 2)[:, :-1]
+        beyond = (x - inside)[:, None]
+        if np.any(beyond):
+            out = out + beyond * self._slope(inside)[:, :-1]
+        return out
+
+    def _basis(self, x: np.ndarray, degree: int) -> np.ndarray:
+        """The recursion of Cox and de Boor."""
+        t, last = self.knots, len(self.knots) - 4
+        # The last interval is closed on the right, or the largest value would belong to none.
+        cell = np.clip(np.searchsorted(t, x, side="right") - 1, 2, last)
+        B = np.zeros((len(x), len(t) - 1))
+        B[np.arange(len(x)), cell] = 1.0
+        for d in range(1, degree + 1):
+            count = len(t) - 1 - d
+            left = (x[:, None] - t[:count]) / (t[d : d + count] - t[:count])
+            right = (t[d + 1 : d + 1 + count] - x[:, None]) / (t[d + 1 : d + 1 + count] - t[1 : 1 + count])
+            B = left * B[:, :count] + right * B[:, 1 : count + 1]
+        return B
+
+    def _slope(self, x: np.ndarray) -> np.ndarray:
+        """Derivatives of the basis."""
+        t, B = self.knots, self._basis(x, 1)
+        part = B / (t[2:] - t[:-2])
+        return 2.0 * (part[:, :-1] - part[:, 1:])
+
+
+class Design(NamedTuple):
+    """How features become columns of the model: splines of some, and mean and scale of each of the outcome."""
+
+    splines: dict[int, Spline]  # by the column they replace
+    mean: np.ndarray  # of the columns after bending, without the ones
+    scale: np.ndarray
+    source: np.ndarray  # the feature that each column is made of
+
+    @property
+    def name(self) -> str:
+        """ "linear" or "additive"."""
+        return "additive" if self.splines else "linear"
+
+    @property
+    def size(self) -> int:
+        """How many columns, the ones included."""
+        return len(self.mean) + 1
+
+    def bend(self, X: np.ndarray) -> np.ndarray:
+        """Features with splines in place of some, not yet scaled."""
+        if not self.splines:
+            return X
+        kept = [k for k in range(X.shape[1]) if k not in self.splines]
+        return np.hstack([X[:, kept], *(spline.columns(X[:, k]) for k, spline in self.splines.items())])
+
+    def columns(self, X: np.ndarray) -> np.ndarray:
+        """The columns of the model for rows of features."""
+        out = np.empty((len(X), self.size))
+        np.subtract(self.bend(X), self.mean, out=out[:, :-1])
+        out[:, :-1] /= self.scale
+        out[:, -1] = 1.0
+        return out
+
+    def to_arrays(self) -> dict[str, Any]:
+        """For a file: plain arrays."""
+        knots = list(self.splines.values())
+        return {
+            "design_mean": self.mean,
+            "design_scale": self.scale,
+            "design_source": self.source,
+            "design_bent": np.array(list(self.splines), dtype=np.int64),
+            "design_knots": np.concatenate([spline.knots for spline in knots]) if knots else np.empty(0),
+            "design_lengths": np.array([len(spline.knots) for spline in knots], dtype=np.int64),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Any) -> Design:
+        """Back from a file."""
+        ends = np.cumsum(arrays["design_lengths"])[:-1]
+        knots = np.split(arrays["design_knots"], ends) if len(arrays["design_lengths"]) else []
+        splines = {int(k): Spline(t) for k, t in zip(arrays["design_bent"], knots, strict=True)}
+        return cls(splines, arrays["design_mean"], arrays["design_scale"], arrays["design_source"])
+
+
+def linear(X: np.ndarray, weight: np.ndarray | None = None) -> Design:
+    """The columns as they are, in standard units."""
+    return _scaled({}, X, np.arange(X.shape[1]), weight)
+
+
+def additive(X: np.ndarray, weight: np.ndarray | None = None, most: int = 150) -> Design | None:
+    """Splines in place of columns with more than a few values; None if there are none, or too many for `most` columns."""
+    bent = [k for k in range(X.shape[1]) if _many(X[:, k])]
+    splines = {k: Spline.of(X[:, k], weight) for k in bent}
+    splines = {k: spline for k, spline in splines.items() if spline.size > 2}
+    kept = [k for k in range(X.shape[1]) if k not in splines]
+    size = len(kept) + sum(spline.size for spline in splines.values())
+    if not splines or size >= most:
+        return None
+    source = np.concatenate([kept, *(np.full(spline.size, k) for k, spline in splines.items())]).astype(np.int64)
+    unscaled = Design(splines, np.zeros(size), np.ones(size), source)
+    return _scaled(splines, unscaled.bend(X), source, weight)
+
+
+def _scaled(splines: dict[int, Spline], X: np.ndarray, source: np.ndarray, weight: np.ndarray | None) -> Design:
+    mean, scale = standards(X, weight)
+    return Design(splines, mean, scale, source)
+
+
+def standards(X: np.ndarray, weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of columns, in blocks of rows: no copy of X is made. A constant has scale 1."""
+    rows, step = len(X), max(1, 4_000_000 // max(1, X.shape[1]))
+    total = float(rows if weight is None else weight.sum())
+    mean, square = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+    blocks = [slice(first, first + step) for first in range(0, rows, step)]
+    for block in blocks:
+        part = X[block].astype(np.float64, copy=False)
+        mean += part.sum(axis=0) if weight is None else weight[block] @ part
+    mean /= max(total, 1e-300)
+    for block in blocks:
+        part = (X[block] - mean) ** 2
+        square += part.sum(axis=0) if weight is None else weight[block] @ part
+    scale = np.sqrt(square / max(total, 1e-300))
+    scale[scale <= 1e-9 * (1e-300 + np.abs(mean))] = 1.0
+    scale[scale == 0.0] = 1.0
+    return mean, scale
+
+
+def quantiles(x: np.ndarray, shares: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    """Quantiles of x; a weight of 2 counts as two rows."""
+    if weight is None:
+        return np.quantile(x, shares)
+    order = np.argsort(x, kind="stable")
+    order = order[weight[order] > 0.0]
+    upto, place = np.cumsum(weight[order]), shares * (weight.sum() - 1.0)
+    below = np.floor(place)
+    low, high = (
+        x[order[np.minimum(np.searchsorted(upto, at + 1e-9, side="right"), len(order) - 1)]]
+        for at in (below, below + 1.0)
+    )
+    return low + (place - below) * (high - low)
+
+
+def _many(x: np.ndarray) -> bool:
+    """Whether a column has more than a few values; a few thousand rows decide most of the time."""
+    return len(np.unique(x[:2000])) > FEW or len(np.unique(x)) > FEW

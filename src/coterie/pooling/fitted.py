@@ -1,0 +1,488 @@
+"""Partial pooling of many agents' rows: the population, everybody's own model, and what is predicted with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import designs
+from .blocks import Batch, Block, Joint, Summary, batches, one_plus, padded, times
+from .designs import Design
+from .families import FAMILIES, Family, Student
+from .population import Learner, Population, solve
+from .results import Fitted
+from .wide import Wide, dense, fit_wide
+
+#: Agents that the population is learned from, at most: it belongs to all of them alike.
+SAMPLE = 2000
+#: Rows times squared columns of a design that is only tried, at most.
+TRIAL = 4e7
+#: With more columns than this, the model is found in the span of the rows.
+WIDE = 150
+#: Nats by which splines, or heavy tails, must win.
+MARGIN = 5.0
+#: Newton steps of one agent's posterior, at most, and when they end.
+STEPS, TOLERANCE = 50, 1e-9
+
+
+class Grouped(NamedTuple):
+    """Rows of features and labels, those of one agent side by side."""
+
+    X: np.ndarray  # (rows, p)
+    y: np.ndarray  # (rows,) in standard units
+    weight: np.ndarray | None  # (rows,)
+    start: np.ndarray  # (n + 1,) where the rows of each agent begin
+
+    @classmethod
+    def of(cls, X: np.ndarray, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Grouped:
+        """A copy, from the number of the agent of every row: what is given may change later."""
+        order, sizes = np.argsort(codes, kind="stable"), np.bincount(codes, minlength=n)
+        start = np.concatenate([[0], np.cumsum(sizes)])
+        return cls(X[order], y[order], None if weight is None else weight[order], start)
+
+    @property
+    def n(self) -> int:
+        """How many agents."""
+        return len(self.start) - 1
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Rows of each agent."""
+        return np.diff(self.start)
+
+    @property
+    def codes(self) -> np.ndarray:
+        """The number of the agent of every row."""
+        return np.repeat(np.arange(self.n), self.sizes)
+
+    def batches(self, design: Design, agents: np.ndarray) -> Iterator[Batch]:
+        """The rows of some agents, as the design has them; agents are numbered as they are listed."""
+        sizes, start = self.sizes[agents], self.start[agents]
+        for k, width in batches(sizes, design.size):
+            rows, real = padded(start[k], sizes[k], width)
+            X = design.columns(self.X[rows.ravel()]).reshape(*rows.shape, -1)
+            weight = real.astype(float) if self.weight is None else np.where(real, self.weight[rows], 0.0)
+            yield Batch(k, X, self.y[rows], weight)
+
+    def rows(self, agents: np.ndarray) -> Any:
+        """The rows of some agents; all of them, in place, if these are all agents."""
+        if len(agents) == self.n:
+            return slice(None)
+        mine = np.zeros(self.n, bool)
+        mine[agents] = True
+        return np.repeat(mine, self.sizes)
+
+    def sample(self, most: int) -> np.ndarray:
+        """At most so many agents, evenly over the order of their sizes and labels, whatever they are called."""
+        if self.n <= most:
+            return np.arange(self.n)
+        sums = np.abs(np.add.reduceat(np.append(self.y, 0.0), self.start[:-1]) * (self.sizes > 0))
+        ranked = np.lexsort((sums, self.sizes))
+        return np.sort(ranked[np.linspace(0, self.n - 1, most).astype(int)])
+
+
+@dataclass(frozen=True)
+class Pooled(Fitted):
+    """A fitted model: what all agents share, and how each of them deviates."""
+
+    design: Design
+    population: Population
+    D: np.ndarray  # (n, q) deviations
+    grouped: Grouped
+    kept: Summary | None = None  # in place of rows that a file did not hold
+
+    @property
+    def design_name(self) -> str:
+        """ "linear" or "additive"."""
+        return self.design.name
+
+    @property
+    def log_evidence(self) -> float:
+        """Of the rows that the population was learned from."""
+        return self.population.log_evidence
+
+    @property
+    def rounds(self) -> int:
+        """Steps of the strengths."""
+        return self.population.rounds
+
+    @property
+    def s2(self) -> float:
+        """Variance of the noise, in standard units."""
+        return self.population.s2
+
+    @property
+    def n(self) -> int:
+        """How many agents."""
+        return len(self.D)
+
+    def coefficients(self) -> tuple[np.ndarray, np.ndarray]:
+        """Common model (q,) and models of the agents (n, q), for columns of the design before it scales them.
+
+        The intercept is last.
+        """
+        both = self.population.w + np.vstack([np.zeros(self.D.shape[1]), self.D])
+        slopes = both[:, :-1] / self.design.scale
+        intercepts = both[:, -1] - slopes @ self.design.mean
+        out = np.column_stack([slopes, intercepts]) * self.scale
+        out[:, -1] += self.center
+        return out[0], out[1:]
+
+    def names(self, features: tuple[str, ...]) -> tuple[str, ...]:
+        """Of the columns of the model, without the intercept."""
+        bent = [f"{features[k]} spline {j}" for k, spline in self.design.splines.items() for j in range(spline.size)]
+        return (*(name for k, name in enumerate(features) if k not in self.design.splines), *bent)
+
+    def variances(self) -> tuple[np.ndarray, np.ndarray]:
+        """Variances of deviations in the units of :meth:`coefficients`, and the sd of their logarithms, (q,).
+
+        That of the intercept, the last, is where the columns have their means.
+        """
+        unit = self.scale / np.append(self.design.scale, 1.0)
+        return self.population.variances * unit**2, self.population.log_sd
+
+    def outside(self, X: np.ndarray, codes: np.ndarray) -> dict[int, float]:
+        """Columns in which most rows lie outside the range of their agents' own, and what share of them does.
+
+        By chance that is 2 / (m + 1) of the rows of an agent with m; only much more is worth a word.
+        """
+        known = np.flatnonzero(codes >= 0)
+        if len(known) < 10:
+            return {}
+        asked, of = np.unique(codes[known], return_inverse=True)
+        low, high = self.ranges(asked)
+        sizes = self.sizes()[asked]
+        use = (sizes > 2)[of]
+        if use.sum() < 10:
+            return {}
+        rows, of = dense(X[known[use]]), of[use]
+        wide = high[of] > low[of]
+        beyond = ((rows < low[of]) | (rows > high[of])) & wide
+        share = beyond.sum(axis=0) / np.maximum(wide.sum(axis=0), 1)
+        chance = float(np.mean(2.0 / (sizes[of] + 1.0)))
+        told = (share > max(0.5, 2.0 * chance)) & (wide.sum(axis=0) >= 10)
+        return {int(k): float(share[k]) for k in np.flatnonzero(told)}
+
+    def sizes(self) -> np.ndarray:
+        """Rows of each agent."""
+        return self.grouped.sizes
+
+    def ranges(self, agents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Least and largest value of every column in the rows of some agents, who must have rows to have a range."""
+        low = np.full((len(agents), self.grouped.X.shape[1]), np.inf)
+        high = -low
+        sizes, start = self.grouped.sizes[agents], self.grouped.start[agents]
+        for k, width in batches(sizes, low.shape[1]):
+            rows, _ = padded(start[k], sizes[k], width)  # padding repeats the first row
+            low[k], high[k] = self.grouped.X[rows].min(axis=1), self.grouped.X[rows].max(axis=1)
+        return low, high
+
+    def batches(self, agents: np.ndarray) -> Iterator[Any]:
+        """What is known of some agents, in batches; those of whom nothing is are left out."""
+        if self.kept is None:
+            yield from self.grouped.batches(self.design, agents)
+            return
+        q = self.D.shape[1]
+        step = max(1, 1_000_000 // (q * q))
+        for first in range(0, len(agents), step):
+            some = agents[first : first + step]
+            place = np.arange(first, first + len(some))
+            old = Summary(place, *(np.zeros((len(some), *part.shape[1:])) for part in self.kept[1:]))
+            met = some < len(self.kept.at)
+            for new, part in zip(old[1:], self.kept[1:], strict=True):
+                new[met] = part[some[met]]
+            later = list(self.grouped.batches(self.design, some))
+            if not later:
+                yield old
+                continue
+            # One batch for all of them, as wide as the widest: few agents have later rows.
+            width = max(batch.X.shape[1] for batch in later)
+            X, y, weight = np.zeros((len(some), width, q)), np.zeros((len(some), width)), np.zeros((len(some), width))
+            for batch in later:
+                m = batch.X.shape[1]
+                X[batch.agents, :m], y[batch.agents, :m], weight[batch.agents, :m] = batch.X, batch.y, batch.weight
+            yield Joint(old, Batch(place, X, y, weight))
+
+    def latent(self, X: np.ndarray, codes: np.ndarray, spread: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances of the linear predictors of rows of agents; -1 is an agent never met: N(w, V)."""
+        A, population = self.design.columns(dense(X)), self.population
+        w, V = population.w, population.V
+        own = np.where(codes[:, None] >= 0, self.D[codes], 0.0) if len(codes) else np.empty((0, len(w)))
+        mean = np.einsum("ij,ij->i", A, own) + A @ w
+        if not spread:
+            return mean, np.zeros(len(mean))
+        # x' (V - V C V) x + u' S^-1 u, u = x - C V x; C = 0 for agents without rows.
+        VA = times(V, A)
+        CVA = np.zeros_like(A)
+        agents, of = np.unique(codes, return_inverse=True)
+        known = agents >= 0
+        asked = np.bincount(of, minlength=len(agents))
+        order = np.argsort(of, kind="stable")
+        start = np.concatenate([[0], np.cumsum(asked)])[:-1]
+        shift = int(len(agents) - known.sum())  # agents never met come first
+        for batch in self.batches(agents[known]):
+            k = batch.agents + shift
+            block = batch.block(w + self.D[agents[k]], population.family, population.s2, V)
+            for part, width in batches(asked[k], A.shape[1]):
+                place, real = padded(start[k[part]], asked[k[part]], width)
+                rows = order[place]
+                found = _some(block, part).rows(VA[rows])
+                CVA[rows[real]] = found[real]
+        u = A - CVA
+        variance = np.einsum("ij,ij->i", VA, A - CVA) + np.einsum("ij,ij->i", u @ population.cov, u)
+        return mean, np.maximum(variance, 0.0)
+
+    def with_rows(self, X: np.ndarray, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Pooled:
+        """More rows, of agents met and of new ones: their own posteriors, nobody else's; the population stays."""
+        old, X = self.grouped, dense(X)
+        both = None
+        if old.weight is not None or weight is not None:
+            parts = zip((old.weight, weight), (old.y, y), strict=True)
+            both = np.concatenate([np.ones(len(labels)) if given is None else given for given, labels in parts])
+        labels = np.concatenate([old.y, (y - self.center) / self.scale])
+        grouped = Grouped.of(np.concatenate([old.X, X]), labels, np.concatenate([old.codes, codes]), n, both)
+        D = np.vstack([self.D, np.zeros((n - self.n, self.D.shape[1]))])
+        found = replace(self, grouped=grouped, D=D)
+        touched = np.unique(codes)
+        for batch in found.batches(touched):
+            k = touched[batch.agents]
+            D[k] = posterior(batch, self.population)
+        return found
+
+    def summary(self) -> Summary:
+        """What a file keeps of the rows: models, gradients and Hessians of everybody."""
+        n, q = self.D.shape
+        slope, H = np.zeros((n, q)), np.zeros((n, q, q))
+        for batch in self.batches(np.arange(n)):
+            k = batch.agents
+            T = self.population.w + self.D[k]
+            slope[k] = batch.gradient(T, self.population.family, self.population.s2)
+            H[k] = batch.hessian(T, self.population.family, self.population.s2)
+        return Summary(np.arange(n), self.population.w + self.D, slope, H)
+
+
+def _some(block: Block, part: np.ndarray) -> Block:
+    """The blocks of some agents of a batch."""
+    return type(block)(*(field[part] if isinstance(field, np.ndarray) else field for field in block))
+
+
+def posterior(batch: Any, population: Population) -> np.ndarray:
+    """Deviations of the agents of a batch given the population, by Newton's method."""
+    family, w, V, s2 = population.family, population.w, population.V, population.s2
+    D = np.zeros((len(batch.agents), len(w)))
+    if isinstance(family, Student):  # it may have several modes: the one that squared errors lead to
+        D = posterior(batch, population._replace(family=FAMILIES["squared"]))
+    if isinstance(batch, Batch) and batch.X.shape[1] < batch.X.shape[2]:
+        return _posterior_in_rows(batch, population, D)
+    a = solve(V, D)
+    for _ in range(STEPS):
+        gradient = batch.gradient(w + D, family, s2)
+        block = batch.block(w + D, family, s2, V)
+        da = block.apply(times(V, gradient) + D) - gradient - a
+        dD = times(V, da)
+        if family.quadratic:
+            return D + dD
+
+        def value(t: Any, D: np.ndarray = D, a: np.ndarray = a, dD: np.ndarray = dD, da: np.ndarray = da) -> np.ndarray:
+            own = 0.5 * np.sum((a + t * da) * (D + t * dD), axis=1)
+            return batch.loss(w + D + t * dD, family, s2) + own
+
+        t = _steps(value, len(D))
+        a, D = a + t * da, D + t * dD
+        if np.abs(t * dD).max(initial=0.0) < TOLERANCE:
+            break
+    return D
+
+
+def _posterior_in_rows(batch: Batch, population: Population, D: np.ndarray) -> np.ndarray:
+    """The same in the span of the rows, d = V X' alpha: a step costs m^3, whatever the number of columns."""
+    family, s2 = population.family, population.s2
+    VX = times(population.V, batch.X)
+    gram = np.matmul(VX, batch.X.transpose(0, 2, 1))
+    base = batch.X @ population.w
+    z = base + batch.latent(D)
+    alpha = np.zeros_like(base)
+    if isinstance(family, Student):  # where squared errors led to
+        alpha = batch.weight * (batch.y - z) / s2
+    for _ in range(STEPS):
+        u = np.sqrt(batch.weight * family.curvature(z, s2))
+        b = u * u * (z - base) - batch.weight * family.slope(z, batch.y, s2)
+        right = u * np.matmul(gram, b[..., None])[..., 0]
+        new = b - u * np.linalg.solve(one_plus(gram, u), right[..., None])[..., 0]
+        step = new - alpha
+        dz = np.matmul(gram, new[..., None])[..., 0] + base - z
+
+        def value(t: Any, z: np.ndarray = z, alpha: np.ndarray = alpha, dz: Any = dz, step: Any = step) -> np.ndarray:
+            there = z + t * dz
+            own = 0.5 * np.sum((alpha + t * step) * (there - base), axis=1)
+            return (batch.weight * family.loss(there, batch.y, s2)).sum(axis=1) + own
+
+        t = 1.0 if family.quadratic else _steps(value, len(z))
+        z, alpha = z + t * dz, alpha + t * step
+        if family.quadratic or np.abs(t * dz).max(initial=0.0) < TOLERANCE:
+            break
+    return np.matmul(alpha[:, None, :], VX)[:, 0]
+
+
+def _steps(value: Callable[[Any], np.ndarray], k: int) -> np.ndarray:
+    """For each agent, 1 halved until its objective does not rise."""
+    here, t = value(0.0), np.ones((k, 1))
+    for _ in range(12):
+        worse = ~(value(t) <= here + 1e-9 * np.abs(here))
+        if not worse.any():
+            break
+        t[worse] *= 0.5
+    return t
+
+
+def fit(
+    X: np.ndarray,
+    targets: list[np.ndarray],
+    codes: np.ndarray,
+    n: int,
+    loss: str = "squared",
+    design: str = "auto",
+    deviations: str = "full",
+    weight: np.ndarray | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> list[Pooled] | list[Wide]:
+    """Learn the population, and everybody's model, of each target; all of them in one design.
+
+    Parameters
+    ----------
+    X : (rows, p) ndarray or csr_array
+        With more than :data:`WIDE` columns, the model is linear and V diagonal, see :mod:`.wide`.
+    targets : list of (rows,) ndarray
+        Numbers, 0 and 1 for "logistic", counts for "poisson".
+    codes : (rows,) int ndarray
+        The number of the agent of every row.
+    n : int
+        How many agents.
+    loss : str
+        A name of :data:`.families.FAMILIES`, or "auto": squared, or student where evidence asks for it.
+    design : "auto", "linear" or "additive"
+        "auto": splines where evidence asks for them.
+    deviations : "full", "diagonal" or "scalar"
+    weight : (rows,) ndarray, optional
+        A weight of 2 counts as two rows.
+    progress : callable, optional
+        Called with the number of rounds done.
+    """
+    family = FAMILIES["squared" if loss == "auto" else loss]
+    counter = _Counter(progress)
+    if X.shape[1] > WIDE:
+        return [fit_wide(X, y.astype(np.float64, copy=False), codes, n, loss, weight, counter) for y in targets]
+    X = dense(X)
+    tasks = [_Task(X, y, codes, n, family, deviations, weight, counter) for y in targets]
+    grouped = tasks[0].grouped
+    tried: dict[str, Design] = {}
+    if design != "additive":
+        tried["linear"] = designs.linear(grouped.X, grouped.weight)
+    if design != "linear":
+        rows = grouped.rows(grouped.sample(SAMPLE))  # knots and scales do not need everybody
+        bent = designs.additive(grouped.X[rows], None if weight is None else grouped.weight[rows])
+        if bent is not None:
+            tried["additive"] = bent
+        elif not tried:
+            tried["linear"] = designs.linear(grouped.X, grouped.weight)
+    name, evidence = next(iter(tried)), {}
+    begun: list[Learner | None] = [None] * len(tasks)
+    if len(tried) > 1:
+        # Evidence is compared on the same rows, on no more of them and no more exactly than it takes.
+        each = TRIAL / (max(1.0, len(codes) / n) * tried["additive"].size ** 2)
+        agents = grouped.sample(int(np.clip(each, 100, SAMPLE)))
+        learners = {key: [task.learner(made, agents) for task in tasks] for key, made in tried.items()}
+        for tol in (1e-1, 3e-3):
+            for key in tried:
+                evidence[key] = sum(learner.run(tol).result().log_evidence for learner in learners[key])
+            gain = evidence["additive"] - evidence["linear"] - margin(family, len(agents))
+            if abs(gain) > 10.0 + 0.01 * len(codes):
+                break
+        name = "additive" if gain > 0.0 else "linear"
+        if len(agents) == min(n, SAMPLE):
+            begun = list(learners[name])
+    return [task.pooled(tried[name], evidence, learner, loss == "auto") for task, learner in zip(tasks, begun)]
+
+
+class _Task:
+    """One target of a fit."""
+
+    def __init__(
+        self,
+        X: np.ndarray,
+        y: np.ndarray,
+        codes: np.ndarray,
+        n: int,
+        family: Family,
+        deviations: str,
+        weight: np.ndarray | None,
+        counter: _Counter,
+    ):
+        self.family, self.deviations, self.counter = family, deviations, counter
+        self.center, self.scale = 0.0, 1.0
+        y = y.astype(np.float64, copy=False)
+        if family.noisy:
+            mean, spread = designs.standards(y[:, None], weight)
+            self.center, self.scale = float(mean[0]), float(spread[0])
+        self.grouped = Grouped.of(X, (y - self.center) / self.scale, codes, n, weight)
+
+    def learner(self, design: Design, agents: np.ndarray, family: Family | None = None) -> Learner:
+        """Of the population, from the rows of some agents."""
+        parts = list(self.grouped.batches(design, agents))
+        free = varying(parts, design.size)
+        return Learner(parts, len(agents), free, family or self.family, self.deviations, self.counter)
+
+    def pooled(self, design: Design, evidence: dict[str, float], begun: Learner | None, tails: bool) -> Pooled:
+        """The population to the end, and then everybody."""
+        agents, grouped = self.grouped.sample(SAMPLE), self.grouped
+        learner = self.learner(design, agents) if begun is None else begun
+        population = learner.run().result()
+        evidence = evidence | {design.name: population.log_evidence}
+        if tails:
+            heavy = self.learner(design, agents, FAMILIES["student"])
+            found = heavy.run().result()
+            evidence[f"{design.name}, heavy tails"] = found.log_evidence
+            if found.log_evidence > population.log_evidence + MARGIN:
+                population, learner = found, heavy
+        D = np.zeros((grouped.n, design.size))
+        D[agents] = learner.D
+        if len(agents) < grouped.n or not population.family.quadratic:
+            for batch in grouped.batches(design, np.arange(grouped.n)):
+                D[batch.agents] = posterior(batch, population)
+                self.counter()
+        return Pooled(population.family, self.center, self.scale, evidence, design, population, D, grouped)
+
+
+def margin(family: Family, n: int) -> float:
+    """Nats by which splines must win; Laplace's evidence of classes and counts is off by about a hundredth an agent."""
+    return MARGIN if family.noisy else MARGIN + 0.0125 * n
+
+
+class _Counter:
+    """Counts rounds over several fits."""
+
+    def __init__(self, progress: Callable[[int], None] | None):
+        self.done, self.progress = 0, progress
+
+    def __call__(self) -> None:
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done)
+
+
+def varying(parts: list[Batch], q: int) -> np.ndarray:
+    """Columns that vary inside agents, and the intercept: only these can have personal coefficients.
+
+    A column that is constant inside every agent would share the intercept's variance for ever: its own does not go to
+    zero by itself.
+    """
+    inside, total = np.zeros(q), np.zeros(q)
+    for batch in parts:
+        weight = batch.weight[..., None]
+        mean = np.sum(weight * batch.X, axis=1, keepdims=True) / np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
+        inside += np.sum(weight * (batch.X - mean) ** 2, axis=(0, 1))
+        total += np.sum(weight * batch.X**2, axis=(0, 1))
+    return np.append(inside[:-1] > 1e-8 * total[:-1], True)

@@ -1,0 +1,353 @@
+"""The population: a common model w, the covariance V of personal deviations, and how strongly each is believed.
+
+    theta_i = w + d_i,  d_i ~ N(0, V),  w ~ N(0, 1/r) on slopes, flat on the intercept,  y | theta_i as the family says
+
+math.md, section 8. The mode of (w, d_1, ..., d_n) is found by Newton's method over blocks (:mod:`.blocks`), with w by its
+Schur complement; the strengths V, r and the noise s2 by fixed points of the Laplace evidence, one Newton step and one
+step of the strengths in turn. Nothing is of size n q x n q, and nothing is compiled.
+
+V is full, shrunk (inverse Wishart, nu = q / 2) to a diagonal whose logarithms are themselves pooled,
+log v_k ~ N(mu, tau2), with mu and tau2 learned, too: nothing collapses where rows say little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from .blocks import Batch, Block, times
+from .families import Family
+
+#: Variance, in standard units, below which a coordinate is taken not to differ between agents.
+SMALLEST = 2e-9
+#: Precision of the common intercept: flat.
+FLAT = 1e-6
+#: Variance of a predictor at which the correction of Laplace's gradients is halved. Unsaturated, two or three rows of a
+#: rare class would let V run away.
+SATURATE = 4.0
+#: Over-relaxation of the fixed points: 1.5 is safe and 2 is not.
+RELAX = 1.5
+#: Nats that a round promises when a diagonal V is settled enough to shrink a full one to it.
+SETTLED = 0.1
+
+
+class Population(NamedTuple):
+    """What all agents have in common, in the units of the design's columns."""
+
+    family: Family
+    w: np.ndarray  # (q,) the common model; the intercept is last
+    V: np.ndarray  # (q,) variances of deviations, or their (q, q) covariance
+    r: float  # prior precision of the common slopes
+    s2: float  # variance of the noise, 1 where there is none
+    cov: np.ndarray  # (q, q) posterior covariance of w: the inverse of the Schur complement
+    log_evidence: float
+    log_sd: np.ndarray  # (q,) how uncertain log(v_k) is: one standard deviation
+    rounds: int
+
+    @property
+    def variances(self) -> np.ndarray:
+        """Of the deviations, one for each column."""
+        return self.V if self.V.ndim == 1 else np.diag(self.V)
+
+
+class Mode(NamedTuple):
+    """Where Newton's method stands, and the curvature there (before the last step)."""
+
+    w: np.ndarray
+    D: np.ndarray  # (n, q) deviations
+    moved: float  # by how much the last step lowered the objective
+    C: np.ndarray  # (q, q) sum of C_i
+    CSC: np.ndarray  # (q, q) sum of C_i S^-1 C_i
+    cov: np.ndarray  # (q, q) S^-1
+    b: np.ndarray  # (n, q) gradients of log |A_i| / 2, see bend()
+    log_evidence: float  # without the constant of the family
+
+
+def newton(
+    batches: list[Batch],
+    w: np.ndarray,
+    D: np.ndarray,
+    V: np.ndarray,
+    r: float,
+    s2: float,
+    family: Family,
+    evidence: bool = False,
+) -> Mode:
+    """One safeguarded Newton step on (w, D); with the Laplace evidence before it, if asked for."""
+    n, q = D.shape
+    R = np.append(np.full(q - 1, r), FLAT)
+    a = solve(V, D)  # V^-1 D, zero where V is
+    gradients, bent, E = np.empty((n, q)), np.zeros((n, q)), np.empty((n, q))
+    blocks: list[Block] = []
+    C, pull = np.zeros((q, q)), np.zeros(q)
+    seen = np.zeros(n, bool)
+    for batch in batches:
+        k = batch.agents
+        seen[k] = True
+        T = w + D[k]
+        block = batch.block(T, family, s2, V)
+        gradients[k] = batch.gradient(T, family, s2)
+        E[k] = times(V, gradients[k]) + D[k]
+        bent[k] = bend(batch, T, block, family, V)
+        C += block.sum()
+        pull += block.apply(E[k]).sum(axis=0)
+        blocks.append(block)
+    gradients[~seen], E[~seen] = 0.0, D[~seen]  # agents without rows: C_i = 0
+    S = np.diag(R) + 0.5 * (C + C.T)
+    cov = np.linalg.inv(S)
+    b = bent.sum(axis=0)
+    dw = cov @ (pull - gradients.sum(axis=0) - R * w - b)
+    # d <- -E + V C (E - dw), written as V times something, so that V^-1 d is known without an inverse.
+    da = -gradients - a
+    CSC = np.zeros((q, q))
+    for batch, block in zip(batches, blocks, strict=True):
+        k = batch.agents
+        da[k] += block.apply(E[k] - dw)
+        CSC += block.sandwich(cov)
+    dD = times(V, da)
+
+    def value(w: np.ndarray, D: np.ndarray, a: np.ndarray) -> float:
+        losses = sum(float(batch.loss(w + D[batch.agents], family, s2).sum()) for batch in batches)
+        return losses + 0.5 * float(np.sum(a * D)) + 0.5 * float(R @ (w * w))
+
+    here = value(w, D, a)
+    log = np.nan
+    if evidence:
+        log_det = sum(block.log_det() for block in blocks) + np.linalg.slogdet(S)[1]
+        log = -here + 0.5 * (q - 1) * np.log(r) - 0.5 * log_det
+    before, t = here + float(b @ w), 1.0
+    while True:
+        after = value(w + t * dw, D + t * dD, a + t * da) + float(b @ (w + t * dw))
+        if family.quadratic or after <= before + 1e-9 * abs(before) or t < 1e-3:
+            break
+        t *= 0.5
+    return Mode(w + t * dw, D + t * dD, before - after, 0.5 * (C + C.T), CSC, cov, bent, float(log))
+
+
+def solve(V: np.ndarray, D: np.ndarray) -> np.ndarray:
+    """V^-1 d for every row d of D, and zero in coordinates of variance zero."""
+    free = (V if V.ndim == 1 else np.diag(V)) > 0.0
+    out = np.zeros_like(D)
+    if V.ndim == 1:
+        out[:, free] = D[:, free] / V[free]
+    else:
+        out[:, free] = np.linalg.solve(V[np.ix_(free, free)], D[:, free].T).T
+    return out
+
+
+def bend(batch: Batch, T: np.ndarray, block: Block, family: Family, V: np.ndarray) -> np.ndarray:
+    """b_i = (I - J_i)' c_i, c_i = 1/2 sum_j l'''_j s_j x_j: the gradient of log |A_i| / 2 in theta_i.
+
+    Without it w and V are too small for classes and counts: the bias of penalised quasi-likelihood.
+    """
+    if family.noisy:
+        return np.zeros_like(T)
+    s = block.leverage(batch.X, V)
+    c = np.matmul((0.5 * batch.weight * family.third(batch.latent(T)) * s / (1.0 + s / SATURATE))[:, None], batch.X)
+    return c[:, 0] - block.apply(times(V, c[:, 0]))
+
+
+class Learner:
+    """Learns a population by rounds; where it stopped, it can go on.
+
+    Parameters
+    ----------
+    batches : list of Batch
+        Rows, in standard units, with a column of ones last.
+    n : int
+        How many agents, those without rows included.
+    free : (q,) bool array
+        Columns that vary inside agents, and the intercept: only these can have personal coefficients.
+    family : Family
+    deviations : "full", "diagonal" or "scalar"
+        V: a matrix, a variance for each column, or one for all slopes.
+    progress : callable, optional
+        Called in every round.
+    """
+
+    def __init__(
+        self,
+        batches: list[Batch],
+        n: int,
+        free: np.ndarray,
+        family: Family,
+        deviations: str = "full",
+        progress: Callable[[], None] | None = None,
+    ):
+        self.batches, self.n, self.free, self.family, self.progress = batches, n, free, family, progress
+        self.rows = sum(float(batch.weight.sum()) for batch in batches)
+        q = len(free)
+        self.V, self.r, self.s2, self.w, self.D = free.astype(float), 1.0, 1.0, np.zeros(q), np.zeros((n, q))
+        if family.name == "poisson":
+            total = sum(float((batch.weight * batch.y).sum()) for batch in batches)
+            self.w[-1] = np.log(max(total / max(self.rows, 1.0), 1e-3))
+        self.logs = PooledLogs(free[:-1], n, deviations == "scalar")
+        self.to_be_full = deviations == "full"
+        self.psi, self.rounds = self.V, 0
+
+    def run(self, tol: float = 3e-3, rounds: int = 150) -> Learner:
+        """Rounds until one promises less than `tol` nats of evidence (more, in proportion, for more than 50 agents)."""
+        many, since = max(1.0, self.n / 50.0), self.rounds
+        while self.rounds < since + rounds:
+            change, k = self.round() / many, self.rounds - since
+            if self.to_be_full and self.V.ndim == 1:
+                if (change < SETTLED and k > 4) or k > 31:  # the diagonal it is shrunk to is settled
+                    self.psi, self.V, since = self.V, np.diag(self.V), self.rounds
+            elif change < tol and k > 4:
+                break
+        return self
+
+    def round(self) -> float:
+        """One Newton step (more, before the first) and one step of the strengths; about how many nats were gained."""
+        if self.progress is not None:
+            self.progress()
+        family, r, slopes = self.family, self.r, slice(0, len(self.w) - 1)
+        for _ in range(30 if self.rounds == 0 and not family.noisy else 1):
+            mode = self.step()
+            if mode.moved < 1e-3:
+                break
+        self.rounds += 1
+        w, V = self.w, self.V
+        G = mode.C - mode.CSC  # minus twice the gradient of the log-determinants in V
+        own = float(np.maximum(1.0 - r * np.diag(mode.cov)[slopes], 1e-6).sum())
+        used = float(np.sum(np.diag(G) * V if V.ndim == 1 else G * V))
+        if V.ndim == 1:
+            self.V, change = self.logs.step(V, np.diag(G), np.sum(self.D**2, axis=0), np.sum(mode.b * self.D, axis=0))
+        else:
+            self.V, change = full_step(V, G, self.D, mode.b, self.psi, np.flatnonzero(self.free), self.n)
+        if len(w) > 1:
+            self.r = float(np.clip(own / max(float(w[slopes] @ w[slopes]), 1e-12), 1e-4, 1e6))
+            change += 0.25 * own * np.log(self.r / r) ** 2
+        if family.noisy:
+            rows, s2, used = self.rows, self.s2, used + own + 1.0
+            e2 = sum(
+                float((batch.weight * family.excess(batch.latent(w + self.D[batch.agents]), batch.y, s2)).sum())
+                for batch in self.batches
+            )
+            ratio = e2 / (rows - used) if used < 0.9 * rows else (e2 + used) / rows
+            self.s2 = max(s2 * float(np.exp(np.clip(np.log(max(ratio, 1e-9)), -1.0, 0.5))), 1e-7)
+            change += 0.25 * rows * np.log(self.s2 / s2) ** 2
+        return change
+
+    def step(self, evidence: bool = False) -> Mode:
+        """One Newton step."""
+        mode = newton(self.batches, self.w, self.D, self.V, self.r, self.s2, self.family, evidence)
+        self.w, self.D = mode.w, mode.D
+        return mode
+
+    def result(self) -> Population:
+        """The population as far as it is learned; the mode is converged first."""
+        for _ in range(20):
+            mode = self.step(evidence=True)
+            if mode.moved < 1e-6:
+                break
+        V, n, family, personal = self.V, self.n, self.family, self.free
+        v, G = V if V.ndim == 1 else np.diag(V), mode.C - mode.CSC
+        counted = np.zeros(len(v))
+        counted[personal] = np.clip(np.diag(times(V, times(V, G).T))[personal] / v[personal], 0.0, n)
+        information = counted**2 / (2.0 * n)
+        constant = sum(float((batch.weight * family.constant(batch.y, self.s2)).sum()) for batch in self.batches)
+        evidence = mode.log_evidence + constant + self.logs.log_prior(V if V.ndim == 1 else self.psi, information)
+        log_sd = 1.0 / np.sqrt(np.maximum(information + self.logs.precision(), 1e-12))
+        return Population(family, self.w, V, self.r, self.s2, mode.cov, evidence, log_sd, self.rounds)
+
+
+class PooledLogs:
+    """Steps of a diagonal V whose logarithms are pooled over slopes, log v_k ~ N(mu, tau2); the intercept stands alone."""
+
+    def __init__(self, free: np.ndarray, n: int, scalar: bool):
+        self.slopes, self.n, self.scalar = np.flatnonzero(free), n, scalar
+        self.mu, self.tau2, self.intercept = 0.0, 1.0, len(free)
+        self.pooled = not scalar and len(self.slopes) > 2
+
+    def step(self, V: np.ndarray, G: np.ndarray, squares: np.ndarray, bent: np.ndarray) -> tuple[np.ndarray, float]:
+        """V after one step, and about how many nats it gained.
+
+        MacKay's fixed point is v_k = squares_k / gamma_k, squares_k = sum_i d_ik^2, gamma_k = n - sum_i Var_ik / v_k =
+        v_k G_k; classes and counts take 2 v_k bent_k, bent_k = sum_i b_ik d_ik, from the numerator.
+        """
+        n, personal = self.n, np.append(self.slopes, self.intercept)
+        gamma, a = np.ones(len(V)), np.zeros(len(V))
+        gamma[personal] = np.clip(V[personal] * G[personal], 1e-6 * n, n)
+        scaled = np.maximum(squares[personal] / V[personal], 1e-12)
+        a[personal] = scaled * (1.0 - np.clip(2.0 * bent[personal] / scaled, -2.0, 0.7))
+        logs = np.log(V[personal])
+        new = logs.copy()
+        new[-1] += _towards(a[-1], gamma[-1])
+        if len(self.slopes):
+            each, known = a[self.slopes], gamma[self.slopes]
+            if self.scalar:
+                new[:-1] += _towards(each.sum(), known.sum())
+            elif self.pooled:
+                new[:-1] = self._together(logs[:-1], each, known)
+            else:
+                new[:-1] += _towards(each, known)
+        change = 0.25 * float(np.sum(gamma[personal] * (new - logs) ** 2))
+        out = V.copy()
+        out[personal] = np.maximum(np.exp(new), SMALLEST)
+        return out, change
+
+    def _together(self, logs: np.ndarray, a: np.ndarray, gamma: np.ndarray) -> np.ndarray:
+        """First the scale that is common to all, then each; then mu and tau2."""
+        common = float(_towards(a.sum(), gamma.sum()))
+        logs, self.mu, a = logs + common, self.mu + common, a * np.exp(-common)
+        curvature = 0.5 * gamma + 1.0 / self.tau2
+        logs = logs + np.clip((0.5 * (a - gamma) - (logs - self.mu) / self.tau2) / curvature, -2.0, 2.0)
+        logs = np.maximum(logs, np.log(SMALLEST))
+        self.mu = float(logs.mean())
+        spread = np.mean((logs - self.mu) ** 2 + 1.0 / (gamma**2 / (2.0 * self.n) + 1.0 / self.tau2))
+        self.tau2 = float(np.clip(spread**2 / self.tau2, 1e-3, 25.0))
+        return logs
+
+    def log_prior(self, v: np.ndarray, information: np.ndarray) -> float:
+        """Laplace's integral over log v_k."""
+        if not self.pooled:
+            return 0.0
+        off = (np.log(v[self.slopes]) - self.mu) ** 2 / self.tau2
+        return -0.5 * float(np.sum(np.log1p(self.tau2 * information[self.slopes]) + off))
+
+    def precision(self) -> np.ndarray:
+        """Of log v_k, a priori."""
+        out = np.zeros(self.intercept + 1)
+        if self.pooled:
+            out[self.slopes] = 1.0 / self.tau2
+        return out
+
+
+def _towards(a: np.ndarray, gamma: np.ndarray) -> np.ndarray:
+    """The over-relaxed step of the logarithm of a variance."""
+    return RELAX * np.clip(np.log(np.maximum(a, 1e-12) / gamma), -2.0, 2.0)
+
+
+def full_step(
+    V: np.ndarray, G: np.ndarray, D: np.ndarray, b: np.ndarray, psi: np.ndarray, personal: np.ndarray, n: int
+) -> tuple[np.ndarray, float]:
+    """One step of a full V, shrunk to the diagonal psi, and about how many nats it gained.
+
+    Minorising the evidence in V gives V (G + nu V^-1) V = D'D + nu psi, solved by a matrix geometric mean.
+    """
+    f = np.ix_(personal, personal)
+    V, D, b, nu = V[f], D[:, personal], b[:, personal], 0.5 * len(personal)
+    cross = V @ (b.T @ D)
+    M = G[f] + nu * np.linalg.inv(V)
+    target = geometric_mean(np.linalg.inv(0.5 * (M + M.T)), D.T @ D + nu * np.diag(psi[personal]) - cross - cross.T)
+    L = np.linalg.cholesky(V + 1e-12 * np.diag(np.diag(V)))
+    inverse = np.linalg.inv(L)
+    e, U = np.linalg.eigh(inverse @ target @ inverse.T)
+    # The square of the mean's step is the fixed point's; bounded, so that it cannot overshoot by much.
+    e, L = np.clip(e, 0.2, 5.0), L @ U
+    new = (L * e**2) @ L.T
+    out = np.zeros_like(G)
+    out[f] = 0.5 * (new + new.T)
+    return out, 0.25 * n * float(np.sum(np.log(e) ** 2))
+
+
+def geometric_mean(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """The geometric mean of two positive matrices: what minimises tr(A^-1 V) + tr(V^-1 B)."""
+    L = np.linalg.cholesky(A)
+    inverse = np.linalg.inv(L)
+    e, U = np.linalg.eigh(inverse @ B @ inverse.T)
+    LU = L @ U
+    return (LU * np.sqrt(np.maximum(e, 0.0))) @ LU.T

@@ -1,0 +1,381 @@
+"""Partial pooling where columns are many, dense or sparse: in the span of the rows, V diagonal.
+
+The linear predictors f of all rows have the prior covariance K = X X'/r + [same agent] X V X' (and the same of the
+intercepts), N x N for N rows, whatever the number of columns. With M = (W^-1 + K)^-1, W the rows' curvatures, and
+alpha = K^-1 f at the mode: d_i = V X_i' alpha_i, w = X' alpha / r, and for the fixed points of the strengths
+gamma_k = v_k sum_i diag(X_i' M_ii X_i)_k.
+
+Strengths are learned so from at most :data:`GRAM` rows. The mode of all rows is then found by Newton's method with
+conjugate gradients, which only multiplies rows by vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .families import FAMILIES, Family
+from .population import FLAT, SATURATE, PooledLogs
+from .results import Fitted
+
+#: Rows that strengths are learned from, at most: their Gram matrix is inverted once a round.
+GRAM = 1500
+#: Prior variance of the common intercept while strengths are learned.
+BROAD = 1e3
+
+
+def dense(A: Any) -> np.ndarray:
+    """A sparse matrix as an array."""
+    return A if isinstance(A, np.ndarray) else A.toarray()
+
+
+class Strengths(NamedTuple):
+    """What the rows of a Gram matrix say about the population."""
+
+    v: np.ndarray  # (p + 1,) variances of deviations; the intercept's is last
+    r: float
+    s2: float
+    log_evidence: float
+    log_sd: np.ndarray
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Wide(Fitted):
+    """A fitted model of many columns; the same words as :class:`.fitted.Pooled`."""
+
+    X: Any  # rows of agent 0, of agent 1, ...; scaled, without ones
+    y: np.ndarray
+    weight: np.ndarray
+    start: np.ndarray  # (n + 1,)
+    mean: np.ndarray  # of the columns as they came
+    spread: np.ndarray
+    strengths: Strengths
+    w: np.ndarray  # (p + 1,)
+    D: np.ndarray  # (n, p + 1)
+    precision: np.ndarray  # (p + 1,) diagonal of the Schur complement of w
+
+    @property
+    def design_name(self) -> str:
+        """Lines: there are more than enough columns already."""
+        return "linear"
+
+    @property
+    def log_evidence(self) -> float:
+        """Of the rows that strengths were learned from."""
+        return self.strengths.log_evidence
+
+    @property
+    def rounds(self) -> int:
+        """Steps of the strengths."""
+        return self.strengths.rounds
+
+    @property
+    def s2(self) -> float:
+        """Variance of the noise, in standard units."""
+        return self.strengths.s2
+
+    @property
+    def n(self) -> int:
+        """How many agents."""
+        return len(self.D)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Rows of each agent."""
+        return np.diff(self.start)
+
+    def coefficients(self) -> tuple[np.ndarray, np.ndarray]:
+        """Common model (p + 1,) and models of the agents (n, p + 1), in the units of the input; intercepts are last."""
+        both = self.w + np.vstack([np.zeros(len(self.w)), self.D])
+        slopes = both[:, :-1] / self.spread
+        out = np.column_stack([slopes, both[:, -1] - slopes @ self.mean]) * self.scale
+        out[:, -1] += self.center
+        return out[0], out[1:]
+
+    def names(self, features: tuple[str, ...]) -> tuple[str, ...]:
+        """Of the columns of the model, without the intercept."""
+        return features
+
+    def variances(self) -> tuple[np.ndarray, np.ndarray]:
+        """Variances of deviations in the units of :meth:`coefficients`, and the sd of their logarithms, (p + 1,)."""
+        return self.strengths.v * (self.scale / np.append(self.spread, 1.0)) ** 2, self.strengths.log_sd
+
+    def outside(self, X: Any, codes: np.ndarray) -> dict[int, float]:
+        """Nothing: with many columns, every row is outside in some."""
+        return {}
+
+    def latent(self, X: Any, codes: np.ndarray, spread: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances of the linear predictors of rows of agents; -1 is an agent never met.
+
+        Given w variances are exact; those of w take the Schur complement for diagonal.
+        """
+        X = standard(X, self.mean, self.spread)
+        mean, variance = X @ self.w[:-1] + self.w[-1], np.zeros(X.shape[0])
+        v, v0 = self.strengths.v[:-1], self.strengths.v[-1]
+        parts = ((agent, np.flatnonzero(codes == agent)) for agent in np.unique(codes))
+        for agent, rows in ((agent, some) for agent, all_ in parts for some in np.array_split(all_, len(all_) // 500 + 1)):
+            Z = X[rows]
+            if agent >= 0:
+                mean[rows] += Z @ self.D[agent, :-1] + self.D[agent, -1]
+            if spread:
+                own = slice(self.start[agent], self.start[agent + 1]) if agent >= 0 else slice(0, 0)
+                known = self.X[own][:GRAM]
+                Z, known = np.column_stack([dense(Z), np.ones(len(rows))]), dense(known)
+                known = np.column_stack([known, np.ones(len(known))])
+                V = np.append(v, v0)
+                cross = (Z * V) @ known.T  # x' V X_i'
+                f = known @ (self.w + (self.D[agent] if agent >= 0 else 0.0))
+                u = np.sqrt(self.weight[own][:GRAM] * self.family.curvature(f, self.strengths.s2))
+                inner = np.eye(len(known)) + u[:, None] * ((known * V) @ known.T) * u
+                solved = np.linalg.solve(inner, u[:, None] * cross.T) * u[:, None]  # K_i X_i V x
+                left = Z - solved.T @ known  # (I - J_i)' x
+                variance[rows] = np.sum(Z * V * Z, axis=1) - np.sum(cross * solved.T, axis=1)
+                variance[rows] += left**2 @ (1.0 / self.precision)
+        return mean, np.maximum(variance, 0.0)
+
+    def with_rows(self, X: Any, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Wide:
+        """More rows, of agents met and of new ones: their own posteriors, nobody else's; the population stays."""
+        old = np.repeat(np.arange(self.n), self.sizes)
+        both = stack(self.X, standard(X, self.mean, self.spread))
+        labels = np.concatenate([self.y, (y - self.center) / self.scale])
+        weights = np.concatenate([self.weight, np.ones(len(y)) if weight is None else weight])
+        rows = _grouped(both, labels, weights, np.concatenate([old, codes]), n)
+        D = np.vstack([self.D, np.zeros((n - self.n, len(self.w)))])
+        found = replace(self, X=rows[0], y=rows[1], weight=rows[2], start=rows[3], D=D)
+        for agent in np.unique(codes).tolist():
+            own = slice(found.start[agent], found.start[agent + 1])
+            part = Rows(found.X[own], found.y[own], found.weight[own], np.array([0, own.stop - own.start]), self.family)
+            D[agent] = part.mode(self.strengths, common=self.w)[1][0]
+        return found
+
+
+def standard(X: Any, mean: np.ndarray, spread: np.ndarray) -> Any:
+    """Columns in standard units; sparse ones share one scale, and are not centred."""
+    if isinstance(X, np.ndarray):
+        return (X - mean) / spread
+    return X * (1.0 / spread[0]) if len(spread) else X
+
+
+def stack(first: Any, second: Any) -> Any:
+    """Rows below rows."""
+    if isinstance(first, np.ndarray):
+        return np.concatenate([first, dense(second)])
+    from scipy import sparse
+
+    return sparse.vstack([first, sparse.csr_array(second)], format="csr")
+
+
+def _grouped(
+    X: Any, y: np.ndarray, weight: np.ndarray, codes: np.ndarray, n: int
+) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of agent 0, of agent 1, ...; and where they begin."""
+    order = np.argsort(codes, kind="stable")
+    start = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=n))])
+    return X[order], y[order], weight[order], start
+
+
+def fit_wide(
+    X: Any,
+    y: np.ndarray,
+    codes: np.ndarray,
+    n: int,
+    loss: str,
+    weight: np.ndarray | None = None,
+    progress: Callable[[], None] | None = None,
+) -> Wide:
+    """Learn strengths in the span of the rows, and then everybody's model."""
+    family = FAMILIES["squared" if loss == "auto" else loss]
+    rows, p = X.shape
+    weights = np.ones(rows) if weight is None else weight
+    total = weights.sum()
+    if isinstance(X, np.ndarray):
+        mean = weights @ X / total
+        spread = np.sqrt(weights @ (X - mean) ** 2 / total)
+        spread = np.where(spread > 1e-9 * np.abs(mean), spread, 1.0)
+    else:
+        squares = float(weights @ np.asarray(X.multiply(X).sum(axis=1)).ravel())
+        mean, spread = np.zeros(p), np.full(p, np.sqrt(max(squares / (total * p), 1e-300)))
+    center, scale = 0.0, 1.0
+    if family.noisy:
+        center = float(weights @ y / total)
+        scale = float(np.sqrt(weights @ (y - center) ** 2 / total)) or 1.0
+    X, y, weights, start = _grouped(standard(X, mean, spread), (y - center) / scale, weights, codes, n)
+    everything = Rows(X, y, weights, start, family)
+    strengths = everything.some(GRAM).strengths(progress)
+    w, D, precision = everything.mode(strengths)
+    evidence = {"linear": strengths.log_evidence}
+    return Wide(family, center, scale, evidence, X, y, weights, start, mean, spread, strengths, w, D, precision)
+
+
+class Rows(NamedTuple):
+    """Rows of agents, side by side."""
+
+    X: Any
+    y: np.ndarray
+    weight: np.ndarray
+    start: np.ndarray
+    family: Family
+
+    def some(self, most: int) -> Rows:
+        """At most so many rows: of every agent its share, evenly over its labels, but at least one."""
+        rows, sizes = len(self.y), np.diff(self.start)
+        if rows <= most:
+            return self
+        keep = np.minimum(sizes, np.maximum(1, (sizes * (most / rows)).astype(int)))
+        sums, who = np.asarray(self.X.sum(axis=1)).ravel(), np.repeat(np.arange(len(sizes)), sizes)
+        ranked = np.lexsort((sums, self.y, who))  # whatever the order in which rows came
+        chosen = np.concatenate(
+            [first + np.arange(k) * m // max(k, 1) for first, m, k in zip(self.start[:-1], sizes, keep, strict=True)]
+        )
+        chosen = ranked[chosen.astype(np.int64)]
+        start = np.concatenate([[0], np.cumsum(keep)])
+        return Rows(self.X[chosen], self.y[chosen], self.weight[chosen], start, self.family)
+
+    def agents(self) -> list[slice]:
+        """The rows of each agent that has some."""
+        return [slice(a, b) for a, b in zip(self.start[:-1], self.start[1:], strict=True) if b > a]
+
+    def strengths(self, progress: Callable[[], None] | None = None, rounds: int = 80, tol: float = 3e-3) -> Strengths:
+        """Variances, prior precision and noise by fixed points of the evidence."""
+        family, N, p, n = self.family, len(self.y), self.X.shape[1], len(self.start) - 1
+        G = dense(self.X @ self.X.T)
+        own = self.agents()
+        parts = [dense(self.X[rows]) for rows in own]
+        size = max(float(np.trace(G)) / N, 1e-12)  # squared length of a row
+        v = np.append(np.full(p, 1.0 / size), 1.0)
+        r, s2, f = size, 1.0, np.zeros(N)
+        if family.name == "poisson":
+            f[:] = np.log(max(float(self.y.mean()), 1e-3))
+        logs = PooledLogs(np.ones(p, bool), n, scalar=False)
+        logs.mu = float(-np.log(size))
+        base = f.copy()  # the mean of the prior
+        for k in range(rounds):
+            if progress is not None:
+                progress()
+            K = G / r + BROAD
+            for rows, B in zip(own, parts, strict=True):
+                K[rows, rows] += (B * v[:-1]) @ B.T + v[-1]
+            for _ in range(30 if k == 0 else 2):
+                u = np.sqrt(np.maximum(self.weight * family.curvature(f, s2), 1e-12))
+                inner = np.eye(N) + u[:, None] * K * u
+                M = np.linalg.inv(inner) * u[:, None] * u
+                b = u * u * (f - base) - self.weight * family.slope(f, self.y, s2)
+                alpha, before = b - M @ (K @ b), f
+                f = base + K @ alpha
+                if family.quadratic or np.abs(f - before).max() < 1e-3:
+                    break
+            # As PooledLogs has it, with D = V X' alpha and G = sum_i X_i' M_ii X_i.
+            s = np.diag(K) - np.einsum("ij,ji->i", K, M @ K)
+            h = 0.5 * self.weight * family.third(f) * s / (1.0 + s / SATURATE)
+            h = h - M @ (K @ h)
+            score, trace = np.zeros(p + 1), np.zeros(p + 1)
+            for rows, B in zip(own, parts, strict=True):
+                inside = M[rows, rows]
+                a, c = np.append(B.T @ alpha[rows], alpha[rows].sum()), np.append(B.T @ h[rows], h[rows].sum())
+                score += np.maximum(a * a - 2.0 * a * c, 0.3 * a * a)
+                trace += np.append(np.einsum("ij,ij->j", B, inside @ B), inside.sum())
+            new, change = logs.step(v, trace, score * v * v, np.zeros(p + 1))
+            used = float(np.sum(G * M)) / r
+            precision = float(np.clip(used / max(float(alpha @ G @ alpha) / r**2, 1e-12), 1e-6 * size, 1e6 * size))
+            change += 0.25 * used * np.log(precision / r) ** 2
+            noise = s2
+            if family.noisy:
+                left = float(s2 * np.trace(M))  # rows not used up
+                e2, rows_ = float((self.weight * family.excess(f, self.y, s2)).sum()), float(self.weight.sum())
+                ratio = e2 / left if left > 0.1 * rows_ else (e2 + rows_ - left) / rows_
+                noise = max(s2 * float(np.exp(np.clip(np.log(max(ratio, 1e-9)), -1.0, 0.5))), 1e-7)
+                change += 0.25 * rows_ * np.log(noise / s2) ** 2
+            if change < tol * max(1.0, n / 50.0) and k > 3:
+                break
+            v, r, s2 = new, precision, noise
+        information = (v * trace) ** 2 / (2.0 * n)
+        log = -float((self.weight * (family.loss(f, self.y, s2) - family.constant(self.y, s2))).sum())
+        log += 0.5 * np.log(BROAD) - 0.5 * float(alpha @ (f - base)) - 0.5 * float(np.linalg.slogdet(inner)[1])
+        log += logs.log_prior(v, information)
+        log_sd = 1.0 / np.sqrt(np.maximum(information + logs.precision(), 1e-12))
+        return Strengths(v, r, s2, log, log_sd, k + 1)
+
+    def mode(self, strengths: Strengths, common: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """w, D and the diagonal of the Schur complement of w, by Newton's method with conjugate gradients.
+
+        In units of prior standard deviations, so that the Hessian is the identity where rows say nothing. With a
+        ``common`` model given, only deviations are found.
+        """
+        X, family, s2, v, p = self.X, self.family, strengths.s2, strengths.v, self.X.shape[1]
+        n, who = len(self.start) - 1, np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
+        root = np.append(np.full(p, strengths.r**-0.5), FLAT**-0.5 if common is None else 0.0)
+        if common is not None:
+            root[:] = 0.0
+        deviation = np.sqrt(v)
+        own = self.agents()
+        index = np.flatnonzero(np.diff(self.start))
+        offset = np.zeros(len(self.y)) if common is None else X @ common[:-1] + common[-1]
+        if common is None and family.name == "poisson":
+            offset[:] = np.log(max(float(self.weight @ self.y / self.weight.sum()), 1e-3))
+
+        def forth(t: np.ndarray) -> np.ndarray:
+            """Linear predictors of (w, D) in units of prior standard deviations."""
+            w, D = t[: p + 1] * root, t[p + 1 :].reshape(n, p + 1) * deviation
+            out = X @ w[:-1] + w[-1]
+            for i, rows in zip(index, own, strict=True):
+                out[rows] += X[rows] @ D[i, :-1]
+            return out + D[who, -1]
+
+        def back(z: np.ndarray) -> np.ndarray:
+            """The transpose of that."""
+            out = np.zeros((n + 1, p + 1))
+            for i, rows in zip(index, own, strict=True):
+                out[i + 1, :-1], out[i + 1, -1] = z[rows] @ X[rows], z[rows].sum()
+            out[0] = out[1:].sum(axis=0) * root
+            out[1:] *= deviation
+            return out.ravel()
+
+        t = np.zeros((n + 1) * (p + 1))
+        z = offset.copy()
+        value = float((self.weight * family.loss(z, self.y, s2)).sum())
+        for _ in range(50):
+            gradient = back(self.weight * family.slope(z, self.y, s2)) + t
+            curvature = self.weight * family.curvature(z, s2)
+            step = conjugate_gradients(lambda d, c=curvature: back(c * forth(d)) + d, -gradient)
+            dz, length = forth(step), 1.0
+            for _ in range(20):
+                new, there = t + length * step, z + length * dz
+                after = float((self.weight * family.loss(there, self.y, s2)).sum()) + 0.5 * float(new @ new)
+                if after <= value + 1e-12 * abs(value):
+                    break
+                length *= 0.5
+            t, z, value = new, there, after
+            if np.abs(length * dz).max(initial=0.0) < 1e-9:
+                break
+        w = t[: p + 1] * root if common is None else common
+        if common is None:
+            w[-1] += offset[0] if len(offset) else 0.0
+        D = t[p + 1 :].reshape(n, p + 1) * deviation
+        precision = np.append(np.full(p, strengths.r), FLAT)
+        for rows in own if common is None else []:
+            B = np.column_stack([dense(X[rows][:GRAM]), np.ones(min(GRAM, rows.stop - rows.start))])
+            u = np.sqrt((self.weight * family.curvature(z, s2))[rows][:GRAM])
+            K = np.linalg.inv(np.eye(len(B)) + u[:, None] * ((B * v) @ B.T) * u) * u[:, None] * u
+            precision += np.einsum("ij,ij->j", B, K @ B)
+        return w, D, precision
+
+
+def conjugate_gradients(multiply: Callable[[np.ndarray], np.ndarray], b: np.ndarray, tol: float = 1e-10) -> np.ndarray:
+    """Solve A x = b, A positive definite and given by its products."""
+    x, r = np.zeros_like(b), b.copy()
+    d, rr, first = r.copy(), float(r @ r), float(r @ r)
+    for _ in range(1000):
+        if rr <= tol**2 * first or rr == 0.0:
+            break
+        Ad = multiply(d)
+        a = rr / float(d @ Ad)
+        x += a * d
+        r -= a * Ad
+        new = float(r @ r)
+        d = r + (new / rr) * d
+        rr = new
+    return x
