@@ -1,6 +1,6 @@
 """Grouped data: the estimators at their defaults beside what people use.
 
-python benchmarks/grouped.py [--seeds 3] [--sets a,b] [--split inside|unseen] [--details] [--json FILE]
+python benchmarks/grouped.py [--seeds 3] [--sets a,b] [--split inside|unseen] [--details] [--json FILE] [--earlier FILE]
 
 Two splits: 70 % of each group's rows train (inside), or 70 % of the groups (unseen). Everybody gets the same columns:
 one-hot, standardised by the training rows, without those that depend on others there. Scores are root mean squared
@@ -42,14 +42,6 @@ class UnfitError(Exception):
 
 
 def ours(X, y, g, kind, _):
-    if "COTERIE_PROTOTYPE" in os.environ:
-        import sys
-
-        sys.path.insert(0, os.environ["COTERIE_PROTOTYPE"])
-        from pooling import PartialPooling
-
-        model = PartialPooling().fit(X, y, g)
-        return lambda X, g: model.predict(X, g) if kind == "number" else model.predict_proba(X, g)
     model = (ct.CollaborativeRegressor if kind == "number" else ct.CollaborativeClassifier)()
     model.fit(X, y, agents=g)
     return lambda X, g: model.predict(X, agents=g) if kind == "number" else model.predict_proba(X, agents=g)
@@ -471,12 +463,19 @@ def main():
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for one fit")
     parser.add_argument("--details", action="store_true", help="every rival on every set")
     parser.add_argument("--json", help="write everything here")
+    parser.add_argument(
+        "--earlier", help="a file of --json with as many seeds: rivals are as there, only ours is measured"
+    )
     arguments = parser.parse_args()
     console = Console(width=150)
     rivals = installed(console)
     threadpool_limits(1)
     warm(rivals)
     splits = (arguments.split,) if arguments.split else ("inside", "unseen")
+    before = {}
+    if arguments.earlier:
+        with open(arguments.earlier) as file:
+            before = {r["name"]: r for r in json.load(file) if r.get("seeds") == arguments.seeds}
     results = []
     for recipe in RECIPES:
         if arguments.sets and recipe.name not in arguments.sets.split(","):
@@ -486,9 +485,17 @@ def main():
         except (ImportError, ct.errors.CoterieError) as error:
             console.print(f"{recipe.name} is left out: {recipe.origin} is not there ({type(error).__name__})")
             continue
-        result = {"name": recipe.name, "origin": recipe.origin, "kind": data.kind, "sizes": data.sizes}
+        result = {
+            "name": recipe.name,
+            "origin": recipe.origin,
+            "kind": data.kind,
+            "sizes": data.sizes,
+            "seeds": arguments.seeds,
+        }
         for how in splits:
-            result[how] = measured(data, how, arguments.seeds, arguments.limit, rivals)
+            known = before.get(recipe.name, {}).get(how, {})
+            missing = [name for name in rivals if name == "coterie" or name not in known]
+            result[how] = known | measured(data, how, arguments.seeds, arguments.limit, missing)
         results.append(result)
         if arguments.details:
             for how in splits:
