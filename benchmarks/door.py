@@ -108,7 +108,7 @@ def fresh(code, n, m, p, limit):
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return {"failed": f"more than {limit} s"}
+            return {"failed": f"more than {limit:g} s"}
     if done.returncode:
         return {"failed": (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1][:60]}
     return json.loads(done.stdout.strip().splitlines()[-1])
