@@ -76,6 +76,10 @@ class InRows(NamedTuple):
         """C_i x for several vectors of each agent, x (k, r, q)."""
         return np.matmul(np.matmul(x, self.X.transpose(0, 2, 1)), self.Z)
 
+    def some(self, which: np.ndarray) -> InRows:
+        """The blocks of some of the agents."""
+        return InRows(*(part[which] for part in self))
+
     def sum(self) -> np.ndarray:
         """Sum of C_i over agents."""
         q = self.X.shape[2]
@@ -121,6 +125,10 @@ class InColumns(NamedTuple):
     def rows(self, x: np.ndarray) -> np.ndarray:
         """C_i x for several vectors of each agent, x (k, r, q)."""
         return np.matmul(x, self.C)
+
+    def some(self, which: np.ndarray) -> InColumns:
+        """The blocks of some of the agents."""
+        return InColumns(*(part[which] for part in self))
 
     def sum(self) -> np.ndarray:
         """Sum of C_i over agents."""

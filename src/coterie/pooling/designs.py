@@ -45,6 +45,11 @@ class Spline(NamedTuple):
             out = out + beyond * self._slope(inside)[:, :-1]
         return out
 
+    def line(self) -> np.ndarray:
+        """Coefficients of x itself, up to a constant: splines hold every line (Marsden's identity)."""
+        sites = 0.5 * (self.knots[1:-2] + self.knots[2:-1])
+        return sites[:-1] - sites[-1]
+
     def _basis(self, x: np.ndarray, degree: int) -> np.ndarray:
         """The recursion of Cox and de Boor."""
         t, last = self.knots, len(self.knots) - 4
@@ -97,6 +102,25 @@ class Design(NamedTuple):
         np.subtract(self.bend(X), self.mean, out=out[:, :-1])
         out[:, :-1] /= self.scale
         out[:, -1] = 1.0
+        return out
+
+    def lines(self) -> np.ndarray:
+        """(size, p + 1): a linear model of the features (ones last) as a model of the columns of this design."""
+        p = len(self.splines) + int(np.sum(np.isin(self.source, list(self.splines), invert=True)))
+        out = np.zeros((self.size, p + 1))
+        for k in range(p):
+            out[:-1, k][self.source == k] = self.splines[k].line() if k in self.splines else 1.0
+            # Whatever constant is missing: the value at the origin of the features, taken off below.
+        out[:-1] *= self.scale[:, None]
+        origin = self.columns(np.zeros((1, p)))[0]
+        out[-1, :-1] = -(origin @ out[:, :-1])
+        out[-1, -1] = 1.0
+        return out
+
+    def units(self) -> np.ndarray:
+        """(size, size): a model of the scaled columns as a model of the columns before that; ones are last."""
+        out = np.diag(1.0 / np.append(self.scale, 1.0))
+        out[-1, :-1] = -self.mean / self.scale
         return out
 
     def to_arrays(self) -> dict[str, Any]:

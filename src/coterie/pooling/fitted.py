@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import designs
-from .blocks import Batch, Block, Joint, Summary, batches, one_plus, padded, times
+from .blocks import Batch, Joint, Summary, batches, one_plus, padded, times
 from .designs import Design
 from .families import FAMILIES, Family, Student
 from .population import Learner, Population, solve
 from .results import Fitted
+from .strangers import FOLDS, Lines, Stranger, choose
 from .wide import Wide, dense, fit_wide
 
 #: Agents that the population is learned from, at most: it belongs to all of them alike.
@@ -79,9 +80,18 @@ class Grouped(NamedTuple):
         """At most so many agents, evenly over the order of their sizes and labels, whatever they are called."""
         if self.n <= most:
             return np.arange(self.n)
+        return np.sort(self._ranked()[np.linspace(0, self.n - 1, most).astype(int)])
+
+    def folds(self, agents: np.ndarray) -> np.ndarray:
+        """The fold of each of some agents, dealt out in the order of their sizes and labels."""
+        rank = np.empty(self.n, dtype=np.int64)
+        rank[self._ranked()] = np.arange(self.n)
+        return np.argsort(np.argsort(rank[agents])) % min(FOLDS, len(agents))
+
+    def _ranked(self) -> np.ndarray:
+        """Agents in the order of their sizes and of their labels."""
         sums = np.abs(np.add.reduceat(np.append(self.y, 0.0), self.start[:-1]) * (self.sizes > 0))
-        ranked = np.lexsort((sums, self.sizes))
-        return np.sort(ranked[np.linspace(0, self.n - 1, most).astype(int)])
+        return np.lexsort((sums, self.sizes))
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,7 @@ class Pooled(Fitted):
 
     design: Design
     population: Population
+    stranger: Stranger
     D: np.ndarray  # (n, q) deviations
     grouped: Grouped
     kept: Summary | None = None  # in place of rows that a file did not hold
@@ -207,11 +218,12 @@ class Pooled(Fitted):
             yield Joint(old, Batch(place, X, y, weight))
 
     def latent(self, X: np.ndarray, codes: np.ndarray, spread: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances of the linear predictors of rows of agents; -1 is an agent never met: N(w, V)."""
+        """Means and variances of the linear predictors of rows of agents; -1 is an agent never met."""
         A, population = self.design.columns(dense(X)), self.population
         w, V = population.w, population.V
-        own = np.where(codes[:, None] >= 0, self.D[codes], 0.0) if len(codes) else np.empty((0, len(w)))
-        mean = np.einsum("ij,ij->i", A, own) + A @ w
+        new = codes < 0
+        mean = A @ w + np.einsum("ij,ij->i", A, self.D[np.where(new, 0, codes)])
+        mean[new] = A[new] @ self.stranger.w
         if not spread:
             return mean, np.zeros(len(mean))
         # x' (V - V C V) x + u' S^-1 u, u = x - C V x; C = 0 for agents without rows.
@@ -229,10 +241,11 @@ class Pooled(Fitted):
             for part, width in batches(asked[k], A.shape[1]):
                 place, real = padded(start[k[part]], asked[k[part]], width)
                 rows = order[place]
-                found = _some(block, part).rows(VA[rows])
+                found = block.some(part).rows(VA[rows])
                 CVA[rows[real]] = found[real]
         u = A - CVA
         variance = np.einsum("ij,ij->i", VA, A - CVA) + np.einsum("ij,ij->i", u @ population.cov, u)
+        variance[new] = self.stranger.variance(A[new], population)
         return mean, np.maximum(variance, 0.0)
 
     def with_rows(self, X: np.ndarray, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Pooled:
@@ -262,11 +275,6 @@ class Pooled(Fitted):
             slope[k] = batch.gradient(T, self.population.family, self.population.s2)
             H[k] = batch.hessian(T, self.population.family, self.population.s2)
         return Summary(np.arange(n), self.population.w + self.D, slope, H)
-
-
-def _some(block: Block, part: np.ndarray) -> Block:
-    """The blocks of some agents of a batch."""
-    return type(block)(*(field[part] if isinstance(field, np.ndarray) else field for field in block))
 
 
 def posterior(batch: Any, population: Population) -> np.ndarray:
@@ -389,7 +397,7 @@ def fit(
         elif not tried:
             tried["linear"] = designs.linear(grouped.X, grouped.weight)
     name, evidence = next(iter(tried)), {}
-    begun: list[Learner | None] = [None] * len(tasks)
+    begun: list[dict[str, Learner]] = [{} for _ in tasks]
     if len(tried) > 1:
         # Evidence is compared on the same rows, on no more of them and no more exactly than it takes.
         each = TRIAL / (max(1.0, len(codes) / n) * tried["additive"].size ** 2)
@@ -403,8 +411,8 @@ def fit(
                 break
         name = "additive" if gain > 0.0 else "linear"
         if len(agents) == min(n, SAMPLE):
-            begun = list(learners[name])
-    return [task.pooled(tried[name], evidence, learner, loss == "auto") for task, learner in zip(tasks, begun)]
+            begun = [{key: learners[key][k] for key in tried} for k in range(len(tasks))]
+    return [task.pooled(tried, name, evidence, begun[k], loss == "auto") for k, task in enumerate(tasks)]
 
 
 class _Task:
@@ -435,10 +443,18 @@ class _Task:
         free = varying(parts, design.size)
         return Learner(parts, len(agents), free, family or self.family, self.deviations, self.counter)
 
-    def pooled(self, design: Design, evidence: dict[str, float], begun: Learner | None, tails: bool) -> Pooled:
-        """The population to the end, and then everybody."""
+    def pooled(
+        self,
+        tried: dict[str, Design],
+        name: str,
+        evidence: dict[str, float],
+        begun: dict[str, Learner],
+        tails: bool,
+    ) -> Pooled:
+        """The population to the end, from where it was begun; and then everybody."""
+        design, straight, linear = tried[name], begun.get("linear"), tried.get("linear")
         agents, grouped = self.grouped.sample(SAMPLE), self.grouped
-        learner = self.learner(design, agents) if begun is None else begun
+        learner = begun.get(name) or self.learner(design, agents)
         population = learner.run().result()
         evidence = evidence | {design.name: population.log_evidence}
         if tails:
@@ -447,13 +463,17 @@ class _Task:
             evidence[f"{design.name}, heavy tails"] = found.log_evidence
             if found.log_evidence > population.log_evidence + MARGIN:
                 population, learner = found, heavy
+        lines = Lines(design.lines(), np.eye(0)) if design.splines else None
+        if lines is not None and straight is not None:
+            lines = Lines(lines.basis, linear.units(), straight, straight.result())
+        stranger = choose(learner, population, grouped.folds(agents), lines)
         D = np.zeros((grouped.n, design.size))
         D[agents] = learner.D
         if len(agents) < grouped.n or not population.family.quadratic:
             for batch in grouped.batches(design, np.arange(grouped.n)):
                 D[batch.agents] = posterior(batch, population)
                 self.counter()
-        return Pooled(population.family, self.center, self.scale, evidence, design, population, D, grouped)
+        return Pooled(population.family, self.center, self.scale, evidence, design, population, stranger, D, grouped)
 
 
 def margin(family: Family, n: int) -> float:

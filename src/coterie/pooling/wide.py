@@ -11,7 +11,7 @@ conjugate gradients, which only multiplies rows by vectors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -30,6 +30,23 @@ BROAD = 1e3
 def dense(A: Any) -> np.ndarray:
     """A sparse matrix as an array."""
     return A if isinstance(A, np.ndarray) else A.toarray()
+
+
+def kernel(A: Any, v: np.ndarray, B: Any) -> np.ndarray:
+    """A diag(v) B' + v_0 for rows A and B, dense or sparse, without a column of ones; v_0 is the last of v."""
+    return dense((A * v[:-1] if isinstance(A, np.ndarray) else A.multiply(v[:-1]).tocsr()) @ B.T) + v[-1]
+
+
+def diagonal(B: Any, K: np.ndarray) -> np.ndarray:
+    """Diagonal of B' K B for rows B with a column of ones at the end, which is not there; K is symmetric."""
+    KB = (B.T @ K).T  # B first: it may be sparse
+    parts = np.einsum("ij,ij->j", B, KB) if isinstance(B, np.ndarray) else np.asarray(B.multiply(KB).sum(axis=0)).ravel()
+    return np.append(parts, K.sum())
+
+
+def transposed(B: Any, z: np.ndarray) -> np.ndarray:
+    """B' z for rows B with a column of ones at the end, which is not there."""
+    return np.append(B.T @ z, z.sum())
 
 
 class Strengths(NamedTuple):
@@ -113,28 +130,25 @@ class Wide(Fitted):
 
         Given w variances are exact; those of w take the Schur complement for diagonal.
         """
-        X = standard(X, self.mean, self.spread)
+        X, V, s2 = standard(X, self.mean, self.spread), self.strengths.v, self.strengths.s2
         mean, variance = X @ self.w[:-1] + self.w[-1], np.zeros(X.shape[0])
-        v, v0 = self.strengths.v[:-1], self.strengths.v[-1]
-        parts = ((agent, np.flatnonzero(codes == agent)) for agent in np.unique(codes))
-        for agent, rows in ((agent, some) for agent, all_ in parts for some in np.array_split(all_, len(all_) // 500 + 1)):
+        for agent, rows in _by_agent(codes):
             Z = X[rows]
+            own = slice(self.start[agent], self.start[agent + 1]) if agent >= 0 else slice(0, 0)
             if agent >= 0:
                 mean[rows] += Z @ self.D[agent, :-1] + self.D[agent, -1]
             if spread:
-                own = slice(self.start[agent], self.start[agent + 1]) if agent >= 0 else slice(0, 0)
-                known = self.X[own][:GRAM]
-                Z, known = np.column_stack([dense(Z), np.ones(len(rows))]), dense(known)
-                known = np.column_stack([known, np.ones(len(known))])
-                V = np.append(v, v0)
-                cross = (Z * V) @ known.T  # x' V X_i'
-                f = known @ (self.w + (self.D[agent] if agent >= 0 else 0.0))
-                u = np.sqrt(self.weight[own][:GRAM] * self.family.curvature(f, self.strengths.s2))
-                inner = np.eye(len(known)) + u[:, None] * ((known * V) @ known.T) * u
+                known, weight = self.X[own][:GRAM], self.weight[own][:GRAM]
+                model = self.w + (self.D[agent] if agent >= 0 else 0.0)
+                u = np.sqrt(weight * self.family.curvature(known @ model[:-1] + model[-1], s2))
+                cross = kernel(Z, V, known)  # x' V X_i'
+                inner = np.eye(len(u)) + u[:, None] * kernel(known, V, known) * u
                 solved = np.linalg.solve(inner, u[:, None] * cross.T) * u[:, None]  # K_i X_i V x
-                left = Z - solved.T @ known  # (I - J_i)' x
-                variance[rows] = np.sum(Z * V * Z, axis=1) - np.sum(cross * solved.T, axis=1)
-                variance[rows] += left**2 @ (1.0 / self.precision)
+                left = dense(Z) - (known.T @ solved).T  # (I - J_i)' x
+                square = Z * Z if isinstance(Z, np.ndarray) else Z.multiply(Z)
+                variance[rows] = square @ V[:-1] + V[-1] - np.sum(cross * solved.T, axis=1)
+                variance[rows] += left**2 @ (1.0 / self.precision[:-1])
+                variance[rows] += (1.0 - solved.sum(axis=0)) ** 2 / self.precision[-1]
         return mean, np.maximum(variance, 0.0)
 
     def with_rows(self, X: Any, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Wide:
@@ -167,6 +181,14 @@ def stack(first: Any, second: Any) -> Any:
     from scipy import sparse
 
     return sparse.vstack([first, sparse.csr_array(second)], format="csr")
+
+
+def _by_agent(codes: np.ndarray, most: int = 500) -> Iterator[tuple[int, np.ndarray]]:
+    """Agents, and rows of each, not too many at a time."""
+    for agent in np.unique(codes).tolist():
+        rows = np.flatnonzero(codes == agent)
+        for first in range(0, len(rows), most):
+            yield agent, rows[first : first + most]
 
 
 def _grouped(
@@ -244,7 +266,7 @@ class Rows(NamedTuple):
         family, N, p, n = self.family, len(self.y), self.X.shape[1], len(self.start) - 1
         G = dense(self.X @ self.X.T)
         own = self.agents()
-        parts = [dense(self.X[rows]) for rows in own]
+        parts = [self.X[rows] for rows in own]
         size = max(float(np.trace(G)) / N, 1e-12)  # squared length of a row
         v = np.append(np.full(p, 1.0 / size), 1.0)
         r, s2, f = size, 1.0, np.zeros(N)
@@ -258,7 +280,7 @@ class Rows(NamedTuple):
                 progress()
             K = G / r + BROAD
             for rows, B in zip(own, parts, strict=True):
-                K[rows, rows] += (B * v[:-1]) @ B.T + v[-1]
+                K[rows, rows] += kernel(B, v, B)
             for _ in range(30 if k == 0 else 2):
                 u = np.sqrt(np.maximum(self.weight * family.curvature(f, s2), 1e-12))
                 inner = np.eye(N) + u[:, None] * K * u
@@ -274,10 +296,9 @@ class Rows(NamedTuple):
             h = h - M @ (K @ h)
             score, trace = np.zeros(p + 1), np.zeros(p + 1)
             for rows, B in zip(own, parts, strict=True):
-                inside = M[rows, rows]
-                a, c = np.append(B.T @ alpha[rows], alpha[rows].sum()), np.append(B.T @ h[rows], h[rows].sum())
+                a, c = transposed(B, alpha[rows]), transposed(B, h[rows])
                 score += np.maximum(a * a - 2.0 * a * c, 0.3 * a * a)
-                trace += np.append(np.einsum("ij,ij->j", B, inside @ B), inside.sum())
+                trace += diagonal(B, M[rows, rows])
             new, change = logs.step(v, trace, score * v * v, np.zeros(p + 1))
             used = float(np.sum(G * M)) / r
             precision = float(np.clip(used / max(float(alpha @ G @ alpha) / r**2, 1e-12), 1e-6 * size, 1e6 * size))
@@ -312,6 +333,7 @@ class Rows(NamedTuple):
             root[:] = 0.0
         deviation = np.sqrt(v)
         own = self.agents()
+        parts = [X[rows] for rows in own]  # slicing sparse rows copies them
         index = np.flatnonzero(np.diff(self.start))
         offset = np.zeros(len(self.y)) if common is None else X @ common[:-1] + common[-1]
         if common is None and family.name == "poisson":
@@ -321,15 +343,15 @@ class Rows(NamedTuple):
             """Linear predictors of (w, D) in units of prior standard deviations."""
             w, D = t[: p + 1] * root, t[p + 1 :].reshape(n, p + 1) * deviation
             out = X @ w[:-1] + w[-1]
-            for i, rows in zip(index, own, strict=True):
-                out[rows] += X[rows] @ D[i, :-1]
+            for i, rows, part in zip(index, own, parts, strict=True):
+                out[rows] += part @ D[i, :-1]
             return out + D[who, -1]
 
         def back(z: np.ndarray) -> np.ndarray:
             """The transpose of that."""
             out = np.zeros((n + 1, p + 1))
-            for i, rows in zip(index, own, strict=True):
-                out[i + 1, :-1], out[i + 1, -1] = z[rows] @ X[rows], z[rows].sum()
+            for i, rows, part in zip(index, own, parts, strict=True):
+                out[i + 1] = transposed(part, z[rows])
             out[0] = out[1:].sum(axis=0) * root
             out[1:] *= deviation
             return out.ravel()
@@ -357,10 +379,9 @@ class Rows(NamedTuple):
         D = t[p + 1 :].reshape(n, p + 1) * deviation
         precision = np.append(np.full(p, strengths.r), FLAT)
         for rows in own if common is None else []:
-            B = np.column_stack([dense(X[rows][:GRAM]), np.ones(min(GRAM, rows.stop - rows.start))])
-            u = np.sqrt((self.weight * family.curvature(z, s2))[rows][:GRAM])
-            K = np.linalg.inv(np.eye(len(B)) + u[:, None] * ((B * v) @ B.T) * u) * u[:, None] * u
-            precision += np.einsum("ij,ij->j", B, K @ B)
+            B, u = X[rows][:GRAM], np.sqrt((self.weight * family.curvature(z, s2))[rows][:GRAM])
+            K = np.linalg.inv(np.eye(len(u)) + u[:, None] * kernel(B, v, B) * u) * u[:, None] * u
+            precision += diagonal(B, K)
         return w, D, precision
 
 
