@@ -25,7 +25,7 @@ from sklearn.model_selection import KFold
 from threadpoolctl import threadpool_limits
 
 import coterie as ct
-from grouped_sets import RECIPES, Grouped, inside_groups
+from grouped_sets import HELD_OUT, RECIPES, Grouped, inside_groups
 
 SHARE = 0.7
 ALPHAS = np.logspace(-3, 3, 7)
@@ -459,6 +459,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3, help="splits of each kind")
     parser.add_argument("--sets", help="names, with commas between them")
+    parser.add_argument("--held-out", action="store_true", help="the sets that are kept for the end")
     parser.add_argument("--split", choices=("inside", "unseen"), help="only this one")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for one fit")
     parser.add_argument("--details", action="store_true", help="every rival on every set")
@@ -477,7 +478,7 @@ def main():
         with open(arguments.earlier) as file:
             before = {r["name"]: r for r in json.load(file) if r.get("seeds") == arguments.seeds}
     results = []
-    for recipe in RECIPES:
+    for recipe in HELD_OUT if arguments.held_out else RECIPES:
         if arguments.sets and recipe.name not in arguments.sets.split(","):
             continue
         try:
