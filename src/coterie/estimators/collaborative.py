@@ -171,6 +171,38 @@ class _Collaborative(Estimator):
         self.log_evidence_ = float(sum(model.log_evidence for model in models))
         self.n_iter_ = max(model.rounds for model in models)
 
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def _packed(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """What a file holds of the models: plain values, and arrays. The rows are left out where that is possible."""
+        described: dict[str, Any] = {"columns": self._columns.to_dict()}
+        if isinstance(self._models, Linear):
+            return described | {"form": "linear"}, dict(self._models._asdict())
+        form = "wide" if isinstance(self._models[0], pooling.Wide) else "pooled"
+        described |= {"form": form, "models": [model.to_dict() for model in self._models]}
+        packed = [model.to_arrays() for model in self._models]
+        return described, {f"{k}.{name}": value for k, arrays in enumerate(packed) for name, value in arrays.items()}
+
+    def _unpack(self, described: dict[str, Any], arrays: Any, members: tuple[Any, ...], column: Any) -> None:
+        """Back from a file."""
+        columns = Columns.from_dict(described["columns"])
+        if described["form"] == "linear":
+            models: Any = Linear(arrays["coefficients"], arrays["intercepts"])
+            outputs = models.intercepts.shape[1:]
+            expected = (len(members) + 1, *outputs, len(columns.names))
+            if models.coefficients.shape != expected or models.intercepts.shape != expected[:2]:
+                raise ValueError(f"coefficients of shape {models.coefficients.shape}, and not {expected}")
+        else:
+            kind = {"wide": pooling.Wide, "pooled": pooling.Pooled}[described["form"]]
+            names = set(arrays)
+            models = []
+            for k, packed in enumerate(described["models"]):
+                part = {name.partition(".")[2]: arrays[name] for name in names if name.startswith(f"{k}.")}
+                models.append(kind.from_arrays(pooling.Fitted.from_dict(packed), part))
+                if models[-1].n != len(members):
+                    raise ValueError(f"models of {models[-1].n} agents, and not {len(members)}")
+        self._take(columns, members, column, models)
+
     # -- more rows -----------------------------------------------------------------------------------------------
 
     def _partial_fit(self, X: Any, y: Any, agents: Any, sample_weight: Any) -> Self:

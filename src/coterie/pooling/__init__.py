@@ -2,5 +2,7 @@
 
 from .families import FAMILIES
 from .fitted import Pooled, fit
+from .results import Fitted
+from .wide import Wide
 
-__all__ = ["FAMILIES", "Pooled", "fit"]
+__all__ = ["FAMILIES", "Fitted", "Pooled", "Wide", "fit"]

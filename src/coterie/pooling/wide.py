@@ -167,6 +167,39 @@ class Wide(Fitted):
         return found
 
 
+    def to_arrays(self) -> dict[str, Any]:
+        """For a file: with the rows, which a model in their span is made of."""
+        v, r, s2, log_evidence, log_sd, rounds = self.strengths
+        sparse = not isinstance(self.X, np.ndarray)
+        rows = (
+            {"X_data": self.X.data, "X_indices": self.X.indices, "X_indptr": self.X.indptr} if sparse else {"X": self.X}
+        )
+        return {
+            **rows,
+            "numbers": np.array([r, s2, log_evidence, rounds]),
+            "v": v,
+            "log_sd": log_sd,
+            **{name: getattr(self, name) for name in ("y", "weight", "start", "mean", "spread", "w", "D", "precision")},
+        }
+
+    @classmethod
+    def from_arrays(cls, fitted: Fitted, arrays: Any) -> Wide:
+        """Back from a file."""
+        if "X" in arrays:
+            X = arrays["X"]
+        else:
+            from scipy import sparse
+
+            shape = (len(arrays["y"]), len(arrays["mean"]))
+            X = sparse.csr_array((arrays["X_data"], arrays["X_indices"], arrays["X_indptr"]), shape=shape)
+        r, s2, log_evidence, rounds = arrays["numbers"].tolist()
+        strengths = Strengths(arrays["v"], r, s2, log_evidence, arrays["log_sd"], int(rounds))
+        parts = {name: arrays[name] for name in ("y", "weight", "start", "mean", "spread", "w", "D", "precision")}
+        if parts["D"].shape != (len(parts["start"]) - 1, len(parts["w"])) or len(strengths.v) != len(parts["w"]):
+            raise ValueError(f"deviations of shape {parts['D'].shape}")
+        return cls(**vars(fitted), X=X, strengths=strengths, **parts)
+
+
 def standard(X: Any, mean: np.ndarray, spread: np.ndarray) -> Any:
     """Columns in standard units; sparse ones share one scale, and are not centred."""
     if isinstance(X, np.ndarray):
@@ -230,7 +263,7 @@ def fit_wide(
     strengths = everything.some(GRAM).strengths(progress)
     w, D, precision = everything.mode(strengths)
     evidence = {"linear": strengths.log_evidence}
-    return Wide(family, center, scale, evidence, X, y, weights, start, mean, spread, strengths, w, D, precision)
+    return Wide(family, center, scale, evidence, {}, X, y, weights, start, mean, spread, strengths, w, D, precision)
 
 
 class Rows(NamedTuple):
