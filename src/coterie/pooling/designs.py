@@ -149,9 +149,11 @@ def linear(X: np.ndarray, weight: np.ndarray | None = None) -> Design:
     return _scaled({}, X, np.arange(X.shape[1]), weight)
 
 
-def additive(X: np.ndarray, weight: np.ndarray | None = None, most: int = 150) -> Design | None:
+def additive(
+    X: np.ndarray, weight: np.ndarray | None = None, straight: np.ndarray | None = None, most: int = 150
+) -> Design | None:
     """Splines in place of columns with more than a few values; None if there are none, or more columns than `most`."""
-    bent = [k for k in range(X.shape[1]) if _many(X[:, k])]
+    bent = [k for k in range(X.shape[1]) if _many(X[:, k]) and (straight is None or not straight[k])]
     splines = {k: Spline.of(X[:, k], weight) for k in bent}
     splines = {k: spline for k, spline in splines.items() if spline.size > 2}
     kept = [k for k in range(X.shape[1]) if k not in splines]

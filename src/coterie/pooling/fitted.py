@@ -12,7 +12,7 @@ from . import designs
 from .blocks import Batch, Joint, Summary, batches, one_plus, padded, times
 from .designs import Design
 from .families import FAMILIES, Family, Student
-from .population import Learner, Population, left_out, solve
+from .population import Learner, Population, left_out_loss, solve
 from .results import Fitted
 from .strangers import FOLDS, Lines, Stranger, choose
 from .wide import Wide, dense, fit_wide
@@ -23,6 +23,8 @@ SAMPLE = 2000
 TRIAL = 4e7
 #: With more columns than this, the model is found in the span of the rows.
 WIDE = 150
+#: With fewer agents than this, a feature that is constant inside each of them is not bent: they are its only points.
+MANY = 60
 #: Nats by which splines, or heavy tails, must win.
 MARGIN = 5.0
 #: Newton steps of one agent's posterior, at most, and when they end.
@@ -67,6 +69,11 @@ class Grouped(NamedTuple):
             X = design.columns(self.X[rows.ravel()]).reshape(*rows.shape, -1)
             weight = real.astype(float) if self.weight is None else np.where(real, self.weight[rows], 0.0)
             yield Batch(k, X, self.y[rows], weight)
+
+    def constant(self) -> np.ndarray:
+        """Columns that are constant inside every agent."""
+        first = self.X[np.minimum(self.start[:-1], max(0, len(self.X) - 1))]
+        return ~np.any(np.repeat(first, self.sizes, axis=0) != self.X, axis=0)
 
     def rows(self, agents: np.ndarray) -> Any:
         """The rows of some agents; all of them, in place, if these are all agents."""
@@ -463,7 +470,8 @@ def fit(
         tried["linear"] = designs.linear(grouped.X, grouped.weight)
     if design != "linear":
         rows = grouped.rows(grouped.sample(SAMPLE))  # knots and scales do not need everybody
-        bent = designs.additive(grouped.X[rows], None if grouped.weight is None else grouped.weight[rows])
+        weight_ = None if grouped.weight is None else grouped.weight[rows]
+        bent = designs.additive(grouped.X[rows], weight_, grouped.constant() if n < MANY else None)
         if bent is not None:
             tried["additive"] = bent
         elif not tried:
@@ -485,7 +493,7 @@ def fit(
         if gain > 0.0:
             # Evidence trusts the model; rows left out one at a time do not. Curves must not be worse there.
             for key in tried:
-                held_out[key] = sum(left_out(learner, learner.result()) for learner in learners[key])
+                held_out[key] = sum(left_out_loss(learner, learner.result()) for learner in learners[key])
             name = min(held_out, key=lambda key: held_out[key])
         if len(agents) == min(n, SAMPLE):
             begun = [{key: learners[key][k] for key in tried} for k in range(len(tasks))]

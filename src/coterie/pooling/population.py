@@ -255,24 +255,28 @@ class Learner:
         return Population(family, self.w, V, self.r, self.s2, mode.cov, evidence, log_sd, self.rounds)
 
 
-def left_out(learner: Learner, population: Population) -> float:
-    """Mean loss of every row when it is left out, the strengths as they are: exact for squared errors, close otherwise.
+def left_out(batch: Batch, population: Population, D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Predictors of every row of a batch when it is left out, and their variances (k, m), the strengths as they are.
 
     Without row j, whose predictor z_j has variance s_j, curvature c_j and slope g_j, z_j moves by s_j g_j / (1 - c_j
-    s_j).
+    s_j) and s_j grows to s_j / (1 - c_j s_j): exact for squared errors, close otherwise.
     """
     family, V, s2 = population.family, population.V, population.s2
+    T = population.w + D
+    VX = times(V, batch.X)
+    u = batch.X - batch.block(T, family, s2, V).rows(VX)
+    s = np.einsum("kmq,kmq->km", VX, u) + np.einsum("kmq,kmq->km", u @ population.cov, u)
+    z = batch.latent(T)
+    left = 1.0 - np.minimum(batch.weight * family.curvature(z, s2) * s, 0.999)
+    return z + batch.weight * family.slope(z, batch.y, s2) * s / left, s / left
+
+
+def left_out_loss(learner: Learner, population: Population) -> float:
+    """Mean loss of rows left out one at a time."""
     total, weights = 0.0, 0.0
     for batch in learner.batches:
-        T = population.w + learner.D[batch.agents]
-        VX = times(V, batch.X)
-        CVX = batch.block(T, family, s2, V).rows(VX)
-        u = batch.X - CVX
-        s = np.einsum("kmq,kmq->km", VX, u) + np.einsum("kmq,kmq->km", u @ population.cov, u)
-        z = batch.latent(T)
-        used = np.minimum(batch.weight * family.curvature(z, s2) * s, 0.999)
-        moved = z + batch.weight * family.slope(z, batch.y, s2) * s / (1.0 - used)
-        total += float((batch.weight * family.loss(moved, batch.y, 1.0)).sum())
+        z, _ = left_out(batch, population, learner.D[batch.agents])
+        total += float((batch.weight * population.family.loss(z, batch.y, 1.0)).sum())
         weights += float(batch.weight.sum())
     return total / max(weights, 1e-300)
 

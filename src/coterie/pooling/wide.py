@@ -132,7 +132,22 @@ class Wide(Fitted):
 
         Given w variances are exact; those of w take the Schur complement for diagonal.
         """
-        X, V, s2 = standard(X, self.mean, self.spread), self.strengths.v, self.strengths.s2
+        return self.latent_of(standard(X, self.mean, self.spread), codes, spread)
+
+    def rows(self) -> Rows:
+        """The rows it was learned from."""
+        return Rows(self.X, self.y, self.weight, self.start, self.family)
+
+    def fitted_to(self, rows: Rows, who: np.ndarray, which: np.ndarray) -> Wide:
+        """The same strengths with some of some rows."""
+        start = np.concatenate([[0], np.cumsum(np.bincount(who[which], minlength=self.n))])
+        part = Rows(rows.X[which], rows.y[which], rows.weight[which], start, self.family)
+        w, D, precision = part.mode(self.strengths)
+        return replace(self, X=part.X, y=part.y, weight=part.weight, start=start, w=w, D=D, precision=precision)
+
+    def latent_of(self, X: Any, codes: np.ndarray, spread: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """The same of rows in standard units."""
+        V, s2 = self.strengths.v, self.strengths.s2
         mean, variance = X @ self.w[:-1] + self.w[-1], np.zeros(X.shape[0])
         for agent, rows in _by_agent(codes):
             Z = X[rows]
