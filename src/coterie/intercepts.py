@@ -63,12 +63,12 @@ def random_intercepts(
 
     Examples
     --------
-    Two agents of many rows, one of a single row:
+    Two agents of many rows, whose intercepts are their log-odds, and one of a single row, whose is finite:
 
     >>> labels = np.array([1.0] * 60 + [-1.0] * 40 + [1.0] * 10 + [-1.0] * 90 + [1.0])
     >>> owner = np.repeat([0, 1, 2], [100, 100, 1])
     >>> random_intercepts(labels, owner, 3).own.round(1).tolist()
-    [0.4, -2.1, -0.6]
+    [0.4, -2.1, 0.4]
     """
     z = np.zeros(len(labels)) if margins is None else margins
     y = 0.5 * (1.0 + labels) if classes else labels
@@ -102,7 +102,7 @@ def random_intercepts(
             change, v = max(change, abs(new - v)), new
         if change < 1e-10:
             break
-    return Intercepts(a + b, a, 1.0 - 1.0 / np.sqrt(1.0 + level * v))
+    return Intercepts(a + b, float(a), 1.0 - 1.0 / np.sqrt(1.0 + level * v))
 
 
 def calibrated(labels: np.ndarray, owner: np.ndarray, n: int, log_odds: np.ndarray) -> tuple[float, np.ndarray]:
@@ -129,7 +129,7 @@ def calibrated(labels: np.ndarray, owner: np.ndarray, n: int, log_odds: np.ndarr
 
     >>> labels = np.array([1.0, 1.0, 1.0, -1.0] * 25 + [-1.0, -1.0, -1.0, 1.0] * 25)
     >>> slope, intercepts = calibrated(labels, np.arange(200) % 2, 2, np.repeat([4.0, -4.0], 100))
-    >>> round(4.0 * slope, 1), abs(intercepts).max() < 1e-6
+    >>> round(4.0 * slope, 1), bool(abs(intercepts).max() < 1e-6)
     (1.1, True)
     """
     everybody = np.zeros_like(owner)
