@@ -255,8 +255,8 @@ def test_together_probabilities_are_no_worse_than_alone(name, task):
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_probabilities_are_calibrated(name):
-    """Of 3,600 rows in ten bins, a bin's share has a standard error of 0.026 at most: if all were right, the mean of ten
-    absolute errors would be 0.02, and above 0.04 less than once in a thousand times.
+    """Of 3,600 rows in ten bins, a bin's share has a standard error of 0.026 at most: if all were right, the mean of
+    ten absolute errors would be 0.02, and above 0.04 less than once in a thousand times.
     """
     train, test = population(40, 20, seed=6, test=90)
     model = FULL[name]().fit(train.X, train.y, agents=train.owner)
