@@ -35,7 +35,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def probabilities(odds: np.ndarray, sharpness: float, known: np.ndarray) -> np.ndarray:
-    """Of moderated log-odds, (rows,) of the second of two classes or (rows, classes); which rows are of known agents."""
+    """Of moderated log-odds, (rows,) or (rows, classes); `known` says which rows are of agents that were met."""
     both = np.stack([-0.5 * odds, 0.5 * odds], axis=1) if odds.ndim == 1 else odds
     out = softmax(sharpness * both)
     if not known.all():
