@@ -162,6 +162,11 @@ class _Collaborative(BaseEstimator):
                 f"method={method!r}: an estimator scales, starts from local models and takes a graph from them, "
                 "all in the clear, so that nothing private could be claimed; use ct.simulate(problem, method)"
             )
+        if getattr(method, "minimises", "") is None:
+            raise MismatchError(
+                f"method={method!r} minimises no objective, and an estimator goes on until its own is minimised: use "
+                "ct.simulate(problem, method)"
+            )
         if isinstance(method, Learned):
             raise ParameterError(
                 f"method={method!r}: the estimator learns the graph, say how with graph=ct.GraphRule(...)"

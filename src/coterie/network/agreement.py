@@ -28,7 +28,7 @@ FORMAT = 1
 #: What a charter may name. The names are those of the parts of coterie itself, which a test compares them with: a
 #: charter can be read where nothing of it is ever run.
 OBJECTIVES = ("personalized", "collaborative", "separate", "propagation", "boosting")
-METHODS = ("cd", "propagation", "admm", "djam", "boosting")
+METHODS = ("cd", "propagation", "admm", "djam", "boosting", "gossip-pooling")
 LOSSES = ("squared", "logistic", "hinge", "smooth-hinge", "huber", "location", "location-huber", "adaboost")
 #: Losses of classes, which need labels.
 OF_CLASSES = ("logistic", "hinge", "smooth-hinge", "adaboost")
@@ -98,7 +98,8 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         c_i: rows / most_rows; rows / the most that were heard of; or all 1.
     most_rows : int
         Public. Nobody may claim more rows.
-    method : "cd", "propagation", "admm", "djam" or "boosting"
+    method : "cd", "propagation", "admm", "djam", "boosting" or "gossip-pooling"
+        The last takes no more of the objective than rows, labels and loss.
     settings : dict
         Further arguments of the method or the objective.
     trim : float
