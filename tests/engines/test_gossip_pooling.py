@@ -187,7 +187,7 @@ def test_who_leaves_takes_its_rows_along():
     fewer = full.on(graph=full.graph.without([1]))
     run = ct.simulate(full, ct.GossipPooling(), wakes=400 * n, seed=0, changes=[(100 * n, fewer)])
     stay = owner != 1
-    w, v, s2, _ = marginal_fit(X[stay], y[stay], owner[stay])
+    w, v, _, _ = marginal_fit(X[stay], y[stay], owner[stay])
     here = np.arange(n) != 1
     assert np.allclose(run.population.mean[here], w, atol=1e-4)
     assert np.allclose(run.population.variance[here], v, rtol=2e-3)
@@ -232,7 +232,7 @@ def test_the_gate_looks_at_the_common_model():
 def test_what_does_not_apply_is_refused_with_advice():
     X, y, owner = rows(4)
     graph = ct.graphs.ring(4)
-    with pytest.raises(MismatchError, match="Hinge.*logistic"):
+    with pytest.raises(MismatchError, match=r"Hinge.*logistic"):
         ct.simulate(problem_of(X, np.sign(y), owner, graph, "hinge"), ct.GossipPooling(), wakes=4)
     with pytest.raises(MismatchError, match=r"any connected one does.*random_regular"):
         ct.Learned(ct.GossipPooling())
