@@ -44,6 +44,7 @@ WORDS = {
     },
     "private": {"privacy": {"epsilon": 2.0, "wakes_per_agent": 4}},
     "published": {"method": "propagation", "privacy": {"epsilon": 2.0}},
+    "pooled in private": {"method": "gossip-pooling", "privacy": {"epsilon": 2.0}},
     "trimmed": {"trim": 0.2},
 }
 

@@ -94,6 +94,41 @@ def estimate(data, me, ties, out):
 
 
 @inline
+def ask(data, me, ties, slot, kind, mail):
+    """Send my side of a flow, and my estimate."""
+    q = me.shared.shape[0]
+    copy_to(ties.flow[slot], mail.draft[:q])
+    estimate(data, me, ties, mail.draft[q : 2 * q])
+    send(mail, data.peer[slot], kind, mail.draft[: 2 * q])
+
+
+@inline
+def exchange(data, me, ties, letter, asked, kind, mail):
+    """Take over the flow; if ``asked``, meet half-way and answer. Returns my estimate, in the draft's second q."""
+    q, slot = me.shared.shape[0], letter.slot
+    average = mail.draft[q : 2 * q]
+    for k in range(q):
+        ties.flow[slot, k] = -letter.text[k]
+    estimate(data, me, ties, average)
+    if asked:
+        for k in range(q):
+            half = 0.5 * (average[k] - letter.text[q + k])
+            ties.flow[slot, k] += half
+            average[k] -= half
+        copy_to(ties.flow[slot], mail.draft[:q])
+        send(mail, letter.sender, kind, mail.draft[: 2 * q])
+    return average
+
+
+def estimates(world, shared, flow):
+    """The estimates of all agents of a world."""
+    owner = np.repeat(np.arange(shared.shape[0]), np.diff(world.tie_start))
+    average = shared.copy()
+    np.subtract.at(average, owner, np.where((world.peer == VACANT)[:, None], 0.0, flow))
+    return average
+
+
+@inline
 def population(average, scale, center, root):
     """Make w and the root of V of averages; returns s2, or 0 if there is nothing in them yet."""
     p = center.shape[0]
@@ -288,6 +323,11 @@ class GossipPooling(NamedTuple):
         return None
 
     @property
+    def flows(self):
+        """Its letters hold flows and averages, and no models."""
+        return True
+
+    @property
     def exchanges(self):
         """A wake talks to one neighbour."""
         return True
@@ -334,9 +374,7 @@ class GossipPooling(NamedTuple):
     def population(self, world, own, tie):
         """What each agent takes for the population."""
         n, p = own.theta.shape
-        owner = np.repeat(np.arange(n), np.diff(world.tie_start))
-        average = own.shared.copy()
-        np.subtract.at(average, owner, np.where((world.peer == VACANT)[:, None], 0.0, tie.flow))
+        average = estimates(world, own.shared, tie.flow)
         mean, root, noise = np.full((n, p), np.nan), np.full((n, p), np.nan), np.full(n, np.nan)
         for i in range(n):
             found = population(average[i], own.cache[i], mean[i], root[i])
@@ -350,30 +388,17 @@ class GossipPooling(NamedTuple):
     def wake(self, data, me, ties, chance, mail):
         """Ask a neighbour to exchange. An agent without ties keeps its model."""
         begin(data, me, mail.draft)
-        slot, q = choose(data, chance), me.shared.shape[0]
+        slot = choose(data, chance)
         if slot != VACANT:
-            copy_to(ties.flow[slot], mail.draft[:q])
-            estimate(data, me, ties, mail.draft[q : 2 * q])
-            send(mail, data.peer[slot], ASK, mail.draft[: 2 * q])
+            ask(data, me, ties, slot, ASK, mail)
 
     def receive(self, data, me, ties, letter, mail):
         """Take over the flow; meet half-way and say so, if asked to; and then learn."""
         if letter.slot == VACANT or not is_sound(letter.text):
             return
         begin(data, me, mail.draft)
-        p, q, slot = me.theta.shape[0], me.shared.shape[0], letter.slot
-        text, rest = mail.draft[: 2 * q], mail.draft[2 * q :]
-        average = text[q:]
-        for k in range(q):
-            ties.flow[slot, k] = -letter.text[k]
-        estimate(data, me, ties, average)
-        if letter.kind == ASK:
-            for k in range(q):
-                half = 0.5 * (average[k] - letter.text[q + k])
-                ties.flow[slot, k] += half
-                average[k] -= half
-            copy_to(ties.flow[slot], text[:q])
-            send(mail, letter.sender, ANSWER, text)
+        average = exchange(data, me, ties, letter, letter.kind == ASK, ANSWER, mail)
+        p, rest = me.theta.shape[0], mail.draft[2 * me.shared.shape[0] :]
         center, root = rest[:p], rest[p : 2 * p]
         noise = population(average, me.cache, center, root)
         if noise > 0.0:

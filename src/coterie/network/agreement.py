@@ -48,7 +48,7 @@ PRIVACY = (
     "most",
     "loss_share",
 )
-PRIVATE_METHODS = ("cd", "propagation", "boosting")
+PRIVATE_METHODS = ("cd", "propagation", "boosting", "gossip-pooling")
 MECHANISMS = ("gaussian", "laplace", "exponential")
 #: Arguments of :class:`coterie.GraphRule`, and of :class:`coterie.Learned`.
 LEARNED = ("mu", "lam", "delta", "kappa", "step", "most", "heaviest", "every", "sampling")
