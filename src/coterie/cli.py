@@ -479,7 +479,7 @@ class Mechanism(StrEnum):
 
 @app.command()
 def audit(
-    method: Annotated[str, typer.Option(help="cd, propagation or boosting.")] = "cd",
+    method: Annotated[str, typer.Option(help="cd, propagation, boosting or gossip-pooling.")] = "cd",
     epsilon: Annotated[float, typer.Option(help="The budget that is claimed, > 0.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Its delta, in (0, 1).")] = 1e-5,
     mechanism: Annotated[Mechanism | None, typer.Option(help="Default: gaussian; exponential for boosting.")] = None,
