@@ -263,9 +263,10 @@ class _Collaborative(Estimator):
     def report(self, folds: int = 5, seed: int = 0, X: Any = None, y: Any = None, agents: Any = None) -> Any:
         """Who gains how much, which features differ, who is an outlier, what was chosen and why.
 
-        Gains are measured by cross-validation inside agents: some of an agent's rows are held out at a time, and predicted
-        by this estimator fitted anew (together), by a regression of the agent's other rows (alone) and by one regression
-        of everybody's (one model for all), the strengths of both learned. That takes about `folds` times as long as a fit.
+        Gains are measured by cross-validation inside agents: some of an agent's rows are held out at a time, and
+        predicted by this estimator fitted anew (together), by a regression of the agent's other rows (alone) and by one
+        regression of everybody's (one model for all), the strengths of both learned. That takes a little more than
+        `folds` times as long as a fit.
 
         Parameters
         ----------

@@ -6,10 +6,10 @@ Everything here is computed when :meth:`report` is called, never at fit.
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,29 +17,20 @@ from scipy import special, stats
 from threadpoolctl import threadpool_limits
 
 from .. import pooling
-from ..encoding import agent_numbers
 from ..errors import DataError, ParameterError
 from ..pooling import designs, fitted
-from ..pooling.blocks import Batch, InRows, batches, one_plus, padded, root, times
-from ..pooling.designs import Design
-from ..pooling.families import FAMILIES, LARGEST, Student, expit
+from ..pooling.blocks import Batch, root, times
+from ..pooling.families import LARGEST, Student, expit
 from ..pooling.fitted import Pooled
 from ..pooling.population import Population
-from ..pooling.wide import Wide, dense
-from ..tuning import folds as deal
-from .collaborative import Linear, _labels
+from ..pooling.wide import Wide
+from .collaborative import Linear
+from .gains import Rows, gains, given_rows, kept_rows, objects
 
-#: Agents and rows that gains are measured with, at most.
-AGENTS, ROWS = 300, 20_000
 #: Share of agents that are expected to be named an outlier wrongly, among those named.
 FALSE_DISCOVERIES = 0.05
 #: Directions of a deviation count if an agent's rows settle at least this share of the population's variance in them.
 RESOLVED = 0.1
-#: Strengths of a regression alone: variances of its slopes, in units of the noise for numbers, else as they are.
-STRENGTHS = {"squared": np.logspace(-3.0, 3.0, 13), "logistic": np.logspace(-3.0, 1.5, 10)}
-STRENGTHS["poisson"] = STRENGTHS["logistic"]
-#: Variance of the intercept of a regression alone: about as one half of a row of each class, or half a count, more.
-INTERCEPT = {"logistic": 6.25, "poisson": 25.0}
 #: Measures of error, and their names.
 MEASURES = {
     "rmse": "root mean squared error",
@@ -47,6 +38,8 @@ MEASURES = {
     "deviance": "Poisson deviance",
     "wrong": "share of wrong classes",
 }
+#: An interval from e^-7 to e^7 times its middle, or wider, says that nothing is known.
+UNKNOWN = 7.0
 #: Lines of a table that are printed.
 SHOWN = 12
 
@@ -58,19 +51,20 @@ class Report:
     Attributes
     ----------
     summary : dict
-        Numbers of agents and rows, and the gains over all agents: of "together" against "alone" and against "one_model",
-        each with its mean, standard error, 95 % interval, relative size, and the share of agents that gain.
+        Numbers of agents and rows, and the gains over all agents: of "together" against "alone" and against
+        "one_model", each with its mean, standard error, 95 % interval, relative size, and share of agents that gain.
     gains : DataFrame or None
-        For each agent: rows, errors on held-out rows alone, with one model for all, and together. None if they could not
-        be measured; ``notes`` says why.
+        For each agent: rows, errors on held-out rows alone, with one model for all, and together. None if they could
+        not be measured; ``notes`` says why.
     features : DataFrame or None
-        For each column (and class, for more than two): its common coefficient, its effect (standard deviation of what the
-        common model makes of it), the standard deviation of personal deviations with a 90 % interval, and its importance:
-        its share of the predictor's variance between agents. Of a curve, deviations are root mean squares over the rows,
-        in units of the label. The intercept is that where columns have their means.
+        For each column (and class, for more than two): its common coefficient, its effect (standard deviation of what
+        the common model makes of it), the standard deviation of personal deviations with a 90 % interval, and its
+        importance: its share of the predictor's variance between agents. Of a curve, deviations are root mean squares
+        over the rows, in units of the label. The intercept is that where columns have their means. Intervals never
+        reach 0: a small deviation with a wide interval says that nothing was found.
     outliers : DataFrame or None
-        Agents whose coefficients are further from the common model, or whose rows fit worse, than the population explains:
-        at most 5 % of those named are expected to be named by chance.
+        Agents whose coefficients are further from the common model, or whose rows fit worse, than the population
+        explains: at most 5 % of those named are expected to be named by chance.
     choices : DataFrame or None
         The evidence of everything that was tried, and how far it is from what was chosen, in nats.
     columns : list of str
@@ -89,7 +83,10 @@ class Report:
 
     def __repr__(self) -> str:
         parts = [_head(self.summary), _gains_text(self), _features_text(self.features), _outliers_text(self.outliers)]
-        parts += [_choices_text(self), _listed("What was done to columns", self.columns or ["nothing: all are numbers"])]
+        parts += [
+            _choices_text(self),
+            _listed("What was done to columns", self.columns or ["nothing: all are numbers"]),
+        ]
         return "\n\n".join(part for part in [*parts, _listed("Notes", self.notes)] if part)
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,33 +101,14 @@ class Report:
         return _plain({"summary": self.summary} | found | {"columns": self.columns, "notes": self.notes})
 
 
-class Rows(NamedTuple):
-    """Encoded rows, those of one agent side by side."""
-
-    X: Any
-    y: np.ndarray  # numbers, or numbers of classes
-    codes: np.ndarray  # ascending
-    weight: np.ndarray | None
-
-    def some(self, which: np.ndarray) -> Rows:
-        """Some of the rows."""
-        return Rows(*(None if part is None else part[which] for part in self))
-
-    @property
-    def weights(self) -> np.ndarray:
-        """One for each row."""
-        return np.ones(len(self.y)) if self.weight is None else self.weight
-
-
-def report(
-    model: Any, folds: int = 5, seed: int = 0, X: Any = None, y: Any = None, agents: Any = None
-) -> Report:
+def report(model: Any, folds: int = 5, seed: int = 0, X: Any = None, y: Any = None, agents: Any = None) -> Report:
     """See :meth:`coterie.CollaborativeRegressor.report`."""
     model._check_fitted()
     if (X is None) != (y is None):
         raise ParameterError("report takes X and y together, or neither")
     rows = kept_rows(model) if X is None else given_rows(model, X, y, agents)
-    pools, notes = not isinstance(model._models, Linear), []
+    pools = not isinstance(model._models, Linear)
+    notes: list[str] = []
     tells = pools and isinstance(model._models[0], Pooled)
     with threadpool_limits(1):
         try:
@@ -146,10 +124,13 @@ def report(
     if pools:
         notes += _notes(model)
         if not tells:
-            notes.append("with so many columns, outliers are not looked for, and there are no intervals of coefficients")
+            notes.append(
+                "with so many columns, outliers are not looked for, and there are no intervals of coefficients"
+            )
     else:
         notes.append(
-            f"method={model.method!r} has no population and no posterior: nothing is said of features, outliers and evidence"
+            f"method={model.method!r} has no population and no posterior: nothing is said of features, outliers and "
+            "evidence"
         )
     return Report(_summary(model, rows) | measured, table, found, odd, chosen, list(model._columns.notes), notes)
 
@@ -171,8 +152,13 @@ def _summary(model: Any, rows: Rows | None) -> dict[str, Any]:
         found |= {"design": model.design_, "loss": first.family.name, "log_evidence": model.log_evidence_}
         if model._kind == "regressor":
             found["noise"] = model.noise_
+        elif len(model.classes_) == 2:
+            found["log_odds_of"] = str(model.classes_[1])
     if rows is not None:
-        found |= {"rows": len(rows.y), "median_rows": float(np.median(np.bincount(rows.codes, minlength=found["agents"])))}
+        found |= {
+            "rows": len(rows.y),
+            "median_rows": float(np.median(np.bincount(rows.codes, minlength=found["agents"]))),
+        }
     return found
 
 
@@ -185,312 +171,21 @@ def _notes(model: Any) -> list[str]:
     else:
         parts = " to ".join(dict.fromkeys(f"{100 * end:.0f} %" for end in (min(share), max(share))))
         notes.append(
-            f"an agent never met is predicted by a mixture of the common model and, {parts}, one model of all rows: that did "
-            "best for held-out agents"
+            f"an agent never met is predicted by a mixture of the common model and, {parts}, one model of all rows: "
+            "that did best for held-out agents"
         )
-    if model._kind == "classifier" and isinstance(first, Pooled) and first.kept is None:
-        if np.median(first.sizes()) <= 3:
-            notes.append(
-                "most agents have at most 3 rows: variances between agents are underestimated for classes (Laplace's "
-                "approximation ends there); common model and predictions are still sound"
-            )
+    if not first.family.noisy:
+        notes.append(
+            "for classes and counts, intervals of the sd between agents are rough: with a dozen rows an agent they "
+            "hold the truth less often than they say"
+        )
+    rows = first.sizes() if isinstance(first, Pooled) and first.kept is None else np.array([np.inf])
+    if model._kind == "classifier" and np.median(rows) <= 3:
+        notes.append(
+            "most agents have at most 3 rows: variances between agents are underestimated for classes (Laplace's "
+            "approximation ends there); common model and predictions are still sound"
+        )
     return notes
-
-
-# -- rows -------------------------------------------------------------------------------------------------------------
-
-
-def kept_rows(model: Any) -> Rows | None:
-    """The rows that a model was fitted with, if it has them."""
-    if isinstance(model._models, Linear):
-        return None
-    first = model._models[0]
-    if isinstance(first, Wide):
-        X, weight = first.X, first.weight
-        X = X * first.spread + first.mean if isinstance(X, np.ndarray) else X * first.spread[0]
-        weight = None if np.all(weight == 1.0) else weight
-        codes, labels = np.repeat(np.arange(first.n), first.sizes), [part.y for part in model._models]
-    elif first.kept is None:
-        X, weight, codes = first.grouped.X, first.grouped.weight, first.grouped.codes
-        labels = [part.grouped.y for part in model._models]
-    else:
-        return None
-    if len(labels) > 1:
-        return Rows(X, np.argmax(np.stack(labels), axis=0), codes, weight)
-    y = labels[0] * first.scale + first.center
-    return Rows(X, y.astype(np.int64) if model._kind == "classifier" else y, codes, weight)
-
-
-def given_rows(model: Any, X: Any, y: Any, agents: Any) -> Rows:
-    """Rows that were passed, as the model has them."""
-    X, ids = model._with_ids(X, agents)
-    matrix = model._columns.apply(X, type(model).__name__)
-    codes = np.zeros(matrix.shape[0], dtype=np.int64) if ids is None else agent_numbers(ids, model._number)
-    if len(codes) != matrix.shape[0]:
-        raise DataError(f"agents has {len(codes)} ids for {matrix.shape[0]} rows; one per row is needed")
-    if len(codes) and codes.min() < 0:
-        raise DataError(f"row {int(np.argmin(codes))} belongs to an agent that the model never met")
-    targets = model._encode_more(_labels(y, len(codes), codes, model.agents_))
-    order = np.argsort(codes, kind="stable")
-    labels = targets[0] if len(targets) == 1 else np.argmax(np.stack(targets), axis=0)
-    labels = labels.astype(np.int64) if model._kind == "classifier" else labels
-    return Rows(matrix[order], labels[order], codes[order], None)
-
-
-# -- gains ------------------------------------------------------------------------------------------------------------
-
-
-def gains(
-    model: Any, rows: Rows, folds: int, seed: int, notes: list[str]
-) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Errors of every agent on held-out rows of its own, and what they say of all agents."""
-    if len(model.agents_) == 1:
-        raise DataError("there is one agent only, with nobody to learn from")
-    classifies = model._kind == "classifier"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the fits of folds: their warnings were those of the fit already
-        part = _sampled(rows, seed, notes)
-        fold = deal(part.codes, folds, seed, part.y if classifies else None)
-        single = int(np.sum(np.bincount(part.codes) == 1))
-        if single:
-            notes.append(f"{single} agents have one row, which is always trained on: their gain is not known")
-        if not np.any(fold >= 0):
-            raise DataError("no agent has two rows, one of them to test on")
-        measure, shape = _measure(model), (len(part.y), len(model.classes_)) if classifies else (len(part.y),)
-        found = {name: np.full(shape, np.nan) for name in ("alone", "one_model", "together")}
-        for k in np.unique(fold[fold >= 0]):
-            train, test = part.some(fold != k), part.some(fold == k)
-            together = _together(model, train)
-            found["together"][fold == k] = _predicted(model, together, test, test.codes)
-            found["one_model"][fold == k] = _predicted(model, _one_model(model, train), test, None)
-            found["alone"][fold == k] = alone(model, together, train, test)
-    tested = fold >= 0
-    codes, weight = part.codes[tested], part.weights[tested]
-    who = np.unique(part.codes)
-    sizes, total = np.bincount(part.codes)[who], np.bincount(codes, weight, len(model.agents_))[who]
-    table = pd.DataFrame({"agent": _objects([model.agents_[k] for k in who]), "rows": sizes})
-    for name, predicted in found.items():
-        each = _losses(measure, part.y[tested], predicted[tested])
-        mean = np.bincount(codes, weight * each, len(model.agents_))[who] / np.where(total > 0.0, total, np.nan)
-        table[name] = np.sqrt(mean) if measure == "rmse" else mean
-    table["gain_alone"], table["gain_one_model"] = table["alone"] - table["together"], table["one_model"] - table["together"]
-    errors = {name: float(table[name].mean()) for name in found}
-    against = {name: _gain(table[name] - table["together"], errors[name]) for name in ("alone", "one_model")}
-    return table, {"measure": measure, "folds": int(folds), "errors": errors, "gains": against}
-
-
-def _gain(difference: pd.Series, error: float) -> dict[str, float]:
-    """Of all agents: the mean, and how sure it is."""
-    each = difference.dropna().to_numpy()
-    mean = float(each.mean())
-    se = float(each.std(ddof=1) / math.sqrt(len(each))) if len(each) > 1 else math.nan
-    half = se * float(stats.t.ppf(0.975, len(each) - 1)) if len(each) > 1 else math.nan
-    relative = mean / error if error > 0.0 else math.nan
-    ends = {"low": mean - half, "high": mean + half}
-    return {"mean": mean, "se": se} | ends | {"relative": relative, "share": float(np.mean(each > 0.0)), "agents": len(each)}
-
-
-def _sampled(rows: Rows, seed: int, notes: list[str]) -> Rows:
-    """All rows, or those of a sample of agents."""
-    sizes = np.bincount(rows.codes)
-    who = np.flatnonzero(sizes)
-    if len(who) <= AGENTS and len(rows.y) <= ROWS:
-        return rows
-    order = np.random.default_rng(seed).permutation(who)
-    some = order[: max(10, min(AGENTS, int(np.searchsorted(np.cumsum(sizes[order]), ROWS, side="right"))))]
-    notes.append(
-        f"gains are measured on a sample of {len(some)} of {len(who)} agents, who learn among themselves: with everybody, "
-        "together is rather better"
-    )
-    return rows.some(np.isin(rows.codes, some))
-
-
-def _together(model: Any, train: Rows) -> Any:
-    """The estimator itself, with its own parameters, on the rows of a fold."""
-    settings = model.get_params(deep=False) | {"members": None}
-    if settings["graph"] is not None and not isinstance(settings["graph"], str):
-        settings["members"] = range(len(model.agents_))
-        if hasattr(settings["graph"], "nodes"):
-            from ..graphs import from_networkx
-
-            settings["graph"] = from_networkx(settings["graph"], members=model.agents_)
-    weight = {} if train.weight is None else {"sample_weight": train.weight}
-    return type(model)(**settings).fit(train.X, _named(model, train.y), agents=train.codes, **weight)
-
-
-def _one_model(model: Any, train: Rows) -> Any:
-    """One regression for all rows, whoever they belong to; its strength is learned."""
-    pools = not isinstance(model._models, Linear)
-    settings = {"design": model.design, "loss": model.loss} if pools else {"design": "linear"}
-    one = type(model)(deviations="scalar", **settings)
-    return one.fit(train.X, _named(model, train.y), sample_weight=train.weight)
-
-
-def _named(model: Any, y: np.ndarray) -> np.ndarray:
-    return model.classes_[y] if model._kind == "classifier" else y
-
-
-def _measure(model: Any) -> str:
-    if model._kind == "regressor":
-        return "deviance" if model.loss == "poisson" else "rmse"
-    return "log_loss" if _has_probabilities(model) else "wrong"
-
-
-def _has_probabilities(model: Any) -> bool:
-    return not isinstance(model._models, Linear) or model.loss is None or "ogistic" in repr(model.loss)
-
-
-def _predicted(model: Any, found: Any, test: Rows, agents: np.ndarray | None) -> np.ndarray:
-    """Numbers, or probabilities of the classes of the model; 0 and 1 of the one predicted where there are none."""
-    if model._kind == "regressor":
-        return np.asarray(found.predict(test.X, agents))
-    out = np.zeros((len(test.y), len(model.classes_)))
-    place = np.searchsorted(model.classes_, found.classes_)  # a rare class may be missing in a fold
-    if _has_probabilities(found):
-        out[:, place] = found.predict_proba(test.X, agents)
-    else:
-        out[np.arange(len(out)), np.searchsorted(model.classes_, found.predict(test.X, agents))] = 1.0
-    return out
-
-
-def _losses(measure: str, y: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-    """The error of every row."""
-    if measure == "rmse":
-        return (predicted - y) ** 2
-    if measure == "deviance":
-        rate = np.maximum(predicted, 1e-9)
-        return np.asarray(2.0 * (special.xlogy(y, y / rate) - y + rate))
-    if measure == "wrong":
-        return (predicted.argmax(axis=1) != y).astype(float)
-    return -np.log(np.clip(predicted[np.arange(len(y)), y], 1e-9, 1.0))
-
-
-# -- everybody alone --------------------------------------------------------------------------------------------------
-
-
-def alone(model: Any, together: Any, train: Rows, test: Rows) -> np.ndarray:
-    """Predictions of regressions of which each knows the rows of one agent.
-
-    Their strengths are averaged over by their evidence, which is fairer to few rows than to pick one; where curves were
-    chosen together, an agent alone has the choice of lines and curves. Scales of columns and knots are those of all rows.
-    """
-    who = np.unique(train.codes)
-    train, test = train._replace(codes=np.searchsorted(who, train.codes)), test._replace(codes=np.searchsorted(who, test.codes))
-    made = [_linear(train)]
-    if not isinstance(together._models, Linear) and together.design_ == "additive":
-        made.append(together._models[0].design)
-    if model._kind == "classifier":
-        number = len(model.classes_)
-        chosen = [1] if number == 2 else range(number)
-        parts = [_averaged(train._replace(y=(train.y == k).astype(float)), test, made, "logistic") for k in chosen]
-        if number == 2:
-            return np.stack([1.0 - parts[0], parts[0]], axis=1)
-        scores = np.stack(parts, axis=1)
-        return np.asarray(scores / scores.sum(axis=1, keepdims=True))
-    family = together._models[0].family.name if not isinstance(together._models, Linear) else "squared"
-    if family == "student":
-        return _each_student(train, test, made[-1].name)
-    return _averaged(train, test, made, family)
-
-
-def _linear(rows: Rows) -> Design:
-    """The columns in standard units; sparse ones are not centred."""
-    if isinstance(rows.X, np.ndarray):
-        return designs.linear(rows.X, rows.weight)
-    p = rows.X.shape[1]
-    scale = np.sqrt(np.asarray(rows.X.multiply(rows.X).mean(axis=0)).ravel())
-    return Design({}, np.zeros(p), np.where(scale > 0.0, scale, 1.0), np.arange(p))
-
-
-def _averaged(train: Rows, test: Rows, made: list[Design], family: str) -> np.ndarray:
-    """Predictions averaged over designs and strengths, by the evidence of each agent's own rows."""
-    n = int(train.codes.max()) + 1
-    begins = [np.searchsorted(rows.codes, np.arange(n + 1)) for rows in (train, test)]
-    candidates = _ridges if family == "squared" else _classes_or_counts
-    found = [candidates(train, test, *begins, design, family) for design in made]
-    predicted = np.concatenate([part[0] for part in found])  # (candidates, rows)
-    evidence = np.concatenate([part[1] for part in found])  # (candidates, agents)
-    share = np.exp(evidence - evidence.max(axis=0))
-    share /= share.sum(axis=0)
-    return np.asarray(np.sum(share[:, test.codes] * predicted, axis=0))
-
-
-def _ridges(
-    train: Rows, test: Rows, begin: np.ndarray, tested: np.ndarray, design: Design, family: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Ridge regressions of numbers: the intercept is free, and the noise integrated out."""
-    precision = 1.0 / STRENGTHS[family][:, None]
-    predicted, evidence = np.zeros((len(precision), len(test.y))), np.zeros((len(precision), len(begin) - 1))
-    weights = train.weights
-    for i in np.unique(test.codes):
-        own, asked = slice(begin[i], begin[i + 1]), slice(tested[i], tested[i + 1])
-        A, B = (design.columns(dense(rows.X[part]))[:, :-1] for rows, part in ((train, own), (test, asked)))
-        weight = weights[own] if weights[own].sum() > 0.0 else np.ones(own.stop - own.start)
-        mean, middle = np.average(A, axis=0, weights=weight), np.average(train.y[own], weights=weight)
-        half, y = np.sqrt(weight), train.y[own] - middle
-        U, S, right = np.linalg.svd(half[:, None] * (A - mean), full_matrices=False)
-        keep = S > 1e-9 * max(S.max(initial=0.0), 1e-300)
-        S, right, along = S[keep], right[keep], U[:, keep].T @ (half * y)
-        squares = float(weight @ y**2)
-        left = squares - np.sum(along**2 * (S**2 / (S**2 + precision)), axis=1)
-        left = np.log(np.maximum(left, 1e-9 * squares) + 1e-300)
-        evidence[:, i] = -0.5 * np.sum(np.log1p(S**2 / precision), axis=1) - 0.5 * (weight.sum() - 1.0) * left
-        predicted[:, asked] = middle + (along * S / (S**2 + precision)) @ (right @ (B - mean).T)
-    return predicted, evidence
-
-
-def _classes_or_counts(
-    train: Rows, test: Rows, begin: np.ndarray, tested: np.ndarray, design: Design, family: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Penalised regressions of classes or counts and Laplace's evidence, for many agents at once.
-
-    The intercept has a broad prior, so that rows of one class, or no counts, leave some room for others.
-    """
-    kind, q = FAMILIES[family], design.size
-    grid, n = STRENGTHS[family], len(begin) - 1
-    predicted, evidence = np.zeros((len(grid), len(test.y))), np.zeros((len(grid), n))
-    sizes, asked, weights = np.diff(begin), np.diff(tested), train.weights
-    for k, width in batches(sizes, q):
-        rows, real = padded(begin[k], sizes[k], width)
-        X = design.columns(dense(train.X[rows.ravel()])).reshape(*rows.shape, q)
-        batch = Batch(np.arange(len(k)), X, train.y[rows], np.where(real, weights[rows], 0.0))
-        most = int(asked[k].max())
-        if not most:
-            continue
-        to, there = padded(np.minimum(tested[k], len(test.y) - 1), asked[k], most)
-        Z = design.columns(dense(test.X[to.ravel()])).reshape(*to.shape, q)
-        for g, v in enumerate(grid):
-            V = np.append(np.full(q - 1, v), INTERCEPT[family])
-            prior = Population(kind, np.zeros(q), V, 1.0, 1.0, np.zeros((q, q)), 0.0, np.zeros(q), 0)
-            D = fitted.posterior(batch, prior)
-            block = batch.block(D, kind, 1.0, V)
-            inner = one_plus(block.gram, block.u) if isinstance(block, InRows) else block.Q
-            log = -batch.loss(D, kind, 1.0) - 0.5 * np.sum(D * D / V, axis=1)
-            evidence[g, k] = log - 0.5 * np.linalg.slogdet(inner)[1]
-            VZ, z = times(V, Z), np.einsum("kmq,kq->km", Z, D)
-            variance = np.maximum(np.einsum("kmq,kmq->km", VZ, Z - block.rows(VZ)), 0.0)
-            if family == "logistic":
-                out = expit(z / np.sqrt(1.0 + np.pi / 8.0 * variance))
-            else:  # an exponential beyond all counts seen is not what anybody would bet on
-                largest = 2.0 * np.where(real, batch.y, 0.0).max(axis=1, keepdims=True) + 1.0
-                out = np.minimum(np.exp(np.minimum(z + 0.5 * np.minimum(variance, 2.0), LARGEST)), largest)
-            predicted[g, to[there]] = out[there]
-    return predicted, evidence
-
-
-def _each_student(train: Rows, test: Rows, design: str) -> np.ndarray:
-    """Regressions with heavy-tailed noise, one by one."""
-    out = np.zeros(len(test.y))
-    for i in np.unique(test.codes):
-        own, asked = train.some(train.codes == i), test.codes == i
-        if np.ptp(own.y) == 0.0:
-            out[asked] = own.y[0]
-            continue
-        zeros = np.zeros(len(own.y), dtype=np.int64)
-        choice = "auto" if design == "additive" else design
-        model = pooling.fit(own.X, [own.y], zeros, 1, "student", choice, "scalar", own.weight)[0]
-        out[asked] = model.latent(test.X[asked], zeros[:1].repeat(asked.sum()), False)[0] * model.scale + model.center
-    return out
 
 
 # -- features ---------------------------------------------------------------------------------------------------------
@@ -503,7 +198,7 @@ def features(model: Any, coverage: float = 0.9) -> pd.DataFrame:
     for k, part in enumerate(model._models):
         table = _features_of(model, part, coverage)
         if several:
-            table.insert(0, "class", _objects([model.classes_[k]] * len(table)))
+            table.insert(0, "class", objects([model.classes_[k]] * len(table)))
         tables.append(table)
     return pd.concat(tables, ignore_index=True)
 
@@ -515,10 +210,9 @@ def _features_of(model: Any, part: Any, coverage: float) -> pd.DataFrame:
         w, V, source, curves = part.w, part.strengths.v, np.arange(len(names)), {}
     else:
         w, V, source, curves = part.population.w, part.population.V, part.design.source, part.design.splines
-    v, log_sd = V if V.ndim == 1 else np.diag(V), log_sd.copy()
-    if model.deviations == "scalar" and isinstance(part, Pooled):  # one variance, of which all slopes tell
-        free = np.flatnonzero(v[:-1] > 0.0)
-        log_sd[free] = 1.0 / np.sqrt(np.sum(log_sd[free] ** -2.0)) if len(free) else 0.0
+    v = V if V.ndim == 1 else np.diag(V)
+    if isinstance(part, Pooled):
+        log_sd = _log_sd(part, model.deviations == "scalar")
     common = part.coefficients()[0]
     z, lines = float(stats.norm.ppf(0.5 + 0.5 * coverage)), []
     gram = _gram(part) if curves else np.eye(len(w))
@@ -536,11 +230,39 @@ def _features_of(model: Any, part: Any, coverage: float) -> pd.DataFrame:
             kind, value, effect = "intercept", part.center + part.scale * float(w[-1]), math.nan
         if not np.any(v[at] > 0.0):
             kind, sd, spread = "cannot differ", 0.0, 0.0
-        factor = math.exp(min(0.5 * z * spread, 300.0))
+        factor = math.exp(0.5 * z * spread) if 0.5 * z * spread < UNKNOWN else math.inf
         lines.append((name, kind, value, effect, sd, sd / factor, sd * factor, total))
     table = pd.DataFrame(lines, columns=["feature", "kind", "common", "effect", "sd", "low", "high", "importance"])
     table["importance"] /= max(float(table["importance"].sum()), 1e-300)
     return table.sort_values("importance", ascending=False, kind="stable", ignore_index=True)
+
+
+def _log_sd(part: Pooled, scalar: bool) -> np.ndarray:
+    """How uncertain the logarithms of variances are: one standard deviation.
+
+    A full V is hardly shrunk, so that each is known as far as the agents tell. Those of a diagonal V are pooled,
+    log v_k ~ N(mu, tau2): ``Population.log_sd`` takes mu as known; here it is not. One variance of all slopes is what all
+    of them tell.
+    """
+    population, out = part.population, part.population.log_sd.copy()
+    v, q = population.variances, part.design.size
+    free = np.flatnonzero(v[:-1] > 0.0)
+    if scalar:
+        out[free] = 1.0 / np.sqrt(np.sum(out[free] ** -2.0)) if len(free) else 0.0
+        return out
+    G = np.zeros((q, q))
+    for batch in part.batches(np.arange(part.n)):
+        block = batch.block(population.w + part.D[batch.agents], population.family, population.s2, population.V)
+        G += block.sum() - block.sandwich(population.cov)
+    counted = np.clip(np.diag(times(population.V, times(population.V, G).T))[free] / v[free], 0.0, part.n)
+    information = np.maximum(counted**2 / (2.0 * part.n), 1e-12)
+    prior = np.maximum(out[free] ** -2.0 - information, 0.0)
+    if population.V.ndim == 2:
+        out[free] = 1.0 / np.sqrt(information)
+    elif np.any(prior > 1e-6):
+        mean = 1.0 / np.sum(1.0 / (1.0 / information + 1.0 / np.maximum(prior, 1e-12)))
+        out[free] = np.sqrt(out[free] ** 2 + (prior / (information + prior)) ** 2 * mean)
+    return out
 
 
 def _gram(part: Pooled) -> np.ndarray:
@@ -566,12 +288,12 @@ def outliers(model: Any) -> pd.DataFrame:
     for k, part in enumerate(model._models):
         table = _tests(part, model._columns.names)
         if len(model._models) > 1:
-            table.insert(1, "class", _objects([model.classes_[k]] * len(table)))
+            table.insert(1, "class", objects([model.classes_[k]] * len(table)))
         tables.append(table)
     every = pd.concat(tables, ignore_index=True)
     every["q"] = adjusted(every["p"].to_numpy())
     found = every[every["q"] < FALSE_DISCOVERIES].sort_values("p", kind="stable", ignore_index=True)
-    found["agent"] = _objects([model.agents_[k] for k in found["agent"]])
+    found["agent"] = objects([model.agents_[k] for k in found["agent"]])
     return found
 
 
@@ -587,8 +309,8 @@ def adjusted(p: np.ndarray) -> np.ndarray:
 def _tests(part: Pooled, names: Sequence[str]) -> pd.DataFrame:
     """Both tests of every agent that has rows.
 
-    The posterior mean of a deviation has the covariance V (C_i - C_i S^-1 C_i) V over all that could have been seen; its
-    square in these units is chi2 with as many degrees of freedom as directions that the rows settle.
+    The posterior mean of a deviation has the covariance V (C_i - C_i S^-1 C_i) V over all that could have been seen;
+    its square in these units is chi2 with as many degrees of freedom as directions that the rows settle.
     """
     population, family = part.population, part.population.family
     w, V, s2, cov, q = population.w, population.V, population.s2, population.cov, len(population.w)
@@ -626,9 +348,9 @@ def _tests(part: Pooled, names: Sequence[str]) -> pd.DataFrame:
 def _residuals(
     batch: Batch, T: np.ndarray, population: Population, posterior: np.ndarray, known: np.ndarray
 ) -> list[tuple[Any, ...]]:
-    """Whether the rows of agents fit worse than the noise explains: a chi2 with the mean and variance that it should have.
+    """Whether the rows of agents fit worse than the noise explains: by a scaled chi2 of the right mean and variance.
 
-    ``z`` is how many times as large as expected.
+    ``z`` says how many times as large as expected the squared residuals (or losses) are.
     """
     family, s2, weight, y = population.family, population.s2, batch.weight, batch.y
     latent, m = batch.latent(T), batch.weight.sum(axis=1)
@@ -716,9 +438,11 @@ def _head(summary: dict[str, Any]) -> str:
     rows = f", {summary['rows']:,} rows (median {summary['median_rows']:g} an agent)" if "rows" in summary else ""
     design = f": {summary['design']} design, {summary['loss']} loss" if "design" in summary else ""
     noise = f", noise {_number(summary['noise'])}" if summary.get("noise") is not None else ""
+    if "log_odds_of" in summary:
+        noise = f", log-odds of {summary['log_odds_of']!r}"
     return (
         f"{summary['estimator']}, method {summary['method']}{design}{noise}\n"
-        f"{summary['agents']:,} agents{rows}, {summary['columns']} columns"
+        f"{summary['agents']:,} agent{'s' if summary['agents'] > 1 else ''}{rows}, {summary['columns']} columns"
     )
 
 
@@ -728,30 +452,34 @@ def _gains_text(report: Report) -> str:
     summary, table = report.summary, report.gains.dropna(subset="gain_alone")
     errors = summary["errors"]
     lines = [
-        f"Gains ({MEASURES[summary['measure']]} on held-out rows, {summary['folds']} folds inside each agent; mean over "
-        f"{len(table)} agents)",
+        f"Gains ({MEASURES[summary['measure']]} on held-out rows, {summary['folds']} folds inside each agent; mean "
+        f"over {len(table)} agents)",
         *_table(
             ["", "error", "lowered by", "95 % interval", "relative", "agents that gain"],
             [
-                *([name.replace("_", " "), _number(errors[name]), *_gain_cells(summary["gains"][name])] for name in summary["gains"]),
+                *(
+                    [name.replace("_", " "), _number(errors[name]), *_gain_cells(summary["gains"][name])]
+                    for name in summary["gains"]
+                ),
                 ["together", _number(errors["together"]), "", "", "", ""],
             ],
         ),
     ]
     ranked = table.sort_values("gain_alone", ascending=False, kind="stable")
     shown = ranked if len(ranked) <= 6 else pd.concat([ranked.head(3), ranked.tail(3)])
-    lines.append("  agents by their gain against alone" + ("" if len(ranked) <= 6 else ", the first and the last three"))
+    lines.append(
+        "  agents by their gain against alone" + ("" if len(ranked) <= 6 else ", the first and the last three")
+    )
     cells = [
-        [str(line.agent), f"{line.rows:,}", *(_number(getattr(line, name)) for name in ("alone", "one_model", "together"))]
-        for line in shown.itertuples()
+        [str(line["agent"]), f"{line['rows']:,}", *(_number(line[name]) for name in ("alone", "one_model", "together"))]
+        for line in shown.to_dict(orient="records")
     ]
     return "\n".join([*lines, *_table(["agent", "rows", "alone", "one model", "together"], cells)])
 
 
 def _gain_cells(gain: dict[str, float]) -> list[str]:
-    ends = f"{_number(gain['low'])} to {_number(gain['high'])}" if math.isfinite(gain["low"]) else "-"
     count = f"{round(gain['share'] * gain['agents'])} of {gain['agents']}"
-    return [_number(gain["mean"]), ends, f"{100 * gain['relative']:.1f} %", count]
+    return [_number(gain["mean"]), _interval(gain["low"], gain["high"]), f"{100 * gain['relative']:.1f} %", count]
 
 
 def _features_text(table: pd.DataFrame | None) -> str:
@@ -759,17 +487,18 @@ def _features_text(table: pd.DataFrame | None) -> str:
         return ""
     several = ["class"] if "class" in table else []
     shown = table.sort_values("importance", ascending=False, kind="stable").head(SHOWN)
-    cells = [
-        [
-            *(str(getattr(line, "_1")) for _ in several),
-            str(line.feature),
-            _number(line.common) if math.isfinite(line.common) else "a curve",
-            _number(line.sd) if line.kind != "cannot differ" else "cannot differ",
-            f"{_number(line.low)} to {_number(line.high)}" if line.kind != "cannot differ" else "",
-            f"{100 * line.importance:.1f} %",
-        ]
-        for line in shown.rename(columns={"class": "_1"}).itertuples()
-    ]
+    cells = []
+    for line in shown.to_dict(orient="records"):
+        fixed = line["kind"] == "cannot differ"
+        cells.append(
+            [
+                *(str(line[name]) for name in (*several, "feature")),
+                _number(line["common"]) if math.isfinite(line["common"]) else "a curve",
+                "cannot differ" if fixed else _number(line["sd"]),
+                _interval(line["low"], line["high"]) if not fixed else "",
+                f"{100 * line['importance']:.1f} %",
+            ]
+        )
     lines = _table([*several, "feature", "common", "sd between agents", "90 % interval", "importance"], cells)
     more = [f"  and {len(table) - len(shown)} more: see .features"] if len(table) > len(shown) else []
     return "\n".join(["Features, by how much of the differences between agents they make", *lines, *more])
@@ -782,15 +511,13 @@ def _outliers_text(table: pd.DataFrame | None) -> str:
     if not len(table):
         return f"{title}\n  none: the population explains all agents"
     shown = table.head(SHOWN)
-    cells = [
-        [
-            str(line.agent),
-            line.by,
-            f"{line.feature} {line.z:+.1f} sd" if line.by == "coefficients" else f"{_number(line.z)} times what was expected",
-            f"{line.p:.1e}",
-        ]
-        for line in shown.itertuples()
-    ]
+    cells = []
+    for line in shown.to_dict(orient="records"):
+        told = f"{line['feature']} {line['z']:+.1f} sd"
+        if line["by"] == "residuals":
+            told = f"{_number(line['z'])} times what was expected"
+        of = f" of {line['class']}" if "class" in line else ""
+        cells.append([str(line["agent"]), line["by"] + of, told, f"{line['p']:.1e}"])
     more = [f"  and {len(table) - len(shown)} more: see .outliers"] if len(table) > len(shown) else []
     return "\n".join([title, *_table(["agent", "by its", "what stands out", "p"], cells), *more])
 
@@ -802,20 +529,21 @@ def _choices_text(report: Report) -> str:
     if len(table) == 1:
         candidate = table["candidate"][0]
         return f"Chosen: {candidate}; nothing else was tried (log evidence {_number(table['log_evidence'][0])})"
-    cells = [
-        [
-            line.candidate,
-            _number(line.log_evidence) if math.isfinite(line.log_evidence) else "not kept",
-            "chosen" if line.chosen else f"{line.nats:+.1f} nats" if math.isfinite(line.nats) else "",
-        ]
-        for line in table.itertuples()
-    ]
+    cells = []
+    for line in table.to_dict(orient="records"):
+        known = math.isfinite(line["log_evidence"])
+        verdict = "chosen" if line["chosen"] else f"{line['nats']:+.1f} nats" if known else ""
+        cells.append([line["candidate"], _number(line["log_evidence"]) if known else "not kept", verdict])
     lines = _table(["candidate", "log evidence", ""], cells)
-    return "\n".join([f"Chosen by evidence (curves and heavy tails must win by {fitted.MARGIN:g} nats or more)", *lines])
+    return "\n".join(
+        [f"Chosen by evidence (curves and heavy tails must win by {fitted.MARGIN:g} nats or more)", *lines]
+    )
 
 
 def _listed(title: str, lines: list[str]) -> str:
-    return "\n".join([title, *(f"  {line}" for line in lines)]) if lines else ""
+    """A title and lines below it, none of them too long for a terminal."""
+    filled = [textwrap.fill(line, 110, initial_indent="  ", subsequent_indent="    ") for line in lines]
+    return "\n".join([title, *filled]) if lines else ""
 
 
 def _table(head: list[str], rows: list[list[str]]) -> list[str]:
@@ -829,18 +557,15 @@ def _table(head: list[str], rows: list[list[str]]) -> list[str]:
     return [line(head), *map(line, rows)]
 
 
+def _interval(low: float, high: float) -> str:
+    return f"{_number(low)} to {_number(high)}" if math.isfinite(high) else "not known"
+
+
 def _number(value: float) -> str:
     """Four digits, and no exponent where it can be helped."""
     if value == 0.0 or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 1e-4 else f"{value:.1e}"
-
-
-def _objects(values: Sequence[Any]) -> np.ndarray:
-    """An array of any values, tuples, too."""
-    out = np.empty(len(values), dtype=object)
-    out[:] = values
-    return out
 
 
 def _plain(value: Any) -> Any:
@@ -854,6 +579,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, (bool, int, str)) else str(value)
-
-
-_Candidates = Callable[..., tuple[np.ndarray, np.ndarray]]
