@@ -490,7 +490,10 @@ def inspect(
         if column is None:
             raise ParameterError("the model does not know its column of agents: name it with --agent")
         features, [ids, y] = split_frame(read_table(data), column, target)
-        rows = {"X": features, "y": y, "agents": _ids_like(fitted, ids)}
+        missing = [name for name in fitted.feature_names_in_ if name not in features.columns]
+        if missing:
+            raise DataError(f"{data} has no column {missing[0]!r}, which the model was fitted with")
+        rows = {"X": features[list(fitted.feature_names_in_)], "y": y, "agents": _ids_like(fitted, ids)}
     report = fitted.report(folds=folds, seed=seed, **rows)
     written = [] if figures is None else _write(_figures(fitted, report), figures)
     if as_json:
