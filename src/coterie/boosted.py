@@ -6,32 +6,40 @@ from collections.abc import Callable
 from numbers import Integral
 from typing import Any, Self
 
+import networkx as nx
 import numpy as np
+from scipy import sparse
 from sklearn.base import clone
 
 from . import graphs
+from .canonical import by_content
 from .data import AgentData, as_agent_ids
-from .dictionaries import Dictionary, StumpDictionary, Stumps, outputs, resolve_base
+from .dictionaries import Dictionary, Function, StumpDictionary, Stumps, outputs, resolve_base
+from .engines.simulator import simulate
 from .errors import ParameterError
 from .estimators.over_graph import (
+    ROUND,
     GraphClassifier,
     GraphRegressor,
     _Collaborative,
     _ids_of,
     _no_missing,
+    _Settled,
     probabilities,
 )
+from .graphs import Graph
+from .intercepts import calibrated, folds, random_intercepts, some_rows, without_levels
 from .losses import LogSumExp, Squared
 from .methods import FrankWolfeBoosting, resolve_method
 from .methods.boosting import CLOCKS
 from .problem import Problem
+from .ties import GraphRule
 
 
 class _Boosted(_Collaborative):
     """What both estimators share. Parameters are documented on the public classes."""
 
     _loss: Any
-    _constant = False  # whether stumps are joined by one that always says 1
 
     def __init__(
         self,
@@ -81,7 +89,7 @@ class _Boosted(_Collaborative):
         return FrankWolfeBoosting(CLOCKS[method.clock], method.head + learning)
 
     def _fit(self, X: Any, y: Any, agents: Any, progress: Callable[[int, int], None] | None) -> Self:
-        """Encode, evaluate the dictionary, run, and take the models apart again."""
+        """Encode, evaluate the dictionary, run, find slopes and intercepts, and take the models apart again."""
         method = resolve_method(self.method)
         if not (isinstance(method, FrankWolfeBoosting) or hasattr(method, "models")):
             raise ParameterError(
@@ -91,42 +99,55 @@ class _Boosted(_Collaborative):
         rows, y = self._validated(X, _no_missing(y, ids))
         targets, fitted = self._encode(y, self._loss)
         ids = np.zeros(rows.shape[0], int) if ids is None else as_agent_ids(ids, rows.shape[0])
-        parts = len(targets)
-        labels = targets[0] if parts == 1 else np.argmax(np.stack(targets), axis=0).astype(float)
-        data = AgentData(X if hasattr(X, "columns") else rows, labels, agents=ids, members=self.members)
+        labels = targets[0] if len(targets) == 1 else np.argmax(np.stack(targets), axis=0).astype(float)
+        given = AgentData(X if hasattr(X, "columns") else rows, labels, agents=ids, members=self.members)
+        data, order = by_content(given)
         base = self._dictionary(data)
-        alone = Problem.boosting(
-            data,
-            graphs.empty(data.n),
-            base=base,
-            mu=self.mu,
-            beta=self.beta,
-            confidence=self.confidence,
-            loss=self._loss,
-            outputs=parts,
-        )
+        alone = self._posed(data, base, len(targets), order)
         zeros = np.zeros((alone.n, alone.p))  # what boosting begins with
-        run = self._together(alone, method, lambda: zeros, lambda: self._graph(alone), progress, "raise max_wakes")
-        self.agents_, self.graph_, self.run_, self._agent_column = data.members, run.graph, run, column
-        self.base_ = base
+        run = self._together(
+            alone, method, lambda: zeros, lambda: self._given(alone, order), progress, "raise max_wakes"
+        )
+        models = run.theta.reshape(data.n, len(targets), -1)
+        slopes, intercepts = self._levels(run.problem, data, base, models)
+        # Nothing was changed before: a fit that is refused leaves the estimator as it was.
+        place = np.argsort(order)
+        self.agents_, self.graph_, self._agent_column = given.members, run.graph.relabel(place), column
+        self.base_, self.run_, self.n_iter_ = base, run, max(1, run.wakes // data.n)
         for name, value in fitted.items():
             setattr(self, name, value)
-        self._unpack(run.theta, parts)
+        models, intercepts = slopes[:, None] * models[place], intercepts[place]
+        stranger, level = (np.average(each, axis=0, weights=given.sizes) for each in (models, intercepts))
+        self._keep(np.concatenate([models, stranger[None]]), np.concatenate([intercepts, level[None]]))
         return self
+
+    def _posed(self, data: AgentData, base: Dictionary, parts: int, order: np.ndarray) -> Problem:
+        """The problem of agents without ties."""
+        confidence = self.confidence
+        if not (confidence is None or isinstance(confidence, str)) and np.shape(confidence) == (data.n,):
+            confidence = np.asarray(confidence)[order]
+        settings = {"mu": self.mu, "beta": self.beta, "confidence": confidence, "loss": self._loss, "outputs": parts}
+        return Problem.boosting(data, graphs.empty(data.n), base=base, **settings)
+
+    def _given(self, alone: Problem, order: np.ndarray) -> Graph:
+        """The graph asked for. One that is given has its agents in the order of ``agents_``."""
+        graph = self._graph(alone)
+        named = isinstance(self.graph, str | GraphRule | nx.Graph)
+        return graph if named or graph.n != alone.n else graph.relabel(order)
 
     def _dictionary(self, data: AgentData) -> Dictionary:
         base = resolve_base(self.base, data.X)
-        if self._constant and isinstance(base, StumpDictionary) and isinstance(self.base, (Integral, Stumps)):
-            always = -np.finfo(float).max
-            return StumpDictionary(np.append(base.feature, 0), np.append(base.threshold, always))
-        return base
+        placed = isinstance(self.base, Integral) or (isinstance(self.base, Stumps) and self.base.low is None)
+        return between(base, data.X) if placed and isinstance(base, StumpDictionary) else base
 
-    def _unpack(self, theta: np.ndarray, parts: int) -> None:  # type: ignore[override]
-        models = theta.reshape(len(theta), parts, -1)
-        stranger = np.average(models, axis=0, weights=self.run_.problem.data.sizes)
-        models = np.concatenate([models, stranger[None]])
-        self._expose(models, np.zeros(models.shape[:2]))
-        self.n_iter_ = max(1, self.run_.wakes // len(theta))
+    def _levels(
+        self, problem: Problem, data: AgentData, base: Dictionary, models: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What to multiply the models of every output with, (outputs,), and the intercepts, (n, outputs)."""
+        raise NotImplementedError
+
+    def _keep(self, coefficients: np.ndarray, intercepts: np.ndarray) -> None:
+        self._expose(coefficients, intercepts)
 
     def _inputs(self, data: AgentData) -> Any:
         """What models are weights of: the outputs of the base predictors."""
@@ -139,6 +160,11 @@ class BoostedClassifier(_Boosted, GraphClassifier):
     Minimises DADA (1), ``mu/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i D_ii c_i L_i(theta_i)``, where a model
     weighs the votes of base predictors, stays in the ball ``|theta_i|_1 <= beta``, and L_i is the log of the sum of the
     exponential losses of agent i's rows. More than two classes are learned one against the rest, over one graph.
+
+    Probabilities are calibrated: margins of rows that models have not seen, in five folds of each agent's rows over the
+    same graph, say by what to multiply all models, and which intercepts agents have. An intercept is as far from the
+    common one as an agent's rows say, with a variance that is learned from all agents (empirical Bayes): it is neither
+    in the ball nor tied to neighbours, and one row, or rows of one class, are enough.
 
     Parameters
     ----------
@@ -172,11 +198,11 @@ class BoostedClassifier(_Boosted, GraphClassifier):
     base_ : Dictionary
         The base predictors.
     coef_ : (n, size) ndarray, or (n, classes, size) for more than two classes
-        Weights of the base predictors.
+        Weights of the base predictors, calibrated: not in the ball any more.
     intercept_ : (n,) ndarray, or (n, classes)
-        Zeros.
     graph_ : Graph
     run_ : Run
+        Its agents have an order of their own, ``run_.problem.members``: neither the order of rows nor names matter.
     n_iter_ : int
         Wakes of each agent, on average.
 
@@ -194,8 +220,33 @@ class BoostedClassifier(_Boosted, GraphClassifier):
     _loss = LogSumExp()
     loss = LogSumExp()  # for what is shared with the linear classifier
 
+    def _levels(
+        self, problem: Problem, data: AgentData, base: Dictionary, models: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Log-odds of rows that models have not seen, in folds of each agent's rows, over the graph that was found."""
+        parts = models.shape[1]
+        margins = np.zeros((data.n_rows, parts))
+        for train, test in folds(data):
+            part = problem.on(some_rows(data, train))
+            run = simulate(
+                part,
+                resolve_method(self.method),
+                wakes=self.max_wakes * data.n,
+                seed=self.seed,
+                start=np.zeros((part.n, part.p)),
+                every=ROUND * data.n,
+                until=_Settled(part, self.tol),
+            )
+            said = outputs(base, data.X[test], None)
+            margins[test] = np.einsum("rj,rkj->rk", said, run.theta.reshape(models.shape)[data.owner[test]])
+        # The log-odds of the exponential loss are twice its margins.
+        signs = [np.where(data.y == (k if parts > 1 else 1.0), 1.0, -1.0) for k in range(parts)]
+        found = [calibrated(signs[k], data.owner, data.n, 2.0 * margins[:, k]) for k in range(parts)]
+        slopes, intercepts = zip(*found, strict=True)
+        return 2.0 * np.array(slopes), np.stack(intercepts, axis=1)
+
     def predict_proba(self, X: Any, agents: Any = None) -> np.ndarray:
-        """Probabilities of the classes, as the exponential loss has them; one-against-rest scores are normalised.
+        """Probabilities of the classes, calibrated; one-against-rest scores are normalised.
 
         Parameters
         ----------
@@ -214,22 +265,22 @@ class BoostedClassifier(_Boosted, GraphClassifier):
         >>> model.predict_proba(X, agents=ids).argmax(axis=1).tolist()
         [0, 0, 1, 1]
         """
-        return probabilities(2.0 * self.decision_function(X, agents))
+        return probabilities(self.decision_function(X, agents))
 
 
 class BoostedRegressor(_Boosted, GraphRegressor):
     """One boosted regression for each agent, over a graph that they learn together: least squares on the same ball.
 
-    As :class:`BoostedClassifier`, with numbers in place of classes and half the mean squared error for L_i. Stumps are
-    joined by one that always says 1.
+    As :class:`BoostedClassifier`, with numbers in place of classes and half the mean squared error for L_i. Targets and
+    base predictors are taken less a part of their agent's mean, which leaves the intercepts free.
 
     Parameters
     ----------
     base, graph, mu, lam, confidence, neighbours, members, tol, max_wakes, seed, method
         As in :class:`BoostedClassifier`.
     beta : float
-        How much weight all base predictors may have in a model together, in units of the standard deviation of the
-        targets around their mean: two numbers that all agents must know.
+        How much weight all base predictors may have in a model together, in units of the standard deviation that
+        intercepts leave of the targets.
 
     Attributes
     ----------
@@ -238,7 +289,6 @@ class BoostedRegressor(_Boosted, GraphRegressor):
     base_ : Dictionary
     coef_ : (n, size) ndarray
     intercept_ : (n,) ndarray
-        The mean of the targets.
     graph_ : Graph
     run_ : Run
     n_iter_ : int
@@ -256,7 +306,6 @@ class BoostedRegressor(_Boosted, GraphRegressor):
 
     _loss = Squared()
     loss = Squared()
-    _constant = True
 
     def _encode(self, y: np.ndarray, loss: Any) -> tuple[list[np.ndarray], dict[str, Any]]:
         """The labels in units in which beta is measured."""
@@ -266,9 +315,53 @@ class BoostedRegressor(_Boosted, GraphRegressor):
             return [np.zeros_like(values)], {"_center": center, "_scale": 0.0}
         return [(values - center) / scale], {"_center": center, "_scale": scale}
 
-    def _unpack(self, theta: np.ndarray, parts: int) -> None:  # type: ignore[override]
-        super()._unpack(theta, parts)
-        self._expose(self._scale * self._coefficients, self._intercepts + self._center)
+    def _posed(self, data: AgentData, base: Dictionary, parts: int, order: np.ndarray) -> Problem:
+        """Least squares on what is left when intercepts are taken out, of the targets and of every base predictor."""
+        part = random_intercepts(np.asarray(data.y), data.owner, data.n, classes=False).part
+        said = without_levels(outputs(base, data.X, data.where), data, part)
+        labels = without_levels(np.asarray(data.y), data, part)
+        left = data._like(X=said, y=labels / (np.std(labels) or 1.0), feature_names=None)
+        return super()._posed(left, Function(_themselves), parts, order)
+
+    def _levels(
+        self, problem: Problem, data: AgentData, base: Dictionary, models: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        labels = np.asarray(data.y)
+        part = random_intercepts(labels, data.owner, data.n, classes=False).part
+        scale = float(np.std(without_levels(labels, data, part)))  # in which the models are measured
+        said = scale * np.einsum("rj,rj->r", outputs(base, data.X, data.where), models[data.owner, 0])
+        found = random_intercepts(labels, data.owner, data.n, said, classes=False)
+        return np.array([scale]), found.own[:, None]
+
+    def _keep(self, coefficients: np.ndarray, intercepts: np.ndarray) -> None:
+        self._expose(self._scale * coefficients, self._scale * intercepts + self._center)
+
+
+def between(stumps: StumpDictionary, X: Any) -> StumpDictionary:
+    """Stumps that tell the same rows apart, with thresholds in the middle between two values.
+
+    A threshold on a value would depend on how a column is rounded, and so on its units.
+
+    Examples
+    --------
+    >>> between(StumpDictionary([0, 0], [0.9, 2.0]), np.array([[0.0], [1.0], [2.0], [4.0]])).threshold.tolist()
+    [0.5, 3.0]
+    """
+    columns = X.tocsc() if sparse.issparse(X) else X
+    threshold = stumps.threshold.copy()
+    for j in np.unique(stumps.feature):
+        values = np.unique(columns[:, [j]].toarray() if sparse.issparse(X) else columns[:, j])
+        mine, near = stumps.feature == j, 1e-9 * (values[-1] - values[0])
+        above = np.searchsorted(values, threshold[mine] + near, side="right")
+        inside = (above > 0) & (above < len(values))
+        middle = 0.5 * (values[np.maximum(above - 1, 0)] + values[np.minimum(above, len(values) - 1)])
+        threshold[mine] = np.where(inside, middle, threshold[mine])
+    return StumpDictionary(stumps.feature, threshold)
+
+
+def _themselves(X: Any) -> Any:
+    """Features that are base predictors already."""
+    return X
 
 
 __all__ = ["BoostedClassifier", "BoostedRegressor"]

@@ -7,15 +7,30 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from .data import AgentData, _nonfinite, as_features
-from .errors import DataError, ParameterError
-from .estimators.over_graph import GraphClassifier, GraphRegressor, _Collaborative, _scaled
+from .canonical import by_content, spread
+from .data import AgentData, _nonfinite, as_agent_ids, as_features
+from .errors import DataError, MismatchError, ParameterError
+from .estimators.over_graph import (
+    GraphClassifier,
+    GraphRegressor,
+    _Collaborative,
+    _ids_of,
+    _no_missing,
+    _scaled,
+)
+from .intercepts import calibrated, folds, random_intercepts, some_rows, without_levels
+from .losses import SIGNS, Logistic
 from .multitask import Relationship, relationship
 from .multitask.covariance import correlation
+from .multitask.offsets import Offset, with_offsets
 from .problem import resolve_loss
+
+#: How near the optimum models are that only say how sure to be.
+ROUGH = 1e-3
 
 
 class _Related(_Collaborative):
@@ -25,15 +40,13 @@ class _Related(_Collaborative):
     tol: Any
     run_: Any
     features_: Any = None
-    _center = 0.0  # of the labels
+    _center, _unit = 0.0, 1.0  # of the labels
 
     def __init__(
         self,
         loss: Any = "squared",
         lam: float = 1e-2,
         features: Any = None,
-        fit_intercept: bool = True,
-        standardize: bool = False,
         covariance: Any = None,
         method: str = "dmtrl",
         alternations: int = 5000,
@@ -48,8 +61,6 @@ class _Related(_Collaborative):
         self.loss = loss
         self.lam = lam
         self.features = features
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
         self.covariance = covariance
         self.method = method
         self.alternations = alternations
@@ -64,64 +75,99 @@ class _Related(_Collaborative):
     def _fit(  # type: ignore[override]
         self, X: Any, y: Any, agents: Any, progress: Callable[[int, float], None] | None
     ) -> Self:
-        """Encode, map, learn weights and covariance of every output, and take the models apart again."""
+        """Encode, scale, map, learn weights and covariance of every output, and take the models apart again."""
         loss = resolve_loss(self.loss)
-        data, targets, fitted, column, center, scale = self._prepared(X, y, agents, loss)
-        self._check_tasks(data, targets, fitted)
-        features = self._fresh_map()
-        standard = center, scale
+        if self.method == "exact" and not np.isfinite(loss.smoothness):
+            raise MismatchError(f'method="exact" is for smooth losses, and {loss!r} has a kink: use method="sdca"')
+        X, ids, column = _ids_of(X, agents)
+        rows, y = self._validated(X, _no_missing(y, ids))
+        targets, fitted = self._encode(y, loss)
+        ids = np.zeros(rows.shape[0], int) if ids is None else as_agent_ids(ids, rows.shape[0])
+        labels = targets[0] if len(targets) == 1 else np.argmax(np.stack(targets), axis=0).astype(float)
+        given = AgentData(X if hasattr(X, "columns") else rows, labels, agents=ids)
+        data, order = by_content(given)
+        targets = [target[data.origin] for target in targets]
+        standard = center, scale = _standards(data.X)
+        data, features = data.with_features(_scaled(data.X, center, scale)), self._fresh_map()
         if features is not None:  # the models are of what the map makes of the rows, and so in its units
             data = data.with_features(_mapped(features.fit(data.X.copy()), data, data.X.copy()))
-            center, scale = np.zeros(data.p), np.ones(data.p)
-        runs = self._runs(data.append_column() if self.fit_intercept else data, targets, loss, progress)
+            center, scale = _standards(data.X)[0], np.ones(data.p)
+            data = data.with_features(_scaled(data.X, center, scale))
+        covariance = self.covariance
+        if covariance is not None and np.shape(covariance) == (data.n, data.n):
+            covariance = np.asarray(covariance)[np.ix_(order, order)]
+        runs = self._runs(data, targets, loss, covariance, progress)
+        found = [self._levels(run, data, target, loss, covariance) for run, target in zip(runs, targets, strict=True)]
         # Nothing was changed before: a fit that is refused leaves the estimator as it was.
-        self.agents_, self._agent_column = data.members, column
+        self.agents_, self._agent_column = given.members, column
         self.run_ = runs[0] if len(runs) == 1 else runs
         self.features_, self._standard = features, standard
         for name, value in fitted.items():
             setattr(self, name, value)
-        models = np.stack([run.weights.T for run in runs], axis=1)
-        self._take_apart(models, data.sizes, data.p, center, scale)
-        self._expose(self._coefficients, self._intercepts + self._center)
-        self._relate(np.stack([run.covariance for run in runs]), max(run.gap for run in runs))
+        place = np.argsort(order)
+        models, intercepts = (np.stack(each, axis=1)[place] for each in zip(*found, strict=True))
+        coefficients = self._unit * models / scale
+        intercepts = self._unit * intercepts + self._center - coefficients @ center
+        stranger, level = (np.average(each, axis=0, weights=given.sizes) for each in (coefficients, intercepts))
+        self._expose(np.concatenate([coefficients, stranger[None]]), np.concatenate([intercepts, level[None]]))
+        self._relate(np.stack([run.covariance[np.ix_(place, place)] for run in runs]), max(run.gap for run in runs))
         self.n_iter_ = max(1, *(run.rounds for run in runs))
         return self
 
-    def _runs(self, data: AgentData, targets: list[np.ndarray], loss: Any, progress: Any) -> list[Relationship]:
+    def _runs(
+        self, data: AgentData, targets: list[np.ndarray], loss: Any, covariance: Any, progress: Any
+    ) -> list[Relationship]:
         """Weights and covariance of every output: problems of their own."""
         runs: list[Relationship] = []
         for target in targets:
             before = sum(run.rounds for run in runs)
-            runs.append(
-                relationship(
-                    data.with_labels(target),
-                    loss,
-                    self.lam,
-                    self.alternations,
-                    self.rounds,
-                    self.local_steps,
-                    self.covariance,
-                    self.seed,
-                    self.engine,
-                    method=self.method,
-                    passes=self.passes,
-                    tol=self.tol,
-                    staleness=self.staleness,
-                    progress=_after(before, progress),
-                )
-            )
+            options = {"tol": self.tol, "engine": self.engine, "progress": _after(before, progress)}
+            runs.append(self._learn(data, target, loss, covariance, **options))
         late = [run for run in runs if not run.converged]
         if late:
             worst = max(late, key=lambda run: run.gap / max(abs(run.value), 1e-300))
-            warnings.warn(
-                f"{worst.notes[-1]}: standardize=True does",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+            warnings.warn(worst.notes[-1], ConvergenceWarning, stacklevel=4)
         return runs
 
-    def _check_tasks(self, data: AgentData, targets: list[np.ndarray], fitted: dict[str, Any]) -> None:
-        """Refuse tasks that nothing can be learned from, in terms of the labels that were given."""
+    def _learn(self, data: AgentData, labels: np.ndarray, loss: Any, covariance: Any, **options: Any) -> Relationship:
+        """Weights and covariance of one output, for intercepts that take what the levels of the tasks explain."""
+        signs = loss.labels == SIGNS
+        level = random_intercepts(labels, data.owner, data.n, classes=signs)
+        X = data.X if data.is_sparse else without_levels(data.X, data, level.part)
+        if signs:
+            # The margin of a task's mean row; for other losses of classes, whose margins are about 1, the mean label.
+            own = level.own if isinstance(loss, Logistic) else np.tanh(0.5 * level.own)
+            posed, labels = Offset(loss), with_offsets(labels, own[data.owner])
+        else:
+            posed, unit = loss, self._within(data, labels)
+            own = level.own[data.owner]
+            labels = (labels - own if data.is_sparse else without_levels(labels, data, level.part)) / unit
+        return relationship(
+            data._like(X=X, y=labels),
+            posed,
+            self.lam,
+            self.alternations,
+            self.rounds,
+            self.local_steps,
+            covariance,
+            self.seed,
+            method=self.method,
+            passes=self.passes,
+            staleness=self.staleness,
+            **options,
+        )
+
+    def _levels(
+        self, run: Relationship, data: AgentData, labels: np.ndarray, loss: Any, covariance: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Models (m, d) and intercepts (m,) of one output."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _within(data: AgentData, labels: np.ndarray) -> float:
+        """The deviation of labels that intercepts leave, in which weights are measured."""
+        part = random_intercepts(labels, data.owner, data.n, classes=False).part
+        return float(np.std(without_levels(labels, data, part))) or 1.0
 
     def _fresh_map(self) -> Any:
         """A copy of the feature map that is not fitted; None if there is no map."""
@@ -156,6 +202,11 @@ class RelationshipClassifier(_Related, GraphClassifier):
     nothing to each other. More than two classes are learned one against the rest, each with a covariance of its own.
     See :func:`coterie.relationship`.
 
+    Features are scaled inside. Intercepts are not part of the penalty: they are as far from a common one as the rows
+    of a task say, with a variance that is learned from all tasks (empirical Bayes), so that one row, or rows of one
+    class, are enough. A slope for all margins, and the intercepts, come from rows that models have not seen, in five
+    folds: so probabilities are calibrated.
+
     Parameters
     ----------
     loss : str or rule
@@ -166,15 +217,9 @@ class RelationshipClassifier(_Related, GraphClassifier):
         in common pay m times as much. So a large lam keeps weights small, and makes tasks share.
     features : transformer of scikit-learn, optional
         A feature map phi, such as ``RBFSampler(gamma=0.5, n_components=300, random_state=0)``: models are linear in
-        phi(x), and ``coef_`` are weights of phi(x). A copy of it is fitted to the rows of all tasks together, as an
-        array, without labels: it sees all of them. Random Fourier features look at no more than how many columns there
-        are. Give it a seed, if it is random.
-    fit_intercept : bool
-        Whether every model has a constant feature. Its weight is penalised and shared like the others.
-    standardize : bool
-        Whether to scale the features to mean 0 and variance 1 over all rows (sparse features are not centred), before
-        a feature map. It needs those two numbers of every feature to be known to all agents; ``coef_`` is in the
-        original units, or in those of the map.
+        phi(x), and ``coef_`` are weights of phi(x), where x is scaled to mean 0 and variance 1. A copy of it is fitted
+        to the rows of all tasks together, as an array, without labels: it sees all of them. Random Fourier features
+        look at no more than how many columns there are. Give it a seed, if it is random.
     covariance : (m, m) array_like, optional
         Keep this one: positive semidefinite of trace one, in the order of ``agents_``, sorted ids.
     method : {"dmtrl", "single-task", "exact", "sdca"}
@@ -219,8 +264,9 @@ class RelationshipClassifier(_Related, GraphClassifier):
 
     Notes
     -----
-    Every task needs rows of all classes. An agent that was never met gets the mean of all models, weighted by rows.
-    Without ``agents``, all rows belong to one task.
+    An agent that was never met gets the mean of all models, weighted by rows. Without ``agents``, all rows belong to
+    one task. Neither the order of the rows nor the names of the agents matter; ``run_`` has the tasks in an order of
+    its own, ``run_.members``.
 
     Examples
     --------
@@ -243,8 +289,6 @@ class RelationshipClassifier(_Related, GraphClassifier):
         loss: Any = "logistic",
         lam: float = 1e-2,
         features: Any = None,
-        fit_intercept: bool = True,
-        standardize: bool = False,
         covariance: Any = None,
         method: str = "dmtrl",
         alternations: int = 5000,
@@ -260,8 +304,6 @@ class RelationshipClassifier(_Related, GraphClassifier):
             loss,
             lam,
             features,
-            fit_intercept,
-            standardize,
             covariance,
             method,
             alternations,
@@ -297,50 +339,53 @@ class RelationshipClassifier(_Related, GraphClassifier):
         Raises
         ------
         DataError
-            If a task has no rows of one of the classes, among other things.
+            If all rows are of one class, among other things.
 
         Examples
         --------
         >>> import coterie as ct
         >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
-        >>> model = ct.RelationshipClassifier(standardize=True).fit(X, y, agents=ids)
+        >>> model = ct.RelationshipClassifier().fit(X, y, agents=ids)
         >>> model.predict(X, agents=ids).tolist()
         ['no', 'no', 'yes', 'yes']
         """
         return self._fit(X, y, agents, progress)
 
-    def _check_tasks(self, data: AgentData, targets: list[np.ndarray], fitted: dict[str, Any]) -> None:
-        signs = targets if len(targets) > 1 else [-targets[0], targets[0]]
-        rows = [np.bincount(data.owner, weights=sign[data.origin] > 0, minlength=data.n) for sign in signs]
-        has, names = np.stack(rows, axis=1) > 0, fitted["classes_"].tolist()
-        lacking = np.flatnonzero(~has.all(axis=1))
-        if not lacking.size:
-            return
-        task, here = data.members[lacking[0]], has[lacking[0]]
-        needed = "both are" if len(names) == 2 else "all are"
-        found = (
-            f"rows of one class only, {names[int(here.argmax())]!r}"
-            if here.sum() == 1
-            else f"no rows of class {names[int(here.argmin())]!r}"
-        )
-        raise DataError(f"task {task!r} has {found}: {needed} needed to learn what tells them apart")
+    def _levels(
+        self, run: Relationship, data: AgentData, labels: np.ndarray, loss: Any, covariance: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A slope and intercepts for log-odds that are right, by rows that models have not seen."""
+        margins = np.zeros(data.n_rows)
+        for train, test in folds(data):
+            part = some_rows(data, train)
+            here = np.flatnonzero(part.sizes)
+            sub = None if covariance is None else np.asarray(covariance)[np.ix_(here, here)]
+            if sub is not None:
+                total = np.trace(sub)
+                sub = sub / total if total > 0 else np.eye(len(here)) / len(here)
+            rough = max(ROUGH, self.tol or 0.0)
+            found = self._learn(part.only(here), labels[train], loss, sub, tol=rough).weights.T
+            models = np.repeat(np.average(found, axis=0, weights=part.sizes[here])[None], data.n, axis=0)
+            models[here] = found
+            margins[test] = _products(data.X[test], models[data.owner[test]])
+        slope, intercepts = calibrated(labels, data.owner, data.n, margins)
+        return slope * run.weights.T, intercepts
 
 
 class RelationshipRegressor(_Related, GraphRegressor):
     """One linear regression for each agent, learned with how the agents' tasks are related: DMTRL.
 
-    As :class:`RelationshipClassifier`, with numbers in place of classes. With an intercept, the overall mean of the
-    labels, a number that all agents must know, is subtracted first: what is penalised is only how far a task's
-    intercept is from it.
+    As :class:`RelationshipClassifier`, with numbers in place of classes. Labels are scaled inside, too, to the
+    deviation that the intercepts leave: a squared loss with random intercepts is that of rows and labels less a part
+    of their task's mean.
 
     Parameters
     ----------
     loss : str or rule
-        "squared", "huber", or a loss of real labels.
+        "squared", "huber", or a loss of real labels, in units of their deviation.
     lam : float
-        Weight of the penalty against the sum of the tasks' mean losses, as in :class:`RelationshipClassifier`. Losses
-        grow with the scale of the labels, and so should lam.
-    features, fit_intercept, standardize, covariance, method, alternations, rounds, local_steps, passes, tol
+        Weight of the penalty against the sum of the tasks' mean losses, as in :class:`RelationshipClassifier`.
+    features, covariance, method, alternations, rounds, local_steps, passes, tol
         As in :class:`RelationshipClassifier`.
     staleness, seed, engine
         As in :class:`RelationshipClassifier`.
@@ -351,7 +396,6 @@ class RelationshipRegressor(_Related, GraphRegressor):
         Agent ids, in the order of the models.
     coef_ : (m, p) ndarray
     intercept_ : (m,) ndarray
-        With the mean of the labels.
     covariance_, correlation_ : (m, m) ndarray
         Of the tasks.
     duality_gap_ : float
@@ -404,15 +448,37 @@ class RelationshipRegressor(_Related, GraphRegressor):
         return self._fit(X, y, agents, progress)
 
     def _encode(self, y: np.ndarray, loss: Any) -> tuple[list[np.ndarray], dict[str, Any]]:
-        """The labels around their mean, if models have an intercept to put it back."""
+        """The labels in units of their deviation from their mean."""
         [values], _ = super()._encode(y, loss)
-        center = float(np.mean(values)) if self.fit_intercept else 0.0
-        return [values - center], {"_center": center}
+        center, unit = float(np.mean(values)), float(np.std(values))
+        if unit <= 1e-12 * abs(center):  # all alike: there is nothing to learn but the mean
+            return [np.zeros_like(values)], {"_center": center, "_unit": 0.0}
+        return [(values - center) / unit], {"_center": center, "_unit": unit}
+
+    def _levels(
+        self, run: Relationship, data: AgentData, labels: np.ndarray, loss: Any, covariance: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        models = self._within(data, labels) * run.weights.T
+        said = _products(data.X, models[data.owner])
+        return models, random_intercepts(labels, data.owner, data.n, said, classes=False).own
 
 
 def _after(before: int, progress: Any) -> Any:
     """Progress that goes on where it was, in rounds."""
     return None if progress is None else lambda rounds, apart: progress(before + rounds, apart)
+
+
+def _standards(X: Any) -> tuple[np.ndarray, np.ndarray]:
+    """What to take off columns, and what to divide them by. Centring would fill a sparse matrix."""
+    mean, deviation = spread(X)
+    return (np.zeros_like(mean) if sparse.issparse(X) else mean), deviation
+
+
+def _products(X: Any, models: np.ndarray) -> np.ndarray:
+    """``x_r . w_r`` for every row."""
+    if sparse.issparse(X):
+        return np.asarray(X.multiply(models).sum(axis=1)).ravel()
+    return np.einsum("rk,rk->r", X, models)
 
 
 def _mapped(features: Any, data: AgentData, X: Any) -> Any:

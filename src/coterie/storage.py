@@ -28,7 +28,9 @@ from .methods import BASELINES, METHODS
 from .related import RelationshipClassifier, RelationshipRegressor
 from .ties import GraphRule
 
-FORMAT = 1
+FORMAT = 2
+#: In place of a graph that was given: it is kept among the arrays.
+GIVEN = "given"
 #: Rules that a parameter may name.
 RULES: dict[str, Any] = {
     type(rule).__name__: type(rule)
@@ -88,15 +90,16 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
     agents = [_packed(agent) for agent in model.agents_]
     parameters = {name: _parameter(name, value) for name, value in model.get_params(deep=False).items()}
     stumps: dict[str, Any] = {} if base is None else base.to_arrays()
-    ties = _ties(model.graph_) if hasattr(model, "graph_") else _relations(model)
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        **stumps,
-        **ties,
-        coefficients=model._coefficients,
-        intercepts=model._intercepts,
+    ties = (
+        _relations(model) if not hasattr(model, "graph_") else _ties(model.graph_) if model.graph_ is not None else {}
     )
+    described: dict[str, Any] = {}
+    if hasattr(model, "_packed"):
+        described, models = model._packed()
+    else:
+        models = {"coefficients": model._coefficients, "intercepts": model._intercepts}
+    buffer = io.BytesIO()
+    np.savez(buffer, **stumps, **ties, **models)
     content = buffer.getvalue()
     checksum = hashlib.sha256(content).hexdigest()
     folder = Path(path)
@@ -112,6 +115,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
         "features": list(model.feature_names_in_) if hasattr(model, "feature_names_in_") else None,
         "feature_count": int(model.n_features_in_),
         "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
+        "models": described,
         "arrays": arrays,
         "sha256": checksum,
     }
@@ -167,7 +171,15 @@ def load(path: str | os.PathLike[str]) -> Any:
 def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
     """The estimator that a description and its arrays stand for."""
     model = kind(**{name: _value(value) for name, value in description["parameters"].items()})
-    model.agents_ = tuple(_unpacked(agent) for agent in description["agents"])
+    members = tuple(_unpacked(agent) for agent in description["agents"])
+    if description["classes"] is not None:
+        model.classes_ = np.array(description["classes"])
+    if description["models"]:
+        model._unpack(description["models"], arrays, members, description["agent_column"])
+        tied = "tie_start" in arrays
+        model.graph_ = _graph(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"]) if tied else None
+        return _as_given(model, description)
+    model.agents_ = members
     model._agent_column = description["agent_column"]
     model.n_features_in_ = int(description["feature_count"])
     coefficients, intercepts = arrays["coefficients"], arrays["intercepts"]
@@ -183,8 +195,6 @@ def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
         raise ValueError(f"coefficients of shape {coefficients.shape}, and not {expected}")
     if description["features"] is not None:
         model.feature_names_in_ = np.array(description["features"], dtype=object)
-    if description["classes"] is not None:
-        model.classes_ = np.array(description["classes"])
     model._expose(coefficients, intercepts)
     if not hasattr(model, "graph"):
         covariance, (m, outputs) = arrays["covariance"], (len(model.agents_), intercepts.shape[1])
@@ -195,16 +205,22 @@ def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
         model._relate(covariance, float(arrays["duality_gap"]))
         return model
     model.graph_ = _graph(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"])
+    return _as_given(model, description)
+
+
+def _as_given(model: Any, description: dict[str, Any]) -> Any:
+    """A graph and members that were given come back from the fitted ones."""
+    given = description["parameters"]
     return model.set_params(
-        graph=model.graph_ if model.graph is None else model.graph,
-        members=None if description["parameters"]["members"] is None else model.agents_,
+        graph=model.graph_ if given["graph"] == GIVEN else model.graph,
+        members=None if given["members"] is None else model.agents_,
     )
 
 
 def _parameter(name: str, value: Any) -> Any:
     """A parameter as json. A given graph, and members, come back from the fitted ones."""
     if name == "graph" and not isinstance(value, GraphRule):
-        return value if isinstance(value, str) else None
+        return value if value is None or isinstance(value, str) else GIVEN
     if name == "engine":
         return None  # where a model was fitted is no part of it
     if name == "members":

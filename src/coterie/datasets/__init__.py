@@ -1,5 +1,6 @@
-"""Data to try things on: generators of the papers' synthetic tasks, and loaders of real datasets."""
+"""Data to try things on: generators of the papers' synthetic tasks, and real datasets, two of them bundled."""
 
+from .bundled import grunfeld, radon
 from .real import (
     ACTIVITIES,
     RealTask,
@@ -43,12 +44,14 @@ __all__ = [
     "clustered_moons",
     "computer_buyers",
     "field_estimation",
+    "grunfeld",
     "human_activity",
     "landmine",
     "linear_classification",
     "mean_estimation",
     "mnist_one_vs_all",
     "parkinsons",
+    "radon",
     "raw",
     "related_tasks",
     "rotated_moons",

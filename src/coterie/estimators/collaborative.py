@@ -1,8 +1,8 @@
 """The front door: one model for each agent of a table, learned together.
 
 ``fit(X, y, agents=ids)`` is all that somebody with grouped data needs. By default that is partial pooling
-(:mod:`coterie.pooling`): a common model, personal deviations from it, and how much to trust each, learned from the rows.
-The papers' methods over a graph are there by name; they are imported when they are asked for.
+(:mod:`coterie.pooling`): a common model, personal deviations from it, and how much to trust each, learned from the
+rows. The papers' methods over a graph are there by name; they are imported when they are asked for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Linear(NamedTuple):
     intercepts: np.ndarray  # (n + 1, outputs)
 
     def latent(self, X: Any, codes: np.ndarray) -> np.ndarray:
-        """x . theta_i + b_i for the agent i of every row, (rows, outputs)."""
+        """X . theta_i + b_i for the agent i of every row, (rows, outputs)."""
         out = np.empty((X.shape[0], self.intercepts.shape[1]))
         for k in range(out.shape[1]):
             own = self.coefficients[codes, k]
@@ -49,6 +49,15 @@ class _Collaborative(Estimator):
     _losses: tuple[str, ...]
     _models: Any  # a list of Pooled, one for each output; or Linear
     agents_: tuple[Any, ...]
+    graph_: Any
+
+    def _encode(self, y: np.ndarray) -> tuple[list[np.ndarray], dict[str, Any]]:
+        """Labels as the model has them, one list for each output; and what to remember of them."""
+        raise NotImplementedError
+
+    def _encode_more(self, y: np.ndarray) -> list[np.ndarray]:
+        """Labels of more rows."""
+        raise NotImplementedError
 
     def __init__(
         self,
@@ -100,6 +109,8 @@ class _Collaborative(Estimator):
         if pools:
             models: Any = self._pool(matrix, targets, codes, len(members), weight, progress)
             extra: dict[str, Any] = {"graph_": None}
+            if self.graph is not None:
+                models, extra = self._tie(models, members)
         else:
             if weight is not None:
                 raise MismatchError(f'method={self.method!r} takes no sample_weight; method="pooling" does')
@@ -138,6 +149,19 @@ class _Collaborative(Estimator):
         with threadpool_limits(1):  # of thousands of small matrices, more threads only get in each other's way
             return pooling.fit(X, targets, codes, n, loss, self.design, deviations, weight, progress)
 
+    def _tie(self, models: Any, members: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
+        """Smooth deviations over a graph, as far as that pays on held-out rows."""
+        from ..graphs import Graph
+        from ..pooling.ties import smooth
+        from .over_graph import weights_of
+
+        if isinstance(models[0], pooling.Wide):
+            raise MismatchError(f"graph={self.graph!r}: with more than {pooling.WIDE} columns, ties are not supported")
+        weights = weights_of(self, models, members)
+        with threadpool_limits(1):
+            models, W, tied = smooth(models, weights)
+        return models, {"graph_": Graph(W) if tied.strength > 0.0 else None, "ties_": tied}
+
     def _take(self, columns: Columns, members: tuple[Any, ...], column: Any, models: Any) -> None:
         """Keep what was learned, and show it under the names that people look for."""
         self._columns, self._agent_column, self._models = columns, column, models
@@ -171,12 +195,51 @@ class _Collaborative(Estimator):
         self.log_evidence_ = float(sum(model.log_evidence for model in models))
         self.n_iter_ = max(model.rounds for model in models)
 
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def _packed(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """What a file holds of the models: plain values, and arrays. The rows are left out where that is possible."""
+        described: dict[str, Any] = {"columns": self._columns.to_dict()}
+        if isinstance(self._models, Linear):
+            return described | {"form": "linear"}, dict(self._models._asdict())
+        form = "wide" if isinstance(self._models[0], pooling.Wide) else "pooled"
+        described |= {"form": form, "models": [model.to_dict() for model in self._models]}
+        described |= {"sharpness": getattr(self, "sharpness_", 1.0)}
+        packed = [model.to_arrays() for model in self._models]
+        return described, {f"{k}.{name}": value for k, arrays in enumerate(packed) for name, value in arrays.items()}
+
+    def _unpack(self, described: dict[str, Any], arrays: Any, members: tuple[Any, ...], column: Any) -> None:
+        """Back from a file."""
+        columns = Columns.from_dict(described["columns"])
+        if described["form"] == "linear":
+            models: Any = Linear(arrays["coefficients"], arrays["intercepts"])
+            outputs = models.intercepts.shape[1:]
+            expected = (len(members) + 1, *outputs, len(columns.names))
+            if models.coefficients.shape != expected or models.intercepts.shape != expected[:2]:
+                raise ValueError(f"coefficients of shape {models.coefficients.shape}, and not {expected}")
+        else:
+            kind: Any = {"wide": pooling.Wide, "pooled": pooling.Pooled}[described["form"]]
+            names = set(arrays)
+            models = []
+            for k, packed in enumerate(described["models"]):
+                part = {name.partition(".")[2]: arrays[name] for name in names if name.startswith(f"{k}.")}
+                models.append(kind.from_arrays(pooling.Fitted.from_dict(packed), part))
+                if models[-1].n != len(members):
+                    raise ValueError(f"models of {models[-1].n} agents, and not {len(members)}")
+            if self._kind == "classifier":
+                self.sharpness_ = float(described["sharpness"])
+        self._take(columns, members, column, models)
+
     # -- more rows -----------------------------------------------------------------------------------------------
 
     def _partial_fit(self, X: Any, y: Any, agents: Any, sample_weight: Any) -> Self:
         """New rows, of agents met and of new ones: their own posteriors, and nobody else's."""
         if isinstance(self._models, Linear):
             raise MismatchError(f'method={self.method!r} cannot take more rows; method="pooling" can')
+        if self.graph_ is not None:
+            raise MismatchError(
+                "deviations are smoothed over a graph, where new rows concern neighbours, too: fit anew"
+            )
         X, ids = self._with_ids(X, agents)
         matrix = self._columns.apply(X, type(self).__name__)
         rows = matrix.shape[0]
@@ -235,16 +298,17 @@ class _Collaborative(Estimator):
                 stacklevel=5,
             )
 
-    def _latent(self, X: Any, agents: Any, spread: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances of the linear predictors, (rows, outputs), in the units of the model."""
+    def _latent(self, X: Any, agents: Any, spread: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Means and variances of the linear predictors, (rows, outputs), and which rows are of agents that were met."""
         matrix, codes = self._rows(X, agents)
         if isinstance(self._models, Linear):
             mean = self._models.latent(matrix, codes)
-            return mean, np.zeros_like(mean)
+            return mean, np.zeros_like(mean), codes >= 0
         self._warn_of_range(matrix, codes)
         with threadpool_limits(1):
             found = [model.latent(matrix, codes, spread) for model in self._models]
-        return np.stack([mean for mean, _ in found], axis=1), np.stack([variance for _, variance in found], axis=1)
+        means, variances = (np.stack(parts, axis=1) for parts in zip(*found, strict=True))
+        return means, variances, codes >= 0
 
     def _warn_of_range(self, matrix: Any, codes: np.ndarray) -> None:
         """Evidence cannot see extrapolation, in time for one: say so where most rows lie outside their agents' own."""
@@ -308,9 +372,9 @@ class _Collaborative(Estimator):
 class CollaborativeRegressor(_Collaborative):
     """One regression for each agent, learned together.
 
-    By default by partial pooling: ``theta_i ~ N(w, V)``, where the common model w, the covariance V of personal deviations
-    and the noise are learned from the rows by their evidence. Agents with few rows get nearly the common model, those with
-    many their own, coordinate by coordinate; nothing needs to be scaled or tuned.
+    By default by partial pooling: ``theta_i ~ N(w, V)``, where the common model w, the covariance V of personal
+    deviations and the noise are learned from the rows by their evidence. Agents with few rows get nearly the common
+    model, those with many their own, coordinate by coordinate; nothing needs to be scaled or tuned.
 
     Parameters
     ----------
@@ -335,8 +399,8 @@ class CollaborativeRegressor(_Collaborative):
     members : sequence, optional
         All agents and their order, also those without rows.
     mu, lam, ridge, confidence, neighbours, tol, max_wakes, seed
-        Of the methods over a graph; see :class:`coterie.Problem` and :class:`coterie.GraphRule`. ``mu`` is the weight of
-        the agents' own rows against agreement with their neighbours.
+        Of the methods over a graph; see :class:`coterie.Problem` and :class:`coterie.GraphRule`. ``mu`` is the weight
+        of the agents' own rows against agreement with their neighbours.
 
     Attributes
     ----------
@@ -356,6 +420,9 @@ class CollaborativeRegressor(_Collaborative):
     design_ : str
         "linear" or "additive".
     graph_ : Graph or None
+        Ties that are used.
+    ties_ : Tied
+        Of pooling with a graph: how strong ties are, what they gained on held-out rows, and its standard error.
     run_ : Run
         Over a graph: the simulation.
 
@@ -363,10 +430,11 @@ class CollaborativeRegressor(_Collaborative):
     -----
     Text and categories, booleans and gaps in X are encoded; constant and duplicate columns are left out;
     :meth:`report` says what was done. An agent never met is predicted by the common model, with the spread of the
-    population. Without ``agents`` all rows belong to one agent, and this is a ridge regression whose strength is learned.
+    population. Without ``agents`` all rows belong to one agent, and this is a ridge regression whose strength is
+    learned.
 
-    With ``sklearn.set_config(enable_metadata_routing=True)``, ``set_fit_request(agents=True)`` and the like let pipelines
-    and searches pass ``agents`` on.
+    With ``sklearn.set_config(enable_metadata_routing=True)``, ``set_fit_request(agents=True)`` and the like let
+    pipelines and searches pass ``agents`` on.
 
     Examples
     --------
@@ -421,8 +489,8 @@ class CollaborativeRegressor(_Collaborative):
     def partial_fit(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> Self:
         """Take more rows, of agents met and of new ones: they get their own posteriors, and nobody else changes.
 
-        The population (common model, variances, noise) stays as it was learned; fit anew when much has changed. Without a
-        fit before, this is one.
+        The population (common model, variances, noise) stays as it was learned; fit anew when much has changed.
+        Without a fit before, this is one.
 
         Parameters
         ----------
@@ -495,7 +563,7 @@ class CollaborativeRegressor(_Collaborative):
         """
         if return_std:
             self._posterior_only("return_std")
-        means, variances = self._latent(X, agents, spread=return_std or self.loss == "poisson")
+        means, variances, _ = self._latent(X, agents, spread=return_std or self.loss == "poisson")
         if isinstance(self._models, Linear):
             return means[:, 0]
         model, mean, variance = self._models[0], means[:, 0], variances[:, 0]
@@ -538,7 +606,7 @@ class CollaborativeRegressor(_Collaborative):
         if not 0.0 < coverage < 1.0:
             raise ParameterError(f"coverage={coverage!r} must be between 0 and 1")
         self._posterior_only("predict_interval")
-        means, variances = self._latent(X, agents)
+        means, variances, _ = self._latent(X, agents)
         return np.asarray(self._models[0].interval(means[:, 0], variances[:, 0], self._models[0].s2, coverage))
 
     def score(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> float:
@@ -572,15 +640,16 @@ class CollaborativeClassifier(_Collaborative):
     """One classifier for each agent, learned together.
 
     As :class:`CollaborativeRegressor`, with classes in place of numbers: logistic models, one against the rest for more
-    than two classes. (On the sets we tried, that ties with softmax; and every class has a posterior of its own.)
+    than two classes, whose log-odds then go through one softmax, sharpened as held-out rows ask for. (One softmax
+    model is no better on the sets we tried, and its blocks are as many times larger as there are classes.)
 
     Parameters
     ----------
     method, design, deviations, graph, missing, members, mu, lam, ridge, confidence, neighbours, tol, max_wakes, seed
         As in :class:`CollaborativeRegressor`.
     loss : str or rule, optional
-        Of pooling: "logistic". Over a graph: "logistic", "smooth-hinge", "hinge" (not with "cd"), or a loss for labels -1
-        and +1.
+        Of pooling: "logistic". Over a graph: "logistic", "smooth-hinge", "hinge" (not with "cd"), or a loss for
+        labels -1 and +1.
 
     Attributes
     ----------
@@ -593,6 +662,8 @@ class CollaborativeClassifier(_Collaborative):
     common_coef_ : (p,) ndarray, or (classes, p)
         What agents never met are predicted with.
     common_intercept_ : float, or (classes,) ndarray
+    sharpness_ : float
+        What log-odds are multiplied by before they become probabilities, as held-out rows ask for.
     personal_variance_ : (p,) ndarray, or (classes, p)
         Variance of each coefficient between agents: which features differ from one to the next.
     log_evidence_ : float
@@ -604,8 +675,9 @@ class CollaborativeClassifier(_Collaborative):
 
     Notes
     -----
-    Agents may have one row, or rows of one class only. With two or three rows of each agent and two classes, the variances
-    of deviations are underestimated (Laplace's approximation ends there); common model and predictions are still sound.
+    Agents may have one row, or rows of one class only. With two or three rows of each agent and two classes, the
+    variances of deviations are underestimated (Laplace's approximation ends there); common model and predictions are
+    still sound.
 
     Examples
     --------
@@ -664,8 +736,8 @@ class CollaborativeClassifier(_Collaborative):
     def partial_fit(self, X: Any, y: Any, agents: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Take more rows, of agents met and of new ones: they get their own posteriors, and nobody else changes.
 
-        The population (common model and variances) stays as it was learned; fit anew when much has changed. Without a fit
-        before, this is one.
+        The population (common model and variances) stays as it was learned; fit anew when much has changed. Without a
+        fit before, this is one.
 
         Parameters
         ----------
@@ -697,13 +769,15 @@ class CollaborativeClassifier(_Collaborative):
         """1 for a class and 0 for the others: of the second of two, else of every class."""
         if y.dtype.kind == "f" and np.any(y != np.floor(y)):
             raise DataError(
-                f"Unknown label type: continuous. y holds numbers such as {y[y != np.floor(y)][0]:g}, not classes; is this "
-                "a case for a regressor?"
+                f"Unknown label type: continuous. y holds numbers such as {y[y != np.floor(y)][0]:g}, not classes; "
+                "is this a case for a regressor?"
             )
         try:
             classes, codes = np.unique(y, return_inverse=True)
         except TypeError:
-            raise DataError("y mixes classes that cannot be compared, such as text and numbers: make them alike") from None
+            raise DataError(
+                "y mixes classes that cannot be compared, such as text and numbers: make them alike"
+            ) from None
         if len(classes) < 2:
             raise DataError(
                 f"y holds one class only, {classes.tolist()[0]!r}: a classifier needs at least two classes in all "
@@ -711,6 +785,11 @@ class CollaborativeClassifier(_Collaborative):
             )
         chosen = [1] if len(classes) == 2 else range(len(classes))
         return [(codes == k).astype(np.float64) for k in chosen], {"classes_": classes}
+
+    def _expose(self) -> None:
+        super()._expose()
+        if not hasattr(self, "sharpness_"):  # stays as it was when rows are added
+            self.sharpness_ = 1.0 if isinstance(self._models, Linear) else pooling.sharpness(self._models)
 
     def _encode_more(self, y: np.ndarray) -> list[np.ndarray]:
         place = np.clip(np.searchsorted(self.classes_, y), 0, len(self.classes_) - 1)
@@ -743,9 +822,11 @@ class CollaborativeClassifier(_Collaborative):
         >>> (model.decision_function(X, agents=ids) > 0).tolist()
         [False, False, True, True]
         """
-        mean, variance = self._latent(X, agents)
-        moderated = mean / np.sqrt(1.0 + np.pi / 8.0 * variance)
-        return moderated[:, 0] if len(self.classes_) == 2 else moderated
+        return self._odds(*self._latent(X, agents)[:2])
+
+    def _odds(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        odds = pooling.moderated(mean, variance)
+        return odds[:, 0] if len(self.classes_) == 2 else odds
 
     def predict(self, X: Any, agents: Any = None) -> np.ndarray:
         """The class of every row, by its agent's model; by the common model for an agent never met.
@@ -771,7 +852,7 @@ class CollaborativeClassifier(_Collaborative):
         return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any, agents: Any = None) -> np.ndarray:
-        """Probabilities of the classes, moderated by the posterior; one-against-rest scores are normalised.
+        """Probabilities of the classes, moderated by the posterior.
 
         Parameters
         ----------
@@ -793,7 +874,12 @@ class CollaborativeClassifier(_Collaborative):
         self._check_fitted()
         if isinstance(self._models, Linear) and not (self.loss is None or "ogistic" in repr(self.loss)):
             raise MismatchError(f"loss={self.loss!r} gives no probabilities; the logistic loss does")
-        return probabilities(self.decision_function(X, agents))
+        mean, variance, known = self._latent(X, agents)
+        if isinstance(self._models, Linear):
+            return probabilities(self._odds(mean, variance))
+        if isinstance(self._models[0], pooling.Wide):
+            known[:] = True  # its variances are rough, of strangers' rows as of others'
+        return pooling.probabilities(self._odds(mean, variance), self.sharpness_, known)
 
     def score(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> float:
         """Accuracy over all rows.
@@ -851,7 +937,9 @@ def _labels(y: Any, rows: int, codes: np.ndarray, members: tuple[Any, ...]) -> n
     if values.ndim != 1:
         raise DataError(f"y should be a 1d array, got an array of shape {values.shape} instead.")
     if len(values) != rows:
-        raise DataError(f"y has {len(values)} labels for {rows} rows (inconsistent numbers of samples); one each is needed")
+        raise DataError(
+            f"y has {len(values)} labels for {rows} rows (inconsistent numbers of samples); one each is needed"
+        )
     if values.dtype.kind == "c":
         raise DataError("Complex data not supported: y holds complex numbers")
     if values.dtype.kind == "f":

@@ -24,8 +24,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import graphs
 from ..data import AgentData, as_agent_ids, as_features, split_frame
 from ..engines.simulator import simulate
-from ..errors import DataError, MismatchError, ParameterError
+from ..errors import DataError, GraphError, MismatchError, ParameterError
 from ..graphs import Graph
+from ..learning import learn_graph
 from ..linear import frozen, margins_kernel, rows_of
 from ..losses import SIGNS, Logistic
 from ..methods import ComponentModels, ModelPropagation, check_fit, resolve_method
@@ -34,7 +35,8 @@ from ..problem import Problem, resolve_loss
 from ..results import Run
 from ..ties import GraphRule, Learned
 from ..ties.still import Still
-from .collaborative import Linear, probabilities
+from .collaborative import Linear
+from .collaborative import probabilities as probabilities
 
 #: Wakes of each agent between two looks at whether the models still move.
 ROUND = 20
@@ -63,14 +65,12 @@ class _Settled:
 
 
 class _Prepared(NamedTuple):
-    """What a fit was given: checked, encoded, and standardised if it shall be."""
+    """What a fit was given: checked and encoded."""
 
     data: AgentData
     targets: list[np.ndarray]  # of every output, in the order of the input
     fitted: dict[str, Any]  # what to remember of the labels
     column: Any  # that held the agents' ids
-    center: np.ndarray
-    scale: np.ndarray
 
 
 class _Collaborative(BaseEstimator):
@@ -86,8 +86,6 @@ class _Collaborative(BaseEstimator):
         ridge: Any = "1/m",
         confidence: Any = "size",
         neighbours: int = 5,
-        fit_intercept: bool = True,
-        standardize: bool = False,
         members: Any = None,
         tol: float = 1e-6,
         max_wakes: int = 10_000,
@@ -101,8 +99,6 @@ class _Collaborative(BaseEstimator):
         self.ridge = ridge
         self.confidence = confidence
         self.neighbours = neighbours
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
         self.members = members
         self.tol = tol
         self.max_wakes = max_wakes
@@ -113,8 +109,8 @@ class _Collaborative(BaseEstimator):
     def _fit(self, X: Any, y: Any, agents: Any, progress: Callable[[int, int], None] | None) -> Self:
         """Encode, lay out, run, and take the models apart again."""
         method, loss = resolve_method(self.method), resolve_loss(self.loss)
-        plain, targets, fitted, column, center, scale = self._prepared(X, y, agents, loss)
-        data = _one_model_for_all_outputs(plain, targets, self.fit_intercept)
+        plain, targets, fitted, column = self._prepared(X, y, agents, loss)
+        data = _one_model_for_all_outputs(plain, targets)
 
         outputs = len(targets)
         # A mean over the outputs' examples, weighted so that they count as so many separate problems.
@@ -125,27 +121,24 @@ class _Collaborative(BaseEstimator):
         if isinstance(method, ModelPropagation):  # trained alone, then smoothed: mu = (1 - alpha) / alpha
             confidence = alone.trust / (self.mu * outputs)
             posed = Problem.propagation(alone.local(), alone.graph, 1.0 / (1.0 + self.mu), confidence)
-        advice = "raise max_wakes, or set standardize=True if the features have very different scales"
+        advice = "raise max_wakes"
         run = self._together(posed, method, alone.local, lambda: self._graph(alone), progress, advice)
         # Nothing was changed before: a fit that is refused leaves the estimator as it was.
         self.agents_, self.graph_, self.run_, self._agent_column = data.members, run.graph, run, column
         for name, value in fitted.items():
             setattr(self, name, value)
-        self._unpack(run.theta, outputs, plain.p, center, scale)
+        self._unpack(run.theta, outputs, plain.p)
         return self
 
     def _prepared(self, X: Any, y: Any, agents: Any, loss: Any) -> _Prepared:
-        """Check and encode what was given, and standardise the features if they shall be."""
+        """Check and encode what was given."""
         X, ids, column = _ids_of(X, agents)
         rows, y = self._validated(X, _no_missing(y, ids))
         targets, fitted = self._encode(y, loss)
         ids = np.zeros(rows.shape[0], int) if ids is None else as_agent_ids(ids, rows.shape[0])
         named = X if hasattr(X, "columns") else rows  # a frame names its columns in errors
         data = AgentData(named, targets[0], agents=ids, members=self.members)
-        center, scale = self._standards(data)
-        if self.standardize:
-            data = AgentData(_scaled(rows, center, scale), targets[0], agents=ids, members=data.members)
-        return _Prepared(data, targets, fitted, column, center, scale)
+        return _Prepared(data, targets, fitted, column)
 
     def _together(
         self,
@@ -226,18 +219,6 @@ class _Collaborative(BaseEstimator):
         except ValueError as error:
             raise DataError(str(error)) from None
 
-    def _standards(self, data: AgentData) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of the features over all rows, for ``standardize``."""
-        if not self.standardize:
-            return np.zeros(data.p), np.ones(data.p)
-        mean = np.asarray(data.X.mean(axis=0)).ravel()
-        square = data.X.multiply(data.X).mean(axis=0) if data.is_sparse else np.square(data.X - mean).mean(axis=0)
-        spread = np.sqrt(np.maximum(np.asarray(square).ravel() - (mean**2 if data.is_sparse else 0.0), 0.0))
-        spread[spread <= 1e-12 * np.abs(mean)] = 1.0
-        spread[spread == 0.0] = 1.0
-        # Centring would fill a sparse matrix; and it only moves the intercept.
-        return (mean if self.fit_intercept and not data.is_sparse else np.zeros(data.p)), spread
-
     def _graph(self, alone: Problem) -> Graph:
         """The graph asked for, on the agents of the data."""
         n, graph = alone.n, self.graph
@@ -257,8 +238,9 @@ class _Collaborative(BaseEstimator):
             return graphs.empty(n)
         return graph if isinstance(graph, Graph) else Graph(graph)
 
-    def _unpack(self, theta: np.ndarray, outputs: int, p: int, center: np.ndarray, scale: np.ndarray) -> None:
-        self._take_apart(theta.reshape(len(theta), outputs, -1), self.run_.problem.data.sizes, p, center, scale)
+    def _unpack(self, theta: np.ndarray, outputs: int, p: int) -> None:
+        sizes = self.run_.problem.data.sizes
+        self._take_apart(theta.reshape(len(theta), outputs, -1), sizes, p, np.zeros(p), np.ones(p))
         self.n_iter_ = max(1, self.run_.wakes // len(theta))
 
     def _take_apart(self, models: np.ndarray, sizes: np.ndarray, p: int, center: np.ndarray, scale: np.ndarray) -> None:
@@ -266,8 +248,7 @@ class _Collaborative(BaseEstimator):
         stranger = np.average(models, axis=0, weights=sizes)
         models = np.concatenate([models, stranger[None]])
         coefficients = models[:, :, :p] / scale
-        intercepts = models[:, :, p] if self.fit_intercept else np.zeros(models.shape[:2])
-        self._expose(coefficients, intercepts - coefficients @ center)
+        self._expose(coefficients, models[:, :, p] - coefficients @ center)
 
     def _expose(self, coefficients: np.ndarray, intercepts: np.ndarray) -> None:
         """Keep the models, (n + 1, outputs, p) and (n + 1, outputs); the last one is for agents never met."""
@@ -331,7 +312,9 @@ def learn_over_graph(
     labels = np.argmax(np.stack(targets), axis=0) if len(targets) > 1 else (targets[0] - middle) / unit
     graph: Any = "learn" if model.graph is None else model.graph
     if isinstance(graph, str) and graph == "auto":
-        raise ParameterError(f'graph="auto" is for method="pooling"; for method={model.method!r} choose "learn" or "knn"')
+        raise ParameterError(
+            f'graph="auto" is for method="pooling"; for method={model.method!r} choose "learn" or "knn"'
+        )
     if isinstance(graph, nx.Graph):
         graph = graphs.from_networkx(graph, members=members)
     settings = {name: getattr(model, name) for name in SETTINGS}
@@ -344,6 +327,39 @@ def learn_over_graph(
     intercepts = inner._intercepts * unit + middle - coefficients @ center
     extra = {"graph_": inner.graph_, "run_": inner.run_, "n_iter_": inner.n_iter_}
     return Linear(coefficients, intercepts), extra
+
+
+def weights_of(model: Any, models: list[Any], members: tuple[Any, ...]) -> Callable[[list[np.ndarray]], Any]:
+    """Weights of the ties that a pooling estimator asks for, of agents' deviations: nearest, learned, or given."""
+    graph, n = model.graph, len(members)
+    if not isinstance(graph, (str, GraphRule)):
+        if isinstance(graph, nx.Graph):
+            graph = graphs.from_networkx(graph, members=members)
+        found = graph if isinstance(graph, Graph) else Graph(graph)
+        if found.n != n:
+            raise GraphError(f"the graph has {found.n} agents, and the rows have {n}")
+        return lambda deviations: found.W
+    if isinstance(graph, str) and graph not in ("auto", "knn", "learn"):
+        raise ParameterError(
+            f'graph={graph!r} must be None, "auto", "knn", "learn", a GraphRule, a Graph, a weight matrix or a '
+            "networkx graph"
+        )
+    if model.neighbours < 1:
+        raise ParameterError(f"neighbours={model.neighbours} must be at least 1")
+    # In units of their spread: as far apart as the population finds remarkable.
+    units = [np.sqrt(np.maximum(each.population.variances, 1e-12)) for each in models]
+
+    def weights(deviations: list[np.ndarray]) -> Any:
+        apart = np.hstack([D / unit for D, unit in zip(deviations, units, strict=True)])
+        if n == 1:
+            return graphs.empty(1).W
+        if isinstance(graph, str) and graph != "learn":
+            return graphs.knn(apart, neighbours=min(model.neighbours, n - 1)).W
+        rule = graph if isinstance(graph, GraphRule) else GraphRule(lam=model.lam, kappa=min(KAPPA, n - 1))
+        wakes = min(LEARNING, model.max_wakes) * n
+        return learn_graph(apart, np.zeros(n), lam=rule.lam, kappa=rule.kappa, wakes=wakes, seed=model.seed).graph.W
+
+    return weights
 
 
 #: Parameters of the front door that concern methods over a graph alone.
@@ -369,8 +385,6 @@ class GraphClassifier(ClassifierMixin, _Collaborative):
         ridge: Any = "1/m",
         confidence: Any = "size",
         neighbours: int = 5,
-        fit_intercept: bool = True,
-        standardize: bool = False,
         members: Any = None,
         tol: float = 1e-6,
         max_wakes: int = 10_000,
@@ -385,8 +399,6 @@ class GraphClassifier(ClassifierMixin, _Collaborative):
             ridge,
             confidence,
             neighbours,
-            fit_intercept,
-            standardize,
             members,
             tol,
             max_wakes,
@@ -571,10 +583,9 @@ def _scaled(X: Any, center: np.ndarray, scale: np.ndarray) -> Any:
     return X @ sparse.diags_array(1.0 / scale) if sparse.issparse(X) else (X - center) / scale
 
 
-def _one_model_for_all_outputs(data: AgentData, targets: list[np.ndarray], intercept: bool) -> AgentData:
+def _one_model_for_all_outputs(data: AgentData, targets: list[np.ndarray]) -> AgentData:
     """Append the intercept, and give every further output its own copy of the rows and of the features."""
-    if intercept:
-        data = data.append_column()
+    data = data.append_column()
     if len(targets) == 1:
         return data
     X = sparse.block_diag([sparse.csr_array(data.X)] * len(targets), format="csr")

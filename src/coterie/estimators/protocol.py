@@ -7,7 +7,7 @@ searches take it for one of theirs; what these need of scikit-learn is imported 
 from __future__ import annotations
 
 import inspect
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from ..errors import NotFittedError, ParameterError
 
@@ -17,7 +17,7 @@ class Estimator:
 
     _kind = ""  # "classifier" or "regressor"
     #: What callers may route to which method.
-    _routed = {
+    _routed: ClassVar[dict[str, tuple[str, ...]]] = {
         "fit": ("agents", "sample_weight"),
         "partial_fit": ("agents", "sample_weight"),
         "predict": ("agents",),
@@ -163,4 +163,6 @@ class Estimator:
 
 
 def _same(value: Any, default: Any) -> bool:
-    return value is default or (type(value) is type(default) and isinstance(value, (str, int, float)) and value == default)
+    return value is default or (
+        type(value) is type(default) and isinstance(value, (str, int, float)) and value == default
+    )

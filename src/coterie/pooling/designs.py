@@ -1,8 +1,8 @@
 """From columns of features to columns of a model: as they are, or as splines; in standard units, with ones at the end.
 
-A design is learned from the rows of a fit and applied to any others. *Linear* keeps the columns; *additive* replaces each
-that has more than a few values by a quadratic spline with quantile knots, linear beyond the outermost: a curve for every
-agent, that deviates from a common curve.
+A design is learned from the rows of a fit and applied to any others. *Linear* keeps the columns; *additive* replaces
+each that has more than a few values by a quadratic spline with quantile knots, linear beyond the outermost: a curve for
+every agent, that deviates from a common curve.
 """
 
 from __future__ import annotations
@@ -45,6 +45,11 @@ class Spline(NamedTuple):
             out = out + beyond * self._slope(inside)[:, :-1]
         return out
 
+    def line(self) -> np.ndarray:
+        """Coefficients of x itself, up to a constant: splines hold every line (Marsden's identity)."""
+        sites = 0.5 * (self.knots[1:-2] + self.knots[2:-1])
+        return sites[:-1] - sites[-1]
+
     def _basis(self, x: np.ndarray, degree: int) -> np.ndarray:
         """The recursion of Cox and de Boor."""
         t, last = self.knots, len(self.knots) - 4
@@ -76,7 +81,7 @@ class Design(NamedTuple):
 
     @property
     def name(self) -> str:
-        """ "linear" or "additive"."""
+        """Either "linear" or "additive"."""
         return "additive" if self.splines else "linear"
 
     @property
@@ -97,6 +102,25 @@ class Design(NamedTuple):
         np.subtract(self.bend(X), self.mean, out=out[:, :-1])
         out[:, :-1] /= self.scale
         out[:, -1] = 1.0
+        return out
+
+    def lines(self) -> np.ndarray:
+        """(size, p + 1): a linear model of the features (ones last) as a model of the columns of this design."""
+        p = len(self.splines) + int(np.sum(np.isin(self.source, list(self.splines), invert=True)))
+        out = np.zeros((self.size, p + 1))
+        for k in range(p):
+            out[:-1, k][self.source == k] = self.splines[k].line() if k in self.splines else 1.0
+            # Whatever constant is missing: the value at the origin of the features, taken off below.
+        out[:-1] *= self.scale[:, None]
+        origin = self.columns(np.zeros((1, p)))[0]
+        out[-1, :-1] = -(origin @ out[:, :-1])
+        out[-1, -1] = 1.0
+        return out
+
+    def units(self) -> np.ndarray:
+        """(size, size): a model of the scaled columns as a model of the columns before that; ones are last."""
+        out = np.diag(1.0 / np.append(self.scale, 1.0))
+        out[-1, :-1] = -self.mean / self.scale
         return out
 
     def to_arrays(self) -> dict[str, Any]:
@@ -125,9 +149,11 @@ def linear(X: np.ndarray, weight: np.ndarray | None = None) -> Design:
     return _scaled({}, X, np.arange(X.shape[1]), weight)
 
 
-def additive(X: np.ndarray, weight: np.ndarray | None = None, most: int = 150) -> Design | None:
-    """Splines in place of columns with more than a few values; None if there are none, or too many for `most` columns."""
-    bent = [k for k in range(X.shape[1]) if _many(X[:, k])]
+def additive(
+    X: np.ndarray, weight: np.ndarray | None = None, straight: np.ndarray | None = None, most: int = 150
+) -> Design | None:
+    """Splines in place of columns with more than a few values; None if there are none, or more columns than `most`."""
+    bent = [k for k in range(X.shape[1]) if _many(X[:, k]) and (straight is None or not straight[k])]
     splines = {k: Spline.of(X[:, k], weight) for k in bent}
     splines = {k: spline for k, spline in splines.items() if spline.size > 2}
     kept = [k for k in range(X.shape[1]) if k not in splines]

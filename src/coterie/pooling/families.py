@@ -57,7 +57,7 @@ class Squared(NamedTuple):
 
 
 class Student(NamedTuple):
-    """Numbers with heavy-tailed noise: Student's t of scale s2. The curvature is the expected one, so never negative."""
+    """Numbers with heavy-tailed noise: Student's t of scale s2. The curvature is the expected one, never negative."""
 
     dof: float = 4.0
     name: str = "student"
@@ -153,8 +153,8 @@ class Poisson(NamedTuple):
 
 
 Family = Squared | Student | Logistic | Poisson
+#: Those of numbers, whose noise has a variance.
+NOISY = (Squared, Student)
 
 #: By the names that estimators and commands use.
-FAMILIES: dict[str, Family] = {
-    family.name: family for family in (Squared(), Student(), Logistic(), Poisson())
-}
+FAMILIES: dict[str, Family] = {family.name: family for family in (Squared(), Student(), Logistic(), Poisson())}

@@ -12,9 +12,9 @@ from . import designs
 from .blocks import Batch, Joint, Summary, batches, one_plus, padded, times
 from .designs import Design
 from .families import FAMILIES, Family, Student
-from .population import Learner, Population, solve
+from .population import Learner, Population, left_out_loss, solve
 from .results import Fitted
-from .strangers import FOLDS, Stranger, choose
+from .strangers import FOLDS, Lines, Stranger, choose
 from .wide import Wide, dense, fit_wide
 
 #: Agents that the population is learned from, at most: it belongs to all of them alike.
@@ -23,6 +23,8 @@ SAMPLE = 2000
 TRIAL = 4e7
 #: With more columns than this, the model is found in the span of the rows.
 WIDE = 150
+#: With fewer agents than this, a feature that is constant inside each of them is not bent: they are its only points.
+MANY = 60
 #: Nats by which splines, or heavy tails, must win.
 MARGIN = 5.0
 #: Newton steps of one agent's posterior, at most, and when they end.
@@ -68,6 +70,11 @@ class Grouped(NamedTuple):
             weight = real.astype(float) if self.weight is None else np.where(real, self.weight[rows], 0.0)
             yield Batch(k, X, self.y[rows], weight)
 
+    def constant(self) -> np.ndarray:
+        """Columns that are constant inside every agent."""
+        first = self.X[np.minimum(self.start[:-1], max(0, len(self.X) - 1))]
+        return ~np.any(np.repeat(first, self.sizes, axis=0) != self.X, axis=0)
+
     def rows(self, agents: np.ndarray) -> Any:
         """The rows of some agents; all of them, in place, if these are all agents."""
         if len(agents) == self.n:
@@ -94,6 +101,30 @@ class Grouped(NamedTuple):
         return np.lexsort((sums, self.sizes))
 
 
+class Kept(NamedTuple):
+    """What a file keeps of the rows of agents: enough for their posteriors, and no row."""
+
+    summary: Summary
+    sizes: np.ndarray  # (n,) rows of each agent
+    low: np.ndarray  # (n, p) least value of every feature
+    high: np.ndarray
+
+    def some(self, agents: np.ndarray, width: int) -> Kept:
+        """Of some agents; nothing of those that came later."""
+        old = agents < len(self.sizes)
+        parts = []
+        for part, empty in (
+            (self.sizes, 0),
+            (self.low, np.inf),
+            (self.high, -np.inf),
+            *((x, 0.0) for x in self.summary[1:]),
+        ):
+            out = np.full((len(agents), *part.shape[1:]), empty, dtype=part.dtype)
+            out[old] = part[agents[old]]
+            parts.append(out)
+        return Kept(Summary(np.arange(width, width + len(agents)), *parts[3:]), *parts[:3])
+
+
 @dataclass(frozen=True)
 class Pooled(Fitted):
     """A fitted model: what all agents share, and how each of them deviates."""
@@ -103,11 +134,11 @@ class Pooled(Fitted):
     stranger: Stranger
     D: np.ndarray  # (n, q) deviations
     grouped: Grouped
-    kept: Summary | None = None  # in place of rows that a file did not hold
+    kept: Kept | None = None  # in place of rows that a file did not hold
 
     @property
     def design_name(self) -> str:
-        """ "linear" or "additive"."""
+        """Either "linear" or "additive"."""
         return self.design.name
 
     @property
@@ -158,7 +189,7 @@ class Pooled(Fitted):
     def outside(self, X: np.ndarray, codes: np.ndarray) -> dict[int, float]:
         """Columns in which most rows lie outside the range of their agents' own, and what share of them does.
 
-        By chance that is 2 / (m + 1) of the rows of an agent with m; only much more is worth a word.
+        Only what is far beyond chance is worth a word.
         """
         known = np.flatnonzero(codes >= 0)
         if len(known) < 10:
@@ -173,22 +204,29 @@ class Pooled(Fitted):
         wide = high[of] > low[of]
         beyond = ((rows < low[of]) | (rows > high[of])) & wide
         share = beyond.sum(axis=0) / np.maximum(wide.sum(axis=0), 1)
-        chance = float(np.mean(2.0 / (sizes[of] + 1.0)))
-        told = (share > max(0.5, 2.0 * chance)) & (wide.sum(axis=0) >= 10)
+        # Of m own rows, the share of others outside is Beta(2, m - 1), one draw for each agent.
+        m, asked_for = sizes.astype(float), np.bincount(of, minlength=len(asked)) / len(of)
+        chance = float(asked_for @ (2.0 / (m + 1.0)))
+        spread = np.sqrt(asked_for**2 @ (2.0 * np.maximum(m - 1.0, 0.0) / ((m + 1.0) ** 2 * (m + 2.0))))
+        told = (share > max(0.5, chance + 4.0 * spread)) & (wide.sum(axis=0) >= 10)
         return {int(k): float(share[k]) for k in np.flatnonzero(told)}
 
     def sizes(self) -> np.ndarray:
         """Rows of each agent."""
-        return self.grouped.sizes
+        sizes = self.grouped.sizes
+        return sizes if self.kept is None else sizes + self.kept.some(np.arange(self.n), 0).sizes
 
     def ranges(self, agents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Least and largest value of every column in the rows of some agents, who must have rows to have a range."""
         low = np.full((len(agents), self.grouped.X.shape[1]), np.inf)
         high = -low
+        if self.kept is not None:
+            _, _, low, high = self.kept.some(agents, 0)
         sizes, start = self.grouped.sizes[agents], self.grouped.start[agents]
         for k, width in batches(sizes, low.shape[1]):
             rows, _ = padded(start[k], sizes[k], width)  # padding repeats the first row
-            low[k], high[k] = self.grouped.X[rows].min(axis=1), self.grouped.X[rows].max(axis=1)
+            low[k] = np.minimum(low[k], self.grouped.X[rows].min(axis=1))
+            high[k] = np.maximum(high[k], self.grouped.X[rows].max(axis=1))
         return low, high
 
     def batches(self, agents: np.ndarray) -> Iterator[Any]:
@@ -200,11 +238,8 @@ class Pooled(Fitted):
         step = max(1, 1_000_000 // (q * q))
         for first in range(0, len(agents), step):
             some = agents[first : first + step]
-            place = np.arange(first, first + len(some))
-            old = Summary(place, *(np.zeros((len(some), *part.shape[1:])) for part in self.kept[1:]))
-            met = some < len(self.kept.at)
-            for new, part in zip(old[1:], self.kept[1:], strict=True):
-                new[met] = part[some[met]]
+            old = self.kept.some(some, first).summary
+            place = old.agents
             later = list(self.grouped.batches(self.design, some))
             if not later:
                 yield old
@@ -282,7 +317,7 @@ class Pooled(Fitted):
         return found
 
     def summary(self) -> Summary:
-        """What a file keeps of the rows: models, gradients and Hessians of everybody."""
+        """Models of everybody, with gradients and Hessians of their losses there."""
         n, q = self.D.shape
         slope, H = np.zeros((n, q)), np.zeros((n, q, q))
         for batch in self.batches(np.arange(n)):
@@ -291,6 +326,50 @@ class Pooled(Fitted):
             slope[k] = batch.gradient(T, self.population.family, self.population.s2)
             H[k] = batch.hessian(T, self.population.family, self.population.s2)
         return Summary(np.arange(n), self.population.w + self.D, slope, H)
+
+    def to_arrays(self) -> dict[str, Any]:
+        """For a file: everything but the rows."""
+        population, stranger, summary = self.population, self.stranger, self.summary()
+        lower = np.tril_indices(self.D.shape[1])
+        low, high = self.ranges(np.arange(self.n))
+        return {
+            **self.design.to_arrays(),
+            "w": population.w,
+            "V": population.V,
+            "numbers": np.array([population.r, population.s2, population.log_evidence, population.rounds]),
+            "cov": population.cov,
+            "log_sd": population.log_sd,
+            "stranger_w": stranger.w,
+            "stranger": np.array([stranger.share, stranger.inflation]),
+            "D": self.D,
+            "slope": summary.slope,
+            "hessian": summary.H[:, lower[0], lower[1]],
+            "sizes": self.sizes(),
+            "low": low,
+            "high": high,
+        }
+
+    @classmethod
+    def from_arrays(cls, fitted: Fitted, arrays: Any) -> Pooled:
+        """Back from a file."""
+        design, w, D = Design.from_arrays(arrays), arrays["w"], arrays["D"]
+        (n, q), lower = D.shape, np.tril_indices(D.shape[1])
+        if design.size != q or w.shape != (q,) or arrays["V"].shape not in ((q,), (q, q)):
+            raise ValueError(f"a population of {arrays['V'].shape} for {q} columns")
+        r, s2, log_evidence, rounds = arrays["numbers"].tolist()
+        population = Population(
+            fitted.family, w, arrays["V"], r, s2, arrays["cov"], log_evidence, arrays["log_sd"], int(rounds)
+        )
+        H = np.zeros((n, q, q))
+        H[:, lower[0], lower[1]] = arrays["hessian"]
+        H[:, lower[1], lower[0]] = arrays["hessian"]
+        summary = Summary(np.arange(n), w + D, arrays["slope"], H)
+        kept = Kept(summary, arrays["sizes"], arrays["low"], arrays["high"])
+        nothing = Grouped(np.empty((0, arrays["low"].shape[1])), np.empty(0), None, np.zeros(n + 1, dtype=np.int64))
+        stranger = Stranger(arrays["stranger_w"], *arrays["stranger"].tolist())
+        return cls(
+            **vars(fitted), design=design, population=population, stranger=stranger, D=D, grouped=nothing, kept=kept
+        )
 
 
 def posterior(batch: Any, population: Population) -> np.ndarray:
@@ -407,13 +486,14 @@ def fit(
         tried["linear"] = designs.linear(grouped.X, grouped.weight)
     if design != "linear":
         rows = grouped.rows(grouped.sample(SAMPLE))  # knots and scales do not need everybody
-        bent = designs.additive(grouped.X[rows], None if weight is None else grouped.weight[rows])
+        weight_ = None if grouped.weight is None else grouped.weight[rows]
+        bent = designs.additive(grouped.X[rows], weight_, grouped.constant() if n < MANY else None)
         if bent is not None:
             tried["additive"] = bent
         elif not tried:
             tried["linear"] = designs.linear(grouped.X, grouped.weight)
-    name, evidence = next(iter(tried)), {}
-    begun: list[Learner | None] = [None] * len(tasks)
+    name, evidence, held_out = next(iter(tried)), {}, {}
+    begun: list[dict[str, Learner]] = [{} for _ in tasks]
     if len(tried) > 1:
         # Evidence is compared on the same rows, on no more of them and no more exactly than it takes.
         each = TRIAL / (max(1.0, len(codes) / n) * tried["additive"].size ** 2)
@@ -426,9 +506,14 @@ def fit(
             if abs(gain) > 10.0 + 0.01 * len(codes):
                 break
         name = "additive" if gain > 0.0 else "linear"
+        if gain > 0.0:
+            # Evidence trusts the model; rows left out one at a time do not. Curves must not be worse there.
+            for key in tried:
+                held_out[key] = sum(left_out_loss(learner, learner.result()) for learner in learners[key])
+            name = min(held_out, key=lambda key: held_out[key])
         if len(agents) == min(n, SAMPLE):
-            begun = list(learners[name])
-    return [task.pooled(tried[name], evidence, learner, loss == "auto") for task, learner in zip(tasks, begun)]
+            begun = [{key: learners[key][k] for key in tried} for k in range(len(tasks))]
+    return [task.pooled(tried, name, evidence, held_out, begun[k], loss == "auto") for k, task in enumerate(tasks)]
 
 
 class _Task:
@@ -459,10 +544,19 @@ class _Task:
         free = varying(parts, design.size)
         return Learner(parts, len(agents), free, family or self.family, self.deviations, self.counter)
 
-    def pooled(self, design: Design, evidence: dict[str, float], begun: Learner | None, tails: bool) -> Pooled:
-        """The population to the end, and then everybody."""
+    def pooled(
+        self,
+        tried: dict[str, Design],
+        name: str,
+        evidence: dict[str, float],
+        held_out: dict[str, float],
+        begun: dict[str, Learner],
+        tails: bool,
+    ) -> Pooled:
+        """The population to the end, from where it was begun; and then everybody."""
+        design, straight, linear = tried[name], begun.get("linear"), tried.get("linear")
         agents, grouped = self.grouped.sample(SAMPLE), self.grouped
-        learner = self.learner(design, agents) if begun is None else begun
+        learner = begun.get(name) or self.learner(design, agents)
         population = learner.run().result()
         evidence = evidence | {design.name: population.log_evidence}
         if tails:
@@ -471,14 +565,19 @@ class _Task:
             evidence[f"{design.name}, heavy tails"] = found.log_evidence
             if found.log_evidence > population.log_evidence + MARGIN:
                 population, learner = found, heavy
-        stranger = choose(learner.batches, grouped.folds(agents), population, learner.D)
+        lines = Lines(design.lines(), np.eye(0)) if design.splines else None
+        if lines is not None and straight is not None and linear is not None:
+            lines = Lines(lines.basis, linear.units(), (straight, straight.result()))
+        stranger = choose(learner, population, grouped.folds(agents), lines)
         D = np.zeros((grouped.n, design.size))
         D[agents] = learner.D
         if len(agents) < grouped.n or not population.family.quadratic:
             for batch in grouped.batches(design, np.arange(grouped.n)):
                 D[batch.agents] = posterior(batch, population)
                 self.counter()
-        return Pooled(population.family, self.center, self.scale, evidence, design, population, stranger, D, grouped)
+        return Pooled(
+            population.family, self.center, self.scale, evidence, held_out, design, population, stranger, D, grouped
+        )
 
 
 def margin(family: Family, n: int) -> float:

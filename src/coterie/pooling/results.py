@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from .families import LARGEST, Family, Student
+from .families import FAMILIES, LARGEST, Family, Student
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,25 @@ class Fitted:
     family: Family
     center: float
     scale: float
-    evidence: dict[str, float]  # of everything that was tried
+    evidence: dict[str, float]  # of everything that was tried, on the rows it was tried on
+    held_out: dict[str, float]  # mean loss of rows left out one at a time, where designs were compared by it, too
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a file: what json can hold."""
+        return {
+            "family": self.family.name,
+            "center": self.center,
+            "scale": self.scale,
+            "evidence": {name: float(value) for name, value in self.evidence.items()},
+            "held_out": {name: float(value) for name, value in self.held_out.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, packed: dict[str, Any]) -> Fitted:
+        """Back from a file."""
+        return Fitted(
+            FAMILIES[packed["family"]], *(packed[name] for name in ("center", "scale", "evidence", "held_out"))
+        )
 
     def interval(self, mean: np.ndarray, variance: np.ndarray, s2: float, coverage: float) -> np.ndarray:
         """Ends of central intervals of new labels, (rows, 2), from the moments of their predictors."""

@@ -1,12 +1,12 @@
 """Agents never met: from the common model, or from one model of all rows, whichever predicts held-out agents better.
 
 The common model w weighs what happens *inside* agents. Where agents with larger features also have larger intercepts,
-one regression over all rows predicts a new agent better, although it fits nobody: the model's assumption that deviations
-have nothing to do with features does not hold. So agents are left out in folds, both predict their rows, and strangers
-get the mixture that did best; the common model, unless another is better beyond chance.
+one regression over all rows predicts a new agent better, although it fits nobody: the model's assumption that
+deviations have nothing to do with features does not hold. So agents are left out in folds, both predict their rows,
+and strangers get the mixture that did best; the common model, unless another is better beyond chance.
 
-Leaving out a fold needs no fit: one Newton step without its gradients and Hessians is exact for squared errors, and close
-otherwise.
+Leaving out a fold needs no fit: one Newton step without its gradients and Hessians is exact for squared errors, and
+close otherwise.
 """
 
 from __future__ import annotations
@@ -17,11 +17,19 @@ import numpy as np
 
 from .blocks import Batch, times
 from .families import LARGEST, Family, expit
-from .population import FLAT, Population
+from .population import FLAT, Learner, Population
 
 FOLDS = 10
 #: Shares of the one model that are tried.
-SHARES = np.linspace(0.0, 1.0, 5)
+SHARES = (0.25, 0.5, 0.75, 1.0)
+
+
+class Lines(NamedTuple):
+    """Models that are lines, where columns are splines."""
+
+    basis: np.ndarray  # (q, p + 1): as models of the columns, see Design.lines
+    units: np.ndarray  # (p + 1, p + 1): models of the linear design in the units of the features
+    learned: tuple[Learner, Population] | None = None  # the population in the linear design, if there was one
 
 
 class Stranger(NamedTuple):
@@ -50,85 +58,110 @@ def predictive_loss(family: Family, z: np.ndarray, variance: np.ndarray, y: np.n
     return (z - y) ** 2
 
 
-def choose(batches: list[Batch], folds: np.ndarray, population: Population, D: np.ndarray) -> Stranger:
+def choose(learner: Learner, population: Population, folds: np.ndarray, lines: Lines | None = None) -> Stranger:
     """How strangers are predicted best, from the rows of the agents that the population was learned from.
 
     Parameters
     ----------
-    batches : list of Batch
+    learner : Learner
+        Of the population.
+    population : Population
     folds : (n,) int array
         The fold in which an agent is held out.
-    population : Population
-    D : (n, q) array
-        Deviations.
+    lines : Lines, optional
+        Where columns are splines: further candidates that are lines.
     """
-    family, w, V, s2, q = population.family, population.w, population.V, population.s2, len(population.w)
-    R = np.append(np.full(q - 1, population.r), FLAT)
-    plain = Stranger(w, 0.0, 1.0)
+    batches, family, w, V, s2 = learner.batches, population.family, population.w, population.V, population.s2
     count = int(folds.max(initial=-1)) + 1
     if count < 5:
-        return plain
-    single, H1, g1 = one_model(batches, folds, count, population)
-    C, G = np.zeros((count, q, q)), np.zeros((count, q))
+        return Stranger(w, 0.0, 1.0)
+    common = held_out(learner, population, folds, count)
+    others = [(1.0, *one_model(batches, folds, count, population))]
+    if lines is not None:
+        others.append((1.0, *one_model(batches, folds, count, population, lines.basis)))
+        if lines.learned is not None:
+            models = np.vstack([lines.learned[1].w, held_out(*lines.learned, folds, count)])
+            models = models @ lines.units.T @ lines.basis.T
+            others.append((0.0, models[0], models[1:]))
+    candidates = [(0.0, w, common)]
+    for alone, whole, without in others:
+        for share in SHARES:
+            candidates.append(
+                (share * alone, (1.0 - share) * w + share * whole, (1.0 - share) * common + share * without)
+            )
+    losses, spreads, sizes = [], [], []
     for batch in batches:
-        T = w + D[batch.agents]
-        block, gradient = batch.block(T, family, s2, V), batch.gradient(T, family, s2)
         fold = folds[batch.agents]
+        spread = np.einsum("kmq,kmq->km", times(V, batch.X) + batch.X @ population.cov, batch.X)
+        each = [
+            predictive_loss(family, batch.latent(models[fold]), (1.0 - share) * spread, batch.y)
+            for share, _, models in candidates
+        ]
+        losses.append((batch.weight * np.stack(each)).sum(axis=2))
+        sizes.append(batch.weight.sum(axis=1))
+        spreads.append((batch.weight * (spread + s2)).sum(axis=1))
+    loss, size = np.concatenate(losses, axis=1), np.concatenate(sizes)  # (candidates, agents)
+    # Of numbers, errors of agents are compared by their logarithms: one agent that is far off must not decide alone.
+    compared = np.log(loss / size + 1e-3 * loss[0].sum() / size.sum()) if family.noisy else loss
+    best = int(np.argmin(compared.sum(axis=1)))
+    gain = compared[0] - compared[best]
+    if gain.sum() <= np.sqrt(np.sum((gain - gain.mean()) ** 2)):  # not even by one standard error
+        best = 0
+    share, model, _ = candidates[best]
+    inflation = 1.0
+    if family.noisy:
+        inflation = float(np.clip(loss[best].sum() / np.concatenate(spreads).sum(), 0.02, 20.0))
+    return Stranger(model, share, inflation)
+
+
+def held_out(learner: Learner, population: Population, folds: np.ndarray, count: int) -> np.ndarray:
+    """The common model without each fold, (count, q)."""
+    family, w, V, s2, q = population.family, population.w, population.V, population.s2, len(population.w)
+    C, G = np.zeros((count, q, q)), np.zeros((count, q))
+    for batch in learner.batches:
+        T, fold = w + learner.D[batch.agents], folds[batch.agents]
+        block, gradient = batch.block(T, family, s2, V), batch.gradient(T, family, s2)
         for f in np.unique(fold):
             G[f] += gradient[fold == f].sum(axis=0)
             C[f] += block.some(fold == f).sum()
-    S = np.diag(R) + C.sum(axis=0)
-    common = np.stack([w + np.linalg.solve(S - C[f], G[f]) for f in range(count)])
-    total = np.diag(R) + H1.sum(axis=0)
-    other = np.stack([single + np.linalg.solve(total - H1[f], g1[f]) for f in range(count)])
-    losses, weights, spreads = [], [], []
-    for batch in batches:
-        fold = folds[batch.agents]
-        z0, z1 = batch.latent(common[fold]), batch.latent(other[fold])
-        spread = np.einsum("kmq,kmq->km", times(V, batch.X) + batch.X @ population.cov, batch.X)
-        each = [
-            predictive_loss(family, (1.0 - share) * z0 + share * z1, (1.0 - share) * spread, batch.y)
-            for share in SHARES
-        ]
-        losses.append((batch.weight * np.stack(each)).sum(axis=2))
-        weights.append(batch.weight.sum(axis=1))
-        spreads.append((batch.weight * (spread + s2)).sum(axis=1))
-    loss = np.concatenate(losses, axis=1)  # (shares, agents)
-    best = int(np.argmin(loss.sum(axis=1)))
-    gain = loss[0] - loss[best]
-    if gain.sum() <= 2.0 * np.sqrt(np.sum((gain - gain.mean()) ** 2)):
-        best = 0
-    inflation = 1.0
-    if family.noisy:
-        inflation = float(np.clip(loss[best].sum() / np.concatenate(spreads).sum(), 0.5, 10.0))
-    share = float(SHARES[best])
-    return Stranger((1.0 - share) * w + share * single, share, inflation)
+    S = np.diag(np.append(np.full(q - 1, population.r), FLAT)) + C.sum(axis=0)
+    return np.stack([w + np.linalg.solve(S - C[f], G[f]) for f in range(count)])
 
 
 def one_model(
-    batches: list[Batch], folds: np.ndarray, count: int, population: Population
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """One model of all rows by Newton's method, with Hessians and gradients of the folds there."""
+    batches: list[Batch], folds: np.ndarray, count: int, population: Population, basis: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """One model of all rows by Newton's method, (q,), and the same without each fold, (count, q).
+
+    With a basis (q, k), among its combinations; the last of them is the intercept.
+    """
     family, q, s2 = population.family, len(population.w), population.s2
-    R = np.append(np.full(q - 1, population.r), FLAT)
-    t = population.w.copy()
+    B = np.eye(q) if basis is None else basis
+    k = B.shape[1]
+    parts = [(batch, batch.X if basis is None else batch.X @ B) for batch in batches]
+    size = np.sqrt(sum(np.einsum("kmq,km->q", X**2, b.weight) for b, X in parts) / sum(b.weight.sum() for b in batches))
+    unit = np.where(size > 0.0, 1.0 / np.maximum(size, 1e-300), 1.0)  # so that one ridge suits all
+    unit[-1] = 1.0
+    B, parts = B * unit, [(batch, X * unit) for batch, X in parts]
+    R = np.append(np.full(k - 1, population.r), FLAT)
+    t = np.linalg.lstsq(B, population.w, rcond=None)[0]
 
     def value(t: np.ndarray) -> float:
-        z = sum(float((b.weight * family.loss(b.X @ t, b.y, s2)).sum()) for b in batches)
+        z = sum(float((b.weight * family.loss(X @ t, b.y, s2)).sum()) for b, X in parts)
         return z + 0.5 * float(R @ (t * t))
 
     here = value(t)
     for _ in range(30):
-        H, g = np.zeros((count, q, q)), np.zeros((count, q))
-        for batch in batches:
-            z, fold = batch.X @ t, folds[batch.agents]
+        H, g = np.zeros((count, k, k)), np.zeros((count, k))
+        for batch, X in parts:
+            z, fold = X @ t, folds[batch.agents]
             slope = batch.weight * family.slope(z, batch.y, s2)
             root = np.sqrt(batch.weight * family.curvature(z, s2))
             for f in np.unique(fold):
                 mine = fold == f
-                scaled = (batch.X[mine] * root[mine][..., None]).reshape(-1, q)
+                scaled = (X[mine] * root[mine][..., None]).reshape(-1, k)
                 H[f] += scaled.T @ scaled
-                g[f] += slope[mine].ravel() @ batch.X[mine].reshape(-1, q)
+                g[f] += slope[mine].ravel() @ X[mine].reshape(-1, k)
         step = np.linalg.solve(np.diag(R) + H.sum(axis=0), -(g.sum(axis=0) + R * t))
         if np.abs(step).max() < 1e-8:
             break
@@ -137,4 +170,6 @@ def one_model(
             length *= 0.5
         t = t + length * step
         here = value(t)
-    return t, H, g
+    total = np.diag(R) + H.sum(axis=0)
+    without = np.stack([t + np.linalg.solve(total - H[f], g[f]) for f in range(count)])
+    return B @ t, without @ B.T

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .families import FAMILIES, Family
+from .families import FAMILIES, NOISY, Family
 from .population import FLAT, SATURATE, PooledLogs
 from .results import Fitted
 
@@ -40,7 +40,9 @@ def kernel(A: Any, v: np.ndarray, B: Any) -> np.ndarray:
 def diagonal(B: Any, K: np.ndarray) -> np.ndarray:
     """Diagonal of B' K B for rows B with a column of ones at the end, which is not there; K is symmetric."""
     KB = (B.T @ K).T  # B first: it may be sparse
-    parts = np.einsum("ij,ij->j", B, KB) if isinstance(B, np.ndarray) else np.asarray(B.multiply(KB).sum(axis=0)).ravel()
+    parts = (
+        np.einsum("ij,ij->j", B, KB) if isinstance(B, np.ndarray) else np.asarray(B.multiply(KB).sum(axis=0)).ravel()
+    )
     return np.append(parts, K.sum())
 
 
@@ -130,7 +132,22 @@ class Wide(Fitted):
 
         Given w variances are exact; those of w take the Schur complement for diagonal.
         """
-        X, V, s2 = standard(X, self.mean, self.spread), self.strengths.v, self.strengths.s2
+        return self.latent_of(standard(X, self.mean, self.spread), codes, spread)
+
+    def rows(self) -> Rows:
+        """The rows it was learned from."""
+        return Rows(self.X, self.y, self.weight, self.start, self.family)
+
+    def fitted_to(self, rows: Rows, who: np.ndarray, which: np.ndarray) -> Wide:
+        """The same strengths with some of some rows."""
+        start = np.concatenate([[0], np.cumsum(np.bincount(who[which], minlength=self.n))])
+        part = Rows(rows.X[which], rows.y[which], rows.weight[which], start, self.family)
+        w, D, precision = part.mode(self.strengths)
+        return replace(self, X=part.X, y=part.y, weight=part.weight, start=start, w=w, D=D, precision=precision)
+
+    def latent_of(self, X: Any, codes: np.ndarray, spread: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """The same of rows in standard units."""
+        V, s2 = self.strengths.v, self.strengths.s2
         mean, variance = X @ self.w[:-1] + self.w[-1], np.zeros(X.shape[0])
         for agent, rows in _by_agent(codes):
             Z = X[rows]
@@ -165,6 +182,38 @@ class Wide(Fitted):
             part = Rows(found.X[own], found.y[own], found.weight[own], np.array([0, own.stop - own.start]), self.family)
             D[agent] = part.mode(self.strengths, common=self.w)[1][0]
         return found
+
+    def to_arrays(self) -> dict[str, Any]:
+        """For a file: with the rows, which a model in their span is made of."""
+        v, r, s2, log_evidence, log_sd, rounds = self.strengths
+        sparse = not isinstance(self.X, np.ndarray)
+        rows = (
+            {"X_data": self.X.data, "X_indices": self.X.indices, "X_indptr": self.X.indptr} if sparse else {"X": self.X}
+        )
+        return {
+            **rows,
+            "numbers": np.array([r, s2, log_evidence, rounds]),
+            "v": v,
+            "log_sd": log_sd,
+            **{name: getattr(self, name) for name in ("y", "weight", "start", "mean", "spread", "w", "D", "precision")},
+        }
+
+    @classmethod
+    def from_arrays(cls, fitted: Fitted, arrays: Any) -> Wide:
+        """Back from a file."""
+        if "X" in arrays:
+            X = arrays["X"]
+        else:
+            from scipy import sparse
+
+            shape = (len(arrays["y"]), len(arrays["mean"]))
+            X = sparse.csr_array((arrays["X_data"], arrays["X_indices"], arrays["X_indptr"]), shape=shape)
+        r, s2, log_evidence, rounds = arrays["numbers"].tolist()
+        strengths = Strengths(arrays["v"], r, s2, log_evidence, arrays["log_sd"], int(rounds))
+        parts = {name: arrays[name] for name in ("y", "weight", "start", "mean", "spread", "w", "D", "precision")}
+        if parts["D"].shape != (len(parts["start"]) - 1, len(parts["w"])) or len(strengths.v) != len(parts["w"]):
+            raise ValueError(f"deviations of shape {parts['D'].shape}")
+        return cls(**vars(fitted), X=X, strengths=strengths, **parts)
 
 
 def standard(X: Any, mean: np.ndarray, spread: np.ndarray) -> Any:
@@ -230,7 +279,7 @@ def fit_wide(
     strengths = everything.some(GRAM).strengths(progress)
     w, D, precision = everything.mode(strengths)
     evidence = {"linear": strengths.log_evidence}
-    return Wide(family, center, scale, evidence, X, y, weights, start, mean, spread, strengths, w, D, precision)
+    return Wide(family, center, scale, evidence, {}, X, y, weights, start, mean, spread, strengths, w, D, precision)
 
 
 class Rows(NamedTuple):
@@ -304,7 +353,7 @@ class Rows(NamedTuple):
             precision = float(np.clip(used / max(float(alpha @ G @ alpha) / r**2, 1e-12), 1e-6 * size, 1e6 * size))
             change += 0.25 * used * np.log(precision / r) ** 2
             noise = s2
-            if family.noisy:
+            if isinstance(family, NOISY):
                 left = float(s2 * np.trace(M))  # rows not used up
                 e2, rows_ = float((self.weight * family.excess(f, self.y, s2)).sum()), float(self.weight.sum())
                 ratio = e2 / left if left > 0.1 * rows_ else (e2 + rows_ - left) / rows_
@@ -362,7 +411,11 @@ class Rows(NamedTuple):
         for _ in range(50):
             gradient = back(self.weight * family.slope(z, self.y, s2)) + t
             curvature = self.weight * family.curvature(z, s2)
-            step = conjugate_gradients(lambda d, c=curvature: back(c * forth(d)) + d, -gradient)
+
+            def product(d: np.ndarray, curvature: np.ndarray = curvature) -> np.ndarray:
+                return back(curvature * forth(d)) + d
+
+            step = conjugate_gradients(product, -gradient)
             dz, length = forth(step), 1.0
             for _ in range(20):
                 new, there = t + length * step, z + length * dz

@@ -1,0 +1,73 @@
+"""Two small real datasets that come with coterie. Where each is from is in the text file beside it."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["grunfeld", "radon"]
+
+
+def grunfeld() -> pd.DataFrame:
+    """Grunfeld's investment data: 11 firms of the USA over 20 years, 220 rows, public domain.
+
+    Firms differ in how their investment follows their value and their capital: neither one model for all nor one
+    intercept for each does them justice.
+
+    Returns
+    -------
+    DataFrame
+        ``firm`` (text), ``year`` (1935 to 1954), and in millions of dollars of 1947 ``invest`` (gross investment: what
+        to predict), ``value`` (of the firm on the market) and ``capital`` (plant and equipment).
+
+    References
+    ----------
+    Grunfeld (1958), The Determinants of Corporate Investment. Kleiber, Zeileis (2010), The Grunfeld Data at 50.
+
+    Examples
+    --------
+    >>> firms = grunfeld()
+    >>> firms.shape, firms["firm"].nunique()
+    ((220, 5), 11)
+    """
+    return _read("grunfeld")
+
+
+def radon() -> pd.DataFrame:
+    """Radon in 919 houses of 85 counties of Minnesota, 1 to 116 houses each, a survey of the EPA, public domain.
+
+    The textbook case for partial pooling (Gelman, Hill, 2006, chapter 12): a county with two houses should borrow from
+    the others, one with a hundred need not. Uranium belongs to the county, the floor to the house.
+
+    Returns
+    -------
+    DataFrame
+        ``county`` and ``floor`` (text; where it was measured: ``"basement"`` or ``"first"``), ``radon`` (picocuries a
+        litre), ``uranium`` (in the soil of the county, parts in a million), and ``log_radon`` (what to predict; where
+        nothing was found, of 0.1).
+
+    References
+    ----------
+    Price, Nero, Gelman (1996), Bayesian prediction of mean indoor radon concentrations for Minnesota counties.
+
+    Examples
+    --------
+    >>> houses = radon()
+    >>> houses.groupby("floor")["log_radon"].mean().round(2).to_dict()
+    {'basement': 1.33, 'first': 0.71}
+    """
+    houses = _read("radon")
+    measured = houses["radon"].to_numpy()
+    return houses.assign(log_radon=np.log(np.where(measured > 0.0, measured, 0.1)))
+
+
+def _read(name: str) -> pd.DataFrame:
+    import pandas as pd  # takes a while
+
+    with resources.files(__name__).joinpath(f"{name}.csv").open(encoding="utf-8") as file:
+        return pd.read_csv(file)

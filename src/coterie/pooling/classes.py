@@ -1,0 +1,85 @@
+"""From log-odds to probabilities of classes.
+
+Log-odds are moderated by their variances. Those of several classes, each learned against the rest, go through one
+softmax: made to sum up to one by themselves, their probabilities are too cautious. How sharp they are is what gives
+rows left out the largest likelihood; for agents never met, nobody can tell, and the cautious form stays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .families import expit
+from .fitted import Pooled
+from .population import left_out
+from .wide import GRAM, Wide
+
+#: Rows that the temperature is learned from, at most, about.
+ROWS = 10_000
+#: Nats that a sharpness other than 1 must gain.
+GAIN = 3.0
+SHARPNESS = np.exp(np.linspace(np.log(0.5), np.log(5.0), 47))
+
+
+def moderated(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Log-odds that allow for what is not known: those of the mean probability, nearly (MacKay, 1992)."""
+    return mean / np.sqrt(1.0 + np.pi / 8.0 * variance)
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Probabilities of classes, (rows, classes)."""
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return odds / odds.sum(axis=1, keepdims=True)
+
+
+def probabilities(odds: np.ndarray, sharpness: float, known: np.ndarray) -> np.ndarray:
+    """Of moderated log-odds, (rows,) or (rows, classes); `known` says which rows are of agents that were met."""
+    both = np.stack([-0.5 * odds, 0.5 * odds], axis=1) if odds.ndim == 1 else odds
+    out = softmax(sharpness * both)
+    if not known.all():
+        each = softmax(both) if odds.ndim == 1 else expit(both)
+        out[~known] = (each / each.sum(axis=1, keepdims=True))[~known]
+    return out
+
+
+def sharpness(models: list[Any]) -> float:
+    """By how much moderated log-odds are to be multiplied before they become probabilities of known agents' rows."""
+    found = [_of_wide(model) if isinstance(model, Wide) else _of_pooled(model) for model in models]
+    logits, truth = (np.stack(parts, axis=1) for parts in zip(*found, strict=True))
+    if len(models) == 1:
+        logits, truth = np.hstack([-0.5 * logits, 0.5 * logits]), np.hstack([1.0 - truth, truth])
+    picked = np.arange(len(truth)), truth.argmax(axis=1)
+
+    def loss(sharp: float) -> float:
+        return float(-np.log(np.maximum(softmax(sharp * logits)[picked], 1e-12)).sum())
+
+    best = min(SHARPNESS, key=loss)
+    return float(best) if loss(best) < loss(1.0) - GAIN else 1.0
+
+
+def _of_pooled(model: Pooled) -> tuple[np.ndarray, np.ndarray]:
+    """Moderated log-odds of rows left out one at a time, and whether they are of the class."""
+    grouped = model.grouped
+    agents = grouped.sample(max(50, int(ROWS * grouped.n / max(1, len(grouped.y)))))
+    logits, labels = [], []
+    for batch in grouped.batches(model.design, agents):
+        z, s = left_out(batch, model.population, model.D[agents[batch.agents]])
+        real = batch.weight > 0.0
+        logits.append(moderated(z, s)[real])
+        labels.append(batch.y[real])
+    return np.concatenate(logits), np.concatenate(labels)
+
+
+def _of_wide(model: Wide, folds: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """The same of some rows, in folds: there are too many columns to leave out one row at a time."""
+    rows = model.rows().some(GRAM)
+    who = np.repeat(np.arange(len(rows.start) - 1), np.diff(rows.start))
+    fold = np.arange(len(who)) % folds
+    logits = np.empty(len(who))
+    for held in range(folds):
+        without = model.fitted_to(rows, who, fold != held)
+        test = fold == held
+        logits[test] = moderated(*without.latent_of(rows.X[test], who[test]))
+    return logits, rows.y
