@@ -460,6 +460,68 @@ def _ids_like(model: Any, ids: pd.Series) -> pd.Series:
     return ids.astype(object).where(numbers.isna(), numbers.astype(object))
 
 
+# -- inspect ----------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def inspect(
+    model: Annotated[Path, typer.Argument(help="The directory that fit wrote.")],
+    data: Annotated[
+        Path | None, typer.Option(help="The table that the model was fitted with: needed to measure gains.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="The column of labels in it.")] = None,
+    agent: Annotated[str | None, typer.Option(help="The column of agents in it. Default: as in fit.")] = None,
+    folds: Annotated[int, typer.Option(help="Parts of each agent's rows, to measure gains.", min=2)] = 5,
+    seed: Seed = 0,
+    figures: Annotated[Path | None, typer.Option(help="Draw figures, too, and write them to this folder.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a model found: who gains, which features differ, who is an outlier, what was chosen and why."""
+    if (data is None) != (target is None):
+        raise ParameterError("--data and --target go together: a table, and its column of labels")
+    if figures is not None:
+        _writable(figures)
+    fitted = load(model)
+    if not hasattr(fitted, "report"):
+        raise ParameterError(f"{model} holds a {type(fitted).__name__}, which has no report; linear models have")
+    rows: dict[str, Any] = {}
+    if data is not None:
+        column = agent or fitted._agent_column
+        if column is None:
+            raise ParameterError("the model does not know its column of agents: name it with --agent")
+        features, [ids, y] = split_frame(read_table(data), column, target)
+        missing = [name for name in fitted.feature_names_in_ if name not in features.columns]
+        if missing:
+            raise DataError(f"{data} has no column {missing[0]!r}, which the model was fitted with")
+        rows = {"X": features[list(fitted.feature_names_in_)], "y": y, "agents": _ids_like(fitted, ids)}
+    report = fitted.report(folds=folds, seed=seed, **rows)
+    written = [] if figures is None else _write(_figures(fitted, report), figures)
+    if as_json:
+        show(report.to_dict() | {"figures": written}, "", as_json)
+        return
+    print(report)
+    if written:
+        talk.print(f"figures: {', '.join(written)}")
+
+
+def _figures(model: Any, report: Any) -> dict[str, Figure]:
+    """What can be drawn of a model: gains, how coefficients shrink, and the column that differs most."""
+    found = {} if report.gains is None else {"gains.png": plots.gains(report)}
+    if report.features is None or report.outliers is None:
+        return found
+    if report.gains is not None and model._models[0].kept is None:
+        found["shrinkage.png"] = plots.shrinkage(model)
+    kind = report.features["kind"]
+    for name, kinds, draw in (
+        ("coefficients", ["line"], plots.caterpillar),
+        ("curves", ["curve", "line"], plots.curves),
+    ):
+        some = report.features[kind.isin(kinds)]
+        if len(some):
+            found[f"{name}.png"] = draw(model, some["feature"].iloc[0])
+    return found
+
+
 def _writable(path: Path) -> None:
     """Refuse early where a folder or file cannot be made later."""
     ancestor = path

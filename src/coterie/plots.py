@@ -16,12 +16,15 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike
 from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.stats import norm
 
-from .errors import ParameterError
+from .errors import MismatchError, ParameterError
 from .graphs import Graph
 from .results import Run
 
 BLUE, RED, GREY = "#2f6db5", "#c8442e", "#8a8a8a"
+#: Of several agents; told apart by the colour-blind, too (Okabe and Ito).
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 #: Axes of cost, and what is written along them.
 UNITS = {"wakes": "wakes", "vectors": "vectors sent", "bytes": "bytes sent"}
@@ -69,15 +72,20 @@ def convergence(run: Run, optimum: float | None = None) -> Figure:
 
 
 def gains(
-    rows: np.ndarray, before: np.ndarray, after: np.ndarray, score: str = "test accuracy", title: str = ""
+    rows: Any,
+    before: ArrayLike | None = None,
+    after: ArrayLike | None = None,
+    score: str = "test accuracy",
+    title: str = "",
 ) -> Figure:
     """What each agent gained, against how much data it has.
 
     Parameters
     ----------
-    rows : (n,) ndarray
-        Training rows of each agent.
-    before, after : (n,) ndarray
+    rows : (n,) array_like, or Report
+        Training rows of each agent. Or what ``model.report()`` returned: then nothing else is needed, and errors are
+        shown against those of models alone and of one model for all.
+    before, after : (n,) array_like
         Scores of the models trained alone, and together.
     score : str
         What they measure.
@@ -94,9 +102,12 @@ def gains(
     >>> figure.axes[0].get_ylabel()
     'test accuracy'
     """
+    if before is None or after is None:
+        return _reported_gains(rows, title)
+    before, after = np.asarray(before), np.asarray(after)
     figure = Figure(figsize=(6.0, 4.0), layout="constrained")
     axes = figure.add_subplot()
-    axes.vlines(rows, before, after, color=np.where(np.asarray(after) >= before, BLUE, RED), alpha=0.35)
+    axes.vlines(rows, before, after, color=np.where(after >= before, BLUE, RED), alpha=0.35)
     axes.scatter(rows, before, s=14, color=GREY, label="alone")
     axes.scatter(rows, after, s=14, color=BLUE, label="together")
     axes.set_xlabel("training rows of the agent")
@@ -104,6 +115,268 @@ def gains(
     axes.set_title(title)
     axes.legend()
     axes.grid(alpha=0.3)
+    return figure
+
+
+def _reported_gains(report: Any, title: str) -> Figure:
+    """Errors of all agents, alone and with one model for all, and what they are together."""
+    from .estimators.report import MEASURES, Report
+
+    if not isinstance(report, Report):
+        raise ParameterError("gains needs a report, or rows with the scores before and after")
+    if report.gains is None:
+        raise ParameterError(f"this report has no gains to show: {'; '.join(report.notes)}")
+    table = report.gains.dropna(subset=["gain_alone"])
+    figure = Figure(figsize=(9.6, 4.2), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, base, name in zip(panels, ("alone", "one_model"), ("alone", "one model for all"), strict=True):
+        gain = report.summary["gains"][base]
+        better = (table[base] >= table["together"]).to_numpy()
+        axes.vlines(table["rows"], table[base], table["together"], color=np.where(better, BLUE, RED), alpha=0.45)
+        axes.scatter(table["rows"], table[base], s=16, marker="x", linewidths=1.0, color=GREY, label=name, zorder=2)
+        axes.scatter(table["rows"], table["together"], s=16, color=BLUE, label="together", zorder=3)
+        ends = f", 95 % {gain['low']:.3g} to {gain['high']:.3g}" if np.isfinite(gain["low"]) else ""
+        axes.set_title(
+            f"Against {name}: error lower by {gain['mean']:.3g}{ends}\n"
+            f"{round(gain['share'] * gain['agents'])} of {gain['agents']} agents gain (blue lines)",
+            fontsize=10.0,
+        )
+        axes.set_xlabel("rows of the agent")
+        if table["rows"].max() > 20 * table["rows"].min():
+            axes.set_xscale("log")
+        axes.legend()
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel(f"{MEASURES[report.summary['measure']]} on held-out rows")
+    errors = table[["alone", "one_model", "together"]].to_numpy()
+    if errors.min() > 0.0 and errors.max() > 8.0 * np.median(errors):  # few would be all that is seen
+        panels[0].set_yscale("log")
+    if title:
+        figure.suptitle(title)
+    return figure
+
+
+def shrinkage(model: Any, columns: Sequence[Any] | None = None, agents: Sequence[Any] | None = None,
+              output: Any = None) -> Figure:  # fmt: skip
+    """From the coefficients that agents find alone to those that they have together: one panel for each column.
+
+    Agents with few rows (dark) are drawn to the common value, those with many (bright) stay where they are.
+
+    Parameters
+    ----------
+    model : CollaborativeRegressor or CollaborativeClassifier
+        Fitted by pooling, with its rows; not one from a file.
+    columns : sequence of str, optional
+        Names as in ``model.coef_names_``, and "intercept": that where columns have their means. Default: those that
+        differ most between agents, four at most.
+    agents : sequence, optional
+        Default: all.
+    output : class, optional
+        Of more than two classes: which one. Default: the first.
+
+    Returns
+    -------
+    Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> rng = np.random.default_rng(0)
+    >>> X, ids = rng.normal(size=(60, 2)), np.repeat(np.arange(6), 10)
+    >>> model = ct.CollaborativeRegressor().fit(X, X[:, 0] * ids + rng.normal(size=60), agents=ids)
+    >>> [axes.get_title() for axes in shrinkage(model, ["x0", "intercept"]).axes[:2]]
+    ['x0', 'intercept']
+    """
+    from .estimators.gains import alone_models, kept_rows
+
+    part, k = _part(model, output)
+    rows = kept_rows(model)
+    if rows is None:
+        raise ParameterError("a model from a file has no rows, so that it is not known what agents find alone")
+    if len(model._models) > 1:
+        rows = rows._replace(y=(rows.y == k).astype(float))
+    chosen = _differing(model, part, k) if columns is None else list(columns)
+    places = [_place(model, part, column) for column in chosen]
+    who = _numbers(model, agents)
+    _, common, own = _coefficients(part)
+    alone = alone_models(part, rows, part.n) / np.append(part.design.scale, 1.0)
+    sizes = np.bincount(rows.codes, minlength=part.n)
+    who = who[sizes[who] > 0]
+
+    wide = min(len(chosen), 4)
+    deep = -(-len(chosen) // wide)
+    figure = Figure(figsize=(2.9 * wide + 1.2, 3.7 * deep), layout="constrained")
+    panels = np.ravel(figure.subplots(deep, wide, squeeze=False))
+    for axes in panels[len(chosen) :]:
+        axes.set_visible(False)
+    logs = np.log10(np.maximum(sizes[who], 1))
+    for axes, column, at in zip(panels, chosen, places, strict=False):
+        ends = np.stack([alone[who, at], own[who, at]], axis=1)
+        segments = np.stack([np.broadcast_to([0.0, 1.0], ends.shape), ends], axis=2)
+        lines = LineCollection(
+            list(segments), array=logs, cmap="viridis", linewidths=1.2 if len(who) <= 60 else 0.6,
+            alpha=float(np.clip(30.0 / len(who), 0.25, 0.8)),
+        )  # fmt: skip
+        axes.add_collection(lines)
+        axes.scatter(np.ones(len(who)), ends[:, 1], c=logs, cmap="viridis", s=12, zorder=3)
+        axes.axhline(common[at], color="black", linestyle="--", linewidth=1.2, zorder=4, label="common value")
+        low, high = _view(ends)
+        axes.set_ylim(low, high)
+        beyond = int(np.sum((ends[:, 0] < low) | (ends[:, 0] > high)))
+        if beyond:
+            axes.set_xlabel(f"{beyond} begin beyond the panel", fontsize=8.0, color=GREY)
+        axes.set_xlim(-0.15, 1.15)
+        axes.set_xticks([0.0, 1.0], ["alone", "together"])
+        axes.set_title(str(column))
+        axes.grid(axis="y", alpha=0.3)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", frameon=False, fontsize=9.0)
+    panels[0].set_ylabel("coefficient" if model._kind == "regressor" else "coefficient (log-odds)")
+    if len(who) and logs.max() > logs.min():
+        bar = figure.colorbar(lines, ax=list(panels[: len(chosen)]), shrink=0.8, pad=0.02, label="rows of the agent")
+        if bar.solids is not None:
+            bar.solids.set_alpha(1.0)
+        marks = np.unique(np.quantile(sizes[who], [0.0, 0.25, 0.5, 0.75, 1.0]).astype(int))
+        bar.set_ticks(list(np.log10(marks)), labels=[str(mark) for mark in marks])
+        bar.ax.minorticks_off()
+    return figure
+
+
+def caterpillar(model: Any, column: Any, coverage: float = 0.9, output: Any = None) -> Figure:
+    """One coefficient of every agent, sorted, with posterior intervals around it and the common value.
+
+    Agents whose interval does not hold the common value are blue. The band is where the coefficients of the population
+    lie, with the same probability.
+
+    Parameters
+    ----------
+    model : CollaborativeRegressor or CollaborativeClassifier
+        Fitted by pooling.
+    column : str
+        A name as in ``model.coef_names_``, or "intercept": that where columns have their means.
+    coverage : float
+        Of the intervals, in (0, 1).
+    output : class, optional
+        Of more than two classes: which one. Default: the first.
+
+    Returns
+    -------
+    Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> rng = np.random.default_rng(0)
+    >>> X, ids = rng.normal(size=(60, 2)), np.repeat(np.arange(6), 10)
+    >>> model = ct.CollaborativeRegressor().fit(X, X[:, 0] * ids + rng.normal(size=60), agents=ids)
+    >>> figure = caterpillar(model, "x0")
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ['0', '1', '2', '3', '4', '5']
+    """
+    part, _ = _part(model, output)
+    at, z = _place(model, part, column), _normal(coverage)
+    unit, common, own = _coefficients(part)
+    order = np.argsort(own[:, at], kind="stable")
+    variance = np.concatenate([part.covariances(some)[:, at, at] for some in _chunks(order, part.design.size)])
+    middle, half = own[order, at], z * unit[at] * np.sqrt(np.maximum(variance, 0.0))
+    apart = np.abs(middle - common[at]) > half
+    n = part.n
+    named = n <= 60
+    figure = Figure(figsize=(6.4, max(2.6, 1.2 + 0.17 * n) if named else 6.4), layout="constrained")
+    axes = figure.add_subplot()
+    spread = z * float(np.sqrt(part.variances()[0][at]))
+    axes.axvspan(common[at] - spread, common[at] + spread, color=GREY, alpha=0.15, lw=0, label="population")
+    axes.axvline(common[at], color="black", linestyle="--", linewidth=1.2, label="common value")
+    for color, which, label in ((GREY, ~apart, "holds it"), (BLUE, apart, "does not")):
+        if which.any():
+            place = np.flatnonzero(which)
+            ends = (middle - half)[which], (middle + half)[which]
+            axes.hlines(place, *ends, color=color, label=f"interval {label}", lw=1.4 if named else 0.4)
+            axes.scatter(middle[which], place, s=16 if named else 3, color=color if named else "black", zorder=3)
+    if named:
+        axes.set_yticks(np.arange(n), [str(model.agents_[k]) for k in order], fontsize=9.0 if n <= 40 else 7.0)
+    else:
+        axes.set_yticks([])
+        axes.set_ylabel(f"{n:,} agents, sorted")
+    axes.set_ylim(-0.8, n - 0.2)
+    axes.set_xlabel(
+        f"{'intercept' if at == part.design.size - 1 else 'coefficient'} with {100 * coverage:g} % intervals"
+    )
+    axes.set_title(str(column))
+    axes.grid(axis="x", alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9.0)
+    return figure
+
+
+def curves(
+    model: Any, column: Any, agents: Sequence[Any] | None = None, coverage: float = 0.9, output: Any = None
+) -> Figure:
+    """What is predicted along one column, the others at their means: by some agents' models, and by the common one.
+
+    Curves are solid where an agent has rows, and dotted beyond. Bands are posterior intervals of the curves.
+
+    Parameters
+    ----------
+    model : CollaborativeRegressor or CollaborativeClassifier
+        Fitted by pooling; of a linear design, curves are lines.
+    column : str
+        Of the encoded columns: a name of the input, if it holds numbers.
+    agents : sequence, optional
+        Default: five, from one end of what there is to the other.
+    coverage : float
+        Of the bands, in (0, 1).
+    output : class, optional
+        Of more than two classes: which one. Default: the first.
+
+    Returns
+    -------
+    Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> rng = np.random.default_rng(0)
+    >>> X, ids = rng.uniform(0, 3, size=(400, 1)), np.repeat(np.arange(8), 50)
+    >>> y = np.sin(2 * X[:, 0]) * (1 + ids / 8) + 0.1 * rng.normal(size=400)
+    >>> figure = curves(ct.CollaborativeRegressor().fit(X, y, agents=ids), "x0", agents=[0, 7])
+    >>> [text.get_text() for text in figure.legends[0].get_texts()]
+    ['common', '0', '7']
+    """
+    part, k = _part(model, output)
+    feature = _feature(model, column)
+    z = _normal(coverage)
+    rows = part.kept is None and len(part.grouped.X) > 0
+    x = np.linspace(*_extent(part, feature, rows), 201)
+    A = _along(part, feature, x)
+    who = _ends(part, A) if agents is None else _numbers(model, agents)
+    low, high = part.ranges(who) if rows else (np.full((len(who), 1), -np.inf), np.full((len(who), 1), np.inf))
+    low, high = (ends[:, feature] if rows else ends[:, 0] for ends in (low, high))
+
+    figure = Figure(figsize=(6.6, 4.6), layout="constrained")
+    axes = figure.add_subplot()
+    shared = np.einsum("ij,jk,ik->i", A, part.population.cov, A)
+    shown = [("common", "black", part.population.w, shared, x[0], x[-1])]
+    covariance = part.covariances(who)
+    for i, agent in enumerate(who):
+        spread = np.einsum("ij,jk,ik->i", A, covariance[i], A)
+        model_of = part.population.w + part.D[agent]
+        shown.append((str(model.agents_[agent]), COLOURS[i % len(COLOURS)], model_of, spread, low[i], high[i]))
+    for name, color, theta, variance, first, last in shown:
+        middle, half = A @ theta, z * np.sqrt(np.maximum(variance, 0.0))
+        ends = [_linked(part, value) for value in (middle - half, middle, middle + half)]
+        inside = (x >= first) & (x <= last)
+        common = color == "black"
+        axes.fill_between(x, ends[0], ends[2], color=color, alpha=0.12, lw=0)
+        axes.plot(x, ends[1], color=color, linestyle="--" if common else ":", linewidth=2.0 if common else 1.0,
+                  label=name if common else None, zorder=3)  # fmt: skip
+        if not common:
+            axes.plot(x[inside], ends[1][inside], color=color, linewidth=1.8, label=name, zorder=2)
+    axes.set_xlim(x[0], x[-1])
+    axes.set_xlabel(str(column))
+    axes.set_ylabel(_predicted(model, part, k))
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside right upper", frameon=False, title="agent")
     return figure
 
 
@@ -431,6 +704,137 @@ def correlations(
     figure = axes.figure
     figure.colorbar(image, ax=axes, label="correlation", shrink=0.8, pad=0.02)
     return figure if isinstance(figure, Figure) else figure.figure
+
+
+def _part(model: Any, output: Any) -> tuple[Any, int]:
+    """The fitted model of one output, and its number; refused where it has no posterior to draw."""
+    from .pooling import Pooled
+
+    model._check_fitted()
+    if not (isinstance(model._models, list) and isinstance(model._models[0], Pooled)):
+        raise MismatchError(
+            'this figure needs the posterior of method="pooling", with 150 columns at most; the model given has none'
+        )
+    if output is None or len(model._models) == 1:
+        return model._models[0], 0
+    found = np.flatnonzero(model.classes_ == output)
+    if not len(found):
+        raise ParameterError(f"output={output!r} must be one of {', '.join(map(repr, model.classes_.tolist()))}")
+    return model._models[int(found[0])], int(found[0])
+
+
+def _coefficients(part: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Units, the common model (q,) and those of the agents (n, q); the intercept is that of columns at their means."""
+    unit = part.scale / np.append(part.design.scale, 1.0)
+    center = np.append(np.zeros(part.design.size - 1), part.center)
+    w = part.population.w
+    return unit, w * unit + center, (w + part.D) * unit + center
+
+
+def _feature(model: Any, column: Any) -> int:
+    """The number of an encoded column."""
+    names = model._columns.names
+    if column not in names:
+        raise ParameterError(f"there is no column {column!r}: the model has {', '.join(map(repr, names))}")
+    return int(names.index(column))
+
+
+def _place(model: Any, part: Any, column: Any) -> int:
+    """Where a coefficient is among those of the model."""
+    if isinstance(column, str) and column == "intercept":
+        return int(part.design.size - 1)
+    feature = _feature(model, column)
+    if feature in part.design.splines:
+        raise ParameterError(f"{column!r} is a curve, not one coefficient: plots.curves(model, {column!r}) shows it")
+    return int(np.flatnonzero(part.design.source == feature)[0])
+
+
+def _differing(model: Any, part: Any, k: int, most: int = 4) -> list[str]:
+    """Columns that differ most between agents, curves left out."""
+    from .estimators.report import features
+
+    table = features(model)
+    table = table[table["kind"].isin(["line", "intercept"])]
+    if "class" in table:
+        table = table[[name == model.classes_[k] for name in table["class"]]]
+    return list(table["feature"][:most])
+
+
+def _numbers(model: Any, agents: Sequence[Any] | None) -> np.ndarray:
+    """The numbers of some agents."""
+    if agents is None:
+        return np.arange(len(model.agents_))
+    unknown = [agent for agent in agents if agent not in model._number]
+    if unknown:
+        raise ParameterError(f"the model never met agent {unknown[0]!r}")
+    return np.array([model._number[agent] for agent in agents], dtype=np.int64)
+
+
+def _normal(coverage: float) -> float:
+    """Standard deviations to either side that hold this much."""
+    if not 0.0 < coverage < 1.0:
+        raise ParameterError(f"coverage={coverage!r} must be between 0 and 1")
+    return float(norm.ppf(0.5 + 0.5 * coverage))
+
+
+def _chunks(agents: np.ndarray, q: int) -> list[np.ndarray]:
+    """Some agents at a time, so that their covariances fit into memory."""
+    step = max(1, 4_000_000 // (q * q))
+    return [agents[first : first + step] for first in range(0, len(agents), step)]
+
+
+def _view(ends: np.ndarray) -> tuple[float, float]:
+    """What to show of values alone and together: all of the latter, and most of the former."""
+    low, high = np.quantile(ends[:, 0], [0.25, 0.75])
+    reach = 2.5 * (high - low)
+    least = min(float(ends[:, 1].min()), max(float(ends[:, 0].min()), float(low - reach)))
+    most = max(float(ends[:, 1].max()), min(float(ends[:, 0].max()), float(high + reach)))
+    margin = 0.05 * (most - least) or 1.0
+    return least - margin, most + margin
+
+
+def _extent(part: Any, feature: int, rows: bool) -> tuple[float, float]:
+    """From where to where a column goes."""
+    if rows:
+        x = part.grouped.X[:, feature]
+        return float(x.min()), float(x.max())
+    if feature in part.design.splines:
+        knots = part.design.splines[feature].knots
+        return float(knots[2]), float(knots[-3])
+    at = int(np.flatnonzero(part.design.source == feature)[0])
+    mean, scale = float(part.design.mean[at]), float(part.design.scale[at])
+    return mean - 2.0 * scale, mean + 2.0 * scale
+
+
+def _along(part: Any, feature: int, x: np.ndarray) -> np.ndarray:
+    """Rows of the design with one feature as given, and all others at their means."""
+    X = np.zeros((len(x), int(part.design.source.max()) + 1))
+    X[:, feature] = x
+    A = part.design.columns(X)
+    A[:, :-1][:, part.design.source != feature] = 0.0
+    return np.asarray(A)
+
+
+def _ends(part: Any, A: np.ndarray, count: int = 5) -> np.ndarray:
+    """A few agents, evenly over the order of what makes most of the difference between their curves."""
+    F = part.D @ A.T
+    F = F - F.mean(axis=0)
+    main = F @ np.linalg.svd(F, full_matrices=False)[2][0]
+    order = np.argsort(main, kind="stable")
+    return np.asarray(order[np.unique(np.linspace(0, len(order) - 1, count).round().astype(int))])
+
+
+def _linked(part: Any, z: np.ndarray) -> np.ndarray:
+    """From linear predictors to what is predicted."""
+    if part.family.name == "logistic":
+        return np.asarray(0.5 * (1.0 + np.tanh(0.5 * z)))
+    return np.exp(np.minimum(z, 30.0)) if part.family.name == "poisson" else z * part.scale + part.center
+
+
+def _predicted(model: Any, part: Any, k: int) -> str:
+    if model._kind == "classifier":
+        return f"probability of {model.classes_.tolist()[1 if len(model._models) == 1 else k]!r}"
+    return "expected count" if part.family.name == "poisson" else "prediction"
 
 
 def _per_agent(name: str, values: Any, n: int, kind: Any = None) -> np.ndarray:

@@ -283,6 +283,22 @@ class Pooled(Fitted):
         variance[new] = self.stranger.variance(A[new], population)
         return mean, np.maximum(variance, 0.0)
 
+    def covariances(self, agents: np.ndarray) -> np.ndarray:
+        """Posterior covariances of the models of some agents, (k, q, q), in the units of the design's columns.
+
+        A_i^-1 + (I - J_i) S^-1 (I - J_i)': what is not known of the deviation, and of the common model.
+        """
+        population, q = self.population, self.D.shape[1]
+        V = population.V if population.V.ndim == 2 else np.diag(population.V)
+        VC = np.zeros((len(agents), q, q))  # the gains J_i; zero for agents without rows
+        for batch in self.batches(agents):
+            k = batch.agents
+            block = batch.block(population.w + self.D[agents[k]], population.family, population.s2, population.V)
+            VC[k] = block.rows(np.broadcast_to(V, (len(k), q, q)))
+        left = np.eye(q) - VC
+        out = left @ V + left @ population.cov @ left.transpose(0, 2, 1)
+        return 0.5 * (out + out.transpose(0, 2, 1))
+
     def with_rows(self, X: np.ndarray, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Pooled:
         """More rows, of agents met and of new ones: their own posteriors, nobody else's; the population stays."""
         old, X = self.grouped, dense(X)

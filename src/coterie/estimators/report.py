@@ -1,0 +1,581 @@
+"""What a fitted model has to tell: who gains, which features differ, who stands out, what was chosen and why.
+
+Everything here is computed when :meth:`report` is called, never at fit.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import special, stats
+from threadpoolctl import threadpool_limits
+
+from .. import pooling
+from ..errors import DataError, ParameterError
+from ..pooling import designs, fitted
+from ..pooling.blocks import Batch, root, times
+from ..pooling.families import LARGEST, Student, expit
+from ..pooling.fitted import Pooled
+from ..pooling.population import Population
+from ..pooling.wide import Wide
+from .collaborative import Linear
+from .gains import Rows, gains, given_rows, kept_rows, objects
+
+#: Share of agents that are expected to be named an outlier wrongly, among those named.
+FALSE_DISCOVERIES = 0.05
+#: Directions of a deviation count if an agent's rows settle at least this share of the population's variance in them.
+RESOLVED = 0.1
+#: Measures of error, and their names.
+MEASURES = {
+    "rmse": "root mean squared error",
+    "log_loss": "log-loss",
+    "deviance": "Poisson deviance",
+    "wrong": "share of wrong classes",
+}
+#: An interval from e^-7 to e^7 times its middle, or wider, says that nothing is known.
+UNKNOWN = 7.0
+#: Lines of a table that are printed.
+SHOWN = 12
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Report:
+    """The outcome of :meth:`coterie.CollaborativeRegressor.report`; printing it shows it all.
+
+    Attributes
+    ----------
+    summary : dict
+        Numbers of agents and rows, and the gains over all agents: of "together" against "alone" and against
+        "one_model", each with its mean, standard error, 95 % interval, relative size, and share of agents that gain.
+    gains : DataFrame or None
+        For each agent: rows, errors on held-out rows alone, with one model for all, and together. None if they could
+        not be measured; ``notes`` says why.
+    features : DataFrame or None
+        For each column (and class, for more than two): its common coefficient, its effect (standard deviation of what
+        the common model makes of it), the standard deviation of personal deviations with a 90 % interval, and its
+        importance: its share of the predictor's variance between agents. Of a curve, deviations are root mean squares
+        over the rows, in units of the label. The intercept is that where columns have their means. Intervals never
+        reach 0: a small deviation with a wide interval says that nothing was found.
+    outliers : DataFrame or None
+        Agents whose coefficients are further from the common model, or whose rows fit worse, than the population
+        explains: at most 5 % of those named are expected to be named by chance.
+    choices : DataFrame or None
+        The evidence of everything that was tried, and how far it is from what was chosen, in nats.
+    columns : list of str
+        What was done to the columns.
+    notes : list of str
+        What to know to read the rest.
+    """
+
+    summary: dict[str, Any]
+    gains: pd.DataFrame | None
+    features: pd.DataFrame | None
+    outliers: pd.DataFrame | None
+    choices: pd.DataFrame | None
+    columns: list[str]
+    notes: list[str]
+
+    def __repr__(self) -> str:
+        parts = [_head(self.summary), _gains_text(self), _features_text(self.features), _outliers_text(self.outliers)]
+        parts += [
+            _choices_text(self),
+            _listed("What was done to columns", self.columns or ["nothing: all are numbers"]),
+        ]
+        return "\n\n".join(part for part in [*parts, _listed("Notes", self.notes)] if part)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, dicts, numbers and text, as json has them; None for what is not a finite number.
+
+        Returns
+        -------
+        dict
+        """
+        tables = {name: getattr(self, name) for name in ("gains", "features", "outliers", "choices")}
+        found = {name: None if table is None else table.to_dict(orient="records") for name, table in tables.items()}
+        return _plain({"summary": self.summary} | found | {"columns": self.columns, "notes": self.notes})
+
+
+def report(model: Any, folds: int = 5, seed: int = 0, X: Any = None, y: Any = None, agents: Any = None) -> Report:
+    """See :meth:`coterie.CollaborativeRegressor.report`."""
+    model._check_fitted()
+    if (X is None) != (y is None):
+        raise ParameterError("report takes X and y together, or neither")
+    rows = kept_rows(model) if X is None else given_rows(model, X, y, agents)
+    pools = not isinstance(model._models, Linear)
+    notes: list[str] = []
+    tells = pools and isinstance(model._models[0], Pooled)
+    with threadpool_limits(1):
+        try:
+            if rows is None:
+                raise DataError(_no_rows(pools))
+            table, measured = gains(model, rows, folds, seed, notes)
+        except DataError as error:
+            table, measured = None, {}
+            notes.append(f"gains are not available: {error}")
+        found = features(model) if pools else None
+        odd = outliers(model) if tells else None
+        chosen = choices(model, rows) if pools else None
+    if pools:
+        notes += _notes(model)
+        if not tells:
+            notes.append(
+                "with so many columns, outliers are not looked for, and there are no intervals of coefficients"
+            )
+    else:
+        notes.append(
+            f"method={model.method!r} has no population and no posterior: nothing is said of features, outliers and "
+            "evidence"
+        )
+    return Report(_summary(model, rows) | measured, table, found, odd, chosen, list(model._columns.notes), notes)
+
+
+def _no_rows(pools: bool) -> str:
+    why = "a model from a file has no rows" if pools else "this method keeps no rows"
+    return f"{why}; report(X=X, y=y, agents=agents) with the rows of the fit measures them"
+
+
+def _summary(model: Any, rows: Rows | None) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "estimator": type(model).__name__,
+        "method": str(model.method),
+        "agents": len(model.agents_),
+        "columns": len(model._columns.names),
+    }
+    if not isinstance(model._models, Linear):
+        first = model._models[0]
+        found |= {"design": model.design_, "loss": first.family.name, "log_evidence": model.log_evidence_}
+        if model._kind == "regressor":
+            found["noise"] = model.noise_
+        elif len(model.classes_) == 2:
+            found["log_odds_of"] = str(model.classes_[1])
+    if rows is not None:
+        found |= {
+            "rows": len(rows.y),
+            "median_rows": float(np.median(np.bincount(rows.codes, minlength=found["agents"]))),
+        }
+    return found
+
+
+def _notes(model: Any) -> list[str]:
+    """How agents never met are predicted, and where the approximation ends."""
+    first, notes = model._models[0], []
+    share = [part.stranger.share for part in model._models if isinstance(part, Pooled)]
+    if not share or max(share) == 0.0:
+        notes.append("an agent never met is predicted by the common model")
+    else:
+        parts = " to ".join(dict.fromkeys(f"{100 * end:.0f} %" for end in (min(share), max(share))))
+        notes.append(
+            f"an agent never met is predicted by a mixture of the common model and, {parts}, one model of all rows: "
+            "that did best for held-out agents"
+        )
+    if not first.family.noisy:
+        notes.append(
+            "for classes and counts, intervals of the sd between agents are rough: with a dozen rows an agent they "
+            "hold the truth less often than they say"
+        )
+    rows = first.sizes() if isinstance(first, Pooled) and first.kept is None else np.array([np.inf])
+    if model._kind == "classifier" and np.median(rows) <= 3:
+        notes.append(
+            "most agents have at most 3 rows: variances between agents are underestimated for classes (Laplace's "
+            "approximation ends there); common model and predictions are still sound"
+        )
+    return notes
+
+
+# -- features ---------------------------------------------------------------------------------------------------------
+
+
+def features(model: Any, coverage: float = 0.9) -> pd.DataFrame:
+    """How much every column differs between agents; of several classes, for each of them."""
+    several = len(model._models) > 1
+    tables = []
+    for k, part in enumerate(model._models):
+        table = _features_of(model, part, coverage)
+        if several:
+            table.insert(0, "class", objects([model.classes_[k]] * len(table)))
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
+
+
+def _features_of(model: Any, part: Any, coverage: float) -> pd.DataFrame:
+    names = model._columns.names
+    raw, log_sd = part.variances()
+    if isinstance(part, Wide):
+        w, V, source, curves = part.w, part.strengths.v, np.arange(len(names)), {}
+    else:
+        w, V, source, curves = part.population.w, part.population.V, part.design.source, part.design.splines
+    v = V if V.ndim == 1 else np.diag(V)
+    if isinstance(part, Pooled):
+        log_sd = _log_sd(part, model.deviations == "scalar")
+    common = part.coefficients()[0]
+    z, lines = float(stats.norm.ppf(0.5 + 0.5 * coverage)), []
+    gram = _gram(part) if curves else np.eye(len(w))
+    for f, name in enumerate((*names, "intercept")):
+        at = np.flatnonzero(source == f) if f < len(names) else np.array([len(w) - 1])
+        G, kind, value = gram[np.ix_(at, at)], "line", float(common[at[0]])
+        diagonal = v[at] * np.diag(G)
+        total = float(np.sum(np.diag(v[at]) * G if V.ndim == 1 else V[np.ix_(at, at)] * G))
+        sd = math.sqrt(float(raw[at[0]]))
+        spread = float(np.sqrt(np.sum((diagonal * log_sd[at]) ** 2)) / max(float(diagonal.sum()), 1e-300))
+        effect = part.scale * math.sqrt(float(w[at] @ G @ w[at]))
+        if f in curves:
+            kind, value, sd = "curve", math.nan, part.scale * math.sqrt(max(total, 0.0))
+        if f == len(names):
+            kind, value, effect = "intercept", part.center + part.scale * float(w[-1]), math.nan
+        if not np.any(v[at] > 0.0):
+            kind, sd, spread = "cannot differ", 0.0, 0.0
+        factor = math.exp(0.5 * z * spread) if 0.5 * z * spread < UNKNOWN else math.inf
+        lines.append((name, kind, value, effect, sd, sd / factor, sd * factor, total))
+    table = pd.DataFrame(lines, columns=["feature", "kind", "common", "effect", "sd", "low", "high", "importance"])
+    table["importance"] /= max(float(table["importance"].sum()), 1e-300)
+    return table.sort_values("importance", ascending=False, kind="stable", ignore_index=True)
+
+
+def _log_sd(part: Pooled, scalar: bool) -> np.ndarray:
+    """How uncertain the logarithms of variances are: one standard deviation.
+
+    A full V is hardly shrunk, so that each is known as far as the agents tell. Those of a diagonal V are pooled,
+    log v_k ~ N(mu, tau2): ``Population.log_sd`` takes mu as known; here it is not. One variance of all slopes is what all
+    of them tell.
+    """
+    population, out = part.population, part.population.log_sd.copy()
+    v, q = population.variances, part.design.size
+    free = np.flatnonzero(v[:-1] > 0.0)
+    if scalar:
+        out[free] = 1.0 / np.sqrt(np.sum(out[free] ** -2.0)) if len(free) else 0.0
+        return out
+    G = np.zeros((q, q))
+    for batch in part.batches(np.arange(part.n)):
+        block = batch.block(population.w + part.D[batch.agents], population.family, population.s2, population.V)
+        G += block.sum() - block.sandwich(population.cov)
+    counted = np.clip(np.diag(times(population.V, times(population.V, G).T))[free] / v[free], 0.0, part.n)
+    information = np.maximum(counted**2 / (2.0 * part.n), 1e-12)
+    prior = np.maximum(out[free] ** -2.0 - information, 0.0)
+    if population.V.ndim == 2:
+        out[free] = 1.0 / np.sqrt(information)
+    elif np.any(prior > 1e-6):
+        mean = 1.0 / np.sum(1.0 / (1.0 / information + 1.0 / np.maximum(prior, 1e-12)))
+        out[free] = np.sqrt(out[free] ** 2 + (prior / (information + prior)) ** 2 * mean)
+    return out
+
+
+def _gram(part: Pooled) -> np.ndarray:
+    """Mean of x x' over the rows, x as the design has it; without rows, weighted as the losses are curved."""
+    q = part.design.size
+    total = np.zeros((q, q))
+    if part.kept is not None:
+        total = part.kept.H.sum(axis=0)
+        return total / max(float(total[-1, -1]), 1e-300)
+    X, weight = part.grouped.X, part.grouped.weight
+    for first in range(0, len(X), 20_000):
+        A = part.design.columns(X[first : first + 20_000])
+        total += (A if weight is None else A * weight[first : first + 20_000, None]).T @ A
+    return total / max(float(total[-1, -1]), 1e-300)
+
+
+# -- outliers ---------------------------------------------------------------------------------------------------------
+
+
+def outliers(model: Any) -> pd.DataFrame:
+    """Agents that the population does not explain, by their coefficients and by their residuals."""
+    tables = []
+    for k, part in enumerate(model._models):
+        table = _tests(part, model._columns.names)
+        if len(model._models) > 1:
+            table.insert(1, "class", objects([model.classes_[k]] * len(table)))
+        tables.append(table)
+    every = pd.concat(tables, ignore_index=True)
+    every["q"] = adjusted(every["p"].to_numpy())
+    found = every[every["q"] < FALSE_DISCOVERIES].sort_values("p", kind="stable", ignore_index=True)
+    found["agent"] = objects([model.agents_[k] for k in found["agent"]])
+    return found
+
+
+def adjusted(p: np.ndarray) -> np.ndarray:
+    """p-values adjusted by Benjamini and Hochberg: the rate of false discoveries at which each is one."""
+    order = np.argsort(p)[::-1]
+    scaled = p[order] * len(p) / np.arange(len(p), 0, -1)
+    out = np.empty(len(p))
+    out[order] = np.minimum.accumulate(np.minimum(scaled, 1.0))
+    return out
+
+
+def _tests(part: Pooled, names: Sequence[str]) -> pd.DataFrame:
+    """Both tests of every agent that has rows.
+
+    The posterior mean of a deviation has the covariance V (C_i - C_i S^-1 C_i) V over all that could have been seen;
+    its square in these units is chi2 with as many degrees of freedom as directions that the rows settle.
+    """
+    population, family = part.population, part.population.family
+    w, V, s2, cov, q = population.w, population.V, population.s2, population.cov, len(population.w)
+    full = V if V.ndim == 2 else np.diag(V)
+    free = np.flatnonzero(np.diag(full) > 0.0)
+    own = np.ix_(free, free)
+    L = root(full[own])
+    sources = [names[f] for f in part.design.source] + ["intercept"]
+    columns = ["agent", "by", "statistic", "dof", "p", "feature", "z"]
+    lines: list[tuple[Any, ...]] = []
+    for batch in part.batches(np.arange(part.n)):
+        k = batch.agents
+        T = w + part.D[k]
+        C = batch.block(T, family, s2, V).rows(np.broadcast_to(np.eye(q), (len(k), q, q)))
+        known = np.trace(C, axis1=1, axis2=2) > 0.0
+        M = (C - C @ cov @ C)[:, free][:, :, free]
+        a = -batch.gradient(T, family, s2)[:, free]
+        value, U = np.linalg.eigh(L.T @ M @ L)
+        along = np.einsum("kij,ki->kj", U, a @ L) ** 2
+        counts = value > RESOLVED
+        statistic, dof = np.sum(np.where(counts, along / np.maximum(value, 1e-12), 0.0), axis=1), counts.sum(axis=1)
+        p = np.where(dof > 0, stats.chi2.sf(statistic, np.maximum(dof, 1)), 1.0)
+        spread = np.sqrt(np.maximum(np.einsum("ij,kjl,il->ki", full[own], M, full[own]), 1e-300))
+        z = np.where(np.diag(full[own]) > 1e-8, (a @ full[own]) / spread, 0.0)
+        most = np.abs(z).argmax(axis=1)
+        for i in np.flatnonzero(known):
+            feature, far = sources[free[most[i]]], float(z[i, most[i]])
+            lines.append((int(k[i]), "coefficients", float(statistic[i]), float(dof[i]), float(p[i]), feature, far))
+        if isinstance(batch, Batch):
+            left = np.eye(q) - full @ C
+            lines += _residuals(batch, T, population, left @ full + left @ cov @ left.transpose(0, 2, 1), known)
+    return pd.DataFrame(lines, columns=columns).sort_values("agent", kind="stable", ignore_index=True)
+
+
+def _residuals(
+    batch: Batch, T: np.ndarray, population: Population, posterior: np.ndarray, known: np.ndarray
+) -> list[tuple[Any, ...]]:
+    """Whether the rows of agents fit worse than the noise explains: by a scaled chi2 of the right mean and variance.
+
+    ``z`` says how many times as large as expected the squared residuals (or losses) are.
+    """
+    family, s2, weight, y = population.family, population.s2, batch.weight, batch.y
+    latent, m = batch.latent(T), batch.weight.sum(axis=1)
+    if family.noisy:
+        used = posterior @ batch.hessian(T, family, s2)
+        trace, square = np.trace(used, axis1=1, axis2=2), np.einsum("kij,kji->k", used, used)
+        factor = 1.0 if not isinstance(family, Student) else (family.dof / (family.dof + 3.0))
+        observed = np.sum(weight * family.excess(latent, y, s2), axis=1)  # type: ignore[union-attr]
+        mean, variance = m - trace, 2.0 * factor * (m - 2.0 * trace + square)
+    else:
+        spread = np.maximum(np.einsum("kmq,kqr,kmr->km", batch.X, posterior, batch.X), 0.0)
+        if family.name == "logistic":
+            latent = latent / np.sqrt(1.0 + np.pi / 8.0 * spread)
+            p = np.clip(expit(latent), 1e-12, 1.0 - 1e-12)
+            each, middle = family.loss(latent, y, s2), special.entr(p) + special.entr(1.0 - p)
+            around = p * (1.0 - p) * np.log(p / (1.0 - p)) ** 2
+        else:
+            rate = np.exp(np.minimum(latent, LARGEST))
+            each, middle, around = (y - rate) ** 2 / rate, np.ones_like(rate), 2.0 + 1.0 / rate
+        observed, mean, variance = (np.sum(weight * part, axis=1) for part in (each, middle, around))
+    lines: list[tuple[Any, ...]] = []
+    for i in np.flatnonzero(known & (mean > 0.5) & (variance > 1e-9)):
+        dof, scale = 2.0 * mean[i] ** 2 / variance[i], variance[i] / (2.0 * mean[i])
+        p_value = float(stats.chi2.sf(observed[i] / scale, dof))
+        ratio = float(observed[i] / mean[i])
+        lines.append((int(batch.agents[i]), "residuals", float(observed[i] / scale), float(dof), p_value, "", ratio))
+    return lines
+
+
+# -- choices ----------------------------------------------------------------------------------------------------------
+
+
+def choices(model: Any, rows: Rows | None) -> pd.DataFrame:
+    """The evidence of every candidate; where they were compared on a sample only, the other design is fitted anew."""
+    models = model._models
+    first = models[0]
+    heavy = first.family.name == "student" and model.loss == "auto"
+    chosen = f"{first.design_name}, heavy tails" if heavy else first.design_name
+    lines = []
+    for name in first.evidence:
+        if name.split(",")[0] == first.design_name:
+            value = float(sum(part.evidence[name] for part in models))
+        elif not _compared_on_sample(first, rows):
+            value = float(first.evidence[name])
+        elif rows is None:
+            value = math.nan
+        else:
+            value = _evidence_of(model, name, rows)
+        lines.append((name, value))
+    table = pd.DataFrame(lines, columns=["candidate", "log_evidence"])
+    table["nats"] = table["log_evidence"] - float(sum(part.log_evidence for part in models))
+    table["chosen"] = table["candidate"] == chosen
+    return table.sort_values("chosen", ascending=False, kind="stable", ignore_index=True)
+
+
+def _compared_on_sample(first: Any, rows: Rows | None) -> bool:
+    """Whether designs may have been compared on fewer agents than the population was learned from."""
+    if isinstance(first, Wide) or first.n <= 100:
+        return False
+    if rows is None or first.kept is not None:
+        return True
+    design: Any = first.design
+    if not design.splines:
+        some = first.grouped.rows(first.grouped.sample(fitted.SAMPLE))
+        weight = first.grouped.weight
+        design = designs.additive(first.grouped.X[some], None if weight is None else weight[some])
+    most = fitted.TRIAL / (max(1.0, len(rows.y) / first.n) * design.size**2)
+    return bool(np.clip(most, 100, fitted.SAMPLE) < min(first.n, fitted.SAMPLE))
+
+
+def _evidence_of(model: Any, design: str, rows: Rows) -> float:
+    """Of another design, from the rows that the population was learned from."""
+    number = len(model._models)
+    targets = [rows.y.astype(float)] if number == 1 else [(rows.y == k).astype(float) for k in range(number)]
+    loss = "squared" if model.loss == "auto" and model._kind == "regressor" else model._models[0].family.name
+    deviations = "full" if model.deviations == "auto" else model.deviations
+    found = pooling.fit(rows.X, targets, rows.codes, len(model.agents_), loss, design, deviations, rows.weight)
+    return float(sum(part.log_evidence for part in found))
+
+
+# -- text -------------------------------------------------------------------------------------------------------------
+
+
+def _head(summary: dict[str, Any]) -> str:
+    rows = f", {summary['rows']:,} rows (median {summary['median_rows']:g} an agent)" if "rows" in summary else ""
+    design = f": {summary['design']} design, {summary['loss']} loss" if "design" in summary else ""
+    noise = f", noise {_number(summary['noise'])}" if summary.get("noise") is not None else ""
+    if "log_odds_of" in summary:
+        noise = f", log-odds of {summary['log_odds_of']!r}"
+    return (
+        f"{summary['estimator']}, method {summary['method']}{design}{noise}\n"
+        f"{summary['agents']:,} agent{'s' if summary['agents'] > 1 else ''}{rows}, {summary['columns']} columns"
+    )
+
+
+def _gains_text(report: Report) -> str:
+    if report.gains is None:
+        return ""
+    summary, table = report.summary, report.gains.dropna(subset="gain_alone")
+    errors = summary["errors"]
+    lines = [
+        f"Gains ({MEASURES[summary['measure']]} on held-out rows, {summary['folds']} folds inside each agent; mean "
+        f"over {len(table)} agents)",
+        *_table(
+            ["", "error", "lowered by", "95 % interval", "relative", "agents that gain"],
+            [
+                *(
+                    [name.replace("_", " "), _number(errors[name]), *_gain_cells(summary["gains"][name])]
+                    for name in summary["gains"]
+                ),
+                ["together", _number(errors["together"]), "", "", "", ""],
+            ],
+        ),
+    ]
+    ranked = table.sort_values("gain_alone", ascending=False, kind="stable")
+    shown = ranked if len(ranked) <= 6 else pd.concat([ranked.head(3), ranked.tail(3)])
+    lines.append(
+        "  agents by their gain against alone" + ("" if len(ranked) <= 6 else ", the first and the last three")
+    )
+    cells = [
+        [str(line["agent"]), f"{line['rows']:,}", *(_number(line[name]) for name in ("alone", "one_model", "together"))]
+        for line in shown.to_dict(orient="records")
+    ]
+    return "\n".join([*lines, *_table(["agent", "rows", "alone", "one model", "together"], cells)])
+
+
+def _gain_cells(gain: dict[str, float]) -> list[str]:
+    count = f"{round(gain['share'] * gain['agents'])} of {gain['agents']}"
+    return [_number(gain["mean"]), _interval(gain["low"], gain["high"]), f"{100 * gain['relative']:.1f} %", count]
+
+
+def _features_text(table: pd.DataFrame | None) -> str:
+    if table is None:
+        return ""
+    several = ["class"] if "class" in table else []
+    shown = table.sort_values("importance", ascending=False, kind="stable").head(SHOWN)
+    cells = []
+    for line in shown.to_dict(orient="records"):
+        fixed = line["kind"] == "cannot differ"
+        cells.append(
+            [
+                *(str(line[name]) for name in (*several, "feature")),
+                _number(line["common"]) if math.isfinite(line["common"]) else "a curve",
+                "cannot differ" if fixed else _number(line["sd"]),
+                _interval(line["low"], line["high"]) if not fixed else "",
+                f"{100 * line['importance']:.1f} %",
+            ]
+        )
+    lines = _table([*several, "feature", "common", "sd between agents", "90 % interval", "importance"], cells)
+    more = [f"  and {len(table) - len(shown)} more: see .features"] if len(table) > len(shown) else []
+    return "\n".join(["Features, by how much of the differences between agents they make", *lines, *more])
+
+
+def _outliers_text(table: pd.DataFrame | None) -> str:
+    if table is None:
+        return ""
+    title = f"Outliers (at most {100 * FALSE_DISCOVERIES:g} % of those named are expected to be so by chance)"
+    if not len(table):
+        return f"{title}\n  none: the population explains all agents"
+    shown = table.head(SHOWN)
+    cells = []
+    for line in shown.to_dict(orient="records"):
+        told = f"{line['feature']} {line['z']:+.1f} sd"
+        if line["by"] == "residuals":
+            told = f"{_number(line['z'])} times what was expected"
+        of = f" of {line['class']}" if "class" in line else ""
+        cells.append([str(line["agent"]), line["by"] + of, told, f"{line['p']:.1e}"])
+    more = [f"  and {len(table) - len(shown)} more: see .outliers"] if len(table) > len(shown) else []
+    return "\n".join([title, *_table(["agent", "by its", "what stands out", "p"], cells), *more])
+
+
+def _choices_text(report: Report) -> str:
+    table = report.choices
+    if table is None:
+        return ""
+    if len(table) == 1:
+        candidate = table["candidate"][0]
+        return f"Chosen: {candidate}; nothing else was tried (log evidence {_number(table['log_evidence'][0])})"
+    cells = []
+    for line in table.to_dict(orient="records"):
+        known = math.isfinite(line["log_evidence"])
+        verdict = "chosen" if line["chosen"] else f"{line['nats']:+.1f} nats" if known else ""
+        cells.append([line["candidate"], _number(line["log_evidence"]) if known else "not kept", verdict])
+    lines = _table(["candidate", "log evidence", ""], cells)
+    return "\n".join(
+        [f"Chosen by evidence (curves and heavy tails must win by {fitted.MARGIN:g} nats or more)", *lines]
+    )
+
+
+def _listed(title: str, lines: list[str]) -> str:
+    """A title and lines below it, none of them too long for a terminal."""
+    filled = [textwrap.fill(line, 110, initial_indent="  ", subsequent_indent="    ") for line in lines]
+    return "\n".join([title, *filled]) if lines else ""
+
+
+def _table(head: list[str], rows: list[list[str]]) -> list[str]:
+    """Lines of a table: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+
+    def line(cells: list[str]) -> str:
+        rest = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
+        return "  ".join(["", cells[0].ljust(widths[0]), *rest]).rstrip()
+
+    return [line(head), *map(line, rows)]
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{_number(low)} to {_number(high)}" if math.isfinite(high) else "not known"
+
+
+def _number(value: float) -> str:
+    """Four digits, and no exponent where it can be helped."""
+    if value == 0.0 or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 1e-4 else f"{value:.1e}"
+
+
+def _plain(value: Any) -> Any:
+    """As json has it."""
+    if isinstance(value, dict):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
