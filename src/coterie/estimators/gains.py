@@ -141,6 +141,28 @@ def gains(model: Any, rows: Rows, folds: int, seed: int, notes: list[str]) -> tu
     return table, {"measure": measure, "folds": int(folds), "errors": errors, "gains": against}
 
 
+def compared(model: Any, X: Any, y: Any, agents: Any) -> dict[str, float]:
+    """Accuracy or R^2 of agents alone, of one model for all and of a pooled model, on rows that it was not fitted with.
+
+    Every agent of these rows must have had some in the fit.
+    """
+    train, test = kept_rows(model), given_rows(model, X, y, agents)
+    if train is None:
+        raise DataError("the model does not have its rows: compare it before it is saved, or fit it anew")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the fit's own warnings were given by it
+        predicted = {
+            "alone": alone(model, model, train, test),
+            "one model": _predicted(model, _one_model(model, train), test, None),
+        }
+        together = {"together": float(model.score(X, y, agents))}
+    if model._kind == "classifier":
+        return {name: float(np.mean(found.argmax(axis=1) == test.y)) for name, found in predicted.items()} | together
+    spread = float(np.sum((test.y - test.y.mean()) ** 2)) or 1.0
+    scores = {name: 1.0 - float(np.sum((found - test.y) ** 2)) / spread for name, found in predicted.items()}
+    return scores | together
+
+
 def _gain(difference: pd.Series, error: float) -> dict[str, float]:
     """Of all agents: the mean, and how sure it is."""
     each = difference.dropna().to_numpy()

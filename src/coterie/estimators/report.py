@@ -241,8 +241,8 @@ def _log_sd(part: Pooled, scalar: bool) -> np.ndarray:
     """How uncertain the logarithms of variances are: one standard deviation.
 
     A full V is hardly shrunk, so that each is known as far as the agents tell. Those of a diagonal V are pooled,
-    log v_k ~ N(mu, tau2): ``Population.log_sd`` takes mu as known; here it is not. One variance of all slopes is what all
-    of them tell.
+    log v_k ~ N(mu, tau2): ``Population.log_sd`` takes mu as known; here it is not. One variance of all slopes is what
+    all of them tell.
     """
     population, out = part.population, part.population.log_sd.copy()
     v, q = population.variances, part.design.size
@@ -270,7 +270,7 @@ def _gram(part: Pooled) -> np.ndarray:
     q = part.design.size
     total = np.zeros((q, q))
     if part.kept is not None:
-        total = part.kept.H.sum(axis=0)
+        total = part.kept.summary.H.sum(axis=0)
         return total / max(float(total[-1, -1]), 1e-300)
     X, weight = part.grouped.X, part.grouped.weight
     for first in range(0, len(X), 20_000):
