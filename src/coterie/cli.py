@@ -31,7 +31,7 @@ from .boosted import BoostedClassifier, BoostedRegressor
 from .console import EXIT_CODES, AsJson, show, talk
 from .data import AgentData, read_table, read_ties, split_frame
 from .datasets import commands as real_data
-from .datasets import linear_classification
+from .datasets import gapminder, linear_classification
 from .engines.simulator import simulate
 from .errors import DataError, ParameterError
 from .estimators import CollaborativeClassifier, CollaborativeRegressor
@@ -65,12 +65,12 @@ def main() -> None:
 
 
 @contextmanager
-def _bar(text: str, quiet: bool, known: bool = True) -> Iterator[Any]:
+def _bar(text: str, quiet: bool, known: bool = True, unit: str = "rounds") -> Iterator[Any]:
     """A progress bar for a function of (done, total), shown from its first call on.
 
     Where the end is not ``known``, because the work stops when it has converged, only what is done is counted.
     """
-    count = MofNCompleteColumn() if known else TextColumn("{task.completed:,.0f} wakes")
+    count = MofNCompleteColumn() if known else TextColumn(f"{{task.completed:,.0f}} {unit}")
     progress = Progress(TextColumn("{task.description}"), BarColumn(), count, TimeElapsedColumn(), console=talk)
     task = progress.add_task(text, total=None)
 
@@ -110,14 +110,80 @@ def _options(
 
 @app.command()
 def demo(
-    agents: Annotated[int, typer.Option(help="How many agents.", min=2)] = 100,
-    features: Annotated[int, typer.Option(help="How many features.", min=2)] = 20,
+    peers: Annotated[
+        bool, typer.Option("--peers", help="Instead: synthetic users who exchange models with similar peers.")
+    ] = False,
+    agents: Annotated[int, typer.Option(help="With --peers: how many users.", min=2)] = 100,
+    features: Annotated[int, typer.Option(help="With --peers: how many features.", min=2)] = 20,
     seed: Seed = 0,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where figures go.")] = Path("coterie-demo"),
     as_json: AsJson = False,
 ) -> None:
-    """The tour: synthetic users learn personal models alone, all as one, and together with similar peers."""
+    """The tour: life expectancy in 142 countries, with a model of its own for each, learned together."""
     _writable(output)
+    if peers:
+        _exchange_models(agents, features, seed, output, as_json)
+    else:
+        _pool_countries(seed, output, as_json)
+
+
+def _pool_countries(seed: int, output: Path, as_json: bool) -> None:
+    """Real grouped data: countries alone, all as one, and together; on years held out, and for new countries."""
+    frame = gapminder()
+    X, y, ids = frame.drop(columns=["lifeExp", "country"]), frame["lifeExp"], frame["country"]
+    names = ids.unique()
+    new = ids.isin(np.random.default_rng(seed).choice(names, len(names) // 5, replace=False)).to_numpy()
+    test = _held_out(ids, 1 / 3, seed) & ~new
+    train = ~test & ~new
+    if not as_json:
+        talk.print(
+            f"Life expectancy in {len(names)} countries, 12 times from 1952 to 2007, by continent, year, population "
+            f"and income. A third of each country's rows is held out to test on, and {new.sum() // 12} countries "
+            "altogether."
+        )
+    model = CollaborativeRegressor().fit(X[train], y[train], agents=ids[train])
+    one = CollaborativeRegressor().fit(X[train], y[train])
+    rows: list[dict[str, Any]] = [
+        {"models": name, "error": numbers["error"]}
+        for name, numbers in compared(model, X[test], y[test], ids[test]).items()
+    ]
+    low, high = model.predict_interval(X[test], ids[test]).T
+    rows[-1]["coverage"] = float(np.mean((low <= y[test]) & (y[test] <= high)))
+    low, high = model.predict_interval(X[new], ids[new]).T
+    rows[-1] |= {
+        "error_new": float(np.sqrt(np.mean((model.predict(X[new], ids[new]) - y[new]) ** 2))),
+        "coverage_new": float(np.mean((low <= y[new]) & (y[new] <= high))),
+    }
+    rows[1]["error_new"] = float(np.sqrt(np.mean((one.predict(X[new]) - y[new]) ** 2)))
+    table = Table(
+        title="Error of life expectancy, in years (root mean square)",
+        caption="coverage: how many labels the 90 % intervals hold",
+    )
+    table.add_column("models", no_wrap=True)
+    for column in ("held-out years", "coverage", "new countries", "coverage"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        cells = (
+            (name, f"{row[name]:.0%}" if "coverage" in name else f"{row[name]:.2f}") if name in row else (name, "")
+            for name in ("error", "coverage", "error_new", "coverage_new")
+        )
+        table.add_row(row["models"], *(text for _, text in cells))
+    everything = CollaborativeRegressor().fit(X, y, agents=ids)
+    report = everything.report(seed=seed)
+    figures = {
+        "curves.png": plots.curves(everything, "year", ["Cambodia", "China", "Rwanda", "Sweden", "Vietnam"]),
+        "gains.png": plots.gains(report),
+        "shrinkage.png": plots.shrinkage(CollaborativeRegressor(design="linear").fit(X, y, agents=ids)),
+    }
+    outliers = report.outliers["agent"].drop_duplicates().tolist() if report.outliers is not None else []
+    show({"models": rows, "outliers": outliers, "figures": _write(figures, output)}, table, as_json)
+    if not as_json:
+        talk.print(f"Countries that stand out: {', '.join(outliers[:6])}. All there is to say: model.report()")
+        talk.print(f"figures: {', '.join(str(output / figure) for figure in figures)}")
+
+
+def _exchange_models(agents: int, features: int, seed: int, output: Path, as_json: bool) -> None:
+    """Synthetic users learn personal models alone, all as one, and together with similar peers."""
     task = linear_classification(n=agents, p=features, seed=seed)
     if not as_json:
         least, most = task.train.sizes.min(), task.train.sizes.max()
@@ -399,7 +465,8 @@ def _measure_gain(
         with _bar("measuring the gain", quiet, known=False) as progress:
             model = estimator(**settings, members=everyone)
             model.fit(X[~test], y[~test], agents=ids[~test], progress=lambda done: progress(done, done))
-        scores = compared(model, X[test], y[test], ids[test])
+        found = compared(model, X[test], y[test], ids[test])
+        scores = {name: numbers["score"] for name, numbers in found.items()}
     ways: dict[str, dict[str, Any]] = {"alone": {"method": "local"}, "one model": {"method": "global"}, "together": {}}
     for name, changes in ({} if pools else ways).items():
         shared = {"graph": graphs.empty(len(everyone)), "design": "auto", "loss": None} if changes else {}
