@@ -171,9 +171,15 @@ def _pool_countries(seed: int, output: Path, as_json: bool) -> None:
     everything = CollaborativeRegressor().fit(X, y, agents=ids)
     report = everything.report(seed=seed)
     figures = {
-        "curves.png": plots.curves(everything, "year", ["Cambodia", "China", "Rwanda", "Sweden", "Vietnam"]),
+        "curves.png": plots.curves(
+            CollaborativeRegressor().fit(X[["year"]], y, agents=ids),
+            "year",
+            ["Cambodia", "China", "Rwanda", "Sweden", "Vietnam"],
+        ),
         "gains.png": plots.gains(report),
-        "shrinkage.png": plots.shrinkage(CollaborativeRegressor(design="linear").fit(X, y, agents=ids)),
+        "shrinkage.png": plots.shrinkage(
+            CollaborativeRegressor(design="linear").fit(X[["year", "gdpPercap"]], y, agents=ids)
+        ),
     }
     outliers = report.outliers["agent"].drop_duplicates().tolist() if report.outliers is not None else []
     show({"models": rows, "outliers": outliers, "figures": _write(figures, output)}, table, as_json)
