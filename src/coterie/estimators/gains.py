@@ -16,6 +16,7 @@ from ..encoding import agent_numbers
 from ..errors import DataError
 from ..pooling import designs, fitted
 from ..pooling.blocks import Batch, InRows, batches, one_plus, padded, times
+from ..pooling.classes import softmax
 from ..pooling.designs import Design
 from ..pooling.families import FAMILIES, LARGEST, expit
 from ..pooling.population import Population
@@ -174,8 +175,8 @@ def _sampled(rows: Rows, seed: int, notes: list[str]) -> Rows:
 def _together(model: Any, train: Rows) -> Any:
     """The estimator itself, with its own parameters, on the rows of a fold."""
     settings = model.get_params(deep=False) | {"members": None}
-    if settings["graph"] is not None and not isinstance(settings["graph"], str):
-        settings["members"] = range(len(model.agents_))
+    if not (settings["graph"] is None or isinstance(settings["graph"], str) or hasattr(settings["graph"], "lam")):
+        settings["members"] = range(len(model.agents_))  # a graph that is given is one of all agents
         if hasattr(settings["graph"], "nodes"):
             from ..graphs import from_networkx
 
@@ -256,7 +257,9 @@ def alone(model: Any, together: Any, train: Rows, test: Rows) -> np.ndarray:
         if number == 2:
             return np.stack([1.0 - parts[0], parts[0]], axis=1)
         scores = np.stack(parts, axis=1)
-        return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+        # Made to sum up to one they are too cautious for many rows, by a softmax too sure for few: the mean of both.
+        cautious = scores / scores.sum(axis=1, keepdims=True)
+        return 0.5 * (cautious + softmax(np.log(scores) - np.log1p(-scores)))
     family = together._models[0].family.name if not isinstance(together._models, Linear) else "squared"
     if family == "student":
         return _each_student(train, test, made[-1].name)
