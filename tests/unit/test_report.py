@@ -177,7 +177,7 @@ def test_gains_take_weights_a_sample_and_say_what_they_leave_out(monkeypatch):
     weight = np.where(np.arange(len(y)) % 5 == 0, 0.0, 1.0)
     model = ct.CollaborativeRegressor(design="linear").fit(X, y, agents=lonely, sample_weight=weight)
     report = model.report(folds=2)
-    assert any("1 agents have one row" in note for note in report.notes)
+    assert any("1 agent with one row" in note for note in report.notes)
     assert np.isnan(report.gains["alone"].iloc[-1])
     assert report.summary["gains"]["alone"]["agents"] == 15
     # Rows of weight zero neither teach nor count.

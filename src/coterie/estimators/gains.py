@@ -113,7 +113,8 @@ def gains(model: Any, rows: Rows, folds: int, seed: int, notes: list[str]) -> tu
         fold = deal(part.codes, folds, seed, part.y if classifies else None)
         single = int(np.sum(np.bincount(part.codes) == 1))
         if single:
-            notes.append(f"{single} agents have one row, which is always trained on: their gain is not known")
+            lonely = "1 agent" if single == 1 else f"{single} agents"
+            notes.append(f"{lonely} with one row, which is always trained on: their gain is not known")
         if not np.any(fold >= 0):
             raise DataError("no agent has two rows, one of them to test on")
         measure, shape = _measure(model), (len(part.y), len(model.classes_)) if classifies else (len(part.y),)

@@ -551,8 +551,8 @@ def _choices_text(report: Report) -> str:
         verdict = "chosen" if line["chosen"] else f"{line['nats']:+.1f} nats" if known else ""
         loss = [_number(line["held_out_loss"]) if math.isfinite(line["held_out_loss"]) else ""] if held_out else []
         cells.append([line["candidate"], _number(line["log_evidence"]) if known else "not kept", *loss, verdict])
-    title = f"Chosen by evidence (curves and heavy tails must win by {fitted.MARGIN:g} nats or more; curves also where "
-    title += "rows are left out one at a time)"
+    title = f"Chosen by evidence (curves and heavy tails must win by {fitted.MARGIN:g} nats or more"
+    title += ", curves also on rows left out)"
     lines = _table(["candidate", "log evidence", *(["loss of rows left out"] if held_out else []), ""], cells)
     return "\n".join([title, *lines])
 
