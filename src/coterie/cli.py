@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.base import is_classifier
 
 from . import console, graphs, plots
 from ._version import __version__
@@ -31,10 +31,11 @@ from .boosted import BoostedClassifier, BoostedRegressor
 from .console import EXIT_CODES, AsJson, show, talk
 from .data import AgentData, read_table, read_ties, split_frame
 from .datasets import commands as real_data
-from .datasets import linear_classification
+from .datasets import gapminder, linear_classification
 from .engines.simulator import simulate
 from .errors import DataError, ParameterError
 from .estimators import CollaborativeClassifier, CollaborativeRegressor
+from .estimators.gains import compared
 from .learning import learn_graph
 from .methods import BASELINES, METHODS, GlobalModel
 from .network import commands as peers
@@ -64,12 +65,12 @@ def main() -> None:
 
 
 @contextmanager
-def _bar(text: str, quiet: bool, known: bool = True) -> Iterator[Any]:
+def _bar(text: str, quiet: bool, known: bool = True, unit: str = "rounds") -> Iterator[Any]:
     """A progress bar for a function of (done, total), shown from its first call on.
 
     Where the end is not ``known``, because the work stops when it has converged, only what is done is counted.
     """
-    count = MofNCompleteColumn() if known else TextColumn("{task.completed:,.0f} wakes")
+    count = MofNCompleteColumn() if known else TextColumn(f"{{task.completed:,.0f}} {unit}")
     progress = Progress(TextColumn("{task.description}"), BarColumn(), count, TimeElapsedColumn(), console=talk)
     task = progress.add_task(text, total=None)
 
@@ -109,14 +110,80 @@ def _options(
 
 @app.command()
 def demo(
-    agents: Annotated[int, typer.Option(help="How many agents.", min=2)] = 100,
-    features: Annotated[int, typer.Option(help="How many features.", min=2)] = 20,
+    peers: Annotated[
+        bool, typer.Option("--peers", help="Instead: synthetic users who exchange models with similar peers.")
+    ] = False,
+    agents: Annotated[int, typer.Option(help="With --peers: how many users.", min=2)] = 100,
+    features: Annotated[int, typer.Option(help="With --peers: how many features.", min=2)] = 20,
     seed: Seed = 0,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where figures go.")] = Path("coterie-demo"),
     as_json: AsJson = False,
 ) -> None:
-    """The tour: synthetic users learn personal models alone, all as one, and together with similar peers."""
+    """The tour: life expectancy in 142 countries, with a model of its own for each, learned together."""
     _writable(output)
+    if peers:
+        _exchange_models(agents, features, seed, output, as_json)
+    else:
+        _pool_countries(seed, output, as_json)
+
+
+def _pool_countries(seed: int, output: Path, as_json: bool) -> None:
+    """Real grouped data: countries alone, all as one, and together; on years held out, and for new countries."""
+    frame = gapminder()
+    X, y, ids = frame.drop(columns=["lifeExp", "country"]), frame["lifeExp"], frame["country"]
+    names = ids.unique()
+    new = ids.isin(np.random.default_rng(seed).choice(names, len(names) // 5, replace=False)).to_numpy()
+    test = _held_out(ids, 1 / 3, seed) & ~new
+    train = ~test & ~new
+    if not as_json:
+        talk.print(
+            f"Life expectancy in {len(names)} countries, 12 times from 1952 to 2007, by continent, year, population "
+            f"and income. A third of each country's rows is held out to test on, and {new.sum() // 12} countries "
+            "altogether."
+        )
+    model = CollaborativeRegressor().fit(X[train], y[train], agents=ids[train])
+    one = CollaborativeRegressor().fit(X[train], y[train])
+    rows: list[dict[str, Any]] = [
+        {"models": name, "error": numbers["error"]}
+        for name, numbers in compared(model, X[test], y[test], ids[test]).items()
+    ]
+    low, high = model.predict_interval(X[test], ids[test]).T
+    rows[-1]["coverage"] = float(np.mean((low <= y[test]) & (y[test] <= high)))
+    low, high = model.predict_interval(X[new], ids[new]).T
+    rows[-1] |= {
+        "error_new": float(np.sqrt(np.mean((model.predict(X[new], ids[new]) - y[new]) ** 2))),
+        "coverage_new": float(np.mean((low <= y[new]) & (y[new] <= high))),
+    }
+    rows[1]["error_new"] = float(np.sqrt(np.mean((one.predict(X[new]) - y[new]) ** 2)))
+    table = Table(
+        title="Error of life expectancy, in years (root mean square)",
+        caption="coverage: how many labels the 90 % intervals hold",
+    )
+    table.add_column("models", no_wrap=True)
+    for column in ("held-out years", "coverage", "new countries", "coverage"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        cells = (
+            (name, f"{row[name]:.0%}" if "coverage" in name else f"{row[name]:.2f}") if name in row else (name, "")
+            for name in ("error", "coverage", "error_new", "coverage_new")
+        )
+        table.add_row(row["models"], *(text for _, text in cells))
+    everything = CollaborativeRegressor().fit(X, y, agents=ids)
+    report = everything.report(seed=seed)
+    figures = {
+        "curves.png": plots.curves(everything, "year", ["Cambodia", "China", "Rwanda", "Sweden", "Vietnam"]),
+        "gains.png": plots.gains(report),
+        "shrinkage.png": plots.shrinkage(CollaborativeRegressor(design="linear").fit(X, y, agents=ids)),
+    }
+    outliers = report.outliers["agent"].drop_duplicates().tolist() if report.outliers is not None else []
+    show({"models": rows, "outliers": outliers, "figures": _write(figures, output)}, table, as_json)
+    if not as_json:
+        talk.print(f"Countries that stand out: {', '.join(outliers[:6])}. All there is to say: model.report()")
+        talk.print(f"figures: {', '.join(str(output / figure) for figure in figures)}")
+
+
+def _exchange_models(agents: int, features: int, seed: int, output: Path, as_json: bool) -> None:
+    """Synthetic users learn personal models alone, all as one, and together with similar peers."""
     task = linear_classification(n=agents, p=features, seed=seed)
     if not as_json:
         least, most = task.train.sizes.min(), task.train.sizes.max()
@@ -215,6 +282,8 @@ class Task(StrEnum):
     regression = "regression"
 
 
+#: Methods of a front-door estimator beside pooling.
+OVER_GRAPH = [name for name in (*METHODS, *BASELINES) if name not in ("boosting", "gossip-pooling")]
 #: Which estimator a task needs, without boosting and with it.
 ESTIMATORS = {
     (Task.classification, False): CollaborativeClassifier,
@@ -236,15 +305,27 @@ def fit(
     method: Annotated[
         str,
         typer.Option(
-            help=f"How the agents learn: {', '.join([*METHODS, *BASELINES])}. With boosting: decision stumps."
+            help=f"pooling: a common model and personal deviations. Over a graph: {', '.join(OVER_GRAPH)}. "
+            "boosting: decision stumps."
         ),
-    ] = "cd",
+    ] = "pooling",
+    design: Annotated[str, typer.Option(help="Of pooling: auto, linear, or additive (curves).")] = "auto",
+    deviations: Annotated[str, typer.Option(help="Of pooling: auto, full, diagonal or scalar.")] = "auto",
+    missing: Annotated[str, typer.Option(help="fill: gaps become the mean and an indicator; error: refuse.")] = "fill",
     graph: Annotated[
-        str, typer.Option(help="learn, knn, or a csv file of ties with columns agent, peer, weight.")
-    ] = "learn",
+        str | None,
+        typer.Option(
+            help="auto (pooling only), knn, learn, or a csv file of ties with columns agent, peer, weight. "
+            "Default: none for pooling, else learn."
+        ),
+    ] = None,
     neighbours: Annotated[int, typer.Option(help="Peers of each agent, for knn.", min=1)] = 5,
     loss: Annotated[
-        str | None, typer.Option(help="For classes logistic or smooth-hinge, else squared or huber.")
+        str | None,
+        typer.Option(
+            help="Of pooling: logistic; squared, student, poisson or auto. Over a graph: logistic or smooth-hinge; "
+            "squared or huber."
+        ),
     ] = None,
     mu: Annotated[
         float, typer.Option(help="Own data against agreement with peers; for boosting, agreement against own data.")
@@ -256,9 +337,6 @@ def fit(
         bool, typer.Option(help="Choose mu, lam and beta by cross-validation inside each agent's rows.")
     ] = False,
     ridge: Annotated[str, typer.Option(help='A number, or "1/m": 1 / rows of the agent. Not for boosting.')] = "1/m",
-    standardize: Annotated[
-        bool, typer.Option(help="Scale the features to mean 0 and variance 1 first. Boosting never does.")
-    ] = True,
     holdout: Annotated[
         float, typer.Option(help="Share of each agent's rows kept to measure the gain.", min=0, max=0.9)
     ] = 0.0,
@@ -286,13 +364,15 @@ def fit(
             raise ParameterError(f"--loss {loss}: boosting has a loss of its own, leave it out")
         settings |= {"base": stumps, "beta": beta}
     else:
-        settings |= {
-            "loss": loss or ("logistic" if kind == Task.classification else "squared"),
-            "ridge": _number_or("1/m", ridge, "--ridge"),
-            "standardize": standardize,
-        }
+        settings |= {"loss": loss, "design": design, "deviations": deviations, "missing": missing}
+        settings["ridge"] = _number_or("1/m", ridge, "--ridge")
+    if method == "pooling" and tune:
+        raise ParameterError("--tune: pooling learns its strengths by itself, there is nothing to tune; leave it out")
     everyone = AgentData(np.zeros((len(frame), 1)), agents=ids)
-    settings["graph"] = graph if graph in ("learn", "knn") else read_ties(Path(graph), everyone)
+    known = graph in (None, "auto", "learn", "knn")
+    settings["graph"] = graph if known else read_ties(Path(str(graph)), everyone)
+    if boosts and graph is None:
+        settings["graph"] = "learn"
 
     result: dict[str, Any] = {
         "task": str(kind),
@@ -317,26 +397,41 @@ def fit(
         if holdout > 0:
             result["holdout"] = _measure_gain(estimator, settings, features, y, ids, test, as_json)
         with _bar(f"learning {everyone.n} models", as_json, known=False) as progress:
-            model = estimator(**settings).fit(frame.drop(columns=target), y, agents=agent, progress=progress)
+            model = estimator(**settings).fit(
+                frame.drop(columns=target), y, agents=agent, progress=lambda done, total=0: progress(done, total)
+            )
     try:
         save(model, output)
     except OSError as error:
         raise DataError(f"cannot write the model to {output}: {error}") from None
-    run = model.run_
-    result |= {
-        "model": str(output),
-        "ties": model.graph_.n_edges,
-        "wakes_per_agent": run.wakes / everyone.n,
-        "vectors": run.vectors,
-        "bytes": run.bytes,
-        "objective": run.value,
-    }
+    result |= {"model": str(output)} | _told(model)
     table = Table(title=f"{result['agents']} personal models in {output}", show_header=False)
     for name, value in result.items():
         for label, number in value.items() if isinstance(value, dict) else [(name, value)]:
             form = ",.4g" if isinstance(number, float) else "," if isinstance(number, int) else ""
             table.add_row(label.replace("_", " "), format(number, form))
     show(result, table, as_json)
+
+
+def _told(model: Any) -> dict[str, Any]:
+    """What a fit has to say of itself."""
+    if model.graph_ is not None:
+        told: dict[str, Any] = {"ties": model.graph_.n_edges}
+    else:
+        told = {}
+    if hasattr(model, "run_"):
+        run, n = model.run_, len(model.agents_)
+        run = run[0] if isinstance(run, list) else run
+        return told | {
+            "wakes_per_agent": run.wakes / n,
+            "vectors": run.vectors,
+            "bytes": run.bytes,
+            "objective": run.value,
+        }
+    told |= {"design": model.design_, "log_evidence": model.log_evidence_}
+    if getattr(model, "noise_", None) is not None:
+        told["noise"] = float(model.noise_)
+    return told | {f"column {k + 1}": note for k, note in enumerate(model._columns.notes)}
 
 
 def _task_of(y: Any) -> Task:
@@ -362,17 +457,30 @@ def _held_out(ids: Any, share: float, seed: int) -> np.ndarray:
 def _measure_gain(
     estimator: Any, settings: dict[str, Any], X: Any, y: Any, ids: Any, test: np.ndarray, quiet: bool
 ) -> dict[str, float]:
-    """Scores on held-out rows, alone and together."""
-    scores = {}
+    """Scores on held-out rows: alone, with one model for all, and together."""
+    scores: dict[str, float] = {}
     everyone = AgentData(np.zeros((len(X), 1)), agents=ids).members
-    for name, changes in (("alone", {"graph": graphs.empty(len(everyone))}), ("together", {})):
+    pools = settings["method"] == "pooling"
+    if pools:
+        with _bar("measuring the gain", quiet, known=False) as progress:
+            model = estimator(**settings, members=everyone)
+            model.fit(X[~test], y[~test], agents=ids[~test], progress=lambda done: progress(done, done))
+        found = compared(model, X[test], y[test], ids[test])
+        scores = {name: numbers["score"] for name, numbers in found.items()}
+    ways: dict[str, dict[str, Any]] = {"alone": {"method": "local"}, "one model": {"method": "global"}, "together": {}}
+    for name, changes in ({} if pools else ways).items():
+        shared = {"graph": graphs.empty(len(everyone)), "design": "auto", "loss": None} if changes else {}
+        known = estimator().get_params()
+        shared = {key: value for key, value in (shared | changes).items() if key in known}
         with _bar(f"measuring the gain, {name}", quiet, known=False) as progress:
-            model = estimator(**settings | changes, members=everyone)
-            model.fit(X[~test], y[~test], agents=ids[~test], progress=progress)
+            model = estimator(**settings | shared, members=everyone)
+            model.fit(
+                X[~test], y[~test], agents=ids[~test], progress=lambda done, total=0, show=progress: show(done, total)
+            )
         scores[name] = model.score(X[test], y[test], agents=ids[test])
-    metric = "accuracy" if issubclass(estimator, CollaborativeClassifier) else "R2"
-    if scores["together"] < scores["alone"] and not quiet:
-        talk.print("together is not better than alone here: try --tune")
+    metric = "accuracy" if is_classifier(estimator()) else "R2"
+    if scores["together"] < max(scores["alone"], scores["one model"]) and not quiet:
+        talk.print("together is not the best here: compare --method pooling, boosting and cd --tune")
     return {"held-out rows": int(test.sum())} | {f"{metric} {name}": score for name, score in scores.items()}
 
 
@@ -387,7 +495,7 @@ def _number_or(word: str, text: str, option: str) -> float | str:
 def _warnings() -> Iterator[None]:
     """Say what the library warns of, once, without a source line."""
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ConvergenceWarning)
+        warnings.simplefilter("always", UserWarning)
         yield
     for message in dict.fromkeys(str(warning.message) for warning in caught):
         talk.print(f"[yellow]warning:[/] {escape(message)}", soft_wrap=True)
@@ -404,11 +512,14 @@ def predict(
     ],
     agent: Annotated[str | None, typer.Option(help="The column of agents. Default: as in fit.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A csv file. Default: standard output.")] = None,
+    interval: Annotated[
+        float | None, typer.Option(help="Also columns low and high that hold this share of new labels, such as 0.9.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Add a column of predictions to a table, each by the model of the row's own agent.
 
-    An agent that was never met gets the mean of all models.
+    An agent that was never met is predicted by what the others have in common.
     """
     if output is not None:
         _writable(output.parent)
@@ -424,11 +535,20 @@ def predict(
     if missing:
         raise DataError(f"{data} has no column {missing[0]!r}, which the model was fitted with")
     ids = _ids_like(fitted, ids)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that an agent was never met is said below
-        predictions = fitted.predict(features[list(fitted.feature_names_in_)], agents=ids)
-    strangers = ids[fitted._roster.numbers(ids) < 0].unique().tolist()
+    rows = features[list(fitted.feature_names_in_)]
+    known = set(fitted.agents_)
+    strangers = [agent for agent in ids.unique().tolist() if agent not in known]
+    with _warnings():
+        warnings.filterwarnings("ignore", message="none of these agents was met")  # said below
+        predictions = fitted.predict(rows, agents=ids)
     table = frame.assign(prediction=predictions)
+    if interval is not None:
+        if not hasattr(fitted, "predict_interval"):
+            raise ParameterError("--interval: only models of numbers have intervals")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            low, high = fitted.predict_interval(rows, agents=ids, coverage=interval).T
+        table = table.assign(low=low, high=high)
     if output is not None:
         draft = output.with_name(f".{output.name}.part")
         try:
@@ -443,7 +563,7 @@ def predict(
         return
     if strangers:
         shown = ", ".join(map(repr, strangers[:3])) + ("..." if len(strangers) > 3 else "")
-        talk.print(f"{len(strangers)} agent(s) never met ({shown}): predicted by the mean of all models")
+        talk.print(f"{len(strangers)} agent(s) never met ({shown}): predicted by what the others have in common")
     if output is None:
         table.to_csv(sys.stdout, index=False)
     else:
@@ -541,7 +661,7 @@ class Mechanism(StrEnum):
 
 @app.command()
 def audit(
-    method: Annotated[str, typer.Option(help="cd, propagation or boosting.")] = "cd",
+    method: Annotated[str, typer.Option(help="cd, propagation, boosting or gossip-pooling.")] = "cd",
     epsilon: Annotated[float, typer.Option(help="The budget that is claimed, > 0.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Its delta, in (0, 1).")] = 1e-5,
     mechanism: Annotated[Mechanism | None, typer.Option(help="Default: gaussian; exponential for boosting.")] = None,

@@ -236,7 +236,7 @@ def fitting() -> pd.DataFrame:
             rows[objective, name] = {
                 method: next((word for word, ridge in _RIDGES if _fits(rule, pose(data, loss, ridge))), "no")
                 for method, rule in METHODS.items()
-                if not getattr(rule, "on_balls", False)
+                if not getattr(rule, "on_balls", False) and getattr(rule, "minimises", "") is not None
             }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["objective", "loss"])
 

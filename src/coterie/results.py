@@ -48,6 +48,9 @@ class Run:
     published : (n, p) ndarray or None
         Models as they were sent last. The trace is about these; ``theta`` is what agents have for themselves, which is
         the same unless a private method has a final step.
+    population : Population or None
+        Of :class:`coterie.GossipPooling`: what each agent takes for the population at the end, with ``mean`` (n, p),
+        the common model, ``variance`` (n, p), how much personal models differ from it, and ``noise`` (n,).
     """
 
     problem: Problem
@@ -69,6 +72,7 @@ class Run:
     published: np.ndarray | None = None
     epsilon: float | None = None
     delta: float | None = None
+    population: Any = None
 
     def after(self, before: Run) -> Run:
         """The second half of a run that began with another: one trace, one account.

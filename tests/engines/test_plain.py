@@ -22,7 +22,7 @@ from coterie.world import VACANT, World, part_of, world_of
 
 #: What a peer imports, and what must not come with it.
 LIGHT = ("engines.peer", "engines.host", "methods", "ties", "world", "wire", "losses", "linear")
-PRIVATE = tuple(f"privacy.{name}" for name in ("ledger", "plans", "descent", "propagation", "private"))
+PRIVATE = tuple(f"privacy.{name}" for name in ("ledger", "plans", "descent", "propagation", "pooling", "private"))
 HEAVY = ("numba", "pandas", "sklearn", "matplotlib", "networkx", "ray")
 LOSSES = {repr(loss): loss for loss in (*losses.LOSSES.values(), losses.LogSumExp())}
 SPARSE = ("cd-sparse",)
@@ -37,6 +37,7 @@ def all_methods():
         "learned": ct.Learned("cd", ct.GraphRule(kappa=3), every=20),
         "private-cd": ct.Private("cd", wakes_per_agent=8),
         "private-propagation": ct.Private("propagation"),
+        "private-pooling": ct.Private("gossip-pooling"),
     }
 
 

@@ -526,3 +526,19 @@ def test_members_without_ties_hear_of_a_newer_list():
     assert signed == village.signed
     assert {node.roster.version for node in village.nodes.values()} == {2}
     assert village.nodes[3].ties
+
+
+def test_pooling_peers_agree_on_the_population_also_when_one_begins_again():
+    """Flows that a store remembers wrongly are made good by the next letters."""
+    village = Village("gossip-pooling", sizes=(9, 12, 8, 10)).start().run(5.0)
+    village.nodes[1]._save()
+    village.run(20.0)
+    village.crash(1)
+    village.run(5.0)
+    village.start(1)
+    village.run(600.0)
+    peers = [node.peer for node in village.nodes.values()]
+    means = [peer.method.population(peer.world, peer.own, peer.tie).mean[0] for peer in peers]
+    assert np.ptp(means, axis=0).max() < 1e-6
+    shared = sum(peer.own.shared[0] for peer in peers)
+    assert np.allclose(sum(peer.tie.flow.sum(axis=0) for peer in peers), 0.0, atol=1e-6 * np.abs(shared).max())

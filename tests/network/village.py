@@ -33,6 +33,7 @@ WORDS = {
         "labels": ["-1", "1"],
         "settings": {"stumps": 6, "beta": 2.0, "low": -2.0, "high": 2.0},
     },
+    "gossip-pooling": {"method": "gossip-pooling"},
     "learned": {"learned": {"kappa": 2, "every": 2.0}},
     "learned boosting": {
         "method": "boosting",
@@ -43,6 +44,7 @@ WORDS = {
     },
     "private": {"privacy": {"epsilon": 2.0, "wakes_per_agent": 4}},
     "published": {"method": "propagation", "privacy": {"epsilon": 2.0}},
+    "pooled in private": {"method": "gossip-pooling", "privacy": {"epsilon": 2.0}},
     "trimmed": {"trim": 0.2},
 }
 

@@ -54,12 +54,24 @@ def test_radon_as_published():
     np.testing.assert_allclose(least_squares(houses["log_radon"], first), [1.33, -0.61], atol=5e-3)
 
 
-@pytest.mark.parametrize("name", ["grunfeld", "radon"])
+def test_gapminder_as_published():
+    """The mean, and the medians of 2007 by continent, that tutorials of the R package print."""
+    countries = ct.datasets.gapminder()
+    assert list(countries.columns) == ["country", "continent", "year", "lifeExp", "pop", "gdpPercap"]
+    assert countries.shape == (1704, 6)
+    assert (countries.groupby("country").size() == 12).all()
+    assert countries["lifeExp"].mean() == pytest.approx(59.47444, abs=1e-5)
+    medians = countries[countries["year"] == 2007].groupby("continent")["lifeExp"].median()
+    np.testing.assert_allclose(medians, [52.9265, 72.899, 72.396, 78.6085, 80.7195])
+
+
+@pytest.mark.parametrize("name", ["gapminder", "grunfeld", "radon"])
 def test_every_set_says_where_it_is_from_and_is_small(name):
     folder = resources.files("coterie.datasets.bundled")
     note = folder.joinpath(f"{name}.txt").read_text(encoding="utf-8")
-    assert all(word in note for word in ("Source", "Licence", "Public domain", "Columns", "Changes"))
+    assert all(word in note for word in ("Source", "Licence", "Columns", "Changes"))
     table = folder.joinpath(f"{name}.csv").read_text(encoding="utf-8")
+    assert any(word in note for word in ("Public domain", "CC0"))
     assert len(table) < 100_000
     for column in table.splitlines()[0].split(","):
         assert f" {column} " in note

@@ -1,6 +1,6 @@
 """Data to try things on: generators of the papers' synthetic tasks, and real datasets, two of them bundled."""
 
-from .bundled import grunfeld, radon
+from .bundled import gapminder, grunfeld, radon
 from .real import (
     ACTIVITIES,
     RealTask,
@@ -44,6 +44,7 @@ __all__ = [
     "clustered_moons",
     "computer_buyers",
     "field_estimation",
+    "gapminder",
     "grunfeld",
     "human_activity",
     "landmine",

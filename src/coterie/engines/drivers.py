@@ -70,6 +70,13 @@ class Driver(ABC):
         return models
 
     @property
+    def population(self) -> Any:
+        """What each agent takes for the population, of a method that learns one; else None."""
+        if not hasattr(self.method, "population"):
+            return None
+        return self.method.population(self.world, self.own, self.tie)
+
+    @property
     def wakes(self) -> int:
         """How many times an agent woke."""
         return self.done

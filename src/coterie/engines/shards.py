@@ -94,6 +94,11 @@ class Shard:
         models: np.ndarray = self.own.theta.copy()
         return models
 
+    def population(self) -> tuple[np.ndarray, ...]:
+        """What the agents take for the population."""
+        found: tuple[np.ndarray, ...] = self.method.population(self.world, self.own, self.tie)
+        return found
+
     def _summary(self, sent: int) -> np.ndarray:
         """The account so far, and how many letters are handed out."""
         return np.append(self.account, sent)
@@ -236,6 +241,14 @@ class Shards(Driver):
             self.models = np.concatenate(self._get([shard.theta.remote() for shard in self.shards]))
             self.models.flags.writeable = False
         return self.models
+
+    @property
+    def population(self) -> Any:
+        """What each agent takes for the population, of a method that learns one; else None."""
+        if not hasattr(self.method, "population"):
+            return None
+        parts = self._get([shard.population.remote() for shard in self.shards])
+        return type(parts[0])(*map(np.concatenate, zip(*parts, strict=True)))
 
     def meet(self, world: World) -> None:
         """Let all agents greet their neighbours."""

@@ -268,6 +268,7 @@ def _watched(
         notes=_notes(driver.problem),
         plan=getattr(driver.method, "plan", None),
         published=driver.theta.copy(),
+        population=driver.population,
     )
 
 

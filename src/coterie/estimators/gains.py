@@ -143,6 +143,36 @@ def gains(model: Any, rows: Rows, folds: int, seed: int, notes: list[str]) -> tu
     return table, {"measure": measure, "folds": int(folds), "errors": errors, "gains": against}
 
 
+def compared(model: Any, X: Any, y: Any, agents: Any) -> dict[str, dict[str, float]]:
+    """Agents alone, one model for all, and a pooled model: score and error of each on rows that it was not fitted with.
+
+    The score is accuracy or R^2, the error as :func:`gains` has it, over all rows. Every agent of these rows must have
+    had some in the fit.
+    """
+    train, test = kept_rows(model), given_rows(model, X, y, agents)
+    if train is None:
+        raise DataError("the model does not have its rows: compare it before it is saved, or fit it anew")
+    as_given = Rows(X, test.y, test.codes, None)
+    order = np.argsort(model._rows(X, agents)[1], kind="stable")  # as given_rows has them
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the fit's own warnings were given by it
+        predicted = {
+            "alone": alone(model, model, train, test),
+            "one model": _predicted(model, _one_model(model, train), test, None),
+            "together": _predicted(model, model, as_given, agents)[order],
+        }
+    measure, found = _measure(model), {}
+    spread = float(np.sum((test.y - test.y.mean()) ** 2)) or 1.0
+    for name, values in predicted.items():
+        error = float(np.mean(_losses(measure, test.y, values)))
+        if model._kind == "classifier":
+            score = float(np.mean(values.argmax(axis=1) == test.y))
+        else:
+            score = 1.0 - float(np.sum((values - test.y) ** 2)) / spread
+        found[name] = {"score": score, "error": math.sqrt(error) if measure == "rmse" else error}
+    return found
+
+
 def _gain(difference: pd.Series, error: float) -> dict[str, float]:
     """Of all agents: the mean, and how sure it is."""
     each = difference.dropna().to_numpy()

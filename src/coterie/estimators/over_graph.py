@@ -155,6 +155,11 @@ class _Collaborative(BaseEstimator):
                 f"method={method!r}: an estimator scales, starts from local models and takes a graph from them, "
                 "all in the clear, so that nothing private could be claimed; use ct.simulate(problem, method)"
             )
+        if getattr(method, "minimises", "") is None:
+            raise MismatchError(
+                f"method={method!r} minimises no objective, and an estimator goes on until its own is minimised: use "
+                "ct.simulate(problem, method)"
+            )
         if isinstance(method, Learned):
             raise ParameterError(
                 f"method={method!r}: the estimator learns the graph, say how with graph=ct.GraphRule(...)"
@@ -239,16 +244,12 @@ class _Collaborative(BaseEstimator):
         return graph if isinstance(graph, Graph) else Graph(graph)
 
     def _unpack(self, theta: np.ndarray, outputs: int, p: int) -> None:
-        sizes = self.run_.problem.data.sizes
-        self._take_apart(theta.reshape(len(theta), outputs, -1), sizes, p, np.zeros(p), np.ones(p))
-        self.n_iter_ = max(1, self.run_.wakes // len(theta))
-
-    def _take_apart(self, models: np.ndarray, sizes: np.ndarray, p: int, center: np.ndarray, scale: np.ndarray) -> None:
-        """Take the models, (n, outputs, p + 1), apart into coefficients and intercepts, in the units of the input."""
-        stranger = np.average(models, axis=0, weights=sizes)
+        """Take the models apart into coefficients and intercepts; agents never met get the mean, by rows."""
+        models = theta.reshape(len(theta), outputs, -1)
+        stranger = np.average(models, axis=0, weights=self.run_.problem.data.sizes)
         models = np.concatenate([models, stranger[None]])
-        coefficients = models[:, :, :p] / scale
-        self._expose(coefficients, models[:, :, p] - coefficients @ center)
+        self._expose(models[:, :, :p], models[:, :, p])
+        self.n_iter_ = max(1, self.run_.wakes // len(theta))
 
     def _expose(self, coefficients: np.ndarray, intercepts: np.ndarray) -> None:
         """Keep the models, (n + 1, outputs, p) and (n + 1, outputs); the last one is for agents never met."""

@@ -12,6 +12,7 @@ from .admm import CollaborativeADMM
 from .boosting import FrankWolfeBoosting
 from .descent import CoordinateDescent
 from .djam import DJAM
+from .pooling import GossipPooling
 from .propagation import ModelPropagation
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ METHODS = {
     "admm": CollaborativeADMM(),
     "djam": DJAM(),
     "boosting": FrankWolfeBoosting(),
+    "gossip-pooling": GossipPooling(),
 }
 
 
@@ -106,6 +108,7 @@ __all__ = [
     "CoordinateDescent",
     "FrankWolfeBoosting",
     "GlobalModel",
+    "GossipPooling",
     "LocalModels",
     "ModelPropagation",
     "RidgeToMean",

@@ -28,7 +28,7 @@ import numpy as np
 
 from .._compile import apart, inline, kernel
 from .._rules import rule
-from ..errors import ParameterError
+from ..errors import MismatchError, ParameterError
 from ..linear import copy_to
 from ..world import VACANT, Letter
 from . import resolve_method
@@ -133,6 +133,12 @@ def _checked(cls):
         if hasattr(method, "spare"):
             raise ParameterError(
                 f"{method!r} learns its graph: trim the method in it, ct.Learned(ct.Trimmed({method.method!r}))"
+            )
+        if getattr(method, "minimises", "") is None:
+            raise MismatchError(
+                f"{method!r} exchanges averages over all agents with one neighbour at a time: there are no models of "
+                "several neighbours to trim, and to leave out part of an average would change it for everybody; for "
+                "neighbours that may lie use ct.Trimmed(ct.CoordinateDescent())"
             )
         if not getattr(method, "copies", False):
             raise ParameterError(

@@ -28,7 +28,7 @@ FORMAT = 1
 #: What a charter may name. The names are those of the parts of coterie itself, which a test compares them with: a
 #: charter can be read where nothing of it is ever run.
 OBJECTIVES = ("personalized", "collaborative", "separate", "propagation", "boosting")
-METHODS = ("cd", "propagation", "admm", "djam", "boosting")
+METHODS = ("cd", "propagation", "admm", "djam", "boosting", "gossip-pooling")
 LOSSES = ("squared", "logistic", "hinge", "smooth-hinge", "huber", "location", "location-huber", "adaboost")
 #: Losses of classes, which need labels.
 OF_CLASSES = ("logistic", "hinge", "smooth-hinge", "adaboost")
@@ -48,7 +48,7 @@ PRIVACY = (
     "most",
     "loss_share",
 )
-PRIVATE_METHODS = ("cd", "propagation", "boosting")
+PRIVATE_METHODS = ("cd", "propagation", "boosting", "gossip-pooling")
 MECHANISMS = ("gaussian", "laplace", "exponential")
 #: Arguments of :class:`coterie.GraphRule`, and of :class:`coterie.Learned`.
 LEARNED = ("mu", "lam", "delta", "kappa", "step", "most", "heaviest", "every", "sampling")
@@ -98,7 +98,8 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         c_i: rows / most_rows; rows / the most that were heard of; or all 1.
     most_rows : int
         Public. Nobody may claim more rows.
-    method : "cd", "propagation", "admm", "djam" or "boosting"
+    method : "cd", "propagation", "admm", "djam", "boosting" or "gossip-pooling"
+        The last takes no more of the objective than rows, labels and loss.
     settings : dict
         Further arguments of the method or the objective.
     trim : float

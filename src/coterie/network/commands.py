@@ -54,7 +54,7 @@ def create_group(
     classes: Annotated[
         str | None, typer.Option(help="The negative and the positive class, such as no,yes. Without: numbers.")
     ] = None,
-    method: Annotated[str, typer.Option(help="cd, propagation, admm, djam or boosting.")] = "cd",
+    method: Annotated[str, typer.Option(help="cd, propagation, admm, djam, boosting or gossip-pooling.")] = "cd",
     objective: Annotated[
         str | None, typer.Option(help="personalized, collaborative, separate, propagation or boosting.")
     ] = None,
@@ -327,7 +327,7 @@ def run_peer(
     else:
         raise ParameterError("--data is missing: a peer learns from rows of its own")
     if compiled is None:
-        hard = joined.charter.method in ("admm", "djam") and joined.charter.objective != "propagation"
+        hard = joined.charter.method in ("admm", "djam", "gossip-pooling") and joined.charter.objective != "propagation"
         compiled = len(content) > 8 * (MANY_TO_SOLVE if hard else MANY)
     os.environ["COTERIE_PLAIN"] = "0" if compiled else "1"
     from .launch import launch  # only now: what it imports is compiled or not
@@ -501,7 +501,7 @@ def usual_objective(method: str, private: bool) -> str:
     """
     if method == "propagation":
         return "personalized" if private else "propagation"  # the private form starts from rows
-    return {"cd": "personalized", "admm": "collaborative", "djam": "personalized"}.get(method, method)
+    return {"admm": "collaborative", "boosting": "boosting"}.get(method, "personalized")
 
 
 def usual_loss(method: str, classes: bool) -> str:

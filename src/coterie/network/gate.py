@@ -19,6 +19,7 @@ from ..errors import DataError, MissingExtra
 from ..methods.admm import AUTO, CollaborativeADMM
 from ..methods.admm import MODEL as ADMM_MODEL
 from ..methods.boosting import MISSED, WHOLE
+from ..methods.pooling import FARTHEST
 from ..ties.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT, Learned
 from ..wire import decode
 from ..world import EVERYONE
@@ -266,6 +267,10 @@ def parts(
         return [model[1::2] if method.pairs else model], fair
     if getattr(method, "on_balls", False):
         return _boosted(terms, kind, text)
+    if getattr(method, "flows", False) and text.shape[0] > terms.p:
+        average = text[text.shape[0] // 2 :]  # beside squares, rows and flows, of which there is no saying
+        weight = max(abs(average[-1]), 1.0)
+        return [average[: terms.p] / weight], bool(np.all(np.abs(text) <= FARTHEST))
     if isinstance(method, CollaborativeADMM) and kind != ADMM_MODEL:
         rho = text[4 * terms.p :]
         fair = method.rho != AUTO or bool(np.all((rho >= 1.0 / STIFFEST) & (rho <= STIFFEST)))

@@ -991,6 +991,11 @@ def lab_command(
         raise ParameterError("--data needs --agent and --target, the columns that say whose row it is, and what")
     if importlib.util.find_spec("zenoh") is None:
         raise MissingExtra('peers on a network need Zenoh: pip install "coterie[network]"')
+    if method == "gossip-pooling":
+        raise ParameterError(
+            "--method gossip-pooling minimises no objective, and the lab measures how near peers come to the minimum "
+            "of one: watch it in ct.simulate, or found a group of real peers with coterie group create"
+        )
     check_folder(folder)
     with _until_signal() as stop:
         if data is not None:

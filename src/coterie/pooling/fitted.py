@@ -340,7 +340,7 @@ class Pooled(Fitted):
             "cov": population.cov,
             "log_sd": population.log_sd,
             "stranger_w": stranger.w,
-            "stranger": np.array([stranger.share, stranger.inflation]),
+            "stranger": np.array([stranger.share, stranger.inflation, stranger.residual]),
             "D": self.D,
             "slope": summary.slope,
             "hessian": summary.H[:, lower[0], lower[1]],

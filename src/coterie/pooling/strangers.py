@@ -37,14 +37,16 @@ class Stranger(NamedTuple):
 
     w: np.ndarray  # (q,)
     share: float  # of the one model of all rows; 0: the common model alone
-    inflation: float  # of the variance of a label, as held-out agents had it
+    inflation: float  # of the variance of a label as the model has it, where the common model is alone
+    residual: float  # variance of a label as held-out agents had it, where it is not; both of numbers
 
     def variance(self, A: np.ndarray, population: Population) -> np.ndarray:
         """Of the linear predictors of rows: what deviations and the common model leave open."""
         spread = np.einsum("ij,ij->i", times(population.V, A) + A @ population.cov, A)
         if not population.family.noisy:
             return (1.0 - self.share) * spread
-        return np.maximum(self.inflation * (spread + population.s2) - population.s2, 0.0)
+        label = self.inflation * (spread + population.s2) if self.share == 0.0 else np.full(len(A), self.residual)
+        return np.maximum(label - population.s2, 0.0)
 
 
 def predictive_loss(family: Family, z: np.ndarray, variance: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -74,7 +76,7 @@ def choose(learner: Learner, population: Population, folds: np.ndarray, lines: L
     batches, family, w, V, s2 = learner.batches, population.family, population.w, population.V, population.s2
     count = int(folds.max(initial=-1)) + 1
     if count < 5:
-        return Stranger(w, 0.0, 1.0)
+        return Stranger(w, 0.0, 1.0, s2)
     common = held_out(learner, population, folds, count)
     others = [(1.0, *one_model(batches, folds, count, population))]
     if lines is not None:
@@ -108,10 +110,10 @@ def choose(learner: Learner, population: Population, folds: np.ndarray, lines: L
     if gain.sum() <= np.sqrt(np.sum((gain - gain.mean()) ** 2)):  # not even by one standard error
         best = 0
     share, model, _ = candidates[best]
-    inflation = 1.0
-    if family.noisy:
-        inflation = float(np.clip(loss[best].sum() / np.concatenate(spreads).sum(), 0.02, 20.0))
-    return Stranger(model, share, inflation)
+    if not family.noisy:
+        return Stranger(model, share, 1.0, s2)
+    inflation = float(np.clip(loss[best].sum() / np.concatenate(spreads).sum(), 0.02, 20.0))
+    return Stranger(model, share, inflation, float(loss[best].sum() / size.sum()))
 
 
 def held_out(learner: Learner, population: Population, folds: np.ndarray, count: int) -> np.ndarray:
@@ -151,7 +153,7 @@ def one_model(
         return z + 0.5 * float(R @ (t * t))
 
     here = value(t)
-    for _ in range(30):
+    for attempt in range(30):
         H, g = np.zeros((count, k, k)), np.zeros((count, k))
         for batch, X in parts:
             z, fold = X @ t, folds[batch.agents]
@@ -163,12 +165,17 @@ def one_model(
                 H[f] += scaled.T @ scaled
                 g[f] += slope[mine].ravel() @ X[mine].reshape(-1, k)
         step = np.linalg.solve(np.diag(R) + H.sum(axis=0), -(g.sum(axis=0) + R * t))
-        if np.abs(step).max() < 1e-8:
+        if np.abs(step).max() < 1e-8 and attempt > 1:
             break
         length = 1.0
         while value(t + length * step) > here + 1e-9 * abs(here) and length > 1e-3:
             length *= 0.5
         t = t + length * step
+        if family.noisy and attempt == 0:  # what it leaves open is all noise to it, so its ridge is stronger
+            s2 = float(
+                sum((b.weight * (X @ t - b.y) ** 2).sum() for b, X in parts) / sum(b.weight.sum() for b in batches)
+            )
+            s2 = max(s2, population.s2)
         here = value(t)
     total = np.diag(R) + H.sum(axis=0)
     without = np.stack([t + np.linalg.solve(total - H[f], g[f]) for f in range(count)])

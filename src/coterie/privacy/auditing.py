@@ -274,9 +274,9 @@ def _boosts(method: Any) -> bool:
 class _Letters:
     """What an agent has sent in some runs, each letter at the place in the script where it came."""
 
-    def __init__(self, scenario: _Scenario, boosts: bool):
+    def __init__(self, scenario: _Scenario, boosts: bool, flows: bool):
         self.runs, self.p = scenario.runs, scenario.canaries.shape[1]
-        self.boosts = boosts
+        self.boosts, self.flows = boosts, flows
         self.found: dict[tuple[int, ...], Floats] = {}
 
     def note(self, run: int, event: int, posts: Iterable[Any]) -> None:
@@ -285,8 +285,10 @@ class _Letters:
             if self.boosts:  # the sum over all letters of a kind tells all there is to know
                 self.found.setdefault((kind,), np.zeros((self.runs, 1)))[run] += _way(kind, text)
                 continue
-            for piece, first in enumerate(range(0, len(text), self.p)):
-                part = text[first : first + self.p]
+            half = len(text) // 2 if self.flows and len(text) > self.p else len(text)  # a flow, and an estimate
+            firsts = [*range(0, half, self.p), *range(half, len(text), self.p)]
+            for piece, (first, last) in enumerate(zip(firsts, [*firsts[1:], len(text)], strict=True)):
+                part = text[first:last]
                 place = self.found.setdefault((event, order, piece), np.zeros((self.runs, self.p)))
                 place[run, : len(part)] = part
 
@@ -321,7 +323,7 @@ def _play(method: Any, scenario: _Scenario, agent: Agent, rng: Any, tick: Callab
         here: [encode(1, kind, np.full(p, here)) for kind in kinds] for here in {0.0, *scenario.pulls}
     }
     coins = rng.choice([-1.0, 1.0], size=(scenario.runs, 1 if scenario.lone else len(rows)))
-    letters = _Letters(scenario, boosts)
+    letters = _Letters(scenario, boosts, bool(getattr(method, "flows", False)))
     for run, coin in enumerate(coins):
         if scenario.lone:
             world = worlds[int(coin[0] < 0)]

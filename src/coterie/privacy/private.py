@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import MismatchError, ParameterError
-from ..methods import CoordinateDescent, FrankWolfeBoosting, ModelPropagation, resolve_method
+from ..methods import CoordinateDescent, FrankWolfeBoosting, GossipPooling, ModelPropagation, resolve_method
 from ..methods.trimmed import Trimmed
 from ..ties import Learned
 from .accountants import check_whole
 from .boosting import PrivateBoosting
 from .descent import PrivateDescent
+from .pooling import PrivatePooling
 from .propagation import PrivatePropagation
 from .terms import make_terms
 
@@ -19,7 +20,10 @@ FORMS: dict[type, tuple[Any, int]] = {
     CoordinateDescent: (PrivateDescent, 5),
     ModelPropagation: (PrivatePropagation, 1),
     FrankWolfeBoosting: (PrivateBoosting, 5),
+    GossipPooling: (PrivatePooling, 1),
 }
+#: Forms that make one release, after which everything is free.
+ONCE = {PrivatePropagation: "propagation", PrivatePooling: "pooling"}
 
 
 def Private(  # noqa: N802 - it makes a method, as the names of methods do
@@ -45,10 +49,13 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
 
     Parameters
     ----------
-    method : CoordinateDescent, ModelPropagation, FrankWolfeBoosting, or Learned or Trimmed of one of them
+    method : CoordinateDescent, ModelPropagation, FrankWolfeBoosting, GossipPooling, or Learned or Trimmed of the first
+        three
         Coordinate descent publishes a noisy step at each of its first ``wakes_per_agent`` wakes. Propagation publishes
         one noisy model, and then goes on for as long as one likes: 20 wakes of each agent or so. Boosting chooses its
-        base predictors by the exponential mechanism. Under a learned graph, only what is published anyway is compared.
+        base predictors by the exponential mechanism. Pooling publishes one noisy model, too; agents learn by gossip
+        what the population of these looks like, 30 wakes of each or so, and weigh it against their own rows. Under a
+        learned graph, only what is published anyway is compared.
     epsilon, delta : float
         The budget of each agent, > 0, and in (0, 1).
     mechanism : "gaussian" or "laplace", optional
@@ -56,7 +63,7 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
     clip : float
         The gradient of an example is shortened to this norm: L2 for Gaussian noise, L1 for Laplace.
     wakes_per_agent : int, optional
-        How many releases the budget is split for. Default: 5; propagation has one.
+        How many releases the budget is split for. Default: 5; propagation and pooling have one.
     allocation : "equal", "decreasing", "as-printed" or sequence of numbers
         How it is split: see :func:`coterie.privacy.allocation_weights`.
     final : "local" or None
@@ -111,8 +118,9 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
     mechanism = choices[0] if mechanism is None else mechanism
     if mechanism not in choices:
         raise ParameterError(f"mechanism={mechanism!r}: {method!r} has {' or '.join(map(repr, choices))}")
-    if exponential and loss_share:
-        raise ParameterError(f"loss_share={loss_share!r}: private boosting tells nothing of an agent's loss")
+    if loss_share and form in (PrivateBoosting, PrivatePooling):
+        name = "boosting" if exponential else "pooling"
+        raise ParameterError(f"loss_share={loss_share!r}: private {name} tells nothing of an agent's loss")
     terms = make_terms(
         epsilon=epsilon,
         delta=delta,
@@ -134,6 +142,6 @@ def _releases(asked: Any, usual: int, form: Any) -> int:
     if asked is None:
         return usual
     asked = check_whole("wakes_per_agent", asked)
-    if form is PrivatePropagation and asked != 1:
-        raise ParameterError(f"wakes_per_agent={asked}: propagation makes one release, and all else is free")
+    if form in ONCE and asked != 1:
+        raise ParameterError(f"wakes_per_agent={asked}: {ONCE[form]} makes one release, and all else is free")
     return asked

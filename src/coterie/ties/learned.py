@@ -333,6 +333,11 @@ def _checked(cls):
             raise ParameterError(f"{method!r} learns its graph already")
         if not isinstance(rule, GraphRule):
             raise ParameterError(f"rule={rule!r} must be a ct.GraphRule")
+        if getattr(method, "minimises", "") is None:
+            raise MismatchError(
+                f"{method!r} uses ties only to exchange averages over all agents, so that there is no better or worse "
+                "graph to learn: any connected one does, such as ct.graphs.random_regular(n, 6)"
+            )
         if not hasattr(method, "open"):
             raise ParameterError(f"{method!r} has no handler 'open': it cannot begin a tie while it runs")
         if not (isinstance(every, Real) and 0 < every < np.inf):

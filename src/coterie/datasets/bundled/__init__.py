@@ -1,4 +1,4 @@
-"""Two small real datasets that come with coterie. Where each is from is in the text file beside it."""
+"""Three small real datasets that come with coterie. Where each is from is in the text file beside it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,31 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["grunfeld", "radon"]
+__all__ = ["gapminder", "grunfeld", "radon"]
+
+
+def gapminder() -> pd.DataFrame:
+    """Life expectancy in 142 countries every five years from 1952 to 2007, 1,704 rows; CC0, from data under CC BY 4.0.
+
+    Every country has its own curve, and all of them have something in common.
+
+    Returns
+    -------
+    DataFrame
+        ``country`` and ``continent`` (text), ``year``, ``lifeExp`` (life expectancy at birth: what to predict), ``pop``
+        (population) and ``gdpPercap`` (income a head, in inflation-adjusted dollars).
+
+    References
+    ----------
+    Free material from gapminder.org, in the excerpt of Jennifer Bryan's R package gapminder.
+
+    Examples
+    --------
+    >>> countries = gapminder()
+    >>> countries.shape, countries["country"].nunique()
+    ((1704, 6), 142)
+    """
+    return _read("gapminder")
 
 
 def grunfeld() -> pd.DataFrame:
