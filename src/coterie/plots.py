@@ -346,12 +346,10 @@ def curves(
     part, k = _part(model, output)
     feature = _feature(model, column)
     z = _normal(coverage)
-    rows = part.kept is None and len(part.grouped.X) > 0
-    x = np.linspace(*_extent(part, feature, rows), 201)
+    low, high = (ends[:, feature] for ends in part.ranges(np.arange(part.n)))
+    x = np.linspace(float(low[np.isfinite(low)].min()), float(high[np.isfinite(high)].max()), 201)
     A = _along(part, feature, x)
     who = _ends(part, A) if agents is None else _numbers(model, agents)
-    low, high = part.ranges(who) if rows else (np.full((len(who), 1), -np.inf), np.full((len(who), 1), np.inf))
-    low, high = (ends[:, feature] if rows else ends[:, 0] for ends in (low, high))
 
     figure = Figure(figsize=(6.6, 4.6), layout="constrained")
     axes = figure.add_subplot()
@@ -361,7 +359,7 @@ def curves(
     for i, agent in enumerate(who):
         spread = np.einsum("ij,jk,ik->i", A, covariance[i], A)
         model_of = part.population.w + part.D[agent]
-        shown.append((str(model.agents_[agent]), COLOURS[i % len(COLOURS)], model_of, spread, low[i], high[i]))
+        shown.append((str(model.agents_[agent]), COLOURS[i % len(COLOURS)], model_of, spread, low[agent], high[agent]))
     for name, color, theta, variance, first, last in shown:
         middle, half = A @ theta, z * np.sqrt(np.maximum(variance, 0.0))
         ends = [_linked(part, value) for value in (middle - half, middle, middle + half)]
@@ -791,19 +789,6 @@ def _view(ends: np.ndarray) -> tuple[float, float]:
     most = max(float(ends[:, 1].max()), min(float(ends[:, 0].max()), float(high + reach)))
     margin = 0.05 * (most - least) or 1.0
     return least - margin, most + margin
-
-
-def _extent(part: Any, feature: int, rows: bool) -> tuple[float, float]:
-    """From where to where a column goes."""
-    if rows:
-        x = part.grouped.X[:, feature]
-        return float(x.min()), float(x.max())
-    if feature in part.design.splines:
-        knots = part.design.splines[feature].knots
-        return float(knots[2]), float(knots[-3])
-    at = int(np.flatnonzero(part.design.source == feature)[0])
-    mean, scale = float(part.design.mean[at]), float(part.design.scale[at])
-    return mean - 2.0 * scale, mean + 2.0 * scale
 
 
 def _along(part: Any, feature: int, x: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,6 @@ from coterie import cli, pooling
 from coterie.errors import DataError, MismatchError, ParameterError
 from coterie.estimators import gains as measuring
 from coterie.estimators.report import adjusted, features, outliers
-from coterie.pooling.fitted import Grouped
 from coterie.pooling.population import FLAT
 from coterie.tuning import folds as deal
 
@@ -43,16 +43,10 @@ def reported(fitted):
     return fitted.report()
 
 
-def without_rows(model):
+def from_file(model):
     """As a file keeps it."""
-    copy = type(model)(**model.get_params())
-    copy.__dict__.update(model.__dict__)
-    old = [part.grouped for part in model._models]
-    copy._models = [
-        replace(part, kept=part.summary(), grouped=Grouped(g.X[:0], g.y[:0], None, np.zeros(g.n + 1, int)))
-        for part, g in zip(model._models, old, strict=True)
-    ]
-    return copy
+    with tempfile.TemporaryDirectory() as folder:
+        return ct.load(ct.save(model, folder))
 
 
 # -- posterior covariances --------------------------------------------------------------------------------------------
@@ -77,7 +71,7 @@ def test_covariances_are_blocks_of_the_inverse_of_the_joint_hessian(loss, deviat
     joint = np.linalg.inv(H)
     asked = np.array([3, 0, 2, 1])
     found = model.covariances(asked)
-    kept = replace(model, kept=model.summary(), grouped=Grouped(X[:0], y[:0], None, np.zeros(n + 1, int)))
+    kept = pooling.Pooled.from_arrays(pooling.Fitted.from_dict(model.to_dict()), model.to_arrays())
     for k, i in enumerate(asked):
         own = slice(q * (i + 1), q * (i + 2))
         np.testing.assert_allclose(found[k], joint[own, own], rtol=1e-3, atol=1e-4 * np.abs(joint[own, own]).max())
@@ -183,7 +177,7 @@ def test_gains_take_weights_a_sample_and_say_what_they_leave_out(monkeypatch):
     weight = np.where(np.arange(len(y)) % 5 == 0, 0.0, 1.0)
     model = ct.CollaborativeRegressor(design="linear").fit(X, y, agents=lonely, sample_weight=weight)
     report = model.report(folds=2)
-    assert any("1 agents have one row" in note for note in report.notes)
+    assert any("1 agent with one row" in note for note in report.notes)
     assert np.isnan(report.gains["alone"].iloc[-1])
     assert report.summary["gains"]["alone"]["agents"] == 15
     # Rows of weight zero neither teach nor count.
@@ -202,7 +196,7 @@ def test_gains_take_weights_a_sample_and_say_what_they_leave_out(monkeypatch):
 
 
 def test_a_model_without_rows_tells_the_rest_and_takes_rows(fitted, reported):
-    bare = without_rows(fitted)
+    bare = from_file(fitted)
     report = bare.report()
     assert report.gains is None
     assert any("a model from a file has no rows" in note for note in report.notes)
@@ -282,7 +276,7 @@ def test_a_curve_is_one_feature_with_the_variance_of_the_curve():
     A = part.design.columns(X)[:, mine]
     variance = np.mean(np.einsum("ij,jk,ik->i", A, part.population.V[np.ix_(mine, mine)], A))
     assert table.loc["x0", "sd"] == pytest.approx(part.scale * math.sqrt(variance), rel=1e-6)
-    bare = features(without_rows(model)).set_index("feature")  # what is kept of squared errors tells the same
+    bare = features(from_file(model)).set_index("feature")  # what is kept of squared errors tells the same
     assert bare.loc["x0", "sd"] == pytest.approx(table.loc["x0", "sd"], rel=1e-6)
 
 
@@ -480,22 +474,38 @@ def test_gains_of_a_report_are_drawn(reported):
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
-def test_inspect_reports_a_saved_model(reported, monkeypatch, tmp_path):
+def test_inspect_reports_a_saved_model(reported, tmp_path):
     X, y, codes = population()
     frame = pd.DataFrame(X, columns=["x0", "x1", "x2"]).assign(ward=codes)
-    bare = without_rows(ct.CollaborativeRegressor(design="linear").fit(frame, y, agents="ward"))
-    monkeypatch.setattr(cli, "load", lambda path: bare)
+    folder = str(ct.save(ct.CollaborativeRegressor(design="linear").fit(frame, y, agents="ward"), tmp_path / "model"))
     run = CliRunner()
-    told = json.loads(run.invoke(cli.app, ["inspect", "model", "--json"], catch_exceptions=False).stdout)
+    told = json.loads(run.invoke(cli.app, ["inspect", folder, "--json"], catch_exceptions=False).stdout)
     assert told["gains"] is None
     assert [row["feature"] for row in told["features"]] == reported.features["feature"].tolist()
     table = tmp_path / "table.csv"
     frame.assign(other="text", y=y).to_csv(table, index=False)
-    options = ["inspect", "model", "--data", str(table), "--target", "y", "--figures", str(tmp_path / "figures")]
+    options = ["inspect", folder, "--data", str(table), "--target", "y", "--figures", str(tmp_path / "figures")]
     told = json.loads(run.invoke(cli.app, [*options, "--json"], catch_exceptions=False).stdout)
     assert told["gains"][5]["together"] == pytest.approx(reported.gains["together"][5])
     assert [name.split("/")[-1] for name in told["figures"]] == ["gains.png", "coefficients.png", "curves.png"]
     text = run.invoke(cli.app, options, catch_exceptions=False).stdout
     assert "Features, by how much" in text
     with pytest.raises(ParameterError, match="go together"):
-        run.invoke(cli.app, ["inspect", "model", "--data", str(table)], catch_exceptions=False)
+        run.invoke(cli.app, ["inspect", folder, "--data", str(table)], catch_exceptions=False)
+
+
+def test_ties_are_reported_and_do_not_make_outliers():
+    rng = np.random.default_rng(0)
+    codes = np.repeat(np.arange(40), 6)
+    X = rng.normal(size=(240, 2))
+    group = np.where(np.arange(40) < 20, 2.0, -2.0)
+    y = X[:, 0] * group[codes] + X[:, 1] + 2.0 * rng.normal(size=240)
+    W = (group[:, None] == group) * 1.0 - np.eye(40)
+    model = ct.CollaborativeRegressor(design="linear", graph=W).fit(X, y, agents=codes)
+    assert model.ties_.strength > 0.0
+    report = model.report(folds=3)
+    assert any("ties between agents are of strength" in note for note in report.notes)
+    assert not len(report.outliers)
+    plain = ct.CollaborativeRegressor(design="linear").fit(X, y, agents=codes)
+    pd.testing.assert_frame_equal(report.features, features(plain))
+    assert report.summary["errors"]["together"] < plain.report(folds=3).summary["errors"]["together"]

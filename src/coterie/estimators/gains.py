@@ -16,6 +16,7 @@ from ..encoding import agent_numbers
 from ..errors import DataError
 from ..pooling import designs, fitted
 from ..pooling.blocks import Batch, InRows, batches, one_plus, padded, times
+from ..pooling.classes import softmax
 from ..pooling.designs import Design
 from ..pooling.families import FAMILIES, LARGEST, expit
 from ..pooling.population import Population
@@ -112,7 +113,8 @@ def gains(model: Any, rows: Rows, folds: int, seed: int, notes: list[str]) -> tu
         fold = deal(part.codes, folds, seed, part.y if classifies else None)
         single = int(np.sum(np.bincount(part.codes) == 1))
         if single:
-            notes.append(f"{single} agents have one row, which is always trained on: their gain is not known")
+            lonely = "1 agent" if single == 1 else f"{single} agents"
+            notes.append(f"{lonely} with one row, which is always trained on: their gain is not known")
         if not np.any(fold >= 0):
             raise DataError("no agent has two rows, one of them to test on")
         measure, shape = _measure(model), (len(part.y), len(model.classes_)) if classifies else (len(part.y),)
@@ -204,8 +206,8 @@ def _sampled(rows: Rows, seed: int, notes: list[str]) -> Rows:
 def _together(model: Any, train: Rows) -> Any:
     """The estimator itself, with its own parameters, on the rows of a fold."""
     settings = model.get_params(deep=False) | {"members": None}
-    if settings["graph"] is not None and not isinstance(settings["graph"], str):
-        settings["members"] = range(len(model.agents_))
+    if not (settings["graph"] is None or isinstance(settings["graph"], str) or hasattr(settings["graph"], "lam")):
+        settings["members"] = range(len(model.agents_))  # a graph that is given is one of all agents
         if hasattr(settings["graph"], "nodes"):
             from ..graphs import from_networkx
 
@@ -286,7 +288,9 @@ def alone(model: Any, together: Any, train: Rows, test: Rows) -> np.ndarray:
         if number == 2:
             return np.stack([1.0 - parts[0], parts[0]], axis=1)
         scores = np.stack(parts, axis=1)
-        return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+        # Made to sum up to one they are too cautious for many rows, by a softmax too sure for few: the mean of both.
+        cautious = scores / scores.sum(axis=1, keepdims=True)
+        return 0.5 * (cautious + softmax(np.log(scores) - np.log1p(-scores)))
     family = together._models[0].family.name if not isinstance(together._models, Linear) else "squared"
     if family == "student":
         return _each_student(train, test, made[-1].name)

@@ -154,12 +154,20 @@ def _summary(model: Any, rows: Rows | None) -> dict[str, Any]:
             found["noise"] = model.noise_
         elif len(model.classes_) == 2:
             found["log_odds_of"] = str(model.classes_[1])
-    if rows is not None:
-        found |= {
-            "rows": len(rows.y),
-            "median_rows": float(np.median(np.bincount(rows.codes, minlength=found["agents"]))),
-        }
+    sizes = None
+    if not isinstance(model._models, Linear):
+        sizes = _sizes(model)
+    elif rows is not None:
+        sizes = np.bincount(rows.codes, minlength=len(model.agents_))
+    if sizes is not None:
+        found |= {"rows": int(sizes.sum()), "median_rows": float(np.median(sizes))}
     return found
+
+
+def _sizes(model: Any) -> np.ndarray:
+    """Rows of each agent."""
+    first = model._models[0]
+    return np.asarray(first.sizes if isinstance(first, Wide) else first.sizes())
 
 
 def _notes(model: Any) -> list[str]:
@@ -179,8 +187,14 @@ def _notes(model: Any) -> list[str]:
             "for classes and counts, intervals of the sd between agents are rough: with a dozen rows an agent they "
             "hold the truth less often than they say"
         )
-    rows = first.sizes() if isinstance(first, Pooled) and first.kept is None else np.array([np.inf])
-    if model._kind == "classifier" and np.median(rows) <= 3:
+    ties = getattr(model, "ties_", None)
+    if ties is not None:
+        paid = f"of strength {ties.strength:g}" if ties.strength > 0.0 else "not used, since they did not pay"
+        notes.append(
+            f"ties between agents are {paid}: the mean loss of held-out rows fell by {_number(ties.gain)} (standard "
+            f"error {_number(ties.error)})"
+        )
+    if model._kind == "classifier" and np.median(_sizes(model)) <= 3:
         notes.append(
             "most agents have at most 3 rows: variances between agents are underestimated for classes (Laplace's "
             "approximation ends there); common model and predictions are still sound"
@@ -286,7 +300,7 @@ def outliers(model: Any) -> pd.DataFrame:
     """Agents that the population does not explain, by their coefficients and by their residuals."""
     tables = []
     for k, part in enumerate(model._models):
-        table = _tests(part, model._columns.names)
+        table = _tests(part, model._columns.names, getattr(model, "graph_", None) is not None)
         if len(model._models) > 1:
             table.insert(1, "class", objects([model.classes_[k]] * len(table)))
         tables.append(table)
@@ -306,8 +320,8 @@ def adjusted(p: np.ndarray) -> np.ndarray:
     return out
 
 
-def _tests(part: Pooled, names: Sequence[str]) -> pd.DataFrame:
-    """Both tests of every agent that has rows.
+def _tests(part: Pooled, names: Sequence[str], tied: bool = False) -> pd.DataFrame:
+    """Both tests of every agent that has rows; of deviations as they are without ties.
 
     The posterior mean of a deviation has the covariance V (C_i - C_i S^-1 C_i) V over all that could have been seen;
     its square in these units is chi2 with as many degrees of freedom as directions that the rows settle.
@@ -323,7 +337,7 @@ def _tests(part: Pooled, names: Sequence[str]) -> pd.DataFrame:
     lines: list[tuple[Any, ...]] = []
     for batch in part.batches(np.arange(part.n)):
         k = batch.agents
-        T = w + part.D[k]
+        T = w + (fitted.posterior(batch, population) if tied else part.D[k])
         C = batch.block(T, family, s2, V).rows(np.broadcast_to(np.eye(q), (len(k), q, q)))
         known = np.trace(C, axis1=1, axis2=2) > 0.0
         M = (C - C @ cov @ C)[:, free][:, :, free]
@@ -401,6 +415,7 @@ def choices(model: Any, rows: Rows | None) -> pd.DataFrame:
             value = _evidence_of(model, name, rows)
         lines.append((name, value))
     table = pd.DataFrame(lines, columns=["candidate", "log_evidence"])
+    table["held_out_loss"] = [first.held_out.get(name, math.nan) for name in table["candidate"]]
     table["nats"] = table["log_evidence"] - float(sum(part.log_evidence for part in models))
     table["chosen"] = table["candidate"] == chosen
     return table.sort_values("chosen", ascending=False, kind="stable", ignore_index=True)
@@ -530,14 +545,16 @@ def _choices_text(report: Report) -> str:
         candidate = table["candidate"][0]
         return f"Chosen: {candidate}; nothing else was tried (log evidence {_number(table['log_evidence'][0])})"
     cells = []
+    held_out = bool(table["held_out_loss"].notna().any())
     for line in table.to_dict(orient="records"):
         known = math.isfinite(line["log_evidence"])
         verdict = "chosen" if line["chosen"] else f"{line['nats']:+.1f} nats" if known else ""
-        cells.append([line["candidate"], _number(line["log_evidence"]) if known else "not kept", verdict])
-    lines = _table(["candidate", "log evidence", ""], cells)
-    return "\n".join(
-        [f"Chosen by evidence (curves and heavy tails must win by {fitted.MARGIN:g} nats or more)", *lines]
-    )
+        loss = [_number(line["held_out_loss"]) if math.isfinite(line["held_out_loss"]) else ""] if held_out else []
+        cells.append([line["candidate"], _number(line["log_evidence"]) if known else "not kept", *loss, verdict])
+    title = f"Chosen by evidence (curves and heavy tails must win by {fitted.MARGIN:g} nats or more"
+    title += ", curves also on rows left out)"
+    lines = _table(["candidate", "log evidence", *(["loss of rows left out"] if held_out else []), ""], cells)
+    return "\n".join([title, *lines])
 
 
 def _listed(title: str, lines: list[str]) -> str:
