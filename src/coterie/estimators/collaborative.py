@@ -254,10 +254,11 @@ class _Collaborative(Estimator):
         members = (*self.agents_, *(agent for agent in asked if agent not in self._number))
         number = {member: k for k, member in enumerate(members)}
         codes = np.array([number[agent] for agent in asked], dtype=np.int64)[places]
-        self._models = [
-            model.with_rows(matrix, target, codes, len(members), weight)
-            for model, target in zip(self._models, targets, strict=True)
-        ]
+        with threadpool_limits(1):
+            self._models = [
+                model.with_rows(matrix, target, codes, len(members), weight)
+                for model, target in zip(self._models, targets, strict=True)
+            ]
         self._name(members)
         self._expose()
         return self
@@ -789,7 +790,8 @@ class CollaborativeClassifier(_Collaborative):
     def _expose(self) -> None:
         super()._expose()
         if not hasattr(self, "sharpness_"):  # stays as it was when rows are added
-            self.sharpness_ = 1.0 if isinstance(self._models, Linear) else pooling.sharpness(self._models)
+            with threadpool_limits(1):
+                self.sharpness_ = 1.0 if isinstance(self._models, Linear) else pooling.sharpness(self._models)
 
     def _encode_more(self, y: np.ndarray) -> list[np.ndarray]:
         place = np.clip(np.searchsorted(self.classes_, y), 0, len(self.classes_) - 1)

@@ -1,9 +1,10 @@
 """Partial pooling where columns are many, dense or sparse: in the span of the rows, V diagonal.
 
-The linear predictors f of all rows have the prior covariance K = X X'/r + [same agent] X V X' (and the same of the
+The linear predictors f of all rows have the prior covariance K = X U X' + [same agent] X V X' (and the same of the
 intercepts), N x N for N rows, whatever the number of columns. With M = (W^-1 + K)^-1, W the rows' curvatures, and
-alpha = K^-1 f at the mode: d_i = V X_i' alpha_i, w = X' alpha / r, and for the fixed points of the strengths
-gamma_k = v_k sum_i diag(X_i' M_ii X_i)_k.
+alpha = K^-1 f at the mode: d_i = V X_i' alpha_i, w = U X' alpha, and for the fixed points of the strengths
+gamma_k = v_k sum_i diag(X_i' M_ii X_i)_k, and u_k diag(X' M X)_k for w. U is diagonal like V, its logarithms pooled
+like those of V: with one prior variance for all common slopes, those that matter would hide among the deviations.
 
 Strengths are learned so from at most :data:`GRAM` rows. The mode of all rows is then found by Newton's method with
 conjugate gradients, which only multiplies rows by vectors.
@@ -55,7 +56,7 @@ class Strengths(NamedTuple):
     """What the rows of a Gram matrix say about the population."""
 
     v: np.ndarray  # (p + 1,) variances of deviations; the intercept's is last
-    r: float
+    u: np.ndarray  # (p + 1,) prior variances of the common model
     s2: float
     log_evidence: float
     log_sd: np.ndarray
@@ -185,14 +186,15 @@ class Wide(Fitted):
 
     def to_arrays(self) -> dict[str, Any]:
         """For a file: with the rows, which a model in their span is made of."""
-        v, r, s2, log_evidence, log_sd, rounds = self.strengths
+        v, u, s2, log_evidence, log_sd, rounds = self.strengths
         sparse = not isinstance(self.X, np.ndarray)
         rows = (
             {"X_data": self.X.data, "X_indices": self.X.indices, "X_indptr": self.X.indptr} if sparse else {"X": self.X}
         )
         return {
             **rows,
-            "numbers": np.array([r, s2, log_evidence, rounds]),
+            "numbers": np.array([s2, log_evidence, rounds]),
+            "u": u,
             "v": v,
             "log_sd": log_sd,
             **{name: getattr(self, name) for name in ("y", "weight", "start", "mean", "spread", "w", "D", "precision")},
@@ -208,8 +210,8 @@ class Wide(Fitted):
 
             shape = (len(arrays["y"]), len(arrays["mean"]))
             X = sparse.csr_array((arrays["X_data"], arrays["X_indices"], arrays["X_indptr"]), shape=shape)
-        r, s2, log_evidence, rounds = arrays["numbers"].tolist()
-        strengths = Strengths(arrays["v"], r, s2, log_evidence, arrays["log_sd"], int(rounds))
+        s2, log_evidence, rounds = arrays["numbers"].tolist()
+        strengths = Strengths(arrays["v"], arrays["u"], s2, log_evidence, arrays["log_sd"], int(rounds))
         parts = {name: arrays[name] for name in ("y", "weight", "start", "mean", "spread", "w", "D", "precision")}
         if parts["D"].shape != (len(parts["start"]) - 1, len(parts["w"])) or len(strengths.v) != len(parts["w"]):
             raise ValueError(f"deviations of shape {parts['D'].shape}")
@@ -310,31 +312,33 @@ class Rows(NamedTuple):
         """The rows of each agent that has some."""
         return [slice(a, b) for a, b in zip(self.start[:-1], self.start[1:], strict=True) if b > a]
 
-    def strengths(self, progress: Callable[[], None] | None = None, rounds: int = 80, tol: float = 3e-3) -> Strengths:
+    def strengths(self, progress: Callable[[], None] | None = None, rounds: int = 50, tol: float = 2e-2) -> Strengths:
         """Variances, prior precision and noise by fixed points of the evidence."""
         family, N, p, n = self.family, len(self.y), self.X.shape[1], len(self.start) - 1
-        G = dense(self.X @ self.X.T)
         own = self.agents()
         parts = [self.X[rows] for rows in own]
-        size = max(float(np.trace(G)) / N, 1e-12)  # squared length of a row
+        size = max(
+            float(self.X.multiply(self.X).sum() if not isinstance(self.X, np.ndarray) else np.sum(self.X**2)) / N, 1e-12
+        )
         v = np.append(np.full(p, 1.0 / size), 1.0)
-        r, s2, f = size, 1.0, np.zeros(N)
+        u = np.append(np.full(p, 1.0 / size), BROAD)
+        s2, f = 1.0, np.zeros(N)
         if family.name == "poisson":
             f[:] = np.log(max(float(self.y.mean()), 1e-3))
-        logs = PooledLogs(np.ones(p, bool), n, scalar=False)
-        logs.mu = float(-np.log(size))
+        logs, common = (PooledLogs(np.ones(p, bool), count, scalar=False) for count in (n, 1))
+        logs.mu = common.mu = float(-np.log(size))
         base = f.copy()  # the mean of the prior
         for k in range(rounds):
             if progress is not None:
                 progress()
-            K = G / r + BROAD
+            K = kernel(self.X, u, self.X)
             for rows, B in zip(own, parts, strict=True):
                 K[rows, rows] += kernel(B, v, B)
-            for _ in range(30 if k == 0 else 2):
-                u = np.sqrt(np.maximum(self.weight * family.curvature(f, s2), 1e-12))
-                inner = np.eye(N) + u[:, None] * K * u
-                M = np.linalg.inv(inner) * u[:, None] * u
-                b = u * u * (f - base) - self.weight * family.slope(f, self.y, s2)
+            for _ in range(30 if k == 0 else 1):
+                c = np.sqrt(np.maximum(self.weight * family.curvature(f, s2), 1e-12))
+                inner = np.eye(N) + c[:, None] * K * c
+                M = np.linalg.inv(inner) * c[:, None] * c
+                b = c * c * (f - base) - self.weight * family.slope(f, self.y, s2)
                 alpha, before = b - M @ (K @ b), f
                 f = base + K @ alpha
                 if family.quadratic or np.abs(f - before).max() < 1e-3:
@@ -345,13 +349,16 @@ class Rows(NamedTuple):
             h = h - M @ (K @ h)
             score, trace = np.zeros(p + 1), np.zeros(p + 1)
             for rows, B in zip(own, parts, strict=True):
-                a, c = transposed(B, alpha[rows]), transposed(B, h[rows])
-                score += np.maximum(a * a - 2.0 * a * c, 0.3 * a * a)
+                a, bent = transposed(B, alpha[rows]), transposed(B, h[rows])
+                score += np.maximum(a * a - 2.0 * a * bent, 0.3 * a * a)
                 trace += diagonal(B, M[rows, rows])
             new, change = logs.step(v, trace, score * v * v, np.zeros(p + 1))
-            used = float(np.sum(G * M)) / r
-            precision = float(np.clip(used / max(float(alpha @ G @ alpha) / r**2, 1e-12), 1e-6 * size, 1e6 * size))
-            change += 0.25 * used * np.log(precision / r) ** 2
+            a, bent, shown = transposed(self.X, alpha), transposed(self.X, h), diagonal(self.X, M)
+            wide, gained = common.step(
+                u, shown, np.maximum(a * a - 2.0 * a * bent, 0.3 * a * a) * u * u, np.zeros(p + 1)
+            )
+            wide[-1] = BROAD
+            change += gained
             noise = s2
             if isinstance(family, NOISY):
                 left = float(s2 * np.trace(M))  # rows not used up
@@ -361,13 +368,13 @@ class Rows(NamedTuple):
                 change += 0.25 * rows_ * np.log(noise / s2) ** 2
             if change < tol * max(1.0, n / 50.0) and k > 3:
                 break
-            v, r, s2 = new, precision, noise
+            v, u, s2 = new, wide, noise
         information = (v * trace) ** 2 / (2.0 * n)
         log = -float((self.weight * (family.loss(f, self.y, s2) - family.constant(self.y, s2))).sum())
         log += 0.5 * np.log(BROAD) - 0.5 * float(alpha @ (f - base)) - 0.5 * float(np.linalg.slogdet(inner)[1])
-        log += logs.log_prior(v, information)
+        log += logs.log_prior(v, information) + common.log_prior(u, (u * shown) ** 2 / 2.0)
         log_sd = 1.0 / np.sqrt(np.maximum(information + logs.precision(), 1e-12))
-        return Strengths(v, r, s2, log, log_sd, k + 1)
+        return Strengths(v, np.append(u[:-1], 1.0 / FLAT), s2, log, log_sd, k + 1)
 
     def mode(self, strengths: Strengths, common: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """w, D and the diagonal of the Schur complement of w, by Newton's method with conjugate gradients.
@@ -377,9 +384,7 @@ class Rows(NamedTuple):
         """
         X, family, s2, v, p = self.X, self.family, strengths.s2, strengths.v, self.X.shape[1]
         n, who = len(self.start) - 1, np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
-        root = np.append(np.full(p, strengths.r**-0.5), FLAT**-0.5 if common is None else 0.0)
-        if common is not None:
-            root[:] = 0.0
+        root = np.sqrt(strengths.u) if common is None else np.zeros(p + 1)
         deviation = np.sqrt(v)
         own = self.agents()
         parts = [X[rows] for rows in own]  # slicing sparse rows copies them
@@ -430,7 +435,7 @@ class Rows(NamedTuple):
         if common is None:
             w[-1] += offset[0] if len(offset) else 0.0
         D = t[p + 1 :].reshape(n, p + 1) * deviation
-        precision = np.append(np.full(p, strengths.r), FLAT)
+        precision = 1.0 / strengths.u
         for rows in own if common is None else []:
             B, u = X[rows][:GRAM], np.sqrt((self.weight * family.curvature(z, s2))[rows][:GRAM])
             K = np.linalg.inv(np.eye(len(u)) + u[:, None] * kernel(B, v, B) * u) * u[:, None] * u
