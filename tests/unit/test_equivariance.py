@@ -21,7 +21,7 @@ def estimator(kind, design="auto", **settings):
 
 
 def table(kind, seed=0, n=24, least=4):
-    """Rows of n agents with 4 to 11 rows each (or more), two wavy columns, one that is 0 or 1, and one of the agent itself."""
+    """Rows of n agents with 4 to 11 rows (or more): two wavy columns, one that is 0 or 1, one of the agent itself."""
     rng = np.random.default_rng(seed)
     ids = np.repeat(np.arange(n), least + rng.integers(0, 8, size=n))
     X = rng.normal(size=(len(ids), 4))
