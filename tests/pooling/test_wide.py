@@ -150,7 +150,7 @@ def wide_rows(seed, n=15, m=12, p=200, kind="numbers"):
 @pytest.mark.parametrize("kind", ["numbers", "classes"])
 def test_more_columns_than_rows(kind):
     """200 columns that four factors are behind, 150 rows to learn from: held-out rows are predicted by what agents have
-    in common and by what they have not. Measured .98 and .94 (one model for all: .66 and .79).
+    in common and by what they have not. Measured .99 and .91 (by the common model: .63 and .85).
     """
     rng = np.random.default_rng(0)
     codes = np.repeat(np.arange(15), 20)
@@ -164,8 +164,8 @@ def test_more_columns_than_rows(kind):
     assert model.coef_.shape == (15, 200)
     own = model.score(X[~train], y[~train], agents=codes[~train])
     common = model.score(X[~train], y[~train], agents=np.full(150, -1))
-    assert own > (0.9 if kind == "numbers" else 0.85)
-    assert own > common + 0.05
+    assert own > (0.9 if kind == "numbers" else 0.87)
+    assert own > common + 0.03
 
 
 def test_columns_that_differ_between_agents_are_found():
