@@ -798,7 +798,7 @@ class CollaborativeClassifier(_Collaborative):
         unknown = np.flatnonzero(self.classes_[place] != y)
         if unknown.size:
             raise DataError(
-                f"row {unknown[0]}: the class {y[unknown[0]]!r} was not there at fit; the model knows "
+                f"row {unknown[0]}: the class {y[unknown].tolist()[0]!r} was not there at fit; the model knows "
                 f"{', '.join(map(repr, self.classes_.tolist()))}"
             )
         chosen = [1] if len(self.classes_) == 2 else range(len(self.classes_))
@@ -957,7 +957,8 @@ def _labels(y: Any, rows: int, codes: np.ndarray, members: tuple[Any, ...]) -> n
         )
     if values.dtype.kind == "O":  # numbers in an object array, as frames have them
         plain = np.asarray(values.tolist())
-        values = plain if plain.dtype.kind in "biufUO" and plain.ndim == 1 else values
+        alike = plain.dtype.kind in "biuf" or all(isinstance(value, str) for value in values.tolist())
+        values = plain if alike and plain.ndim == 1 else values
     return values
 
 

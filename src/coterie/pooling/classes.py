@@ -7,7 +7,7 @@ rows left out the largest likelihood; for agents never met, nobody can tell, and
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,40 +46,56 @@ def probabilities(odds: np.ndarray, sharpness: float, known: np.ndarray) -> np.n
 
 def sharpness(models: list[Any]) -> float:
     """By how much moderated log-odds are to be multiplied before they become probabilities of known agents' rows."""
-    found = [_of_wide(model) if isinstance(model, Wide) else _of_pooled(model) for model in models]
-    logits, truth = (np.stack(parts, axis=1) for parts in zip(*found, strict=True))
+    found = _of_wide(models) if isinstance(models[0], Wide) else _of_pooled(models)
+    logits, truth = (np.stack(parts, axis=1) for parts in zip(*found.parts, strict=True))
     if len(models) == 1:
         logits, truth = np.hstack([-0.5 * logits, 0.5 * logits]), np.hstack([1.0 - truth, truth])
     picked = np.arange(len(truth)), truth.argmax(axis=1)
 
     def loss(sharp: float) -> float:
-        return float(-np.log(np.maximum(softmax(sharp * logits)[picked], 1e-12)).sum())
+        return float(-(found.weight @ np.log(np.maximum(softmax(sharp * logits)[picked], 1e-12))))
 
     best = min(SHARPNESS, key=loss)
     return float(best) if loss(best) < loss(1.0) - GAIN else 1.0
 
 
-def _of_pooled(model: Pooled) -> tuple[np.ndarray, np.ndarray]:
-    """Moderated log-odds of rows left out one at a time, and whether they are of the class."""
-    grouped = model.grouped
-    agents = grouped.sample(max(50, int(ROWS * grouped.n / max(1, len(grouped.y)))))
-    logits, labels = [], []
-    for batch in grouped.batches(model.design, agents):
-        z, s = left_out(batch, model.population, model.D[agents[batch.agents]])
-        real = batch.weight > 0.0
-        logits.append(moderated(z, s)[real])
-        labels.append(batch.y[real])
-    return np.concatenate(logits), np.concatenate(labels)
+class _Held(NamedTuple):
+    """Rows that were held out."""
+
+    parts: list[tuple[np.ndarray, np.ndarray]]  # of each model: moderated log-odds, and whether they are of the class
+    weight: np.ndarray
 
 
-def _of_wide(model: Wide, folds: int = 3) -> tuple[np.ndarray, np.ndarray]:
+def _of_pooled(models: list[Pooled]) -> _Held:
+    """Rows of some agents, the same for all models, left out one at a time."""
+    grouped = models[0].grouped
+    agents = grouped.sample(max(50, int(ROWS * grouped.n / max(1.0, grouped.total))))
+    parts = []
+    for model in models:
+        logits, labels, weights = [np.empty(0)], [np.empty(0)], [np.empty(0)]
+        for batch in model.grouped.batches(model.design, agents):
+            z, s = left_out(batch, model.population, model.D[agents[batch.agents]])
+            real = batch.weight > 0.0
+            logits.append(moderated(z, s)[real])
+            labels.append(batch.y[real])
+            weights.append(batch.weight[real])
+        parts.append((np.concatenate(logits), np.concatenate(labels)))
+    return _Held(parts, np.concatenate(weights))
+
+
+def _of_wide(models: list[Wide], folds: int = 3) -> _Held:
     """The same of some rows, in folds: there are too many columns to leave out one row at a time."""
-    rows = model.rows().some(GRAM)
-    who = np.repeat(np.arange(len(rows.start) - 1), np.diff(rows.start))
-    fold = np.arange(len(who)) % folds
-    logits = np.empty(len(who))
-    for held in range(folds):
-        without = model.fitted_to(rows, who, fold != held)
-        test = fold == held
-        logits[test] = moderated(*without.latent_of(rows.X[test], who[test]))
-    return logits, rows.y
+    kept, parts = models[0].rows().chosen(GRAM), []
+    first = models[0].rows().some(kept)
+    who = np.repeat(np.arange(len(first.start) - 1), np.diff(first.start))
+    fold = np.empty(len(who), dtype=np.int64)
+    fold[first.ranked(np.zeros(len(who)))] = np.arange(len(who)) % folds  # whatever agents are called
+    for model in models:
+        rows = model.rows().some(kept)
+        logits = np.empty(len(who))
+        for held in range(folds):
+            without = model.fitted_to(rows, who, fold != held)
+            test = fold == held
+            logits[test] = moderated(*without.latent_of(rows.X[test], who[test]))
+        parts.append((logits, rows.y))
+    return _Held(parts, rows.weight)

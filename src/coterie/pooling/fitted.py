@@ -38,6 +38,7 @@ class Grouped(NamedTuple):
     y: np.ndarray  # (rows,) in standard units
     weight: np.ndarray | None  # (rows,)
     start: np.ndarray  # (n + 1,) where the rows of each agent begin
+    order: np.ndarray | None = None  # agents as ranked() has them
 
     @classmethod
     def of(cls, X: np.ndarray, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Grouped:
@@ -60,6 +61,11 @@ class Grouped(NamedTuple):
     def codes(self) -> np.ndarray:
         """The number of the agent of every row."""
         return np.repeat(np.arange(self.n), self.sizes)
+
+    @property
+    def total(self) -> float:
+        """How many rows; a weight of 2 counts as two."""
+        return float(len(self.y) if self.weight is None else self.weight.sum())
 
     def batches(self, design: Design, agents: np.ndarray) -> Iterator[Batch]:
         """The rows of some agents, as the design has them; agents are numbered as they are listed."""
@@ -87,18 +93,35 @@ class Grouped(NamedTuple):
         """At most so many agents, evenly over the order of their sizes and labels, whatever they are called."""
         if self.n <= most:
             return np.arange(self.n)
-        return np.sort(self._ranked()[np.linspace(0, self.n - 1, most).astype(int)])
+        return np.sort(self.ranked()[np.linspace(0, self.n - 1, most).astype(int)])
 
     def folds(self, agents: np.ndarray) -> np.ndarray:
         """The fold of each of some agents, dealt out in the order of their sizes and labels."""
         rank = np.empty(self.n, dtype=np.int64)
-        rank[self._ranked()] = np.arange(self.n)
+        rank[self.ranked()] = np.arange(self.n)
         return np.argsort(np.argsort(rank[agents])) % min(FOLDS, len(agents))
 
-    def _ranked(self) -> np.ndarray:
-        """Agents in the order of their sizes and of their labels."""
-        sums = np.abs(np.add.reduceat(np.append(self.y, 0.0), self.start[:-1]) * (self.sizes > 0))
-        return np.lexsort((sums, self.sizes))
+    def ranked(self) -> np.ndarray:
+        """Agents in the order of their sizes, of their labels and, where these are alike, of their features.
+
+        Whatever the units and the order of rows, so that nothing that is chosen by it depends on them.
+        """
+        if self.order is not None:
+            return self.order
+        weight = np.ones(len(self.y)) if self.weight is None else self.weight
+        sizes, sums = self._sums(weight), np.abs(self._sums(weight * self.y))
+        if len(np.unique(np.stack([sizes, sums]), axis=1).T) == self.n:
+            return np.lexsort((sums, sizes))
+        mean, scale = designs.standards(self.X, self.weight)
+        spread, step = np.empty(len(self.y)), max(1, 4_000_000 // max(1, self.X.shape[1]))
+        for first in range(0, len(spread), step):
+            block = slice(first, first + step)
+            spread[block] = np.sum(((self.X[block] - mean) / scale) ** 2, axis=1)
+        return np.lexsort((self._sums(weight * spread), sums, sizes))
+
+    def _sums(self, values: np.ndarray) -> np.ndarray:
+        """Over the rows of each agent, without the noise of rounding."""
+        return np.round(np.add.reduceat(np.append(values, 0.0), self.start[:-1]) * (self.sizes > 0), 9)
 
 
 class Kept(NamedTuple):
@@ -476,10 +499,16 @@ def fit(
     """
     family = FAMILIES["squared" if loss == "auto" else loss]
     counter = _Counter(progress)
+    if weight is not None and not weight.all():  # rows that count nothing are no rows
+        there = weight > 0.0
+        X, targets, codes, weight = X[there], [y[there] for y in targets], codes[there], weight[there]
     if X.shape[1] > WIDE:
         return [fit_wide(X, y.astype(np.float64, copy=False), codes, n, loss, weight, counter) for y in targets]
     X = dense(X)
     tasks = [_Task(X, y, codes, n, family, deviations, weight, counter) for y in targets]
+    order = tasks[0].grouped.ranked()
+    for task in tasks:  # samples and folds are the same for all of them
+        task.grouped = task.grouped._replace(order=order)
     grouped = tasks[0].grouped
     tried: dict[str, Design] = {}
     if design != "additive":
@@ -496,14 +525,14 @@ def fit(
     begun: list[dict[str, Learner]] = [{} for _ in tasks]
     if len(tried) > 1:
         # Evidence is compared on the same rows, on no more of them and no more exactly than it takes.
-        each = TRIAL / (max(1.0, len(codes) / n) * tried["additive"].size ** 2)
+        each = TRIAL / (max(1.0, grouped.total / n) * tried["additive"].size ** 2)
         agents = grouped.sample(int(np.clip(each, 100, SAMPLE)))
         learners = {key: [task.learner(made, agents) for task in tasks] for key, made in tried.items()}
         for tol in (1e-1, 3e-3):
             for key in tried:
                 evidence[key] = sum(learner.run(tol).result().log_evidence for learner in learners[key])
             gain = evidence["additive"] - evidence["linear"] - margin(family, len(agents))
-            if abs(gain) > 10.0 + 0.01 * len(codes):
+            if abs(gain) > 10.0 + 0.01 * grouped.total:
                 break
         name = "additive" if gain > 0.0 else "linear"
         if gain > 0.0:

@@ -258,8 +258,9 @@ class Learner:
 def left_out(batch: Batch, population: Population, D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Predictors of every row of a batch when it is left out, and their variances (k, m), the strengths as they are.
 
-    Without row j, whose predictor z_j has variance s_j, curvature c_j and slope g_j, z_j moves by s_j g_j / (1 - c_j
-    s_j) and s_j grows to s_j / (1 - c_j s_j): exact for squared errors, close otherwise.
+    Of a row that weighs more than one, one is left out. Without row j, whose predictor z_j has variance s_j, curvature
+    c_j and slope g_j, z_j moves by s_j g_j / (1 - c_j s_j) and s_j grows to s_j / (1 - c_j s_j): exact for squared
+    errors, close otherwise.
     """
     family, V, s2 = population.family, population.V, population.s2
     T = population.w + D
@@ -267,8 +268,9 @@ def left_out(batch: Batch, population: Population, D: np.ndarray) -> tuple[np.nd
     u = batch.X - batch.block(T, family, s2, V).rows(VX)
     s = np.einsum("kmq,kmq->km", VX, u) + np.einsum("kmq,kmq->km", u @ population.cov, u)
     z = batch.latent(T)
-    left = 1.0 - np.minimum(batch.weight * family.curvature(z, s2) * s, 0.999)
-    return z + batch.weight * family.slope(z, batch.y, s2) * s / left, s / left
+    once = np.minimum(batch.weight, 1.0)
+    left = 1.0 - np.minimum(once * family.curvature(z, s2) * s, 0.999)
+    return z + once * family.slope(z, batch.y, s2) * s / left, s / left
 
 
 def left_out_loss(learner: Learner, population: Population) -> float:

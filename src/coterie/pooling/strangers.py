@@ -104,7 +104,7 @@ def choose(learner: Learner, population: Population, folds: np.ndarray, lines: L
         spreads.append((batch.weight * (spread + s2)).sum(axis=1))
     loss, size = np.concatenate(losses, axis=1), np.concatenate(sizes)  # (candidates, agents)
     # Of numbers, errors of agents are compared by their logarithms: one agent that is far off must not decide alone.
-    compared = np.log(loss / size + 1e-3 * loss[0].sum() / size.sum()) if family.noisy else loss
+    compared = np.log(loss / size + 1e-3 * loss[0].sum() / size.sum() + 1e-300) if family.noisy else loss
     best = int(np.argmin(compared.sum(axis=1)))
     gain = compared[0] - compared[best]
     if gain.sum() <= np.sqrt(np.sum((gain - gain.mean()) ** 2)):  # not even by one standard error

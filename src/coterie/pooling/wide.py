@@ -278,7 +278,7 @@ def fit_wide(
         scale = float(np.sqrt(weights @ (y - center) ** 2 / total)) or 1.0
     X, y, weights, start = _grouped(standard(X, mean, spread), (y - center) / scale, weights, codes, n)
     everything = Rows(X, y, weights, start, family)
-    strengths = everything.some(GRAM).strengths(progress)
+    strengths = everything.some(everything.chosen(GRAM)).strengths(progress)
     w, D, precision = everything.mode(strengths)
     evidence = {"linear": strengths.log_evidence}
     return Wide(family, center, scale, evidence, {}, X, y, weights, start, mean, spread, strengths, w, D, precision)
@@ -293,20 +293,24 @@ class Rows(NamedTuple):
     start: np.ndarray
     family: Family
 
-    def some(self, most: int) -> Rows:
-        """At most so many rows: of every agent its share, evenly over its labels, but at least one."""
+    def chosen(self, most: int) -> np.ndarray:
+        """At most so many rows: of every agent its share, evenly over its labels, but at least one; side by side."""
         rows, sizes = len(self.y), np.diff(self.start)
-        if rows <= most:
-            return self
-        keep = np.minimum(sizes, np.maximum(1, (sizes * (most / rows)).astype(int)))
-        sums, who = np.asarray(self.X.sum(axis=1)).ravel(), np.repeat(np.arange(len(sizes)), sizes)
-        ranked = np.lexsort((sums, self.y, who))  # whatever the order in which rows came
-        chosen = np.concatenate(
-            [first + np.arange(k) * m // max(k, 1) for first, m, k in zip(self.start[:-1], sizes, keep, strict=True)]
-        )
-        chosen = ranked[chosen.astype(np.int64)]
-        start = np.concatenate([[0], np.cumsum(keep)])
-        return Rows(self.X[chosen], self.y[chosen], self.weight[chosen], start, self.family)
+        keep = np.minimum(sizes, np.maximum(1, (sizes * min(1.0, most / max(rows, 1))).astype(int)))
+        ranked = self.ranked(np.repeat(np.arange(len(sizes)), sizes))
+        places = [first + np.arange(k) * m // max(k, 1) for first, m, k in zip(self.start, sizes, keep, strict=False)]
+        return ranked[np.concatenate(places).astype(np.int64)]
+
+    def ranked(self, groups: np.ndarray) -> np.ndarray:
+        """Rows by their groups, in them by labels, and then by lengths: whatever the order in which they came."""
+        squares = self.X**2 if isinstance(self.X, np.ndarray) else self.X.multiply(self.X)
+        return np.lexsort((np.asarray(squares.sum(axis=1)).ravel(), self.y, groups))
+
+    def some(self, rows: np.ndarray) -> Rows:
+        """Some of the rows, which are side by side for each agent."""
+        who = np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))[rows]
+        start = np.concatenate([[0], np.cumsum(np.bincount(who, minlength=len(self.start) - 1))])
+        return Rows(self.X[rows], self.y[rows], self.weight[rows], start, self.family)
 
     def agents(self) -> list[slice]:
         """The rows of each agent that has some."""
@@ -317,14 +321,14 @@ class Rows(NamedTuple):
         family, N, p, n = self.family, len(self.y), self.X.shape[1], len(self.start) - 1
         own = self.agents()
         parts = [self.X[rows] for rows in own]
-        size = max(
-            float(self.X.multiply(self.X).sum() if not isinstance(self.X, np.ndarray) else np.sum(self.X**2)) / N, 1e-12
-        )
+        total = float(self.weight.sum())
+        squares = self.X**2 if isinstance(self.X, np.ndarray) else self.X.multiply(self.X)
+        size = max(float(self.weight @ np.asarray(squares.sum(axis=1)).ravel()) / total, 1e-12)  # of a row, squared
         v = np.append(np.full(p, 1.0 / size), 1.0)
         u = np.append(np.full(p, 1.0 / size), BROAD)
         s2, f = 1.0, np.zeros(N)
         if family.name == "poisson":
-            f[:] = np.log(max(float(self.y.mean()), 1e-3))
+            f[:] = np.log(max(float(self.weight @ self.y) / total, 1e-3))
         logs, common = (PooledLogs(np.ones(p, bool), count, scalar=False) for count in (n, 1))
         logs.mu = common.mu = float(-np.log(size))
         base = f.copy()  # the mean of the prior
@@ -361,11 +365,11 @@ class Rows(NamedTuple):
             change += gained
             noise = s2
             if isinstance(family, NOISY):
-                left = float(s2 * np.trace(M))  # rows not used up
-                e2, rows_ = float((self.weight * family.excess(f, self.y, s2)).sum()), float(self.weight.sum())
-                ratio = e2 / left if left > 0.1 * rows_ else (e2 + rows_ - left) / rows_
+                left = total - N + float(np.sum(np.diag(M) / c**2))  # rows not used up
+                e2 = float((self.weight * family.excess(f, self.y, s2)).sum())
+                ratio = e2 / left if left > 0.1 * total else (e2 + total - left) / total
                 noise = max(s2 * float(np.exp(np.clip(np.log(max(ratio, 1e-9)), -1.0, 0.5))), 1e-7)
-                change += 0.25 * rows_ * np.log(noise / s2) ** 2
+                change += 0.25 * total * np.log(noise / s2) ** 2
             if change < tol * max(1.0, n / 50.0) and k > 3:
                 break
             v, u, s2 = new, wide, noise

@@ -1,0 +1,172 @@
+"""Columns as they are and as splines: against scikit-learn, and what evidence chooses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.preprocessing import SplineTransformer
+
+import coterie as ct
+from coterie.pooling import fit
+from coterie.pooling.designs import Design, Spline, additive, linear, quantiles, standards
+
+
+def features(seed=0, rows=200):
+    """Three columns with many values, one with two, one with a few."""
+    rng = np.random.default_rng(seed)
+    return np.column_stack(
+        [
+            rng.normal(size=rows),
+            rng.exponential(size=rows) * 100.0,
+            rng.integers(0, 2, size=rows),
+            rng.uniform(-3.0, 5.0, size=rows),
+            rng.integers(0, 5, size=rows),
+        ]
+    )
+
+
+@pytest.mark.parametrize("draw", ["normal", "exponential", "integers"])
+def test_splines_are_those_of_scikit_learn(draw):
+    """Also beyond the outermost knots, where they go on as lines, and at the knots themselves."""
+    rng = np.random.default_rng(1)
+    x = rng.integers(0, 30, size=300).astype(float) if draw == "integers" else getattr(rng, draw)(size=300)
+    far = np.concatenate([x, np.linspace(x.min() - 5.0, x.max() + 5.0, 101), np.quantile(x, [0, 0.25, 0.5, 0.75, 1])])
+    reference = SplineTransformer(n_knots=5, degree=2, knots="quantile", extrapolation="linear", include_bias=False)
+    expected = reference.fit(x[:, None]).transform(far[:, None])
+    np.testing.assert_allclose(Spline.of(x).columns(far), expected, atol=1e-9)
+
+
+def test_knots_that_coincide_count_once():
+    x = np.concatenate([np.zeros(100), np.arange(1.0, 11.0)])
+    spline = Spline.of(x)
+    assert np.all(np.diff(spline.knots) > 0.0)
+    assert np.isfinite(spline.columns(np.linspace(-1.0, 12.0, 50))).all()
+
+
+@pytest.mark.parametrize("make", [linear, additive])
+def test_lines_are_every_linear_function(make):
+    """Also outside the knots, by as much as the range itself."""
+    X = features()
+    design, rng = make(X), np.random.default_rng(2)
+    low, high = X.min(axis=0), X.max(axis=0)
+    anywhere = rng.uniform(2.0 * low - high, 2.0 * high - low, size=(100, 5))
+    for _ in range(3):
+        model = rng.normal(size=6)
+        np.testing.assert_allclose(
+            design.columns(anywhere) @ (design.lines() @ model), anywhere @ model[:-1] + model[-1], atol=1e-7
+        )
+
+
+@pytest.mark.parametrize("make", [linear, additive])
+def test_columns_are_in_standard_units_with_ones_last(make):
+    X = features()
+    weight = np.random.default_rng(3).uniform(size=len(X))
+    A = make(X, weight).columns(X)
+    np.testing.assert_allclose(A[:, -1], 1.0)
+    np.testing.assert_allclose(weight @ A[:, :-1] / weight.sum(), 0.0, atol=1e-9)
+    np.testing.assert_allclose(weight @ A[:, :-1] ** 2 / weight.sum(), 1.0, atol=1e-9)
+
+
+def test_units_take_scales_back():
+    X = features()
+    design, model = additive(X), np.random.default_rng(4).normal(size=additive(X).size)
+    plain = design.units() @ model
+    np.testing.assert_allclose(design.bend(X) @ plain[:-1] + plain[-1], design.columns(X) @ model, atol=1e-9)
+
+
+def test_only_columns_with_more_than_six_values_are_bent():
+    X = features()
+    design = additive(X)
+    assert sorted(design.splines) == [0, 1, 3]
+    assert design.name == "additive"
+    assert design.source.tolist() == [2, 4] + [0] * 5 + [1] * 5 + [3] * 5
+    assert sorted(additive(X, straight=np.arange(5) == 1).splines) == [0, 3]
+    assert additive(X[:, [2, 4]]) is None
+    assert additive(X, most=10) is None
+    assert linear(X).name == "linear"
+    late = np.zeros((8000, 1))
+    late[2000:, 0] = np.arange(6000)  # values that the first rows do not show
+    assert additive(late) is not None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_weighted_quantiles_are_those_of_repeated_rows(seed):
+    rng = np.random.default_rng(seed)
+    x, weight, shares = rng.normal(size=40), rng.integers(0, 4, size=40), np.linspace(0.0, 1.0, 5)
+    expected = np.quantile(np.repeat(x, weight), shares)
+    np.testing.assert_allclose(quantiles(x, shares, weight.astype(float)), expected, atol=1e-9)
+    np.testing.assert_allclose(quantiles(x, shares), np.quantile(x, shares))
+
+
+def test_standards_of_constants_and_of_large_numbers():
+    X = np.column_stack([np.full(50, 3.0), 1e9 + np.arange(50.0), np.zeros(50)])
+    mean, scale = standards(X)
+    np.testing.assert_allclose(mean, X.mean(axis=0))
+    np.testing.assert_allclose(scale, [1.0, X[:, 1].std(), 1.0])
+
+
+@pytest.mark.parametrize("make", [linear, additive])
+def test_a_design_comes_back_from_a_file(make):
+    X = features()
+    design = make(X)
+    again = Design.from_arrays(design.to_arrays())
+    assert again.name == design.name
+    assert np.array_equal(again.columns(X), design.columns(X))
+    assert np.array_equal(again.lines(), design.lines())
+
+
+def wave(seed, family, bent):
+    """30 agents of 20 rows; a sine, or a line."""
+    rng = np.random.default_rng(seed)
+    codes = np.repeat(np.arange(30), 20)
+    X = rng.uniform(-2.0, 2.0, size=(600, 2))
+    z = (np.sin(2.0 * X[:, 0]) * 2.0 if bent else X[:, 0]) + 0.5 * rng.normal(size=30)[codes] + 0.3 * X[:, 1]
+    if family == "logistic":
+        return X, (rng.uniform(size=600) < 1.0 / (1.0 + np.exp(-2.0 * z))).astype(float), codes
+    if family == "poisson":
+        return X, rng.poisson(np.exp(z)).astype(float), codes
+    return X, z + 0.5 * rng.normal(size=600), codes
+
+
+@pytest.mark.parametrize("family", ["squared", "logistic", "poisson"])
+def test_curves_are_chosen_for_a_sine_and_lines_for_a_line(family):
+    """Every one of three sines; of four lines all but one at most (none, as measured; the margin is 5 nats)."""
+    for seed in range(3):
+        X, y, codes = wave(seed, family, bent=True)
+        [model] = fit(X, [y], codes, 30, family)
+        assert model.design_name == "additive"
+        assert model.evidence["additive"] > model.evidence["linear"] + 20.0
+        assert model.held_out["additive"] < model.held_out["linear"]
+    chosen = []
+    for seed in range(4):
+        X, y, codes = wave(seed, family, bent=False)
+        chosen.append(fit(X, [y], codes, 30, family)[0].design_name)
+    assert chosen.count("linear") >= 3
+
+
+def test_curves_predict_a_sine_better():
+    """Of held-out rows the curve's error is near the noise, .5; a line's is more than twice that."""
+    X, y, codes = wave(9, "squared", bent=True)
+    train = np.arange(600) % 20 < 14
+    errors = {}
+    for design in ("linear", "additive"):
+        model = ct.CollaborativeRegressor(design=design).fit(X[train], y[train], agents=codes[train])
+        errors[design] = np.sqrt(np.mean((model.predict(X[~train], agents=codes[~train]) - y[~train]) ** 2))
+    assert errors["additive"] < 0.62
+    assert errors["linear"] > 1.0
+
+
+def test_no_curve_through_a_handful_of_agents():
+    """A column of the agent itself has as many values as there are agents: with few of them it stays as it is."""
+    rng = np.random.default_rng(5)
+    codes = np.repeat(np.arange(12), 20)
+    X = np.column_stack([rng.normal(size=240), rng.normal(size=12)[codes]])
+    [model] = fit(X, [np.sin(3.0 * X[:, 0]) + rng.normal(size=12)[codes]], codes, 12, "squared", "additive")
+    assert sorted(model.design.splines) == [0]
+
+
+def test_additive_models_are_linear_where_there_is_nothing_to_bend():
+    rng = np.random.default_rng(6)
+    X, codes = rng.integers(0, 3, size=(60, 2)).astype(float), np.repeat(np.arange(6), 10)
+    [model] = fit(X, [X[:, 0] + 0.1 * rng.normal(size=60)], codes, 6, "squared", "additive")
+    assert model.design_name == "linear"
