@@ -11,7 +11,7 @@ import coterie as ct
 from coterie.pooling import fit
 from coterie.pooling import population as populations_module
 from coterie.pooling.families import FAMILIES
-from coterie.pooling.population import newton
+from coterie.pooling.population import FLAT, newton
 from coterie.pooling.wide import BROAD, Rows, Strengths, conjugate_gradients, diagonal, fit_wide, kernel, transposed
 
 SIZES = np.array([1, 7, 3, 12, 2])
@@ -51,11 +51,13 @@ def test_the_mode_is_that_of_the_blocks(family, monkeypatch):
     n, q = len(SIZES), 4
     X, y, codes, _ = drawn(rng, n, 0, q, family, w=[0.5, -0.3, 0.2, 0.4], sizes=SIZES)
     weight = rng.integers(1, 3, size=len(y)).astype(float)
-    strengths = Strengths(np.array([0.5, 1.0, 0.2, 0.7]), 0.8, 0.6, 0.0, np.ones(q), 0)
+    strengths = Strengths(
+        np.array([0.5, 1.0, 0.2, 0.7]), np.append(np.full(3, 1.0 / 0.8), 1.0 / FLAT), 0.6, 0.0, np.ones(q), 0
+    )
     w, D, precision = rows_of(X, y, codes, n, family, weight).mode(strengths)
     at = np.zeros(q), np.zeros((n, q))
     for _ in range(200):
-        mode = newton(batched(X, y, codes, n, weight), *at, strengths.v, strengths.r, strengths.s2, FAMILIES[family])
+        mode = newton(batched(X, y, codes, n, weight), *at, strengths.v, 0.8, strengths.s2, FAMILIES[family])
         at = mode.w, mode.D
     np.testing.assert_allclose(w, mode.w, atol=2e-5)
     np.testing.assert_allclose(D, mode.D, atol=2e-5)
@@ -73,7 +75,7 @@ def test_moments_are_those_of_the_joint_posterior(columns):
     model = fit_wide(X[:, :-1], y, codes, n, "squared")
     A = np.column_stack([model.X, np.ones(len(y))])
     found = model.strengths
-    mean, _ = gaussian(A, model.y, codes, n, found.v, found.r, found.s2)
+    mean, _ = gaussian(A, model.y, codes, n, found.v, 1.0 / found.u[:-1], found.s2)
     q = columns + 1
     np.testing.assert_allclose(model.w, mean[:q], atol=1e-6)
     np.testing.assert_allclose(model.D, mean[q:].reshape(n, q), atol=1e-6)
@@ -108,7 +110,7 @@ def test_the_evidence_is_the_marginal_likelihood(weighted):
     found = rows_of(X, y, codes, n, weight=weight).strengths()
     again = np.repeat(np.arange(len(y)), weight.astype(int))
     A, labels, whose = X[again], y[again], codes[again]
-    K = A @ np.diag([1.0 / found.r, BROAD]) @ A.T + found.s2 * np.eye(len(labels))
+    K = A @ np.diag([found.u[0], BROAD]) @ A.T + found.s2 * np.eye(len(labels))
     K += (whose[:, None] == whose) * (A @ np.diag(found.v) @ A.T)
     exact = stats.multivariate_normal(np.zeros(len(labels)), K).logpdf(labels) + 0.5 * np.log(BROAD)
     assert found.log_evidence == pytest.approx(exact, abs=0.02)  # strengths move a little in the last round

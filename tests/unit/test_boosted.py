@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coterie as ct
 from coterie.errors import DataError, GraphError, MismatchError, ParameterError
-from coterie.estimators import LEARNING
+from coterie.estimators.over_graph import LEARNING
 
 MODELS = {"classifier": ct.BoostedClassifier, "regressor": ct.BoostedRegressor}
 

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import coterie as ct
 from coterie.errors import ParameterError
-from coterie.estimators import KAPPA, LEARNING
+from coterie.estimators.over_graph import KAPPA, LEARNING
 
 MODELS = {"classifier": ct.CollaborativeClassifier, "regressor": ct.CollaborativeRegressor}
 LOSSES = {"classifier": "logistic", "regressor": "squared"}
