@@ -247,9 +247,15 @@ def _points(estimator: Any, grid: Any) -> list[dict[str, Any]]:
         raise ParameterError(f"estimator={estimator!r} has no get_params: it must be a scikit-learn estimator")
     known = sorted(estimator.get_params())
     if grid is None:
-        graph = estimator.get_params().get("graph", "learn")
-        learns = isinstance(graph, str) and graph == "learn"
+        given = estimator.get_params()
+        graph, method = given.get("graph", "learn"), given.get("method")
+        learns = graph is None or (isinstance(graph, str) and graph == "learn")
         grid = {name: values for name, values in GRID.items() if name in known and (name != "lam" or learns)}
+        if isinstance(method, str) and method == "pooling":
+            raise ParameterError(
+                'method="pooling" learns its strengths by itself, there is nothing to tune by default: give grid={name: '
+                "values}, or another method"
+            )
         if not grid:
             raise ParameterError(
                 f"{type(estimator).__name__} has none of the parameters that are tuned by default "

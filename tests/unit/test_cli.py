@@ -47,7 +47,17 @@ def table(tmp_path_factory):
 
 
 def test_demo_reports_gains_and_writes_figures(tmp_path):
-    result = invoke("demo", "--agents", 60, "--features", 20, "-o", tmp_path / "figures")
+    result = invoke("demo", "-o", tmp_path / "figures")
+    alone, one, together = result["models"]
+    assert together["error"] < alone["error"] < one["error"]
+    assert 0.85 < together["coverage"] < 0.95  # of 90 % intervals, 456 rows: three standard errors are 0.04
+    assert together["error_new"] < 1.1 * one["error_new"]
+    assert {"Cambodia", "Rwanda"} < set(result["outliers"])
+    assert len(result["figures"]) == 3
+
+
+def test_demo_of_peers_reports_gains_and_writes_figures(tmp_path):
+    result = invoke("demo", "--peers", "--agents", 60, "--features", 20, "-o", tmp_path / "figures")
     accuracy = {row["models"]: row["accuracy"] for row in result["models"]}
     assert accuracy["with truly similar peers"] > accuracy["alone"] > accuracy["one model for all"]
     assert all(row["suboptimality"] < 1e-4 for row in result["models"] if "vectors" in row)
@@ -108,8 +118,9 @@ def test_a_given_graph(table, tmp_path):
         tmp_path / "ties.csv", index=False
     )
     fitted = invoke(
-        "fit", table, "--agent", "user", "--target", "bought", "-o", tmp_path / "m", "--graph", tmp_path / "ties.csv"
-    )
+        "fit", table, "--agent", "user", "--target", "bought", "-o", tmp_path / "m", "--graph", tmp_path / "ties.csv",
+        "--method", "cd",
+    )  # fmt: skip
     assert fitted["ties"] == 2
     pd.DataFrame({"agent": ["user 0"], "peer": ["user 77"]}).to_csv(tmp_path / "ties.csv", index=False)
     _, err = run(
@@ -135,8 +146,11 @@ def test_a_given_graph(table, tmp_path):
         ({"--target": "price"}, "no column 'price'"),
         ({"--target": "user"}, "--agent and --target are both 'user'"),
         ({"--method": "sgd"}, "unknown method 'sgd'"),
-        ({"--loss": "hinge"}, "has a kink"),
-        ({"--mu": "-1"}, "mu=-1.0 must be a positive number"),
+        ({"--loss": "hinge"}, "loss='hinge'"),
+        ({"--method": "cd", "--loss": "hinge"}, "has a kink"),
+        ({"--design": "cubic"}, "design='cubic'"),
+        ({"--deviations": "some"}, "deviations='some'"),
+        ({"--method": "cd", "--mu": "-1"}, "mu=-1.0 must be a positive number"),
         ({"--ridge": "lots"}, "--ridge lots"),
         ({"--graph": "nowhere.csv"}, "nowhere.csv"),
         ({"--target": "c", "--task": "classification"}, "continuous"),

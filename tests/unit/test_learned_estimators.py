@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,10 @@ import coterie as ct
 from coterie.errors import ParameterError
 from coterie.estimators.over_graph import KAPPA, LEARNING
 
-MODELS = {"classifier": ct.CollaborativeClassifier, "regressor": ct.CollaborativeRegressor}
+MODELS = {
+    "classifier": partial(ct.CollaborativeClassifier, method="cd"),
+    "regressor": partial(ct.CollaborativeRegressor, method="cd"),
+}
 LOSSES = {"classifier": "logistic", "regressor": "squared"}
 
 
@@ -63,7 +67,7 @@ def test_confidences_count_in_the_graph(task):
 def test_three_classes_share_one_graph(task):
     X, ids = task.train.X, task.train.owner
     y = np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.4, 0.4])
-    model = ct.CollaborativeClassifier(mu=0.5).fit(X, y, agents=ids)
+    model = MODELS["classifier"](mu=0.5).fit(X, y, agents=ids)
     models, losses = [], 0.0
     for k in range(3):
         data = ct.AgentData(X, np.where(y == k, 1.0, -1.0), agents=ids).append_column()
@@ -189,7 +193,7 @@ def test_two_agents_find_each_other(task, kind):
 def test_an_agent_without_rows_finds_peers(task):
     X, y, ids = arguments(task, "regressor")
     keep = ids != 3
-    model = ct.CollaborativeRegressor(members=range(8), tol=1e-12).fit(X[keep], y[keep], agents=ids[keep])
+    model = MODELS["regressor"](members=range(8), tol=1e-12).fit(X[keep], y[keep], agents=ids[keep])
     assert model.graph_.degrees[3] > 0
     theta = model.run_.theta
     np.testing.assert_allclose(theta[3], (model.graph_.W @ theta)[3] / model.graph_.degrees[3], atol=1e-5)
@@ -221,6 +225,6 @@ def test_all_wakes_count_against_the_most(most):
     X, ids = rng.normal(size=(60, 3)), np.arange(60) % 6
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        run = ct.CollaborativeRegressor(max_wakes=most, tol=1e-30).fit(X, X @ [1.0, 2.0, 3.0], agents=ids).run_
+        run = MODELS["regressor"](max_wakes=most, tol=1e-30).fit(X, X @ [1.0, 2.0, 3.0], agents=ids).run_
     assert run.before.wakes == 6 * min(LEARNING, most // 2)
     assert run.wakes == 6 * most

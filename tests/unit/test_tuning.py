@@ -331,14 +331,14 @@ def neighbours():
 
 
 def test_agents_that_want_the_same_model_collaborate(neighbours):
-    estimator = ct.CollaborativeRegressor(graph=ct.graphs.complete(4), fit_intercept=False)
+    estimator = ct.CollaborativeRegressor("cd", graph=ct.graphs.complete(4))
     result = tune(estimator, *neighbours, {"mu": [0.01, 100.0]})
     assert result.parameters == {"mu": 0.01}
     X, y, ids = neighbours
     fold, scores = folds(ids), []
     for k in range(3):
         test = fold == k
-        model = ct.CollaborativeRegressor(graph=ct.graphs.complete(4), fit_intercept=False, mu=0.01)
+        model = ct.CollaborativeRegressor("cd", graph=ct.graphs.complete(4), mu=0.01)
         error = model.fit(X[~test], y[~test], agents=ids[~test]).predict(X[test], agents=ids[test]) - y[test]
         scores.append(-np.mean([np.sqrt(np.mean(error[ids[test] == agent] ** 2)) for agent in np.unique(ids)]))
     assert result.score == pytest.approx(np.mean(scores))
@@ -347,8 +347,8 @@ def test_agents_that_want_the_same_model_collaborate(neighbours):
 
 def test_the_default_grid_is_of_what_the_estimator_has(neighbours):
     X, y, ids = neighbours
-    result = tune(ct.CollaborativeClassifier(graph=ct.graphs.complete(4)), X, y > 0, ids)
+    result = tune(ct.CollaborativeClassifier("cd", graph=ct.graphs.complete(4)), X, y > 0, ids)
     assert sorted(set(result.table["mu"])) == [0.1, 1, 10]
     assert set(result.parameters) == {"mu"}  # there is no graph to learn
-    learns = tune(ct.CollaborativeClassifier(), X, y > 0, ids, {"lam": [0.1, 1.0]})
+    learns = tune(ct.CollaborativeClassifier("cd"), X, y > 0, ids, {"lam": [0.1, 1.0]})
     assert set(learns.parameters) == {"lam"}
