@@ -559,7 +559,7 @@ class CollaborativeRegressor(_Collaborative):
         >>> X, ids = rng.normal(size=(400, 1)), np.repeat(np.arange(20), 20)
         >>> y = X[:, 0] + rng.normal(size=20)[ids] + rng.normal(size=400)
         >>> low, high = ct.CollaborativeRegressor().fit(X, y, agents=ids).predict_interval(X, agents=ids).T
-        >>> 0.85 < np.mean((low <= y) & (y <= high)) < 0.95
+        >>> bool(0.85 < np.mean((low <= y) & (y <= high)) < 0.95)
         True
         """
         if not 0.0 < coverage < 1.0:
