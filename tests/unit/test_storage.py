@@ -45,7 +45,7 @@ def test_a_classifier_comes_back_the_same(tmp_path, classes, ids):
 def test_a_regressor_on_arrays_comes_back_the_same(tmp_path):
     rng = np.random.default_rng(1)
     X, y, ids = rng.normal(size=(40, 2)), rng.normal(size=40), np.arange(40) % 4
-    model = ct.CollaborativeRegressor(neighbours=2, standardize=True).fit(X, y, agents=ids)
+    model = ct.CollaborativeRegressor(design="additive").fit(X, y, agents=ids)
     again = ct.load(ct.save(model, tmp_path))
     assert np.array_equal(again.predict(X, agents=ids + 1), model.predict(X, agents=ids + 1))
 
@@ -85,8 +85,9 @@ def test_one_flipped_bit_is_refused(saved):
         ({"kind": "os.system"}, "holds a 'os.system'"),
         ({"arrays": "../../etc/passwd"}, "damaged model"),
         ({"sha256": "0"}, "checksum"),
-        ({"agents": ["only one"]}, "damaged model.*shape"),
-        ({"feature_count": "x"}, "damaged"),
+        ({"agents": ["only one"]}, "damaged model.*4 agents, and not 1"),
+        ({"models": {"form": "pooled"}}, "damaged"),
+        ({"models": {}}, "damaged"),
         ({"parameters": {"color": "red"}}, "damaged"),
         ({"kind": [1]}, "damaged"),
     ],
@@ -98,7 +99,7 @@ def test_a_description_that_was_tampered_with_is_refused(saved, change, message)
         ct.load(saved)
 
 
-@pytest.mark.parametrize("part", ["agents", "parameters", "sha256", "features", "classes", "agent_column"])
+@pytest.mark.parametrize("part", ["agents", "parameters", "sha256", "models", "classes", "agent_column"])
 def test_an_incomplete_description_is_refused(saved, part):
     description = json.loads((saved / "model.json").read_text())
     del description[part]
@@ -134,7 +135,7 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(tmp_path):
     class Mine(ct.Squared):
         pass
 
-    model = ct.CollaborativeRegressor(loss=Mine()).fit(np.eye(3), np.arange(3.0))
+    model = ct.CollaborativeRegressor("cd", loss=Mine()).fit(np.eye(3), np.arange(3.0))
     with pytest.raises(DataError, match=r"loss=Mine\(\) cannot be saved"):
         ct.save(model, tmp_path / "model")
     with pytest.raises(MismatchError, match="only a fitted"):
