@@ -171,6 +171,26 @@ def test_the_evidence_of_squared_losses_is_the_marginal_likelihood(deviations, w
         assert pooled == pytest.approx(-0.5 * np.sum(np.log(1.0 + logs.tau2 * information) + off), abs=1e-6)
 
 
+def test_fixed_points_of_the_strengths_are_where_the_evidence_is_largest():
+    """Of squared losses and two slopes, which are not pooled: dense evidence is flat in log v_k, log r and log s2."""
+    rng = np.random.default_rng(21)
+    n, q = 12, 3
+    X, y, codes, _ = drawn(rng, n, 0, q, sizes=rng.integers(2, 9, size=n))
+    found = learner(X, y, codes, n).run(tol=1e-12, rounds=1000).result()
+
+    def evidence(logs):
+        *v, r, s2 = np.exp(logs)
+        K = X @ np.diag(1.0 / np.append(np.full(q - 1, r), FLAT)) @ X.T + s2 * np.eye(len(y))
+        K += (codes[:, None] == codes) * (X @ np.diag(v) @ X.T)
+        return stats.multivariate_normal(np.zeros(len(y)), K).logpdf(y)
+
+    at, h = np.log([*found.V, found.r, found.s2]), 1e-3
+    slopes = [(evidence(at + h * e) - evidence(at - h * e)) / (2.0 * h) for e in np.eye(q + 2)]
+    np.testing.assert_allclose(slopes, 0.0, atol=2e-3)
+    bends = [evidence(at + 0.5 * e) + evidence(at - 0.5 * e) - 2.0 * evidence(at) for e in np.eye(q + 2)]
+    assert max(bends) < -0.05
+
+
 @pytest.mark.parametrize(
     ("family", "m", "tolerance"), [("logistic", 40, 0.02), ("logistic", 6, 0.08), ("poisson", 8, 0.05)]
 )

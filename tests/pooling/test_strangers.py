@@ -44,9 +44,7 @@ def test_where_intercepts_go_with_features_strangers_get_the_one_model(family):
 
 
 def test_where_the_model_holds_strangers_get_the_common_model():
-    """In most of twenty sets: another must win by a standard error, which chance allows in about one of six; and where
-    it does win, it is hardly worse: within 2 % over all sets.
-    """
+    """In most of twenty sets: another must win by a standard error. Measured: in all; in twelve, if it need not."""
     kept, ratios = 0, []
     for seed in range(20):
         X, y, codes, _ = drawn(np.random.default_rng(seed), 90, 10, 4)
@@ -56,7 +54,7 @@ def test_where_the_model_holds_strangers_get_the_common_model():
         A, labels = model.design.columns(X[~known, :-1]), (y[~known] - model.center) / model.scale
         chosen, common = (np.mean((A @ w - labels) ** 2) for w in (model.stranger.w, model.population.w))
         ratios.append(chosen / common)
-    assert kept >= 12
+    assert kept >= 16
     assert np.mean(ratios) < 1.02
 
 

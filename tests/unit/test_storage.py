@@ -45,7 +45,7 @@ def test_a_classifier_comes_back_the_same(tmp_path, classes, ids):
 def test_a_regressor_on_arrays_comes_back_the_same(tmp_path):
     rng = np.random.default_rng(1)
     X, y, ids = rng.normal(size=(40, 2)), rng.normal(size=40), np.arange(40) % 4
-    model = ct.CollaborativeRegressor().fit(X, y, agents=ids)
+    model = ct.CollaborativeRegressor(design="additive").fit(X, y, agents=ids)
     again = ct.load(ct.save(model, tmp_path))
     assert np.array_equal(again.predict(X, agents=ids + 1), model.predict(X, agents=ids + 1))
 
@@ -85,8 +85,9 @@ def test_one_flipped_bit_is_refused(saved):
         ({"kind": "os.system"}, "holds a 'os.system'"),
         ({"arrays": "../../etc/passwd"}, "damaged model"),
         ({"sha256": "0"}, "checksum"),
-        ({"agents": ["only one"]}, "damaged model.*4 agents"),
-        ({"models": {"form": "os.system"}}, "damaged"),
+        ({"agents": ["only one"]}, "damaged model.*4 agents, and not 1"),
+        ({"models": {"form": "pooled"}}, "damaged"),
+        ({"models": {}}, "damaged"),
         ({"parameters": {"color": "red"}}, "damaged"),
         ({"kind": [1]}, "damaged"),
     ],

@@ -108,10 +108,12 @@ class Grouped(NamedTuple):
         """
         if self.order is not None:
             return self.order
-        weight = np.ones(len(self.y)) if self.weight is None else self.weight
-        sizes, sums = self._sums(weight), np.abs(self._sums(weight * self.y))
-        if len(np.unique(np.stack([sizes, sums]), axis=1).T) == self.n:
-            return np.lexsort((sums, sizes))
+        weight = np.ones(1) if self.weight is None else self.weight
+        sizes = self.sizes if self.weight is None else self._sums(weight)
+        sums = np.abs(self._sums(weight * self.y))
+        order = np.lexsort((sums, sizes))
+        if np.all((np.diff(sums[order]) != 0.0) | (np.diff(sizes[order]) != 0)):
+            return order
         mean, scale = designs.standards(self.X, self.weight)
         spread, step = np.empty(len(self.y)), max(1, 4_000_000 // max(1, self.X.shape[1]))
         for first in range(0, len(spread), step):

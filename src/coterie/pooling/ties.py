@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .blocks import Batch, root
+from .designs import standards
 from .fitted import Grouped, Pooled
 from .wide import conjugate_gradients
 
@@ -77,12 +78,15 @@ def smooth(models: list[Pooled], weights: Callable[[list[np.ndarray]], Any]) -> 
 
 
 def deal(grouped: Grouped) -> np.ndarray:
-    """The fold in which each row is held out: an agent's rows in turn, by their labels, whatever their order."""
-    order = np.lexsort((grouped.X.sum(axis=1), grouped.y, grouped.codes))
+    """The fold in which each row is held out: an agent's rows in turn, whatever their order and units, and its name."""
+    mean, scale = standards(grouped.X, grouped.weight)
+    lengths = np.sum(((grouped.X - mean) / scale) ** 2, axis=1)
+    order = np.lexsort((lengths, np.round(np.abs(grouped.y), 9), grouped.codes))
     place = np.arange(len(order)) - np.repeat(grouped.start[:-1], grouped.sizes)
     fold = np.empty(len(order), dtype=np.int64)
     # The golden ratio spreads agents' first rows over the folds.
-    first = np.floor(np.arange(grouped.n) * 0.6180339887 % 1.0 * FOLDS).astype(np.int64)
+    first = np.empty(grouped.n, dtype=np.int64)
+    first[grouped.ranked()] = np.floor(np.arange(grouped.n) * 0.6180339887 % 1.0 * FOLDS)
     fold[order] = (place + np.repeat(first, grouped.sizes)) % FOLDS
     return fold
 
