@@ -380,7 +380,7 @@ def recovered(family, seeds, n, m, w, V, deviations="diagonal", s2=0.3):
 
 @pytest.mark.parametrize("deviations", ["diagonal", "full"])
 def test_numbers_give_their_population_back(deviations):
-    """Eight sets of 150 agents. Within four standard errors of the mean and a bias of 2 %; these errors are learned from
+    """Eight sets of 150 agents. Within four standard errors of the mean and a bias of 2 %; errors are learned from
     eight sets only: with other seeds, 2 of 120 such tests were refused.
     """
     w, V = [1.0, -0.5, 0.3], [0.5, 0.1, 1.0]
