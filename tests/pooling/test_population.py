@@ -380,8 +380,8 @@ def recovered(family, seeds, n, m, w, V, deviations="diagonal", s2=0.3):
 
 @pytest.mark.parametrize("deviations", ["diagonal", "full"])
 def test_numbers_give_their_population_back(deviations):
-    """Eight sets of 150 agents. Within four standard errors of the mean and a bias of 2 %: wrongly refused less than
-    once in a thousand seeds.
+    """Eight sets of 150 agents. Within four standard errors of the mean and a bias of 2 %; errors are learned from
+    eight sets only: with other seeds, 2 of 120 such tests were refused.
     """
     w, V = [1.0, -0.5, 0.3], [0.5, 0.1, 1.0]
     mean, error = recovered("squared", range(8), 150, 10, w, V, deviations)
@@ -402,7 +402,10 @@ def test_correlations_of_deviations_are_found():
 
 @pytest.mark.parametrize(("family", "m"), [("logistic", 20), ("poisson", 5)])
 def test_classes_and_counts_give_their_population_back(family, m):
-    """Eight sets of 200 agents: within four standard errors of the mean and 5 % (Laplace's own bias)."""
+    """Eight sets of 200 agents: within four standard errors of the mean and 5 % (Laplace's own bias).
+
+    With other seeds, 1 of 30 such tests was refused for classes, and none of 30 for counts.
+    """
     w, V = ([1.0, -0.5, 0.3], [0.5, 0.2, 0.8]) if family == "logistic" else ([0.4, -0.3, 0.5], [0.1, 0.05, 0.3])
     mean, error = recovered(family, range(8), 200, m, w, V)
     truth = np.array([*w, *np.sqrt(V)])

@@ -142,7 +142,7 @@ def sets(count, family="squared"):
 
 def test_intervals_cover_what_they_say():
     """90 % intervals over 40 sets: inside agents, 60,000 rows, .88 to .92; of strangers .8 to .97. Rows of one agent go
-    together: the standard error is about .003 inside agents and .01 for strangers.
+    together: over sets, the standard error is .003 inside agents and .005 for strangers.
     """
     inside, outside, halves = [], [], []
     for X, y, codes, train, test, stranger in sets(40):
