@@ -253,8 +253,8 @@ def _points(estimator: Any, grid: Any) -> list[dict[str, Any]]:
         grid = {name: values for name, values in GRID.items() if name in known and (name != "lam" or learns)}
         if isinstance(method, str) and method == "pooling":
             raise ParameterError(
-                'method="pooling" learns its strengths by itself, there is nothing to tune by default: give grid={name: '
-                "values}, or another method"
+                'method="pooling" learns its strengths by itself, there is nothing to tune by default: give '
+                "grid={name: values}, or another method"
             )
         if not grid:
             raise ParameterError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from functools import partial
 
 import numpy as np
 import pytest
@@ -11,12 +10,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 import coterie as ct
 from coterie.errors import ParameterError
-from coterie.estimators.over_graph import KAPPA, LEARNING
+from coterie.estimators.over_graph import KAPPA, LEARNING, GraphClassifier, GraphRegressor
 
-MODELS = {
-    "classifier": partial(ct.CollaborativeClassifier, method="cd"),
-    "regressor": partial(ct.CollaborativeRegressor, method="cd"),
-}
+#: What ``method="cd"`` is behind the front door, in the units of the problem.
+MODELS = {"classifier": GraphClassifier, "regressor": GraphRegressor}
 LOSSES = {"classifier": "logistic", "regressor": "squared"}
 
 
