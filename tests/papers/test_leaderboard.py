@@ -103,7 +103,7 @@ def test_a_small_leaderboard_from_end_to_end(files, tmp_path):
     outcome = reproduce(find("leaderboard")[0], tmp_path, quick=True)
     vehicle, parkinsons = outcome.tables["vehicle"], outcome.tables["parkinsons"]
     methods = [each for each in entrants() if each[1] not in ("given", "knn", "all")]
-    assert len(vehicle) + 1 == len(parkinsons) == len(methods)  # one method is for numbers only
+    assert len(vehicle) + 2 == len(parkinsons) == len(methods)  # two are not for vehicle
     left_out = vehicle["tuned or learned"].str.startswith("left out")
     assert vehicle[left_out]["tuned or learned"].str.endswith("pip install 'coterie[bench]'").all()
     vehicle = vehicle[~left_out]
@@ -112,10 +112,10 @@ def test_a_small_leaderboard_from_end_to_end(files, tmp_path):
     assert vehicle["accuracy"].min() > 0.6
     assert (vehicle["worst tenth"] <= vehicle["accuracy"]).all()
     assert (parkinsons["worst tenth"] >= parkinsons["rmse"]).all()
-    letters = vehicle["method"].str.endswith("learned") | vehicle["method"].isin(["relationship", "pooling by gossip"])
+    letters = vehicle["method"].str.endswith("learned") | (vehicle["method"] == "pooling by gossip")
     assert (vehicle["MB sent"] > 0).tolist() == letters.tolist()
     error = parkinsons.set_index("method")["rmse"]
     assert error["pooling"] < 0.25 < 0.5 * error["pooling, linear"]
-    assert error["pooling by gossip"] < 1.2 * error["pooling, linear"] < 0.9 * error["local"]
+    assert error["pooling, linear"] < error["pooling by gossip"] < 0.9 * error["local"]
     assert error["boosting, learned"] < 0.6 * error["local"] < 0.4 * error["global"]
     assert abs(error["descent, learned"] - error["ADMM, learned"]) < 0.03  # one optimum, two ways to it

@@ -88,8 +88,13 @@ GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
 }
 #: Packages that a method needs beside ours, by its form.
 PACKAGES = {"gpboost": "gpboost", "statsmodels": "statsmodels", "category": "lightgbm", "each": "lightgbm"}
-#: Forms that are for some datasets only: of many columns, and of numbers to predict.
-ONLY = {"all": WIDE, "statsmodels": ("school", "parkinsons")}
+#: What is for some datasets only: forms for many columns, and for numbers to predict; and a method that takes too long
+#: on others, where tasks have rows of one class only.
+ONLY = {
+    "all": WIDE,
+    "statsmodels": ("school", "parkinsons"),
+    "relationship": tuple(name for name in TASKS if name not in ("computers", "harws", "vehicle")),
+}
 #: Relative distance to the optimum at which a fit ends; wakes of each agent, at most; stumps, and wakes, of boosting.
 TOLERANCE, WAKES, STUMPS, STEPS = 1e-3, 2_000, 200, 400
 GREEN, ORANGE = "#3a9a5b", "#e08a1e"
@@ -249,7 +254,7 @@ def _plan(quick: bool) -> Plan:
         (name, method, kind)
         for name in names
         for method, kind in entrants()
-        if name in ONLY.get(kind, names) and not (quick and kind in ("given", "knn"))
+        if name in ONLY.get(kind or method, names) and not (quick and kind in ("given", "knn"))
     ]
     tuned = yield [
         {"stage": "tune", "values": 2 if quick else 9, **_asked(*each)} for each in chosen if each[1] in GRIDS
