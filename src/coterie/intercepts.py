@@ -92,17 +92,22 @@ def random_intercepts(
         change = max(abs(step), np.abs(move).max(initial=0.0))
         if not classes:
             residual = y - z - a - b[owner]
-            new = max(float(residual @ residual) / max(len(y) - 1.0 - np.sum(known), 1.0), TINY)
+            counted = np.sum(known) - _taken(known, v, free)
+            new = max(float(residual @ residual) / max(len(y) - 1.0 - counted, 1.0), TINY)
             change, noise = max(change, abs(np.log(new / noise))), new
         if v > 0:
             # MacKay's step, over-relaxed: as many intercepts as the rows determine, less what the common one takes.
-            taken = np.sum((1.0 - known) ** 2) / (v * np.sum(free))
-            ratio = float(b @ b) / max(np.sum(known) - taken, 1e-3) / v
+            ratio = float(b @ b) / max(np.sum(known) - _taken(known, v, free), 1e-3) / v
             new = float(np.clip(v * max(ratio, TINY) ** 1.5, 1e-8, WIDEST**2))
             change, v = max(change, abs(new - v)), new
         if change < 1e-10:
             break
     return Intercepts(a + b, float(a), 1.0 - 1.0 / np.sqrt(1.0 + level * v))
+
+
+def _taken(known: np.ndarray, v: float, free: np.ndarray) -> float:
+    """How many intercepts the common one takes: Var(b_i) = v (1 - known_i) + known_i^2 / sum(free)."""
+    return float(np.sum(known**2) / (v * np.sum(free))) if v > 0.0 else 0.0
 
 
 def calibrated(labels: np.ndarray, owner: np.ndarray, n: int, log_odds: np.ndarray) -> tuple[float, np.ndarray]:

@@ -144,10 +144,23 @@ class _Collaborative(Estimator):
     def _pool(
         self, X: Any, targets: list[np.ndarray], codes: np.ndarray, n: int, weight: np.ndarray | None, progress: Any
     ) -> list[Any]:
+        if X.shape[1] > pooling.WIDE:
+            self._check_wide()
         deviations = "full" if self.deviations == "auto" else self.deviations
         loss = self.loss or self._losses[1]
         with threadpool_limits(1):  # of thousands of small matrices, more threads only get in each other's way
             return pooling.fit(X, targets, codes, n, loss, self.design, deviations, weight, progress)
+
+    def _check_wide(self) -> None:
+        """Refuse what is not there for many columns, before the work."""
+        asked = {"design": self.design == "additive", "deviations": self.deviations in ("full", "scalar")}
+        asked |= {"loss": self._kind == "regressor" and self.loss == "auto", "graph": self.graph is not None}
+        for name, unfit in asked.items():
+            if unfit:
+                raise MismatchError(
+                    f"{name}={getattr(self, name)!r} is for at most {pooling.WIDE} columns; with more, models are linear, "
+                    "deviations diagonal, and there are no ties"
+                )
 
     def _tie(self, models: Any, members: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
         """Smooth deviations over a graph, as far as that pays on held-out rows."""
@@ -155,8 +168,6 @@ class _Collaborative(Estimator):
         from ..pooling.ties import smooth
         from .over_graph import weights_of
 
-        if isinstance(models[0], pooling.Wide):
-            raise MismatchError(f"graph={self.graph!r}: with more than {pooling.WIDE} columns, ties are not supported")
         weights = weights_of(self, models, members)
         with threadpool_limits(1):
             models, W, tied = smooth(models, weights)
@@ -411,7 +422,8 @@ class CollaborativeRegressor(_Collaborative):
         Of the encoded columns, whose names are ``coef_names_``; in the units of the input.
     intercept_ : (n,) ndarray
     common_coef_ : (p,) ndarray
-        What agents never met are predicted with.
+        w. Agents never met are predicted with it, or with one model of all rows where that did better (see
+        :meth:`report`).
     common_intercept_ : float
     personal_variance_ : (p,) ndarray
         Variance of each coefficient between agents: which features differ from one to the next.
@@ -661,7 +673,6 @@ class CollaborativeClassifier(_Collaborative):
         Log-odds, of the encoded columns, whose names are ``coef_names_``; in the units of the input.
     intercept_ : (n,) ndarray, or (n, classes)
     common_coef_ : (p,) ndarray, or (classes, p)
-        What agents never met are predicted with.
     common_intercept_ : float, or (classes,) ndarray
     sharpness_ : float
         What log-odds are multiplied by before they become probabilities, as held-out rows ask for.

@@ -248,7 +248,7 @@ def batches(sizes: np.ndarray, columns: int) -> Iterator[tuple[np.ndarray, int]]
         width = steps[k]
         if width:
             agents = np.flatnonzero(group == k)
-            most = max(1, NUMBERS // (width * columns))
+            most = max(1, NUMBERS // (width * max(1, columns)))
             for first in range(0, len(agents), most):
                 yield agents[first : first + most], width
 

@@ -195,6 +195,7 @@ def quantiles(x: np.ndarray, shares: np.ndarray, weight: np.ndarray | None = Non
         return np.quantile(x, shares)
     order = np.argsort(x, kind="stable")
     order = order[weight[order] > 0.0]
+    weight = weight / min(1.0, float(weight[order].min()))  # none counts as less than a row
     upto, place = np.cumsum(weight[order]), shares * (weight.sum() - 1.0)
     below = np.floor(place)
     low, high = (

@@ -91,9 +91,11 @@ class Grouped(NamedTuple):
 
     def sample(self, most: int) -> np.ndarray:
         """At most so many agents, evenly over the order of their sizes and labels, whatever they are called."""
-        if self.n <= most:
-            return np.arange(self.n)
-        return np.sort(self.ranked()[np.linspace(0, self.n - 1, most).astype(int)])
+        ranked = self.ranked()
+        ranked = ranked[self.sizes[ranked] > 0]  # nobody learns from agents without rows
+        if len(ranked) > most:
+            ranked = ranked[np.linspace(0, len(ranked) - 1, most).astype(int)]
+        return np.sort(ranked)
 
     def folds(self, agents: np.ndarray) -> np.ndarray:
         """The fold of each of some agents, dealt out in the order of their sizes and labels."""
@@ -127,7 +129,10 @@ class Grouped(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What a file keeps of the rows of agents: enough for their posteriors, and no row."""
+    """What a file keeps of the rows of agents: enough for their posteriors.
+
+    Not the rows; but Hessians and gradients of an agent with few rows tell what these were.
+    """
 
     summary: Summary
     sizes: np.ndarray  # (n,) rows of each agent
@@ -282,6 +287,7 @@ class Pooled(Fitted):
         A, population = self.design.columns(dense(X)), self.population
         w, V = population.w, population.V
         new = codes < 0
+        new[~new] = self.sizes()[codes[~new]] == 0  # of members without rows, no more is known than of strangers
         mean = A @ w + np.einsum("ij,ij->i", A, self.D[np.where(new, 0, codes)])
         mean[new] = A[new] @ self.stranger.w
         if not spread:
@@ -370,8 +376,9 @@ class Pooled(Fitted):
             "slope": summary.slope,
             "hessian": summary.H[:, lower[0], lower[1]],
             "sizes": self.sizes(),
-            "low": low,
-            "high": high,
+            # What would be rows themselves is left out.
+            "low": np.where(self.sizes()[:, None] > 2, low, np.inf),
+            "high": np.where(self.sizes()[:, None] > 2, high, -np.inf),
         }
 
     @classmethod
@@ -542,7 +549,7 @@ def fit(
             for key in tried:
                 held_out[key] = sum(left_out_loss(learner, learner.result()) for learner in learners[key])
             name = min(held_out, key=lambda key: held_out[key])
-        if len(agents) == min(n, SAMPLE):
+        if len(agents) == len(grouped.sample(SAMPLE)):
             begun = [{key: learners[key][k] for key in tried} for k in range(len(tasks))]
     return [task.pooled(tried, name, evidence, held_out, begun[k], loss == "auto") for k, task in enumerate(tasks)]
 

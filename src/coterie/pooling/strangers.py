@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .blocks import Batch, times
-from .families import LARGEST, Family, expit
+from .families import LARGEST, NOISY, Family, expit
 from .population import FLAT, Learner, Population
 
 FOLDS = 10
@@ -43,10 +43,11 @@ class Stranger(NamedTuple):
     def variance(self, A: np.ndarray, population: Population) -> np.ndarray:
         """Of the linear predictors of rows: what deviations and the common model leave open."""
         spread = np.einsum("ij,ij->i", times(population.V, A) + A @ population.cov, A)
-        if not population.family.noisy:
+        if not isinstance(population.family, NOISY):
             return (1.0 - self.share) * spread
-        label = self.inflation * (spread + population.s2) if self.share == 0.0 else np.full(len(A), self.residual)
-        return np.maximum(label - population.s2, 0.0)
+        noise = population.family.variance(population.s2)
+        label = self.inflation * (spread + noise) if self.share == 0.0 else np.full(len(A), self.residual)
+        return np.maximum(label - noise, 0.0)
 
 
 def predictive_loss(family: Family, z: np.ndarray, variance: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -92,6 +93,7 @@ def choose(learner: Learner, population: Population, folds: np.ndarray, lines: L
                 (share * alone, (1.0 - share) * w + share * whole, (1.0 - share) * common + share * without)
             )
     losses, spreads, sizes = [], [], []
+    noise = family.variance(s2) if isinstance(family, NOISY) else 0.0
     for batch in batches:
         fold = folds[batch.agents]
         spread = np.einsum("kmq,kmq->km", times(V, batch.X) + batch.X @ population.cov, batch.X)
@@ -101,7 +103,7 @@ def choose(learner: Learner, population: Population, folds: np.ndarray, lines: L
         ]
         losses.append((batch.weight * np.stack(each)).sum(axis=2))
         sizes.append(batch.weight.sum(axis=1))
-        spreads.append((batch.weight * (spread + s2)).sum(axis=1))
+        spreads.append((batch.weight * (spread + noise)).sum(axis=1))
     loss, size = np.concatenate(losses, axis=1), np.concatenate(sizes)  # (candidates, agents)
     # Of numbers, errors of agents are compared by their logarithms: one agent that is far off must not decide alone.
     compared = np.log(loss / size + 1e-3 * loss[0].sum() / size.sum() + 1e-300) if family.noisy else loss
@@ -110,7 +112,7 @@ def choose(learner: Learner, population: Population, folds: np.ndarray, lines: L
     if gain.sum() <= np.sqrt(np.sum((gain - gain.mean()) ** 2)):  # not even by one standard error
         best = 0
     share, model, _ = candidates[best]
-    if not family.noisy:
+    if not isinstance(family, NOISY):
         return Stranger(model, share, 1.0, s2)
     inflation = float(np.clip(loss[best].sum() / np.concatenate(spreads).sum(), 0.02, 20.0))
     return Stranger(model, share, inflation, float(loss[best].sum() / size.sum()))

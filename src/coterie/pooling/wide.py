@@ -133,7 +133,11 @@ class Wide(Fitted):
 
         Given w variances are exact; those of w take the Schur complement for diagonal.
         """
-        return self.latent_of(standard(X, self.mean, self.spread), codes, spread)
+        return self.latent_of(self._standard(X), codes, spread)
+
+    def _standard(self, X: Any) -> Any:
+        """New rows in the units of the model's own, and dense if these are: sparse rows are not centred."""
+        return standard(dense(X) if isinstance(self.X, np.ndarray) else X, self.mean, self.spread)
 
     def rows(self) -> Rows:
         """The rows it was learned from."""
@@ -172,7 +176,7 @@ class Wide(Fitted):
     def with_rows(self, X: Any, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Wide:
         """More rows, of agents met and of new ones: their own posteriors, nobody else's; the population stays."""
         old = np.repeat(np.arange(self.n), self.sizes)
-        both = stack(self.X, standard(X, self.mean, self.spread))
+        both = stack(self.X, self._standard(X))
         labels = np.concatenate([self.y, (y - self.center) / self.scale])
         weights = np.concatenate([self.weight, np.ones(len(y)) if weight is None else weight])
         rows = _grouped(both, labels, weights, np.concatenate([old, codes]), n)
@@ -331,21 +335,31 @@ class Rows(NamedTuple):
             f[:] = np.log(max(float(self.weight @ self.y) / total, 1e-3))
         logs, common = (PooledLogs(np.ones(p, bool), count, scalar=False) for count in (n, 1))
         logs.mu = common.mu = float(-np.log(size))
-        base = f.copy()  # the mean of the prior
+        base, alpha = f.copy(), np.zeros(N)  # the mean of the prior, and nothing learned yet
+
+        def value(f: np.ndarray, alpha: np.ndarray) -> float:
+            return float((self.weight * family.loss(f, self.y, s2)).sum()) + 0.5 * float(alpha @ (f - base))
+
         for k in range(rounds):
             if progress is not None:
                 progress()
             K = kernel(self.X, u, self.X)
             for rows, B in zip(own, parts, strict=True):
                 K[rows, rows] += kernel(B, v, B)
+            f = base + K @ alpha
             for _ in range(30 if k == 0 else 1):
                 c = np.sqrt(np.maximum(self.weight * family.curvature(f, s2), 1e-12))
                 inner = np.eye(N) + c[:, None] * K * c
                 M = np.linalg.inv(inner) * c[:, None] * c
                 b = c * c * (f - base) - self.weight * family.slope(f, self.y, s2)
-                alpha, before = b - M @ (K @ b), f
-                f = base + K @ alpha
-                if family.quadratic or np.abs(f - before).max() < 1e-3:
+                step, t = b - M @ (K @ b) - alpha, 1.0
+                move, here = K @ step, value(f, alpha)
+                while not (family.quadratic or value(f + t * move, alpha + t * step) <= here + 1e-9 * abs(here)):
+                    t *= 0.5
+                    if t < 1e-3:
+                        break
+                f, alpha = f + t * move, alpha + t * step
+                if family.quadratic or np.abs(t * move).max() < 1e-3:
                     break
             # As PooledLogs has it, with D = V X' alpha and G = sum_i X_i' M_ii X_i.
             s = np.diag(K) - np.einsum("ij,ji->i", K, M @ K)
