@@ -158,8 +158,8 @@ class _Collaborative(Estimator):
         for name, unfit in asked.items():
             if unfit:
                 raise MismatchError(
-                    f"{name}={getattr(self, name)!r} is for at most {pooling.WIDE} columns; with more, models are linear, "
-                    "deviations diagonal, and there are no ties"
+                    f"{name}={getattr(self, name)!r} is for at most {pooling.WIDE} columns; with more, models are "
+                    "linear, deviations diagonal, and there are no ties"
                 )
 
     def _tie(self, models: Any, members: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
