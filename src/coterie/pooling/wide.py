@@ -347,7 +347,10 @@ class Rows(NamedTuple):
             for rows, B in zip(own, parts, strict=True):
                 K[rows, rows] += kernel(B, v, B)
             f = base + K @ alpha
-            for _ in range(30 if k == 0 else 1):
+            anew = k == 0 or not value(f, alpha) <= value(base, np.zeros(N))  # stronger, what was learned may overshoot
+            if anew:
+                f, alpha = base.copy(), np.zeros(N)
+            for _ in range(30 if anew else 1):
                 c = np.sqrt(np.maximum(self.weight * family.curvature(f, s2), 1e-12))
                 inner = np.eye(N) + c[:, None] * K * c
                 M = np.linalg.inv(inner) * c[:, None] * c
@@ -362,7 +365,7 @@ class Rows(NamedTuple):
                 if family.quadratic or np.abs(t * move).max() < 1e-3:
                     break
             # As PooledLogs has it, with D = V X' alpha and G = sum_i X_i' M_ii X_i.
-            s = np.diag(K) - np.einsum("ij,ji->i", K, M @ K)
+            s = np.maximum(np.diag(K) - np.einsum("ij,ji->i", K, M @ K), 0.0)
             h = 0.5 * self.weight * family.third(f) * s / (1.0 + s / SATURATE)
             h = h - M @ (K @ h)
             score, trace = np.zeros(p + 1), np.zeros(p + 1)
