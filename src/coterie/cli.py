@@ -486,7 +486,8 @@ def _measure_gain(
         scores[name] = model.score(X[test], y[test], agents=ids[test])
     metric = "accuracy" if is_classifier(estimator()) else "R2"
     if scores["together"] < max(scores["alone"], scores["one model"]) and not quiet:
-        talk.print("together is not the best here: compare --method pooling, boosting and cd --tune")
+        other = "boosting" if pools else "pooling"
+        talk.print(f"together is not the best on these rows: compare --method {other}")
     return {"held-out rows": int(test.sum())} | {f"{metric} {name}": score for name, score in scores.items()}
 
 
@@ -521,6 +522,9 @@ def predict(
     interval: Annotated[
         float | None, typer.Option(help="Also columns low and high that hold this share of new labels, such as 0.9.")
     ] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Of classes: also a column for each, such as 'probability of yes'.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Add a column of predictions to a table, each by the model of the row's own agent.
@@ -548,13 +552,22 @@ def predict(
         warnings.filterwarnings("ignore", message="none of these agents was met")  # said below
         predictions = fitted.predict(rows, agents=ids)
     table = frame.assign(prediction=predictions)
+    more: dict[str, Any] = {}
     if interval is not None:
         if not hasattr(fitted, "predict_interval"):
             raise ParameterError("--interval: only models of numbers have intervals")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             low, high = fitted.predict_interval(rows, agents=ids, coverage=interval).T
-        table = table.assign(low=low, high=high)
+        more |= {"low": low, "high": high}
+    if probabilities:
+        if not hasattr(fitted, "classes_"):
+            raise ParameterError("--probabilities: only models of classes have probabilities")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            found = fitted.predict_proba(rows, agents=ids)
+        more |= {f"probability of {name}": found[:, k] for k, name in enumerate(fitted.classes_.tolist())}
+    table = table.assign(**more)
     if output is not None:
         draft = output.with_name(f".{output.name}.part")
         try:
@@ -564,7 +577,7 @@ def predict(
             draft.unlink(missing_ok=True)
             raise DataError(f"cannot write predictions to {output}: {error}") from None
     if as_json:
-        result = {"predictions": predictions, "never_met": strangers, "output": output}
+        result = {"predictions": predictions, **more, "never_met": strangers, "output": output}
         print(json.dumps(result, default=lambda value: value.tolist() if hasattr(value, "tolist") else str(value)))
         return
     if strangers:

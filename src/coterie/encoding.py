@@ -15,6 +15,7 @@ Nothing but NumPy is imported for arrays: the first fit of a process should not 
 from __future__ import annotations
 
 import datetime as dt
+import re
 import sys
 import warnings
 from collections import Counter
@@ -41,6 +42,7 @@ Part = tuple[str, str | None]
 _FIRST_BLOCK = 1024
 _BLOCK = 1 << 18  # numbers in one block of rows: two megabytes, which a cache holds
 _DATES = "take the days since a start, or the month or the weekday, as a number"
+_DATE = re.compile(r"\d{4}[-/]\d{1,2}[-/]\d{1,2}(?:[T ]|$)")
 _RESHAPE = (
     "Reshape your data either using array.reshape(-1, 1) if your data has a single feature"
     " or array.reshape(1, -1) if it contains a single sample."
@@ -485,6 +487,8 @@ def _choose_levels(column: _Levels, label: str) -> tuple[list[str], str | None]:
     # Most frequent first and ties by text, so that the order of the rows plays no role.
     order = sorted(range(len(column.texts)), key=lambda code: (-int(counts[code]), column.texts[code]))
     ranked = [column.texts[code] for code in order]
+    if len(ranked) > 2 and all(_DATE.match(text) for text in ranked):
+        raise _date_error(label, f"text such as {ranked[0]!r}")
     if len(ranked) <= MAX_LEVELS:
         return sorted(ranked[1:]), ranked[0] if ranked else None
     if 2 * len(ranked) > there:

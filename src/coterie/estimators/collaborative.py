@@ -23,6 +23,8 @@ from .protocol import Estimator
 
 DESIGNS = ("auto", "linear", "additive")
 DEVIATIONS = ("auto", "full", "diagonal", "scalar")
+#: By name; the laboratory's others do not fit here.
+METHODS = ("pooling", "cd", "admm", "djam", "propagation", "local", "global", "component", "ridge-to-mean")
 #: Losses that pooling knows: a regressor's and a classifier's.
 NUMBERS, CLASSES = ("auto", "squared", "student", "poisson"), ("auto", "logistic")
 
@@ -133,6 +135,8 @@ class _Collaborative(Estimator):
                 raise ParameterError(f"{name}={value!r} must be one of {', '.join(known)}")
         if self.missing not in ("fill", "error"):
             raise ParameterError(f'missing={self.missing!r} must be "fill" or "error"')
+        if isinstance(self.method, str) and self.method not in METHODS:
+            raise ParameterError(f"unknown method {self.method!r}: choose one of {', '.join(METHODS)}")
         if pools:
             if not (self.loss is None or self.loss in self._losses):
                 raise ParameterError(
@@ -533,6 +537,8 @@ class CollaborativeRegressor(_Collaborative):
 
     def _encode_more(self, y: np.ndarray) -> list[np.ndarray]:
         """The labels themselves, as the only output."""
+        if y.dtype.kind in "mM":
+            raise DataError("y holds dates or times: take the days since a start, say, as a number")
         try:
             values = y.astype(np.float64)
         except (TypeError, ValueError):
@@ -958,7 +964,9 @@ def _labels(y: Any, rows: int, codes: np.ndarray, members: tuple[Any, ...]) -> n
     if values.dtype.kind == "f":
         missing = np.isnan(values)
     elif values.dtype.kind == "O":
-        missing = np.array([value is None or value is not value or str(value) == "<NA>" for value in values.tolist()])
+        missing = np.array(
+            [value is None or str(value) in ("<NA>", "nan", "NaT") for value in values.tolist()], dtype=bool
+        )
     else:
         return values
     if missing.any():

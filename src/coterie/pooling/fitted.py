@@ -522,7 +522,8 @@ def fit(
     tried: dict[str, Design] = {}
     if design != "additive":
         tried["linear"] = designs.linear(grouped.X, grouped.weight)
-    if design != "linear":
+    # Two rows an agent cannot tell a curve from noise.
+    if design == "additive" or (design == "auto" and len(grouped.y) >= 3 * np.count_nonzero(grouped.sizes)):
         rows = grouped.rows(grouped.sample(SAMPLE))  # knots and scales do not need everybody
         weight_ = None if grouped.weight is None else grouped.weight[rows]
         bent = designs.additive(grouped.X[rows], weight_, grouped.constant() if n < MANY else None)
