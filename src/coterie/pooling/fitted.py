@@ -20,7 +20,7 @@ from .wide import Wide, dense, fit_wide
 #: Agents that the population is learned from, at most: it belongs to all of them alike.
 SAMPLE = 2000
 #: Rows times squared columns of a design that is only tried, at most.
-TRIAL = 4e7
+TRIAL = 2e7
 #: With more columns than this, the model is found in the span of the rows.
 WIDE = 150
 #: With fewer agents than this, a feature that is constant inside each of them is not bent: they are its only points.
