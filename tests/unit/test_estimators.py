@@ -206,7 +206,7 @@ def test_slow_convergence_is_said(task):
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"method": "sgd"}, ParameterError, "unknown method 'sgd': choose one of cd"),
+        ({"method": "sgd"}, ParameterError, "unknown method 'sgd': choose one of pooling, cd"),
         ({"loss": "zero-one"}, ParameterError, "unknown loss 'zero-one'"),
         ({"loss": "hinge", "graph": "knn"}, MismatchError, "Hinge.* has a kink"),
         ({"loss": "squared"}, MismatchError, "a classifier needs"),

@@ -346,23 +346,27 @@ class Rows(NamedTuple):
             K = kernel(self.X, u, self.X)
             for rows, B in zip(own, parts, strict=True):
                 K[rows, rows] += kernel(B, v, B)
-            f = base + K @ alpha
-            anew = k == 0 or not value(f, alpha) <= value(base, np.zeros(N))  # stronger, what was learned may overshoot
-            if anew:
-                f, alpha = base.copy(), np.zeros(N)
+            anew = k == 0
+            if not family.noisy:  # with stronger strengths, what was learned of classes and counts may overshoot
+                f = base + K @ alpha
+                anew = anew or not value(f, alpha) <= value(base, np.zeros(N))
+                if anew:
+                    f, alpha = base.copy(), np.zeros(N)
             for _ in range(30 if anew else 1):
                 c = np.sqrt(np.maximum(self.weight * family.curvature(f, s2), 1e-12))
                 inner = np.eye(N) + c[:, None] * K * c
                 M = np.linalg.inv(inner) * c[:, None] * c
                 b = c * c * (f - base) - self.weight * family.slope(f, self.y, s2)
-                step, t = b - M @ (K @ b) - alpha, 1.0
-                move, here = K @ step, value(f, alpha)
-                while not (family.quadratic or value(f + t * move, alpha + t * step) <= here + 1e-9 * abs(here)):
+                new, before, t = b - M @ (K @ b), f, 1.0
+                there, here = base + K @ new, value(f, alpha)
+                while not (
+                    family.noisy or value(f + t * (there - f), alpha + t * (new - alpha)) <= here + 1e-9 * abs(here)
+                ):
                     t *= 0.5
                     if t < 1e-3:
                         break
-                f, alpha = f + t * move, alpha + t * step
-                if family.quadratic or np.abs(t * move).max() < 1e-3:
+                f, alpha = f + t * (there - f), alpha + t * (new - alpha)
+                if family.quadratic or np.abs(f - before).max() < 1e-3:
                     break
             # As PooledLogs has it, with D = V X' alpha and G = sum_i X_i' M_ii X_i.
             s = np.maximum(np.diag(K) - np.einsum("ij,ji->i", K, M @ K), 0.0)
