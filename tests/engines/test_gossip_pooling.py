@@ -239,7 +239,7 @@ def test_what_does_not_apply_is_refused_with_advice():
     with pytest.raises(MismatchError, match=r"no models of several neighbours.*CoordinateDescent"):
         ct.Trimmed(ct.GossipPooling())
     with pytest.raises(MismatchError, match="minimises no objective"):
-        ct.CollaborativeRegressor(method="gossip-pooling").fit(X, y, agents=owner)
+        ct.CollaborativeRegressor(method=ct.GossipPooling()).fit(X, y, agents=owner)
     with pytest.raises(MismatchError, match="synchronous"):
         ct.simulate(problem_of(X, y, owner, graph), ct.GossipPooling(), rounds=4)
     for damping in (0.0, -1.0, 1.5, "much", True):
