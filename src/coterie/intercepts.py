@@ -68,7 +68,7 @@ def random_intercepts(
     >>> labels = np.array([1.0] * 60 + [-1.0] * 40 + [1.0] * 10 + [-1.0] * 90 + [1.0])
     >>> owner = np.repeat([0, 1, 2], [100, 100, 1])
     >>> random_intercepts(labels, owner, 3).own.round(1).tolist()
-    [0.4, -2.1, 0.4]
+    [0.4, -2.1, 0.7]
     """
     z = np.zeros(len(labels)) if margins is None else margins
     y = 0.5 * (1.0 + labels) if classes else labels
