@@ -37,7 +37,7 @@ bench: $(VENV)/.runtime
 SEEDS := 200
 chaos: $(VENV)/.dev
 	@echo "== $(SEEDS) seeds of faults: delay, loss, partitions, crashes, hostile letters"
-	COTERIE_PLAIN=1 $(BIN)/python -m coterie.network.chaos --seeds $(SEEDS) --jobs 2
+	COTERIE_PLAIN=1 $(BIN)/python -m coterie.testing.chaos --seeds $(SEEDS) --jobs 2
 
 $(VENV)/bin/python:
 	@for python in "$(PYTHON)" python3 python3.14 python3.13 python3.12 python3.11; do \

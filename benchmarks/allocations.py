@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import coterie as ct
-from coterie.engines import host
+from coterie.core import loop
 from coterie.engines.drivers import Immediate
 
 numba.config.NRT_STATS = 1  # before anything is compiled
@@ -55,8 +55,8 @@ def main():
             if method.steps and loss == "hinge":  # has a kink
                 continue
             driver = Immediate(problem, method, problem.local(), "uniform", None, 0, None)
-            driver.advance(10, host.NO_LIMIT)  # compiled and warm
-            counts = [allocations(lambda w=w, d=driver: d.advance(w, host.NO_LIMIT)) for w in WAKES]
+            driver.advance(10, loop.NO_LIMIT)  # compiled and warm
+            counts = [allocations(lambda w=w, d=driver: d.advance(w, loop.NO_LIMIT)) for w in WAKES]
             table.add_row(loss, name, *[f"{count:,}" for count in counts])
     Console(width=90).print(table)
 

@@ -40,9 +40,9 @@ def found(folder, n, degree, rate):
     """A group of n peers in a circle, each tied to its nearest ``degree``."""
     import numpy as np
 
-    from coterie.network import groups
-    from coterie.network.tables import work_of
-    from coterie.network.work import write_work
+    from coterie.peers import groups
+    from coterie.peers.tables import work_of
+    from coterie.peers.work import write_work
 
     charter = groups.create(
         folder / "group", title="benchmark", features=[f"x{k}" for k in range(FEATURES)], target="y", intercept=False,

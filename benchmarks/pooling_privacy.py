@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 import coterie as ct
-from coterie.privacy.pooling import own_posterior
+from coterie.core.private.pooling import own_posterior
 
 #: Sets with which the final step was designed.
 SEEN = ("Computer Buyers", "School, pass", "Landmine", "School", "Parkinson's")

@@ -12,13 +12,13 @@ def uncompiled(monkeypatch):
     The source is the same. That compiled code does the same, bit by bit, is a promise of every method, which
     tests/contract checks.
     """
-    from coterie._plain import kernel
-    from coterie.engines import events, host
+    from coterie.core import events, loop
+    from coterie.core.plain_backend import kernel
 
-    for module, names in ((host, ("run", "rounds", "accept")), (events, ("begin", "meet", "run"))):
+    for module, names in ((loop, ("run", "rounds", "accept")), (events, ("begin", "meet", "run"))):
         for name in names:
             monkeypatch.setattr(module, name, kernel(getattr(module, name).python))
-    monkeypatch.setattr(host.meet, "__defaults__", (host.run,))
+    monkeypatch.setattr(loop.meet, "__defaults__", (loop.run,))
 
 
 @pytest.fixture(params=["plain", pytest.param("compiled", marks=pytest.mark.slow)])

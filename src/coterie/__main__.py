@@ -8,14 +8,14 @@ import sys
 def main() -> None:
     """Run the command line."""
     if sys.argv[1:2] and sys.argv[1] in ("peer", "group", "relay", "lab"):
-        from .network.commands import main as run
+        from .cli.peers import main as run
     elif sys.argv[1:] == ["--version"]:
         from ._version import __version__
 
         print(f"coterie {__version__}")
         return
     else:
-        from .cli import main as run
+        from .cli.main import main as run
     run()
 
 

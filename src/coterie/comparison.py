@@ -13,18 +13,19 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from . import plots
+from .core.linear import margins_kernel, rows_of
+from .core.losses import LOSSES, SIGNS, Location
+from .core.methods import METHODS, check_fit
+from .core.proximal import is_mean
 from .data import AgentData
-from .dictionaries import outputs
-from .engines.events import Conditions
+from .data.dictionaries import outputs
+from .engines.conditions import Conditions
+from .engines.run import Run
 from .engines.simulator import COLUMNS, Observer, observers_of, simulate
 from .errors import DataError, MismatchError, ParameterError
 from .graphs import complete
-from .linear import margins_kernel, rows_of
-from .losses import LOSSES, SIGNS, Location
-from .methods import METHODS, check_fit, resolve_method
 from .problem import Problem
-from .proximal import is_mean
-from .results import Run
+from .problem.baselines import resolve_method
 
 #: What a comparison adds to the columns of a trace.
 MORE = ("method", "seed", "point", "gap", "certificate", "accuracy", "rmse", "value of the problem")

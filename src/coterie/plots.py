@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.stats import norm
 
+from .engines.run import Run
 from .errors import MismatchError, ParameterError
 from .graphs import Graph
-from .results import Run
 
 BLUE, RED, GREY = "#2f6db5", "#c8442e", "#8a8a8a"
 #: Of several agents; told apart by the colour-blind, too (Okabe and Ito).

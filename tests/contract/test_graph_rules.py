@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 import coterie as ct
-from coterie._rules import rule
+from coterie.core.methods.fixed import Still
+from coterie.core.rules import rule
+from coterie.core.world import TAIL
+from coterie.core.wrap.learned import ASK, ASKED, HEARD, WEIGHT, Learned, answer, ask, hear, note_answer, tell, weigh
 from coterie.errors import ContractError, ParameterError
-from coterie.testing import GRAPH_RULE_CHECKS, check_graph_rule
-from coterie.ties.learned import ASK, ASKED, HEARD, WEIGHT, Learned, answer, ask, hear, note_answer, tell, weigh
-from coterie.ties.still import Still
-from coterie.world import TAIL
+from coterie.testing.contracts import GRAPH_RULE_CHECKS, check_graph_rule
 
 RULES = [
     ct.GraphRule(kappa=3),

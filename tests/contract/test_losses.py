@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import coterie as ct
-from coterie._rules import rule
+from coterie.core.losses import LOSSES
+from coterie.core.rules import rule
 from coterie.errors import ContractError, ParameterError
-from coterie.losses import LOSSES
-from coterie.testing import check_loss
+from coterie.testing.contracts import check_loss
 
 
 @pytest.mark.parametrize("name", LOSSES)

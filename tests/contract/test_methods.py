@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 import coterie as ct
-from coterie._compile import inline
-from coterie._rules import rule
+from coterie.core.compile import inline
+from coterie.core.linear import axpy, copy_to, fill, total
+from coterie.core.methods import METHODS
+from coterie.core.rules import rule
+from coterie.core.world import EVERYONE, VACANT, add_loss_gradient, importance, send
 from coterie.errors import ContractError
-from coterie.linear import axpy, copy_to, fill, total
-from coterie.methods import METHODS
-from coterie.testing import METHOD_CHECKS, check_method
-from coterie.world import EVERYONE, VACANT, add_loss_gradient, importance, send
+from coterie.testing.contracts import METHOD_CHECKS, check_method
 
 
 @pytest.mark.parametrize("promise", METHOD_CHECKS)

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numba.core.runtime import rtsys
 import coterie as ct
-from coterie.engines import host
+from coterie.core import loop
 from coterie.engines.drivers import Immediate
 
 @numba.njit
@@ -35,7 +35,7 @@ task = ct.datasets.linear_classification(n=10, p=3, seed=0)
 for loss in ("squared", "logistic", "hinge"):
     problem = ct.Problem.personalized(task.train, task.graph, loss=loss)
     driver = Immediate(problem, ct.CollaborativeADMM(1.0), problem.local(), "uniform", None, 0, None)
-    advance = lambda wakes: driver.advance(wakes, host.NO_LIMIT)
+    advance = lambda wakes: driver.advance(wakes, loop.NO_LIMIT)
     advance(10)
     print(loss, allocations(advance, 1_000), allocations(advance, 10_000))
 """

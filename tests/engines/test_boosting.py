@@ -15,10 +15,10 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
 import coterie as ct
+from coterie.core.loop import NO_LIMIT
+from coterie.core.world import VACANT
 from coterie.engines.drivers import Timed
-from coterie.engines.host import NO_LIMIT
 from coterie.errors import DataError, MismatchError, ParameterError
-from coterie.world import VACANT
 
 FW = ct.FrankWolfeBoosting()
 WHOLE, STEP, MISSED = 0, 1, 2

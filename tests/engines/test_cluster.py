@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.engines import host, shards
+from coterie.core import loop
+from coterie.engines import shards
 from coterie.engines.shards import Shards
+from coterie.engines.worlds import part_of, world_of
 from coterie.errors import CapacityError, ClusterError, MissingExtra, ParameterError
-from coterie.world import part_of, world_of
 
 N, P, WAKES, SEED = 13, 3, 3000, 5
 METHODS = {"cd": 2, "admm": 3, "propagation": 2, "djam": 3}  # and how many shards
@@ -100,7 +101,7 @@ def driver_of(name, count, ray=None, total=WAKES, cpus=0.5):
 @functools.cache
 def expected(name, count):
     with driver_of(name, count) as driver:
-        driver.advance(WAKES, host.NO_LIMIT)
+        driver.advance(WAKES, loop.NO_LIMIT)
         return driver.theta, driver.account
 
 
@@ -110,12 +111,12 @@ def test_shards_in_this_process(name, monkeypatch):
     theta, account = expected(name, METHODS[name])
     best = problem.solve()
     assert abs(theta - best)[problem.determined].max() < 1e-6
-    assert account[host.LETTERS] == letters(name, WAKES)
+    assert account[loop.LETTERS] == letters(name, WAKES)
     # Looking on the way, in the middle of supersteps too, and a box that is emptied all the time change nothing.
     monkeypatch.setattr(shards, "BOX", 1)
     with driver_of(name, METHODS[name]) as driver:
         for steps in (1, 5, 7, 40, 2, 600, 0, WAKES - 655):
-            driver.advance(steps, host.NO_LIMIT)
+            driver.advance(steps, loop.NO_LIMIT)
             assert driver.theta.shape == (N, P)
         assert np.array_equal(driver.theta, theta)
         assert np.array_equal(driver.account, account)
@@ -126,18 +127,18 @@ def test_one_shard_is_one_process(name):
     run = ct.simulate(example(name), name, wakes=WAKES, seed=SEED)
     theta, account = expected(name, 1)
     assert np.array_equal(run.theta, theta)
-    assert np.array_equal(run.tally, account[host.KINDS :].reshape(-1, 2))
+    assert np.array_equal(run.tally, account[loop.KINDS :].reshape(-1, 2))
 
 
 def test_a_letter_is_late_by_at_most_one_superstep():
     with driver_of("cd", 3) as driver:
         seen = []
         for _ in range(4):
-            driver.advance(N, host.NO_LIMIT)
+            driver.advance(N, loop.NO_LIMIT)
             seen.append([shard.made.own.theta.copy() for shard in driver.shards])
             for bags in driver.inbox:
                 assert sum(len(bag.to) for bag in bags) > 0
-        driver.advance(1, host.NO_LIMIT)  # all shards that had mail have read it, or will before they wake anybody
+        driver.advance(1, loop.NO_LIMIT)  # all shards that had mail have read it, or will before they wake anybody
         cuts = driver.cuts
         for k, shard in enumerate(driver.shards):
             world, tie = shard.made.world, shard.made.tie
@@ -216,7 +217,7 @@ def test_reaches_the_optimum(name, pool, monkeypatch):
     # Same seed, same number of shards, same bits: whichever way letters travel, and whatever was looked at.
     theta, account = expected(name, count)
     assert np.array_equal(run.theta, theta)
-    assert np.array_equal(run.tally, account[host.KINDS :].reshape(-1, 2))
+    assert np.array_equal(run.tally, account[loop.KINDS :].reshape(-1, 2))
 
 
 def test_same_seed_same_bits(ray, pool, monkeypatch):
@@ -249,7 +250,7 @@ def test_errors_on_shards(ray, pool):
         nowhere = np.zeros(0, np.int64)  # a shard that is told there are no others
         driver.shards[0].build.remote(driver.method, part, theta[:6], 6, driver.cuts, nowhere)
         with pytest.raises(CapacityError, match="nobody's address"):
-            driver.advance(3 * N, host.NO_LIMIT)
+            driver.advance(3 * N, loop.NO_LIMIT)
         ray.kill(driver.shards.pop())
         ray.kill(driver.shards[0])
         with pytest.raises(ClusterError, match="a shard is gone"):

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import coterie as ct
+from coterie.core.linear import copy_to
+from coterie.core.loop import NO_LIMIT
+from coterie.core.world import VACANT, send
 from coterie.engines.drivers import Timed
-from coterie.engines.host import NO_LIMIT
-from coterie.linear import copy_to
-from coterie.testing import METHOD_CHECKS, hard_problem
-from coterie.world import VACANT, send, world_of
+from coterie.engines.worlds import world_of
+from coterie.testing.contracts import METHOD_CHECKS, hard_problem
 
 ASK, ANSWER = 0, 1
 

@@ -9,10 +9,10 @@ from scipy.special import expit
 
 import coterie as ct
 from coterie.engines.peer import Peer
+from coterie.engines.wire import encode
+from coterie.engines.worlds import part_of, world_of
 from coterie.errors import MismatchError, ParameterError
-from coterie.network.gate import Refused, Terms, check_text
-from coterie.wire import encode
-from coterie.world import part_of, world_of
+from coterie.peers.gate import Refused, Terms, check_text
 
 BAD = ct.Conditions(latency=1.5, jitter=1.0, loss=0.3, duplication=0.3, outages=[(0, 5.0, 20.0)])
 

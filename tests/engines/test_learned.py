@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.engines import host
+from coterie.core import loop
+from coterie.core.methods.fixed import Given, Still
+from coterie.core.world import VACANT, WISH, new_mail, widened
+from coterie.core.wrap.graph_objective import paper_lipschitz
+from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT
 from coterie.engines.drivers import Immediate
+from coterie.engines.worlds import world_of
 from coterie.errors import MismatchError, ParameterError
-from coterie.testing import hard_problem
-from coterie.ties import exact_weights, graph_objective
-from coterie.ties.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT
-from coterie.ties.objective import paper_lipschitz
-from coterie.ties.still import Given, Still
-from coterie.world import VACANT, WISH, new_mail, widened, world_of
+from coterie.graphs.exact import exact_weights, graph_objective
+from coterie.testing.contracts import hard_problem
 
 RULE = ct.GraphRule(lam=0.5, kappa=3)
 
@@ -151,14 +152,14 @@ def test_every_letter_is_accounted_for():
     changed = begun = exchanged = 0
     for agent in order:
         exchanged += before[agent].any()
-        driver.advance(1, host.NO_LIMIT)
+        driver.advance(1, loop.NO_LIMIT)
         after = weights_of(driver.world)
         changed += np.count_nonzero(np.triu(after != before))
         begun += np.count_nonzero(np.triu((after > 0) & (before == 0)))
         others = np.delete(np.arange(10), agent)
         assert np.array_equal(after[np.ix_(others, others)], before[np.ix_(others, others)])  # one agent's ties move
         before = after
-    letters, numbers = driver.account[host.KINDS :].reshape(-1, 2).T
+    letters, numbers = driver.account[loop.KINDS :].reshape(-1, 2).T
     assert begun > 20
     assert letters[ASK] == letters[ANSWER] == 400 * RULE.kappa  # every question is answered
     assert letters[WEIGHT] == changed  # and one word is said about a weight that changes
@@ -195,15 +196,15 @@ def test_sparse_models_cost_what_is_in_them():
     spy = Spy("boosting", ct.GraphRule(kappa=2), 3 * n)
     world, theta = world_of(problem, spare=spy.spare), np.zeros((n, p))
     own, tie = spy.start(world, theta)
-    mail, away = new_mail(spy, world, p, spy.letters), host.new_away(0, 1)
-    account, done = host.new_account(spy, p), 0
+    mail, away = new_mail(spy, world, p, spy.letters), loop.new_away(0, 1)
+    account, done = loop.new_account(spy, p), 0
     order, dice, moments = rng.integers(0, n, wakes), rng.random((wakes, spy.dice)), np.zeros(wakes)
     NOTED.clear()
     while done < wakes:
         rest = (part[done:] for part in (order, np.full(wakes, VACANT), dice, moments))
-        done += host.run.python(spy, world, own, tie, *rest, mail, away, account, host.NO_LIMIT)
+        done += loop.run.python(spy, world, own, tie, *rest, mail, away, account, loop.NO_LIMIT)
         if mail.cursor[WISH]:
-            world, tie = host.widen(spy, world, tie, mail)
+            world, tie = loop.widen(spy, world, tie, mail)
     index, expected = np.log2(p), 0.0
     for kind, text in NOTED:
         if kind == ANSWER:  # degree and loss, and a model
@@ -214,7 +215,7 @@ def test_sparse_models_cost_what_is_in_them():
             expected += (len(text) - 1) // 2 * (bits + index)
         elif kind == OFFSET + 1:  # a step: how far, which way, and whether there or back
             expected += bits + index + 1
-    letters, numbers = account[host.KINDS :].reshape(-1, 2).T.astype(float)
+    letters, numbers = account[loop.KINDS :].reshape(-1, 2).T.astype(float)
     assert letters.sum() == len(NOTED)
     assert min(letters[k] for k in (ASK, ANSWER, WEIGHT, OFFSET, OFFSET + 1)) > 0
     assert spy.bits(letters, numbers, problem, bits) == pytest.approx(expected, rel=1e-12)
@@ -251,7 +252,7 @@ def test_slots_grow_without_a_trace():
     wide.world, _ = widened(wide.world, np.full(60, 80))
     _, wide.tie = wide.method.start(wide.world, theta)
     for driver in (narrow, wide):
-        driver.advance(60 * 60, host.NO_LIMIT)
+        driver.advance(60 * 60, loop.NO_LIMIT)
     assert np.diff(wide.world.tie_start).max() == 80  # never short of slots
     one, other = weights_of(narrow.world), weights_of(wide.world)
     assert np.all(one[~np.eye(60, dtype=bool)] > 0)
@@ -264,7 +265,7 @@ def test_few_ties_take_little_room():
     n = 2000
     theta = np.random.default_rng(7).normal(size=(n, 2))
     driver = standing(theta, rule=ct.GraphRule(lam=1e-3, kappa=5))
-    driver.advance(30 * n, host.NO_LIMIT)
+    driver.advance(30 * n, loop.NO_LIMIT)
     ties = np.count_nonzero(driver.world.peer != VACANT)
     assert n < ties < 20 * n
     assert driver.world.peer.shape[0] < n * n / 50
@@ -276,7 +277,7 @@ def test_few_and_near():
     place = np.random.default_rng(3).random(n)
     driver = standing(np.column_stack([0.1 * place, np.zeros(n)]), rule=ct.GraphRule(kappa=3, most=3))
     for _ in range(600):
-        driver.advance(1, host.NO_LIMIT)
+        driver.advance(1, loop.NO_LIMIT)
         held = weights_of(driver.world)
         assert np.count_nonzero(held, axis=1).max() <= 3
         assert np.array_equal(held, held.T)
@@ -285,10 +286,10 @@ def test_few_and_near():
     for i, j in zip(*np.unravel_index(np.argsort(apart, axis=None), apart.shape), strict=True):
         if i < j and max(greedy[i].sum(), greedy[j].sum()) < 3:
             greedy[i, j] = greedy[j, i] = True
-    driver.advance(200 * n, host.NO_LIMIT)
+    driver.advance(200 * n, loop.NO_LIMIT)
     shares = []
     for _ in range(20):  # an agent lets a neighbour go before it knows whether a nearer one has room
-        driver.advance(n, host.NO_LIMIT)
+        driver.advance(n, loop.NO_LIMIT)
         held = weights_of(driver.world) > 0
         shares.append((np.count_nonzero(held & greedy) / np.count_nonzero(greedy), apart[held].mean()))
     present, distance = np.mean(shares, axis=0)

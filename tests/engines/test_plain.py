@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 
 import coterie as ct
-from coterie import linear, losses
+from coterie.core import linear, losses
+from coterie.core.linear import DenseRows, SparseRows
+from coterie.core.methods import METHODS, check_fit
+from coterie.core.world import VACANT, World
 from coterie.engines.peer import Peer
-from coterie.linear import DenseRows, SparseRows
-from coterie.methods import METHODS, check_fit
-from coterie.world import VACANT, World, part_of, world_of
+from coterie.engines.worlds import part_of, world_of
 
 #: What a peer imports, and what must not come with it.
 LIGHT = ("engines.peer", "engines.host", "methods", "ties", "world", "wire", "losses", "linear")

@@ -21,9 +21,9 @@ from scipy import sparse, stats
 from scipy.special import expit
 
 import coterie as ct
+from coterie.core.world import VACANT, choose
+from coterie.engines.wire import frame_size
 from coterie.errors import MismatchError, ParameterError
-from coterie.wire import frame_size
-from coterie.world import VACANT, choose
 
 GAMMA, DELTA = 0.5, 0.4
 LOSSES = {

@@ -14,8 +14,8 @@ import pytest
 from scipy import sparse, stats
 
 import coterie as ct
+from coterie.engines.wire import frame_size
 from coterie.errors import CapacityError, MismatchError, ParameterError
-from coterie.wire import frame_size
 
 CD = ct.CoordinateDescent()
 

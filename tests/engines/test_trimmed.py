@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.engines import host
+from coterie.core import loop
+from coterie.core.methods.descent import MODEL, Tie
+from coterie.core.methods.djam import ASK
+from coterie.core.world import VACANT, Letter, data_of, new_mail, row, rows, widened
+from coterie.core.wrap.learned import WEIGHT
+from coterie.core.wrap.trimmed import Trimmed, trim, trim_all, trimmed_count
+from coterie.engines.wire import encode
+from coterie.engines.worlds import part_of, world_of
 from coterie.errors import MismatchError, ParameterError
-from coterie.methods.descent import MODEL, Tie
-from coterie.methods.djam import ASK
-from coterie.methods.trimmed import Trimmed, trim, trim_all, trimmed_count
-from coterie.network import Peer
+from coterie.peers import Peer
 from coterie.privacy import Ledger
-from coterie.testing import METHOD_CHECKS, _arrays, _held, _learn, hard_problem
-from coterie.ties.learned import WEIGHT
-from coterie.wire import encode
-from coterie.world import VACANT, Letter, data_of, new_mail, part_of, row, rows, widened, world_of
+from coterie.testing.contracts import METHOD_CHECKS, _arrays, _held, _learn, hard_problem
 
 SHARES = [0.0, 0.1, 0.25, 0.34, 0.45]
 
@@ -111,12 +112,12 @@ def played(method, problem, wakes=150, start=None):
     world, rng = world_of(problem), np.random.default_rng(0)
     start = problem.local() + rng.normal(size=(problem.n, problem.p)) if start is None else start
     own, tie = method.start(world, start)
-    mail, away = new_mail(method, world, problem.p, method.letters), host.new_away(0, 1)
-    account = host.new_account(method, problem.p)
-    host.meet(method, world, own, tie, mail, away, account, host.run.python)
+    mail, away = new_mail(method, world, problem.p, method.letters), loop.new_away(0, 1)
+    account = loop.new_account(method, problem.p)
+    loop.meet(method, world, own, tie, mail, away, account, loop.run.python)
     order, dice, still = rng.integers(0, problem.n, wakes), rng.random((wakes, method.dice)), np.zeros(wakes)
     anyone = np.full(wakes, VACANT)
-    host.run.python(method, world, own, tie, order, anyone, dice, still, mail, away, account, host.NO_LIMIT)
+    loop.run.python(method, world, own, tie, order, anyone, dice, still, mail, away, account, loop.NO_LIMIT)
     return own, tie, account
 
 
@@ -207,10 +208,10 @@ def in_rounds(method, problem, count):
     """Models after so many rounds in plain Python."""
     world = world_of(problem)
     own, tie = method.start(world, problem.local())
-    mail, away = new_mail(method, world, problem.p, problem.n), host.new_away(0, 1)
-    account = host.new_account(method, problem.p)
-    host.meet(method, world, own, tie, mail, away, account, host.run.python)
-    host.rounds.python(method, world, own, tie, count, mail, away, account, host.NO_LIMIT)
+    mail, away = new_mail(method, world, problem.p, problem.n), loop.new_away(0, 1)
+    account = loop.new_account(method, problem.p)
+    loop.meet(method, world, own, tie, mail, away, account, loop.run.python)
+    loop.rounds.python(method, world, own, tie, count, mail, away, account, loop.NO_LIMIT)
     return own.theta
 
 

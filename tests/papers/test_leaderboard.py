@@ -9,9 +9,9 @@ import pytest
 
 import coterie as ct
 from coterie.datasets import RealTask
-from coterie.reproduce import find, leaderboard, reproduce
-from coterie.reproduce.leaderboard import _scores, entrants, given
-from coterie.reproduce.rivals import Mixed, OneHot, Trees
+from papers import find, leaderboard, reproduce
+from papers.leaderboard import _scores, entrants, given
+from papers.rivals import Mixed, OneHot, Trees
 
 BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"
 

@@ -1,4 +1,4 @@
-"""DADA on synthetic data (coterie.reproduce.dada_moons), small: what must hold at any size, with wide margins.
+"""DADA on synthetic data (papers.dada_moons), small: what must hold at any size, with wide margins.
 
 Bounds are about four standard errors from what the seeds give. There are three or four instances only: should the
 random numbers change, each bound fails by chance in a few of a hundred cases.
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.reproduce import dada_moons, find, reproduce
-from coterie.reproduce.experiment import column, where
+from papers import dada_moons, find, reproduce
+from papers.experiment import column, where
 
 
 def run(name, folder):

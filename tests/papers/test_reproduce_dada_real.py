@@ -7,8 +7,8 @@ import pytest
 
 import coterie as ct
 from coterie.datasets import RealTask
-from coterie.reproduce import dada_real, find, reproduce
-from coterie.reproduce.dada_real import DADA, GLOBAL_LIN, LOCAL_LIN, PERSO_LIN
+from papers import dada_real, find, reproduce
+from papers.dada_real import DADA, GLOBAL_LIN, LOCAL_LIN, PERSO_LIN
 
 
 def small_task(n=12):

@@ -11,7 +11,7 @@ import pytest
 import coterie as ct
 from coterie.datasets import sources
 from coterie.multitask.worker import Order, Worker
-from coterie.reproduce import dmtrl, find, reproduce
+from papers import dmtrl, find, reproduce
 
 REAL = {name for experiment in dmtrl.EXPERIMENTS for name in experiment.data}
 missing = sorted(name for name in REAL if sources.find(name) is None)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.reproduce import find, reproduce
-from coterie.reproduce import propagation_admm as paper
-from coterie.reproduce.experiment import column, where
+from papers import find, reproduce
+from papers import propagation_admm as paper
+from papers.experiment import column, where
 
 
 @pytest.fixture(scope="module")

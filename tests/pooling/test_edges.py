@@ -9,7 +9,7 @@ from scipy import sparse
 
 import coterie as ct
 from coterie.errors import DataError, MismatchError, ParameterError
-from coterie.intercepts import random_intercepts
+from coterie.estimators.intercepts import random_intercepts
 
 
 def rows(seed=0, n=10, m=10, p=2):

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, ndtr, ndtri
 
-from coterie.errors import MissingExtra, ParameterError
-from coterie.privacy import accountants
-from coterie.privacy.accountants import (
+from coterie.accounting.accountants import (
     ACCOUNTANTS,
     accountant_of,
     calibrate,
@@ -20,6 +18,8 @@ from coterie.privacy.accountants import (
     gdp_delta,
     gdp_mu,
 )
+from coterie.errors import MissingExtra, ParameterError
+from coterie.privacy import accountants
 
 PAPER_DELTA = math.exp(-5.0)
 

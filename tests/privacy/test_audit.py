@@ -7,21 +7,12 @@ import pytest
 from scipy import stats
 
 import coterie as ct
+from coterie.core.linear import frozen
+from coterie.engines.wire import decode, encode
 from coterie.errors import MismatchError, ParameterError
-from coterie.linear import frozen
-from coterie.network import Peer, Post
+from coterie.peers import Peer, Post
 from coterie.privacy import Ledger, Plan, epsilon_of, gdp_delta
-from coterie.privacy.auditing import (
-    SCENARIOS,
-    Audit,
-    _bound,
-    _guess,
-    _scores,
-    audit,
-    clopper_pearson,
-    leak_of,
-)
-from coterie.wire import decode, encode
+from coterie.privacy.auditing import SCENARIOS, Audit, _bound, _guess, _scores, audit, clopper_pearson, leak_of
 
 GAUSSIAN = ct.Private("cd", epsilon=1.0, delta=1e-5, wakes_per_agent=5)
 LAPLACE = ct.Private("cd", epsilon=1.0, delta=1e-5, wakes_per_agent=5, mechanism="laplace")

@@ -13,11 +13,12 @@ import pytest
 from scipy import sparse
 
 import coterie as ct
-from coterie.linear import SparseRows
-from coterie.privacy.base import public_curvature
-from coterie.privacy.final import CANDIDATES, FOLDS, UNTESTED, anchors, folds, only, own_models
-from coterie.testing import hard_problem
-from coterie.world import VACANT, part_of, world_of
+from coterie.core.linear import SparseRows
+from coterie.core.private.base import public_curvature
+from coterie.core.private.final import CANDIDATES, FOLDS, UNTESTED, anchors, folds, only, own_models
+from coterie.core.world import VACANT
+from coterie.engines.worlds import part_of, world_of
+from coterie.testing.contracts import hard_problem
 
 BOUND = 1.0
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from coterie.core.private.mechanism import width_of
+from coterie.core.private.terms import FINEST, make_terms
 from coterie.privacy import gdp_delta
-from coterie.privacy.mechanism import width_of
-from coterie.privacy.terms import FINEST, make_terms
 
 
 def on_a_grid(width, shift, epsilons):

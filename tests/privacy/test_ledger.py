@@ -21,11 +21,11 @@ import numba
 import numpy as np
 import pytest
 
+from coterie.accounting.plans import make_plan
+from coterie.core.private.account import ACCOUNT, NOTHING, RELEASES, SPENT, debit
 from coterie.errors import BudgetError, LedgerError, MissingExtra, ParameterError
 from coterie.privacy import ledger as module
-from coterie.privacy.account import ACCOUNT, NOTHING, RELEASES, SPENT, debit
 from coterie.privacy.ledger import Ledger
-from coterie.privacy.plans import make_plan
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),

@@ -8,9 +8,9 @@ import pytest
 from scipy import sparse, stats
 
 import coterie as ct
+from coterie.core.private.terms import GRID
 from coterie.errors import DataError, ParameterError
 from coterie.privacy.local import perturbed
-from coterie.privacy.terms import GRID
 
 
 def make(rows=4000, p=5, bound=1.0, seed=0):

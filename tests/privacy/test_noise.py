@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from coterie.core.private import noise
+from coterie.core.private.noise import KEY, LARGEST, SIZE, sample
+from coterie.core.world import system_dice
 from coterie.errors import ParameterError
-from coterie.privacy import noise
-from coterie.privacy.noise import KEY, LARGEST, SIZE, sample
-from coterie.world import system_dice
 
 #: A test of goodness of fit fails by chance with this probability. Five standard errors are about as much.
 ERROR_RATE = 1e-6

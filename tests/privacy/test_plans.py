@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from coterie.accounting.accountants import ACCOUNTANTS, calibrate, composition_bound, epsilon_of, exponential_mu, gdp_mu
+from coterie.accounting.plans import Plan, allocation_weights, make_plan
 from coterie.errors import ParameterError
-from coterie.privacy.accountants import ACCOUNTANTS, calibrate, composition_bound, epsilon_of, exponential_mu, gdp_mu
-from coterie.privacy.plans import Plan, allocation_weights, make_plan
 
 EVERY = [(m, a) for m, names in ACCOUNTANTS.items() for a in names]
 # Enough of them for the roots of the bound to be less than the sum; few where each takes long.

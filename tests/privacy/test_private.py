@@ -18,20 +18,21 @@ import pytest
 from scipy import sparse, stats
 
 import coterie as ct
-from coterie.engines import host
+from coterie.core import loop
+from coterie.core.linear import rows_of
+from coterie.core.private.account import RELEASES, SPENT
+from coterie.core.private.mechanism import clipped_loss, clipped_sum, width_of
+from coterie.core.private.noise import KEY, LAPLACE, SIZE, discrete_gaussian, open_stream, sample
+from coterie.core.private.terms import GRID
+from coterie.core.world import VACANT, Data, Letter, data_of, new_mail, row, rows
+from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, ASK_LENGTH
 from coterie.engines.drivers import Immediate, Timed
+from coterie.engines.wire import decode, encode
+from coterie.engines.worlds import part_of, world_of
 from coterie.errors import DataError, MismatchError, ParameterError
-from coterie.linear import rows_of
-from coterie.network import Peer
+from coterie.peers import Peer
 from coterie.privacy import Ledger
-from coterie.privacy.account import RELEASES, SPENT
-from coterie.privacy.mechanism import clipped_loss, clipped_sum, width_of
-from coterie.privacy.noise import KEY, LAPLACE, SIZE, discrete_gaussian, open_stream, sample
-from coterie.privacy.terms import GRID
-from coterie.testing import hard_problem
-from coterie.ties.learned import ANSWER, ANSWER_LENGTH, ASK, ASK_LENGTH
-from coterie.wire import decode, encode
-from coterie.world import VACANT, Data, Letter, data_of, new_mail, part_of, row, rows, world_of
+from coterie.testing.contracts import hard_problem
 
 ERROR_RATE = 1e-6
 MECHANISMS = ("gaussian", "laplace")
@@ -287,16 +288,16 @@ class Hosted:
         self.method, self.world = method, world_of(problem, spare=getattr(method, "spare", 0))
         theta = np.zeros((problem.n, problem.p)) if start is None else start
         self.own, self.tie = method.start(self.world, theta)
-        self.mail, self.away = new_mail(method, self.world, problem.p, method.letters), host.new_away(0, 1)
-        self.account = host.new_account(method, problem.p)
-        self.kernel = host.run if compiled else host.run.python
+        self.mail, self.away = new_mail(method, self.world, problem.p, method.letters), loop.new_away(0, 1)
+        self.account = loop.new_account(method, problem.p)
+        self.kernel = loop.run if compiled else loop.run.python
         state = (method, self.world, self.own, self.tie, self.mail, self.away, self.account)
-        host.meet(*state, self.kernel)
+        loop.meet(*state, self.kernel)
 
     def run(self, schedule):
         state, after = (self.method, self.world, self.own, self.tie), (self.mail, self.away, self.account)
         moments = np.zeros(len(schedule.order))
-        self.kernel(*state, schedule.order, schedule.peers, schedule.dice, moments, *after, host.NO_LIMIT)
+        self.kernel(*state, schedule.order, schedule.peers, schedule.dice, moments, *after, loop.NO_LIMIT)
         return self
 
     def arrays(self):
@@ -341,7 +342,7 @@ def test_descent_is_the_noisy_step_of_the_paper(mechanism, clip, bound):
     spent = np.concatenate([[0.0], np.cumsum(method.plan.cost)])[counts]
     np.testing.assert_allclose(hosted.own.account[:, SPENT], spent)
     degrees = np.diff(problem.graph.start)
-    assert hosted.account[host.LETTERS] == degrees @ (1 + counts)
+    assert hosted.account[loop.LETTERS] == degrees @ (1 + counts)
 
 
 def test_with_hardly_any_noise_descent_is_descent():
@@ -582,8 +583,8 @@ def test_simulator_and_peers_agree(make):
         network.deliver(posts)
     np.testing.assert_array_equal(hosted.own.theta, [peer.theta for peer in network.peers])
     np.testing.assert_array_equal(hosted.own.account, [ledger.account for ledger in network.ledgers])
-    assert hosted.account[host.LETTERS] == network.letters
-    assert hosted.account[host.NUMBERS] == P * network.letters
+    assert hosted.account[loop.LETTERS] == network.letters
+    assert hosted.account[loop.NUMBERS] == P * network.letters
     assert [ledger.releases for ledger in network.ledgers] == np.minimum(made, method.plan.steps).tolist()
 
 
@@ -1000,17 +1001,17 @@ def test_bad_mail_does_not_overspend():
     problem, T = hard_problem(), 3
     method = ct.Learned(cd(wakes_per_agent=T), RULE)
     driver = Timed(problem, method, np.zeros((N, P)), "uniform", BAD, 21, None)
-    driver.advance(20, host.NO_LIMIT)
+    driver.advance(20, loop.NO_LIMIT)
     assert 0 < driver.own.account[:, RELEASES].sum() <= 20
-    driver.advance(200, host.NO_LIMIT)
+    driver.advance(200, loop.NO_LIMIT)
     np.testing.assert_array_equal(driver.own.account[:, RELEASES], T)
     np.testing.assert_allclose(driver.own.account[:, SPENT], method.plan.cost.sum())
     assert (driver.own.account[:, SPENT] <= method.plan.limit * (1 + 1e-12)).all()
-    theta, account, sent = driver.own.theta.copy(), driver.own.account.copy(), driver.account[host.LETTERS]
-    driver.advance(100, host.NO_LIMIT)
+    theta, account, sent = driver.own.theta.copy(), driver.own.account.copy(), driver.account[loop.LETTERS]
+    driver.advance(100, loop.NO_LIMIT)
     np.testing.assert_array_equal(driver.own.theta, theta)  # all that depends on data has been said
     np.testing.assert_array_equal(driver.own.account, account)
-    assert driver.account[host.LETTERS] > sent
+    assert driver.account[loop.LETTERS] > sent
     with pytest.raises(ParameterError, match="wakes=28"):
         ct.simulate(problem, cd(wakes_per_agent=T), wakes=28, conditions=BAD)
 
@@ -1028,7 +1029,7 @@ def test_a_changed_problem_has_no_new_budget(make):
         before = driver.own.account.copy()
         driver.change(changed)
         np.testing.assert_array_equal(driver.own.account, before)
-        driver.advance(40, host.NO_LIMIT)
+        driver.advance(40, loop.NO_LIMIT)
         assert (driver.own.account[:, RELEASES] <= T).all()
     np.testing.assert_array_equal(driver.own.account[:, RELEASES], T)
     run = ct.simulate(problem, method, wakes=N * min(T, 5), changes=[(N // 2, more), (N, fewer)], seed=25)

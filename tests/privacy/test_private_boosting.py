@@ -15,16 +15,17 @@ from scipy.special import expit, softmax
 from scipy.stats import chisquare
 
 import coterie as ct
-from coterie.engines import host
+from coterie.core import loop
+from coterie.core.linear import rows_of
+from coterie.core.methods.boosting import MISSED, STEP, WHOLE, move
+from coterie.core.private.account import RELEASES
+from coterie.core.private.boosting import HIGHEST, SENSITIVITY, clipped_votes, drawn_vertex, score_all
+from coterie.core.private.noise import KEY
+from coterie.core.private.terms import GRID
+from coterie.core.world import REFUSED, data_of, new_mail, row, rows
 from coterie.engines.drivers import Immediate
+from coterie.engines.worlds import world_of
 from coterie.errors import MismatchError, ParameterError
-from coterie.linear import rows_of
-from coterie.methods.boosting import MISSED, STEP, WHOLE, move
-from coterie.privacy.account import RELEASES
-from coterie.privacy.boosting import HIGHEST, SENSITIVITY, clipped_votes, drawn_vertex, score_all
-from coterie.privacy.noise import KEY
-from coterie.privacy.terms import GRID
-from coterie.world import REFUSED, data_of, new_mail, row, rows, world_of
 
 FW = ct.FrankWolfeBoosting()
 
@@ -252,11 +253,11 @@ def hosted(method, problem, order, dice, compiled):
     """State and account of a run on one host."""
     world = world_of(problem)
     own, tie = method.start(world, np.zeros((problem.n, problem.p)))
-    mail, away = new_mail(method, world, problem.p, method.letters), host.new_away(0, 1)
-    account, run = host.new_account(method, problem.p), host.run if compiled else host.run.python
-    host.meet(method, world, own, tie, mail, away, account, run)
+    mail, away = new_mail(method, world, problem.p, method.letters), loop.new_away(0, 1)
+    account, run = loop.new_account(method, problem.p), loop.run if compiled else loop.run.python
+    loop.meet(method, world, own, tie, mail, away, account, run)
     peers, moments = np.full(len(order), -1), np.arange(len(order)) / problem.n
-    run(method, world, own, tie, order, peers, dice, moments, mail, away, account, host.NO_LIMIT)
+    run(method, world, own, tie, order, peers, dice, moments, mail, away, account, loop.NO_LIMIT)
     assert not mail.cursor[REFUSED]
     return *own[:1], own.cache.values, *own[2:], *tie, account
 
@@ -273,13 +274,13 @@ def test_compiled_code_and_plain_python_agree(method):
 def test_a_spent_budget_ends_in_silence():
     problem, method = instance(), private(wakes_per_agent=3)
     driver = Immediate(problem, method, np.zeros((5, 6)), "uniform", None, 0, None)
-    driver.advance(200, host.NO_LIMIT)
-    counts = driver.account[host.KINDS :].reshape(-1, 2)
+    driver.advance(200, loop.NO_LIMIT)
+    counts = driver.account[loop.KINDS :].reshape(-1, 2)
     assert counts[:, 0].tolist() == [10, 5 * 3 * 2, 0]  # the swap; three steps of each, to two neighbours; no repairs
     np.testing.assert_array_equal(driver.own.account[:, RELEASES], 3)
     np.testing.assert_array_equal(driver.own.steps[:, 0], 3)
     before = driver.theta.copy(), driver.account.copy()
-    driver.advance(100, host.NO_LIMIT)
+    driver.advance(100, loop.NO_LIMIT)
     np.testing.assert_array_equal(driver.theta, before[0])
     np.testing.assert_array_equal(driver.account, before[1])
 
@@ -288,7 +289,7 @@ def test_letters_say_all_that_a_model_is():
     """Index, sign and a public step: a neighbour that has followed them holds the model, bit for bit."""
     problem, method = instance(), private(2.0, 5)
     driver = Immediate(problem, method, np.zeros((5, 6)), "uniform", None, 1, None)
-    driver.advance(25, host.NO_LIMIT)
+    driver.advance(25, loop.NO_LIMIT)
     assert np.abs(driver.theta).max() > 0
     for tie, peer in enumerate(driver.world.peer):
         copy, size = np.zeros(6), driver.tie.size[tie]
@@ -351,15 +352,15 @@ def test_hostile_letters_do_no_harm():
         padded = np.zeros((1, 13))
         padded[0, : len(text)] = text
         address = [np.array([each]) for each in (1, k % 2 * 2, kind, len(text))]  # from 1, to its neighbours 0 and 2
-        host.accept(
+        loop.accept(
             method, driver.world, driver.own, driver.tie, driver.mail, driver.away, driver.account, *address, padded
         )
         assert not driver.mail.cursor[REFUSED]
         for tie in range(driver.tie.size.shape[0]):  # nobody is taken to be outside its ball
             assert np.abs(driver.tie.value[tie, : driver.tie.size[tie]]).sum() <= 2.5 * (1 + 1e-6)
         if k % 17 == 0:
-            driver.advance(1, host.NO_LIMIT)
-    driver.advance(60, host.NO_LIMIT)
+            driver.advance(1, loop.NO_LIMIT)
+    driver.advance(60, loop.NO_LIMIT)
     assert np.abs(driver.theta).sum(axis=1).max() <= 2.5 * (1 + 1e-12)
     assert np.abs(driver.final).sum(axis=1).max() <= 2.5 * (1 + 1e-12)
 

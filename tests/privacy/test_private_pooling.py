@@ -7,16 +7,16 @@ import pytest
 from scipy.special import expit
 
 import coterie as ct
+from coterie.core.linear import frozen
+from coterie.core.loop import NO_LIMIT
+from coterie.core.private.pooling import own_posterior
 from coterie.engines.drivers import Immediate
-from coterie.engines.host import NO_LIMIT
 from coterie.engines.peer import Peer
+from coterie.engines.wire import decode, encode
+from coterie.engines.worlds import part_of, world_of
 from coterie.errors import MismatchError, ParameterError
-from coterie.linear import frozen
 from coterie.privacy import Ledger, audit
-from coterie.privacy.pooling import own_posterior
-from coterie.testing import _compiled_equals_python
-from coterie.wire import decode, encode
-from coterie.world import part_of, world_of
+from coterie.testing.contracts import _compiled_equals_python
 
 P = 3
 BAD = ct.Conditions(latency=1.5, jitter=1.0, loss=0.3, duplication=0.3)

@@ -9,8 +9,8 @@ from scipy import sparse, stats
 from scipy.optimize import brentq
 
 import coterie as ct
+from coterie.core.private.terms import GRID
 from coterie.errors import MismatchError, ParameterError
-from coterie.privacy.terms import GRID
 from coterie.privacy.warm import Claim, _more_ridge, warm_start
 
 LOSSES = [ct.Logistic(), ct.SmoothHinge(0.5), ct.Hinge(), ct.Huber(0.7)]

@@ -10,12 +10,12 @@ import pytest
 from scipy import optimize, sparse
 
 import coterie as ct
+from coterie.core.linear import rows_of
 from coterie.errors import ConvergenceError, MismatchError, ParameterError
-from coterie.exact import Objective, minimise
-from coterie.exact import ball as ball_module
-from coterie.exact.ball import BallObjective, minimise_on_balls, project
 from coterie.graphs import Graph, empty
-from coterie.linear import rows_of
+from coterie.problem.exact import Objective, minimise
+from coterie.problem.exact import ball as ball_module
+from coterie.problem.exact.ball import BallObjective, minimise_on_balls, project
 
 
 class Boosting:

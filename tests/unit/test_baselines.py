@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 import coterie as ct
 from coterie.errors import ParameterError
-from coterie.methods.baselines import BASELINES, ComponentModels, GlobalModel, LocalModels, RidgeToMean
+from coterie.problem.baselines import BASELINES, ComponentModels, GlobalModel, LocalModels, RidgeToMean
 
 SIZES = (5, 1, 7, 0, 4, 3, 0, 6)
 # Components whose agents are not side by side; agent 3 has neither ties nor rows.

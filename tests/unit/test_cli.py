@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import coterie as ct
-from coterie.cli import app
+from coterie.cli.main import app
 
 COTERIE = [sys.executable, "-m", "coterie.cli"]
 

@@ -5,11 +5,11 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from coterie import cli
-from coterie.cli import app
+from coterie.cli import main as cli
+from coterie.cli.main import app
+from coterie.engines.wire import encode
 from coterie.errors import ParameterError
-from coterie.network import Peer
-from coterie.wire import encode
+from coterie.peers import Peer
 
 
 def test_an_audit_from_the_shell():

@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 import coterie as ct
-from coterie import tuning
-from coterie.cli import _held_out, app
+from coterie.cli.main import _held_out, app
+from coterie.estimators import tuning
 
 COTERIE = [sys.executable, "-m", "coterie.cli"]
 

@@ -19,7 +19,7 @@ import pytest
 from scipy.io import savemat
 from typer.testing import CliRunner
 
-from coterie.datasets import commands
+from coterie.cli import data as commands
 from coterie.datasets.convert import COMPUTER_COLUMNS, CONVERTERS, SCHOOL_COLUMNS, SIXTEEN_DOMAINS, Originals, convert
 from coterie.datasets.sources import SOURCES, content_digest, read_arrays
 from coterie.errors import DataError, ParameterError

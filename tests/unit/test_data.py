@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from coterie.data import AgentData, as_agent_ids, as_features, read_table, split_frame
+from coterie.data import AgentData
+from coterie.data.agent_data import as_agent_ids, as_features, read_table, split_frame
 from coterie.errors import DataError, MissingExtra
 
 ID_KINDS = {

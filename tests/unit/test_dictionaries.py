@@ -10,7 +10,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import coterie as ct
-from coterie.dictionaries import Dictionary, Ensemble, Function, StumpDictionary, Stumps, outputs, resolve_base
+from coterie.data.dictionaries import Dictionary, Ensemble, Function, StumpDictionary, Stumps, outputs, resolve_base
 from coterie.errors import DataError, ParameterError
 
 X = np.array([[0.0, 10.0, -1.0], [4.0, 20.0, 0.0], [1.0, 12.0, 3.0], [2.0, 19.0, 0.0]])

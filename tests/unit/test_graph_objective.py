@@ -4,12 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from coterie._compile import kernel
-from coterie.errors import ConvergenceError, DataError, GraphError, ParameterError
-from coterie.graphs import Graph
-from coterie.ties import exact
-from coterie.ties.exact import exact_graph, exact_weights, graph_objective
-from coterie.ties.objective import (
+from coterie.core.compile import kernel
+from coterie.core.wrap.graph_objective import (
     block,
     check_parameters,
     local_lipschitz,
@@ -18,6 +14,9 @@ from coterie.ties.objective import (
     regularizer,
     tie_cost,
 )
+from coterie.errors import ConvergenceError, DataError, GraphError, ParameterError
+from coterie.graphs import Graph, exact
+from coterie.graphs.exact import exact_graph, exact_weights, graph_objective
 
 
 @kernel

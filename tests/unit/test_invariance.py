@@ -9,8 +9,8 @@ import pytest
 from scipy.special import expit
 
 import coterie as ct
-from coterie.canonical import by_content
-from coterie.intercepts import calibrated, random_intercepts
+from coterie.estimators.canonical import by_content
+from coterie.estimators.intercepts import calibrated, random_intercepts
 
 BOOSTED = {
     "boosted classifier": lambda **settings: ct.BoostedClassifier(base=16, **settings),

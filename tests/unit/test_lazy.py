@@ -12,7 +12,7 @@ import pytest
 
 import coterie as ct
 
-PACKAGES = ["coterie", "coterie.methods", "coterie.network", "coterie.privacy", "coterie.ties"]
+PACKAGES = ["coterie", "coterie.core.methods", "coterie.peers", "coterie.privacy", "coterie.ties"]
 
 
 def parts_of(package):

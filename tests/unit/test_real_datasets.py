@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 import coterie as ct
 from coterie import datasets
-from coterie.datasets import SOURCES, RealTask, commands, sources
+from coterie.cli import data as commands
+from coterie.datasets import SOURCES, RealTask, sources
 from coterie.errors import DataError, ParameterError
 
 FOLDERS = [

@@ -22,9 +22,9 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coterie as ct
+from coterie.core.offsets import Offset, with_offsets
 from coterie.errors import DataError, MismatchError, ParameterError
-from coterie.intercepts import random_intercepts, without_levels
-from coterie.multitask.offsets import Offset, with_offsets
+from coterie.estimators.intercepts import random_intercepts, without_levels
 
 MODELS = {"classifier": ct.RelationshipClassifier, "regressor": ct.RelationshipRegressor}
 NAMES = np.array(["ann", "bob", "cyd", "dan"])

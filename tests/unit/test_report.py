@@ -14,12 +14,13 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import coterie as ct
-from coterie import cli, pooling
+from coterie import pooling
+from coterie.cli import main as cli
 from coterie.errors import DataError, MismatchError, ParameterError
 from coterie.estimators import gains as measuring
 from coterie.estimators.report import adjusted, features, outliers
+from coterie.estimators.tuning import folds as deal
 from coterie.pooling.population import FLAT
-from coterie.tuning import folds as deal
 
 
 def population(seed=0, n=40, rows=(6, 24), sd=(1.0, 0.5, 0.2), intercept=0.7, noise=0.8):

@@ -14,10 +14,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from coterie.errors import MissingDataError, ParameterError
-from coterie.reproduce import Experiment, compared, experiments, find, ordered, reproduce
-from coterie.reproduce.experiment import best, column, where
-from coterie.reproduce.figures import grouped, line
-from coterie.reproduce.runner import fingerprint
+from papers import Experiment, compared, experiments, find, ordered, reproduce
+from papers.experiment import best, column, where
+from papers.figures import grouped, line
+from papers.runner import fingerprint
 
 
 def plan(quick):

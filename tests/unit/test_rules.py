@@ -16,10 +16,9 @@ from numba import njit
 from scipy import sparse
 
 import coterie
-from coterie import _numba
-from coterie._compile import kernel
-from coterie._rules import rule
-from coterie.linear import (
+from coterie.core import numba_backend as _numba
+from coterie.core.compile import kernel
+from coterie.core.linear import (
     axpy,
     diagonal_kernel,
     dot,
@@ -30,7 +29,8 @@ from coterie.linear import (
     scatter_kernel,
     total,
 )
-from coterie.losses import Logistic
+from coterie.core.losses import Logistic
+from coterie.core.rules import rule
 
 
 def test_wrong_argument_names_are_refused_when_the_rule_is_defined():
@@ -178,7 +178,7 @@ def test_the_digest_sees_an_edit_in_every_file(tmp_path, monkeypatch):
 def test_kernels_are_kept_on_disk_between_processes(tmp_path):
     script = (
         "import logging; logging.basicConfig(level='INFO', format='%(message)s')\n"
-        "import numpy as np; from coterie.linear import rows_of, margins_kernel\n"
+        "import numpy as np; from coterie.core.linear import rows_of, margins_kernel\n"
         "out = np.zeros(2); margins_kernel(rows_of(np.eye(2)), np.array([0, 2]), np.ones((1, 2)), out); print(out)"
     )
     environment = {"COTERIE_CACHE": str(tmp_path), "PATH": "", "HOME": str(tmp_path)}
@@ -195,7 +195,7 @@ def test_an_unwritable_cache_is_no_obstacle(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("not a directory")
     script = (
-        "import numpy as np; from coterie.linear import rows_of, margins_kernel\n"
+        "import numpy as np; from coterie.core.linear import rows_of, margins_kernel\n"
         "out = np.zeros(2); margins_kernel(rows_of(np.eye(2)), np.array([0, 2]), np.ones((1, 2)), out); print(out)"
     )
     environment = {"COTERIE_CACHE": str(blocked), "PATH": "", "HOME": str(tmp_path)}

@@ -15,13 +15,13 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 import coterie as ct
+from coterie.core.loop import NO_LIMIT
+from coterie.core.methods.fixed import Given, Still
+from coterie.core.world import VACANT
+from coterie.core.wrap.learned import PEER, ROUND
+from coterie.core.wrap.sampling import SHUFFLE, SHUFFLED, Everyone, Ideal, Shuffle, resolve_sampler
 from coterie.engines.drivers import Immediate, Timed
-from coterie.engines.host import NO_LIMIT
 from coterie.errors import ParameterError
-from coterie.ties.learned import PEER, ROUND
-from coterie.ties.sampling import SHUFFLE, SHUFFLED, Everyone, Ideal, Shuffle, resolve_sampler
-from coterie.ties.still import Given, Still
-from coterie.world import VACANT
 
 N, KAPPA, SIZE, SWAP = 60, 3, 8, 4
 #: A test fails by chance with this probability.

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import coterie as ct
 from coterie.errors import DataError, ParameterError
-from coterie.tuning import folds, tune
+from coterie.estimators.tuning import folds, tune
 
 # ------------------------------------------------------------------------------------------------ estimators
 

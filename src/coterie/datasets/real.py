@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
-from ..data import AgentData
+from ..data.agent_data import AgentData
 from ..errors import ParameterError
 from .sources import raw
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from .._places import cache_root
+from .._files import cache_root
 from ..errors import DataError, MissingDataError, ParameterError
 
 __all__ = ["SOURCES", "Source", "content_digest", "convert_folder", "find", "folders", "raw"]

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from ..core import events, loop
+from ..core.world import REFUSED, VACANT, WISH, World, new_mail
 from ..errors import CapacityError, ParameterError
 from ..graphs import Graph
 from ..problem import Problem
-from ..wire import HEADER_SIZE, NUMBER_SIZE, letters_size
-from ..world import REFUSED, VACANT, WISH, World, new_mail, world_of
-from . import events as mail_of_time
-from . import host
-from .events import Conditions
+from .conditions import Conditions
+from .wire import HEADER_SIZE, NUMBER_SIZE, letters_size
+from .worlds import world_of
 
 
 class Driver(ABC):
@@ -31,7 +31,7 @@ class Driver(ABC):
     theta : (n, p) ndarray
         Models to start from.
     choice : "uniform", "weight" or matrix
-        See :func:`coterie.world.world_of`.
+        See :func:`coterie.engines.worlds.world_of`.
     capacity : int
         Letters that one event may leave in the mail box.
     """
@@ -42,7 +42,7 @@ class Driver(ABC):
         self.world = world_of(problem, choice, spare_of(method))
         self.own, self.tie = method.start(self.world, theta)
         self.mail = new_mail(method, self.world, problem.p, capacity)
-        self.account = host.new_account(method, problem.p)
+        self.account = loop.new_account(method, problem.p)
         self.done, self.time = 0, 0.0
 
     @property
@@ -84,23 +84,23 @@ class Driver(ABC):
     @property
     def vectors(self) -> int:
         """How many vectors of p numbers were sent."""
-        return int(self.account[host.NUMBERS]) // self._problem.p
+        return int(self.account[loop.NUMBERS]) // self._problem.p
 
     @property
     def bytes(self) -> int:
         """How many bytes were sent."""
-        return letters_size(int(self.account[host.LETTERS]), int(self.account[host.NUMBERS]))
+        return letters_size(int(self.account[loop.LETTERS]), int(self.account[loop.NUMBERS]))
 
-    def budget(self, unit: str, limit: float) -> host.Budget:
+    def budget(self, unit: str, limit: float) -> loop.Budget:
         """A limit on the vectors or bytes sent; none for other units."""
         if unit == "vectors":
-            return host.Budget(0.0, 1.0, float(limit * self._problem.p))  # of one type: a loop is compiled for it
+            return loop.Budget(0.0, 1.0, float(limit * self._problem.p))  # of one type: a loop is compiled for it
         if unit == "bytes":
-            return host.Budget(float(HEADER_SIZE), float(NUMBER_SIZE), float(limit))
-        return host.NO_LIMIT
+            return loop.Budget(float(HEADER_SIZE), float(NUMBER_SIZE), float(limit))
+        return loop.NO_LIMIT
 
     @abstractmethod
-    def advance(self, steps: int, budget: host.Budget) -> None:
+    def advance(self, steps: int, budget: loop.Budget) -> None:
         """Take at most so many steps, and stop when the budget is spent."""
 
     @abstractmethod
@@ -118,11 +118,11 @@ class Driver(ABC):
         self._problem = problem.on(graph=graph_of(before)) if spare_of(self.method) else problem
         self.world = world_of(self._problem, self.choice, spare_of(self.method))
         new_own, new_tie = self.method.start(self.world, own.theta)
-        self.own = host.moved(own, new_own, slice(None), slice(None), skip=host.ANEW)
+        self.own = loop.moved(own, new_own, slice(None), slice(None), skip=loop.ANEW)
         (old, there), (new, here) = _ends(before), _ends(self.world)
         _, one, other = np.intersect1d(old, new, assume_unique=True, return_indices=True)
         there, here = there[one], here[other]
-        self.tie = host.moved(tie, new_tie, there, here, skip=host.ANEW)
+        self.tie = loop.moved(tie, new_tie, there, here, skip=loop.ANEW)
         self.mail = new_mail(self.method, self.world, problem.p, self.capacity)
         strangers = self.world.peer.copy()
         strangers[here] = VACANT
@@ -130,7 +130,7 @@ class Driver(ABC):
 
     def widen(self) -> None:
         """Give agents that are short of slots for new ties twice as many."""
-        self.world, self.tie = host.widen(self.method, self.world, self.tie, self.mail)
+        self.world, self.tie = loop.widen(self.method, self.world, self.tie, self.mail)
 
     def check(self) -> None:
         """Raise if a letter was refused."""
@@ -192,7 +192,7 @@ class Immediate(Driver):
         super().__init__(problem, method, theta, choice, capacity or method.letters)
         self.schedule = schedule
         self.who, self.when, self.fate = seeds(seed, 3)
-        self.away = host.new_away(0, 1)
+        self.away = loop.new_away(0, 1)
         self.asked, self.elapsed = 0, 0.0
         self.drawn = self._draw(0)
         self.meet(self.world)
@@ -209,10 +209,10 @@ class Immediate(Driver):
 
     def meet(self, world: World) -> None:
         """Let the agents greet those they are tied to in this world."""
-        host.meet(self.method, world, self.own, self.tie, self.mail, self.away, self.account)
+        loop.meet(self.method, world, self.own, self.tie, self.mail, self.away, self.account)
         self._check()
 
-    def advance(self, steps: int, budget: host.Budget) -> None:
+    def advance(self, steps: int, budget: loop.Budget) -> None:
         """Take at most so many steps, and stop when the budget is spent."""
         if steps > len(self.drawn[0]):  # what was drawn and not used comes first: draws do not depend on budgets
             more = self._draw(steps - len(self.drawn[0]))
@@ -221,7 +221,7 @@ class Immediate(Driver):
         moments = (self.done + np.arange(steps)) / self._problem.n
         done = 0
         while True:
-            done += host.run(
+            done += loop.run(
                 self.method,
                 self.world,
                 self.own,
@@ -256,7 +256,7 @@ class Synchronous(Driver):
     def __init__(self, problem: Problem, method: Any, theta: np.ndarray, choice: Any):
         letters = problem.n + problem.graph.peer.shape[0]  # a broadcast of each, or one letter along each tie
         super().__init__(problem, method, theta, choice, letters)
-        self.away = host.new_away(0, 1)
+        self.away = loop.new_away(0, 1)
         self.meet(self.world)
 
     @property
@@ -271,13 +271,13 @@ class Synchronous(Driver):
 
     def meet(self, world: World) -> None:
         """Let the agents greet those they are tied to in this world."""
-        host.meet(self.method, world, self.own, self.tie, self.mail, self.away, self.account)
+        loop.meet(self.method, world, self.own, self.tie, self.mail, self.away, self.account)
         self.check()
 
-    def advance(self, steps: int, budget: host.Budget) -> None:
+    def advance(self, steps: int, budget: loop.Budget) -> None:
         """Take at most so many steps, and stop when the budget is spent."""
         while True:
-            done = host.rounds(
+            done = loop.rounds(
                 self.method, self.world, self.own, self.tie, steps, self.mail, self.away, self.account, budget
             )
             self.check()
@@ -310,8 +310,8 @@ class Timed(Driver):
         [self.rng] = seeds(seed, 1)
         self.dice = np.zeros(method.dice)
         size = self.mail.text.shape[1]
-        self.agenda = mail_of_time.new_agenda(problem.n, capacity or max(need, 1024), size, self.broadcasts)
-        mail_of_time.begin(self.agenda, self.weather, self.rng)
+        self.agenda = events.new_agenda(problem.n, capacity or max(need, 1024), size, self.broadcasts)
+        events.begin(self.agenda, self.weather, self.rng)
         self.meet(self.world)
 
     def _need(self, world: World) -> int:
@@ -339,7 +339,7 @@ class Timed(Driver):
         """Let the agents greet those they are tied to in this world."""
         ready = 0
         while ready < self._problem.n:
-            ready = mail_of_time.meet(
+            ready = events.meet(
                 self.method,
                 world,
                 self.own,
@@ -361,12 +361,12 @@ class Timed(Driver):
                 f"more than capacity={self.most} letters are under way at time {self.agenda.clock[0]:.3g}, "
                 f"after {self.done} wakes: raise it, or leave it out"
             )
-        self.agenda = mail_of_time.grown(self.agenda)
+        self.agenda = events.grown(self.agenda)
 
-    def advance(self, steps: int, budget: host.Budget) -> None:
+    def advance(self, steps: int, budget: loop.Budget) -> None:
         """Take at most so many steps, and stop when the budget is spent."""
         while steps > 0:
-            done = mail_of_time.run(
+            done = events.run(
                 self.method,
                 self.world,
                 self.own,
@@ -384,7 +384,7 @@ class Timed(Driver):
             self.done += done
             steps -= done
             if steps > 0:
-                if host.spent(self.account, budget):
+                if loop.spent(self.account, budget):
                     break
                 if self.mail.cursor[WISH]:
                     self.widen()

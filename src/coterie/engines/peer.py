@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core import loop
+from ..core.linear import DenseRows
+from ..core.world import REFUSED, VACANT, WISH, World, longest, new_mail, system_dice
 from ..errors import CapacityError, DataError, LedgerError, ParameterError
-from ..linear import DenseRows
-from ..wire import decode, encode
-from ..world import REFUSED, VACANT, WISH, World, longest, new_mail, system_dice
-from . import host
+from .wire import decode, encode
 
 
 class Post(NamedTuple):
@@ -31,7 +31,7 @@ class Peer:
     ----------
     method : rule
     world : World
-        The world of this one agent (:func:`coterie.world.part_of`).
+        The world of this one agent (:func:`coterie.engines.worlds.part_of`).
     theta : (p,) ndarray
         The model to start from. :meth:`greet` sends it: of a private method, it must be public, such as zeros or what
         was published before; never a model trained alone, and never :attr:`final`.
@@ -42,8 +42,8 @@ class Peer:
     Examples
     --------
     >>> import coterie as ct
-    >>> from coterie.network import Peer
-    >>> from coterie.world import part_of, world_of
+    >>> from coterie.peers import Peer
+    >>> from coterie.engines.worlds import part_of, world_of
     >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
     >>> world, models = world_of(problem), problem.local()
     >>> ann, bob = (Peer(ct.CoordinateDescent(), part_of(world, i, i + 1), models[i]) for i in (0, 1))
@@ -68,7 +68,7 @@ class Peer:
         self._lengths = method.lengths(theta.shape[0])
         self._mail = new_mail(method, world, theta.shape[0], method.letters)
         self._away = self._new_away()
-        self._account = host.new_account(method, theta.shape[0])
+        self._account = loop.new_account(method, theta.shape[0])
         self._ledger = ledger
         plan = getattr(method, "plan", None)
         if plan is None and ledger is not None:
@@ -84,10 +84,10 @@ class Peer:
         ties = np.count_nonzero(self.world.peer != VACANT)
         return f"Peer({self.method!r}, address={self.address}, ties={ties})"
 
-    def _new_away(self) -> host.Away:
+    def _new_away(self) -> loop.Away:
         broadcasts = getattr(self.method, "broadcasts", self.method.letters)
         letters = self.method.letters + broadcasts * self.world.peer.shape[0]
-        return host.new_away(letters, longest(self._lengths))
+        return loop.new_away(letters, longest(self._lengths))
 
     @property
     def address(self) -> int:
@@ -125,7 +125,7 @@ class Peer:
 
     def greet(self) -> list[Post]:
         """The letters of the initial swap."""
-        host.meet(*self._state())
+        loop.meet(*self._state())
         return self._collect()
 
     def wake(self, dice: np.ndarray | None = None, peer: int | None = None, moment: float = 0.0) -> list[Post]:
@@ -155,7 +155,7 @@ class Peer:
             self._ledger.debit()  # before the noise is drawn: what a crash loses is lost, and never spent twice
         method, world, own, tie, mail, away, account = self._state()
         me, peers, moments = np.zeros(1, np.int64), np.array([peer]), np.array([moment])
-        host.run(method, world, own, tie, me, peers, dice[None, :], moments, mail, away, account, host.NO_LIMIT)
+        loop.run(method, world, own, tie, me, peers, dice[None, :], moments, mail, away, account, loop.NO_LIMIT)
         posts = self._collect()
         if self._ledger is not None and not np.array_equal(own.account[0], self._ledger.account):
             raise LedgerError(f"{method!r} did not spend what its ledger says: {own.account[0]} was spent")
@@ -190,16 +190,16 @@ class Peer:
             Replies, if the method gives any.
         """
         one = np.array([sender, self.address, kind, text.shape[0]]).reshape(4, 1)
-        host.accept(*self._state(), *one, text[None, :])
+        loop.accept(*self._state(), *one, text[None, :])
         return self._collect()
 
     def renew(self, world: World) -> None:
         """Go on in another world: other rows, ties or weights. What is known of neighbours that stay is kept."""
         own, tie = self.method.start(world, self._own.theta)
-        self._own = host.moved(self._own, own, slice(None), slice(None), skip=host.ANEW)
+        self._own = loop.moved(self._own, own, slice(None), slice(None), skip=loop.ANEW)
         _, there, here = np.intersect1d(self.world.peer, world.peer, return_indices=True)
         stay = world.peer[here] != VACANT
-        tie = host.moved(self._tie, tie, there[stay], here[stay], skip=host.ANEW)
+        tie = loop.moved(self._tie, tie, there[stay], here[stay], skip=loop.ANEW)
         self.resume(world, self._own, tie)
 
     def recover(self) -> None:
@@ -251,6 +251,6 @@ class Peer:
         ]
         away.counter[:] = 0
         if self._mail.cursor[WISH]:
-            self.world, self._tie = host.widen(self.method, self.world, self._tie, self._mail)
+            self.world, self._tie = loop.widen(self.method, self.world, self._tie, self._mail)
             self._away = self._new_away()
         return posts

@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core import loop
+from ..core.linear import frozen
+from ..core.world import EVERYONE, REFUSED, VACANT, World, longest, new_mail
 from ..errors import CapacityError, ClusterError, ParameterError
-from ..linear import frozen
 from ..problem import Problem
-from ..world import EVERYONE, REFUSED, VACANT, World, longest, new_mail, part_of, world_of
-from . import host
 from .cluster import Cluster
 from .drivers import Driver, seeds, spare_of
+from .worlds import part_of, world_of
 
 log = logging.getLogger("coterie")
 
@@ -58,13 +59,13 @@ class Shard:
         self.world = part_of(world._replace(rows=rows, **parts), 0, size)
         self.own, self.tie = method.start(self.world, np.array(theta))
         self.mail = new_mail(method, self.world, theta.shape[1], method.letters)
-        self.account = host.new_account(method, theta.shape[1])
+        self.account = loop.new_account(method, theta.shape[1])
         first, last = self.world.address[0], self.world.address[-1] + 1
         abroad = (self.world.peer < first) | (self.world.peer >= last)
         owner = np.repeat(np.arange(size), np.diff(self.world.tie_start))
         broadcasts = getattr(method, "broadcasts", method.letters)
         self.most = int(method.letters + broadcasts * np.bincount(owner[abroad], minlength=size).max())
-        self.away = host.new_away(max(BOX, self.most), longest(method.lengths(theta.shape[1])))
+        self.away = loop.new_away(max(BOX, self.most), longest(method.lengths(theta.shape[1])))
         self.out: list[Bag] = []
 
     def greet(self) -> np.ndarray:
@@ -108,7 +109,7 @@ class Shard:
         while done < order.shape[0]:
             now = slice(done, done + self._room())
             chance = order[now], peers[now], dice[now], moments[now]
-            done += host.run(*self._agents(), *chance, *self._boxes(), host.NO_LIMIT)
+            done += loop.run(*self._agents(), *chance, *self._boxes(), loop.NO_LIMIT)
             self._check()
 
     def _accept(self, bag: Bag) -> None:
@@ -117,7 +118,7 @@ class Shard:
         while done < bag.to.shape[0]:
             now = slice(done, done + self._room())
             letters = (bag.sender[now], bag.to[now], bag.kind[now], bag.length[now], bag.text[now])
-            host.accept(*self._agents(), *self._boxes(), *letters)
+            loop.accept(*self._agents(), *self._boxes(), *letters)
             self._check()
             done = now.stop
 
@@ -176,7 +177,7 @@ class Shards(Driver):
     theta : (n, p) ndarray
         Models to start from.
     choice : "uniform", "weight" or matrix
-        See :func:`coterie.world.world_of`.
+        See :func:`coterie.engines.worlds.world_of`.
     seed : int
     engine : Cluster
     ray : module
@@ -209,8 +210,8 @@ class Shards(Driver):
         ends = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)  # letters go along ties, which have two ends
         self.goals = [ends[ends[:, 0] == k, 1] for k in range(count)]
         self.inbox: list[list[Any]] = [[] for _ in range(count)]
-        self.accounts = [host.new_account(method, problem.p) for _ in range(count)]
-        self.account = host.new_account(method, problem.p)
+        self.accounts = [loop.new_account(method, problem.p) for _ in range(count)]
+        self.account = loop.new_account(method, problem.p)
         self.pending: list[list[Any]] = []  # summaries that nobody has read yet, None where a shard had nothing to do
         self.models: np.ndarray | None = None
         actor = ray.remote(num_cpus=engine.cpus, scheduling_strategy="SPREAD")(Shard)
@@ -259,7 +260,7 @@ class Shards(Driver):
         """Not on a cluster."""
         raise ParameterError("a cluster goes on with the problem it began with: leave changes out, or engine")
 
-    def advance(self, steps: int, budget: host.Budget) -> None:
+    def advance(self, steps: int, budget: loop.Budget) -> None:
         """Take so many steps; a cluster has no budget but them."""
         n = self._problem.n
         order, dice = self.who.integers(0, n, steps), self.fate.random((steps, self.method.dice))

@@ -13,15 +13,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from ..core import loop
+from ..core.methods import check_fit
+from ..core.world import VACANT
 from ..errors import CapacityError, MismatchError, ParameterError
-from ..methods import check_fit, resolve_method
 from ..problem import Problem
-from ..results import CLAIM, Run
-from ..world import VACANT
-from . import host
+from ..problem.baselines import resolve_method
 from .cluster import Cluster
+from .conditions import Conditions
 from .drivers import Driver, Immediate, Synchronous, Timed, seeds, spare_of
-from .events import Conditions
+from .run import CLAIM, Run
 from .shards import Shards, check_engine
 
 Observer = Callable[[np.ndarray], float]
@@ -233,7 +234,7 @@ def _watched(
     while measured() < total and not ended:
         mark = total if every is None else min(total, measured() + every - measured() % every)
         goal = min(mark, coming[0][0]) if coming else mark
-        began, before = clock.perf_counter(), (driver.done, driver.account[host.LETTERS])
+        began, before = clock.perf_counter(), (driver.done, driver.account[loop.LETTERS])
         steps = min(pace, goal - measured()) if unit in ("wakes", "rounds") else pace
         driver.advance(steps, driver.budget(unit, goal))
         took = clock.perf_counter() - began
@@ -241,7 +242,7 @@ def _watched(
             pace = max(1, pace // 2)
         elif took < 0.1 and driver.done - before[0] == steps == pace:
             pace = min(2 * pace, LONGEST)
-        quiet = 0 if driver.account[host.LETTERS] > before[1] else quiet + driver.done - before[0]
+        quiet = 0 if driver.account[loop.LETTERS] > before[1] else quiet + driver.done - before[0]
         if unit in ("vectors", "bytes") and quiet > PATIENCE * stages[0][1].n:
             raise ParameterError(f"{unit}={total} are never sent: nobody sends anything any more")
         if progress is not None:
@@ -258,13 +259,13 @@ def _watched(
         trace=pd.DataFrame(records),
         wakes=driver.wakes,
         time=driver.time,
-        letters=int(driver.account[host.LETTERS]),
+        letters=int(driver.account[loop.LETTERS]),
         vectors=driver.vectors,
         bytes=driver.bytes,
         seed=seed,
-        tally=driver.account[host.KINDS :].reshape(-1, 2).copy(),
-        lost=int(driver.account[host.LOST]),
-        duplicated=int(driver.account[host.DUPLICATED]),
+        tally=driver.account[loop.KINDS :].reshape(-1, 2).copy(),
+        lost=int(driver.account[loop.LOST]),
+        duplicated=int(driver.account[loop.DUPLICATED]),
         notes=_notes(driver.problem),
         plan=getattr(driver.method, "plan", None),
         published=driver.theta.copy(),

@@ -1,5 +1,5 @@
 """scikit-learn estimators that learn one model for each agent, together."""
 
-from .collaborative import CollaborativeClassifier, CollaborativeRegressor
+import lazy_loader
 
-__all__ = ["CollaborativeClassifier", "CollaborativeRegressor"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import special, stats
 
 from .. import pooling
-from ..encoding import agent_numbers
+from ..data.encoding import agent_numbers
 from ..errors import DataError
 from ..pooling import designs, fitted
 from ..pooling.blocks import Batch, InRows, batches, one_plus, padded, times
@@ -21,8 +21,8 @@ from ..pooling.designs import Design
 from ..pooling.families import FAMILIES, LARGEST, expit
 from ..pooling.population import Population
 from ..pooling.wide import Wide, dense
-from ..tuning import folds as deal
 from .collaborative import Linear, _labels
+from .tuning import folds as deal
 
 #: Agents and rows that gains are measured with, at most.
 AGENTS, ROWS = 300, 20_000

@@ -22,19 +22,23 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import graphs
-from ..data import AgentData, as_agent_ids, as_features, split_frame
+from ..core.linear import frozen, margins_kernel, rows_of
+from ..core.losses import SIGNS, Logistic
+from ..core.methods import ModelPropagation, check_fit
+from ..core.methods.fixed import Still
+from ..core.wrap.graph_rule import GraphRule
+from ..core.wrap.learned import Learned
+from ..data import AgentData
+from ..data.agent_data import as_agent_ids, as_features, split_frame
+from ..engines.graph_learning import learn_graph
+from ..engines.run import Run
 from ..engines.simulator import simulate
 from ..errors import DataError, GraphError, MismatchError, ParameterError
 from ..graphs import Graph
-from ..learning import learn_graph
-from ..linear import frozen, margins_kernel, rows_of
-from ..losses import SIGNS, Logistic
-from ..methods import ComponentModels, ModelPropagation, check_fit, resolve_method
 from ..pooling.designs import standards
-from ..problem import Problem, resolve_loss
-from ..results import Run
-from ..ties import GraphRule, Learned
-from ..ties.still import Still
+from ..problem import Problem
+from ..problem.baselines import ComponentModels, resolve_method
+from ..problem.problem import resolve_loss
 from .collaborative import Linear
 from .collaborative import probabilities as probabilities
 

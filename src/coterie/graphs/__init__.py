@@ -8,33 +8,6 @@ From the agents' models or positions: :func:`knn`, :func:`kernel`, :func:`angles
 From elsewhere: ``Graph(W)``, ``Graph.from_edges`` and :func:`from_networkx`.
 """
 
-from coterie.graphs.builders import angles, from_networkx, kernel, knn
-from coterie.graphs.generators import (
-    clusters,
-    complete,
-    empty,
-    erdos_renyi,
-    grid,
-    path,
-    random_regular,
-    ring,
-    star,
-)
-from coterie.graphs.graph import Graph
+import lazy_loader
 
-__all__ = [
-    "Graph",
-    "angles",
-    "clusters",
-    "complete",
-    "empty",
-    "erdos_renyi",
-    "from_networkx",
-    "grid",
-    "kernel",
-    "knn",
-    "path",
-    "random_regular",
-    "ring",
-    "star",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from coterie.errors import GraphError, ParameterError
-from coterie.graphs import _check
-from coterie.graphs.generators import empty
-from coterie.graphs.graph import Floats, Graph, Ints
+from .. import _checks
+from ..errors import GraphError, ParameterError
+from .generators import empty
+from .graph import Floats, Graph, Ints
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -48,12 +48,12 @@ def knn(
            [0., 1., 0., 1.],
            [0., 0., 1., 0.]])
     """
-    x = _check.points("models", models)
-    neighbours = _check.integer("neighbours", neighbours)
+    x = _checks.points("models", models)
+    neighbours = _checks.integer("neighbours", neighbours)
     if kernel not in ("uniform", "gaussian"):
         raise ParameterError(f"kernel = {kernel!r}: expected 'uniform' or 'gaussian'")
     if bandwidth is not None:
-        bandwidth = _check.positive("bandwidth", bandwidth)
+        bandwidth = _checks.positive("bandwidth", bandwidth)
         if kernel == "uniform":
             raise ParameterError(f"bandwidth = {bandwidth}: only kernel='gaussian' has a bandwidth")
     n = len(x)
@@ -93,8 +93,8 @@ def kernel(points: ArrayLike, bandwidth: float, cut: float = 1e-3) -> Graph:
            [0.607, 0.   , 0.   ],
            [0.   , 0.   , 0.   ]])
     """
-    x = _check.points("points", points)
-    bandwidth, cut = _check.positive("bandwidth", bandwidth), _check.fraction("cut", cut)
+    x = _checks.points("points", points)
+    bandwidth, cut = _checks.positive("bandwidth", bandwidth), _checks.fraction("cut", cut)
     from sklearn.neighbors import NearestNeighbors
 
     # Look a little further than the cut, so that the weight alone decides on the border.
@@ -128,8 +128,8 @@ def angles(models: ArrayLike, gamma: float = 0.1, cut: float = 1e-3) -> Graph:
            [1.   , 0.   , 0.135],
            [0.135, 0.135, 0.   ]])
     """
-    x = _check.points("models", models)
-    gamma = _check.positive("gamma", gamma)
+    x = _checks.points("models", models)
+    gamma = _checks.positive("gamma", gamma)
     largest = np.abs(x).max(axis=1, keepdims=True)
     if (largest == 0).any():
         raise ParameterError(f"models: agent {largest.argmin()} has the zero model, which has no angle")
@@ -183,7 +183,7 @@ def from_networkx(graph: nx.Graph, members: Iterable[Hashable] | None = None, we
     edges = list(graph.edges(data=weight, default=1.0))
     for u, v, value in edges:
         try:
-            _check.nonnegative(weight, value)
+            _checks.nonnegative(weight, value)
         except ParameterError as error:
             raise GraphError(f"edge ({u!r}, {v!r}) has {error}") from None
     i = [agent[u] for u, _, _ in edges]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from coterie.errors import ParameterError
-from coterie.graphs import _check
-from coterie.graphs.graph import Graph, Ints
+from .. import _checks
+from ..errors import ParameterError
+from .graph import Graph, Ints
 
 
 def empty(n: int) -> Graph:
@@ -31,7 +31,7 @@ def complete(n: int, weight: float = 1.0) -> Graph:
     >>> complete(4).n_edges
     6
     """
-    n, weight = _check.integer("n", n), _check.positive("weight", weight)
+    n, weight = _checks.integer("n", n), _checks.positive("weight", weight)
     return Graph.from_edges(n, *np.triu_indices(n, k=1), weight)
 
 
@@ -47,9 +47,9 @@ def ring(n: int, neighbours: int = 1, weight: float = 1.0) -> Graph:
     >>> ring(4, neighbours=2) == complete(4)
     True
     """
-    n, weight = _check.integer("n", n), _check.positive("weight", weight)
+    n, weight = _checks.integer("n", n), _checks.positive("weight", weight)
     # Half a turn reaches everyone; further steps would only come back from the other side.
-    reach = min(_check.integer("neighbours", neighbours), n // 2)
+    reach = min(_checks.integer("neighbours", neighbours), n // 2)
     i, step = np.divmod(np.arange(n * reach), max(reach, 1))
     return Graph.from_edges(n, i, (i + step + 1) % n, weight)
 
@@ -62,7 +62,7 @@ def path(n: int) -> Graph:
     >>> path(4).n_neighbours
     array([1, 2, 2, 1])
     """
-    agents = np.arange(_check.integer("n", n))
+    agents = np.arange(_checks.integer("n", n))
     return Graph.from_edges(n, agents[:-1], agents[1:])
 
 
@@ -74,7 +74,7 @@ def star(n: int) -> Graph:
     >>> star(4).n_neighbours
     array([3, 1, 1, 1])
     """
-    others = np.arange(1, _check.integer("n", n))
+    others = np.arange(1, _checks.integer("n", n))
     return Graph.from_edges(n, np.zeros_like(others), others)
 
 
@@ -86,7 +86,7 @@ def grid(rows: int, columns: int) -> Graph:
     >>> grid(2, 3).neighbours(1)
     array([0, 2, 4])
     """
-    rows, columns = _check.integer("rows", rows), _check.integer("columns", columns)
+    rows, columns = _checks.integer("rows", rows), _checks.integer("columns", columns)
     agents = np.arange(rows * columns).reshape(rows, columns)
     i = np.concatenate((agents[:, :-1].ravel(), agents[:-1].ravel()))
     j = np.concatenate((agents[:, 1:].ravel(), agents[1:].ravel()))
@@ -107,8 +107,8 @@ def erdos_renyi(n: int, probability: float, seed: int | np.random.Generator) -> 
     ----------
     Batagelj, Brandes, "Efficient generation of large random networks", Physical Review E 71, 2005.
     """
-    n, probability = _check.integer("n", n), _check.probability("probability", probability)
-    random = _check.generator(seed)
+    n, probability = _checks.integer("n", n), _checks.probability("probability", probability)
+    random = _checks.generator(seed)
     agents = np.arange(n, dtype=np.int64)
     # The pairs (i, j) with j < i, numbered row by row: row i begins at i (i - 1) / 2.
     begins = agents * (agents - 1) // 2
@@ -142,14 +142,14 @@ def random_regular(n: int, degree: int, seed: int | np.random.Generator) -> Grap
     >>> random_regular(10, 3, seed=0).n_neighbours
     array([3, 3, 3, 3, 3, 3, 3, 3, 3, 3])
     """
-    n, degree = _check.integer("n", n), _check.integer("degree", degree, least=0)
+    n, degree = _checks.integer("n", n), _checks.integer("degree", degree, least=0)
     if degree >= n:
         raise ParameterError(f"degree = {degree} with n = {n}: an agent has at most {n - 1} neighbours")
     if n * degree % 2:
         raise ParameterError(f"degree = {degree} with n = {n}: every tie has two ends, so n * degree must be even")
     import networkx as nx  # not above: nothing else here needs it
 
-    draw = int(_check.generator(seed).integers(2**32))
+    draw = int(_checks.generator(seed).integers(2**32))
     edges = np.array(nx.random_regular_graph(degree, n, seed=draw).edges, dtype=np.int64).reshape(-1, 2)
     return Graph.from_edges(n, edges[:, 0], edges[:, 1])
 
@@ -166,10 +166,10 @@ def clusters(sizes: Sequence[int], inside: float = 1.0, between: float = 0.0) ->
            [1. , 0. , 0.1],
            [0.1, 0.1, 0. ]])
     """
-    counts = [_check.integer(f"sizes[{k}]", size) for k, size in enumerate(sizes)]
+    counts = [_checks.integer(f"sizes[{k}]", size) for k, size in enumerate(sizes)]
     if not counts:
         raise ParameterError("sizes is empty: expected the number of agents in each cluster")
-    inside, between = _check.nonnegative("inside", inside), _check.nonnegative("between", between)
+    inside, between = _checks.nonnegative("inside", inside), _checks.nonnegative("between", between)
     n = sum(counts)
     if between:
         cluster = np.repeat(np.arange(len(counts)), counts)

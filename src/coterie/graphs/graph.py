@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from coterie.errors import GraphError, ParameterError
-from coterie.graphs import _check
+from .. import _checks
+from ..errors import GraphError, ParameterError
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -100,7 +100,7 @@ class Graph:
         >>> graph.isolated
         array([False, False, False,  True])
         """
-        n = _check.integer("n", n)
+        n = _checks.integer("n", n)
         i, j = _ends("i", i, n), _ends("j", j, n)
         if i.size != j.size:
             raise GraphError(f"i names {i.size} ends and j {j.size}: expected one of each for every edge")
@@ -199,7 +199,7 @@ class Graph:
         >>> Graph([[0, 2, 0], [2, 0, 1], [0, 1, 0]]).neighbours(2)
         array([1])
         """
-        i = _check.integer("agent", i, least=0)
+        i = _checks.integer("agent", i, least=0)
         if i >= self.n:
             raise ParameterError(f"agent = {i}: the agents are 0 to {self.n - 1}")
         return self.peer[self.start[i] : self.start[i + 1]]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..linear import one_thread
+from ..core.linear import one_thread
 from .alternation import Alternation
 from .covariance import related
 from .crew import Crew

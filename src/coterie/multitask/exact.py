@@ -14,8 +14,8 @@ from the Gram matrices of the tasks, without the long features:
     H = lam I + sum_i (R_i R_i') kron (1/n_i sum_j l''_ij x_ij x_ij')
 
 Those that are quadratic in pieces (hinge, smoothed hinge, Huber) go to the interior point method of
-:mod:`coterie.exact`, with the long features. Where that would take minutes, those with a gradient go to Newton's
-method, too, which then stops by the duality gap.
+:mod:`coterie.problem.exact`, with the long features. Where that would take minutes, those with a gradient go to
+Newton's method, too, which then stops by the duality gap.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 from scipy.sparse import csgraph
 
+from ..core.linear import BATCH, DenseRows, SparseRows, frozen, gram_kernel, margins_kernel, one_thread, scatter_kernel
 from ..data import AgentData
 from ..errors import ConvergenceError, ParameterError
-from ..exact import Objective, minimise
-from ..exact.newton import TOLERANCE, VANISHED, _line_search
-from ..exact.systems import Solver, _conjugate_gradients, everything
 from ..graphs import empty
-from ..linear import BATCH, DenseRows, SparseRows, frozen, gram_kernel, margins_kernel, one_thread, scatter_kernel
-from ..problem import _lay_out, _positive, resolve_loss
+from ..problem.exact import Objective, minimise
+from ..problem.exact.newton import TOLERANCE, VANISHED, _line_search
+from ..problem.exact.systems import Solver, _conjugate_gradients, everything
+from ..problem.problem import _lay_out, _positive, resolve_loss
 from .covariance import checked_covariance
 
 __all__ = ["exact_weights"]
@@ -166,7 +166,7 @@ class TaskObjective(Objective):
     Parameters
     ----------
     rows, start, labels, loss, scale, ridge, graph, smooth
-        As those of an :class:`~coterie.exact.Objective` of one agent, but with the short features ``x_ij``.
+        As those of an :class:`~coterie.problem.exact.Objective` of one agent, but with the short features ``x_ij``.
     p : int
         Number of entries of V.
     tasks : (m + 1,) ndarray of int64
@@ -232,7 +232,7 @@ class TaskObjective(Objective):
 
 
 def newton(objective: TaskObjective, pieces: bool) -> np.ndarray:
-    """Minimise P for a loss with a gradient, with the line search of :mod:`coterie.exact.newton`.
+    """Minimise P for a loss with a gradient, with the line search of :mod:`coterie.problem.exact.newton`.
 
     Where the loss is quadratic in ``pieces``, l'' is one element of the generalised second derivative; the ridge makes
     every step a descent, and once the right pieces are found, a full step is exact.

@@ -11,23 +11,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from ..core.linear import one_thread
 from ..data import AgentData
 from ..engines.cluster import Cluster
 from ..errors import DataError, ParameterError
-from ..linear import one_thread
-from ..problem import resolve_loss
+from ..problem.problem import resolve_loss
 from .actors import serving
 from .alternation import Alternation
 from .course import Course, Outcome, Plan
-from .covariance import (
-    BOUNDS,
-    checked_covariance,
-    joint_charge,
-    joint_penalty,
-    penalty,
-    penalty_of_weights,
-    related,
-)
+from .covariance import BOUNDS, checked_covariance, joint_charge, joint_penalty, penalty, penalty_of_weights, related
 from .crew import crew_here
 from .exact import exact_weights
 from .results import Relationship

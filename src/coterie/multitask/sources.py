@@ -18,7 +18,8 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from ..data import AgentData, read_table, split_frame
+from ..data import AgentData
+from ..data.agent_data import read_table, split_frame
 from ..errors import DataError
 
 __all__ = ["Source", "gather", "load_task"]

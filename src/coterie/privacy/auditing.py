@@ -51,19 +51,20 @@ import pandas as pd
 from scipy.linalg import hadamard
 from scipy.special import betaincinv
 
+from ..accounting.accountants import check_number, check_whole
+from ..accounting.plans import Plan
+from ..core.linear import frozen
+from ..core.methods.boosting import STEP, WHOLE
+from ..core.world import World
+from ..core.wrap.learned import Learned
 from ..data import AgentData
 from ..engines.peer import Peer
+from ..engines.wire import decode, encode
+from ..engines.worlds import part_of, world_of
 from ..errors import MismatchError, ParameterError
 from ..graphs import complete
-from ..linear import frozen
-from ..methods.boosting import STEP, WHOLE
 from ..problem import Problem
-from ..ties import Learned
-from ..wire import decode, encode
-from ..world import World, part_of, world_of
-from .accountants import check_number, check_whole
 from .ledger import Ledger
-from .plans import Plan
 
 __all__ = ["SCENARIOS", "Audit", "audit", "clopper_pearson", "leak_of"]
 
@@ -513,7 +514,7 @@ def audit(
         there are restart and huge norm.
     agent : callable, optional
         What to audit in place of the library's own peer: ``agent(method, world, theta, ledger)`` returns something with
-        ``greet()``, ``wake(dice)`` and ``receive(frame)`` that return posts, as :class:`coterie.network.Peer` does. The
+        ``greet()``, ``wake(dice)`` and ``receive(frame)`` that return posts, as :class:`coterie.peers.Peer` does. The
         ledger is in memory, and is the same one when an agent is made again in the same run.
     progress : callable, optional
         Called with the runs done and the runs in all.

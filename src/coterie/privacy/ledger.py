@@ -39,9 +39,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..accounting.plans import Plan
+from ..core.private.account import ACCOUNT, NOTHING, RELEASES, debit
 from ..errors import BudgetError, LedgerError, MissingExtra, ParameterError
-from .account import ACCOUNT, NOTHING, RELEASES, debit
-from .plans import Plan
 
 try:
     import fcntl
@@ -191,7 +191,7 @@ class Ledger:
 
     @property
     def account(self) -> np.ndarray:
-        """Releases made, and what they cost: a copy, in the layout of :mod:`coterie.privacy.account`."""
+        """Releases made, and what they cost: a copy, in the layout of :mod:`coterie.core.private.account`."""
         return self._account.copy()
 
     def check(self, plan: Plan) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
+from ..accounting.accountants import check_number, check_target
+from ..core.private.noise import KEY, LARGEST, sample
+from ..core.private.terms import GRID
 from ..data import AgentData
 from ..errors import DataError, ParameterError
-from .accountants import check_number, check_target
-from .noise import KEY, LARGEST, sample
-from .terms import GRID
 
 __all__ = ["perturbed"]
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..accounting.accountants import check_whole
+from ..core.methods import CoordinateDescent, FrankWolfeBoosting, GossipPooling, ModelPropagation
+from ..core.private.boosting import PrivateBoosting
+from ..core.private.descent import PrivateDescent
+from ..core.private.pooling import PrivatePooling
+from ..core.private.propagation import PrivatePropagation
+from ..core.private.terms import make_terms
+from ..core.wrap.learned import Learned
+from ..core.wrap.trimmed import Trimmed
 from ..errors import MismatchError, ParameterError
-from ..methods import CoordinateDescent, FrankWolfeBoosting, GossipPooling, ModelPropagation, resolve_method
-from ..methods.trimmed import Trimmed
-from ..ties import Learned
-from .accountants import check_whole
-from .boosting import PrivateBoosting
-from .descent import PrivateDescent
-from .pooling import PrivatePooling
-from .propagation import PrivatePropagation
-from .terms import make_terms
+from ..problem.baselines import resolve_method
 
 #: Which methods there is a private form of, and how many releases it makes unless told otherwise.
 FORMS: dict[type, tuple[Any, int]] = {

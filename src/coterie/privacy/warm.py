@@ -26,20 +26,20 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from ..accounting.accountants import check_number, check_target
+from ..accounting.plans import Plan, make_plan
+from ..core.linear import frozen
+from ..core.losses import SIGNS, Location
+from ..core.private.final import solve_all
+from ..core.private.noise import KEY, LARGEST, sample
+from ..core.private.terms import FINEST, GRID
+from ..core.proximal import prepare, scratch
 from ..data import AgentData
+from ..engines.worlds import world_of
 from ..errors import ConvergenceError, MismatchError, ParameterError
 from ..graphs import empty
-from ..linear import frozen
-from ..losses import SIGNS, Location
 from ..problem import Problem
-from ..proximal import prepare, scratch
-from ..world import world_of
-from .accountants import check_number, check_target
-from .final import solve_all
 from .local import seeded
-from .noise import KEY, LARGEST, sample
-from .plans import Plan, make_plan
-from .terms import FINEST, GRID
 
 __all__ = ["Claim", "WarmStart", "warm_start"]
 

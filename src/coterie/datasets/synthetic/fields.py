@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from ...data import AgentData
+from ...core.losses import Huber, Location
+from ...data.agent_data import AgentData
 from ...errors import ParameterError
 from ...graphs import Graph, knn
-from ...losses import Huber, Location
-from ...problem import Problem
+from ...problem.problem import Problem
 from . import _check
 
 

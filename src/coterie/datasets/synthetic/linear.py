@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...data import AgentData
+from ...data.agent_data import AgentData
 from ...errors import ParameterError
 from ...graphs import Graph, angles
 from . import _check

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.datasets import make_moons
 
-from ...data import AgentData
+from ...data.agent_data import AgentData
 from ...errors import ParameterError
 from ...graphs import Graph, angles
 from . import _check

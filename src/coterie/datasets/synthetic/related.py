@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from ...data import AgentData
+from ...data.agent_data import AgentData
 from ...errors import ParameterError
 
 

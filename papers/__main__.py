@@ -1,0 +1,161 @@
+"""The command ``coterie reproduce``."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from coterie.cli import console
+from coterie.cli.console import AsJson, out, talk
+from coterie.errors import MissingDataError, ParameterError
+
+from .catalogue import PAPERS, experiments, find
+from .claims import BETTER, REPRODUCED
+from .experiment import Experiment
+from .runner import Outcome
+from .runner import reproduce as run_experiment
+
+COLOURS = {REPRODUCED: "green", BETTER: "cyan"}
+
+
+def reproduce(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="An experiment such as dada-figure-1, a paper such as dada, or all.", show_default=False),
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Print what there is.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small, in seconds, to see that it works.")] = False,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where figures and numbers go.")] = Path("reproduced"),
+    workers: Annotated[
+        int | None, typer.Option(help="Processes at work; by default one for each core.", min=1, show_default=False)
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an earlier run had finished.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """A figure or table of a paper: our numbers beside the paper's, a figure, a json. Interrupted runs go on."""
+    if listed:
+        _list(as_json)
+        return
+    if name is None:
+        raise ParameterError("say what to reproduce: an experiment, a paper, or all; --list prints what there is")
+    chosen = find(name)
+    wanted = workers or (1 if quick else os.cpu_count() or 1)
+    said: list[dict[str, Any]] = []
+    for experiment in chosen:
+        try:
+            outcome = _run(experiment, output, quick, wanted, fresh, as_json)
+        except MissingDataError as error:
+            if len(chosen) == 1:
+                raise
+            talk.print(f"[yellow]left out:[/] {escape(str(error))}", soft_wrap=True)
+            continue
+        if as_json:
+            said.append(json.loads(outcome.record.read_text()) | {"figure": str(outcome.figure)})
+        else:
+            _show(outcome)
+    if as_json:
+        print(json.dumps(said if len(chosen) > 1 else said[0], default=console.plain))
+
+
+def _run(experiment: Experiment, output: Path, quick: bool, workers: int, fresh: bool, quiet: bool) -> Outcome:
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=talk,
+        disable=quiet,
+    )
+    with bar:
+        task = bar.add_task(experiment.name, total=None)
+        try:
+            return run_experiment(
+                experiment,
+                output,
+                quick=quick,
+                workers=workers,
+                fresh=fresh,
+                progress=lambda done, known: bar.update(task, completed=done, total=known),
+            )
+        except KeyboardInterrupt:
+            bar.stop()
+            done = int(bar.tasks[0].completed)
+            talk.print(f"{done} finished pieces are kept in {escape(str(output / 'pieces'))}: the same command goes on")
+            raise
+
+
+def _list(as_json: bool) -> None:
+    known = experiments().values()
+    rows = [
+        {"name": each.name, "title": each.title, "minutes": each.minutes, "data": list(each.data)} for each in known
+    ]
+    if as_json:
+        print(json.dumps(rows))
+        return
+    table = Table(title="Minutes are of one core, at full size; with --quick, seconds, once kernels are compiled")
+    for heading in ("name", "what it shows", "minutes", "data"):
+        table.add_column(heading, justify="right" if heading == "minutes" else "left", no_wrap=heading == "name")
+    for paper, (title, _) in PAPERS.items():
+        table.add_section()
+        table.add_row(f"[bold]{paper}[/]", f"[dim]{escape(title)}[/]", "", "")
+        for row in rows:
+            if find(str(row["name"]))[0].paper == paper:
+                table.add_row(
+                    str(row["name"]),
+                    escape(str(row["title"])),
+                    f"{row['minutes']:g}",
+                    ", ".join(find(str(row["name"]))[0].data),
+                )
+    out.print(table)
+
+
+def _show(outcome: Outcome) -> None:
+    experiment = outcome.experiment
+    if outcome.claims:
+        table = Table(
+            title=f"{experiment.name}: {escape(experiment.title)}",
+            caption="± is a standard error"
+            + ("; ? for a quick run is too small for a verdict" if outcome.quick else ""),
+        )
+        for heading in ("what", "paper", "ours", "verdict", "why"):
+            table.add_column(heading)
+        for claim in outcome.claims:
+            colour = COLOURS.get(claim.verdict, "yellow")
+            table.add_row(
+                escape(claim.what),
+                escape(claim.paper),
+                claim.seen,
+                f"[dim]{claim.verdict}?[/]" if outcome.quick else f"[{colour}]{claim.verdict}[/]",
+                escape(claim.reason),
+            )
+        out.print(table)
+    for title, frame in outcome.tables.items():
+        out.print(_framed(title, frame))
+    talk.print(
+        f"{escape(str(outcome.figure))}, {escape(str(outcome.record))}; {outcome.seconds:.0f} s of one core",
+        soft_wrap=True,
+    )
+
+
+def _framed(title: str, frame: pd.DataFrame) -> Table:
+    table = Table(title=escape(title))
+    shown = frame.reset_index() if frame.index.name or frame.index.nlevels > 1 else frame
+    for name, column in shown.items():
+        table.add_column(escape(str(name)), justify="right" if column.dtype.kind in "if" else "left")
+    for values in shown.itertuples(index=False):
+        table.add_row(*(_cell(value) for value in values))
+    return table
+
+
+def _cell(value: Any) -> str:
+    return (
+        f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else escape(str(value))
+    )

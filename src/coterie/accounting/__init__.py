@@ -1,0 +1,1 @@
+"""What noise costs in privacy: accountants and plans. No data, no compiled code."""

@@ -1,0 +1,98 @@
+"""Commands of real datasets: ``coterie data list``, ``check`` and ``convert``."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ..datasets.convert import convert as convert_originals
+from ..datasets.sources import SOURCES, Source, find, folders, raw
+from ..errors import DataError
+from .console import BAD_INPUT, AsJson, show, talk
+
+app = typer.Typer(no_args_is_help=True, help="Real datasets: what there is, whether it is whole, and how to get it.")
+
+
+@app.command("list")
+def list_datasets(as_json: AsJson = False) -> None:
+    """Every dataset that there is a loader for, and where its file is. Files are not read."""
+    found = [_described(source) for source in SOURCES.values()]
+    table = Table(title=f"Datasets, looked for in {escape(', '.join(map(str, folders())))}", show_lines=True)
+    for heading in ("name", "what, agents x features x rows, licence, citation, origin", "file"):
+        table.add_column(heading, overflow="fold")
+    for line in found:
+        size = f"{line['agents']:,} x {line['features']:,} x {line['rows']:,}"
+        what = f"{escape(line['title'])}\n{size}\n[dim]licence:[/] {escape(line['licence'])}"
+        where = escape(line["file"]) if line["file"] else "[yellow]missing[/]"
+        origin = f"[dim]cite:[/] {escape(line['citation'])}\n[dim]from:[/] {escape('; or '.join(line['originals']))}"
+        table.add_row(line["name"], f"{what}\n{origin}", where)
+    show({"folders": [str(folder) for folder in folders()], "datasets": found}, table, as_json)
+    if not as_json and any(line["file"] is None for line in found):
+        talk.print("coterie data convert NAME PATH... makes a missing file from its originals")
+
+
+def _described(source: Source) -> dict[str, Any]:
+    path = find(source.name)
+    return {
+        "name": source.name,
+        "title": source.title,
+        "agents": source.agents,
+        "features": source.features,
+        "rows": source.rows,
+        "file": None if path is None else str(path),
+        "licence": source.licence,
+        "citation": source.citation,
+        "originals": list(source.originals),
+        "convert": source.command,
+        "digest": source.digest,
+    }
+
+
+@app.command()
+def check(as_json: AsJson = False) -> None:
+    """Read every file that is found, and verify what is in it."""
+    found = []
+    for source in SOURCES.values():
+        path = find(source.name)
+        if path is None:
+            continue
+        line: dict[str, Any] = {"name": source.name, "file": str(path), "good": True, "problem": None}
+        try:
+            raw(source.name)
+            # The same arrays in other bytes are as good: another zip library has written them.
+            line["same_bytes"] = hashlib.sha256(path.read_bytes()).hexdigest() == source.sha256
+        except DataError as error:
+            line |= {"good": False, "problem": str(error)}
+        found.append(line)
+    table = Table(title=f"{len(found)} of {len(SOURCES)} datasets found")
+    for heading in ("name", "file", "content"):
+        table.add_column(heading, overflow="fold")
+    for line in found:
+        table.add_row(
+            line["name"], escape(line["file"]), "good" if line["good"] else f"[red]{escape(str(line['problem']))}[/]"
+        )
+    if not found and not as_json:
+        talk.print(f"none was found in {escape(', '.join(map(str, folders())))}: see coterie data list")
+    show({"files": found, "missing": [name for name in SOURCES if find(name) is None]}, table, as_json)
+    if not all(line["good"] for line in found):
+        raise typer.Exit(BAD_INPUT)
+
+
+@app.command()
+def convert(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(SOURCES)}.")],
+    paths: Annotated[list[Path], typer.Argument(help="The original files, or folders or archives with them.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="A folder. Default: in the user's cache, where loaders look for it."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the file of a dataset from its original public files, and verify it."""
+    path = convert_originals(name, paths, output)
+    show({"name": name, "file": str(path), "digest": SOURCES[name].digest}, f"verified: {escape(str(path))}", as_json)

@@ -1,0 +1,255 @@
+"""The one compiled loop. It hosts the agents of a world; a letter to anyone else leaves through ``away``.
+
+Letters are delivered in the order in which they were posted, before the next agent wakes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from .compile import inline, kernel
+from .world import (
+    AUTHOR,
+    EVERYONE,
+    HEAD,
+    REFUSED,
+    TAIL,
+    VACANT,
+    WISH,
+    Chance,
+    Letter,
+    data_of,
+    row,
+    rows,
+    slot_of,
+    widened,
+)
+
+#: What an account counts: letters and numbers sent, letters lost and doubled on the way; and from KINDS on, letters and
+#: numbers of each kind.
+LETTERS, NUMBERS, LOST, DUPLICATED, KINDS = 0, 1, 2, 3, 4
+#: Fields of a state that are made anew when an agent goes on in another world: what it works out from its data, and how
+#: many agents there are.
+ANEW = ("cache", "census")
+
+
+def new_account(method, p):
+    """An account at zero.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> new_account(ct.CoordinateDescent(), 3).shape
+    (6,)
+    """
+    return np.zeros(KINDS + 2 * len(method.lengths(p)), np.int64)
+
+
+class Away(NamedTuple):
+    """Letters for agents of other hosts."""
+
+    text: np.ndarray  # (capacity, size)
+    length: np.ndarray  # (capacity,)
+    sender: np.ndarray  # (capacity,) address
+    to: np.ndarray  # (capacity,) address
+    kind: np.ndarray  # (capacity,)
+    counter: np.ndarray  # (2,) letters kept, letters refused because the box was full
+
+
+class Budget(NamedTuple):
+    """When to stop: as soon as the letters sent cost so much."""
+
+    letter: float  # price of a letter
+    number: float  # price of a number in it
+    limit: float
+
+
+NO_LIMIT = Budget(0.0, 0.0, math.inf)
+
+
+def new_away(capacity, size):
+    """An empty box for letters to other hosts.
+
+    Examples
+    --------
+    >>> new_away(4, 10).text.shape
+    (4, 10)
+    """
+    box = [np.zeros(capacity, np.int64) for _ in range(4)]
+    return Away(np.zeros((capacity, size)), *box, np.zeros(2, np.int64))
+
+
+@inline
+def give(method, world, own, tie, mail, k, sender, hint, kind, text):
+    """Hand one letter to agent k of this world."""
+    a, b = world.tie_start[k], world.tie_start[k + 1]
+    mail.cursor[AUTHOR] = k
+    letter = Letter(sender, slot_of(world.peer[a:b], sender, hint), kind, text)
+    method.receive(data_of(world, k), row(own, k), rows(tie, a, b), letter, mail)
+
+
+@inline
+def recipients(world, mail, h):
+    """The range of ties that letter h of the mail box goes along; a letter to one address takes one turn."""
+    a = world.tie_start[mail.author[h]]
+    if mail.to[h] == EVERYONE:
+        return a, world.tie_start[mail.author[h] + 1]
+    return a, a + 1
+
+
+@inline
+def recipient(world, to, e):
+    """The address that a letter to ``to`` goes to along tie e."""
+    if to == EVERYONE:
+        return world.peer[e]
+    return to
+
+
+@inline
+def book(account, kind, letters, length):
+    """Count letters of one kind and length."""
+    account[LETTERS] += letters
+    account[NUMBERS] += letters * length
+    account[KINDS + 2 * kind] += letters
+    account[KINDS + 2 * kind + 1] += letters * length
+
+
+@inline
+def hand_over(method, world, own, tie, mail, away, account):
+    """Deliver all posted letters, and those that they cause."""
+    first = world.address[0]
+    last = first + world.address.shape[0]
+    while mail.cursor[HEAD] < mail.cursor[TAIL]:
+        h = mail.cursor[HEAD]
+        mail.cursor[HEAD] = h + 1
+        sender = world.address[mail.author[h]]
+        goal, kind, text = mail.to[h], mail.kind[h], mail.text[h, : mail.length[h]]
+        a, b = recipients(world, mail, h)
+        sent = 0
+        for e in range(a, b):
+            to = recipient(world, goal, e)
+            if to == VACANT:
+                continue
+            sent += 1
+            if first <= to < last:
+                hint = world.mirror[e] if goal == EVERYONE else VACANT
+                give(method, world, own, tie, mail, to - first, sender, hint, kind, text)
+            elif away.counter[0] < away.to.shape[0]:
+                c = away.counter[0]
+                for k in range(text.shape[0]):
+                    away.text[c, k] = text[k]
+                away.length[c], away.sender[c], away.to[c], away.kind[c] = text.shape[0], sender, to, kind
+                away.counter[0] = c + 1
+            else:
+                away.counter[1] += 1
+        book(account, kind, sent, text.shape[0])
+    mail.cursor[HEAD] = 0
+    mail.cursor[TAIL] = 0
+
+
+@inline
+def spent(account, budget):
+    """Has what was sent reached the budget?"""
+    return account[LETTERS] * budget.letter + account[NUMBERS] * budget.number >= budget.limit
+
+
+@kernel
+def run(method, world, own, tie, order, peers, dice, moments, mail, away, account, budget):
+    """Wake the agents of ``order`` (numbers in this world) one after the other. Returns how many woke.
+
+    Stops early when the budget is spent, or when an agent wishes for more slots for its ties.
+
+    Each talks to the address in ``peers``, or chooses for itself where that is VACANT, or greets its neighbours where
+    that is EVERYONE: one kernel for both, because compiling the handlers twice would double the wait for it.
+    """
+    for t in range(order.shape[0]):
+        if mail.cursor[REFUSED] > 0 or mail.cursor[WISH] > 0 or spent(account, budget):
+            return t
+        k = order[t]
+        mail.cursor[AUTHOR] = k
+        a, b = world.tie_start[k], world.tie_start[k + 1]
+        if peers[t] == EVERYONE:
+            method.greet(data_of(world, k), row(own, k), rows(tie, a, b), mail)
+        else:
+            method.wake(data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice[t], peers[t], moments[t]), mail)
+        hand_over(method, world, own, tie, mail, away, account)
+    return order.shape[0]
+
+
+def widen(method, world, tie, mail):
+    """Grant the wish of agents that are short of room: twice as many slots for ties, or larger ones.
+
+    Returns world and state of ties.
+    """
+    slots = np.diff(world.tie_start)
+    used = np.add.reduceat(np.append(world.peer != VACANT, False), world.tie_start[:-1]) * (slots > 0)
+    spare = getattr(method, "spare", 0)
+    # All that will be short soon, at once: laying out a world takes its time.
+    short = slots - used < 2 * spare
+    world, place = widened(world, np.where(short, used + np.maximum(used, 4 * spare), slots))
+    tie = spread(tie, world.peer.shape[0], place)
+    mail.cursor[WISH] = 0
+    return world, method.roomier(world, tie) if hasattr(method, "roomier") else tie
+
+
+def spread(tie, slots, place):
+    """The state of ties at another place each; what is between them is for :meth:`open` to fill."""
+    parts = []
+    for part in tie:
+        if isinstance(part, tuple):
+            parts.append(spread(part, slots, place))
+        else:
+            parts.append(np.zeros((slots, *part.shape[1:]), part.dtype))
+            parts[-1][place] = part
+    return type(tie)(*parts)
+
+
+def moved(old, new, there, here, skip=()):
+    """The new state with parts ``there`` of the old one at ``here``; fields to be skipped stay new.
+
+    Slots are no smaller than they were.
+    """
+    parts = []
+    for name, source, goal in zip(old._fields, old, new, strict=True):
+        if name in skip:
+            part = goal
+        elif isinstance(source, tuple):
+            part = moved(source, goal, there, here, skip)
+        else:
+            part = np.zeros((goal.shape[0], *map(max, source.shape[1:], goal.shape[1:])), goal.dtype)
+            part[tuple(map(slice, goal.shape))] = goal
+            part[(here, *map(slice, source.shape[1:]))] = source[there]
+        parts.append(part)
+    return type(old)(*parts)
+
+
+def meet(method, world, own, tie, mail, away, account, run=run):
+    """The initial swap: every agent greets its neighbours."""
+    n = world.address.shape[0]
+    everyone, dice = np.full(n, EVERYONE), np.zeros((n, method.dice))
+    run(method, world, own, tie, np.arange(n), everyone, dice, np.zeros(n), mail, away, account, NO_LIMIT)
+
+
+@kernel
+def rounds(method, world, own, tie, count, mail, away, account, budget):
+    """Synchronous rounds: all agents act, and only then are their letters delivered. Returns how many rounds."""
+    for t in range(count):
+        if mail.cursor[REFUSED] > 0 or mail.cursor[WISH] > 0 or spent(account, budget):
+            return t
+        for k in range(world.address.shape[0]):
+            mail.cursor[AUTHOR] = k
+            a, b = world.tie_start[k], world.tie_start[k + 1]
+            method.round(data_of(world, k), row(own, k), rows(tie, a, b), mail)
+        hand_over(method, world, own, tie, mail, away, account)
+    return count
+
+
+@kernel
+def accept(method, world, own, tie, mail, away, account, sender, to, kind, length, text):
+    """Letters that came from other hosts."""
+    for c in range(to.shape[0]):
+        give(method, world, own, tie, mail, to[c] - world.address[0], sender[c], VACANT, kind[c], text[c, : length[c]])
+        hand_over(method, world, own, tie, mail, away, account)

@@ -1,0 +1,328 @@
+"""Collaborative learning by ADMM (CL): Vanhaesebrouck, Bellet, Tommasi (2017), Section 4.2 and Appendix D.
+
+Minimises ``Q(Theta) = s sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i a_i f_i(theta_i)`` (CL (7) for s = 1 and
+a_i = mu D_ii). Agent i holds its own model T_i^i and an opinion T_i^j of each neighbour's; the edge e = (i, j) makes
+both ends agree on both models by variables Z_e and multipliers L_ei, L_ej.
+
+An agent needs Z and L only together, as ``U = Z - L / rho``, and so does its neighbour: with
+``L_ei + L_ej = 0``, which holds from the start and after every exchange, the steps 2 and 3 of the paper are
+
+    Z_e <- (T_i + T_j) / 2,   L_ei <- L_ei + rho (T_i - Z_e)     <=>     U_ei <- 1/2 U_ei + 1/2 (2 T_j - U_ej).
+
+In this form (Douglas-Rachford splitting) an end needs nothing of its own at the time of the exchange, so letters may
+be late, lost or doubled, and each that arrives is one averaged step of a nonexpansive map, half of which a lost one
+leaves out. The letters are the paper's: four vectors each way.
+
+=============================  =====================================================
+paper                          here
+=============================  =====================================================
+Theta_i^i                      ``me.theta``
+Theta_i^j                      :func:`opinion`, worked out when it is sent
+Z_ei^i - Lambda_ei^i / rho     ``ties.mine[slot]``
+Z_ei^j - Lambda_ei^j / rho     ``ties.theirs[slot]`` with ``data.peer[slot] == j``
+rho                            ``ties.rho[slot]``
+s W_ij                         ``data.smooth * data.weight[slot]``: both ends have half of the smoothness term
+=============================  =====================================================
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import MismatchError, ParameterError
+from .. import proximal
+from ..compile import inline
+from ..linear import axpy, copy_to, fill, total
+from ..rules import rule
+from ..world import EVERYONE, VACANT, choose, importance, send
+
+#: Kinds of letters: my model, to remember; my end of an edge, to answer; and my end of it as an answer.
+MODEL, ASK, ANSWER = 0, 1, 2
+#: ``rho`` of a method that finds it by itself.
+AUTO = 0.0
+#: Residual balancing: how far apart the squared residuals of an edge must be for its rho to change, by how much it
+#: changes, and how much longer it takes until the next look (ADMM converges if rho comes to rest).
+IMBALANCE, STEP, RARER = 4.0, 2.0, 1.2
+#: How large the multipliers of an edge are taken to be at least, beside rho times its models.
+FLOOR = 0.3
+#: What is watched of an edge: primal and dual residuals since the last look at rho, exchanges since, and when to look.
+WATCH = 4
+
+
+class Own(NamedTuple):
+    """State of the agents."""
+
+    theta: np.ndarray  # (n, p) T_i^i
+    cache: Any  # what the solver keeps
+
+
+class Tie(NamedTuple):
+    """State of the ties."""
+
+    mine: np.ndarray  # (ties, p) U_ei^i
+    theirs: np.ndarray  # (ties, p) U_ei^j
+    rho: np.ndarray  # (ties,)
+    cache: np.ndarray  # (ties, 4) residuals since rho was last looked at: primal, dual; exchanges, and when to look
+
+
+@inline
+def primal(data, me, ties, draft):
+    """Step 1. Without the T_i^j, which follow from T_i^i, the augmented Lagrangian is
+
+    a_i f_i(T) + 1/2 sum_j [ rho |T - U_ei^i|^2 + s W_ij rho / (s W_ij + rho) |T - U_ei^j|^2 ].
+    """
+    p = me.theta.shape[0]
+    center, rest = draft[:p], draft[p:]
+    fill(0.0, center)
+    weight = 0.0
+    for k in range(data.peer.shape[0]):
+        if data.peer[k] == VACANT:
+            continue
+        rho, pull = ties.rho[k], data.smooth * data.weight[k]
+        axpy(rho, ties.mine[k], center)
+        axpy(pull / (1.0 + pull / rho), ties.theirs[k], center)
+        weight += rho + pull / (1.0 + pull / rho)
+    if weight > 0.0:
+        for k in range(p):
+            center[k] /= weight
+    else:
+        weight = proximal.alone(me, center)
+    me.cache.solver.minimise(data, importance(data, total(data.weight)), weight, center, me.theta, rest)
+
+
+@inline
+def opinion(data, me, ties, slot, out):
+    """The rest of step 1:  T_i^j = (s W_ij T_i^i + rho U_ei^j) / (s W_ij + rho)."""
+    rho, pull = ties.rho[slot], data.smooth * data.weight[slot]
+    for k in range(out.shape[0]):
+        out[k] = (pull * me.theta[k] + rho * ties.theirs[slot, k]) / (pull + rho)
+
+
+@inline
+def write(rho, data, me, ties, slot, out):
+    """My end of an edge: T_i^i, T_i^j, U_ei^i, U_ei^j; and rho, if the agents find it by themselves."""
+    p = me.theta.shape[0]
+    copy_to(me.theta, out[:p])
+    opinion(data, me, ties, slot, out[p : 2 * p])
+    copy_to(ties.mine[slot], out[2 * p : 3 * p])
+    copy_to(ties.theirs[slot], out[3 * p : 4 * p])
+    if rho != AUTO:
+        return out[: 4 * p]
+    out[4 * p] = ties.rho[slot]
+    return out[: 4 * p + 1]
+
+
+@inline
+def settle(ties, slot, text):
+    """Steps 2 and 3:  U_ei <- 1/2 U_ei + 1/2 (2 T_j - U_ej), for both models of the edge."""
+    p = ties.mine.shape[1]
+    for k in range(p):
+        ties.theirs[slot, k] += 0.5 * (2.0 * text[k] - text[2 * p + k] - ties.theirs[slot, k])
+        ties.mine[slot, k] += 0.5 * (2.0 * text[p + k] - text[3 * p + k] - ties.mine[slot, k])
+
+
+@inline
+def convert(ties, slot, text, mean):
+    """Express both ends of an edge with one rho where they have come apart, because a letter was lost.
+
+    U = Z - L / rho with the multipliers of the ends opposite, so  Z = (rho_i U_ei + rho_j U_ej) / (rho_i + rho_j).
+    """
+    p = ties.mine.shape[1]
+    mine, theirs = ties.rho[slot], text[4 * p]
+    for k in range(p):
+        z = (mine * ties.mine[slot, k] + theirs * text[3 * p + k]) / (mine + theirs)
+        ties.mine[slot, k] = z - mine / mean * (z - ties.mine[slot, k])
+        text[3 * p + k] = z - theirs / mean * (z - text[3 * p + k])
+        z = (mine * ties.theirs[slot, k] + theirs * text[2 * p + k]) / (mine + theirs)
+        ties.theirs[slot, k] = z - mine / mean * (z - ties.theirs[slot, k])
+        text[2 * p + k] = z - theirs / mean * (z - text[2 * p + k])
+
+
+@inline
+def settle_and_balance(data, me, ties, slot, text, copy):
+    """Steps 2 and 3, and a look at rho: both ends see the same four vectors of both, and come to the same rho.
+
+    With Z = (U_ei + U_ej) / 2 before and Z' = (T_i + T_j) / 2 after, the residuals of the edge are |T_i - T_j|^2 / 2
+    (primal) and 2 rho^2 |Z' - Z|^2 (dual); each is set against the size of what it must become small beside: models
+    and multipliers.
+    """
+    p = ties.mine.shape[1]
+    opinion(data, me, ties, slot, copy)
+    rho = ties.rho[slot]
+    if rho != text[4 * p]:
+        rho = math.sqrt(rho) * math.sqrt(text[4 * p])
+        convert(ties, slot, text, rho)
+    ties.rho[slot] = rho
+    primal, dual, models, multipliers = 0.0, 0.0, 0.0, 0.0
+    for k in range(p):
+        for one, other, u, v in (
+            (me.theta[k], text[p + k], ties.mine[slot, k], text[3 * p + k]),
+            (copy[k], text[k], ties.theirs[slot, k], text[2 * p + k]),
+        ):
+            step = 0.5 * (one + other - u - v)
+            primal += 0.5 * (one - other) * (one - other)
+            dual += 2.0 * rho * rho * step * step
+            models += one * one + other * other
+            multipliers += 0.5 * rho * rho * (u - v) * (u - v)
+    settle(ties, slot, text)
+    watch = ties.cache[slot]
+    watch[0] += primal / (models + 1e-300)
+    # Where neighbours agree there are no multipliers: then a part of what rho would make of the models.
+    watch[1] += dual / (multipliers + FLOOR * rho * rho * models + 1e-300)
+    watch[2] += 1.0
+    if watch[2] < watch[3]:
+        return
+    new = rho
+    if watch[0] > IMBALANCE * watch[1]:
+        new = STEP * rho
+    elif watch[1] > IMBALANCE * watch[0]:
+        new = rho / STEP
+    watch[0], watch[1], watch[2] = 0.0, 0.0, 0.0
+    watch[3] *= RARER
+    if new != rho:
+        for k in range(p):
+            z = 0.5 * (me.theta[k] + text[p + k])
+            ties.mine[slot, k] = z - rho / new * (z - ties.mine[slot, k])
+            z = 0.5 * (copy[k] + text[k])
+            ties.theirs[slot, k] = z - rho / new * (z - ties.theirs[slot, k])
+        ties.rho[slot] = new
+
+
+def _checked(cls):
+    """Refuse bad parameters when the method is made; "auto" is a number inside, for one compiled type."""
+    make = cls.__new__
+
+    def checked(cls, rho="auto", steps=0):
+        if rho != "auto" and not (isinstance(rho, Real) and math.isfinite(rho) and rho > 0):
+            raise ParameterError(f'CollaborativeADMM(rho={rho!r}): rho must be a positive number, or "auto"')
+        if not (isinstance(steps, Integral) and steps >= 0):
+            raise ParameterError(f"CollaborativeADMM(steps={steps!r}): steps must be a whole number >= 0")
+        return make(cls, AUTO if rho == "auto" else float(rho), int(steps))
+
+    cls.__new__ = checked
+    cls.__getnewargs__ = lambda self: ("auto" if self.rho == AUTO else self.rho, self.steps)  # for copies
+    return cls
+
+
+@_checked
+@rule
+class CollaborativeADMM(NamedTuple):
+    """Alternating directions over the edges, CL Section 4.2 (gossip) and Appendix D (synchronous rounds).
+
+    For every convex loss. A wake exchanges eight vectors with one neighbour, a round eight along every edge.
+
+    Parameters
+    ----------
+    rho : float or "auto"
+        Penalty on disagreement about the models of an edge, > 0. It changes the speed by more than ten times, not
+        the result. "auto": the two ends of every edge find one, by balancing the residuals that both see; it is sent
+        with the models, one number more in a letter.
+    steps : int
+        Gradient steps in place of the exact primal step, as in CD's comparison (10 there); 0 for the exact one.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> data = ct.AgentData([[1.0], [1.0], [1.0]], [1.0, 3.0, 0.0], agents=["a", "a", "b"])
+    >>> problem = ct.Problem.collaborative(data, ct.graphs.complete(2), loss="squared")
+    >>> ct.simulate(problem, ct.CollaborativeADMM(rho=1.0), wakes=100, seed=0).theta.ravel().round(6).tolist()
+    [1.5, 1.0]
+    """
+
+    rho: Any = "auto"
+    steps: int = 0
+
+    def __repr__(self):
+        rho = "'auto'" if self.rho == AUTO else self.rho
+        return f"CollaborativeADMM(rho={rho}{f', steps={self.steps}' if self.steps else ''})"
+
+    @property
+    def exchanges(self):
+        """A wake talks to one neighbour."""
+        return True
+
+    @property
+    def remembers(self):
+        """There is more to the optimum than models: multipliers."""
+        return True
+
+    @property
+    def dice(self):
+        """Uniform numbers used by a wake: one, to choose the neighbour."""
+        return 1
+
+    @property
+    def letters(self):
+        """Letters that one event may leave in the mail box, replies to them included."""
+        return 2
+
+    def fit_for(self, problem):
+        """Refuse a problem that this method cannot solve."""
+        if self.steps > 0 and not np.isfinite(problem.loss.smoothness):
+            raise MismatchError(
+                f"{self!r} takes gradient steps, and {problem.loss!r} has a kink: use a smooth loss, such as "
+                "ct.SmoothHinge(), or the exact primal step, steps=0"
+            )
+
+    def lengths(self, p):
+        """Numbers in a letter of each kind."""
+        end = 4 * p + (self.rho == AUTO)
+        return (p, end, end)
+
+    def scratch(self, world, p):
+        """Numbers of scratch paper that a handler needs."""
+        return max(5 * p + 1, p + proximal.scratch(world, p))
+
+    def start(self, world, theta):
+        """State before the first letter: no multipliers; until a neighbour is heard, it is taken to agree."""
+        owner = np.repeat(np.arange(theta.shape[0]), np.diff(world.tie_start))
+        # The ties of an agent pull with a strength of s W_ij each: a rho of that size treats both terms alike.
+        rho = np.full(owner.shape[0], self.rho) if self.rho != AUTO else world.smooth * world.weight
+        watch = np.tile([0.0] * (WATCH - 1) + [2.0], (owner.shape[0], 1))
+        own = Own(theta.copy(), proximal.prepare(world, theta.shape[1], self.steps))
+        return own, Tie(theta[owner], theta[owner], rho, watch)
+
+    def open(self, data, me, ties, slot):
+        """A new tie: no multipliers; until the neighbour is heard, it is taken to agree."""
+        copy_to(me.theta, ties.mine[slot])
+        copy_to(me.theta, ties.theirs[slot])
+        ties.rho[slot] = self.rho if self.rho != AUTO else data.smooth * data.weight[slot]
+        for k in range(WATCH):
+            ties.cache[slot, k] = 2.0 if k == WATCH - 1 else 0.0
+
+    def greet(self, data, me, ties, mail):
+        """The initial swap of models."""
+        send(mail, EVERYONE, MODEL, me.theta)
+
+    def wake(self, data, me, ties, chance, mail):
+        """Step 1 at this end, and an invitation to the other."""
+        slot = choose(data, chance)
+        primal(data, me, ties, mail.draft)
+        if slot != VACANT:
+            send(mail, data.peer[slot], ASK, write(self.rho, data, me, ties, slot, mail.draft))
+
+    def receive(self, data, me, ties, letter, mail):
+        """Step 1 at this end if the other end asks for it; then steps 2 and 3."""
+        if letter.slot == VACANT:
+            return
+        if letter.kind == MODEL:
+            copy_to(letter.text, ties.theirs[letter.slot])
+            return
+        if letter.kind == ASK:
+            primal(data, me, ties, mail.draft)
+            send(mail, letter.sender, ANSWER, write(self.rho, data, me, ties, letter.slot, mail.draft))
+        if self.rho != AUTO:
+            settle(ties, letter.slot, letter.text)
+        else:
+            settle_and_balance(data, me, ties, letter.slot, letter.text, mail.draft[: me.theta.shape[0]])
+
+    def round(self, data, me, ties, mail):
+        """Step 1; the letters of all agents bring about steps 2 and 3."""
+        primal(data, me, ties, mail.draft)
+        for slot in range(data.peer.shape[0]):
+            if data.peer[slot] != VACANT:
+                send(mail, data.peer[slot], ANSWER, write(self.rho, data, me, ties, slot, mail.draft))

@@ -1,0 +1,137 @@
+"""Asynchronous block coordinate descent (CD): Bellet, Guerraoui, Taziki, Tommasi (2017), Section 3.2.
+
+Minimises ``Q(Theta) = s sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i a_i f_i(theta_i)`` (CD (3) for s = 1/2 and
+a_i = mu D_ii c_i). An agent that wakes takes one gradient step on its own block, with the last models it has
+*received* from its neighbours, and broadcasts the result.
+
+=============================  =====================================================
+paper                          here
+=============================  =====================================================
+Theta_i                        ``me.theta``
+Theta_j as i last heard it     ``ties.copy[k]`` with ``data.peer[k] == j``
+W_ij, D_ii                     ``data.weight[k]``, ``degree``
+mu D_ii c_i                    ``importance(data, degree)``, a_i
+L_i^loc                        ``data.curvature``
+L_i                            ``lipschitz``, in :func:`descend`
+=============================  =====================================================
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ...errors import MismatchError
+from ..compile import inline
+from ..linear import axpy, copy_to, fill, total
+from ..rules import rule
+from ..world import EVERYONE, VACANT, add_loss_gradient, importance, send
+
+#: The only kind of letter: my model.
+MODEL = 0
+
+
+class Own(NamedTuple):
+    """State of the agents."""
+
+    theta: np.ndarray  # (n, p) my model
+
+
+class Tie(NamedTuple):
+    """State of the ties."""
+
+    copy: np.ndarray  # (ties, p) the last model heard from the neighbour
+
+
+@inline
+def add_pull(data, theta, ties, degree, gradient):
+    """``gradient += 2 s (D_ii theta_i - sum_j W_ij theta_j)``, the neighbours' part of CD (4)."""
+    axpy(2.0 * data.smooth * degree, theta, gradient)
+    for k in range(data.peer.shape[0]):
+        axpy(-2.0 * data.smooth * data.weight[k], ties.copy[k], gradient)
+
+
+@inline
+def descend(data, degree, a, curvature, gradient, theta):
+    """CD (5):  ``theta_i <- theta_i - [grad Q]_i / L_i``,  with  ``L_i = 2 s D_ii + a_i L_i^loc``."""
+    lipschitz = 2.0 * data.smooth * degree + a * curvature
+    if lipschitz > 0.0:
+        axpy(-1.0 / lipschitz, gradient, theta)
+
+
+@rule
+class CoordinateDescent(NamedTuple):
+    """Asynchronous block coordinate descent with broadcasts, CD (5). It has no parameters.
+
+    Needs a smooth loss. A wake sends one vector to each neighbour.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
+    >>> run = ct.simulate(problem, ct.CoordinateDescent(), wakes=200, seed=0)
+    >>> run.theta.ravel().round(6).tolist()
+    [0.666667, 1.333333]
+    """
+
+    @property
+    def copies(self):
+        """Of its neighbours, an agent reads ``ties.copy`` alone."""
+        return True
+
+    @property
+    def dice(self):
+        """Uniform numbers used by a wake."""
+        return 0
+
+    @property
+    def letters(self):
+        """Letters that one event may leave in the mail box, replies to them included."""
+        return 1
+
+    def fit_for(self, problem):
+        """Refuse a problem that this method cannot solve."""
+        if not np.isfinite(problem.loss.smoothness):
+            raise MismatchError(
+                f"CoordinateDescent takes gradient steps, and {problem.loss!r} has a kink: "
+                "use a smooth loss, such as ct.SmoothHinge(), or a method with proximal steps"
+            )
+
+    def lengths(self, p):
+        """Numbers in a letter of each kind."""
+        return (p,)
+
+    def scratch(self, world, p):
+        """Numbers of scratch paper that a handler needs."""
+        return p
+
+    def start(self, world, theta):
+        """State before the first letter: until a neighbour is heard, it is taken to agree."""
+        owner = np.repeat(np.arange(theta.shape[0]), np.diff(world.tie_start))
+        return Own(theta.copy()), Tie(theta[owner])
+
+    def open(self, data, me, ties, slot):
+        """A new tie: until the neighbour is heard, it is taken to agree."""
+        copy_to(me.theta, ties.copy[slot])
+
+    def greet(self, data, me, ties, mail):
+        """The initial swap of models."""
+        send(mail, EVERYONE, MODEL, me.theta)
+
+    def wake(self, data, me, ties, chance, mail):
+        """One step on my own block, then a broadcast."""
+        theta, gradient = me.theta, mail.draft[: me.theta.shape[0]]
+        degree = total(data.weight)
+        a = importance(data, degree)
+        # CD (4):  [grad Q]_i = 2 s (D_ii theta_i - sum_j W_ij theta_j) + a_i grad f_i(theta_i)
+        fill(0.0, gradient)
+        add_pull(data, theta, ties, degree, gradient)
+        add_loss_gradient(data, theta, a, gradient)
+        descend(data, degree, a, data.curvature, gradient, theta)
+        send(mail, EVERYONE, MODEL, theta)
+
+    def receive(self, data, me, ties, letter, mail):
+        """Remember the neighbour's model."""
+        if letter.slot != VACANT:
+            copy_to(letter.text, ties.copy[letter.slot])

@@ -1,0 +1,146 @@
+"""Distributed Jacobi asynchronous method (DJAM): Almeida, Xavier (2018), Section II.
+
+Minimises ``Q(Theta) = s sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i a_i f_i(theta_i)`` (DJAM (1) for s = 1/2 and
+a_i = 1). An agent that wakes picks a neighbour; both send each other their models, and *then* both minimise over
+their own block, with the last models they hold of all their neighbours.
+
+=============================  =====================================================
+paper                          here
+=============================  =====================================================
+Theta_i^i                      ``me.theta``
+Theta_i^k                      ``ties.copy[slot]`` with ``data.peer[slot] == k``
+W_ik                           ``data.weight[slot]``
+argmin in (4)                  ``me.cache.solver``, see :mod:`coterie.core.proximal`
+=============================  =====================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import MismatchError
+from .. import proximal
+from ..compile import inline
+from ..linear import axpy, copy_to, fill, total
+from ..losses import Logistic, Squared
+from ..rules import rule
+from ..world import EVERYONE, VACANT, choose, importance, send
+from .descent import Tie
+
+#: Kinds of letters, all of them a model: one to remember, one to answer, and the answer.
+MODEL, ASK, ANSWER = 0, 1, 2
+
+
+class Own(NamedTuple):
+    """State of the agents."""
+
+    theta: np.ndarray  # (n, p) my model
+    cache: Any  # what the solver keeps
+
+
+@inline
+def update(data, me, ties, draft):
+    """DJAM (4):  theta_l <- argmin s sum_k W_lk |theta - copy_l[k]|^2 + a_l f_l(theta)."""
+    p = me.theta.shape[0]
+    center, rest = draft[:p], draft[p:]
+    degree = total(data.weight)
+    weight = 2.0 * data.smooth * degree
+    if degree > 0.0:
+        part = 1.0 / degree
+        fill(0.0, center)
+        for k in range(data.peer.shape[0]):
+            axpy(part * data.weight[k], ties.copy[k], center)
+    else:
+        weight = proximal.alone(me, center)
+    me.cache.solver.minimise(data, importance(data, degree), weight, center, me.theta, rest)
+
+
+@rule
+class DJAM(NamedTuple):
+    """Exact minimisation over one's own block after every swap of models with a neighbour, DJAM (4). No parameters.
+
+    Needs strongly convex f_i: a ridge, or a loss that is curved everywhere. A wake exchanges two vectors.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> data = ct.AgentData([[0.0], [3.0]], agents=["ann", "bob"])
+    >>> problem = ct.Problem.separate(data, ct.graphs.complete(2), loss=ct.Location(ct.Huber(0.5)), ridge=0.1)
+    >>> run = ct.simulate(problem, ct.DJAM(), wakes=200, seed=0)
+    >>> bool(abs(run.theta - problem.solve()).max() < 1e-9)
+    True
+    """
+
+    @property
+    def copies(self):
+        """Of its neighbours, an agent reads ``ties.copy`` alone."""
+        return True
+
+    @property
+    def exchanges(self):
+        """A wake talks to one neighbour."""
+        return True
+
+    @property
+    def dice(self):
+        """Uniform numbers used by a wake: one, to choose the neighbour."""
+        return 1
+
+    @property
+    def letters(self):
+        """Letters that one event may leave in the mail box, replies to them included."""
+        return 2
+
+    def fit_for(self, problem):
+        """Refuse a problem that this method cannot solve."""
+        if isinstance(problem.loss, Squared | Logistic) or proximal.is_mean(problem.loss):
+            return
+        firm = np.bincount(problem.graph.components, weights=(problem.ridge > 0) & (problem.importance > 0)) > 0
+        loose = ~firm[problem.graph.components] & ~problem.graph.isolated
+        if loose.any():
+            raise MismatchError(
+                f"DJAM needs strongly convex losses, and that of agent {problem.members[int(np.argmax(loose))]!r} "
+                f"and those it is tied to is {problem.loss!r} without a ridge, flat in places: two models in a flat "
+                "place are swapped for ever; give a ridge > 0, or use ct.CollaborativeADMM()"
+            )
+
+    def lengths(self, p):
+        """Numbers in a letter of each kind."""
+        return (p, p, p)
+
+    def scratch(self, world, p):
+        """Numbers of scratch paper that a handler needs."""
+        return p + proximal.scratch(world, p)
+
+    def start(self, world, theta):
+        """State before the first letter: until a neighbour is heard, it is taken to agree."""
+        owner = np.repeat(np.arange(theta.shape[0]), np.diff(world.tie_start))
+        return Own(theta.copy(), proximal.prepare(world, theta.shape[1])), Tie(theta[owner])
+
+    def open(self, data, me, ties, slot):
+        """A new tie: until the neighbour is heard, it is taken to agree."""
+        copy_to(me.theta, ties.copy[slot])
+
+    def greet(self, data, me, ties, mail):
+        """The initial swap of models."""
+        send(mail, EVERYONE, MODEL, me.theta)
+
+    def wake(self, data, me, ties, chance, mail):
+        """Offer my model to a neighbour, and ask for its own."""
+        slot = choose(data, chance)
+        if slot != VACANT:
+            send(mail, data.peer[slot], ASK, me.theta)
+        elif total(data.weight) == 0.0:
+            update(data, me, ties, mail.draft)
+
+    def receive(self, data, me, ties, letter, mail):
+        """Answer with my model as it is, remember the neighbour's, and only then update mine."""
+        if letter.slot == VACANT:
+            return
+        if letter.kind == ASK:
+            send(mail, letter.sender, ANSWER, me.theta)
+        copy_to(letter.text, ties.copy[letter.slot])
+        if letter.kind != MODEL:
+            update(data, me, ties, mail.draft)

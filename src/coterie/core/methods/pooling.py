@@ -1,0 +1,405 @@
+"""Partial pooling without a coordinator: every agent learns its own model and the population's, by pairwise gossip.
+
+Agent i's model is one of a population, ``theta_i ~ N(w, V)`` with V diagonal, and its labels follow as the loss says,
+with noise of variance s2 where they are numbers. Nobody knows w, V and s2 beforehand. What an agent needs to estimate
+them are averages over all agents of
+
+    z_i = ( theta_i,  theta_i^2 + Var_i,  E|y_i - X_i theta_i|^2,  m_i,  1 )          2 p + 3 numbers,
+
+zeros for an agent without rows: w and V are the mean and the variance of the first two by the last, s2 is the third by
+the fourth. Given these, the agent's posterior is that of a ridge regression towards w (Laplace's approximation for the
+logistic loss), which makes a new z_i. Where all agree and nothing moves any more, (w, V, s2) is a fixed point of EM for
+the marginal likelihood of all rows; the weights of the ties do not matter, only who is tied to whom.
+
+The averages are made by flow updating (Jesus, Baquero, Almeida, 2009, "Fault-tolerant aggregation by flow updating"):
+an agent never gives away what it has, but remembers for each tie how much has flowed along it, and
+
+    e_i = z_i - sum_j flow_ij ,      flow_ij = -flow_ji
+
+is its estimate of the average. A letter holds the sender's side of the flow, and its estimate. The receiver takes over
+the flow, so that a letter that was lost, doubled or late is made good by the next one; lets half of the difference
+flow, so that both estimates are their mean; and answers. An agent that leaves takes its z_i with it. Then both ends
+compute their posteriors, and move their z_i by the part ``damping`` of the way to the new one: of its own change an
+agent sees all at once, and the average 1/n, so that undamped the two chase each other.
+
+=============================  =====================================================
+above                          here
+=============================  =====================================================
+theta_i                        ``me.theta``
+z_i, as moved so far           ``me.shared``
+flow_ij                        ``ties.flow[slot]`` with ``data.peer[slot] == j``
+e_i                            :func:`estimate`
+w, V^(1/2), s2                 ``center``, ``root``, ``noise``
+=============================  =====================================================
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import NamedTuple
+
+import numpy as np
+
+from ...errors import MismatchError, ParameterError
+from ..compile import inline
+from ..linear import axpy, copy_to, dot, fill
+from ..losses import Logistic, Squared
+from ..proximal import invert
+from ..rules import rule
+from ..world import VACANT, choose, send
+
+#: Kinds of letters: my side of a flow and my estimate, to answer; and the same as an answer.
+ASK, ANSWER = 0, 1
+#: Newton's method stops when a step gains less than this, and after so many steps: the next exchange goes on.
+ENOUGH, STEPS = 1e-14, 30
+#: A step that gains less than this needs no line search.
+NEAR = 1e-2
+#: The variance of the noise is at least this part of the mean square of an agent's own labels.
+FLOOR = 1e-9
+#: No honest letter holds a larger number; the squares of larger ones might not be finite.
+FARTHEST = 1e100
+
+
+class Population(NamedTuple):
+    """What agents take for the population, one row for each of them; NaN for one that has heard of no rows yet."""
+
+    mean: np.ndarray  # (n, p) w, the common model
+    variance: np.ndarray  # (n, p) diagonal of V: how much personal models differ from it
+    noise: np.ndarray  # (n,) s2, the variance of the labels' noise; 1 for classes
+
+
+class Own(NamedTuple):
+    """State of the agents."""
+
+    theta: np.ndarray  # (n, p) my model
+    shared: np.ndarray  # (n, 2 p + 3) my z_i, as far as it has moved
+    ready: np.ndarray  # (n, 1) whether it was ever made
+    cache: np.ndarray  # (n,) mean square of my labels where they are numbers; 0 for classes
+
+
+class Tie(NamedTuple):
+    """State of the ties."""
+
+    flow: np.ndarray  # (ties, 2 p + 3) what has flowed from me to the neighbour
+
+
+@inline
+def estimate(data, me, ties, out):
+    """``e_i = z_i - sum_j flow_ij``."""
+    copy_to(me.shared, out)
+    for k in range(data.peer.shape[0]):
+        if data.peer[k] != VACANT:
+            axpy(-1.0, ties.flow[k], out)
+
+
+@inline
+def ask(data, me, ties, slot, kind, mail):
+    """Send my side of a flow, and my estimate."""
+    q = me.shared.shape[0]
+    copy_to(ties.flow[slot], mail.draft[:q])
+    estimate(data, me, ties, mail.draft[q : 2 * q])
+    send(mail, data.peer[slot], kind, mail.draft[: 2 * q])
+
+
+@inline
+def exchange(data, me, ties, letter, asked, kind, mail):
+    """Take over the flow; if ``asked``, meet half-way and answer. Returns my estimate, in the draft's second q."""
+    q, slot = me.shared.shape[0], letter.slot
+    average = mail.draft[q : 2 * q]
+    for k in range(q):
+        ties.flow[slot, k] = -letter.text[k]
+    estimate(data, me, ties, average)
+    if asked:
+        for k in range(q):
+            half = 0.5 * (average[k] - letter.text[q + k])
+            ties.flow[slot, k] += half
+            average[k] -= half
+        copy_to(ties.flow[slot], mail.draft[:q])
+        send(mail, letter.sender, kind, mail.draft[: 2 * q])
+    return average
+
+
+def estimates(world, shared, flow):
+    """The estimates of all agents of a world."""
+    owner = np.repeat(np.arange(shared.shape[0]), np.diff(world.tie_start))
+    average = shared.copy()
+    np.subtract.at(average, owner, np.where((world.peer == VACANT)[:, None], 0.0, flow))
+    return average
+
+
+@inline
+def population(average, scale, center, root):
+    """Make w and the root of V of averages; returns s2, or 0 if there is nothing in them yet."""
+    p = center.shape[0]
+    agents = average[2 * p + 2]
+    if not agents > 0.0:
+        return 0.0
+    for k in range(p):
+        center[k] = average[k] / agents
+        root[k] = math.sqrt(max(average[p + k] / agents - center[k] * center[k], 0.0))
+    if scale == 0.0:
+        return 1.0
+    rows = average[2 * p + 1]
+    return max(average[2 * p] / rows, FLOOR * scale) if rows > 0.0 else 0.0
+
+
+@inline
+def value(data, noise, center, root, theta):
+    """``sum of losses / s2 + |V^(-1/2) (theta - w)|^2 / 2``."""
+    result = 0.0
+    for k in range(theta.shape[0]):
+        if root[k] > 0.0:
+            apart = (theta[k] - center[k]) / root[k]
+            result += 0.5 * apart * apart
+    for r in range(data.labels.shape[0]):
+        result += data.loss.value(data.rows.dot(r, theta), data.labels[r]) / noise
+    return result
+
+
+@inline
+def newton(data, noise, center, root, theta, inverse, slope, step):
+    """One Newton step in units of the population, which never divides by a small variance. Returns what it gains.
+
+    With theta = w + V^(1/2) d the Hessian in d is  B = V^(1/2) H V^(1/2) / s2 + I, whose inverse is left in its place.
+    """
+    p = theta.shape[0]
+    fill(0.0, inverse)
+    fill(0.0, slope)
+    for r in range(data.labels.shape[0]):
+        z = data.rows.dot(r, theta)
+        bend = data.loss.curvature(z, data.labels[r]) / noise
+        data.rows.add(r, data.loss.derivative(z, data.labels[r]) / noise, slope)
+        for e in range(data.rows.entries(r)):
+            k, x = data.rows.entry(r, e)
+            data.rows.add(r, bend * x, inverse[k * p : (k + 1) * p])
+    for k in range(p):
+        slope[k] = root[k] * slope[k] + ((theta[k] - center[k]) / root[k] if root[k] > 0.0 else 0.0)
+        for c in range(p):
+            inverse[k * p + c] *= root[k] * root[c]
+        inverse[k * p + k] += 1.0
+    invert(inverse, p)
+    gain = 0.0
+    for k in range(p):
+        step[k] = dot(inverse[k * p : (k + 1) * p], slope)
+        gain += slope[k] * step[k]
+    for k in range(p):
+        step[k] *= root[k]
+    return gain
+
+
+@inline
+def posterior(data, noise, center, root, theta, draft):
+    """My model given the population: theta becomes the mode. Leaves the inverse of B in the draft."""
+    p = theta.shape[0]
+    inverse, slope, step, trial = draft[: p * p], draft[p * p :][:p], draft[p * p + p :][:p], draft[p * p + 2 * p :][:p]
+    for k in range(p):
+        if root[k] == 0.0:
+            theta[k] = center[k]
+    for _ in range(STEPS):
+        gain = newton(data, noise, center, root, theta, inverse, slope, step)
+        length = 1.0
+        if gain > NEAR:
+            level = value(data, noise, center, root, theta)
+            while length > 1e-10:
+                for k in range(p):
+                    trial[k] = theta[k] - length * step[k]
+                if value(data, noise, center, root, trial) <= level - 1e-4 * length * gain:
+                    break
+                length *= 0.5
+        axpy(-length, step, theta)
+        if not gain > ENOUGH:
+            break
+
+
+@inline
+def learn(data, me, noise, center, root, damping, draft):
+    """My posterior given the population; my z_i goes the part ``damping`` of the way to what follows from it."""
+    p = me.theta.shape[0]
+    m = data.labels.shape[0]
+    if m == 0:
+        copy_to(center, me.theta)  # nothing to add: its z_i stays zero
+        return
+    posterior(data, noise, center, root, me.theta, draft)
+    shared, spread, residual = me.shared, 0.0, 0.0
+    for k in range(p):
+        known = draft[k * p + k]  # Var_k / v_k
+        spread += 1.0 - known
+        square = me.theta[k] * me.theta[k] + root[k] * root[k] * known
+        shared[k] += damping * (me.theta[k] - shared[k])
+        shared[p + k] += damping * (square - shared[p + k])
+    if me.cache > 0.0:
+        for r in range(m):
+            apart = data.labels[r] - data.rows.dot(r, me.theta)
+            residual += apart * apart
+        residual += noise * spread  # tr X Cov X'
+    shared[2 * p] += damping * (residual - shared[2 * p])
+    shared[2 * p + 1] += damping * (m - shared[2 * p + 1])
+    shared[2 * p + 2] += damping * (1.0 - shared[2 * p + 2])
+
+
+@inline
+def begin(data, me, draft):
+    """My first z_i, once: a ridge regression in my own units, which weighs as one row does. Changes no model."""
+    if me.ready[0] > 0.0:
+        return
+    me.ready[0] = 1.0
+    p, m = me.theta.shape[0], data.labels.shape[0]
+    if m == 0:
+        return
+    scale = me.cache if me.cache > 0.0 else 1.0
+    center, root, before, rest = draft[:p], draft[p : 2 * p], draft[2 * p : 3 * p], draft[3 * p :]
+    fill(0.0, center)
+    fill(0.0, root)
+    for r in range(m):
+        for e in range(data.rows.entries(r)):
+            k, x = data.rows.entry(r, e)
+            root[k] += x * x / m
+    for k in range(p):
+        root[k] = math.sqrt(scale / root[k]) if root[k] > 0.0 else 0.0
+    copy_to(me.theta, before)
+    fill(0.0, me.theta)
+    learn(data, me, scale, center, root, 1.0, rest)
+    copy_to(before, me.theta)
+
+
+@inline
+def is_sound(text):
+    """Could an honest neighbour have sent this?"""
+    sound = True
+    for k in range(text.shape[0]):
+        sound = sound and abs(text[k]) <= FARTHEST  # false for NaN
+    return sound
+
+
+def _checked(cls):
+    """Refuse a bad parameter when the method is made."""
+    make = cls.__new__
+
+    def checked(cls, damping=0.1):
+        if isinstance(damping, bool) or not (isinstance(damping, Real) and 0.0 < damping <= 1.0):
+            raise ParameterError(f"GossipPooling(damping={damping!r}): damping must lie above 0 and be at most 1")
+        return make(cls, float(damping))
+
+    cls.__new__ = checked
+    return cls
+
+
+@_checked
+@rule
+class GossipPooling(NamedTuple):
+    """Partial pooling by gossip: personal models, the common one, and how much they differ, without a coordinator.
+
+    For the squared and the logistic loss. An agent that wakes exchanges two letters of ``4 p + 6`` numbers with one
+    neighbour; 40 to 100 wakes of each reach the score of all rows in one place. It minimises no objective of
+    :class:`coterie.Problem`: of that it takes rows, labels, loss, and who is tied to whom. For an intercept, append a
+    column of ones to the rows. The population that each agent has found is :attr:`coterie.Run.population`.
+
+    Parameters
+    ----------
+    damping : float
+        Part of its change that an agent shares in one exchange, above 0 and at most 1. Much more than the default may
+        not converge.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> rng = np.random.default_rng(0)
+    >>> X, owner = rng.normal(size=(240, 1)), np.repeat(np.arange(24), 10)
+    >>> slope = 3.0 + 0.5 * rng.normal(size=24)
+    >>> data = ct.AgentData(X, slope[owner] * X[:, 0] + rng.normal(size=240), agents=owner)
+    >>> problem = ct.Problem.separate(data, ct.graphs.ring(24), loss="squared")
+    >>> run = ct.simulate(problem, ct.GossipPooling(), wakes=24 * 200, seed=0)
+    >>> [float(part[0].round(1).item()) for part in run.population]  # 24 slopes are few: the truth is 3, 0.25, 1
+    [3.2, 0.5, 1.0]
+    """
+
+    damping: float = 0.1
+
+    @property
+    def minimises(self):
+        """Nothing of the problem: it comes to rest at a fixed point of its own."""
+        return None
+
+    @property
+    def flows(self):
+        """Its letters hold flows and averages, and no models."""
+        return True
+
+    @property
+    def exchanges(self):
+        """A wake talks to one neighbour."""
+        return True
+
+    @property
+    def dice(self):
+        """Uniform numbers used by a wake: one, to choose the neighbour."""
+        return 1
+
+    @property
+    def letters(self):
+        """Letters that one event may leave in the mail box, replies to them included."""
+        return 2
+
+    def fit_for(self, problem):
+        """Refuse a problem that this method cannot solve."""
+        if not isinstance(problem.loss, Squared | Logistic):
+            raise MismatchError(
+                f"GossipPooling knows the likelihood of the squared and of the logistic loss, not of {problem.loss!r}: "
+                'take loss="squared" or loss="logistic"'
+            )
+        if problem.outputs > 1:
+            raise MismatchError(f"GossipPooling learns models of one output, and here are {problem.outputs}")
+
+    def lengths(self, p):
+        """Numbers in a letter of each kind: a flow, and an estimate."""
+        return (4 * p + 6, 4 * p + 6)
+
+    def scratch(self, world, p):
+        """Numbers of scratch paper that a handler needs."""
+        return 4 * p + 6 + p * p + 6 * p
+
+    def start(self, world, theta):
+        """State before the first letter: nothing has flowed."""
+        n, p = theta.shape
+        scale = np.zeros(n)
+        if isinstance(world.loss, Squared):
+            owner, sizes = np.repeat(np.arange(n), np.diff(world.row_start)), np.diff(world.row_start)
+            scale = np.bincount(owner, weights=np.square(world.labels), minlength=n) / np.maximum(sizes, 1)
+            scale = np.where(scale > 0, scale, 1.0)
+        own = Own(theta.copy(), np.zeros((n, 2 * p + 3)), np.zeros((n, 1)), scale)
+        return own, Tie(np.zeros((world.peer.shape[0], 2 * p + 3)))
+
+    def population(self, world, own, tie):
+        """What each agent takes for the population."""
+        n, p = own.theta.shape
+        average = estimates(world, own.shared, tie.flow)
+        mean, root, noise = np.full((n, p), np.nan), np.full((n, p), np.nan), np.full(n, np.nan)
+        for i in range(n):
+            found = population(average[i], own.cache[i], mean[i], root[i])
+            noise[i] = found if found > 0.0 else np.nan
+        return Population(mean, root * root, noise)
+
+    def greet(self, data, me, ties, mail):
+        """Nothing is known yet that a neighbour would need."""
+        begin(data, me, mail.draft)
+
+    def wake(self, data, me, ties, chance, mail):
+        """Ask a neighbour to exchange. An agent without ties keeps its model."""
+        begin(data, me, mail.draft)
+        slot = choose(data, chance)
+        if slot != VACANT:
+            ask(data, me, ties, slot, ASK, mail)
+
+    def receive(self, data, me, ties, letter, mail):
+        """Take over the flow; meet half-way and say so, if asked to; and then learn."""
+        if letter.slot == VACANT or not is_sound(letter.text):
+            return
+        begin(data, me, mail.draft)
+        average = exchange(data, me, ties, letter, letter.kind == ASK, ANSWER, mail)
+        p, rest = me.theta.shape[0], mail.draft[2 * me.shared.shape[0] :]
+        center, root = rest[:p], rest[p : 2 * p]
+        noise = population(average, me.cache, center, root)
+        if noise > 0.0:
+            learn(data, me, noise, center, root, self.damping, rest[2 * p :])

@@ -1,0 +1,96 @@
+"""Losses of classes with an offset that is known for every row: ``l(z + o, y)``."""
+
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, check-untyped-defs=False
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .losses import REALS, Logistic
+from .rules import rule
+
+#: Offsets are smaller than this; a label is its sign times the sum of both.
+FAR = 1024.0
+
+
+def with_offsets(labels: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Labels -1 and +1, and offsets, as labels of :class:`Offset`.
+
+    Parameters
+    ----------
+    labels, offsets : (rows,) ndarray
+
+    Returns
+    -------
+    (rows,) ndarray
+
+    Examples
+    --------
+    >>> with_offsets(np.array([1.0, -1.0]), np.array([0.5, 0.5])).tolist()
+    [1024.5, -1024.5]
+    """
+    return labels * (FAR + np.clip(offsets, -0.5 * FAR, 0.5 * FAR))
+
+
+@rule
+class Offset(NamedTuple):
+    """``l(z + o, y)`` for a loss l of classes, with o in the label: see :func:`with_offsets`.
+
+    Parameters
+    ----------
+    loss : rule
+
+    Examples
+    --------
+    >>> Offset(Logistic()).value(2.0, -1025.0) == Logistic().value(3.0, -1.0)
+    True
+    """
+
+    loss: Any = Logistic()
+
+    def value(self, margin, label):
+        """That of the inner loss, at the margin with its offset."""
+        return self.loss.value(margin + (abs(label) - FAR), 1.0 if label > 0.0 else -1.0)
+
+    def derivative(self, margin, label):
+        """That of the inner loss, at the margin with its offset."""
+        return self.loss.derivative(margin + (abs(label) - FAR), 1.0 if label > 0.0 else -1.0)
+
+    def curvature(self, margin, label):
+        """That of the inner loss, at the margin with its offset."""
+        return self.loss.curvature(margin + (abs(label) - FAR), 1.0 if label > 0.0 else -1.0)
+
+    def prox(self, center, step, label):
+        """That of the inner loss, shifted."""
+        offset = abs(label) - FAR
+        return self.loss.prox(center + offset, step, 1.0 if label > 0.0 else -1.0) - offset
+
+    def conjugate(self, dual, label):
+        """``l*(u, y) - u o``."""
+        return self.loss.conjugate(dual, 1.0 if label > 0.0 else -1.0) - dual * (abs(label) - FAR)
+
+    def domain(self, label):
+        """That of the inner loss."""
+        return self.loss.domain(1.0 if label > 0.0 else -1.0)
+
+    @property
+    def dual_curvature(self):
+        """Unknown: its conjugate is not that of a label alone."""
+        return None
+
+    @property
+    def smoothness(self):
+        """The largest curvature."""
+        return self.loss.smoothness
+
+    @property
+    def lipschitz(self):
+        """The largest slope."""
+        return self.loss.lipschitz
+
+    @property
+    def labels(self):
+        """Signs and offsets are numbers."""
+        return REALS

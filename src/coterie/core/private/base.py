@@ -1,0 +1,112 @@
+"""What private methods share: the terms they run under, and what can be asked of them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..compile import inline
+from ..linear import copy_to
+from ..methods.descent import MODEL
+from ..world import EVERYONE, VACANT, send
+from .final import anchors, own_models
+from .limits import check_private
+from .noise import KEY
+from .terms import FINALS
+from .told import toll_of
+
+#: No honest model holds a larger number; with larger ones, a step might not be finite.
+FARTHEST = 1e100
+
+
+@inline
+def is_model(text):
+    """Could an honest neighbour have sent this?"""
+    honest = True
+    for k in range(text.shape[0]):
+        honest = honest and abs(text[k]) <= FARTHEST  # false for NaN
+    return honest
+
+
+def public_curvature(world, bound):
+    """Curvature of each agent's losses, from what everybody may know: how many rows, and a bound on their norm."""
+    return world.share * np.diff(world.row_start) * world.loss.smoothness * bound * bound
+
+
+class PrivateMethod(NamedTuple):
+    """A method and the terms that it runs under. See :func:`coterie.Private`."""
+
+    method: Any
+    terms: Any
+
+    def __repr__(self):
+        return f"Private({self.method!r}, {self.terms.words()})"
+
+    @property
+    def plan(self):
+        """The claim, and the noise that makes it true."""
+        return self.terms.plan
+
+    @property
+    def wakes_per_agent(self):
+        """How many wakes of an agent say something; None for any number."""
+        return self.terms.noise.shape[0]
+
+    @property
+    def final(self):
+        """What an agent does for itself in the end."""
+        return FINALS[self.terms.final]
+
+    @property
+    def toll(self):
+        """What an agent tells of its loss to those who learn a graph."""
+        return toll_of(self.terms)
+
+    def fit_for(self, problem):
+        """Refuse a problem whose letters could not be private."""
+        check_private(self, problem)
+
+
+class PrivateBroadcast(PrivateMethod):
+    """A private method that sends its model, as it is published, to all neighbours, and remembers theirs."""
+
+    @property
+    def copies(self):
+        """Of its neighbours, an agent reads ``ties.copy`` alone."""
+        return True
+
+    @property
+    def dice(self):
+        """Uniform numbers used by a wake: the key that noise is made from."""
+        return KEY
+
+    @property
+    def letters(self):
+        """Letters that one event may leave in the mail box, replies to them included."""
+        return 1
+
+    def lengths(self, p):
+        """Numbers in a letter of each kind."""
+        return (p,)
+
+    def scratch(self, world, p):
+        """Numbers of scratch paper that a handler needs."""
+        return p
+
+    def finish(self, world, own, tie):
+        """The models that agents keep to themselves."""
+        return own_models(world, anchors(world, tie.copy), public_curvature(world, self.terms.bound))
+
+    def open(self, data, me, ties, slot):
+        """A new tie: until the neighbour is heard, it is taken to agree."""
+        copy_to(me.theta, ties.copy[slot])
+
+    def greet(self, data, me, ties, mail):
+        """The initial swap of models: of what is public."""
+        send(mail, EVERYONE, MODEL, me.theta)
+
+    def receive(self, data, me, ties, letter, mail):
+        """Remember the neighbour's model, if it is one."""
+        if letter.slot != VACANT and is_model(letter.text):
+            copy_to(letter.text, ties.copy[letter.slot])

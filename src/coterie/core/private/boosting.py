@@ -1,0 +1,257 @@
+"""Differentially private boosting. This goes beyond the paper: DADA has no private form.
+
+It is :class:`~coterie.FrankWolfeBoosting` with one change: which base predictor to add, and with which sign, is not the
+best by DADA (3), but drawn by the exponential mechanism among 2p candidates, with the probability
+
+    P(j, sign)  proportional to  exp( eps_t q(j, sign) / (2 Delta) ),        q(j, sign) = -sign [grad f]_j .
+
+Only that part of the gradient holds anything private which comes from the agent's examples. Each coordinate of each
+example's part is clipped and cut to whole steps of a grid, so that replacing one example changes every score by
+``Delta = 2 GRID`` steps at most, exactly. Nothing else is sent of a step that is not public: a clock sets its length.
+When its budget is spent, an agent says no more.
+
+=============================  =====================================================
+DADA                           here
+=============================  =====================================================
+alpha_k                        ``me.theta``, as published
+A_k alpha_k                    ``me.cache``, without the labels: used in the mechanism alone
+t                              ``me.steps``, or the time
+j_k, sign                      drawn in :func:`drawn_vertex`
+eps_t                          ``1 / terms.noise[release]``
+=============================  =====================================================
+
+The dictionary must be public, too: :class:`coterie.Stumps` with ``low`` and ``high``, or base predictors that were not
+fitted to the agents' data.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..compile import apart, inline, kernel
+from ..linear import total
+from ..methods.boosting import STEP, WHOLE, gradient_of, move, pull_of, stride, vertex
+from ..rules import rule
+from ..world import EVERYONE, data_of, importance, row, rows, send
+from .account import ACCOUNT, NOTHING, debit
+from .base import PrivateMethod
+from .final import folds, losses_of
+from .limits import check_private, check_private_world
+from .noise import KEY, SIZE, exponential_choice, open_stream
+from .terms import GRID
+
+#: By how much one example can change a score, in grid steps.
+SENSITIVITY = 2 * GRID
+#: Scores stay within this, and so whole numbers do not overflow, whatever neighbours send.
+HIGHEST = 1 << 55
+#: How far, by rounding, an honest model may be outside its ball.
+OUTSIDE = 1.0 + 1e-6
+#: Steps that an agent takes for itself in the end, and in trials before.
+STEPS, TRIAL = 300, 100
+#: How much of their weight neighbours may keep then: what they have published may be mostly noise.
+HEED = (1.0, 0.1, 0.01, 0.0)
+
+
+class Own(NamedTuple):
+    """State of the agents."""
+
+    theta: np.ndarray  # (n, p) my model, as I have published it
+    cache: Any  # margins z_r = sum_j theta_j h_j(x_r) of my examples, at that model
+    steps: np.ndarray  # (n, 1) steps that I have taken
+    account: np.ndarray  # (n, ACCOUNT) what I have spent
+
+
+@inline
+def clamped(value, limit):
+    """The nearest number that is not beyond the limit."""
+    return min(max(value, -limit), limit)
+
+
+@apart
+def clipped_votes(data, margins, clip, out):
+    """Sum of the gradients of my examples' losses, each coordinate of each clipped, in units of clip / GRID.
+
+    It is added to ``out``, in whole numbers: no example has a larger part than GRID in any of them.
+    """
+    for r in range(data.labels.shape[0]):
+        # What is not finite, for a row is absurd, counts as zero: before clipping.
+        if not math.isfinite(margins[r]):
+            continue
+        slope = data.loss.derivative(margins[r], data.labels[r]) / clip
+        if not math.isfinite(slope):
+            continue
+        for k in range(data.rows.entries(r)):
+            column, value = data.rows.entry(r, k)
+            part = slope * value * GRID
+            if not math.isnan(part):
+                out[column] += int(clamped(part, float(GRID)))  # towards zero
+
+
+@apart
+def score_all(data, me, ties, clip, pull, scores):
+    """The scores of all candidates, ``+e_1, ..., +e_p, -e_1, ..., -e_p``, in units of a_k share clip / GRID.
+
+    What pulls me to my neighbours is left in ``pull``. Says whether my examples have any weight: if not, there are no
+    scores, and ``pull`` is all there is.
+    """
+    p = pull.shape[0]
+    pull_of(data, me, ties, pull)
+    for j in range(p):
+        pull[j] = pull[j] if math.isfinite(pull[j]) else 0.0
+    unit = importance(data, total(data.weight)) * data.share * clip / GRID
+    if data.labels.shape[0] == 0 or not unit > 0.0:
+        return False
+    for j in range(p):
+        scores[j] = 0
+    clipped_votes(data, me.cache, clip, scores[:p])
+    for j in range(p):
+        public = int(math.floor(clamped(pull[j] / unit, 0.5 * HIGHEST) + 0.5))  # noqa: RUF046 - compiled, a float
+        slope = clamped(scores[j] + public, HIGHEST)  # no farther from that of a neighbouring dataset than before
+        scores[j], scores[p + j] = -slope, slope
+    return True
+
+
+@apart
+def drawn_vertex(terms, data, me, ties, release, dice, pull):
+    """The vertex of the ball to go to, as ``sign (j + 1)``, by the exponential mechanism; 0 for none.
+
+    An agent without examples has nothing to hide: it goes where its neighbours pull it.
+    """
+    p = pull.shape[0]
+    scores, stream = np.zeros(2 * p, np.int64), np.zeros(SIZE, np.int64)
+    if not score_all(data, me, ties, terms.clip, pull, scores):
+        return vertex(pull)
+    open_stream(dice, stream)
+    scale = int(math.ceil(terms.noise[release] * (2 * SENSITIVITY)))  # noqa: RUF046 - compiled, ceil gives a float
+    choice = exponential_choice(stream, scores, 2 * p, scale)
+    return choice + 1 if choice < p else p - choice - 1
+
+
+@inline
+def in_ball(pairs, radius):
+    """Could this be the model of an honest neighbour?"""
+    size = 0.0
+    for k in range(1, pairs.shape[0], 2):
+        size += abs(pairs[k])
+    return size <= radius * OUTSIDE  # false for NaN
+
+
+@kernel
+def train(world, own, tie, steps, draft):
+    """Frank-Wolfe on the block of each agent, with its examples in the clear and its neighbours as last heard."""
+    for k in range(world.address.shape[0]):
+        data, me = data_of(world, k), row(own, k)
+        ties = rows(tie, world.tie_start[k], world.tie_start[k + 1])
+        for t in range(steps):
+            move(data, me, 0, vertex(gradient_of(data, me, ties, draft)), 2.0 / (t + 2.0))
+
+
+def trained(method, world, theta, tie, heed, steps):
+    """Models that agents train in the clear, with so much of the usual weight on their neighbours."""
+    own, _ = method.start(world, theta)
+    scaled = world._replace(smooth=heed * world.smooth)
+    train(scaled, own, tie, steps, np.zeros(method.scratch(world, theta.shape[1])))
+    return own.theta
+
+
+def own_votes(method, world, theta, tie):
+    """What each agent makes of its own data and of what it has heard, for its own use.
+
+    How far to heed its neighbours, it finds out by cross-validation on its own examples.
+    """
+    sizes = np.diff(world.row_start)
+    scores = np.zeros((len(HEED), sizes.shape[0]))
+    for seen, held in folds(world):
+        for score, heed in zip(scores, HEED, strict=True):
+            losses_of(held, trained(method, seen, theta, tie, heed, TRIAL), score)
+    scores[~np.isfinite(scores)] = np.inf
+    choice = np.where(sizes < 2, 0, np.argmin(scores, axis=0))  # too few to choose
+    models = np.stack([trained(method, world, theta, tie, heed, STEPS) for heed in HEED])
+    return models[choice, np.arange(sizes.shape[0])]
+
+
+@rule
+class PrivateBoosting(PrivateMethod):
+    """See :func:`coterie.Private`."""
+
+    @property
+    def on_balls(self):
+        """Its models stay in their balls."""
+        return True
+
+    @property
+    def dice(self):
+        """Uniform numbers used by a wake: the key that the choice is made from."""
+        return KEY
+
+    @property
+    def letters(self):
+        """Letters that one event may leave in the mail box, replies to them included."""
+        return self.method.letters
+
+    @property
+    def broadcasts(self):
+        """How many of them may go to all neighbours."""
+        return self.method.broadcasts
+
+    def fit_for(self, problem):
+        """Refuse a problem whose letters could not be private, or that has no ball."""
+        check_private(self, problem)
+        self.method.fit_for(problem)
+
+    def lengths(self, p):
+        """Numbers in a letter of each kind; a whole model is pairs of index and value."""
+        return self.method.lengths(p)
+
+    def bits(self, letters, numbers, problem, number_bits):
+        """What letters of each kind say, in bits: as without privacy."""
+        return self.method.bits(letters, numbers, problem, number_bits)
+
+    def scratch(self, world, p):
+        """Numbers of scratch paper that a handler needs."""
+        return self.method.scratch(world, p)
+
+    def start(self, world, theta):
+        """State before the first letter: until a neighbour is heard, it is taken to agree."""
+        check_private_world(self, world)
+        n = theta.shape[0]
+        own, tie = self.method.start(world, theta)
+        return Own(*own, np.zeros((n, ACCOUNT))), tie
+
+    def finish(self, world, own, tie):
+        """The models that agents keep to themselves."""
+        return own_votes(self.method, world, own.theta, tie)
+
+    def roomier(self, world, tie):
+        """Twice the room for neighbours' models, if one of them may need it soon."""
+        return self.method.roomier(world, tie)
+
+    def open(self, data, me, ties, slot):
+        """A new tie: until the neighbour is heard, it is taken to agree."""
+        self.method.open(data, me, ties, slot)
+
+    def greet(self, data, me, ties, mail):
+        """My whole model, as I have published it."""
+        self.method.greet(data, me, ties, mail)
+
+    def wake(self, data, me, ties, chance, mail):
+        """One step on my own block, to a vertex drawn in private, and a word about it; nothing without a budget."""
+        release = debit(me.account, self.terms.cost, self.terms.limit)
+        if release == NOTHING:
+            return
+        p = me.theta.shape[0]
+        letter = mail.draft[p : p + 3]
+        step = stride(self.method, me.steps[0] if self.method.clock == 0 else chance.moment)
+        goal = drawn_vertex(self.terms, data, me, ties, release, chance.dice, mail.draft[:p])
+        move(data, me, 0, goal, step)
+        me.steps[0] += 1.0
+        letter[0], letter[1], letter[2] = me.steps[0], step, goal
+        send(mail, EVERYONE, STEP, letter)
+
+    def receive(self, data, me, ties, letter, mail):
+        """Follow the neighbour; ask for the whole model where a step was missed. One outside the ball is none."""
+        if letter.kind != WHOLE or in_ball(letter.text[1:], data.radius):
+            self.method.receive(data, me, ties, letter, mail)

@@ -1,0 +1,70 @@
+"""Differentially private coordinate descent (DP-CD): Bellet, Guerraoui, Taziki, Tommasi (2017), Section 4, corrected.
+
+CD (6), with what is needed to make its Theorem 1 true: an agent that wakes adds noise to the clipped gradient of its
+own loss, takes the step of CD (5) with it, and broadcasts the result, which is also where its next step starts from.
+Steps are set by public bounds. When its budget is spent, an agent says no more.
+
+=============================  =====================================================
+paper                          here
+=============================  =====================================================
+Theta_i, noisy                 ``me.theta``
+t_i, the wakes so far          ``me.account[RELEASES]``
+eta_i(t), s_i(t)               drawn in :func:`noisy_gradient`, ``terms.noise[release]``
+L_0                            ``terms.clip``
+L_i^loc                        ``me.cache``, a public bound
+=============================  =====================================================
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..linear import axpy, fill, total
+from ..methods.descent import MODEL, Tie, add_pull, descend
+from ..rules import rule
+from ..world import EVERYONE, importance, send
+from .account import ACCOUNT, NOTHING, debit
+from .base import PrivateBroadcast, public_curvature
+from .limits import check_private_world
+from .mechanism import noisy_gradient
+
+
+class Own(NamedTuple):
+    """State of the agents."""
+
+    theta: np.ndarray  # (n, p) my model, as I have published it
+    account: np.ndarray  # (n, ACCOUNT) what I have spent
+    loss: np.ndarray  # (n, 1) my losses, as far as I have published them
+    cache: np.ndarray  # (n,) a public bound on the curvature of f_i
+
+
+@rule
+class PrivateDescent(PrivateBroadcast):
+    """See :func:`coterie.Private`."""
+
+    def start(self, world, theta):
+        """State before the first letter: until a neighbour is heard, it is taken to agree."""
+        check_private_world(self, world)
+        n = theta.shape[0]
+        owner = np.repeat(np.arange(n), np.diff(world.tie_start))
+        bends = public_curvature(world, self.terms.bound) + 2.0 * world.ridge
+        return Own(theta.copy(), np.zeros((n, ACCOUNT)), np.zeros((n, 1)), bends), Tie(theta[owner])
+
+    def wake(self, data, me, ties, chance, mail):
+        """One noisy step on my own block, then a broadcast; nothing once the budget is spent."""
+        release = debit(me.account, self.terms.cost, self.terms.limit)
+        if release == NOTHING:
+            return
+        theta, gradient = me.theta, mail.draft[: me.theta.shape[0]]
+        degree = total(data.weight)
+        a = importance(data, degree)
+        # CD (6):  theta_i <- (1 - alpha) theta_i + alpha ( sum_j W_ij / D_ii theta_j - mu c_i (grad L_i + eta_i) )
+        fill(0.0, gradient)
+        if data.labels.shape[0] > 0:
+            me.loss[0] = noisy_gradient(self.terms, data, theta, release, chance.dice, a * data.share, gradient)
+        add_pull(data, theta, ties, degree, gradient)  # after the noise, like the ridge: no data in them
+        axpy(2.0 * a * data.ridge, theta, gradient)
+        descend(data, degree, a, me.cache, gradient, theta)
+        send(mail, EVERYONE, MODEL, theta)

@@ -1,0 +1,165 @@
+"""The final step, which nobody else ever sees: an agent trains on its own clean data, near what it has heard.
+
+Nothing of it leaves the agent, so it costs no privacy. What the neighbours have published is an anchor, the mean of
+their models,
+
+    argmin_theta  f_i(theta) + weight/2 |theta - length * anchor|^2 ,
+
+and how far to trust it, and how long it should be (clipped gradients say more of the direction of a model than of its
+length), an agent finds out by cross-validation on its own examples. One candidate leaves the anchor out: neighbours
+that talk nonsense are not followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .. import proximal
+from ..compile import kernel
+from ..linear import SparseRows, frozen
+from ..world import VACANT, World, data_of, row
+
+#: (length, weight) to choose from; weights as parts of the public bound on the curvature of the losses.
+CANDIDATES = ((0.0, 0.004), *((length, weight) for length in (1.0, 4.0) for weight in (0.04, 0.12, 0.4, 1.2)))
+#: What an agent takes that has too few examples to choose.
+UNTESTED = (1.0, 0.4)
+#: Into so many parts examples are divided, at most.
+FOLDS = 5
+
+
+@kernel
+def solve_all(world, cache, weight, center, theta, draft):
+    """``argmin f_i(theta) + weight_i/2 |theta - center_i|^2`` for all agents."""
+    for k in range(world.address.shape[0]):
+        row(cache, k).solver.minimise(data_of(world, k), 1.0, weight[k], center[k], theta[k], draft)
+
+
+@kernel
+def losses_of(world, theta, out):
+    """Sum of the losses of each agent's examples."""
+    for k in range(world.address.shape[0]):
+        for r in range(world.row_start[k], world.row_start[k + 1]):
+            out[k] += world.loss.value(world.rows.dot(r, theta[k]), world.labels[r])
+
+
+def anchors(world: World, copies: np.ndarray) -> np.ndarray:
+    """The weighted mean of what each agent has heard from its neighbours; zeros for one that has none.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> from coterie.engines.worlds import world_of
+    >>> world = world_of(ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2)))
+    >>> anchors(world, np.array([[3.0], [5.0]])).ravel().tolist()
+    [3.0, 5.0]
+    """
+    n = world.address.shape[0]
+    weight = np.where(world.peer == VACANT, 0.0, world.weight)
+    owner = np.repeat(np.arange(n), np.diff(world.tie_start))
+    degree = np.bincount(owner, weights=weight, minlength=n)
+    sums = np.zeros((n, copies.shape[1]))
+    np.add.at(sums, owner, (weight / np.where(degree > 0, degree, 1.0)[owner])[:, None] * copies)
+    return sums
+
+
+def own_models(world: World, anchor: np.ndarray, bend: np.ndarray) -> np.ndarray:
+    """What each agent makes of its own data and of the anchor, for its own use.
+
+    Parameters
+    ----------
+    world : World
+    anchor : (n, p) ndarray
+    bend : (n,) ndarray
+        A public bound on the curvature of each agent's losses: the unit of weights.
+
+    Returns
+    -------
+    (n, p) ndarray
+        An agent without examples gets the anchor.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> from coterie.engines.worlds import world_of
+    >>> data = ct.AgentData(np.ones((20, 1)), np.ones(20), agents=np.zeros(20), members=[0.0, 1.0])
+    >>> world = world_of(ct.Problem.personalized(data, ct.graphs.complete(2), loss="squared", ridge=0.0))
+    >>> own_models(world, np.array([[-5.0], [2.0]]), np.ones(2)).round(2).ravel().tolist()  # the anchor is nonsense
+    [1.0, 2.0]
+    """
+    sizes = np.diff(world.row_start)
+    scores = np.zeros((len(CANDIDATES), sizes.shape[0]))
+    for seen, held in folds(world):
+        for score, (length, weight) in zip(scores, CANDIDATES, strict=True):
+            theta = _solved(seen, length * anchor, weight * bend)
+            with np.errstate(all="ignore"):
+                losses_of(held, theta, score)
+    scores[~np.isfinite(scores)] = np.inf
+    choice = np.array(CANDIDATES)[np.argmin(scores, axis=0)]
+    choice[sizes < 2] = UNTESTED
+    models = _solved(world, choice[:, :1] * anchor, choice[:, 1] * bend)
+    models[sizes == 0] = anchor[sizes == 0]
+    return models
+
+
+def folds(world: World) -> Iterator[tuple[World, World]]:
+    """Divide every agent's examples into parts: the world without one of them, and the world of that alone.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> from coterie.engines.worlds import world_of
+    >>> data = ct.AgentData([[1.0]] * 7, [1.0] * 7, agents=["a"] * 7)
+    >>> world = world_of(ct.Problem.personalized(data, ct.graphs.empty(1)))
+    >>> [held.labels.shape[0] for _, held in folds(world)]
+    [2, 2, 1, 1, 1]
+    """
+    sizes = np.diff(world.row_start)
+    # Rows may be sorted by label. An agent's parts do not depend on who else is in the world.
+    shuffled = {m: np.random.default_rng(0).permutation(m) for m in np.unique(sizes).tolist()}
+    rank = np.concatenate([np.zeros(0, np.int64), *(shuffled[m] for m in sizes.tolist())])
+    for part in range(FOLDS if rank.size else 0):
+        yield only(world, rank % FOLDS != part), only(world, rank % FOLDS == part)
+
+
+def _solved(world: World, center: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    n, p = center.shape
+    theta = np.zeros((n, p))
+    weight = np.where(weight > 0, weight, 1.0)
+    solve_all(world, proximal.prepare(world, p), weight, center, theta, np.zeros(proximal.scratch(world, p)))
+    return theta
+
+
+def only(world: World, keep: np.ndarray) -> World:
+    """The same agents with some of their examples, weighted so that they count for all.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> from coterie.engines.worlds import world_of
+    >>> data = ct.AgentData([[1.0], [2.0]], [1.0, -1.0], agents=["a", "a"])
+    >>> world = world_of(ct.Problem.personalized(data, ct.graphs.empty(1)))
+    >>> only(world, np.array([False, True])).labels.tolist()
+    [-1.0]
+    """
+    owner = np.repeat(np.arange(world.share.shape[0]), np.diff(world.row_start))
+    before, sizes = np.diff(world.row_start), np.bincount(owner[keep], minlength=world.share.shape[0])
+    rows: Any
+    if isinstance(world.rows, SparseRows):
+        count = np.diff(world.rows.start)
+        entries = np.repeat(keep, count)
+        first, last = world.rows.start[0], world.rows.start[-1]
+        start = np.concatenate([[0], np.cumsum(count[keep])])
+        parts = (start, world.rows.column[first:last][entries], world.rows.values[first:last][entries])
+        rows = SparseRows(*map(frozen, parts))
+    else:
+        rows = type(world.rows)(frozen(world.rows.values[keep]))
+    return world._replace(
+        rows=rows,
+        labels=frozen(world.labels[keep]),
+        row_start=frozen(np.concatenate([[0], np.cumsum(sizes)])),
+        share=frozen(world.share * before / np.maximum(sizes, 1)),
+    )

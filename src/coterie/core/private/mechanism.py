@@ -1,0 +1,104 @@
+"""The mechanism: sums of clipped contributions on a grid of whole numbers, and discrete noise on that grid.
+
+One example's part of a sum is cut to whole grid steps, towards zero, and its norm checked in whole numbers. So
+replacing one example changes the sum by a vector of norm 2 GRID at most, exactly: there is no rounding error that an
+account would have to know of, and the noisy sum is a whole number that says nothing but itself. What is done with it
+afterwards is post-processing, in floating point or not.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..compile import apart, inline
+from .noise import LAPLACE, SIZE, discrete_gaussian, discrete_laplace, open_stream
+from .terms import GRID, width_of
+
+#: By how much a vector is shortened that is a grid step too long, because of rounding in its norm.
+SHORTER = 1.0 - 2.0**-30
+
+
+@inline
+def row_norm(rows, r, laplace):
+    """The norm of a row that the mechanism needs: L1 for Laplace noise, L2 for Gaussian."""
+    largest, size = 0.0, 0.0
+    for k in range(rows.entries(r)):
+        largest = max(largest, abs(rows.entry(r, k)[1]))
+    if largest == 0.0 or not math.isfinite(largest):
+        return largest
+    for k in range(rows.entries(r)):  # divided first: a square that underflows would hide what it is the square of
+        value = abs(rows.entry(r, k)[1]) / largest
+        size += value if laplace else value * value
+    return largest * (size if laplace else math.sqrt(size))
+
+
+@inline
+def grid_size(rows, r, unit, laplace):
+    """L1 norm, or the square of the L2 norm, of ``unit * x_r`` in whole numbers."""
+    size = 0
+    for k in range(rows.entries(r)):
+        part = int(unit * rows.entry(r, k)[1])
+        size += abs(part) if laplace else part * part
+    return size
+
+
+@apart
+def clipped_sum(data, theta, clip, laplace, total):
+    """Sum of my examples' clipped gradients, in units of clip / GRID, added to ``total`` (whole numbers)."""
+    limit = GRID if laplace else GRID * GRID
+    for r in range(data.labels.shape[0]):
+        margin = data.rows.dot(r, theta)
+        norm = row_norm(data.rows, r, laplace)
+        # What is not finite, for a neighbour sent us far away or a row is absurd, counts as zero: before clipping.
+        if not (math.isfinite(margin) and math.isfinite(norm)):
+            continue
+        slope = data.loss.derivative(margin, data.labels[r])
+        if not math.isfinite(slope):
+            continue
+        unit = math.copysign(GRID / norm, slope) if abs(slope) * norm > clip else slope * (GRID / clip)
+        if not math.isfinite(unit):  # a slope that no row could balance
+            continue
+        if grid_size(data.rows, r, unit, laplace) > limit:
+            unit *= SHORTER
+            if grid_size(data.rows, r, unit, laplace) > limit:  # cannot be: but if it were, it would not count
+                continue
+        for k in range(data.rows.entries(r)):
+            column, value = data.rows.entry(r, k)
+            total[column] += int(unit * value)
+
+
+@apart
+def clipped_loss(data, theta, clip):
+    """Sum of my examples' losses, each between 0 and clip, in units of clip / GRID: a whole number."""
+    total = 0
+    for r in range(data.labels.shape[0]):
+        margin = data.rows.dot(r, theta)
+        loss = data.loss.value(margin, data.labels[r]) / clip if math.isfinite(margin) else 0.0
+        if loss > 0.0:  # false for NaN
+            total += int(min(loss, 1.0) * GRID)
+    return total
+
+
+@inline
+def draw(terms, stream, width):
+    """Discrete noise of a width."""
+    if terms.mechanism == LAPLACE:
+        return discrete_laplace(stream, width)
+    return discrete_gaussian(stream, width)
+
+
+@apart
+def noisy_gradient(terms, data, theta, release, dice, scale, out):
+    """``out += scale * (sum of clipped gradients + noise)``. Returns the noisy loss if it has a share, else 0."""
+    total, stream = np.zeros(theta.shape[0], np.int64), np.zeros(SIZE, np.int64)
+    open_stream(dice, stream)
+    clipped_sum(data, theta, terms.clip, terms.mechanism == LAPLACE, total)
+    width, unit = width_of(terms, release, 1.0 - terms.loss_share, 2 * GRID), terms.clip / GRID
+    for k in range(total.shape[0]):
+        out[k] += scale * unit * (total[k] + draw(terms, stream, width))
+    if terms.loss_share == 0.0:
+        return 0.0
+    noise = draw(terms, stream, width_of(terms, release, terms.loss_share, GRID))
+    return data.share * unit * (clipped_loss(data, theta, terms.clip) + noise)

@@ -1,0 +1,372 @@
+"""Noise for privacy: whole numbers, drawn exactly, as a function of a key.
+
+Floating-point noise leaks: which floats it can hit depends on what it is added to (Mironov, 2012). Here noise is whole
+numbers in units of a grid, and its probabilities are exactly those that a proof of privacy speaks of: nothing but
+fair bits, whole numbers and comparisons. The bits are the key stream of ChaCha20, so noise is as hard to guess as its
+key. A real peer takes the key from its operating system, see ``core.world.system_dice``; a simulation from a
+seeded generator, and then whoever knows the seed knows the noise.
+
+The samplers take a random time that depends on what they draw. Whoever can time a single draw learns something of it.
+
+Sources: Karney, 2016, "Sampling exactly from the normal distribution", Algorithm D, for the Gaussian; Canonne, Kamath
+and Steinke, 2020, "The Discrete Gaussian for Differential Privacy", Algorithms 1 and 2, for exp(-x) and the Laplace;
+Bernstein, 2008, "ChaCha, a variant of Salsa20", for the key stream, whose block function is also that of RFC 8439.
+
+All numbers stay below 2^63, so that compiled and plain code give the same bits.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from ...errors import ParameterError
+from ..compile import apart, inline, kernel
+from ..world import system_dice
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+#: Uniform numbers on [0, 1) that make a key: 32 bits of each are used.
+KEY = 8
+#: Length of a stream: 16 words of ChaCha20's state, 16 of the current block, and how many of these are used.
+SIZE = 33
+#: The largest standard deviation or scale: with it, a number exceeds 2^62 only after 4096 trials of a series, all of
+#: which succeed with probability 1/4096!.
+LARGEST = 2**50
+BLOCK, POSITION, COUNTER = 16, 32, 12
+WORD = 0xFFFFFFFF
+#: Kinds of noise, for the kernel.
+GAUSSIAN, LAPLACE = 0, 1
+
+
+@inline
+def open_stream(dice: Floats, stream: Ints) -> None:
+    """Begin the stream of bits that belongs to a key. The same key gives the same stream: never use one twice.
+
+    Parameters
+    ----------
+    dice : (KEY,) array
+        Uniform on [0, 1). The first 32 binary digits of each become a word of the key.
+    stream : (SIZE,) array of int64
+        Where the stream goes; what was there is lost.
+
+    Examples
+    --------
+    >>> stream = np.zeros(SIZE, dtype=np.int64)
+    >>> open_stream(np.zeros(KEY), stream)
+    >>> hex(next_word(stream))  # the key stream of 256 zero bits begins 76 b8 e0 ad
+    '0xade0b876'
+    """
+    # "expand 32-byte k"
+    stream[0], stream[1], stream[2], stream[3] = 0x61707865, 0x3320646E, 0x79622D32, 0x6B206574
+    for k in range(KEY):
+        stream[4 + k] = int(dice[k] * 4294967296.0)
+    for k in range(COUNTER, POSITION):
+        stream[k] = 0  # the counter, Bernstein's 64 bits of it; the nonce, as a key is used once; no block yet
+    stream[POSITION] = 16
+
+
+@inline
+def _quarter(a: int, b: int, c: int, d: int) -> tuple[int, int, int, int]:
+    """ChaCha's quarter round."""
+    # More masks than are needed: with them LLVM sees that 32 bits will do, and makes a rotation one instruction.
+    a = (a + b) & WORD
+    d = (d ^ a) & WORD
+    d = ((d << 16) | (d >> 16)) & WORD
+    c = (c + d) & WORD
+    b = (b ^ c) & WORD
+    b = ((b << 12) | (b >> 20)) & WORD
+    a = (a + b) & WORD
+    d = (d ^ a) & WORD
+    d = ((d << 8) | (d >> 24)) & WORD
+    c = (c + d) & WORD
+    b = (b ^ c) & WORD
+    b = ((b << 7) | (b >> 25)) & WORD
+    return a, b, c, d
+
+
+@apart
+def _refill(stream: Ints) -> None:
+    """Work out the next block of the key stream."""
+    # int(): in plain Python, NumPy's own integers are slow
+    a0, a1, a2, a3 = int(stream[0]), int(stream[1]), int(stream[2]), int(stream[3])
+    b0, b1, b2, b3 = int(stream[4]), int(stream[5]), int(stream[6]), int(stream[7])
+    c0, c1, c2, c3 = int(stream[8]), int(stream[9]), int(stream[10]), int(stream[11])
+    d0, d1, d2, d3 = int(stream[12]), int(stream[13]), int(stream[14]), int(stream[15])
+    for _ in range(10):  # a round of columns and a round of diagonals: 20 rounds
+        a0, b0, c0, d0 = _quarter(a0, b0, c0, d0)
+        a1, b1, c1, d1 = _quarter(a1, b1, c1, d1)
+        a2, b2, c2, d2 = _quarter(a2, b2, c2, d2)
+        a3, b3, c3, d3 = _quarter(a3, b3, c3, d3)
+        a0, b1, c2, d3 = _quarter(a0, b1, c2, d3)
+        a1, b2, c3, d0 = _quarter(a1, b2, c3, d0)
+        a2, b3, c0, d1 = _quarter(a2, b3, c0, d1)
+        a3, b0, c1, d2 = _quarter(a3, b0, c1, d2)
+    stream[16], stream[17], stream[18], stream[19] = a0, a1, a2, a3
+    stream[20], stream[21], stream[22], stream[23] = b0, b1, b2, b3
+    stream[24], stream[25], stream[26], stream[27] = c0, c1, c2, c3
+    stream[28], stream[29], stream[30], stream[31] = d0, d1, d2, d3
+    for k in range(16):
+        stream[BLOCK + k] = (stream[BLOCK + k] + stream[k]) & WORD
+    stream[COUNTER] = (stream[COUNTER] + 1) & WORD
+    if stream[COUNTER] == 0:
+        stream[COUNTER + 1] = (stream[COUNTER + 1] + 1) & WORD
+
+
+@inline
+def next_word(stream: Ints) -> int:
+    """The next 32 bits of a stream, as a whole number below 2^32.
+
+    Parameters
+    ----------
+    stream : (SIZE,) array of int64
+        See :func:`open_stream`.
+
+    Returns
+    -------
+    int
+    """
+    position = int(stream[POSITION])
+    if position == 16:
+        _refill(stream)
+        position = 0
+    stream[POSITION] = position + 1
+    return int(stream[BLOCK + position])
+
+
+@inline
+def below(stream: Ints, n: int) -> int:
+    """A whole number in [0, n), each as likely as any other.
+
+    Parameters
+    ----------
+    stream : (SIZE,) array of int64
+        See :func:`open_stream`.
+    n : int
+        From 1 to 2^62. One word of the stream a trial up to 2^32, two above; fewer than two trials on average.
+
+    Returns
+    -------
+    int
+    """
+    top = n - 1
+    mask = top | (top >> 1)
+    mask |= mask >> 2
+    mask |= mask >> 4
+    mask |= mask >> 8
+    mask |= mask >> 16
+    mask |= mask >> 32
+    while True:
+        value = next_word(stream) & mask
+        if top > WORD:
+            value |= (next_word(stream) & (mask >> 32)) << 32
+        if value <= top:
+            return value
+
+
+@inline
+def _series(stream: Ints, num: int, den: int) -> bool:
+    """:func:`bernoulli_exp` for num <= den."""
+    # Von Neumann: k trials in a row succeed with probability (num/den)^k / k!, the terms of exp(-num/den).
+    k = 1
+    while below(stream, den * k) < num:
+        k += 1
+    return k % 2 == 1
+
+
+@apart
+def bernoulli_exp(stream: Ints, num: int, den: int) -> bool:
+    """True with probability exp(-num/den).
+
+    Parameters
+    ----------
+    stream : (SIZE,) array of int64
+        See :func:`open_stream`.
+    num : int
+        From 0 to 2^62.
+    den : int
+        From 1 to 2^50, so that den k stays below 2^62 in all series that will ever be drawn; see `LARGEST`.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> stream = np.zeros(SIZE, dtype=np.int64)
+    >>> open_stream(np.full(KEY, 0.1), stream)
+    >>> sum(bernoulli_exp(stream, 5, 10) for _ in range(1000))  # 1000 exp(-1/2) = 607
+    609
+    """
+    # exp(-1) for every whole part: the first that fails ends it, however many there are
+    while num >= den:
+        if not _series(stream, 1, 1):
+            return False
+        num -= den
+    return _series(stream, num, den)
+
+
+@apart
+def discrete_gaussian(stream: Ints, sigma: int) -> int:
+    """A whole number x with probability proportional to exp(-x^2 / (2 sigma^2)).
+
+    Parameters
+    ----------
+    stream : (SIZE,) array of int64
+        See :func:`open_stream`.
+    sigma : int
+        From 1 to 2^50. The standard deviation is a little less: at sigma = 1, by 1e-7 of it.
+
+    Returns
+    -------
+    int
+    """
+    # With |x| = k sigma + j, x^2 / (2 sigma^2) = k^2/2 + k (j/sigma) + (j/sigma)^2/2.
+    while True:
+        k = 0
+        while _series(stream, 1, 2):
+            k += 1
+        # So far exp(-k/2); with exp(-1/2) for each ordered pair of two out of k, exp(-k^2/2).
+        good = True
+        trials = k * (k - 1)
+        while good and trials > 0:
+            good = _series(stream, 1, 2)
+            trials -= 1
+        if not good:
+            continue
+        negative = below(stream, 2) == 1
+        j = below(stream, sigma)
+        if k == 0 and j == 0 and negative:
+            continue  # or zero would come twice as often, as 0 and as -0
+        trials = k
+        while good and trials > 0:
+            good = _series(stream, j, sigma)
+            trials -= 1
+        if good and _series_of_square(stream, j, sigma):
+            return -(k * sigma + j) if negative else k * sigma + j
+
+
+@inline
+def _series_of_square(stream: Ints, j: int, sigma: int) -> bool:
+    """True with probability exp(-x^2/2), x = j/sigma < 1."""
+    # x^2 would need twice the digits; three trials in a row succeed with probability x x 1/(2 i)
+    i = 1
+    while below(stream, sigma) < j and below(stream, sigma) < j and below(stream, 2 * i) == 0:
+        i += 1
+    return i % 2 == 1
+
+
+@apart
+def discrete_laplace(stream: Ints, scale: int) -> int:
+    """A whole number x with probability proportional to exp(-abs(x) / scale).
+
+    Parameters
+    ----------
+    stream : (SIZE,) array of int64
+        See :func:`open_stream`.
+    scale : int
+        From 1 to 2^50.
+
+    Returns
+    -------
+    int
+    """
+    while True:
+        u = below(stream, scale)
+        if not _series(stream, u, scale):
+            continue
+        v = 0
+        while _series(stream, 1, 1):
+            v += 1
+        size = u + scale * v
+        negative = below(stream, 2) == 1
+        if size == 0 and negative:
+            continue  # or zero would come twice as often, as 0 and as -0
+        return -size if negative else size
+
+
+@apart
+def exponential_choice(stream: Ints, scores: Ints, count: int, scale: int) -> int:
+    """An index r < count with probability proportional to exp(scores[r] / scale).
+
+    Parameters
+    ----------
+    stream : (SIZE,) array of int64
+        See :func:`open_stream`.
+    scores : array of int64
+        Between -2^61 and 2^61. Only the first `count` are read.
+    count : int
+        At least 1. The work grows with it, as it takes up to so many trials.
+    scale : int
+        From 1 to 2^50.
+
+    Returns
+    -------
+    int
+    """
+    best = int(scores[0])
+    for r in range(1, count):
+        best = max(best, int(scores[r]))
+    while True:
+        r = below(stream, count)
+        if bernoulli_exp(stream, best - int(scores[r]), scale):
+            return r
+
+
+@kernel
+def sample_kernel(kind: int, scale: int, dice: Floats, stream: Ints, out: Ints) -> None:
+    """Fill an array with noise."""
+    open_stream(dice, stream)
+    for k in range(out.shape[0]):
+        if kind == GAUSSIAN:
+            out[k] = discrete_gaussian(stream, scale)
+        else:
+            out[k] = discrete_laplace(stream, scale)
+
+
+def sample(kind: str, scale: int, size: int, dice: Floats | None = None) -> Ints:
+    """Noise as a real peer would draw it.
+
+    Parameters
+    ----------
+    kind : {"gaussian", "laplace"}
+        See :func:`discrete_gaussian` and :func:`discrete_laplace`.
+    scale : int
+        Standard deviation or scale, from 1 to 2^50.
+    size : int
+        How many numbers.
+    dice : (KEY,) array, optional
+        Uniform on [0, 1): the key. By default a new one from the operating system.
+
+    Returns
+    -------
+    (size,) array of int64
+
+    Raises
+    ------
+    ParameterError
+        If one of these is not what it must be.
+
+    Examples
+    --------
+    >>> sample("gaussian", 1000, 5, dice=np.full(KEY, 0.5))
+    array([1799, -569, -181,  491,  686])
+    """
+    kinds = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
+    if kind not in kinds:
+        raise ParameterError(f'kind={kind!r} must be "gaussian" or "laplace"')
+    if not isinstance(scale, Integral) or not 1 <= scale <= LARGEST:
+        raise ParameterError(
+            f"scale={scale!r} must be a whole number from 1 to 2^50: noise is drawn in units of a grid"
+        )
+    if not isinstance(size, Integral) or size < 0:
+        raise ParameterError(f"size={size!r} must be a whole number, 0 or more")
+    key = system_dice(KEY) if dice is None else np.ascontiguousarray(dice, dtype=np.float64)
+    if key.shape != (KEY,) or not np.all((key >= 0.0) & (key < 1.0)):
+        raise ParameterError(f"dice must be {KEY} numbers on [0, 1); found {dice!r}")
+    out = np.empty(int(size), dtype=np.int64)
+    sample_kernel(kinds[kind], int(scale), key, np.empty(SIZE, dtype=np.int64), out)
+    return out

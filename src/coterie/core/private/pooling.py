@@ -1,0 +1,325 @@
+"""One private release of each agent, the population of all releases by gossip, and a posterior that is never sent.
+
+At its first wake an agent publishes one noisy model: a step from zero along the mean of its clipped gradients,
+
+    r_i = -1/c (mean of clipped gradients at 0 + noise),        c = smoothness bound^2,
+
+in which the noise has the known variance N_i in every coordinate. With ``r_i ~ N(u, U + N_i)``, u and U follow from
+averages over all agents of
+
+    z_i = a_i ( r_i,  r_i^2,  N_i,  a_i N_i,  1 )          2 p + 3 numbers,     a_i = 1 / (N_i + C^2 / (c^2 p m_i)),
+
+which are made by flows as in :mod:`coterie.core.methods.pooling`. All of that is post-processing, and costs nothing
+however long it takes. U holds what is uncertain of a model because rows are few, too: nobody knows that variance.
+
+In the end, an agent computes its posterior from its rows in the clear, and never sends it. Where features are
+uncorrelated, u is the common model in other units: ``w_k = u_k bound^2 / E x_k^2``, by the agent's own rows, or by
+``E x_k^2 = bound^2 / p``, as if all features were alike. Clipping and large margins make models look too short. So
+there are several priors to choose from, and a broad one without anybody else's help; they are weighed by the evidence
+that the agent's own rows give for each of them, and their posteriors mixed. A population that contradicts an agent's
+rows loses its say.
+
+=============================  =====================================================
+above                          here
+=============================  =====================================================
+r_i                            ``me.released``
+z_i                            ``me.shared``
+N_i, a_i                       ``me.cache.noise``, ``me.cache.weight``
+=============================  =====================================================
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..compile import inline
+from ..linear import SparseRows, axpy, copy_to, fill
+from ..losses import Squared
+from ..methods.pooling import Population, Tie, ask, estimates, exchange, is_sound
+from ..rules import rule
+from ..world import VACANT, choose, send
+from .account import ACCOUNT, NOTHING, debit
+from .base import PrivateMethod
+from .limits import check_private_world
+from .mechanism import noisy_gradient
+from .noise import KEY, LAPLACE
+from .terms import GRID, width_of
+
+#: Kinds of letters: my release, so that it is on record as it was sent; a flow and an estimate, to answer; the answer.
+RELEASE, ASK, ANSWER = 0, 1, 2
+#: Priors of the final step: how much longer models are than they look, and how much their variances are to be scaled.
+LENGTHS, SPREADS = (1.0, 2.0), (0.25, 1.0, 4.0, 16.0)
+#: Broad priors around zero, as variances of what a feature of usual size adds to a margin, and the noise of labels as
+#: parts of their mean square.
+BROAD, NOISES = (0.05, 0.3, 2.0), (1.0, 0.5, 0.25, 0.1, 0.05, 0.02)
+#: What the usual size of features counts for in their mean squares, in rows.
+USUAL = 10.0
+
+
+class Public(NamedTuple):
+    """What everybody may know of an agent."""
+
+    step: np.ndarray  # (n,) 1 / c
+    noise: np.ndarray  # (n,) N_i
+    weight: np.ndarray  # (n,) a_i
+
+
+class Own(NamedTuple):
+    """State of the agents."""
+
+    theta: np.ndarray  # (n, p) my model, as everybody may know it
+    released: np.ndarray  # (n, p) what I have published; zeros before
+    said: np.ndarray  # (n, 1) whether I have
+    shared: np.ndarray  # (n, 2 p + 3) z_i
+    account: np.ndarray  # (n, ACCOUNT) what I have spent
+    cache: Any  # Public
+
+
+@inline
+def share(me):
+    """What is averaged, from what I have released: so that a release is all that has to be kept."""
+    p = me.theta.shape[0]
+    a = me.cache.weight if me.said[0] > 0.0 else 0.0
+    for k in range(p):
+        me.shared[k] = a * me.released[k]
+        me.shared[p + k] = a * me.released[k] * me.released[k]
+    me.shared[2 * p] = a * me.cache.noise
+    me.shared[2 * p + 1] = a * a * me.cache.noise
+    me.shared[2 * p + 2] = a
+
+
+@inline
+def publish(me, average):
+    """My model for everybody: the release, shortened towards u by as much as it is noise."""
+    p = me.theta.shape[0]
+    weight = average[2 * p + 2]
+    if not weight > 0.0:
+        return
+    for k in range(p):
+        mean = average[k] / weight
+        spread = max(average[p + k] / weight - mean * mean - average[2 * p] / weight, 0.0)
+        part = spread / (spread + me.cache.noise) if me.said[0] > 0.0 and spread > 0.0 else 0.0
+        me.theta[k] = mean + part * (me.released[k] - mean)
+
+
+@rule
+class PrivatePooling(PrivateMethod):
+    """See :func:`coterie.Private`."""
+
+    @property
+    def minimises(self):
+        """Nothing of the problem."""
+        return None
+
+    @property
+    def flows(self):
+        """Its letters hold flows and averages; but for the release."""
+        return True
+
+    @property
+    def exchanges(self):
+        """A wake talks to one neighbour."""
+        return True
+
+    @property
+    def wakes_per_agent(self):
+        """Any number of wakes: only the first says something new."""
+        return None
+
+    @property
+    def dice(self):
+        """Uniform numbers used by a wake: to choose the neighbour, and the key that noise is made from."""
+        return 1 + KEY
+
+    @property
+    def letters(self):
+        """Letters that one event may leave in the mail box, replies to them included."""
+        return 3
+
+    @property
+    def broadcasts(self):
+        """How many of them may go to all neighbours."""
+        return 1
+
+    def fit_for(self, problem):
+        """Refuse a problem that this method cannot solve, or whose letters could not be private."""
+        self.method.fit_for(problem)
+        PrivateMethod.fit_for(self, problem)
+
+    def lengths(self, p):
+        """Numbers in a letter of each kind."""
+        return (p, 4 * p + 6, 4 * p + 6)
+
+    def scratch(self, world, p):
+        """Numbers of scratch paper that a handler needs."""
+        return 4 * p + 6
+
+    def start(self, world, theta):
+        """State before the first letter: nothing has flowed."""
+        check_private_world(self, world)
+        (n, p), terms = theta.shape, self.terms
+        sizes = np.maximum(np.diff(world.row_start), 1)
+        step = 1.0 / (world.loss.smoothness * terms.bound**2)
+        z = width_of(terms, 0, 1.0, 2 * GRID) / (2 * GRID) * (math.sqrt(2.0) if terms.mechanism == LAPLACE else 1.0)
+        noise = np.square(2.0 * terms.clip * z * step / sizes)
+        weight = 1.0 / (noise + np.square(terms.clip * step) / (p * sizes))
+        own = Own(
+            theta.copy(),
+            np.zeros((n, p)),
+            np.zeros((n, 1)),
+            np.zeros((n, 2 * p + 3)),
+            np.zeros((n, ACCOUNT)),
+            Public(np.full(n, step), noise, weight),
+        )
+        return own, Tie(np.zeros((world.peer.shape[0], 2 * p + 3)))
+
+    def greet(self, data, me, ties, mail):
+        """Nothing is known yet that a neighbour would need."""
+
+    def wake(self, data, me, ties, chance, mail):
+        """The release, if it was not made yet; then an exchange with a neighbour."""
+        slot = choose(data, chance)
+        release = debit(me.account, self.terms.cost, self.terms.limit)
+        if release != NOTHING and data.labels.shape[0] > 0:
+            p = me.theta.shape[0]
+            gradient, scale = mail.draft[:p], 1.0 / data.labels.shape[0]
+            fill(0.0, me.released)
+            fill(0.0, gradient)
+            noisy_gradient(self.terms, data, me.released, release, chance.dice[1:], scale, gradient)
+            axpy(-me.cache.step, gradient, me.released)
+            copy_to(me.released, me.theta)
+            me.said[0] = 1.0
+            if slot != VACANT:
+                send(mail, data.peer[slot], RELEASE, me.released)
+        share(me)
+        if slot != VACANT:
+            ask(data, me, ties, slot, ASK, mail)
+
+    def receive(self, data, me, ties, letter, mail):
+        """Take over the flow; meet half-way and say so, if asked to. What was released is in the average, too."""
+        if letter.slot == VACANT or letter.kind == RELEASE or not is_sound(letter.text):
+            return
+        share(me)
+        publish(me, exchange(data, me, ties, letter, letter.kind == ASK, ANSWER, mail))
+
+    def population(self, world, own, tie):
+        """What each agent takes for the population, in units of what is released: u and U."""
+        n, p = own.theta.shape
+        average = estimates(world, own.shared, tie.flow)
+        with np.errstate(all="ignore"):
+            part = average / np.where(average[:, -1:] > 0, average[:, -1:], np.nan)
+        mean = part[:, :p]
+        variance = np.maximum(part[:, p : 2 * p] - mean**2 - part[:, 2 * p, None], 0.0)
+        return Population(mean, variance, np.full(n, np.nan))
+
+    def finish(self, world, own, tie):
+        """The models that agents keep to themselves."""
+        n, p = own.theta.shape
+        known = self.population(world, own, tie)
+        average = estimates(world, own.shared, tie.flow)
+        models = np.empty((n, p))
+        for i in range(n):
+            X, y = _rows_of(world, i, p)
+            u, spread = np.zeros(p), None
+            if np.any(world.peer[world.tie_start[i] : world.tie_start[i + 1]] != VACANT) and average[i, -1] > 0:
+                # The mean of so many releases has noise, too: it is shortened as James and Stein would.
+                error = average[i, 2 * p + 1] / (average[i, -1] ** 2 * world.census)
+                square = float(np.sum(known.mean[i] ** 2))
+                kept = max(0.0, 1.0 - p * error / square) if square > 0 else 0.0
+                u, spread = kept * known.mean[i], known.variance[i] + kept * error
+            models[i] = own_posterior(world.loss, X, y, u, spread, self.terms.bound)
+        return models
+
+
+def own_posterior(loss: Any, X: np.ndarray, y: np.ndarray, u: np.ndarray, spread: Any, bound: float) -> np.ndarray:
+    """What an agent makes of its rows and of the population, as good as the evidence of its own rows says.
+
+    Parameters
+    ----------
+    loss : Squared or Logistic
+    X, y : (m, p), (m,) ndarray
+    u : (p,) ndarray
+        The mean of the population, in units of what is released.
+    spread : (p,) ndarray or None
+        Its variances; None for an agent that knows of nobody.
+    bound : float
+        A public bound on the norm of rows.
+
+    Returns
+    -------
+    (p,) ndarray
+
+    Examples
+    --------
+    >>> X, y = np.eye(2)[[0, 1] * 20], np.tile([3.0, -3.0], 20)
+    >>> own_posterior(Squared(), X, y, np.array([-50.0, 50.0]), np.full(2, 1e-6), 1.0).round(1).tolist()  # nonsense
+    [3.0, -3.0]
+    >>> own_posterior(Squared(), X[:0], y[:0], np.array([1.0, 2.0]), np.ones(2), 1.0).tolist()  # no rows: as usual
+    [2.0, 4.0]
+    """
+    m, p = X.shape
+    usual = bound * bound / p
+    if m == 0:
+        return u * bound * bound / usual
+    with np.errstate(over="ignore"):
+        square = (np.sum(X * X, axis=0) + USUAL * usual) / (m + USUAL)
+        scale = max(float(np.mean(y * y)), 1e-300) if isinstance(loss, Squared) else 1.0
+    noises = [scale * part for part in NOISES] if isinstance(loss, Squared) else [1.0]
+    groups = [[(np.zeros(p), scale * part / square) for part in BROAD]]
+    if spread is not None:
+        units = [bound * bound / size for size in (np.full(p, usual), square)]
+        groups.append([(a * b * u, c * np.square(a * b) * spread) for b in units for a in LENGTHS for c in SPREADS])
+    models, evidence = [np.zeros(p)], [-1e300]  # of absurd rows, nothing may be a number
+    with np.errstate(all="ignore"):
+        for group in groups:
+            for center, variance in group:
+                for noise in noises:
+                    model, log = _fit(loss, X, y, center, variance, noise)
+                    if np.isfinite(model).all() and np.isfinite(log):
+                        models.append(model)
+                        evidence.append(log - math.log(len(group)))
+        weight = np.exp(np.array(evidence) - max(evidence))
+    mixed: np.ndarray = weight @ np.array(models) / weight.sum()
+    return mixed
+
+
+def _fit(loss: Any, X: np.ndarray, y: np.ndarray, center: np.ndarray, variance: np.ndarray, noise: float) -> Any:
+    """Posterior mode and (Laplace) evidence under ``N(center, diag variance)``, up to a constant of the rows."""
+    Z = X * np.sqrt(variance)
+    if not (np.isfinite(Z @ Z.T).all() and np.isfinite(X @ center).all()):
+        return center, -np.inf
+    if isinstance(loss, Squared):
+        K, apart = Z @ Z.T + noise * np.eye(len(y)), y - X @ center
+        dual = np.linalg.solve(K, apart)
+        return center + np.sqrt(variance) * (Z.T @ dual), -0.5 * (np.linalg.slogdet(K)[1] + apart @ dual)
+    Z, given, d = Z * y[:, None], y * (X @ center), np.zeros(X.shape[1])
+
+    def cost(d: np.ndarray) -> float:
+        return float(np.logaddexp(0.0, -given - Z @ d).sum() + 0.5 * d @ d)
+
+    for _ in range(30):
+        wrong = 0.5 * (1.0 - np.tanh(0.5 * (given + Z @ d)))
+        slope, B = d - Z.T @ wrong, (Z.T * (wrong * (1.0 - wrong))) @ Z + np.eye(len(d))
+        step = np.linalg.solve(B, slope)
+        gain, length, here = float(slope @ step), 1.0, cost(d)
+        while length > 1e-6 and cost(d - length * step) > here - 1e-4 * length * gain:
+            length *= 0.5
+        d = d - length * step
+        if gain < 1e-10:
+            break
+    return center + np.sqrt(variance) * d, -cost(d) - 0.5 * np.linalg.slogdet(B)[1]
+
+
+def _rows_of(world: Any, i: int, p: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and labels of one agent."""
+    first, last = world.row_start[i], world.row_start[i + 1]
+    y = np.asarray(world.labels[first:last])
+    if not isinstance(world.rows, SparseRows):
+        return np.asarray(world.rows.values[first:last]), y
+    X, start = np.zeros((last - first, p)), world.rows.start[first : last + 1]
+    rows = np.repeat(np.arange(last - first), np.diff(start))
+    np.add.at(X, (rows, world.rows.column[start[0] : start[-1]]), world.rows.values[start[0] : start[-1]])
+    return X, y

@@ -1,0 +1,147 @@
+"""The terms of a private run: what is claimed, and the public numbers that the mechanism works with.
+
+They are all fixed before the run, and none of them depends on anybody's data.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...accounting.accountants import check_number, check_whole
+from ...accounting.plans import Plan, make_plan
+from ...errors import ParameterError
+from ..compile import inline
+from ..linear import frozen
+from ..rules import rule
+from .noise import LAPLACE, LARGEST
+
+#: What noise is drawn from, by number: compiled code knows no words.
+MECHANISMS = ("gaussian", "laplace", "exponential")
+EXPONENTIAL = 2
+#: Accountants, likewise.
+NAMES = ("gdp", "bound", "pld")
+FINALS = (None, "local")
+#: Steps of the grid that clipped sums live on, in one clip. No example changes a sum by more than twice that.
+GRID = 1 << 20
+#: Noise of fewer grid steps than this is too coarse for the accounting of continuous noise.
+FINEST = 1 << 10
+#: No norm is larger or smaller than this, or its reciprocal: products of such numbers are numbers.
+FAR = 1e100
+
+
+@rule
+class Terms(NamedTuple):
+    """What every private method carries: see :func:`coterie.Private`."""
+
+    epsilon: float
+    delta: float
+    mechanism: int
+    accountant: int
+    clip: float  # the largest norm of what one example contributes
+    bound: float  # on the norm of a row, as far as steps are concerned
+    most: int  # rows that make a released model reliable; 0 for the most in the world
+    loss_share: float  # part of every release's budget that goes to the loss
+    final: int
+    noise: np.ndarray  # (T,) noise multiplier of every release
+    cost: np.ndarray  # (T,) what it costs, see Plan
+    limit: float
+
+    def __eq__(self, other):
+        return type(self) is type(other) and all(map(np.array_equal, self, other))
+
+    def __ne__(self, other):
+        return not self == other
+
+    def __hash__(self):
+        return hash((*self[:9], self.noise.tobytes()))
+
+    @property
+    def plan(self):
+        """The claim, and the noise that makes it true."""
+        words = MECHANISMS[self.mechanism], NAMES[self.accountant]
+        return _plan(words[0], self.epsilon, self.delta, words[1], self.noise.tobytes())
+
+    def words(self):
+        """As a caller says it, for a repr."""
+        plan = [f"epsilon={self.epsilon:g}", f"delta={self.delta:g}"]
+        plan += [f"mechanism={MECHANISMS[self.mechanism]!r}"]
+        plan += [] if self.mechanism == EXPONENTIAL else [f"clip={self.clip:g}"]
+        plan += [f"wakes_per_agent={self.noise.shape[0]}"]
+        return ", ".join([*plan, f"final={FINALS[self.final]!r}"])
+
+
+@functools.lru_cache(maxsize=128)
+def _plan(mechanism: str, epsilon: float, delta: float, accountant: str, noise: bytes) -> Plan:
+    return Plan(mechanism, epsilon, delta, accountant, np.frombuffer(noise))  # checked, which may take its time
+
+
+@inline
+def width_of(terms, release, share, sensitivity):
+    """Width of the noise in grid steps, for a query that gets this share of a release's budget."""
+    # Shares are of eps_t for Laplace noise, and of mu_t^2 for Gaussian: both add up to the release's.
+    part = share if terms.mechanism == LAPLACE else math.sqrt(share)
+    # One step more than needed: a grid makes Gaussian noise worse by 1 / width^2, and the step better by 1 / width.
+    return int(math.ceil(terms.noise[release] / part * sensitivity)) + 1  # noqa: RUF046 - compiled, ceil is a float
+
+
+def make_terms(
+    *,
+    epsilon: Any,
+    delta: Any,
+    mechanism: str,
+    accountant: Any,
+    clip: Any,
+    bound: Any,
+    most: Any,
+    steps: int,
+    allocation: Any,
+    rate: Any,
+    loss_share: Any,
+    final: Any,
+) -> Terms:
+    """Check the terms, and work out the noise.
+
+    Examples
+    --------
+    >>> terms = make_terms(epsilon=1.0, delta=1e-5, mechanism="gaussian", accountant=None, clip=1.0, bound=1.0,
+    ...                    most=None, steps=1, allocation="equal", rate=0.9, loss_share=0.0, final="local")
+    >>> terms.noise.round(4).tolist()
+    [3.7306]
+    """
+    for name, value in (("clip", clip), ("bound", bound)):
+        check_number(name, value, 0.0, math.inf, "be a finite number > 0")
+        if not 1.0 / FAR <= value <= FAR:
+            raise ParameterError(f"{name}={value!r} must lie between {1 / FAR:g} and {FAR:g}: scale the features")
+    most = 0 if most is None else check_whole("most", most)
+    check_number("loss_share", loss_share, math.nextafter(0.0, -1.0), 1.0, "lie between 0 and 1, below 1")
+    if final not in FINALS:
+        raise ParameterError(f'final={final!r} must be "local" or None')
+    plan = make_plan(epsilon, delta, steps, mechanism, accountant, allocation, rate)
+    terms = Terms(
+        plan.epsilon,
+        plan.delta,
+        MECHANISMS.index(plan.mechanism),
+        NAMES.index(plan.accountant),
+        float(clip),
+        float(bound),
+        most,
+        float(loss_share),
+        FINALS.index(final),
+        frozen(plan.noise),
+        frozen(plan.cost),
+        plan.limit,
+    )
+    queries = [(1.0 - terms.loss_share, 2 * GRID), *([(terms.loss_share, GRID)] if terms.loss_share else [])]
+    for share, sensitivity in queries:
+        widths = [width_of(terms, k, share, sensitivity) for k in range(plan.steps)]
+        if min(widths) < FINEST or max(widths) > LARGEST:
+            raise ParameterError(
+                f"epsilon={epsilon!r} in {plan.steps} releases with loss_share={loss_share!r} needs noise of "
+                f"{min(widths) / sensitivity:.3g} to {max(widths) / sensitivity:.3g} times the sensitivity: the "
+                f"mechanism is made for {FINEST / sensitivity:.1g} to {LARGEST / sensitivity:.1g}"
+            )
+    return terms

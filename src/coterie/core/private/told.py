@@ -1,0 +1,40 @@
+"""What a learned graph is told of an agent's loss when that is private: nothing, or what was released."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..rules import rule
+
+
+@rule
+class Untold(NamedTuple):
+    """The graph is learned from published models alone: the loss term is dropped."""
+
+    def told(self, data, me, draft):
+        """Nothing."""
+        return 0.0
+
+
+@rule
+class Released(NamedTuple):
+    """The noisy loss that went through the ledger, which may be told as often as one likes."""
+
+    def told(self, data, me, draft):
+        """``c_k L_k``: the losses as last released, and the ridge, which holds no data."""
+        square = 0.0
+        for k in range(me.theta.shape[0]):
+            square += me.theta[k] * me.theta[k]
+        return data.trust * (max(0.0, me.loss[0]) + data.ridge * square) if data.scaled else 0.0
+
+
+def toll_of(terms):
+    """What may be told under these terms.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> ct.Private(ct.CoordinateDescent(), epsilon=1.0, delta=1e-5, wakes_per_agent=5, loss_share=0.2).toll
+    Released()
+    """
+    return Released() if terms.loss_share > 0.0 else Untold()

@@ -1,0 +1,321 @@
+"""An agent's own problem: its loss, and a pull towards a point.
+
+    argmin_theta  scale f_i(theta) + weight/2 |theta - center|^2          scale >= 0, weight > 0
+
+This is the proximal step of DJAM (4), and what is left of the primal step of CL-ADMM once the copies of the
+neighbours' models are eliminated. There is one solver for each kind of loss; :func:`prepare` chooses.
+
+===========================  ========================================================================================
+loss                         solver
+===========================  ========================================================================================
+``Location(Squared())``      closed form, coordinate by coordinate
+``Squared()``                closed form; the inverse of the smaller Gram matrix is kept while the weights stay the same
+any other                    dual coordinate ascent from the last solution, to :data:`TOLERANCE`; for kinks, too;
+                             if that is slow, Newton's method for smooth ones
+any smooth one, if asked     a fixed number of gradient steps from the last model
+===========================  ========================================================================================
+
+No solver allocates memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .compile import inline
+from .linear import SparseRows, axpy, copy_to, dot, fill, row_norms_kernel, scatter_kernel
+from .losses import Location, Squared
+from .rules import rule
+from .world import Ragged, World, add_loss_gradient, ragged
+
+#: Dual ascent stops when no margin z moves by more than ``TOLERANCE (1 + |z|)`` in a sweep over the examples ...
+TOLERANCE = 1e-12
+#: ... or after so many sweeps: the next step goes on from there.
+SWEEPS = 2_000
+#: After so many sweeps, a smooth loss with enough examples goes on with Newton's method.
+PATIENCE = 100
+#: What an agent without ties is pulled to its own last model with, as a part of its mean curvature.
+INERTIA = 0.1
+
+
+class Cache(NamedTuple):
+    """What agents work out from their data once, and make anew when these change."""
+
+    alone: np.ndarray  # (n,) weight of a proximal step without neighbours
+    solver: Any
+
+
+def prepare(world: World, p: int, steps: int = 0) -> Cache:
+    """Solvers for the agents of a world.
+
+    Parameters
+    ----------
+    world : World
+    p : int
+        Number of features.
+    steps : int
+        Take so many gradient steps in place of the solver that fits the loss; 0 for that.
+
+    Returns
+    -------
+    Cache
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> from coterie.engines.worlds import world_of
+    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
+    >>> type(prepare(world_of(problem), 1).solver).__name__
+    'Pointwise'
+    """
+    count = np.diff(world.row_start)
+    norms = np.zeros(world.labels.shape[0])
+    row_norms_kernel(world.rows, norms)
+    squares, owner = norms * norms, np.repeat(np.arange(count.shape[0]), count)
+    bend = world.loss.smoothness if np.isfinite(world.loss.smoothness) else 1.0
+    trust = 1.0 if world.scaled else world.trust  # as importance() has it without ties
+    mean = trust * bend * world.share * np.bincount(owner, weights=squares, minlength=count.shape[0]) / p
+    alone = np.where(mean > 0, INERTIA * mean, 1.0)
+    if steps > 0:
+        return Cache(alone, GradientSteps(np.full(count.shape[0], steps)))
+    if is_mean(world.loss):
+        return Cache(alone, Pointwise(_moments(world, p), count / p))
+    if isinstance(world.loss, Squared):
+        stored = world.rows.start[world.row_start] if isinstance(world.rows, SparseRows) else p * world.row_start
+        small = 2 * np.diff(stored) + count * count < p * p  # what a step costs with either matrix
+        sides = np.where(small, count, p)
+        return Cache(alone, LeastSquares(_moments(world, p), np.zeros((count.shape[0], 2)), ragged(sides * sides)))
+    steep = p if np.isfinite(world.loss.smoothness) else 0  # Newton's method needs curvature, and enough examples
+    return Cache(
+        alone,
+        DualAscent(Ragged(world.row_start, squares), ragged(count), ragged(np.where(count >= p, steep * steep, 0))),
+    )
+
+
+def is_mean(loss: Any) -> bool:
+    """Whether a loss is the squared distance to points, whose minimiser is their mean.
+
+    Examples
+    --------
+    >>> from coterie.core.losses import Location, Squared
+    >>> is_mean(Location(Squared())), is_mean(Squared())
+    (True, False)
+    """
+    return isinstance(loss, Location) and isinstance(loss.loss, Squared)
+
+
+def scratch(world: World, p: int) -> int:
+    """Numbers of scratch paper that any of the solvers needs.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> from coterie.engines.worlds import world_of
+    >>> scratch(world_of(ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))), 1)
+    2
+    """
+    return 2 * p
+
+
+def _moments(world, p):
+    moments = np.zeros((world.row_start.shape[0] - 1, p))
+    scatter_kernel(world.rows, world.row_start, np.asarray(world.labels), moments)
+    return moments
+
+
+@rule
+class Pointwise(NamedTuple):
+    """Squared distances to points: the minimiser is a mean, MP (6)."""
+
+    moment: np.ndarray  # (n, p) sum of the points
+    points: np.ndarray  # (n,) how many
+
+    def minimise(self, data, scale, weight, center, theta, draft):
+        """Weighted mean of the points, the origin (ridge) and the center."""
+        a = scale * data.share
+        part = 1.0 / (weight + a * self.points + 2.0 * scale * data.ridge)
+        for k in range(theta.shape[0]):
+            theta[k] = part * (weight * center[k] + a * self.moment[k])
+
+
+@rule
+class LeastSquares(NamedTuple):
+    """Squared loss: a linear system, whose inverse is kept."""
+
+    moment: np.ndarray  # (n, p) sum of y x
+    key: np.ndarray  # (n, 2) for which a and kappa the inverse is
+    inverse: Any  # p * p numbers of (a X'X + kappa I)^-1, or m * m of (a X X' + kappa I)^-1 where that is less work
+
+    def minimise(self, data, scale, weight, center, theta, draft):
+        """``(a X'X + kappa I)^-1 (a X'y + weight center)``."""
+        p, m = theta.shape[0], data.labels.shape[0]
+        a, kappa = scale * data.share, weight + 2.0 * scale * data.ridge
+        q = m if self.inverse.shape[0] < p * p else p
+        if self.key[0] != a or self.key[1] != kappa:
+            self.key[0], self.key[1] = a, kappa
+            gram(data, a, kappa, self.inverse, draft[:p])
+            invert(self.inverse, q)
+        if q < p:
+            # theta = v + a X' (a X X' + kappa I)^-1 (y - X v)  with  v = weight center / kappa
+            residual = draft[:q]
+            for k in range(p):
+                theta[k] = weight * center[k] / kappa
+            for r in range(m):
+                residual[r] = data.labels[r] - data.rows.dot(r, theta)
+            for r in range(m):
+                data.rows.add(r, a * dot(self.inverse[r * q : (r + 1) * q], residual), theta)
+        else:
+            target = draft[:p]
+            for k in range(p):
+                target[k] = weight * center[k] + a * self.moment[k]
+            for k in range(p):
+                theta[k] = dot(self.inverse[k * q : (k + 1) * q], target)
+
+
+@inline
+def gram(data, a, kappa, out, line):
+    """``a X'X + kappa I``, or ``a X X' + kappa I`` where there is no room for p * p numbers."""
+    p, m = line.shape[0], data.labels.shape[0]
+    q = m if out.shape[0] < p * p else p
+    fill(0.0, out)
+    for r in range(m):
+        if q < p:
+            fill(0.0, line)
+            data.rows.add(r, a, line)
+            for t in range(m):
+                out[r * q + t] = data.rows.dot(t, line)
+        else:
+            for e in range(data.rows.entries(r)):
+                k, value = data.rows.entry(r, e)
+                data.rows.add(r, a * value, out[k * q : (k + 1) * q])
+    for k in range(q):
+        out[k * q + k] += kappa
+
+
+@inline
+def invert(matrix, q):
+    """Invert a positive definite matrix of q * q numbers in place (Gauss-Jordan; it needs no pivots)."""
+    for k in range(q):
+        pivot = matrix[k * q : (k + 1) * q]
+        scale = 1.0 / pivot[k]
+        pivot[k] = 1.0
+        for c in range(q):
+            pivot[c] *= scale
+        for i in range(q):
+            if i != k:
+                line = matrix[i * q : (i + 1) * q]
+                factor = line[k]
+                line[k] = 0.0
+                axpy(-factor, pivot, line)
+
+
+@rule
+class DualAscent(NamedTuple):
+    """Any convex loss with a prox, by exact steps on one dual coordinate after the other.
+
+    With a = scale share, kappa = weight + 2 scale ridge and v = weight center / kappa, the solution is
+    ``theta = v - a / kappa sum_r u_r x_r``, where u_r is a slope of the loss at the margin of example r. A step makes
+    that true for one r: the margin goes to ``prox(z + q u)`` with ``q = a |x_r|^2 / kappa``.
+    """
+
+    square: Any  # |x_r|^2 of each example
+    dual: Any  # u_r of each example: the warm start
+    inverse: Any  # p * p numbers for Newton's method, or none
+
+    def minimise(self, data, scale, weight, center, theta, draft):
+        """Sweep over the examples until nothing moves."""
+        m = data.labels.shape[0]
+        a, kappa = scale * data.share, weight + 2.0 * scale * data.ridge
+        for k in range(theta.shape[0]):
+            theta[k] = weight * center[k] / kappa
+        if m == 0 or a == 0.0:
+            return
+        for r in range(m):
+            data.rows.add(r, -a / kappa * self.dual[r], theta)
+        for sweep in range(SWEEPS):
+            if sweep >= PATIENCE and self.inverse.shape[0] > 0:
+                newton(data, a, kappa, weight, center, theta, self.inverse, draft)
+                for r in range(m):
+                    self.dual[r] = data.loss.derivative(data.rows.dot(r, theta), data.labels[r])
+                break
+            moved = 0.0
+            for r in range(m):
+                q = a / kappa * self.square[r]
+                if q > 0.0:
+                    margin = data.rows.dot(r, theta)
+                    goal = data.loss.prox(margin + q * self.dual[r], q, data.labels[r])
+                    change = (margin - goal) / q
+                    self.dual[r] += change
+                    data.rows.add(r, -a / kappa * change, theta)
+                    moved = max(moved, abs(margin - goal) / (1.0 + abs(goal)))
+            if moved <= TOLERANCE:
+                break
+
+
+@inline
+def newton(data, a, kappa, weight, center, theta, inverse, draft):
+    """Newton's method with a line search, for a smooth loss, until no margin moves any more."""
+    p, m = theta.shape[0], data.labels.shape[0]
+    gradient, step = draft[:p], draft[p : 2 * p]
+    for _ in range(PATIENCE):
+        fill(0.0, inverse)
+        level = 0.0
+        for k in range(p):
+            inverse[k * p + k] = kappa
+            gradient[k] = kappa * theta[k] - weight * center[k]
+            level += theta[k] * (0.5 * kappa * theta[k] - weight * center[k])
+        for r in range(m):
+            z = data.rows.dot(r, theta)
+            level += a * data.loss.value(z, data.labels[r])
+            data.rows.add(r, a * data.loss.derivative(z, data.labels[r]), gradient)
+            bend = a * data.loss.curvature(z, data.labels[r])
+            for e in range(data.rows.entries(r)):
+                k, value = data.rows.entry(r, e)
+                data.rows.add(r, bend * value, inverse[k * p : (k + 1) * p])
+        invert(inverse, p)
+        for k in range(p):
+            step[k] = dot(inverse[k * p : (k + 1) * p], gradient)
+        moved, gain = 0.0, dot(gradient, step)
+        for r in range(m):
+            moved = max(moved, abs(data.rows.dot(r, step)) / (1.0 + abs(data.rows.dot(r, theta))))
+        length = 1.0
+        while length > 1e-10 and gain > 1e-12 * (1.0 + abs(level)):
+            reached = 0.0
+            for k in range(p):
+                t = theta[k] - length * step[k]
+                reached += t * (0.5 * kappa * t - weight * center[k])
+            for r in range(m):
+                z = data.rows.dot(r, theta) - length * data.rows.dot(r, step)
+                reached += a * data.loss.value(z, data.labels[r])
+            if reached <= level - 1e-4 * length * gain:
+                break
+            length *= 0.5
+        axpy(-length, step, theta)
+        if moved <= TOLERANCE:
+            break
+
+
+@rule
+class GradientSteps(NamedTuple):
+    """A fixed number of gradient steps from the last model, as CD's comparison with ADMM takes them."""
+
+    steps: np.ndarray  # (n,) how many
+
+    def minimise(self, data, scale, weight, center, theta, draft):
+        """``theta <- theta - (scale grad f(theta) + weight (theta - center)) / L``."""
+        gradient = draft[: theta.shape[0]]
+        step = 1.0 / (weight + scale * data.curvature)
+        for _ in range(self.steps):
+            for k in range(theta.shape[0]):
+                gradient[k] = weight * (theta[k] - center[k])
+            add_loss_gradient(data, theta, scale, gradient)
+            axpy(-step, gradient, theta)
+
+
+@inline
+def alone(me, center):
+    """Center and weight of an agent without ties: it goes towards its own minimiser, from where it is."""
+    copy_to(me.theta, center)
+    return me.cache.alone

@@ -1,0 +1,101 @@
+"""Rules: immutable values whose methods run in plain Python and in compiled code alike.
+
+A rule is a :class:`typing.NamedTuple` of numbers, arrays and other rules, with methods. ``@rule`` gives the
+class a Numba type, so that a compiled loop can call ``method.wake(...)`` or ``loss.derivative(...)``. The call
+is resolved at compile time from the class: it costs nothing at run time, changing a parameter never
+recompiles, and kernels can be cached on disk.
+
+:mod:`coterie.core.numba_backend` is the only place that knows how Numba works inside.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+from .compile import expose, overload, packed, register
+
+#: The vocabulary: what compiled code may ask of a rule, with the argument names that every rule must use.
+METHODS = {
+    # losses (losses.py)
+    "value": "margin, label",
+    "derivative": "margin, label",
+    "curvature": "margin, label",
+    "prox": "center, step, label",
+    "conjugate": "dual, label",
+    "domain": "label",
+    "pool": "margins, labels",
+    "slopes": "margins, labels, out",
+    # rows of features (linear.py)
+    "dot": "row, vector",
+    "add": "row, scale, out",
+    "entries": "row",
+    "entry": "row, k",
+    "at": "row, column",
+    "take": "first, last",
+    # methods (methods/)
+    "open": "data, me, ties, slot",
+    "greet": "data, me, ties, mail",
+    "wake": "data, me, ties, chance, mail",
+    "receive": "data, me, ties, letter, mail",
+    "round": "data, me, ties, mail",
+    # solvers of an agent's own problem (proximal.py)
+    "minimise": "data, scale, weight, center, theta, draft",
+    # peer sampling (ties/sampling.py)
+    "sample": "data, view, dice, out",
+    "stir": "data, view, dice, mail",
+    "mix": "data, view, letter, mail",
+    # what an agent tells of its loss (ties/learned.py, privacy/tolls.py)
+    "told": "data, me, draft",
+}
+
+
+def rule(cls):
+    """Let compiled code call the methods of a NamedTuple class.
+
+    Parameters
+    ----------
+    cls : type
+        A ``typing.NamedTuple``. Every method named in :data:`METHODS` must take exactly the arguments listed there.
+
+    Returns
+    -------
+    type
+        The same class.
+
+    Examples
+    --------
+    >>> from typing import NamedTuple
+    >>> from numba import njit
+    >>> @rule
+    ... class Double(NamedTuple):
+    ...     scale: float = 2.0
+    ...     def value(self, margin, label):
+    ...         return self.scale * margin + label
+    >>> @njit
+    ... def use(loss):
+    ...     return loss.value(3.0, 1.0)
+    >>> use(Double()) == Double().value(3.0, 1.0) == 7.0
+    True
+    """
+    for name, expected in METHODS.items():
+        method = getattr(cls, name, None)
+        if method is None:
+            continue
+        found = ", ".join(list(inspect.signature(method).parameters)[1:])
+        if found != expected:
+            raise TypeError(f"{cls.__qualname__}.{name}({found}): the arguments must be named ({expected})")
+
+    register(cls)
+    return cls
+
+
+for _name, _arguments in METHODS.items():
+    expose(_name, _arguments)
+
+
+def remake(rule, fields):
+    """A rule of the same class with other fields; in compiled code the fields must keep their types."""
+    return type(rule)(*fields)
+
+
+overload(remake)(packed)

@@ -1,0 +1,1 @@
+"""Compositions around a method: a learned graph, trimmed means, peer sampling."""

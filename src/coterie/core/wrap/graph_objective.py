@@ -1,0 +1,313 @@
+"""What a learned graph minimises, and the two steps on a block of its weights.
+
+    h(w) = sum_{k<l} z_kl w_kl + mu ( lam |w|^2 - sum_k log(d_k + delta) ),     w >= 0,  d_k = sum_l w_kl
+
+with each pair counted once in |w|^2, and with the cost of a tie
+
+    z_kl = c_k L_k + c_l L_l + mu/2 |theta_k - theta_l|^2.
+
+Source: Zantedeschi, Bellet and Tommasi, 2020, "Fully Decentralized Joint Learning of Personalized Models and
+Collaboration Graphs" (DADA), Section 4. The derivative of -log(d_k + delta) is -1/(d_k + delta): the paper's Appendix C
+prints it without the sign, and with the other sign no tie pays.
+
+A block is the weights between one agent k and some peers l:
+
+==================  =================================================================
+paper               here
+==================  =================================================================
+w_kl, l in K        ``weight``, ``out``
+kappa = |K|         ``kappa``, ``len(cost)``
+z_kl                ``cost``
+d_k without block   ``own``
+d_l without w_kl    ``others``
+mu_2, lambda        ``mu``, ``lam``
+==================  =================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...errors import ParameterError
+from ..compile import inline
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+#: Newton steps that a block may take, twice: far more than are needed, even for numbers many orders of magnitude apart.
+STEPS = 200
+#: Relative size of a step at which the first pass over a block may stop.
+COARSE = 1e-14
+
+
+def check_parameters(mu: Any, lam: Any, delta: Any) -> tuple[float, float, float]:
+    """The three parameters of h as floats, or the reason why they cannot be.
+
+    Parameters
+    ----------
+    mu, lam, delta : float
+        All positive.
+
+    Returns
+    -------
+    mu, lam, delta : float
+
+    Raises
+    ------
+    ParameterError
+        Naming the parameter that is not a positive number.
+
+    Examples
+    --------
+    >>> check_parameters(1, 2, 0.01)
+    (1.0, 2.0, 0.01)
+    >>> check_parameters(1, -1.0, 0.01)
+    Traceback (most recent call last):
+    coterie.errors.ParameterError: lam=-1.0 must be a positive number
+    """
+    smooth = ": it keeps the logarithm smooth at an agent without ties; 0.01 or less works, 0.1 isolates agents"
+    return (
+        _positive("mu", mu, "must be a positive number", ": the weights are decided by the costs over mu"),
+        _positive("lam", lam, "must be a positive number", ": without it the best weights are not unique"),
+        _positive("delta", delta, "must be > 0", smooth),
+    )
+
+
+def _positive(name: str, value: Any, rule: str, why_not_zero: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ParameterError(f"{name}={value!r} must be a number") from None
+    if not (math.isfinite(number) and number > 0):
+        raise ParameterError(f"{name}={value!r} {rule}{why_not_zero if number == 0 else ''}")
+    return number
+
+
+@inline
+def tie_cost(mine: Any, theirs: Any, square: Any, mu: float) -> Any:
+    """z_kl, the cost of a unit of weight between two agents.
+
+    Parameters
+    ----------
+    mine, theirs : float or array
+        c_k L_k and c_l L_l, the losses of the two agents times their confidences.
+    square : float or array
+        |theta_k - theta_l|^2.
+    mu : float
+        mu_1.
+
+    Returns
+    -------
+    float or array
+
+    Examples
+    --------
+    >>> tie_cost(1.0, -0.25, 4.0, 0.5)
+    1.75
+    """
+    # DADA (4), the terms that do not depend on w
+    return mine + theirs + 0.5 * mu * square
+
+
+def regularizer(weights_of_edges: Floats, degrees: Floats, mu: float, lam: float, delta: float) -> float:
+    """What keeps the weights small and every agent in company: mu ( lam |w|^2 - sum_k log(d_k + delta) ).
+
+    Parameters
+    ----------
+    weights_of_edges : (edges,) array
+        Each edge once.
+    degrees : (K,) array
+        d_k, agents without ties included.
+    mu, lam, delta : float
+        See :func:`check_parameters`.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> regularizer(np.array([1.0]), np.array([1.0, 1.0]), mu=2.0, lam=3.0, delta=1e-9)
+    5.999999996
+    """
+    # DADA, Section 4, "Proposed regularizer"
+    return float(mu * (lam * np.sum(np.square(weights_of_edges)) - np.sum(np.log(degrees + delta))))
+
+
+@inline
+def _weight_at(price: float, base: float, u: float, other: float, lam: float) -> float:
+    """The root w of (2 lam w + cost) (other + w) = 1 if it is positive, else zero, for cost = price - base - u.
+
+    All in units of mu, with other > 0.
+    """
+    cost = (price - base) - u
+    missing = 1.0 - cost * other
+    if missing < 0.5:  # and may have lost its digits
+        missing = other * (((1.0 / other - price) + base) + u)
+    if not missing > 0.0:
+        return 0.0
+    # 2 lam w^2 + middle w = missing. The discriminant is middle^2 + 8 lam missing, written as a sum of squares.
+    middle, gap = 2.0 * lam * other + cost, 2.0 * lam * other - cost
+    root = math.sqrt(gap * gap + 8.0 * lam)
+    if middle >= 0.0:
+        return 2.0 * missing / (middle + root)
+    return (root - middle) / (4.0 * lam)
+
+
+@inline
+def block(cost: Floats, others: Floats, own: float, mu: float, lam: float, delta: float, out: Floats) -> None:
+    """Minimise h exactly over the weights between one agent and some peers.
+
+    Over w >= 0, this minimises
+
+        sum_l cost_l w_l + mu ( lam sum_l w_l^2 - log(own + delta + sum_l w_l) - sum_l log(others_l + delta + w_l) ).
+
+    For u = 1 / (own + delta + sum_l w_l), each weight is the root of one quadratic, or zero. Each is convex and
+    nondecreasing in u, so that u (own + delta + sum_l w_l(u)) - 1 is convex and increasing: Newton's method from
+    u = 1 / (own + delta) comes down to its zero without a line search.
+
+    Parameters
+    ----------
+    cost : (kappa,) array
+        z_kl of each peer l.
+    others : (kappa,) array
+        Degrees of the peers, without the weights of the block.
+    own : float
+        Degree of the agent, without the weights of the block.
+    mu, lam, delta : float
+        See :func:`check_parameters`.
+    out : (kappa,) array
+        Where the weights go.
+
+    Examples
+    --------
+    Two agents without other ties: 2 w (w + delta) = 1 at cost zero.
+
+    >>> out = np.zeros(1)
+    >>> block(np.zeros(1), np.zeros(1), 0.0, 1.0, 1.0, 1e-9, out)
+    >>> float(out[0])  # 1 - delta/2
+    0.9999999995
+    """
+    kappa = len(cost)
+    free = own + delta
+    # Where u and cost / mu nearly cancel, u alone cannot hold enough digits: the second pass finds what is to be added.
+    base, u = 0.0, 1.0 / free
+    for fine in range(2):
+        for step in range(STEPS):
+            degree, slope = free, 0.0
+            for l in range(kappa):  # noqa: E741 - the paper's own name
+                other = others[l] + delta
+                w = _weight_at(cost[l] / mu, base, u, other, lam)
+                degree += w
+                if w > 0.0:
+                    # dw/du, where the product of _weight_at stays 1
+                    slope += 1.0 / (2.0 * lam + 1.0 / ((other + w) * (other + w)))
+            excess = (base * degree - 1.0) + u * degree
+            move = excess / (degree + (base + u) * slope)
+            # All steps but the first of the second pass come from above: a step up is rounding.
+            if move == 0.0 or (move < 0.0 and not (fine == 1 and step == 0)):
+                break
+            u -= move
+            if fine == 0 and move <= COARSE * u:
+                break
+        if fine == 0:
+            base, u = u, 0.0
+    for l in range(kappa):  # noqa: E741
+        out[l] = _weight_at(cost[l] / mu, base, u, others[l] + delta, lam)
+
+
+@inline
+def proximal_step(
+    weight: Floats,
+    cost: Floats,
+    others: Floats,
+    own: float,
+    mu: float,
+    lam: float,
+    delta: float,
+    lipschitz: float,
+    out: Floats,
+) -> None:
+    """One projected gradient step on a block: max(0, w - grad / lipschitz).
+
+    Parameters
+    ----------
+    weight : (kappa,) array
+        The block now.
+    cost, others, own, mu, lam, delta
+        As in :func:`block`.
+    lipschitz : float
+        With :func:`local_lipschitz` or more, h never increases.
+    out : (kappa,) array
+        Where the weights go; may be `weight`.
+
+    Examples
+    --------
+    >>> out = np.zeros(1)
+    >>> proximal_step(np.ones(1), np.full(1, 3.0), np.ones(1), 1.0, 1.0, 1.0, 0.5, 8.0, out)
+    >>> float(out[0])  # 1 - (3 + 2 - 1/2.5 - 1/2.5) / 8
+    0.475
+    """
+    kappa = len(weight)
+    degree = own + delta
+    for l in range(kappa):  # noqa: E741
+        degree += weight[l]
+    for l in range(kappa):  # noqa: E741
+        # DADA (4), with the signs that Appendix C drops
+        gradient = cost[l] + mu * (2.0 * lam * weight[l] - 1.0 / degree - 1.0 / (others[l] + delta + weight[l]))
+        # DADA, Section 4, step 2
+        out[l] = max(0.0, weight[l] - gradient / lipschitz)
+
+
+@inline
+def local_lipschitz(others: Floats, own: float, mu: float, lam: float, delta: float, kappa: int) -> float:
+    """How fast the gradient of h can change in a block: mu ( kappa/(d_k+delta)^2 + max_l 1/(d_l+delta)^2 + 2 lam ).
+
+    The degrees are those without the block, and so hold wherever the block moves to. Theirs is the only difference
+    to :func:`paper_lipschitz`, and it is a matter of orders of magnitude.
+
+    Parameters
+    ----------
+    others, own, mu, lam, delta
+        As in :func:`block`.
+    kappa : int
+        Size of the block; only so many of `others` are read.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> float(local_lipschitz(np.ones(2), 1.0, 1.0, 1.0, 1.0, 2))
+    2.75
+    """
+    least = math.inf
+    for l in range(kappa):  # noqa: E741
+        least = min(least, others[l] + delta)
+    return mu * (kappa / ((own + delta) * (own + delta)) + 1.0 / (least * least) + 2.0 * lam)
+
+
+@inline
+def paper_lipschitz(kappa: int, mu: float, lam: float, delta: float) -> float:
+    """The constant of the paper's Theorem 2, mu ( (kappa+1)/delta^2 + 2 lam ), which makes for very small steps.
+
+    Parameters
+    ----------
+    kappa : int
+        Size of the block.
+    mu, lam, delta : float
+        See :func:`check_parameters`.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> paper_lipschitz(2, 1.0, 1.0, 0.5)
+    14.0
+    """
+    return mu * ((kappa + 1.0) / (delta * delta) + 2.0 * lam)

@@ -1,0 +1,128 @@
+"""How agents learn their ties (DADA): Zantedeschi, Bellet, Tommasi (2020), Section 4."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+from ...errors import ParameterError
+from ..compile import apart
+from ..rules import rule
+from .graph_objective import block, check_parameters, local_lipschitz, paper_lipschitz, proximal_step, regularizer
+
+#: Steps on a block of weights: to its minimum, or along the gradient with one of two bounds on the curvature.
+STEPS = ("exact", "local", "paper")
+#: ``mu`` of a rule that takes that of the smoothness term; ``most`` of one that keeps any number of ties.
+AUTO, ANY = 0.0, 0
+#: No honest weight is as large; with larger ones, a degree might not be finite.
+HEAVIEST = 1e100
+
+
+def _checked(cls):
+    """Refuse bad parameters when the rule is made; words are numbers inside, for one compiled type."""
+    make = cls.__new__
+
+    def checked(cls, mu=None, lam=1.0, delta=0.01, kappa=5, step="exact", most=None, heaviest=HEAVIEST):
+        given, lam, delta = check_parameters(1.0 if mu is None else mu, lam, delta)
+        if not (isinstance(kappa, Integral) and kappa >= 1):
+            raise ParameterError(f"kappa={kappa!r} must be a whole number of peers, at least 1")
+        if step not in STEPS:
+            raise ParameterError(f"step={step!r} must be one of {', '.join(STEPS)}")
+        if most is not None and not (isinstance(most, Integral) and most >= 1):
+            raise ParameterError(f"most={most!r} must be a whole number of ties, at least 1")
+        if isinstance(heaviest, bool) or not (isinstance(heaviest, Real) and 0 < heaviest <= HEAVIEST):
+            raise ParameterError(f"heaviest={heaviest!r} must be a weight, > 0 and at most {HEAVIEST:g}")
+        kept, mu = ANY if most is None else int(most), AUTO if mu is None else given
+        return make(cls, mu, lam, delta, int(kappa), STEPS.index(step), kept, float(heaviest))
+
+    def made_of(self):
+        mu, most = (None if self.mu == AUTO else self.mu), (None if self.most == ANY else self.most)
+        return mu, self.lam, self.delta, self.kappa, STEPS[self.step], most, self.heaviest
+
+    cls.__new__ = checked
+    cls.__getnewargs__ = made_of
+    return cls
+
+
+@_checked
+@rule
+class GraphRule(NamedTuple):
+    """Block coordinate descent on the weights of the graph, DADA Section 4.
+
+    Minimises ``h(w) = Q(Theta, w) + mu ( lam |w|^2 - sum_k log(d_k + delta) )`` over w >= 0, where every model stays
+    as it is: ties between agents with similar models and small losses pay.
+
+    Parameters
+    ----------
+    mu : float, optional
+        mu_2, the weight of the regulariser. Default: that of the smoothness term of the problem, mu_1.
+    lam : float
+        The larger, the more ties, and the lighter.
+    delta : float
+        Smooths the logarithm at an agent without ties. With 0.1 or more, agents stay alone.
+    kappa : int
+        How many random peers an agent asks at a time: a block.
+    step : "exact", "local" or "paper"
+        To the minimum over the block; or one gradient step, with the curvature where the degrees are, or with the
+        bound of the paper's Theorem 2, which makes for very small steps.
+    most : int, optional
+        Keep to zero the weights of all but so many peers, those with the most similar models (Remark 1).
+    heaviest : float
+        No tie weighs more: an agent does not give a larger weight, and does not take one over from a peer. A peer that
+        wants more influence than others then cannot have it by asking. Practically none by default.
+
+    Examples
+    --------
+    >>> GraphRule(lam=0.1)
+    GraphRule(lam=0.1, delta=0.01, kappa=5)
+    >>> GraphRule(delta=0.0)
+    Traceback (most recent call last):
+    ...
+    coterie.errors.ParameterError: ...
+    """
+
+    mu: Any = None
+    lam: float = 1.0
+    delta: float = 0.01
+    kappa: int = 5
+    step: Any = "exact"
+    most: Any = None
+    heaviest: float = HEAVIEST
+
+    def __repr__(self):
+        mu, lam, delta, kappa, step, most, heaviest = self.__getnewargs__()
+        parts = [f"mu={mu:g}"] if mu is not None else []
+        parts += [f"lam={lam:g}", f"delta={delta:g}", f"kappa={kappa}"]
+        parts += [f"step={step!r}"] if step != "exact" else []
+        parts += [f"most={most}"] if most else []
+        return f"GraphRule({', '.join(parts + ([f'heaviest={heaviest:g}'] if heaviest < HEAVIEST else []))})"
+
+    def regularizer(self, problem):
+        """What the rule adds to the objective of a problem, as a function of its graph.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
+        >>> round(GraphRule(lam=2.0, delta=1e-9).regularizer(problem), 6)
+        2.0
+        """
+        mu = 2.0 * problem.smooth if self.mu == AUTO else self.mu
+        return regularizer(problem.graph.edges()[2], problem.graph.degrees, mu, self.lam, self.delta)
+
+
+@apart
+def better(rule, smooth, weight, cost, others, own, out):
+    """New weights of a block."""
+    mu, kappa = 2.0 * smooth if rule.mu == AUTO else rule.mu, cost.shape[0]
+    if rule.step == 0:
+        block(cost, others, own, mu, rule.lam, rule.delta, out)
+    else:
+        if rule.step == 1:
+            bound = local_lipschitz(others, own, mu, rule.lam, rule.delta, kappa)
+        else:
+            bound = paper_lipschitz(kappa, mu, rule.lam, rule.delta)
+        proximal_step(weight, cost, others, own, mu, rule.lam, rule.delta, bound, out)
+    for k in range(kappa):  # what others would refuse is not said
+        out[k] = min(out[k], rule.heaviest)

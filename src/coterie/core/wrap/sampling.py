@@ -1,0 +1,274 @@
+"""Peer sampling: how an agent that knows only a few others meets a few random ones.
+
+``Ideal`` draws them uniformly from everybody, which needs to know who everybody is: for comparison. ``Shuffle`` needs
+no membership list: agents hold a small view of others, and now and then swap a part of it with the one in it that they
+have not heard of for longest (Cyclon: Voulgaris, Gavidia, van Steen, 2005). An address that nobody answers at drops
+out of all views by and by.
+
+A sampler is a rule with three handlers: ``sample`` chooses peers, ``stir`` is called when its agent wakes, ``mix``
+when one of its letters arrives.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import ParameterError
+from ..compile import apart, inline
+from ..rules import rule
+from ..world import VACANT, send
+
+#: Kinds of letters, of which a host of samplers must know: a part of my view, to be answered; and the answer.
+SHUFFLE, SHUFFLED = 3, 4
+#: Addresses and ages are below it.
+FARTHEST = 2.0**53
+#: The generator of Park and Miller: small enough for plain and compiled integers alike.
+FACTOR, MODULUS = 48271, 2147483647
+
+
+class Everyone(NamedTuple):
+    """What an agent knows of others for :class:`Ideal` sampling."""
+
+    census: np.ndarray  # (n, 1) how many agents there are
+
+
+class View(NamedTuple):
+    """What an agent knows of others for :class:`Shuffle`."""
+
+    address: np.ndarray  # (n, size) VACANT for an empty place
+    age: np.ndarray  # (n, size) wakes since the address was heard from itself, as far as is known
+    sent: np.ndarray  # (n, swap) places of which a copy is under way, to be used for what comes back
+    luck: np.ndarray  # (n, 1) state of a random generator, seeded anew by every wake
+
+
+@inline
+def distinct(dice, count, population, out):
+    """So many distinct numbers below ``population``, each set of them as likely as any other (Floyd's algorithm)."""
+    for k in range(count):
+        top = population - count + k
+        chosen = int(dice[k] * (top + 1))
+        for other in range(k):
+            if out[other] == chosen:
+                chosen = top
+                break
+        out[k] = chosen
+    return count
+
+
+@rule
+class Ideal(NamedTuple):
+    """Uniform samples from all other agents. It must know how many there are, and their addresses: 0, 1, 2, ...
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> ct.Learned("cd", ct.GraphRule(), sampling=ct.ties.Ideal()).sampling
+    Ideal()
+    """
+
+    def dice(self, kappa):
+        """Uniform numbers used by a wake that samples kappa peers."""
+        return kappa
+
+    def lengths(self):
+        """Numbers in a letter of each of its two kinds."""
+        return (0, 0)
+
+    def start(self, world):
+        """What the agents of a world know."""
+        return Everyone(np.full((world.address.shape[0], 1), world.census))
+
+    def sample(self, data, view, dice, out):
+        """Addresses of other agents; returns how many."""
+        count = distinct(dice, min(out.shape[0], view.census[0] - 1), view.census[0] - 1, out)
+        for k in range(count):
+            if out[k] >= data.address:  # everybody but me
+                out[k] += 1
+        return count
+
+    def stir(self, data, view, dice, mail):
+        """Nothing to do."""
+
+    def mix(self, data, view, letter, mail):
+        """Nothing comes."""
+
+
+def _sized(cls):
+    make = cls.__new__
+
+    def checked(cls, size=20, swap=8):
+        if not (isinstance(size, Integral) and isinstance(swap, Integral) and 1 <= swap <= size):
+            raise ParameterError(f"Shuffle(size={size!r}, swap={swap!r}): whole numbers with 1 <= swap <= size")
+        return make(cls, int(size), int(swap))
+
+    cls.__new__ = checked
+    return cls
+
+
+@_sized
+@rule
+class Shuffle(NamedTuple):
+    """Gossip-based peer sampling: agents swap parts of their views.
+
+    Parameters
+    ----------
+    size : int
+        How many others an agent knows at a time.
+    swap : int
+        How many it swaps at once.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> ct.Learned("cd", ct.GraphRule(), sampling="shuffle").sampling
+    Shuffle(size=20, swap=8)
+    """
+
+    size: int = 20
+    swap: int = 8
+
+    def dice(self, kappa):
+        """Uniform numbers used by a wake that samples kappa peers."""
+        return kappa + 1
+
+    def lengths(self):
+        """Numbers in a letter of each of its two kinds: pairs of address and age."""
+        pairs = range(0, 2 * self.swap + 1, 2)
+        return (pairs, pairs)
+
+    def start(self, world):
+        """What the agents of a world know to begin with: those that come after them in a circle."""
+        n, known = world.address.shape[0], min(self.size, world.census - 1)
+        address = np.full((n, self.size), VACANT)
+        address[:, :known] = (world.address[:, None] + 1 + np.arange(known)) % world.census
+        return View(address, np.zeros((n, self.size), np.int64), np.full((n, self.swap), VACANT), np.ones((n, 1), int))
+
+    def sample(self, data, view, dice, out):
+        """Addresses of other agents; returns how many."""
+        known = 0
+        for k in range(view.address.shape[0]):
+            known += 1 if view.address[k] != VACANT else 0
+        count = distinct(dice, min(out.shape[0], known), known, out)
+        for k in range(count):
+            rest = out[k]
+            for place in range(view.address.shape[0]):
+                if view.address[place] != VACANT:
+                    if rest == 0:
+                        out[k] = view.address[place]
+                        break
+                    rest -= 1
+        return count
+
+    def stir(self, data, view, dice, mail):
+        """Offer a part of my view, and myself, to the one I have not heard of for longest; it leaves my view."""
+        view.luck[0] = 1 + int(dice[dice.shape[0] - 1] * (MODULUS - 2))
+        oldest, known = VACANT, 0
+        for k in range(view.address.shape[0]):
+            if view.address[k] != VACANT:
+                known += 1
+                view.age[k] += 1
+                if oldest == VACANT or view.age[k] > view.age[oldest]:
+                    oldest = k
+        if oldest == VACANT:
+            return
+        peer = view.address[oldest]
+        if known > 1:  # the last one stays: an agent that knows nobody could never come back
+            view.address[oldest] = VACANT
+        draw(view, self.swap - 1)
+        mail.draft[0], mail.draft[1] = data.address, 0.0
+        end = write(view, mail.draft, 2)
+        send(mail, peer, SHUFFLE, mail.draft[:end])
+
+    def mix(self, data, view, letter, mail):
+        """Answer with a part of my view; take in what I was sent, for what I sent or had no use for."""
+        if letter.kind == SHUFFLE:
+            draw(view, self.swap)
+            end = write(view, mail.draft, 0)
+            send(mail, letter.sender, SHUFFLED, mail.draft[:end])
+        take_in(data, view, letter.text)
+
+
+@apart
+def draw(view, count):
+    """Choose so many random places of my view, and note them as sent."""
+    size = view.address.shape[0]
+    for k in range(view.sent.shape[0]):
+        view.sent[k] = VACANT
+    for k in range(count):
+        view.luck[0] = view.luck[0] * FACTOR % MODULUS
+        place = view.luck[0] % size
+        for _ in range(size):  # the next one that is known and not chosen yet
+            free = view.address[place] != VACANT
+            for other in range(k):
+                free = free and view.sent[other] != place
+            if free:
+                view.sent[k] = place
+                break
+            place = (place + 1) % size
+
+
+@apart
+def write(view, out, end):
+    """Addresses and ages of the places noted as sent."""
+    for k in range(view.sent.shape[0]):
+        place = view.sent[k]
+        if place != VACANT:
+            out[end], out[end + 1] = view.address[place], view.age[place]
+            end += 2
+    return end
+
+
+@apart
+def take_in(data, view, text):
+    """Addresses that I do not know yet go to empty places first, and then to those of which I have sent a copy."""
+    size, turn = view.address.shape[0], 0
+    for k in range(0, text.shape[0], 2):
+        if not (0.0 <= text[k] < FARTHEST and 0.0 <= text[k + 1] < FARTHEST):
+            continue
+        peer, age = int(text[k]), int(text[k + 1])
+        if peer == data.address:
+            continue
+        place, known = VACANT, False
+        for c in range(size):
+            if view.address[c] == peer:
+                known = True
+                view.age[c] = min(view.age[c], age)
+            elif view.address[c] == VACANT and place == VACANT:
+                place = c
+        while not known and place == VACANT and turn < view.sent.shape[0]:
+            place = view.sent[turn]
+            turn += 1
+        if not known and place != VACANT:
+            view.address[place], view.age[place] = peer, age
+
+
+#: Samplers by name.
+SAMPLERS = {"ideal": Ideal(), "shuffle": Shuffle()}
+
+
+def resolve_sampler(sampling: Any) -> Any:
+    """A sampler given as a rule or by its name.
+
+    Parameters
+    ----------
+    sampling : rule or str
+
+    Returns
+    -------
+    rule
+
+    Examples
+    --------
+    >>> resolve_sampler("ideal")
+    Ideal()
+    """
+    if isinstance(sampling, str):
+        if sampling not in SAMPLERS:
+            raise ParameterError(f"unknown sampling {sampling!r}: choose one of {', '.join(SAMPLERS)}")
+        return SAMPLERS[sampling]
+    if isinstance(sampling, type) or not all(hasattr(sampling, name) for name in ("sample", "stir", "mix", "start")):
+        raise ParameterError(f"{sampling!r} does not sample peers: choose one of {', '.join(SAMPLERS)}")
+    return sampling

@@ -1,0 +1,113 @@
+"""The graph alone: learn who should collaborate with whom, for models that stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..core.methods.fixed import Given, Still
+from ..core.wrap.graph_rule import GraphRule
+from ..core.wrap.learned import Learned
+from ..data import AgentData
+from ..errors import DataError
+from ..graphs import Graph, empty
+from ..problem import Problem
+from .conditions import Conditions
+from .run import Run
+from .simulator import simulate
+
+
+def learn_graph(
+    models: ArrayLike,
+    losses: ArrayLike,
+    confidence: ArrayLike | None = None,
+    mu: float = 1.0,
+    lam: float = 1.0,
+    delta: float = 0.01,
+    kappa: int = 5,
+    wakes: int | None = None,
+    seed: Any = 0,
+    *,
+    step: str = "exact",
+    most: int | None = None,
+    sampling: Any = "ideal",
+    graph: Graph | None = None,
+    every: int | None = None,
+    conditions: Conditions | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Run:
+    """Let agents learn their ties to others with similar models, DADA Section 4.
+
+    Minimises, over the weights w >= 0 of all pairs,
+
+        sum_k d_k c_k L_k + mu/2 sum_{k<l} w_kl |theta_k - theta_l|^2 + mu (lam |w|^2 - sum_k log(d_k + delta)).
+
+    An agent that wakes asks kappa random peers, and changes its ties to them.
+
+    Parameters
+    ----------
+    models : (n, p) array_like
+        theta_k.
+    losses : (n,) array_like
+        L_k: the log of the *sum* of exponential losses for boosting, else the local loss.
+    confidence : (n,) array_like, optional
+        c_k. Default: all 1.
+    mu, lam, delta, kappa, step, most
+        As in :class:`coterie.GraphRule`; mu is both mu_1 and mu_2.
+    wakes : int, optional
+        How many times some agent wakes. Default: as many as it takes for every agent to meet every other 50 times, on
+        average.
+    seed : int
+    sampling : "ideal", "shuffle" or a sampler
+        Where random peers come from.
+    graph : Graph, optional
+        To begin with. Default: nobody is tied to anybody.
+    every : int, optional
+        Wakes between two rows of the trace.
+    conditions : Conditions, optional
+        Latency, loss and so on. Default: letters arrive at once.
+    progress : callable, optional
+        Called with (wakes done, wakes in all) now and then.
+
+    Returns
+    -------
+    Run
+        With ``graph``; the values of its trace are those of the objective above.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> models, losses = np.random.default_rng(0).normal(size=(8, 2)), np.zeros(8)
+    >>> run = ct.learn_graph(models, losses, kappa=3)
+    >>> best = ct.exact_graph(models, losses)
+    >>> bool(abs(run.graph.W - best.W).max() < 1e-9)
+    True
+    """
+    rule = GraphRule(mu, lam, delta, kappa, step, most)
+    theta = np.asarray(models, dtype=float)
+    if theta.ndim != 2:
+        raise DataError(f"models must be an (n, p) array, one row for each agent; found shape {theta.shape}")
+    n = len(theta)
+    if np.shape(losses) != (n,):
+        raise DataError(f"losses must hold one number for each of the {n} agents; found shape {np.shape(losses)}")
+    # The only example of an agent has no features, and the loss for its label.
+    data = AgentData(np.zeros_like(theta), losses, agents=np.arange(n), members=range(n))
+    problem = Problem(
+        data,
+        empty(n) if graph is None else graph,
+        Given(),
+        smooth=0.5 * rule.mu,
+        trust=1.0,
+        scaled=True,
+        mean=True,
+        confidence=confidence,
+        name="graph",
+    )
+    if wakes is None:
+        wakes = max(200 * n, 25 * n * (n - 1) // max(1, rule.kappa))
+    method = Learned(Still(), rule, every=1, sampling=sampling)
+    return simulate(problem, method, wakes, seed, theta, every=every, conditions=conditions, progress=progress)

@@ -1,0 +1,188 @@
+"""What a run returns: models, a trace, and the account of what was sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..graphs import Graph
+from ..problem import Problem
+
+#: How the note begins that tells what a private run claims.
+CLAIM = "everything an agent sent"
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """The outcome of :func:`coterie.simulate`.
+
+    Attributes
+    ----------
+    problem : Problem
+    method : rule
+    theta : (n, p) ndarray
+        Models at the end, one row for each of ``problem.members``.
+    trace : DataFrame
+        One row for each observation: wakes, time, value (the objective), vectors, bytes, and what was observed.
+    wakes : int
+        How many times an agent woke.
+    time : float
+        Simulated time, in mean intervals between two wakes of one agent.
+    letters, vectors, bytes : int
+        What the agents sent, the initial swap included: letters, vectors of p numbers, bytes on the wire.
+    tally : (kinds, 2) ndarray
+        Letters and numbers sent, for each kind of letter of the method.
+    lost, duplicated : int
+        Letters that the mail lost or delivered twice (see :class:`coterie.Conditions`).
+    seed : int or None
+    before : Run or None
+        What came first, if this is a second half (:meth:`after`): its letters are in the account, not in the tally.
+    plan : coterie.privacy.Plan or None
+        Of a private method: what it claims, and the noise of every release.
+    epsilon, delta : float or None
+        Of a private method: what everything that an agent sent may claim, a warm start included, but not models that
+        were given to start from. After a run in the clear (:meth:`after`), nothing.
+    published : (n, p) ndarray or None
+        Models as they were sent last. The trace is about these; ``theta`` is what agents have for themselves, which is
+        the same unless a private method has a final step.
+    population : Population or None
+        Of :class:`coterie.GossipPooling`: what each agent takes for the population at the end, with ``mean`` (n, p),
+        the common model, ``variance`` (n, p), how much personal models differ from it, and ``noise`` (n,).
+    """
+
+    problem: Problem
+    method: Any
+    theta: np.ndarray
+    trace: pd.DataFrame
+    wakes: int
+    time: float
+    letters: int
+    vectors: int
+    bytes: int
+    seed: Any
+    tally: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    lost: int = 0
+    duplicated: int = 0
+    notes: tuple[str, ...] = field(default=())
+    before: Run | None = None
+    plan: Any = None
+    published: np.ndarray | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    population: Any = None
+
+    def after(self, before: Run) -> Run:
+        """The second half of a run that began with another: one trace, one account.
+
+        Parameters
+        ----------
+        before : Run
+            Of the same agents.
+
+        Returns
+        -------
+        Run
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
+        >>> first = ct.simulate(problem, "cd", wakes=3)
+        >>> ct.simulate(problem, "cd", wakes=4, start=first.theta).after(first).wakes
+        7
+        """
+        rule = getattr(before.method, "rule", None)  # a learned graph has a cost of its own, which it keeps
+        cost = 0.0 if rule is None else rule.regularizer(self.problem)
+        trace = self.trace.assign(
+            value=self.trace["value"] + cost,
+            **{c: self.trace[c] + getattr(before, c) for c in ("wakes", "time", "vectors", "bytes")},
+        )
+        if "neighbours" in before.trace:
+            trace["neighbours"] = before.trace["neighbours"].iloc[-1]
+        sums = ("wakes", "time", "letters", "vectors", "bytes", "lost", "duplicated")
+        both = self.epsilon is not None and before.epsilon is not None
+        claim: dict[str, Any] = {
+            name: getattr(self, name) + getattr(before, name) if both else None for name in ("epsilon", "delta")
+        }
+        notes = [note for note in self.notes if not note.startswith(CLAIM)]
+        if both:
+            notes.append(f"{CLAIM} in both halves is ({claim['epsilon']:g}, {claim['delta']:g})-differentially private")
+        return replace(
+            self,
+            before=before,
+            notes=tuple(notes),
+            **claim,
+            trace=pd.concat([before.trace, trace], ignore_index=True),
+            **{name: getattr(self, name) + getattr(before, name) for name in sums},
+        )
+
+    @property
+    def value(self) -> float:
+        """The objective at the end."""
+        return float(self.trace["value"].iloc[-1])
+
+    @property
+    def graph(self) -> Graph:
+        """The graph at the end: learned, or as it was given."""
+        return self.problem.graph
+
+    def bits(self, number_bits: int = 64) -> float:
+        """What was sent in bits, as DADA, Section D counts them: contents only, an index as log2 of the dictionary.
+
+        Parameters
+        ----------
+        number_bits : int
+            Of a real number, Z in the paper, which takes 32.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
+        >>> ct.simulate(problem, "cd", wakes=3).bits(32)  # two models to begin with, and one for each wake
+        160.0
+        """
+        letters, numbers = self.tally.T.astype(float)
+        if hasattr(self.method, "bits"):
+            bits = self.method.bits(letters, numbers, self.problem, number_bits)
+        else:
+            bits = numbers.sum() * number_bits
+        return float(bits) + (self.before.bits(number_bits) if self.before else 0.0)
+
+    def model(self, agent: Any) -> np.ndarray:
+        """The model of one agent.
+
+        Parameters
+        ----------
+        agent : hashable
+            Its id.
+
+        Returns
+        -------
+        (p,) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> data = ct.AgentData([[0.0], [3.0]], agents=["ann", "bob"])
+        >>> problem = ct.Problem.separate(data, ct.graphs.complete(2), loss=ct.Location(ct.Squared()))
+        >>> ct.simulate(problem, "cd", wakes=100, seed=0).model("bob").round(6).tolist()
+        [2.0]
+        """
+        return self.theta[self.problem.data.index(agent)].copy()
+
+    def __repr__(self) -> str:
+        lines = [
+            f"Run of {self.method!r} on {self.problem.n} agents, {self.wakes} wakes",
+            f"  objective {self.trace['value'].iloc[0]:.6g} -> {self.value:.6g}",
+            f"  sent {self.vectors} vectors in {self.letters} letters, {self.bytes} bytes",
+        ]
+        if self.lost or self.duplicated:
+            lines.append(f"  the mail lost {self.lost} letters and delivered {self.duplicated} twice")
+        return "\n".join(lines + [f"  note: {note}" for note in self.notes])

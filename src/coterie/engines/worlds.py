@@ -1,0 +1,128 @@
+"""Worlds of problems: all agents, or a part of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..core.linear import frozen
+from ..core.world import World, widened
+from ..errors import ParameterError
+from ..graphs import Graph
+from ..problem import Problem
+
+
+def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0) -> World:
+    """The world of all agents of a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+    choice : "uniform", "weight" or (n, n) array or sparse matrix
+        With which probability agent i chooses neighbour j for an exchange, pi_i^j in MP: all alike, in proportion to
+        W_ij, or in proportion to row i of a matrix.
+    spare : int
+        How many slots for further ties every agent has.
+
+    Returns
+    -------
+    World
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
+    >>> world_of(problem, spare=1).peer.tolist()
+    [1, -1, 0, -1]
+    """
+    world = World(
+        loss=problem.loss,
+        rows=problem.rows,
+        labels=problem.labels,
+        row_start=problem.start,
+        tie_start=frozen(problem.graph.start),
+        peer=np.array(problem.graph.peer),  # ties are an agent's own to change
+        mirror=_mirror(problem.graph),
+        weight=np.array(problem.graph.weight),
+        choice=_choice(choice, problem),
+        share=problem.share,
+        ridge=problem.ridge,
+        trust=problem.trust,
+        curvature=problem.local_lipschitz,
+        address=frozen(np.arange(problem.n)),
+        smooth=problem.smooth,
+        scaled=problem.scaled,
+        radius=problem.radius,
+        outputs=problem.outputs,
+        census=problem.n,
+    )
+    return widened(world, np.diff(world.tie_start) + spare)[0] if spare else world
+
+
+def _choice(choice: Any, problem: Problem) -> np.ndarray:
+    graph = problem.graph
+    if isinstance(choice, str):
+        if choice not in ("uniform", "weight"):
+            raise ParameterError(f'choice={choice!r} must be "uniform", "weight", or an (n, n) matrix of probabilities')
+        return np.ones_like(graph.weight) if choice == "uniform" else np.array(graph.weight)
+    from scipy import sparse  # not above: a peer needs none of it
+
+    try:
+        given = sparse.csr_array(choice, dtype=float)
+    except (TypeError, ValueError):
+        raise ParameterError(f"choice must be a word or an (n, n) matrix of probabilities; found {choice!r}") from None
+    if given.shape != (graph.n, graph.n):
+        raise ParameterError(f"choice must have shape ({graph.n}, {graph.n}); found {given.shape}")
+    if not np.all((given.data >= 0) & np.isfinite(given.data)):
+        raise ParameterError("choice holds a number that is negative or not finite: probabilities are needed")
+    owner = np.repeat(np.arange(graph.n), np.diff(graph.start))
+    chosen = np.asarray(given[owner, graph.peer]).ravel() if owner.size else np.zeros(0)
+    back = np.empty_like(chosen)
+    back[np.lexsort((graph.peer, owner))] = chosen[np.lexsort((owner, graph.peer))]
+    unused = np.flatnonzero((chosen == 0) & (back == 0))
+    if unused.size:
+        i, j = (problem.members[k] for k in (owner[unused[0]], graph.peer[unused[0]]))
+        raise ParameterError(f"choice never uses the tie between agents {i!r} and {j!r}: neither chooses the other")
+    return chosen
+
+
+def _mirror(graph: Graph) -> np.ndarray:
+    owner = np.repeat(np.arange(graph.n), np.diff(graph.start))
+    tie = np.empty(owner.shape[0], np.int64)
+    tie[np.lexsort((graph.peer, owner))] = np.lexsort((owner, graph.peer))  # i to j meets j to i
+    return tie - graph.start[graph.peer]
+
+
+def part_of(world: World, first: int, last: int) -> World:
+    """The world of agents ``first`` to ``last - 1`` alone, sharing nothing that changes with the given one.
+
+    Parameters
+    ----------
+    world : World
+    first, last : int
+
+    Returns
+    -------
+    World
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
+    >>> part_of(world_of(problem), 1, 2).address.tolist()
+    [1]
+    """
+    a, b = world.row_start[first], world.row_start[last]
+    c, d = world.tie_start[first], world.tie_start[last]
+    return world._replace(
+        rows=world.rows.take(a, b),
+        labels=world.labels[a:b],
+        row_start=frozen(world.row_start[first : last + 1] - a),
+        tie_start=frozen(world.tie_start[first : last + 1] - c),
+        peer=world.peer[c:d].copy(),
+        mirror=world.mirror[c:d].copy(),
+        weight=world.weight[c:d].copy(),
+        choice=world.choice[c:d].copy(),
+        **{name: getattr(world, name)[first:last] for name in ("share", "ridge", "trust", "curvature", "address")},
+    )

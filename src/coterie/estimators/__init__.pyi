@@ -1,0 +1,12 @@
+from .boosted import BoostedClassifier, BoostedRegressor
+from .collaborative import CollaborativeClassifier, CollaborativeRegressor
+from .relationship import RelationshipClassifier, RelationshipRegressor
+
+__all__ = [
+    "BoostedClassifier",
+    "BoostedRegressor",
+    "CollaborativeClassifier",
+    "CollaborativeRegressor",
+    "RelationshipClassifier",
+    "RelationshipRegressor",
+]

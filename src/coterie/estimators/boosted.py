@@ -1,0 +1,369 @@
+"""Estimators that boost: one combination of base predictors for each agent, and a graph that they learn with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral
+from typing import Any, Self
+
+import networkx as nx
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+
+from .. import graphs
+from ..core.losses import LogSumExp, Squared
+from ..core.methods import FrankWolfeBoosting
+from ..core.methods.boosting import CLOCKS
+from ..core.wrap.graph_rule import GraphRule
+from ..data import AgentData
+from ..data.agent_data import as_agent_ids
+from ..data.dictionaries import Dictionary, Function, StumpDictionary, Stumps, outputs, resolve_base
+from ..engines.simulator import simulate
+from ..errors import ParameterError
+from ..graphs import Graph
+from ..problem import Problem
+from ..problem.baselines import resolve_method
+from .canonical import by_content
+from .intercepts import calibrated, folds, random_intercepts, some_rows, without_levels
+from .over_graph import (
+    ROUND,
+    GraphClassifier,
+    GraphRegressor,
+    _Collaborative,
+    _ids_of,
+    _no_missing,
+    _Settled,
+    probabilities,
+)
+
+
+class _Boosted(_Collaborative):
+    """What both estimators share. Parameters are documented on the public classes."""
+
+    _loss: Any
+
+    def __init__(
+        self,
+        base: Any = 200,
+        graph: Any = "learn",
+        mu: float = 1.0,
+        lam: float = 1.0,
+        beta: float = 3.0,
+        confidence: Any = "size",
+        neighbours: int = 5,
+        members: Any = None,
+        tol: float = 0.1,
+        max_wakes: int = 5000,
+        seed: int = 0,
+        method: Any = "boosting",
+    ):
+        self.base = base
+        self.graph = graph
+        self.mu = mu
+        self.lam = lam
+        self.beta = beta
+        self.confidence = confidence
+        self.neighbours = neighbours
+        self.members = members
+        self.tol = tol
+        self.max_wakes = max_wakes
+        self.seed = seed
+        self.method = method
+
+    def __sklearn_clone__(self) -> Self:
+        """A copy that is not fitted. Base predictors stay as they are: cloned, they would not be fitted, either."""
+        parameters = self.get_params(deep=False)
+        return type(self)(
+            **{name: value if name == "base" else clone(value, safe=False) for name, value in parameters.items()}
+        )
+
+    @property
+    def _meanwhile(self) -> Any:
+        """While the graph is learned, models are, too: DADA alternates."""
+        method = resolve_method(self.method)
+        return method if isinstance(method, FrankWolfeBoosting) else FrankWolfeBoosting()
+
+    def _afterwards(self, method: Any, learning: int) -> Any:
+        """Boosting goes on with the steps that it had come to: the first one of a fresh start forgets the model."""
+        if not isinstance(method, FrankWolfeBoosting):
+            return method
+        return FrankWolfeBoosting(CLOCKS[method.clock], method.head + learning)
+
+    def _fit(self, X: Any, y: Any, agents: Any, progress: Callable[[int, int], None] | None) -> Self:
+        """Encode, evaluate the dictionary, run, find slopes and intercepts, and take the models apart again."""
+        method = resolve_method(self.method)
+        if not (isinstance(method, FrankWolfeBoosting) or hasattr(method, "models")):
+            raise ParameterError(
+                f'method={self.method!r} does not boost: choose "boosting", "local", "global" or "component"'
+            )
+        X, ids, column = _ids_of(X, agents)
+        rows, y = self._validated(X, _no_missing(y, ids))
+        targets, fitted = self._encode(y, self._loss)
+        ids = np.zeros(rows.shape[0], int) if ids is None else as_agent_ids(ids, rows.shape[0])
+        labels = targets[0] if len(targets) == 1 else np.argmax(np.stack(targets), axis=0).astype(float)
+        given = AgentData(X if hasattr(X, "columns") else rows, labels, agents=ids, members=self.members)
+        data, order = by_content(given)
+        base = self._dictionary(data)
+        alone = self._posed(data, base, len(targets), order)
+        zeros = np.zeros((alone.n, alone.p))  # what boosting begins with
+        run = self._together(
+            alone, method, lambda: zeros, lambda: self._given(alone, order), progress, "raise max_wakes"
+        )
+        models = run.theta.reshape(data.n, len(targets), -1)
+        slopes, intercepts = self._levels(run.problem, data, base, models)
+        # Nothing was changed before: a fit that is refused leaves the estimator as it was.
+        place = np.argsort(order)
+        self.agents_, self.graph_, self._agent_column = given.members, run.graph.relabel(place), column
+        self.base_, self.run_, self.n_iter_ = base, run, max(1, run.wakes // data.n)
+        for name, value in fitted.items():
+            setattr(self, name, value)
+        models, intercepts = slopes[:, None] * models[place], intercepts[place]
+        stranger, level = (np.average(each, axis=0, weights=given.sizes) for each in (models, intercepts))
+        self._keep(np.concatenate([models, stranger[None]]), np.concatenate([intercepts, level[None]]))
+        return self
+
+    def _posed(self, data: AgentData, base: Dictionary, parts: int, order: np.ndarray) -> Problem:
+        """The problem of agents without ties."""
+        confidence = self.confidence
+        if not (confidence is None or isinstance(confidence, str)) and np.shape(confidence) == (data.n,):
+            confidence = np.asarray(confidence)[order]
+        settings = {"mu": self.mu, "beta": self.beta, "confidence": confidence, "loss": self._loss, "outputs": parts}
+        return Problem.boosting(data, graphs.empty(data.n), base=base, **settings)
+
+    def _given(self, alone: Problem, order: np.ndarray) -> Graph:
+        """The graph asked for. One that is given has its agents in the order of ``agents_``."""
+        graph = self._graph(alone)
+        named = isinstance(self.graph, str | GraphRule | nx.Graph)
+        return graph if named or graph.n != alone.n else graph.relabel(order)
+
+    def _dictionary(self, data: AgentData) -> Dictionary:
+        base = resolve_base(self.base, data.X)
+        placed = isinstance(self.base, Integral) or (isinstance(self.base, Stumps) and self.base.low is None)
+        return between(base, data.X) if placed and isinstance(base, StumpDictionary) else base
+
+    def _levels(
+        self, problem: Problem, data: AgentData, base: Dictionary, models: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What to multiply the models of every output with, (outputs,), and the intercepts, (n, outputs)."""
+        raise NotImplementedError
+
+    def _keep(self, coefficients: np.ndarray, intercepts: np.ndarray) -> None:
+        self._expose(coefficients, intercepts)
+
+    def _inputs(self, data: AgentData) -> Any:
+        """What models are weights of: the outputs of the base predictors."""
+        return outputs(self.base_, data.X, data.where)
+
+
+class BoostedClassifier(_Boosted, GraphClassifier):
+    """One boosted classifier for each agent, over a graph that they learn together: DADA.
+
+    Minimises DADA (1), ``mu/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i D_ii c_i L_i(theta_i)``, where a model
+    weighs the votes of base predictors, stays in the ball ``|theta_i|_1 <= beta``, and L_i is the log of the sum of the
+    exponential losses of agent i's rows. More than two classes are learned one against the rest, over one graph.
+
+    Probabilities are calibrated: margins of rows that models have not seen, in five folds of each agent's rows over the
+    same graph, say by what to multiply all models, and which intercepts agents have. An intercept is as far from the
+    common one as an agent's rows say, with a variance that is learned from all agents (empirical Bayes): it is neither
+    in the ball nor tied to neighbours, and one row, or rows of one class, are enough.
+
+    Parameters
+    ----------
+    base : Stumps, int, list of fitted estimators, or callable
+        The base predictors, the same for all agents: decision stumps, so many decision stumps, classifiers or
+        regressors of scikit-learn that are fitted already, or a function of X that returns a column for each.
+    graph : "learn", "knn", GraphRule, Graph, (n, n) array or sparse matrix, or networkx graph
+        Who collaborates with whom; "learn" finds out while the models are learned. See
+        :class:`coterie.CollaborativeClassifier`.
+    mu : float
+        Weight of agreement with neighbours against an agent's own data.
+    lam : float
+        For ``graph="learn"``: the larger, the more ties, and the lighter.
+    beta : float
+        How much weight all base predictors may have in a model together: large fits the data closely.
+    confidence, neighbours, members, seed
+        As in :class:`coterie.CollaborativeClassifier`.
+    tol : float
+        Stop when the Frank-Wolfe gap, which bounds how far the objective is from its optimum, is this for an agent's
+        own loss, on average.
+    max_wakes : int
+        Stop after this many wakes of each agent, on average.
+    method : str or rule
+        "boosting"; for comparison "local", "global" or "component": exact, and in one place.
+
+    Attributes
+    ----------
+    agents_ : tuple
+        Agent ids, in the order of the models.
+    classes_ : ndarray
+    base_ : Dictionary
+        The base predictors.
+    coef_ : (n, size) ndarray, or (n, classes, size) for more than two classes
+        Weights of the base predictors, calibrated: not in the ball any more.
+    intercept_ : (n,) ndarray, or (n, classes)
+    graph_ : Graph
+    run_ : Run
+        Its agents have an order of their own, ``run_.problem.members``: neither the order of rows nor names matter.
+    n_iter_ : int
+        Wakes of each agent, on average.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> task = ct.datasets.clustered_moons(n=20, seed=0)
+    >>> model = ct.BoostedClassifier().fit(task.train.X, task.train.y, agents=task.train.owner)
+    >>> model.coef_.shape
+    (20, 200)
+    >>> model.score(task.test.X, task.test.y, agents=task.test.owner) > 0.8
+    True
+    """
+
+    _loss = LogSumExp()
+    loss = LogSumExp()  # for what is shared with the linear classifier
+
+    def _levels(
+        self, problem: Problem, data: AgentData, base: Dictionary, models: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Log-odds of rows that models have not seen, in folds of each agent's rows, over the graph that was found."""
+        parts = models.shape[1]
+        margins = np.zeros((data.n_rows, parts))
+        for train, test in folds(data):
+            part = problem.on(some_rows(data, train))
+            run = simulate(
+                part,
+                resolve_method(self.method),
+                wakes=self.max_wakes * data.n,
+                seed=self.seed,
+                start=np.zeros((part.n, part.p)),
+                every=ROUND * data.n,
+                until=_Settled(part, self.tol),
+            )
+            said = outputs(base, data.X[test], None)
+            margins[test] = np.einsum("rj,rkj->rk", said, run.theta.reshape(models.shape)[data.owner[test]])
+        # The log-odds of the exponential loss are twice its margins.
+        signs = [np.where(data.y == (k if parts > 1 else 1.0), 1.0, -1.0) for k in range(parts)]
+        found = [calibrated(signs[k], data.owner, data.n, 2.0 * margins[:, k]) for k in range(parts)]
+        slopes, intercepts = zip(*found, strict=True)
+        return 2.0 * np.array(slopes), np.stack(intercepts, axis=1)
+
+    def predict_proba(self, X: Any, agents: Any = None) -> np.ndarray:
+        """Probabilities of the classes, calibrated; one-against-rest scores are normalised.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+
+        Returns
+        -------
+        (rows, classes) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
+        >>> model = ct.BoostedClassifier(base=3).fit(X, y, agents=ids)
+        >>> model.predict_proba(X, agents=ids).argmax(axis=1).tolist()
+        [0, 0, 1, 1]
+        """
+        return probabilities(self.decision_function(X, agents))
+
+
+class BoostedRegressor(_Boosted, GraphRegressor):
+    """One boosted regression for each agent, over a graph that they learn together: least squares on the same ball.
+
+    As :class:`BoostedClassifier`, with numbers in place of classes and half the mean squared error for L_i. Targets and
+    base predictors are taken less a part of their agent's mean, which leaves the intercepts free.
+
+    Parameters
+    ----------
+    base, graph, mu, lam, confidence, neighbours, members, tol, max_wakes, seed, method
+        As in :class:`BoostedClassifier`.
+    beta : float
+        How much weight all base predictors may have in a model together, in units of the standard deviation that
+        intercepts leave of the targets.
+
+    Attributes
+    ----------
+    agents_ : tuple
+        Agent ids, in the order of the models.
+    base_ : Dictionary
+    coef_ : (n, size) ndarray
+    intercept_ : (n,) ndarray
+    graph_ : Graph
+    run_ : Run
+    n_iter_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> rng = np.random.default_rng(0)
+    >>> X, agents = rng.uniform(size=(200, 1)), np.repeat(list("abcd"), 50)
+    >>> model = ct.BoostedRegressor(base=20).fit(X, np.sin(6 * X[:, 0]), agents=agents)
+    >>> model.score(X, np.sin(6 * X[:, 0]), agents=agents) > 0.9
+    True
+    """
+
+    _loss = Squared()
+    loss = Squared()
+
+    def _encode(self, y: np.ndarray, loss: Any) -> tuple[list[np.ndarray], dict[str, Any]]:
+        """The labels in units in which beta is measured."""
+        [values], _ = super()._encode(y, loss)
+        center, scale = float(np.mean(values)), float(np.std(values))
+        if scale <= 1e-12 * abs(center):  # all alike: there is nothing to learn but the mean
+            return [np.zeros_like(values)], {"_center": center, "_scale": 0.0}
+        return [(values - center) / scale], {"_center": center, "_scale": scale}
+
+    def _posed(self, data: AgentData, base: Dictionary, parts: int, order: np.ndarray) -> Problem:
+        """Least squares on what is left when intercepts are taken out, of the targets and of every base predictor."""
+        part = random_intercepts(np.asarray(data.y), data.owner, data.n, classes=False).part
+        said = without_levels(outputs(base, data.X, data.where), data, part)
+        labels = without_levels(np.asarray(data.y), data, part)
+        left = data._like(X=said, y=labels / (np.std(labels) or 1.0), feature_names=None)
+        return super()._posed(left, Function(_themselves), parts, order)
+
+    def _levels(
+        self, problem: Problem, data: AgentData, base: Dictionary, models: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        labels = np.asarray(data.y)
+        part = random_intercepts(labels, data.owner, data.n, classes=False).part
+        scale = float(np.std(without_levels(labels, data, part)))  # in which the models are measured
+        said = scale * np.einsum("rj,rj->r", outputs(base, data.X, data.where), models[data.owner, 0])
+        found = random_intercepts(labels, data.owner, data.n, said, classes=False)
+        return np.array([scale]), found.own[:, None]
+
+    def _keep(self, coefficients: np.ndarray, intercepts: np.ndarray) -> None:
+        self._expose(self._scale * coefficients, self._scale * intercepts + self._center)
+
+
+def between(stumps: StumpDictionary, X: Any) -> StumpDictionary:
+    """Stumps that tell the same rows apart, with thresholds in the middle between two values.
+
+    A threshold on a value would depend on how a column is rounded, and so on its units.
+
+    Examples
+    --------
+    >>> between(StumpDictionary([0, 0], [0.9, 2.0]), np.array([[0.0], [1.0], [2.0], [4.0]])).threshold.tolist()
+    [0.5, 3.0]
+    """
+    columns = X.tocsc() if sparse.issparse(X) else X
+    threshold = stumps.threshold.copy()
+    for j in np.unique(stumps.feature):
+        values = np.unique(columns[:, [j]].toarray() if sparse.issparse(X) else columns[:, j])
+        mine, near = stumps.feature == j, 1e-9 * (values[-1] - values[0])
+        above = np.searchsorted(values, threshold[mine] + near, side="right")
+        inside = (above > 0) & (above < len(values))
+        middle = 0.5 * (values[np.maximum(above - 1, 0)] + values[np.minimum(above, len(values) - 1)])
+        threshold[mine] = np.where(inside, middle, threshold[mine])
+    return StumpDictionary(stumps.feature, threshold)
+
+
+def _themselves(X: Any) -> Any:
+    """Features that are base predictors already."""
+    return X
+
+
+__all__ = ["BoostedClassifier", "BoostedRegressor"]

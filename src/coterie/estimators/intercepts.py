@@ -1,0 +1,229 @@
+"""Intercepts of many agents, each as far from the common one as its rows say, and no farther; and probabilities.
+
+    eta_r = z_r + a + b_i,   b_i ~ N(0, v)
+
+for the rows r of agent i, with margins z_r that a model gives; a is free. The variance v is learned from all agents
+(empirical Bayes): with it, agents of many rows have an intercept of their own, and those of one row, or of one class,
+are near the common one. Labels are classes, with log-odds eta; or numbers of mean eta, with a noise that is learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import expit
+
+from ..data import AgentData
+
+#: The most rounds; each is a step of Newton's method, and one for the variances.
+ROUNDS = 200
+#: Parts into which rows are divided, each to be predicted by models of the others.
+FOLDS = 5
+#: The largest standard deviation of intercepts, in log-odds or in standard deviations of the labels.
+WIDEST = 3.0
+#: The least noise.
+TINY = 1e-12
+
+__all__ = ["Intercepts", "calibrated", "folds", "random_intercepts", "some_rows", "without_levels"]
+
+
+class Intercepts(NamedTuple):
+    """What :func:`random_intercepts` found."""
+
+    own: np.ndarray  # (n,) a + b_i
+    common: float  # a
+    #: (n,) how much of the mean of its rows an agent's intercept takes: rows and labels less this part of their means
+    #: have independent errors.
+    part: np.ndarray
+
+
+def random_intercepts(
+    labels: np.ndarray, owner: np.ndarray, n: int, margins: np.ndarray | None = None, classes: bool = True
+) -> Intercepts:
+    """The common intercept, and those of the agents, by empirical Bayes.
+
+    Parameters
+    ----------
+    labels : (rows,) ndarray
+        -1 and +1; or numbers of variance about 1.
+    owner : (rows,) ndarray of int
+        The agent of each row.
+    n : int
+        How many agents there are; those without rows get the common intercept.
+    margins : (rows,) ndarray, optional
+        Default: zeros.
+    classes : bool
+
+    Returns
+    -------
+    Intercepts
+
+    Examples
+    --------
+    Two agents of many rows, whose intercepts are their log-odds, and one of a single row, whose is finite:
+
+    >>> labels = np.array([1.0] * 60 + [-1.0] * 40 + [1.0] * 10 + [-1.0] * 90 + [1.0])
+    >>> owner = np.repeat([0, 1, 2], [100, 100, 1])
+    >>> random_intercepts(labels, owner, 3).own.round(1).tolist()
+    [0.4, -2.1, 0.7]
+    """
+    z = np.zeros(len(labels)) if margins is None else margins
+    y = 0.5 * (1.0 + labels) if classes else labels
+    rows = np.bincount(owner, minlength=n)
+    pooled = rows.max(initial=0) < 2 or np.count_nonzero(rows) < 2  # nothing tells intercepts from noise
+    a, b, v = (0.0 if classes else float(np.mean(y - z))), np.zeros(n), (0.0 if pooled else 0.3)
+    noise = 1.0 if classes else max(float(np.var(y - z)), TINY)
+    level: np.ndarray = np.zeros(n)
+    for _ in range(ROUNDS):
+        eta = z + a + b[owner]
+        p = expit(eta) if classes else eta
+        bend = np.maximum(p * (1.0 - p), 1e-9) if classes else np.full(len(y), 1.0 / noise)
+        pull, level = (np.bincount(owner, weights=w, minlength=n) for w in ((p - y) / noise, bend))
+        known = level * v / (1.0 + level * v)  # which part of an agent's intercept its rows determine
+        # Newton's step on a and all b: the b, which add b / v to the pull, are eliminated.
+        free = level * (1.0 - known)
+        step = -float(np.sum(pull * (1.0 - known) - b * free)) / np.sum(free)
+        move = -(v * pull + b + v * level * step) / (1.0 + level * v)
+        length = min(1.0, 2.0 / max(abs(step), np.abs(move).max(initial=0.0), TINY))
+        a, b = a + length * step, b + length * move
+        change = max(abs(step), np.abs(move).max(initial=0.0))
+        if not classes:
+            residual = y - z - a - b[owner]
+            counted = np.sum(known) - _taken(known, v, free)
+            new = max(float(residual @ residual) / max(len(y) - 1.0 - counted, 1.0), TINY)
+            change, noise = max(change, abs(np.log(new / noise))), new
+        if v > 0:
+            # MacKay's step, over-relaxed: as many intercepts as the rows determine, less what the common one takes.
+            ratio = float(b @ b) / max(np.sum(known) - _taken(known, v, free), 1e-3) / v
+            new = float(np.clip(v * max(ratio, TINY) ** 1.5, 1e-8, WIDEST**2))
+            change, v = max(change, abs(new - v)), new
+        if change < 1e-10:
+            break
+    return Intercepts(a + b, float(a), 1.0 - 1.0 / np.sqrt(1.0 + level * v))
+
+
+def _taken(known: np.ndarray, v: float, free: np.ndarray) -> float:
+    """How many intercepts the common one takes: Var(b_i) = v (1 - known_i) + known_i^2 / sum(free)."""
+    return float(np.sum(known**2) / (v * np.sum(free))) if v > 0.0 else 0.0
+
+
+def calibrated(labels: np.ndarray, owner: np.ndarray, n: int, log_odds: np.ndarray) -> tuple[float, np.ndarray]:
+    """A slope and intercepts, with which log-odds of rows that a model has not seen are right on average.
+
+    Parameters
+    ----------
+    labels : (rows,) ndarray
+        -1 and +1.
+    owner : (rows,) ndarray of int
+    n : int
+    log_odds : (rows,) ndarray
+
+    Returns
+    -------
+    float
+        The slope; 1 is expected, and a factor of e is one standard deviation from it.
+    (n,) ndarray
+        The intercepts.
+
+    Examples
+    --------
+    Log-odds of 4 for what is right three times in four, which are 1.1:
+
+    >>> labels = np.array([1.0, 1.0, 1.0, -1.0] * 25 + [-1.0, -1.0, -1.0, 1.0] * 25)
+    >>> slope, intercepts = calibrated(labels, np.arange(200) % 2, 2, np.repeat([4.0, -4.0], 100))
+    >>> round(4.0 * slope, 1), bool(abs(intercepts).max() < 1e-6)
+    (1.1, True)
+    """
+    everybody = np.zeros_like(owner)
+    best = minimize_scalar(
+        lambda log: _surprise(labels, np.exp(log) * log_odds, everybody) + 0.5 * log**2,
+        bounds=(-7.0, 7.0),
+        method="bounded",
+        options={"xatol": 1e-9},
+    )
+    slope = float(np.exp(best.x))
+    return slope, random_intercepts(labels, owner, n, slope * log_odds).own
+
+
+def _surprise(labels: np.ndarray, log_odds: np.ndarray, everybody: np.ndarray) -> float:
+    """The log-loss of all rows, with the best common intercept."""
+    common = random_intercepts(labels, everybody, 1, log_odds).common
+    return float(np.logaddexp(0.0, -labels * (log_odds + common)).sum())
+
+
+def without_levels(values: np.ndarray, data: AgentData, part: np.ndarray) -> np.ndarray:
+    """Columns less their mean, and less the given part of each agent's mean of what is left.
+
+    Parameters
+    ----------
+    values : (rows,) or (rows, columns) ndarray
+    data : AgentData
+    part : (n,) ndarray
+
+    Returns
+    -------
+    ndarray of the same shape
+
+    Examples
+    --------
+    >>> data = AgentData(np.zeros((4, 1)), agents=["ann", "ann", "bob", "bob"])
+    >>> without_levels(np.array([1.0, 3.0, 5.0, 7.0]), data, np.array([1.0, 0.5])).tolist()
+    [-1.0, 1.0, 0.0, 2.0]
+    """
+    around = values - values.mean(axis=0)
+    sums = np.zeros((data.n, *values.shape[1:]))
+    np.add.at(sums, data.owner, around)
+    shape = (data.n, *[1] * (values.ndim - 1))
+    means = sums * (part / np.maximum(data.sizes, 1)).reshape(shape)
+    return np.ascontiguousarray(around - means[data.owner])
+
+
+def folds(data: AgentData) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Numbers of stored rows to train on and to test on; every row is tested on once.
+
+    At random, but the rows of an agent are divided evenly; not by class, which would tell models of the rows to train
+    on what the rows to test on are.
+
+    Parameters
+    ----------
+    data : AgentData
+
+    Yields
+    ------
+    (train, test) : pair of ndarray of int
+
+    Examples
+    --------
+    >>> data = AgentData(np.zeros((6, 1)), agents=["ann", "ann", "ann", "ann", "ann", "bob"])
+    >>> sorted(len(test) for _, test in folds(data))
+    [1, 1, 1, 1, 2]
+    """
+    shuffled = np.lexsort([np.random.default_rng(0).uniform(size=data.n_rows), data.owner])
+    fold = np.empty(data.n_rows, int)
+    fold[shuffled] = np.arange(data.n_rows) % FOLDS
+    for k in np.unique(fold):
+        yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)
+
+
+def some_rows(data: AgentData, rows: np.ndarray) -> AgentData:
+    """Some of the stored rows, all of the agents.
+
+    Parameters
+    ----------
+    data : AgentData
+    rows : ndarray of int
+
+    Returns
+    -------
+    AgentData
+
+    Examples
+    --------
+    >>> some_rows(AgentData([[1.0], [2.0]], agents=["ann", "bob"]), np.array([1])).sizes.tolist()
+    [0, 1]
+    """
+    y = None if data.y is None else data.y[rows]
+    return data._like(X=data.X[rows], y=y, owner=data.owner[rows], origin=data.origin[rows])

@@ -1,0 +1,285 @@
+"""Fitted models on disk: a json file that says what they are, and an npz file of arrays.
+
+Nothing in them is ever executed. The arrays are written first, under a name that holds their checksum; the json, which
+names them, replaces the old one in a single step. So a model directory is either the old model or the new one, whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from .._version import __version__
+from ..core.losses import LOSSES
+from ..core.methods import METHODS
+from ..core.wrap.graph_rule import GraphRule
+from ..data.dictionaries import StumpDictionary, Stumps
+from ..errors import DataError, MismatchError
+from ..graphs import Graph
+from ..problem.baselines import BASELINES
+from . import CollaborativeClassifier, CollaborativeRegressor
+from .boosted import BoostedClassifier, BoostedRegressor
+from .relationship import RelationshipClassifier, RelationshipRegressor
+
+FORMAT = 2
+#: In place of a graph that was given: it is kept among the arrays.
+GIVEN = "given"
+#: Rules that a parameter may name.
+RULES: dict[str, Any] = {
+    type(rule).__name__: type(rule)
+    for rule in (*LOSSES.values(), *METHODS.values(), *BASELINES.values(), GraphRule(), Stumps())
+}
+KINDS = {
+    kind.__name__: kind
+    for kind in (
+        CollaborativeClassifier,
+        CollaborativeRegressor,
+        BoostedClassifier,
+        BoostedRegressor,
+        RelationshipClassifier,
+        RelationshipRegressor,
+    )
+}
+
+
+def save(model: Any, path: str | os.PathLike[str]) -> Path:
+    """Write a fitted estimator to a directory.
+
+    Parameters
+    ----------
+    model : estimator
+        One of :data:`KINDS`. Boosted ones only with decision stumps: other base predictors are code; and so are
+        feature maps. A cluster that a model was fitted on is not kept.
+    path : path
+        A directory, made if it does not exist.
+
+    Returns
+    -------
+    Path
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> X, y, ids = np.arange(8.0)[:, None], np.arange(8.0), list("aabbaabb")
+    >>> model = ct.CollaborativeRegressor(neighbours=1).fit(X, y, agents=ids)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = ct.load(ct.save(model, folder))
+    >>> bool(np.all(again.predict(X, agents=ids) == model.predict(X, agents=ids)))
+    True
+    """
+    if type(model).__name__ not in KINDS or not hasattr(model, "coef_"):
+        raise MismatchError(f"only a fitted {' or '.join(KINDS)} can be saved, not {model!r}")
+    # What cannot be saved is refused before anything is written.
+    base: Any = getattr(model, "base_", None)
+    if not (base is None or isinstance(base, StumpDictionary)):
+        raise DataError(f"base={base!r} cannot be saved: only decision stumps can, other base predictors are code")
+    if getattr(model, "features_", None) is not None:
+        raise DataError(
+            f"features={model.features_!r} cannot be saved: a feature map is code. Map the rows before they are given "
+            "to the model, and leave features out"
+        )
+    agents = [_packed(agent) for agent in model.agents_]
+    parameters = {name: _parameter(name, value) for name, value in model.get_params(deep=False).items()}
+    stumps: dict[str, Any] = {} if base is None else base.to_arrays()
+    ties = (
+        _relations(model) if not hasattr(model, "graph_") else _ties(model.graph_) if model.graph_ is not None else {}
+    )
+    described: dict[str, Any] = {}
+    if hasattr(model, "_packed"):
+        described, models = model._packed()
+    else:
+        models = {"coefficients": model._coefficients, "intercepts": model._intercepts}
+    buffer = io.BytesIO()
+    np.savez(buffer, **stumps, **ties, **models)
+    content = buffer.getvalue()
+    checksum = hashlib.sha256(content).hexdigest()
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = f"arrays-{checksum[:16]}.npz"
+    description = {
+        "format": FORMAT,
+        "coterie": __version__,
+        "kind": type(model).__name__,
+        "parameters": parameters,
+        "agents": agents,
+        "agent_column": model._agent_column,
+        "features": list(model.feature_names_in_) if hasattr(model, "feature_names_in_") else None,
+        "feature_count": int(model.n_features_in_),
+        "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
+        "models": described,
+        "arrays": arrays,
+        "sha256": checksum,
+    }
+    _replace(folder / arrays, content)
+    _replace(folder / "model.json", json.dumps(description, indent=1).encode())
+    for old in folder.glob("arrays-*.npz"):
+        if old.name != arrays:
+            old.unlink()
+    return folder
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read an estimator that :func:`save` wrote.
+
+    Parameters
+    ----------
+    path : path
+        The directory.
+
+    Returns
+    -------
+    estimator
+        Ready to predict, and to be fitted again. ``run_``, the simulation that fitted it, is not kept.
+
+    Examples
+    --------
+    >>> load("no/such/model")
+    Traceback (most recent call last):
+    ...
+    coterie.errors.DataError: no/such/model holds no model: there is no model.json in it
+    """
+    folder = Path(path)
+    if not (folder / "model.json").is_file():
+        raise DataError(f"{folder} holds no model: there is no model.json in it")
+    try:
+        description = json.loads((folder / "model.json").read_text())
+        form, kind = description["format"], description["kind"]
+        if form != FORMAT:
+            raise DataError(f"{folder} holds a model of format {form}; this version reads format {FORMAT}")
+        if kind not in KINDS:
+            raise DataError(f"{folder} holds a {kind!r}; this version knows {', '.join(KINDS)}")
+        content = (folder / Path(description["arrays"]).name).read_bytes()
+        if hashlib.sha256(content).hexdigest() != description["sha256"]:
+            raise DataError(f"{folder} holds a damaged model: {description['arrays']} does not have its checksum")
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return _restored(KINDS[kind], description, arrays)
+    except DataError:
+        raise
+    except (ValueError, KeyError, IndexError, TypeError, OSError, EOFError, BadZipFile) as error:
+        raise DataError(f"{folder} holds a damaged model: {error!r}") from None
+
+
+def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
+    """The estimator that a description and its arrays stand for."""
+    model = kind(**{name: _value(value) for name, value in description["parameters"].items()})
+    members = tuple(_unpacked(agent) for agent in description["agents"])
+    if description["classes"] is not None:
+        model.classes_ = np.array(description["classes"])
+    if description["models"]:
+        model._unpack(description["models"], arrays, members, description["agent_column"])
+        tied = "tie_start" in arrays
+        model.graph_ = _graph(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"]) if tied else None
+        return _as_given(model, description)
+    model.agents_ = members
+    model._agent_column = description["agent_column"]
+    model.n_features_in_ = int(description["feature_count"])
+    coefficients, intercepts = arrays["coefficients"], arrays["intercepts"]
+    if hasattr(model, "base"):
+        try:
+            model.base_ = StumpDictionary.from_arrays(arrays)
+        except DataError as error:
+            raise ValueError(str(error)) from None
+        model.base = model.base_ if model.base is None else model.base
+    size = model.base_.size if hasattr(model, "base_") else model.n_features_in_
+    expected = (len(model.agents_) + 1, intercepts.shape[1], size)
+    if coefficients.shape != expected or intercepts.shape != expected[:2]:
+        raise ValueError(f"coefficients of shape {coefficients.shape}, and not {expected}")
+    if description["features"] is not None:
+        model.feature_names_in_ = np.array(description["features"], dtype=object)
+    model._expose(coefficients, intercepts)
+    if not hasattr(model, "graph"):
+        covariance, (m, outputs) = arrays["covariance"], (len(model.agents_), intercepts.shape[1])
+        if covariance.shape != (outputs, m, m):
+            raise ValueError(f"covariance of shape {covariance.shape}, and not {(outputs, m, m)}")
+        if not np.all(np.isfinite(covariance)):
+            raise ValueError("a covariance that is not finite")
+        model._relate(covariance, float(arrays["duality_gap"]))
+        return model
+    model.graph_ = _graph(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"])
+    return _as_given(model, description)
+
+
+def _as_given(model: Any, description: dict[str, Any]) -> Any:
+    """A graph and members that were given come back from the fitted ones."""
+    given = description["parameters"]
+    return model.set_params(
+        graph=model.graph_ if given["graph"] == GIVEN else model.graph,
+        members=None if given["members"] is None else model.agents_,
+    )
+
+
+def _parameter(name: str, value: Any) -> Any:
+    """A parameter as json. A given graph, and members, come back from the fitted ones."""
+    if name == "graph" and not isinstance(value, GraphRule):
+        return value if value is None or isinstance(value, str) else GIVEN
+    if name == "engine":
+        return None  # where a model was fitted is no part of it
+    if name == "members":
+        return None if value is None else True
+    if isinstance(value, StumpDictionary):
+        return None  # comes back as the fitted one
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    if type(value) in RULES.values():
+        made_of = value.__getnewargs__() if hasattr(value, "__getnewargs__") else astuple(value)
+        return {"rule": type(value).__name__, "fields": [_parameter(f"{name}'s part", field) for field in made_of]}
+    if isinstance(value, (np.ndarray, list, np.generic)) or type(value) is tuple:
+        return np.asarray(value).tolist()
+    raise DataError(f"{name}={value!r} cannot be saved: only numbers, names, and losses and methods of coterie can")
+
+
+def _value(packed: Any) -> Any:
+    if isinstance(packed, dict):
+        return RULES[packed["rule"]](*map(_value, packed["fields"]))
+    return packed
+
+
+def _ties(graph: Graph) -> dict[str, Any]:
+    return {"tie_start": graph.start, "tie_peer": graph.peer, "tie_weight": graph.weight}
+
+
+def _relations(model: Any) -> dict[str, Any]:
+    m = len(model.agents_)
+    return {"covariance": model.covariance_.reshape(-1, m, m), "duality_gap": np.array(model.duality_gap_)}
+
+
+def _graph(start: np.ndarray, peer: np.ndarray, weight: np.ndarray) -> Graph:
+    i = np.repeat(np.arange(start.shape[0] - 1), np.diff(start))
+    once = i < peer
+    return Graph.from_edges(start.shape[0] - 1, i[once], peer[once], weight[once])
+
+
+def _packed(agent: Any) -> Any:
+    """An agent id as json."""
+    if isinstance(agent, (str, int, float, bool)):
+        return agent
+    if isinstance(agent, tuple):
+        return [_packed(part) for part in agent]
+    raise DataError(f"agent id {agent!r} is a {type(agent).__name__}: only text, numbers and tuples can be saved")
+
+
+def _unpacked(agent: Any) -> Any:
+    return tuple(_unpacked(part) for part in agent) if isinstance(agent, list) else agent
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

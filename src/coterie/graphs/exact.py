@@ -1,0 +1,279 @@
+"""The graph that minimises h, for all pairs at once; see :mod:`coterie.core.wrap.graph_objective`.
+
+In units of mu, and with v_k = 1/(d_k + delta), the dual of the problem has one unknown for each agent:
+
+    g(v) = sum_k (1 + log v_k - delta v_k) - lam sum_{k<l} w_kl(v)^2,    w_kl(v) = max(0, v_k + v_l - z_kl) / (2 lam)
+
+and the duality gap is sum_k (x_k - 1 - log x_k) with x_k = v_k (d_k + delta): zero at the solution
+only, and near it half the sum of squares of the residuals x_k - 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.spatial.distance import cdist
+
+from .._checks import floats
+from ..core.linear import one_thread
+from ..core.wrap.graph_objective import Floats, check_parameters, regularizer, tie_cost
+from ..errors import ConvergenceError, DataError, GraphError, ParameterError
+from . import Graph
+
+#: Newton steps before giving up.
+STEPS = 500
+#: Largest residual |v_k (d_k + delta) - 1| of a solution; the iteration goes on below it while it gains anything.
+TOLERANCE = 1e-11
+#: Weights below this part of the largest are rounding.
+ROUNDING = 1e-12
+#: A step leaves each v_k at least this part of itself.
+KEEP = 0.05
+
+
+def exact_graph(
+    models: Any, losses: Any, confidence: Any = None, mu: float = 1.0, lam: float = 1.0, delta: float = 1e-2
+) -> Graph:
+    """The best graph for given models: the minimiser of h over the weights of all pairs (DADA, Section 4).
+
+    It needs all models in one place. It is a reference for the rules by which agents learn their ties on their own.
+
+    Parameters
+    ----------
+    models : (K, p) array
+        theta_k.
+    losses : (K,) array
+        L_k, of any sign.
+    confidence : (K,) array, optional
+        c_k >= 0; all 1 by default.
+    mu : float
+        Weight of the graph against the losses: both mu_1 and mu_2.
+    lam : float
+        The larger, the more ties, and the lighter.
+    delta : float
+        Smooths the logarithm at agents without ties.
+
+    Returns
+    -------
+    Graph
+        With no agent isolated, unless its ties cost too much.
+
+    Raises
+    ------
+    ParameterError, DataError
+        Naming what cannot be used, and the agent's number.
+
+    Examples
+    --------
+    Two pairs of like-minded agents find each other:
+
+    >>> graph = exact_graph([[0.0], [0.1], [5.0], [5.1]], losses=[0.0, 0.0, 0.0, 0.0])
+    >>> graph
+    Graph(n=4, edges=2, components=2, isolated=0)
+    >>> graph.weight.round(3)
+    array([0.994, 0.994, 0.994, 0.994])
+    """
+    mu, lam, delta = check_parameters(mu, lam, delta)
+    theta, own = _agents(models, losses, confidence)
+    with np.errstate(over="ignore"):
+        cost = tie_cost(own[:, None], own, cdist(theta, theta, "sqeuclidean"), mu)
+    bad = np.argwhere(~np.isfinite(cost))
+    if bad.size:
+        raise DataError(f"the models or losses of agents number {bad[0][0]} and {bad[0][1]} are too large for a float")
+    weights = exact_weights(cost, mu, lam, delta)
+    i, j = np.nonzero(np.triu(weights > ROUNDING * weights.max()))
+    return Graph.from_edges(len(theta), i, j, weights[i, j])
+
+
+@one_thread
+def exact_weights(cost: Any, mu: float = 1.0, lam: float = 1.0, delta: float = 1e-2) -> Floats:
+    """The weights that minimise h at given costs of ties.
+
+    Damped Newton steps on the dual, on the active pairs of each step, until rounding is all that is left.
+
+    Parameters
+    ----------
+    cost : (K, K) array
+        z_kl, symmetric, of any sign; its diagonal is not used.
+    mu, lam, delta : float
+        See :func:`coterie.core.wrap.graph_objective.check_parameters`.
+
+    Returns
+    -------
+    (K, K) array
+        Symmetric, with zeros on the diagonal.
+
+    Raises
+    ------
+    ParameterError
+        When `cost` is not a symmetric matrix of finite numbers.
+    ConvergenceError
+        When parameters and costs differ by too many orders of magnitude.
+
+    Examples
+    --------
+    >>> exact_weights([[0.0, 0.0, 9.0], [0.0, 0.0, 9.0], [9.0, 9.0, 0.0]], delta=1e-9).round(4)
+    array([[0.    , 0.9698, 0.0613],
+           [0.9698, 0.    , 0.0613],
+           [0.0613, 0.0613, 0.    ]])
+    """
+    mu, lam, delta = check_parameters(mu, lam, delta)
+    z = _costs(cost) / mu
+    np.fill_diagonal(z, np.inf)  # no tie of an agent to itself
+    # v is the sum of two floats: where it nearly cancels with z, one alone cannot hold enough digits of the weights.
+    v, low = _common_start(z, lam, delta), np.zeros(len(z))
+    weights = _weights(z, v, low, lam)
+    residual = v * (weights.sum(axis=1) + delta) - 1.0
+    best, answer, stale = np.inf, weights, 0
+    for _ in range(STEPS):
+        size = float(np.abs(residual).max())
+        stale = 0 if size < 0.5 * best else stale + 1
+        if size < best:
+            best, answer = size, weights
+        if size == 0.0 or (best <= TOLERANCE and stale > 2):
+            break
+        try:
+            step = v * _relative_step(weights > 0, v, residual, lam)
+        except LinAlgError:  # the identity drowns in the rest of the Hessian
+            break
+        v, low, weights = _line_search(z, v, low, step, weights, residual, lam, delta)
+        residual = v * (weights.sum(axis=1) + delta) - 1.0
+    if best > TOLERANCE:
+        raise ConvergenceError(
+            f"the graph did not converge: the largest residual is {best:.1e}, at agent number "
+            f"{int(np.abs(residual).argmax())}; do costs, mu={mu}, lam={lam} and delta={delta} differ by very many "
+            "orders of magnitude?"
+        )
+    return answer
+
+
+def graph_objective(
+    graph: Graph,
+    models: Any,
+    losses: Any,
+    confidence: Any = None,
+    mu: float = 1.0,
+    lam: float = 1.0,
+    delta: float = 1e-2,
+) -> float:
+    """The value h(w) of a graph (DADA, Section 4); :func:`exact_graph` minimises it.
+
+    Parameters
+    ----------
+    graph : Graph
+        Its weights are w.
+    models, losses, confidence, mu, lam, delta
+        As in :func:`exact_graph`.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> graph_objective(Graph([[0, 1], [1, 0]]), [[0.0], [2.0]], losses=[1.0, 1.0], delta=1e-9)
+    4.999999998
+    """
+    mu, lam, delta = check_parameters(mu, lam, delta)
+    theta, own = _agents(models, losses, confidence)
+    if graph.n != len(theta):
+        raise GraphError(f"the graph has {graph.n} agents, and models are given for {len(theta)}")
+    i, j, weight = graph.edges()
+    cost = tie_cost(own[i], own[j], np.square(theta[i] - theta[j]).sum(axis=1), mu)
+    return float(cost @ weight) + regularizer(weight, graph.degrees, mu, lam, delta)
+
+
+def _weights(z: Floats, v: Floats, low: Floats, lam: float) -> Floats:
+    """w(v + low), to full relative accuracy: the sum of two agents' v is kept as a sum of two floats."""
+    total = v[:, None] + v
+    rest = _rest(v[:, None], v, total)
+    return np.maximum(0.0, (total - z) + (rest + (low[:, None] + low))) / (2.0 * lam)
+
+
+def _common_start(z: Floats, lam: float, delta: float) -> Floats:
+    """The best v that is the same for all agents, roughly."""
+    k = len(z)
+    above = 1.0 / delta  # there, no agent has a degree
+    below = above
+    while k / below - k * delta < np.maximum(0.0, 2.0 * below - z).sum() / (2.0 * lam):
+        above, below = below, 0.25 * below
+    return np.full(k, np.sqrt(below * above))
+
+
+def _relative_step(active: np.ndarray, v: Floats, residual: Floats, lam: float) -> Floats:
+    """Newton's step, divided by v: the Hessian is then the identity and a scaled signless Laplacian."""
+    hessian = (active * v[:, None]) * (v / (2.0 * lam))
+    diagonal = np.einsum("kk->k", hessian)
+    diagonal[:] = 1.0 + active.sum(axis=1) * v * v / (2.0 * lam)
+    return -cho_solve(cho_factor(hessian, lower=True, overwrite_a=True), residual)
+
+
+def _line_search(
+    z: Floats, v: Floats, low: Floats, step: Floats, weights: Floats, residual: Floats, lam: float, delta: float
+) -> tuple[Floats, Floats, Floats]:
+    """Go along a Newton step as far as v stays positive and g rises as it should; returns v, low and the weights."""
+    rise = -float(residual @ (step / v))  # the slope of g along the step
+    length = min(1.0, (1.0 - KEEP) / max(float((-step / v).max()), 1e-300))
+    for _ in range(60):
+        add = length * step + low
+        moved = v + add
+        rest = _rest(v, add, moved)
+        new = _weights(z, moved, rest, lam)
+        # The difference of two values of g, term by term: the values themselves would cancel.
+        logs, linear = np.log1p(length * step / v), delta * length * step
+        gain = float((logs - linear).sum() - 0.5 * lam * ((new - weights) * (new + weights)).sum())
+        # Where rounding hides the difference, the slope of g at the new point still tells.
+        size = float((np.abs(logs) + np.abs(linear)).sum() + lam * (np.square(weights).sum() + np.square(new).sum()))
+        slope = float(((1.0 / moved - delta - new.sum(axis=1)) * step).sum())
+        if gain >= 1e-4 * length * rise or (gain >= -1e-14 * size and slope >= -0.5 * rise):
+            break
+        length *= 0.5
+    return moved, rest, new
+
+
+def _rest(a: Floats, b: Floats, total: Floats) -> Floats:
+    """What rounding took from total = a + b, exactly."""
+    part = total - a
+    return (a - (total - part)) + (b - part)
+
+
+def _agents(models: Any, losses: Any, confidence: Any) -> tuple[Floats, Floats]:
+    """The models, and c_k L_k of each agent."""
+    theta = floats("models", models)
+    if theta.ndim != 2 or len(theta) == 0:
+        raise DataError(f"models has shape {theta.shape}: expected (K, p), one row for each of at least one agent")
+    loss = _per_agent("losses", losses, len(theta))
+    trust = np.ones(len(theta)) if confidence is None else _per_agent("confidence", confidence, len(theta))
+    bad = np.flatnonzero(~np.isfinite(theta).all(axis=1))
+    if bad.size:
+        raise DataError(f"the model of agent number {bad[0]} holds a number that is not finite: {theta[bad[0]]}")
+    bad = np.flatnonzero(trust < 0)
+    if bad.size:
+        raise ParameterError(f"confidence of agent number {bad[0]} is {trust[bad[0]]}: it must be >= 0")
+    return theta, trust * loss
+
+
+def _per_agent(name: str, values: Any, n: int) -> Floats:
+    array = floats(name, values)
+    if array.shape != (n,):
+        raise ParameterError(f"{name} must hold one number for each of the {n} agents; found shape {array.shape}")
+    bad = np.flatnonzero(~np.isfinite(array))
+    if bad.size:
+        raise ParameterError(f"{name} of agent number {bad[0]} is {array[bad[0]]}: it must be a finite number")
+    return array
+
+
+def _costs(cost: Any) -> Floats:
+    z = floats("cost", cost)
+    if z.ndim != 2 or z.shape[0] != z.shape[1] or len(z) == 0:
+        raise ParameterError(f"cost has shape {z.shape}: expected (K, K), with K at least 1")
+    np.fill_diagonal(z, 0.0)
+    bad = np.argwhere(~np.isfinite(z))
+    if bad.size:
+        raise ParameterError(f"cost[{bad[0][0]}, {bad[0][1]}] = {z[tuple(bad[0])]}: costs must be finite")
+    bad = np.argwhere(np.abs(z - z.T) > 1e-12 * np.maximum(np.abs(z), np.abs(z.T)))
+    if bad.size:
+        i, j = bad[0]
+        raise ParameterError(f"cost[{i}, {j}] = {z[i, j]} but cost[{j}, {i}] = {z[j, i]}: a tie has one cost")
+    return np.maximum(z, z.T)

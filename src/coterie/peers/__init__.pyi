@@ -1,0 +1,4 @@
+from .agreement import Charter, Roster
+from .node import Node
+
+__all__ = ["Charter", "Node", "Roster"]

@@ -1,0 +1,308 @@
+"""From a charter and a table of rows to a problem, a method, and the work of a peer.
+
+The one place where a charter becomes the objects of the library; a peer and the exact optimum that it is compared with
+are made by the same functions.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from ..core.linear import DenseRows
+from ..core.methods import check_fit
+from ..core.world import longest
+from ..core.wrap.learned import Learned
+from ..data import AgentData
+from ..data.agent_data import read_table
+from ..data.dictionaries import Stumps
+from ..errors import CoterieError, DataError, ParameterError
+from ..graphs import Graph, complete, empty
+from ..problem import Problem
+from ..problem.confidence import confidences
+from .agreement import Charter, read_charter
+from .files import read, write
+from .letters import ENVELOPE
+from .work import BOOSTING, Work, method_of, write_work
+
+#: Objectives in which an agent's loss is weighed by how many rows it has.
+CONFIDENT = ("personalized", "propagation", "boosting")
+
+
+def check_charter(fields: dict[str, Any]) -> None:
+    """Refuse a charter whose parts do not go together, before anybody has agreed to it.
+
+    Parameters
+    ----------
+    fields : dict
+        Of the :class:`~coterie.peers.agreement.Charter`, all but the steward.
+
+    Raises
+    ------
+    ParameterError, MismatchError
+    """
+    charter = Charter(steward=bytes(32), **fields)
+    X = np.ones((4, len(charter.features) + charter.intercept))
+    pair = AgentData(X, np.array([1.0, -1.0, 1.0, -1.0]), agents=[0, 0, 1, 1])
+    method, problem = method_of(charter), problem_of(charter, pair, complete(2))
+    check_fit(alone(method), problem)
+    most = 8 * longest(method.lengths(problem.p)) + ENVELOPE
+    if most > charter.letter_bytes:
+        raise ParameterError(f"letter_bytes={charter.letter_bytes}: a letter of {method!r} takes up to {most} bytes")
+
+
+def alone(method: Any) -> Any:
+    """The method without the learning of ties, which asks for more members than there may be yet."""
+    return method.method if isinstance(method, Learned) else method
+
+
+def problem_of(charter: Charter, data: AgentData, graph: Graph, confident: bool = True) -> Problem:
+    """The problem that a charter states for some members.
+
+    Parameters
+    ----------
+    charter : Charter
+    data : AgentData
+        Rows as :func:`rows_of` gives them.
+    graph : Graph
+    confident : bool
+        Whether losses are weighed by confidences, if the charter says so.
+
+    Returns
+    -------
+    Problem
+    """
+    c = None
+    if confident and charter.confidence != "none":
+        largest = charter.most_rows if charter.confidence == "public" else int(data.sizes.max(initial=1))
+        c = confidences(data.sizes, largest)
+    match charter.objective:
+        case "personalized":
+            return Problem.personalized(data, graph, charter.loss, charter.mu, charter.ridge, c)
+        case "collaborative":
+            return Problem.collaborative(data, graph, charter.loss, charter.mu, charter.ridge)
+        case "separate":
+            return Problem.separate(data, graph, charter.loss, charter.ridge)
+        case "propagation":
+            alone = Problem.personalized(data, empty(data.n), charter.loss, charter.mu, charter.ridge, None)
+            return Problem.propagation(alone.local(), graph, alpha=1.0 / (1.0 + charter.mu), confidence=c)
+        case "boosting":
+            beta = float(charter.settings.get("beta", BOOSTING["beta"]))
+            loss = "squared" if charter.labels is None else "adaboost"
+            return Problem.boosting(data, graph, dictionary_of(charter), charter.mu, beta, c, loss)
+    raise ParameterError(f"objective={charter.objective!r} is not known")
+
+
+def dictionary_of(charter: Charter) -> Stumps:
+    """The base predictors of boosting, which are public: decision stumps over a public range.
+
+    Parameters
+    ----------
+    charter : Charter
+
+    Returns
+    -------
+    Stumps
+    """
+    given = BOOSTING | dict(charter.settings)
+    return Stumps(int(given["stumps"]), low=float(given["low"]), high=float(given["high"]))
+
+
+def rows_of(charter: Charter, table: str | PathLike[str] | pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Features and labels of a table, scaled as the charter says.
+
+    Parameters
+    ----------
+    charter : Charter
+    table : path or DataFrame
+        With at least the columns of the charter.
+
+    Returns
+    -------
+    X : (rows, p) ndarray
+    y : (rows,) ndarray
+    """
+    frame = table if isinstance(table, pd.DataFrame) else read_table(table)
+    where = "the table" if isinstance(table, pd.DataFrame) else str(table)
+    if charter.target not in frame.columns:
+        raise DataError(f"{where} has no column {charter.target!r}, the target; it has {list(frame.columns)}")
+    if len(frame) > charter.most_rows:
+        raise DataError(
+            f"{where} has {len(frame)} rows; the charter allows {charter.most_rows} at most: give fewer, "
+            "or agree on another charter"
+        )
+    X, target = features_of(charter, frame, where), frame[charter.target]
+    if charter.labels is None:
+        return X, _numbers(target, charter.target, where)
+    said = target.map(spelt)
+    for row, value in enumerate(said):
+        if value not in charter.labels:
+            raise DataError(
+                f"{where}: {value!r} in column {charter.target!r}, row {row + 1}, is no class of the charter: "
+                f"{charter.labels}"
+            )
+    return X, np.where(said.to_numpy() == charter.labels[1], 1.0, -1.0)
+
+
+def features_of(charter: Charter, frame: pd.DataFrame, where: str) -> np.ndarray:
+    """Features of a table, scaled as the charter says.
+
+    Parameters
+    ----------
+    charter : Charter
+    frame : DataFrame
+    where : str
+        What to call it in an error.
+
+    Returns
+    -------
+    (rows, p) ndarray
+    """
+    for name in charter.features:
+        if name not in frame.columns:
+            raise DataError(f"{where} has no column {name!r}, which the charter asks for; it has {list(frame.columns)}")
+    X = np.empty((len(frame), len(charter.features)))
+    for k, name in enumerate(charter.features):
+        X[:, k] = _numbers(frame[name], name, where)
+    if charter.center is not None:
+        X -= charter.center
+    if charter.scale is not None:
+        X /= charter.scale
+    return np.column_stack([X, np.ones(len(X))]) if charter.intercept else X
+
+
+def spelt(value: Any) -> str:
+    """A label as text: 1.0 of a column of numbers is "1"."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _numbers(column: pd.Series, name: str, where: str) -> np.ndarray:
+    values = pd.to_numeric(column, errors="coerce").to_numpy(float)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        row = int(bad[0])
+        found = "a missing value" if pd.isna(column.iloc[row]) else f"{str(column.iloc[row])!r}"
+        raise DataError(f"{where}: {found} in column {name!r}, row {row + 1}, and not a finite number")
+    return values
+
+
+def work_of(charter: Charter, X: np.ndarray, y: np.ndarray, holdout: float = 0.0, seed: int = 0) -> Work:
+    """What a peer with these rows works on.
+
+    Parameters
+    ----------
+    charter : Charter
+    X, y : ndarray
+        As :func:`rows_of` gives them.
+    holdout : float
+        Share of the rows that are kept aside, to measure models with.
+    seed : int
+        Which.
+
+    Returns
+    -------
+    Work
+    """
+    aside = np.zeros(len(X), bool)
+    aside[np.random.default_rng(seed).permutation(len(X))[: int(holdout * len(X))]] = True
+    data = AgentData(X[~aside], y[~aside], agents=np.zeros(int((~aside).sum()), int), members=[0])
+    problem = problem_of(charter, data, empty(1), confident=False)
+    check_fit(alone(method_of(charter)), problem)
+    rows, local = problem.rows, problem.local()[0]
+    if not np.linalg.norm(local) <= charter.radius:
+        raise DataError(
+            f"the model of these rows alone has the norm {np.linalg.norm(local):.4g}, and in this run none may be "
+            f"longer than {charter.radius:g}: scale features or target, or agree on a larger --radius"
+        )
+    features = rows.values
+    if not isinstance(rows, DenseRows):
+        features = sparse.csr_array((rows.values, rows.column, rows.start), (len(rows.start) - 1, problem.p)).toarray()
+    public = charter.privacy is not None or charter.objective == "boosting"
+    seen = aside if aside.any() else ~aside
+    shown = X[seen] if problem.base is None else problem.base.transform(X[seen])
+    return Work(
+        loss=problem.loss,
+        features=np.ascontiguousarray(features, float),
+        labels=np.ascontiguousarray(problem.labels, float),
+        size=int(data.sizes[0]),
+        share=float(problem.share[0]),
+        ridge=float(problem.ridge[0]),
+        weight=float(problem.trust[0]),
+        confident=charter.objective in CONFIDENT and charter.confidence != "none",
+        curvature=float(problem.local_lipschitz[0]),
+        smooth=problem.smooth,
+        scaled=bool(problem.scaled),
+        radius=problem.radius,
+        outputs=problem.outputs,
+        theta=np.zeros(problem.p) if public else np.array(local),
+        local=np.array(local),
+        seen=np.ascontiguousarray(shown, float),
+        seen_labels=y[seen],
+        aside=bool(aside.any()),
+    )
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+def predict_file(folder: PathLike[str], table: PathLike[str], output: PathLike[str]) -> tuple[int, str]:
+    """Use the model of a peer's folder on a table, and write its predictions.
+
+    Parameters
+    ----------
+    folder : path
+    table : path
+        With the features of the charter; the target is not needed.
+    output : path
+        A csv file with one column ``prediction``, and for classes ``score``: positive for the positive class.
+
+    Returns
+    -------
+    rows : int
+    served : str
+        "together" or "alone": which model it was.
+    """
+    charter = read_charter(read(Path(folder) / "charter.json"))
+    if not (Path(folder) / "model.json").exists():
+        raise DataError(f"the peer in {folder} has no model yet: coterie peer run {folder} --data ...")
+    try:
+        model = json.loads(read(Path(folder) / "model.json"))
+        theta, served = np.array(model["theta"], float), str(model["served"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{Path(folder) / 'model.json'} is damaged: {error}") from None
+    frame = read_table(table)
+    X = features_of(charter, frame, str(table))
+    base = dictionary_of(charter) if charter.objective == "boosting" else None
+    if base is not None:
+        X = base.fitted(X).transform(X)
+    if X.shape[1] != theta.size:
+        raise DataError(f"the model in {folder} has {theta.size} numbers, and the charter asks for {X.shape[1]}")
+    margins = X @ theta
+    columns = {"prediction": margins}
+    if charter.labels is not None:
+        columns = {"prediction": np.where(margins >= 0.0, charter.labels[1], charter.labels[0]), "score": margins}
+    write(Path(output), pd.DataFrame(columns).to_csv(index=False).encode())
+    return len(frame), served
+
+
+def main() -> None:
+    """Read a table for a peer, and write its work to standard output."""
+    folder, table, holdout = sys.argv[1:]
+    try:
+        charter = read_charter(read(Path(folder) / "charter.json"))
+        work = work_of(charter, *rows_of(charter, table), holdout=float(holdout))
+    except CoterieError as error:
+        print(error, file=sys.stderr)
+        sys.exit(3)
+    sys.stdout.buffer.write(write_work(work))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""How letters travel between peers: a small contract, and the transports that keep it.
+
+``memory`` carries letters between threads of one process, for tests and examples; ``over_zenoh`` between programs and
+computers, over mutual TLS. :func:`coterie.testing.check_transport` checks the contract on any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from ...core.world import EVERYONE
+
+#: What a transport does with a letter that came: ``deliver(owner, payload)``.
+Deliver = Callable[[int, bytes], None]
+#: What a transport does with a signed roster that came.
+DeliverRoster = Callable[[bytes], None]
+
+
+class Contact(NamedTuple):
+    """Where a member is found.
+
+    Examples
+    --------
+    >>> from coterie.peers.transport import Contact
+    >>> Contact("ann", 0, "192.0.2.7:7447")
+    Contact(name='ann', address=0, endpoint='192.0.2.7:7447')
+    """
+
+    name: str
+    address: int
+    endpoint: str | None = None  # "host:port", or None: nobody can connect to it, it is reached through a relay
+
+
+class Place(Protocol):
+    """Anything with a name and an endpoint, such as a relay of a roster or a :class:`Contact`."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+
+    @property
+    def endpoint(self) -> str | None: ...  # noqa: D102
+
+
+@runtime_checkable
+class Transport(Protocol):
+    """Carries letters, which are bytes, between members.
+
+    Delivery is AT MOST ONCE: a letter arrives unchanged and once, or not at all, and nobody is told. Letters are lost
+    while connections form or break, when a queue is full, and when they are longer than the transport's limit. Letters
+    of one sender may overtake each other where they take different ways.
+
+    Every method may be called from any thread, also from inside ``deliver``, and none of them waits for another peer.
+    """
+
+    @property
+    def contact(self) -> Contact:
+        """Who I am, as others must know me to reach me."""
+        ...
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many letters were ``sent``, ``received``, and ``dropped: <reason>``: a copy. Sent is not delivered."""
+        ...
+
+    def open(self, deliver: Deliver, roster: DeliverRoster | None = None) -> None:
+        """Start. Letters may come before this returns. After :meth:`close`, it may be opened again.
+
+        Parameters
+        ----------
+        deliver : function of (owner, payload)
+            Called with every letter, in any thread but never inside :meth:`send`; it must not block. ``owner`` is the
+            address of the member that the key belongs to on which the letter came: a claim, as good as the
+            transport's access control, that the signature of the letter must prove. What it raises is logged.
+        roster : function of (signed), optional
+            Called with every signed roster that a member publishes. Unchecked: verify it.
+        """
+        ...
+
+    def admit(self, contacts: Iterable[Contact]) -> None:
+        """Whom to let in, and to whom letters may go: everybody in the roster. Replaces those of before.
+
+        Members that are linked are admitted too.
+        """
+        ...
+
+    def link(self, contacts: Iterable[Contact]) -> None:
+        """Neighbours to stay connected with, instead of those of before. At once for :meth:`send`, soon for the wires.
+
+        Each side links for itself: my broadcasts go to those I link, whether or not they link me.
+        """
+        ...
+
+    def send(self, to: int, payload: bytes) -> None:
+        """Send a letter, at most once. Never waits for the other side, never raises for a peer that is not there.
+
+        Parameters
+        ----------
+        to : int
+            An address, linked or only admitted; or ``EVERYONE``, all linked neighbours and nobody else.
+        payload : bytes
+        """
+        ...
+
+    def publish_roster(self, signed: bytes, to: int = EVERYONE) -> None:
+        """Give a signed roster to everybody connected, or at least to one member; at most once, like letters."""
+        ...
+
+    def use_relays(self, relays: Iterable[Place]) -> None:
+        """Go through these where there is no other way, instead of those of before."""
+        ...
+
+    def alive(self) -> set[int]:
+        """Addresses that were seen alive and not yet seen to vanish, as far as the transport can tell."""
+        ...
+
+    def close(self) -> None:
+        """Stop: nothing is sent any more, nothing delivered once it returns (unless called inside ``deliver``).
+
+        Twice is fine. Never raises.
+        """
+        ...
+
+
+__all__ = ["Contact", "Deliver", "DeliverRoster", "Place", "Transport"]

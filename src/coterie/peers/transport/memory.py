@@ -1,0 +1,217 @@
+"""Transports inside one process: what tests and examples use instead of a network."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+
+from ...core.world import EVERYONE
+from ...errors import ParameterError
+from . import Contact, Deliver, DeliverRoster, Place
+
+log = logging.getLogger("coterie")
+
+#: How many letters may wait on an exchange; more are dropped.
+WAITING = 100_000
+
+
+class Exchange:
+    """The hub between :class:`Memory` transports. Letters arrive in the order in which they were sent.
+
+    ``deliver`` is never called inside ``send``: letters wait in a queue that a thread of the exchange empties, or, by
+    hand, :meth:`run`.
+
+    Parameters
+    ----------
+    by_hand : bool
+        No thread: letters wait until :meth:`run` is called. Runs can then be repeated exactly.
+
+    Examples
+    --------
+    >>> from coterie.peers.transport.memory import Exchange, Memory
+    >>> exchange = Exchange(by_hand=True)
+    >>> ann, bob = Memory(exchange, "ann", 0), Memory(exchange, "bob", 1)
+    >>> ann.open(lambda owner, payload: None)
+    >>> bob.open(lambda owner, payload: print(owner, payload))
+    >>> ann.send(1, b"hello")
+    >>> exchange.run()
+    0 b'hello'
+    1
+    """
+
+    def __init__(self, by_hand: bool = False):
+        self._by_hand = by_hand
+        self._here: dict[int, Memory] = {}
+        self._waiting: deque[tuple[Memory, Callable[[], None]]] = deque()
+        self._lock = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def run(self, most: int | None = None) -> int:
+        """Deliver what waits, and what is sent meanwhile; at most so many. Returns how many were delivered."""
+        done = 0
+        while most is None or done < most:
+            with self._lock:
+                if not self._waiting:
+                    break
+                goal, act = self._waiting.popleft()
+            done += goal._receive(act)
+        return done
+
+    def __len__(self) -> int:
+        """How many letters wait."""
+        return len(self._waiting)
+
+    def _join(self, member: Memory) -> None:
+        with self._lock:
+            if self._here.get(member.contact.address, member) is not member:
+                raise ParameterError(f"address {member.contact.address} is taken on this exchange")
+            self._here[member.contact.address] = member
+            if not self._by_hand and self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="coterie-exchange", daemon=True)
+                self._thread.start()
+
+    def _leave(self, member: Memory) -> None:
+        with self._lock:
+            if self._here.get(member.contact.address) is member:
+                del self._here[member.contact.address]
+            self._lock.notify_all()
+
+    def _post(self, goal: Memory, act: Callable[[], None]) -> bool:
+        with self._lock:
+            if len(self._waiting) >= WAITING:
+                return False
+            self._waiting.append((goal, act))
+            self._lock.notify_all()
+        return True
+
+    def _serve(self) -> None:
+        """Deliver until everybody has left."""
+        while True:
+            with self._lock:
+                while self._here and not self._waiting:
+                    self._lock.wait()
+                if not self._here:
+                    self._waiting.clear()
+                    self._thread = None
+                    return
+            self.run(most=100)
+
+
+class Memory:
+    """A transport to the others on the same :class:`Exchange`. Keeps the contract of :class:`Transport`.
+
+    Parameters
+    ----------
+    exchange : Exchange
+    name : str
+    address : int
+    letter_bytes : int
+        No letter is longer.
+
+    Examples
+    --------
+    See :class:`Exchange`.
+    """
+
+    def __init__(self, exchange: Exchange, name: str, address: int, letter_bytes: int = 200_000):
+        self.contact = Contact(name, address, None)
+        self._exchange = exchange
+        self._letter_bytes = letter_bytes
+        self._linked: dict[int, Contact] = {}
+        self._admitted: set[int] | None = None  # None: everybody on the exchange
+        self._deliver: Deliver | None = None
+        self._roster: DeliverRoster | None = None
+        self._counts: Counter[str] = Counter()
+        self._counting = threading.Lock()
+        self._receiving = threading.RLock()  # held while a letter is delivered, so that close can wait for it
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many letters were sent, received, and dropped by reason."""
+        with self._counting:
+            return dict(self._counts)
+
+    def open(self, deliver: Deliver, roster: DeliverRoster | None = None) -> None:
+        """Start, and be found by the others."""
+        if self._deliver is not None:
+            raise ParameterError(f"{self.contact.name} is open already")
+        self._exchange._join(self)
+        self._deliver, self._roster = deliver, roster
+
+    def admit(self, contacts: Iterable[Contact]) -> None:
+        """Whom to let in, and to whom letters may go. At first: everybody on the exchange."""
+        self._admitted = {contact.address for contact in contacts}
+
+    def link(self, contacts: Iterable[Contact]) -> None:
+        """Neighbours that broadcasts go to."""
+        self._linked = {contact.address: contact for contact in contacts}
+
+    def _knows(self, address: int) -> bool:
+        return self._admitted is None or address in self._admitted or address in self._linked
+
+    def send(self, to: int, payload: bytes) -> None:
+        """Send a letter, at most once."""
+        for goal in list(self._linked) if to == EVERYONE else [to]:
+            self._count(self._sent(goal, bytes(payload)))
+
+    def _sent(self, to: int, payload: bytes) -> str:
+        me = self.contact.address
+        if self._deliver is None:
+            return "dropped: closed"
+        if len(payload) > self._letter_bytes:
+            return "dropped: too large"
+        if to == me or not self._knows(to):
+            return "dropped: unknown address"
+        goal = self._exchange._here.get(to)
+        if goal is None:
+            return "dropped: absent"
+
+        def act() -> None:
+            if not goal._knows(me):
+                goal._count("dropped: not admitted")
+            elif goal._deliver is not None:
+                goal._count("received")
+                goal._deliver(me, payload)
+
+        return "sent" if self._exchange._post(goal, act) else "dropped: queue full"
+
+    def use_relays(self, relays: Iterable[Place]) -> None:
+        """Everybody is here: there is nothing to go through."""
+
+    def publish_roster(self, signed: bytes, to: int = EVERYONE) -> None:
+        """Give a signed roster to all linked neighbours, or to one member."""
+        for address in list(self._linked) if to == EVERYONE else [to]:
+            goal = self._exchange._here.get(address)
+            if goal is not None and self._deliver is not None:
+                self._exchange._post(goal, lambda to=goal: to._roster(signed) if to._roster else None)  # type: ignore[misc]
+
+    def alive(self) -> set[int]:
+        """Everybody that I know and that is open."""
+        if self._deliver is None:
+            return set()
+        with self._exchange._lock:
+            here = set(self._exchange._here)
+        return {address for address in here if address != self.contact.address and self._knows(address)}
+
+    def close(self) -> None:
+        """Stop. Twice is fine."""
+        self._exchange._leave(self)
+        with self._receiving:
+            self._deliver = self._roster = None
+
+    def _receive(self, act: Callable[[], None]) -> bool:
+        with self._receiving:
+            if self._deliver is None:
+                return False
+            try:
+                act()
+            except Exception:
+                log.exception("%s could not take a letter", self.contact.name)
+                self._count("dropped: deliver failed")
+        return True
+
+    def _count(self, what: str) -> None:
+        with self._counting:
+            self._counts[what] += 1

@@ -1,0 +1,262 @@
+"""What to compare a method with: models that are not personal, and personal models that do not know the graph.
+
+All of them minimise sums of the same losses ``t_i f_i`` as Q does, exactly and in one place; t_i is a_i without the
+degree (``problem.trust``: mu c_i for MP and CD, mu for CL, 1 for DJAM), since only ``ComponentModels`` looks at ties.
+
+====================  ==============================================================  =============================
+baseline              minimises                                                       over
+====================  ==============================================================  =============================
+``LocalModels``       f_i(theta_i)                                                    theta_i of each agent
+``GlobalModel``       sum_i t_i f_i(theta)                                            one theta for all
+``ComponentModels``   sum_{i in C} t_i f_i(theta_C)                                   theta_C of each component C
+``RidgeToMean``       sum_i t_i f_i(theta_i) + strength sum_i |theta_i - mean|^2      theta_i of each agent
+====================  ==============================================================  =============================
+
+``mean`` is sum_j theta_j / n. RidgeToMean is mean-regularised multi-task learning: Evgeniou, Pontil (2004).
+The conventions are those of Problem: an agent without ties has its local model as a component of its own, and models
+that rest on no data are zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..core import methods
+from ..core.linear import frozen, rows_of
+from ..core.methods import METHODS
+from ..errors import MismatchError, ParameterError
+from ..graphs import empty, star
+from .exact import Objective, minimise, minimise_on_balls
+from .problem import Problem, _positive
+
+
+class Baseline:
+    """Models computed in one place: nobody wakes, and nothing is sent."""
+
+    def models(self, problem: Problem) -> np.ndarray:
+        """One model for each agent, (n, p)."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class LocalModels(Baseline):
+    """Every agent learns alone, ``argmin f_i``.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> data = ct.AgentData([[0.0], [2.0], [5.0]], agents=["a", "a", "b"])
+    >>> problem = ct.Problem.separate(data, ct.graphs.complete(2), loss=ct.Location(ct.Squared()))
+    >>> LocalModels().models(problem).ravel().tolist()
+    [1.0, 5.0]
+    """
+
+    def models(self, problem: Problem) -> np.ndarray:
+        """One model for each agent, as :meth:`coterie.Problem.local` gives it.
+
+        Parameters
+        ----------
+        problem : Problem
+
+        Returns
+        -------
+        (n, p) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
+        >>> LocalModels().models(problem).ravel().tolist()
+        [0.0, 2.0]
+        """
+        return problem.local()
+
+
+@dataclass(frozen=True)
+class GlobalModel(Baseline):
+    """One model for everybody, ``argmin sum_i t_i f_i``, whatever the ties.
+
+    Without a ridge, on ``Problem.collaborative`` and on ``Problem.personalized`` with ``confidence="size"``, it is the
+    model of the pooled data.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> data = ct.AgentData([[1.0], [1.0], [1.0]], [0.0, 3.0, 9.0], agents=["a", "a", "b"])
+    >>> problem = ct.Problem.collaborative(data, ct.graphs.complete(2), loss="squared")
+    >>> GlobalModel().models(problem).ravel().round(9).tolist()
+    [4.0, 4.0]
+    """
+
+    def models(self, problem: Problem) -> np.ndarray:
+        """The same model for each agent.
+
+        Parameters
+        ----------
+        problem : Problem
+
+        Returns
+        -------
+        (n, p) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0], [4.0]], ct.graphs.empty(3), confidence=[1.0, 1.0, 0.5])
+        >>> GlobalModel().models(problem).ravel().round(9).tolist()
+        [1.6, 1.6, 1.6]
+        """
+        return _pooled(problem, np.zeros(problem.n, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class ComponentModels(Baseline):
+    """One model for every connected component of the graph, ``argmin sum_{i in C} t_i f_i``.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> graph = ct.Graph.from_edges(4, [0], [2])
+    >>> problem = ct.Problem.propagation([[0.0], [5.0], [2.0], [7.0]], graph)
+    >>> ComponentModels().models(problem).ravel().round(9).tolist()
+    [1.0, 5.0, 1.0, 7.0]
+    """
+
+    def models(self, problem: Problem) -> np.ndarray:
+        """The model of its component for each agent.
+
+        Parameters
+        ----------
+        problem : Problem
+
+        Returns
+        -------
+        (n, p) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> graph = ct.Graph.from_edges(3, [0], [1])
+        >>> problem = ct.Problem.propagation([[0.0], [2.0], [7.0]], graph)
+        >>> ComponentModels().models(problem).ravel().round(9).tolist()
+        [1.0, 1.0, 7.0]
+        """
+        theta = _pooled(problem, problem.graph.components)
+        isolated = problem.graph.isolated
+        if isolated.any():
+            theta[isolated] = problem.local()[isolated]  # also where t_i is zero, as in Problem.solve
+        return theta
+
+
+@dataclass(frozen=True)
+class RidgeToMean(Baseline):
+    """Personal models drawn to their mean, whatever the ties.
+
+    ``sum_i t_i f_i(theta_i) + strength sum_i |theta_i - mean|^2``: local models where `strength` is small, the global
+    model where it is large.
+
+    Parameters
+    ----------
+    strength : float
+        > 0.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> problem = ct.Problem.separate(
+    ...     ct.AgentData([[0.0], [3.0]], agents=["a", "b"]), ct.graphs.empty(2), loss=ct.Location(ct.Squared())
+    ... )
+    >>> RidgeToMean(0.5).models(problem).ravel().round(9).tolist()  # each moves halfway to the mean
+    [0.75, 2.25]
+    """
+
+    strength: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "strength", _positive("strength", self.strength))
+
+    def models(self, problem: Problem) -> np.ndarray:
+        """One model for each agent; one without rows and without a ridge gets the mean.
+
+        Parameters
+        ----------
+        problem : Problem
+
+        Returns
+        -------
+        (n, p) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
+        >>> RidgeToMean(1e-12).models(problem).ravel().round(9).tolist()
+        [0.0, 2.0]
+        """
+        alone = problem._objective(problem.trust)
+        if not isinstance(alone, Objective):
+            raise MismatchError("RidgeToMean is not for boosting: models drawn to their mean need not stay in a ball")
+        # min over theta_0 of sum_i |theta_i - theta_0|^2 is at the mean: agent 0 of a star, without data, is the mean.
+        objective = replace(
+            alone,
+            start=frozen(np.concatenate([[0], alone.start])),
+            ridge=np.concatenate([np.zeros((1, 1)), alone.ridge]),
+            graph=star(problem.n + 1),
+            smooth=self.strength,
+        )
+        return minimise(objective)[1:]
+
+
+#: Every baseline, by its name.
+BASELINES = {
+    "local": LocalModels(),
+    "global": GlobalModel(),
+    "component": ComponentModels(),
+    "ridge-to-mean": RidgeToMean(),
+}
+
+
+def resolve_method(method: Any) -> Any:
+    """A method or a baseline, given as a value or by its name."""
+    if isinstance(method, str) and method in BASELINES:
+        return BASELINES[method]
+    if isinstance(method, str) and method not in METHODS:
+        raise ParameterError(f"unknown method {method!r}: choose one of {', '.join(METHODS | BASELINES)}")
+    return method if isinstance(method, Baseline) else methods.resolve_method(method)
+
+
+def _boosted(problem: Problem, group: np.ndarray) -> np.ndarray:
+    """The same for boosting, where the rows of a group have one loss together: one agent holds them all."""
+    data, parts = problem.data, problem.outputs
+    position = np.arange(data.owner.shape[0]) - data.start[data.owner]
+    output = position * parts // np.maximum(data.sizes[data.owner], 1)
+    order = np.lexsort((output, group[data.owner]))  # the rows of one output after those of the other, as ever
+    count = np.bincount(group, weights=data.sizes).astype(np.int64)
+    objective: Any = replace(
+        problem._objective(np.ones(count.shape[0])),
+        rows=rows_of(data.X[order]),
+        start=frozen(np.concatenate([[0], np.cumsum(count)])),
+        labels=frozen(np.asarray(data.y)[order]),
+        graph=empty(count.shape[0]),
+    )
+    return minimise_on_balls(objective)[group]
+
+
+def _pooled(problem: Problem, group: np.ndarray) -> np.ndarray:
+    """For each agent, ``argmin sum_i t_i f_i(theta)`` over its group; groups are numbered from 0 without gaps."""
+    if np.isfinite(problem.radius):
+        return _boosted(problem, group)
+    order = np.argsort(group, kind="stable")
+    together = problem.relabel(order)  # the rows of a group side by side, as those of one agent
+    each: Any = together._objective(together.trust)
+    ends = np.concatenate([[0], np.cumsum(np.bincount(group))])
+    objective = replace(
+        each,
+        start=frozen(each.start[ends]),
+        ridge=np.bincount(group[order], weights=each.ridge[:, 0])[:, None],
+        graph=empty(ends.shape[0] - 1),
+    )
+    return minimise(objective)[group]

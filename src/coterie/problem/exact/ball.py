@@ -1,0 +1,399 @@
+"""The exact minimiser where every model lies in l1 balls: the objective of decentralised boosting, DADA (3).
+
+It minimises, over the models Theta (n x p) with ``|theta_i,o|_1 <= beta`` for every agent i and output o,
+
+    F(Theta) = s sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i a_i f_i(theta_i)
+
+theta_i has one block of coordinates for each output, and f_i is the sum over its outputs of the pooled loss of their
+rows: ``log sum_r exp(-y_r z_r)``, DADA (2), for a loss rule that says it is ``pooled``, and the mean of ``l(z_r, y_r)``
+for the others.
+
+Duplicate columns are common among base predictors, and so minimisers are not unique; what is certified is the
+objective. F lies above its tangents, and a linear function is least on a ball at a vertex, so the Frank-Wolfe gap
+``<theta, g> + beta |g|_inf``, with g the gradient of F, summed over all blocks, is never below ``F - min F``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...core.exact import project_kernel
+from ...core.linear import DenseRows, SparseRows, gram_norms, one_thread
+from ...errors import ConvergenceError, MismatchError, ParameterError
+from ...graphs import Graph
+from .objective import Objective
+
+#: Accelerated steps before giving up, and between two looks at the gap.
+STEPS, LOOK = 100_000, 20
+#: Newton steps of one polish, steps of conjugate gradients for each, and accelerated steps before the first polish.
+NEWTON, CONJUGATE, FIRST = 6, 200, 400
+#: Differences of F below this part of it are rounding.
+ROUNDING = 1e-13
+
+
+def project(theta: np.ndarray, radius: float, outputs: int = 1) -> np.ndarray:
+    """The nearest models whose blocks have at most the given l1 norm.
+
+    Parameters
+    ----------
+    theta : (n, p) ndarray
+    radius : float
+        beta, positive.
+    outputs : int
+        Number of blocks of each model, a divisor of p.
+
+    Returns
+    -------
+    (n, p) ndarray
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> project(np.array([[3.0, -1.0, 0.5, 0.2]]), 1.0).tolist()
+    [[1.0, 0.0, 0.0, 0.0]]
+    >>> project(np.array([[3.0, -2.5, 0.5, 0.2]]), 1.0, outputs=2).tolist()
+    [[0.75, -0.25, 0.5, 0.2]]
+    """
+    blocks = np.ascontiguousarray(theta, dtype=np.float64).reshape(theta.shape[0] * outputs, -1)
+    out = np.empty_like(blocks)
+    project_kernel(float(radius), blocks, out)
+    return out.reshape(theta.shape)
+
+
+@dataclass(frozen=True)
+class BallObjective:
+    """F of :mod:`coterie.problem.exact.ball`, with its derivatives and its certificate.
+
+    Parameters
+    ----------
+    rows, start, labels
+        Examples grouped by agent. Those of one agent are ``outputs`` groups of equal size, and the rows of a group are
+        zero outside the block of its output.
+    loss : rule
+        Pooled by log-sum-exp if ``loss.pooled``, otherwise by the mean of its values.
+    importance : (n,) ndarray
+        a_i, the weight of each agent's loss.
+    graph : Graph
+    smooth : float
+        s, the weight of the smoothness term.
+    p : int
+        Number of coordinates of a model, over all outputs.
+    radius : float
+        beta, the largest l1 norm of a block.
+    outputs : int
+        q, the number of blocks of a model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> from coterie.core.linear import rows_of
+    >>> rows, start, labels = rows_of(np.array([[1.0, 1.0], [1.0, -1.0]])), np.array([0, 2]), np.array([2.0, 2.0])
+    >>> objective = BallObjective(rows, start, labels, ct.Squared(), np.ones(1), ct.graphs.empty(1), 1.0, 2, 1.0)
+    >>> theta = np.array([[0.5, 0.0]])
+    >>> objective.value(theta).tolist(), objective.gaps(theta).tolist()
+    ([1.125], [0.75])
+    >>> minimise_on_balls(objective).tolist()
+    [[1.0, 0.0]]
+    """
+
+    rows: DenseRows | SparseRows
+    start: np.ndarray
+    labels: np.ndarray
+    loss: Any
+    importance: np.ndarray
+    graph: Graph
+    smooth: float
+    p: int
+    radius: float
+    outputs: int = 1
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.radius) and self.radius > 0):
+            raise ParameterError(f"radius = {self.radius}: the radius of an l1 ball must be a positive number")
+        if self.outputs < 1 or self.p % self.outputs:
+            raise ParameterError(f"outputs = {self.outputs}: {self.p} coordinates do not form that many equal blocks")
+        odd = np.diff(self.start) % self.outputs != 0
+        if odd.any():
+            i = int(odd.argmax())
+            raise ParameterError(
+                f"agent {i} has {self.start[i + 1] - self.start[i]} rows: expected as many for each of the "
+                f"{self.outputs} outputs"
+            )
+
+    @property
+    def pooled(self) -> bool:
+        """Whether losses are pooled by log-sum-exp, and not by their mean."""
+        return bool(getattr(self.loss, "pooled", False))
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """m_i, the rows of each agent for one output."""
+        return np.diff(self.start) // self.outputs
+
+    @cached_property
+    def tied(self) -> Objective:
+        """The same rows and ties without balls; with the mean of losses, it has the same value."""
+        owner = np.repeat(np.arange(self.sizes.shape[0]), np.diff(self.start))
+        scale = (self.importance / np.maximum(self.sizes, 1))[owner]
+        ridge = np.zeros((self.sizes.shape[0], 1))
+        return Objective(self.rows, self.start, self.labels, self.loss, scale, ridge, self.graph, self.smooth, self.p)
+
+    @cached_property
+    def first(self) -> np.ndarray:
+        """The first row of every pool that has rows; NumPy's reduceat misreads empty ones."""
+        some = self.sizes > 0
+        inside = np.arange(self.outputs) * self.sizes[some, None]
+        return (self.start[:-1][some, None] + inside).ravel()
+
+    @cached_property
+    def pool(self) -> np.ndarray:
+        """The pool of each row, counted among those that have rows."""
+        return np.repeat(np.arange(self.first.shape[0]), np.diff(np.append(self.first, self.start[-1])))
+
+    def softmax(self, margins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``log sum_r exp(-y_r z_r)`` of every pool, and the part of each row in its sum: eta of DADA (4)."""
+        if not self.first.size:
+            return np.zeros(0), np.zeros(0)
+        exponents = -self.labels * margins
+        largest = np.maximum.reduceat(exponents, self.first)  # without it, exp would overflow
+        parts = np.exp(exponents - largest[self.pool])
+        sums = np.add.reduceat(parts, self.first)
+        return largest + np.log(sums), parts / sums[self.pool]
+
+    def losses(self, theta: np.ndarray) -> np.ndarray:
+        """f_i of every agent, (n,), without its importance; 0 for an agent without rows."""
+        margins = self.tied.margins(theta)
+        if not self.pooled:
+            return self.tied.by_agent(self.tied.examples(margins)[0]) / np.maximum(self.sizes, 1)
+        out = np.zeros(self.sizes.shape[0])
+        out[self.sizes > 0] = self.softmax(margins)[0].reshape(-1, self.outputs).sum(axis=1)
+        return out
+
+    def value(self, theta: np.ndarray) -> np.ndarray:
+        """F split over the agents, (n,): an edge counts for its lower end."""
+        return self.tied.quadratic(theta) + self.importance * self.losses(theta)
+
+    def gradient(self, theta: np.ndarray) -> np.ndarray:
+        """``dF / dTheta``, (n, p); DADA (4)."""
+        if not self.pooled:
+            return self.tied.gradient(theta)
+        parts = self.softmax(self.tied.margins(theta))[1]
+        weights = -self.importance[self.tied.owner] * self.labels * parts
+        return self.tied.quadratic_gradient(theta) + self.tied.scatter(weights, theta.shape)
+
+    def hessian(self, theta: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """The function that multiplies ``d2F / dTheta2`` with a vector of all models."""
+        margins = self.tied.margins(theta)
+        if self.pooled:
+            parts, weight = self.softmax(margins)[1], self.importance[self.tied.owner]
+        else:
+            bend = self.tied.scale * self.tied.examples(margins)[2]
+
+        def times(vector: np.ndarray) -> np.ndarray:
+            along = self.tied.margins(vector)
+            if self.pooled and self.first.size:
+                signed = self.labels * along
+                mean = np.add.reduceat(parts * signed, self.first)[self.pool]
+                weights = weight * self.labels * parts * (signed - mean)
+            else:
+                weights = along if self.pooled else bend * along
+            return self.tied.quadratic_gradient(vector) + self.tied.scatter(weights, vector.shape)
+
+        return times
+
+    def gaps(self, theta: np.ndarray, gradient: np.ndarray | None = None) -> np.ndarray:
+        """Frank-Wolfe gap of every agent, (n,): nonnegative in the balls, and their sum bounds ``F - min F``.
+
+        Parameters
+        ----------
+        theta : (n, p) ndarray
+        gradient : (n, p) ndarray, optional
+            That of F at `theta`, where it is known already.
+
+        Returns
+        -------
+        (n,) ndarray
+        """
+        slope = self.gradient(theta) if gradient is None else gradient
+        steepest = np.abs(slope).reshape(theta.shape[0], self.outputs, -1).max(axis=2)
+        return (theta * slope).sum(axis=1) + self.radius * steepest.sum(axis=1)
+
+    def bounds(self) -> np.ndarray:
+        """L_i, (n,), such that the Hessian of F is nowhere above ``blockdiag(L_i I)``.
+
+        The ties add at most ``4 s D_ii``, because the Laplacian D - W is at most 2 D. The Hessian of log-sum-exp is the
+        covariance of the rows under eta: at most their largest squared length, and at most X' X / 2, because
+        ``diag(eta) - eta eta'`` is at most 1/2.
+        """
+        norms = gram_norms(self.rows, self.start, self.p)
+        if self.pooled:
+            longest = np.zeros(self.sizes.shape[0])
+            np.maximum.at(longest, self.tied.owner, np.square(self.tied.row_norms()))
+            bend = np.minimum(longest, 0.5 * norms)
+        else:
+            bend = self.loss.smoothness * norms / np.maximum(self.sizes, 1)
+        return 4.0 * self.smooth * np.asarray(self.graph.degrees) + self.importance * bend
+
+
+@one_thread
+def minimise_on_balls(objective: BallObjective, tol: float = 1e-9) -> np.ndarray:
+    """Minimise F over the balls, up to a certified gap.
+
+    Accelerated projected gradient steps, one length for each agent and one momentum for each connected component, which
+    restarts where it points uphill; in between, Newton steps on the face of the balls where the models lie.
+
+    Parameters
+    ----------
+    objective : BallObjective
+        With a smooth loss.
+    tol : float
+        The Frank-Wolfe gap of every component ends below this part of the size of its objective: the largest of
+        ``|F|``, ``|F(0)|`` and, for log-sum-exp, which may be near 0 anywhere, of the weights ``a_i q`` of its pools.
+
+    Returns
+    -------
+    (n, p) ndarray
+        One of the minimisers.
+
+    Raises
+    ------
+    ConvergenceError
+        Where the gap is still larger after many steps.
+
+    Examples
+    --------
+    Two agents, and a base predictor that is always right: both put all their weight on it.
+
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> from coterie.core.linear import rows_of
+    >>> rows, start, labels = rows_of(np.array([[1.0, 1.0], [-1.0, 1.0]])), np.array([0, 1, 2]), np.array([1.0, -1.0])
+    >>> graph = ct.graphs.complete(2)
+    >>> objective = BallObjective(rows, start, labels, ct.Logistic(), np.ones(2), graph, 1.0, 2, 3.0)
+    >>> minimise_on_balls(objective).round(6).tolist()
+    [[3.0, 0.0], [3.0, 0.0]]
+    """
+    if not (objective.pooled or np.isfinite(objective.loss.smoothness)):
+        raise MismatchError(f"{objective.loss} is not smooth: minimise_on_balls needs a loss with bounded curvature")
+    tied, spread = objective.tied, objective.graph.components
+    theta = np.zeros((objective.sizes.shape[0], objective.p))
+    slope = objective.gradient(theta)
+    room = np.abs(tied.by_component(objective.value(theta)))
+    if objective.pooled:
+        room = np.maximum(room, tied.by_component(objective.importance * (objective.sizes > 0)) * objective.outputs)
+    # Where F is linear the bound is 0, and any step that crosses the ball will do.
+    steep = np.abs(slope).max(axis=1)
+    bound = np.maximum(objective.bounds(), 1e-6 * steep / objective.radius)
+    bound = np.where(bound > 0, bound, 1.0)[:, None]
+
+    ahead, momentum, best, gap = theta, np.ones(room.shape[0]), theta.copy(), np.full(room.shape[0], np.inf)
+    done, due = np.zeros(room.shape[0], dtype=bool), FIRST
+    for step in range(STEPS):
+        if step % LOOK == 0 or step == due:
+            level = np.maximum(room, np.abs(tied.by_component(objective.value(theta))))
+            gap = tied.by_component(objective.gaps(theta))
+            done = _keep(best, theta, done, gap <= tol * level, spread)
+            if not done.all() and step >= due:
+                polished, left, effort = _polish(objective, theta, done, tol * level)
+                useful = left < 0.5 * gap  # for less, the momentum is worth more
+                theta = np.where(useful[spread][:, None], polished, theta)
+                ahead = np.where(useful[spread][:, None], polished, ahead)
+                momentum = np.where(useful, 1.0, momentum)
+                done = _keep(best, theta, done, np.where(useful, left, gap) <= tol * level, spread)
+                due = step + max(FIRST, effort)  # as much work on the one as on the other
+            if done.all():
+                return best
+        moved_to = project(ahead - objective.gradient(ahead) / bound, objective.radius, objective.outputs)
+        uphill = tied.by_component((bound * (ahead - moved_to) * (moved_to - theta)).sum(axis=1)) > 0
+        momentum = np.where(uphill, 1.0, momentum)
+        later = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum * momentum))
+        ahead = moved_to + tied.spread((momentum - 1.0) / later, moved_to - theta)
+        theta, momentum = moved_to, later
+    worst = int(np.argmax(np.where(done, -np.inf, gap / np.maximum(level, 1e-300))))
+    raise ConvergenceError(
+        f"after {STEPS} steps, the objective around agent number {int(np.flatnonzero(spread == worst)[0])} is only "
+        f"known up to {gap[worst]:.1e} at {level[worst]:.1e}, and {tol:g} of that was asked for: use a larger "
+        "tolerance or a smaller radius, or bring the features to one scale"
+    )
+
+
+def _keep(best: np.ndarray, theta: np.ndarray, done: np.ndarray, now: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """Write the components that are finished now, and were not before, to ``best``; those finished so far."""
+    fresh = (now & ~done)[spread]
+    best[fresh] = theta[fresh]
+    return done | now
+
+
+def _polish(
+    objective: BallObjective, theta: np.ndarray, done: np.ndarray, enough: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Newton steps on the face of the balls where the models lie: new models, gaps and the effort.
+
+    On it, zeros stay zero, and where a ball is touched, signs and the l1 norm stay what they are.
+    """
+    tied, spread, shape = objective.tied, objective.graph.components, theta.shape
+    effort, open_ = 0, ~done
+    value, slope = tied.by_component(objective.value(theta)), objective.gradient(theta)
+    gap = tied.by_component(objective.gaps(theta, slope))
+    for _ in range(NEWTON):
+        signs = np.sign(theta).reshape(-1, shape[1] // objective.outputs)
+        touched = np.abs(theta).reshape(signs.shape).sum(axis=1) >= objective.radius * (1.0 - 1e-12)
+        share = np.where(touched, 1.0 / np.maximum(np.abs(signs).sum(axis=1), 1.0), 0.0)
+
+        def on_face(vector: np.ndarray, signs: np.ndarray = signs, share: np.ndarray = share) -> np.ndarray:
+            free = np.abs(signs) * vector.reshape(signs.shape)
+            return (free - signs * (share * (signs * free).sum(axis=1))[:, None]).reshape(shape)
+
+        residual = on_face(slope) * open_[spread][:, None]
+        way, spent = _conjugate_gradients(objective, objective.hessian(theta), on_face, -residual)
+        effort += spent
+        length, better, before = open_.astype(float), np.zeros_like(done), gap
+        for _ in range(6):
+            trial = project(theta + tied.spread(length, way), objective.radius, objective.outputs)
+            new_value, new_slope = tied.by_component(objective.value(trial)), objective.gradient(trial)
+            new_gap, blur = tied.by_component(objective.gaps(trial, new_slope)), ROUNDING * (np.abs(value) + enough)
+            effort += 2
+            fresh = open_ & ~better & ((new_value < value - blur) | ((new_value < value + blur) & (new_gap < gap)))
+            agents = fresh[spread]
+            theta, slope = (np.where(agents[:, None], new, old) for new, old in ((trial, theta), (new_slope, slope)))
+            value, gap = np.where(fresh, new_value, value), np.where(fresh, new_gap, gap)
+            better |= fresh
+            length = np.where(better, 0.0, 0.25 * length)
+            if np.all(better | ~open_):
+                break
+        open_ = better & (gap > enough) & (gap < 0.5 * before)  # a wrong face: gradient steps find the next
+        if not open_.any():
+            break
+    return theta, gap, effort
+
+
+def _conjugate_gradients(
+    objective: BallObjective,
+    hessian: Callable[[np.ndarray], np.ndarray],
+    on_face: Callable[[np.ndarray], np.ndarray],
+    target: np.ndarray,
+) -> tuple[np.ndarray, int]:
+    """Solve ``P H P x = target`` with P = `on_face`, for every component by itself: x, and the number of steps."""
+    tied = objective.tied
+    x, residual, way = np.zeros_like(target), target, target
+    square = tied.by_component(np.square(residual).sum(axis=1))
+    small = 1e-16 * square  # a residual of 1e-8: far below what the next face changes
+    for step in range(CONJUGATE):
+        image = on_face(hessian(way))
+        bend = tied.by_component((way * image).sum(axis=1))
+        # Along a flat direction there is no minimum on the face: stay, gradient steps go there.
+        go = (square > small) & (bend > 1e-15 * tied.by_component(np.square(way).sum(axis=1)))
+        if not go.any():
+            return x, step
+        length = np.where(go, square / np.where(go, bend, 1.0), 0.0)
+        x = x + tied.spread(length, way)
+        residual = residual - tied.spread(length, image)
+        before, square = square, np.where(go, tied.by_component(np.square(residual).sum(axis=1)), 0.0)
+        way = residual + tied.spread(np.where(go, square / np.where(go, before, 1.0), 0.0), way)
+    return x, CONJUGATE

@@ -1,0 +1,948 @@
+"""One objective, and a constructor for each published one.
+
+    Q(Theta) = s sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i a_i f_i(theta_i)
+
+    f_i(theta) = (1/m_i or 1) sum over the examples of agent i of l(x . theta, y) + r_i |theta|^2
+
+=====================  =====  ==============  ==========================================  ========
+constructor            s      a_i             f_i                                         equation
+=====================  =====  ==============  ==========================================  ========
+``propagation``        1/2    mu D_ii c_i     |theta - theta_i^sol|^2 / 2                 MP (3)
+``collaborative``      1      mu D_ii         sum of losses                               CL (7)
+``personalized``       1/2    mu D_ii c_i     mean of losses + r_i |theta|^2              CD (3)
+``separate``           1/2    1               mean of losses + r_i |theta|^2              DJAM (1)
+``boosting``           mu/2   D_ii c_i        log sum exp of margins, |theta|_1 <= beta   DADA (1)
+=====================  =====  ==============  ==========================================  ========
+
+Two conventions. An agent without ties has a_i = 0 in the first three: by convention it keeps the model it would
+learn alone. A component of the graph in which nobody has data is undetermined: its models are zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+
+from .._checks import floats
+from ..core.linear import SparseRows, frozen, gram_norms, rows_of
+from ..core.losses import LOSS_PARTS, LOSSES, REALS, SIGNS, Location, LogSumExp, Squared
+from ..data.agent_data import AgentData
+from ..data.dictionaries import Dictionary, outputs, resolve_base
+from ..errors import DataError, GraphError, MismatchError, ParameterError
+from ..graphs import Graph, empty
+from .confidence import confidences
+from .exact import BallObjective, Objective, minimise, minimise_on_balls, suboptimality
+
+#: More features than this, without a ridge, and nobody asks whether the minimiser is unique.
+MANY = 1000
+
+
+class Problem:
+    """Data, graph, loss and weights: everything that defines Q. Make one with a constructor below.
+
+    Parameters
+    ----------
+    data : AgentData
+    graph : Graph
+        One agent for each member of ``data``, in the same order.
+    loss : rule
+        One of :data:`coterie.core.losses.LOSSES`, or a rule that passes :func:`coterie.testing.check_loss`.
+    smooth : float
+        s, the weight of the smoothness term.
+    trust : float or (n,) array_like
+        a_i, or a_i / D_ii when ``scaled``; without c_i, which it is multiplied with.
+    scaled : bool
+        Whether a_i grows with the degree D_ii.
+    mean : bool
+        Whether f_i takes the mean of the losses or their sum.
+    ridge : float, (n,) array_like or "1/m"
+        r_i, added to f_i as ``r_i |theta|^2`` (without 1/2).
+    confidence : "size", None or (n,) array_like
+        c_i: ``m_i / max_j m_j``, all 1, or given.
+    name : str
+        Which published objective this is.
+    radius : float
+        Models stay in the l1 ball of this radius; infinite where they may be anything.
+    outputs : int
+        A model is so many parts side by side, each with its own ball; the rows of an agent are those of the first
+        part, then those of the second, ...
+    base : Dictionary, optional
+        What the features are outputs of.
+
+    Attributes
+    ----------
+    n, p : int
+        Number of agents, and of features.
+    members : tuple
+        Agent ids, in the order of the rows of Theta.
+    trust : (n,) ndarray
+        a_i without the degree: a_i / D_ii when ``scaled``, confidences included.
+    a : (n,) ndarray
+        a_i as in the table above.
+    importance : (n,) ndarray
+        a_i, and 1 for an agent that ``scaled`` leaves without any: what an agent weighs its own loss with.
+    """
+
+    def __init__(
+        self,
+        data: AgentData,
+        graph: Graph,
+        loss: Any,
+        *,
+        smooth: float,
+        trust: ArrayLike,
+        scaled: bool,
+        mean: bool,
+        ridge: float | str | ArrayLike = 0.0,
+        confidence: ArrayLike | str | None = None,
+        name: str = "custom",
+        radius: float = np.inf,
+        outputs: int = 1,
+        base: Dictionary | None = None,
+    ):
+        _expect(data)
+        if not isinstance(graph, Graph):
+            raise ParameterError(f"a problem needs a Graph, such as ct.Graph(W); found {type(graph).__name__}")
+        if graph.n != data.n:
+            raise GraphError(
+                f"the graph has {graph.n} agents and the data {data.n}: "
+                "they must describe the same members in the same order"
+            )
+        self.data, self.graph, self.loss, self.name = data, graph, loss, name
+        self.smooth, self.scaled, self.mean = float(smooth), scaled, mean
+        self.n, self.p, self.members = data.n, data.p, data.members
+        weight = np.array(np.broadcast_to(np.asarray(trust, dtype=float), data.n))
+        c = _confidence(confidence, data.sizes)
+        self.trust = frozen(weight * c)
+        self.ridge = frozen(_ridge(ridge, data.sizes))
+        # A word stays a word, for it stands for other numbers on other data.
+        self._recipe = {
+            "trust": weight,
+            "confidence": confidence if isinstance(confidence, str) else c,
+            "ridge": ridge if isinstance(ridge, str) else self.ridge,
+        }
+        self.rows, self.start, self.labels = _lay_out(data, loss)
+        alone = scaled & graph.isolated
+        self.a = frozen(self.trust * graph.degrees if scaled else self.trust)
+        self.importance = frozen(np.where(alone, 1.0, self.a))
+        self.share = frozen(outputs / np.maximum(data.sizes, 1) if mean else np.ones(self.n))
+        self.radius, self.outputs, self.base = float(radius), outputs, base
+
+    # -- the published objectives ------------------------------------------------------------------------------
+
+    @classmethod
+    def propagation(
+        cls, models: ArrayLike, graph: Graph, alpha: float = 0.99, confidence: ArrayLike | None = None
+    ) -> Problem:
+        """Model propagation, MP (3): smooth given models over the graph.
+
+        ``1/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + mu/2 sum_i D_ii c_i |theta_i - models_i|^2``,
+        with mu = (1 - alpha) / alpha.
+
+        Parameters
+        ----------
+        models : (n, p) array_like
+            theta_i^sol, trained alone.
+        graph : Graph
+        alpha : float
+            In (0, 1): near 1, neighbours count more than an agent's own model.
+        confidence : (n,) array_like, optional
+            c_i >= 0, usually m_i / max_j m_j; 0 for an agent without a model, whose row is ignored. Default: all 1.
+
+        Returns
+        -------
+        Problem
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
+        >>> problem.solve().ravel().round(4).tolist()  # each moves a third of the way
+        [0.6667, 1.3333]
+        """
+        models = floats("models", models)
+        if models.ndim != 2:
+            raise DataError(f"models must be an (n, p) array, one row for each agent; found shape {models.shape}")
+        if not 0.0 < _number("alpha", alpha) < 1.0:
+            raise ParameterError(f"alpha={alpha!r} must lie strictly between 0 and 1")
+        c = np.ones(len(models)) if confidence is None else _per_agent("confidence", confidence, len(models))
+        speaks = np.flatnonzero(c > 0)
+        data = AgentData(models[speaks], agents=speaks, members=range(len(models)))
+        mu = (1.0 - alpha) / alpha
+        return cls(
+            data,
+            graph,
+            Location(Squared()),
+            smooth=0.5,
+            trust=mu * c,
+            scaled=True,
+            mean=True,
+            name="propagation",
+        )
+
+    @classmethod
+    def collaborative(
+        cls, data: AgentData, graph: Graph, loss: Any = "logistic", mu: float = 1.0, ridge: Any = 0.0
+    ) -> Problem:
+        """Collaborative learning, CL (7): losses are summed, so that an agent with more data counts for more.
+
+        ``sum_{i<j} W_ij |theta_i - theta_j|^2 + mu sum_i D_ii f_i(theta_i)``.
+
+        Parameters
+        ----------
+        data : AgentData
+        graph : Graph
+        loss : loss or name
+        mu : float
+            Weight of the losses against smoothness, > 0.
+        ridge : float, (n,) array_like or "1/m"
+            Adds ``ridge |theta|^2`` to f_i.
+
+        Returns
+        -------
+        Problem
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> data = ct.AgentData([[1.0], [1.0], [1.0]], [1.0, 3.0, 0.0], agents=["a", "a", "b"])
+        >>> problem = ct.Problem.collaborative(data, ct.graphs.complete(2), loss=ct.Squared())
+        >>> problem.solve().ravel().round(4).tolist()
+        [1.5, 1.0]
+        """
+        mu = _positive("mu", mu)
+        return cls(
+            data,
+            graph,
+            resolve_loss(loss),
+            smooth=1.0,
+            trust=mu,
+            scaled=True,
+            mean=False,
+            ridge=ridge,
+            name="collaborative",
+        )
+
+    @classmethod
+    def personalized(
+        cls,
+        data: AgentData,
+        graph: Graph,
+        loss: Any = "logistic",
+        mu: float = 1.0,
+        ridge: Any = "1/m",
+        confidence: ArrayLike | str | None = "size",
+    ) -> Problem:
+        """Personalised learning, CD (3): mean losses, weighted by confidences.
+
+        ``1/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + mu sum_i D_ii c_i f_i(theta_i)``.
+
+        Parameters
+        ----------
+        data : AgentData
+        graph : Graph
+        loss : loss or name
+        mu : float
+            Weight of the losses against smoothness, > 0.
+        ridge : float, (n,) array_like or "1/m"
+            Adds ``ridge |theta|^2`` to f_i; "1/m" is 1 / m_i, and 0 for an agent without rows.
+        confidence : "size", None or (n,) array_like
+            c_i: ``m_i / max_j m_j`` (1e-9 for an agent without rows), all 1, or given.
+
+        Returns
+        -------
+        Problem
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> data = ct.AgentData([[1.0], [1.0], [1.0]], [1.0, 3.0, 0.0], agents=["a", "a", "b"])
+        >>> problem = ct.Problem.personalized(data, ct.graphs.complete(2), loss=ct.Squared(), ridge=0.0)
+        >>> problem.solve().ravel().round(4).tolist()
+        [1.5, 1.0]
+        """
+        mu = _positive("mu", mu)
+        return cls(
+            data,
+            graph,
+            resolve_loss(loss),
+            smooth=0.5,
+            trust=mu,
+            scaled=True,
+            mean=True,
+            ridge=ridge,
+            confidence=confidence,
+            name="personalized",
+        )
+
+    @classmethod
+    def separate(cls, data: AgentData, graph: Graph, loss: Any = "squared", ridge: Any = 0.0) -> Problem:
+        """Personal models with given couplings, DJAM (1): every f_i counts once, whatever the degree.
+
+        ``1/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i f_i(theta_i)``.
+
+        Parameters
+        ----------
+        data : AgentData
+        graph : Graph
+        loss : loss or name
+        ridge : float, (n,) array_like or "1/m"
+            Adds ``ridge |theta|^2`` to f_i.
+
+        Returns
+        -------
+        Problem
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> data = ct.AgentData([[0.0], [3.0]], agents=["a", "b"])
+        >>> problem = ct.Problem.separate(data, ct.graphs.complete(2), loss=ct.Location(ct.Squared()))
+        >>> problem.solve().ravel().round(4).tolist()
+        [1.0, 2.0]
+        """
+        return cls(
+            data,
+            graph,
+            resolve_loss(loss),
+            smooth=0.5,
+            trust=1.0,
+            scaled=False,
+            mean=True,
+            ridge=ridge,
+            name="separate",
+        )
+
+    @classmethod
+    def boosting(
+        cls,
+        data: AgentData | None,
+        graph: Graph,
+        base: Any = 200,
+        mu: float = 1.0,
+        beta: float = 10.0,
+        confidence: ArrayLike | str | None = "size",
+        loss: Any = "adaboost",
+        outputs: int = 1,
+    ) -> Problem:
+        """Boosting on a dictionary of base predictors h_1, h_2, ..., DADA (1): theta weighs their votes.
+
+        ``mu/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i D_ii c_i L_i(theta_i)``, where every theta_i stays in the
+        ball ``|theta|_1 <= beta``, and ``L_i = log sum_r exp(-y_r sum_j theta_j h_j(x_r))`` over the rows of agent i.
+
+        Parameters
+        ----------
+        data : AgentData or None
+            Features and labels -1 and +1 (numbers for the squared loss).
+        graph : Graph
+        base : Stumps, int, list of fitted estimators, callable, Dictionary, or list of (m_i, size) arrays
+            The dictionary: decision stumps, so many decision stumps, the predictions of estimators, or a function of X
+            that returns a column for each base predictor. Or, with ``data=None``, the margins
+            ``A_i[r, j] = y_r h_j(x_r)`` of each agent.
+        mu : float
+            Weight of the smoothness term, >= 0.
+        beta : float
+            Radius of the ball, > 0.
+        confidence : "size", None or (n,) array_like
+            c_i: ``m_i / max_j m_j`` (1e-9 for an agent without rows), all 1, or given.
+        loss : "adaboost", "squared", or a smooth loss
+            L_i: the log of the sum of exponential losses; or the mean of other losses, such as least squares for
+            regression.
+        outputs : int
+            1, or the number of classes: labels are then 0, 1, ..., and a model has a part for each class against the
+            rest, with its own L_i and its own ball; they share the graph.
+
+        Returns
+        -------
+        Problem
+            Its features are the outputs of the dictionary, ``problem.base``.
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> data = ct.AgentData([[0.0], [1.0], [2.0], [3.0]], [-1, -1, 1, 1], agents=["a", "b", "a", "b"])
+        >>> problem = ct.Problem.boosting(data, ct.graphs.complete(2), base=ct.Stumps(3), beta=2.0)
+        >>> problem.solve().round(3).tolist()  # three stumps, with thresholds 0.5, 1.5 and 2.5
+        [[0.0, 2.0, 0.0], [0.0, 2.0, 0.0]]
+        """
+        mu, beta = _number("mu", mu), _positive("beta", beta)
+        if not (np.isfinite(mu) and mu >= 0):
+            raise ParameterError(f"mu={mu!r} must be a finite number >= 0")
+        if isinstance(loss, str) and loss != "adaboost" and loss not in LOSSES:
+            raise ParameterError(f'unknown loss {loss!r}: "adaboost", "squared", or another smooth loss')
+        if not (isinstance(outputs, Integral) and outputs >= 1):
+            raise ParameterError(f"outputs={outputs!r} must be a whole number, at least 1")
+        dictionary = None
+        if data is None and outputs > 1:
+            raise ParameterError(f"outputs={outputs} needs data: margins are of one output")
+        if data is None:
+            given = _margins_given(base)
+            data = AgentData(
+                np.concatenate(given),
+                np.ones(sum(map(len, given))),
+                agents=np.repeat(np.arange(len(given)), list(map(len, given))),
+                members=range(len(given)),
+            )
+        else:
+            _expect(data)
+            dictionary = resolve_base(base, data.X)
+            data = _voted(data, dictionary, outputs)
+        return cls(
+            data,
+            graph,
+            LogSumExp() if loss == "adaboost" or isinstance(loss, LogSumExp) else resolve_loss(loss),
+            smooth=0.5 * mu,
+            trust=1.0,
+            scaled=True,
+            mean=True,
+            confidence=confidence,
+            name="boosting",
+            radius=beta,
+            outputs=int(outputs),
+            base=dictionary,
+        )
+
+    # -- what can be asked of it ---------------------------------------------------------------------------------
+
+    def value(self, theta: ArrayLike) -> float:
+        """Q(Theta).
+
+        Parameters
+        ----------
+        theta : (n, p) array_like
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
+        >>> problem.value([[0.0], [2.0]])
+        2.0
+        """
+        return float(self._objective(self.a).value(self.checked(theta)).sum())
+
+    def gradient(self, theta: ArrayLike) -> np.ndarray:
+        """``dQ / dTheta``, the blocks of CD (4); at a kink, one subgradient.
+
+        Parameters
+        ----------
+        theta : (n, p) array_like
+
+        Returns
+        -------
+        (n, p) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
+        >>> problem.gradient([[0.0], [2.0]]).ravel().tolist()
+        [-2.0, 2.0]
+        """
+        return self._objective(self.a).gradient(self.checked(theta))
+
+    def suboptimality(self, theta: ArrayLike, enough: float = np.inf) -> float:
+        """Estimate how far Theta is above the optimum, relative to the objective, by half of Newton's decrement.
+
+        Exact for the squared loss, and near the optimum for other smooth ones. Agents without ties count, too: each
+        with its own loss.
+
+        Parameters
+        ----------
+        theta : (n, p) array_like
+        enough : float
+            Who only asks whether it is below this is given a lower bound, which is cheap, as soon as that is above.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
+        >>> round(problem.suboptimality([[0.0], [2.0]]), 4)  # the value is 2, the optimum 2/3
+        0.6667
+        """
+        if np.isfinite(self.radius):
+            gap, value = self.gap(theta), self.value(theta)
+            return gap / max(abs(value), abs(value - gap), 1e-300)
+        return suboptimality(self._objective(self.importance), self.checked(theta), enough)
+
+    def losses(self, theta: ArrayLike) -> np.ndarray:
+        """f_i(theta_i) of each agent: what :func:`coterie.learn_graph` asks for.
+
+        Parameters
+        ----------
+        theta : (n, p) array_like
+
+        Returns
+        -------
+        (n,) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
+        >>> problem.losses([[1.0], [2.0]]).tolist()
+        [0.5, 0.0]
+        """
+        objective = self._objective(np.ones(self.n), empty(self.n))
+        theta = self.checked(theta)
+        return objective.losses(theta) if isinstance(objective, BallObjective) else objective.value(theta)
+
+    def gap(self, theta: ArrayLike) -> float:
+        """The Frank-Wolfe gap of models in their balls: Q(Theta) is at most so far above its optimum.
+
+        ``sum_i max { (theta_i - v)' dQ/dtheta_i : |v|_1 <= beta }``; agents without ties count, too, each with its
+        own loss.
+
+        Parameters
+        ----------
+        theta : (n, p) array_like
+
+        Returns
+        -------
+        float
+            Infinite where models may be anything.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import coterie as ct
+        >>> problem = ct.Problem.boosting(None, ct.graphs.complete(2), base=[np.ones((1, 1)), np.ones((1, 1))], beta=2)
+        >>> problem.gap([[0.0], [0.0]]), problem.gap([[2.0], [2.0]])
+        (4.0, 0.0)
+        """
+        if not np.isfinite(self.radius):
+            return np.inf
+        objective: Any = self._objective(self.importance)
+        return float(objective.gaps(self.checked(theta)).sum())
+
+    def solve(self) -> np.ndarray:
+        """The exact minimiser of Q, the reference for every method.
+
+        Agents without ties keep their local model; components without data are zero. Elsewhere, where Q has several
+        minimisers (see :attr:`determined`), one of them.
+
+        Returns
+        -------
+        (n, p) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [4.0]], ct.graphs.empty(2))
+        >>> problem.solve().ravel().tolist()
+        [0.0, 4.0]
+        """
+        return self._optimum.copy()
+
+    def local(self) -> np.ndarray:
+        """Models that the agents would train alone, ``argmin f_i``; of several, one of small norm.
+
+        Where rows leave a direction unseen, the model is zero along it; where a loss is flat, it is near zero.
+
+        Returns
+        -------
+        (n, p) ndarray
+            Zero for an agent without rows.
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> data = ct.AgentData([[0.0], [2.0], [5.0]], agents=["a", "a", "b"])
+        >>> problem = ct.Problem.separate(data, ct.graphs.complete(2), loss=ct.Location(ct.Squared()))
+        >>> problem.local().ravel().tolist()
+        [1.0, 5.0]
+        """
+        return self._alone.copy()
+
+    @cached_property
+    def _optimum(self) -> np.ndarray:
+        theta = _least(self._objective(self.importance))
+        isolated = self.graph.isolated
+        if isolated.any():
+            theta[isolated] = self._alone[isolated]  # the same minimiser, also where there are several
+        return theta
+
+    @cached_property
+    def _alone(self) -> np.ndarray:
+        return _least(self._objective(np.ones(self.n), empty(self.n)))
+
+    @cached_property
+    def determined(self) -> np.ndarray:
+        """Whether Q alone fixes the model of an agent: its minimiser is unique there, and rests on some data.
+
+        False for an agent without ties whose loss Q ignores, for a component without data, and where the losses
+        leave a direction free (too few examples and no ridge). A loss with flat parts and no ridge counts as free
+        where it has no curvature at the minimiser; so do more than 1000 features without a ridge, and boosting,
+        whose base predictors may agree on all examples.
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> graph = ct.Graph.from_edges(3, [0], [1])  # the third agent has no ties
+        >>> ct.Problem.propagation([[0.0], [2.0], [5.0]], graph).determined.tolist()
+        [True, True, False]
+        """
+        component, count = self.graph.components, self.graph.n_components
+
+        def somewhere(agents: np.ndarray) -> np.ndarray:
+            return np.bincount(component, weights=agents, minlength=count) > 0
+
+        heard = self.a > 0
+        fixed = somewhere(heard & (self.ridge > 0))
+        speaks = somewhere(heard & (self.data.sizes > 0))
+        if np.isfinite(self.radius):
+            return frozen(np.zeros(self.n, bool))
+        if np.any(speaks & ~fixed) and np.isfinite(self.loss.smoothness) and self.p <= MANY:
+            fixed |= self._curved()
+        return frozen((fixed & speaks)[component])
+
+    def _curved(self) -> np.ndarray:
+        """Do the losses of each component curve in every direction that its agents could move in together?"""
+        objective: Any = self._objective(self.a)
+        curvature = objective.examples(objective.margins(self._optimum))[2]
+        most = np.einsum("ckk->ck", objective.grams()) * self.loss.smoothness
+        unit = 1.0 / np.sqrt(np.where(most > 0, most, 1.0))  # whatever the scales of the features
+        least = np.linalg.eigvalsh(objective.grams(curvature) * unit[:, :, None] * unit[:, None, :])[:, 0]
+        return least > 1e-9
+
+    @cached_property
+    def block_lipschitz(self) -> np.ndarray:
+        """L_i of CD: block i of the gradient is L_i-Lipschitz, ``L_i = 2 s D_ii + a_i L_i^loc``; infinite at a kink.
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5).block_lipschitz.tolist()
+        [2.0, 2.0]
+        """
+        own = np.where(self.a > 0, self.a, 1.0) * np.where(self.a > 0, self.local_lipschitz, 0.0)  # 0 * inf is 0 here
+        return frozen(2.0 * self.smooth * self.graph.degrees + own)
+
+    @cached_property
+    def local_lipschitz(self) -> np.ndarray:
+        """L_i^loc: f_i has a L_i^loc-Lipschitz gradient; from the largest eigenvalue of X_i' X_i."""
+        norms = gram_norms(self.rows, self.start, self.p)
+        curved = np.where(norms > 0, self.loss.smoothness, 0.0) * np.where(norms > 0, norms, 1.0)
+        share = 1.0 if getattr(self.loss, "pooled", False) else self.share
+        return frozen(share * curved + 2.0 * self.ridge)
+
+    def relabel(self, order: Sequence[int] | np.ndarray) -> Problem:
+        """The same problem with agent k renamed: it was agent ``order[k]``.
+
+        Parameters
+        ----------
+        order : (n,) sequence of int
+            A permutation.
+
+        Returns
+        -------
+        Problem
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
+        >>> problem.relabel([1, 0]).solve().ravel().round(4).tolist()
+        [1.3333, 0.6667]
+        """
+        order = np.asarray(order)
+        return self._again(self.data.relabel(order), self.graph.relabel(order), order)
+
+    def on(self, data: AgentData | None = None, graph: Graph | None = None) -> Problem:
+        """The same objective on other data, on another graph, or on both.
+
+        What is worked out from the sizes of the data, ridge="1/m" and confidence="size", is worked out anew;
+        numbers given for each agent are kept.
+
+        Parameters
+        ----------
+        data : AgentData, optional
+            Of the same members in the same order. Not for :meth:`propagation`, whose data are its models.
+        graph : Graph, optional
+            Of as many agents.
+
+        Returns
+        -------
+        Problem
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> data = ct.AgentData([[1.0], [1.0]], [2.0, 0.0], agents=["a", "b"])
+        >>> problem = ct.Problem.personalized(data, ct.graphs.complete(2), loss="squared")
+        >>> later = problem.on(data.with_rows([[1.0]], [4.0], agents=["a"]))
+        >>> problem.trust.tolist(), later.trust.tolist()
+        ([1.0, 1.0], [1.0, 0.5])
+        >>> problem.on(graph=problem.graph.without([1])).graph
+        Graph(n=2, edges=0, components=2, isolated=2)
+        """
+        if data is None:
+            data = self.data
+        elif self.name == "propagation":
+            raise MismatchError(
+                "the data of Problem.propagation are its models, which do not grow by rows: "
+                "make another problem of the new models"
+            )
+        else:
+            _expect(data)
+            self._expect_members(data.members)
+            if self.base is not None:
+                data = _voted(data, self.base, self.outputs)
+        return self._again(data, self.graph if graph is None else graph)
+
+    def _expect_members(self, members: tuple[Any, ...]) -> None:
+        if len(members) != self.n:
+            raise DataError(f"the new data has {len(members)} agents and the problem {self.n}: they must be the same")
+        for k, (new, old) in enumerate(zip(members, self.members, strict=True)):
+            if new != old:
+                raise DataError(
+                    f"agent number {k} of the new data is {new!r}, and {old!r} of the problem: "
+                    "they must be the same in the same order (see members= of AgentData)"
+                )
+
+    def _again(self, data: AgentData, graph: Graph, order: Any = slice(None)) -> Problem:
+        """The objective on other data and another graph, where agent k is the old agent ``order[k]``."""
+        recipe: dict[str, Any] = {
+            name: value if isinstance(value, str) else value[order] for name, value in self._recipe.items()
+        }
+        return Problem(
+            data,
+            graph,
+            self.loss,
+            smooth=self.smooth,
+            scaled=self.scaled,
+            mean=self.mean,
+            name=self.name,
+            radius=self.radius,
+            outputs=self.outputs,
+            base=self.base,
+            **recipe,
+        )
+
+    def checked(self, theta: ArrayLike) -> np.ndarray:
+        """Theta as an (n, p) array of floats, or an error that says what is wrong with it.
+
+        Parameters
+        ----------
+        theta : array_like
+
+        Returns
+        -------
+        (n, p) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
+        >>> problem.checked([1.0, 2.0])
+        Traceback (most recent call last):
+        ...
+        coterie.errors.ParameterError: models must have shape (2, 1), one row for each agent; found (2,)
+        """
+        theta = floats("models", theta)
+        if theta.shape != (self.n, self.p):
+            raise ParameterError(
+                f"models must have shape ({self.n}, {self.p}), one row for each agent; found {theta.shape}"
+            )
+        bad = np.argwhere(~np.isfinite(theta))
+        if bad.size:
+            i, k = bad[0]
+            raise ParameterError(f"the model of agent {self.members[i]!r} is {theta[i, k]} at coordinate {k}")
+        norms = np.abs(theta).reshape(self.n, self.outputs, -1).sum(axis=2).max(axis=1)
+        outside = np.flatnonzero(norms > self.radius * (1.0 + 1e-9))
+        if outside.size:
+            i = outside[0]
+            raise ParameterError(
+                f"the model of agent {self.members[i]!r} has l1 norm {norms[i]:g}: models must stay within "
+                f"beta={self.radius:g}"
+            )
+        return theta
+
+    def _objective(self, importance: np.ndarray, graph: Graph | None = None) -> Objective | BallObjective:
+        if np.isfinite(self.radius):
+            return BallObjective(
+                self.rows,
+                self.start,
+                self.labels,
+                self.loss,
+                importance=importance,
+                graph=self.graph if graph is None else graph,
+                smooth=self.smooth,
+                p=self.p,
+                radius=self.radius,
+                outputs=self.outputs,
+            )
+        return Objective(
+            self.rows,
+            self.start,
+            self.labels,
+            self.loss,
+            scale=np.repeat(importance * self.share, np.diff(self.start)),
+            ridge=(importance * self.ridge)[:, None],
+            graph=self.graph if graph is None else graph,
+            smooth=self.smooth,
+            p=self.p,
+        )
+
+    def __repr__(self) -> str:
+        return f"Problem.{self.name}({self.data!r}, {self.graph!r}, {self.loss!r})"
+
+
+def _least(objective: Objective | BallObjective) -> np.ndarray:
+    return minimise_on_balls(objective) if isinstance(objective, BallObjective) else minimise(objective)
+
+
+def _margins_given(margins: Any) -> list[np.ndarray]:
+    """A margin matrix for each agent, all with the same number of columns, at least one."""
+    try:
+        given = [np.array(A, dtype=float, ndmin=2) for A in margins]
+    except (TypeError, ValueError):
+        raise DataError("without data, base must be a list of margin matrices, one for each agent") from None
+    if not given or given[0].shape[1] == 0:
+        raise DataError("a dictionary needs at least one base predictor: these margin matrices have no column")
+    for k, A in enumerate(given):
+        if A.ndim != 2 or A.shape[1] != given[0].shape[1]:
+            raise DataError(
+                f"the margin matrix of agent number {k} has shape {A.shape}: each must have {given[0].shape[1]} "
+                "columns, one for each base predictor"
+            )
+        bad = np.argwhere(~np.isfinite(A))
+        if bad.size:
+            r, j = bad[0]
+            raise DataError(f"base predictor {j} has margin {A[r, j]} on row {r} of agent number {k}")
+    return given
+
+
+def _voted(data: AgentData, base: Dictionary, parts: int) -> AgentData:
+    """The outputs of the base predictors as features; with several parts, each class against the rest in its own."""
+    data = data.with_features(outputs(base, data.X, data.where))
+    if parts == 1:
+        return data
+    if data.y is None:
+        raise DataError("boosting needs labels: make the data with y")
+    bad = np.flatnonzero(~np.isin(data.y, np.arange(parts)))
+    if bad.size:
+        raise DataError(
+            f"{data.where(int(bad[0]))} has label {data.y[bad[0]]:g}: outputs={parts} takes 0 to {parts - 1}"
+        )
+    return AgentData(
+        sparse.block_diag([sparse.csr_array(data.X)] * parts, format="csr"),
+        np.concatenate([np.where(data.y == k, 1.0, -1.0) for k in range(parts)]),
+        agents=np.tile(data.owner, parts),
+        members=range(data.n),
+    )._like(members=data.members)
+
+
+def resolve_loss(loss: Any) -> Any:
+    """A loss given as a rule or by its name.
+
+    Parameters
+    ----------
+    loss : rule or str
+
+    Returns
+    -------
+    rule
+
+    Examples
+    --------
+    >>> resolve_loss("logistic")
+    Logistic()
+    """
+    if isinstance(loss, str):
+        if loss not in LOSSES:
+            raise ParameterError(f"unknown loss {loss!r}: choose one of {', '.join(LOSSES)}, or pass a loss itself")
+        return LOSSES[loss]
+    missing = [name for name in LOSS_PARTS if not hasattr(loss, name)]
+    if isinstance(loss, type) or missing:
+        lacks = "a class" if isinstance(loss, type) else f"without {missing[0]!r}"
+        raise ParameterError(
+            f"{loss!r} is not a loss ({lacks}): pass one of {', '.join(LOSSES)}, or a value such as ct.Logistic()"
+        )
+    return loss
+
+
+def _lay_out(data: AgentData, loss: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Examples as kernels see them: rows, where each agent's begin, labels."""
+    if isinstance(loss, Location):
+        if loss.loss.labels != REALS:
+            raise MismatchError(f"{loss!r}: Location takes a loss of residuals, Squared or Huber, not {loss.loss!r}")
+        if data.y is not None:
+            raise MismatchError(f"{loss!r} is for unlabelled points, and this data has labels: leave y out")
+        X = data.X.toarray() if data.is_sparse else data.X
+        # Each coordinate of a point is an example: a unit vector for features, the coordinate for a label.
+        count, p = X.shape
+        units = SparseRows(
+            frozen(np.arange(count * p + 1)), frozen(np.tile(np.arange(p), count)), frozen(np.ones(count * p))
+        )
+        return units, frozen(data.start * p), frozen(X.ravel())
+    if data.y is None:
+        raise DataError(f"{loss!r} needs labels: make the data with y")
+    if loss.labels == SIGNS:
+        bad = np.flatnonzero(np.abs(data.y) != 1.0)
+        if bad.size:
+            raise DataError(
+                f"{data.where(int(bad[0]))} has label {data.y[bad[0]]:g}: {loss!r} takes labels {SIGNS}"
+                + (" (for 0 and 1, pass 2 * y - 1)" if np.all(np.isin(data.y, (0.0, 1.0))) else "")
+            )
+    return rows_of(data.X), frozen(data.start), frozen(data.y)
+
+
+def _expect(data: Any) -> None:
+    if not isinstance(data, AgentData):
+        raise ParameterError(f"a problem needs an AgentData; found {type(data).__name__}")
+
+
+def _confidence(confidence: ArrayLike | str | None, sizes: np.ndarray) -> np.ndarray:
+    if confidence is None:
+        return np.ones(sizes.shape[0])
+    if isinstance(confidence, str):
+        if confidence != "size":
+            raise ParameterError(f'confidence={confidence!r} must be "size", None, or one number for each agent')
+        return confidences(sizes, int(sizes.max(initial=1)))
+    return _per_agent("confidence", confidence, sizes.shape[0])
+
+
+def _ridge(ridge: Any, sizes: np.ndarray) -> np.ndarray:
+    if isinstance(ridge, str):
+        if ridge != "1/m":
+            raise ParameterError(f'ridge={ridge!r} must be a number, one number for each agent, or "1/m"')
+        return np.where(sizes > 0, 1.0 / np.maximum(sizes, 1), 0.0)
+    return _per_agent("ridge", np.broadcast_to(ridge, sizes.shape) if np.ndim(ridge) == 0 else ridge, sizes.shape[0])
+
+
+def _per_agent(name: str, values: Any, n: int) -> np.ndarray:
+    array = floats(name, values)
+    if array.shape != (n,):
+        raise ParameterError(f"{name} must hold one number for each of the {n} agents; found shape {array.shape}")
+    bad = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
+    if bad.size:
+        raise ParameterError(f"{name} of agent number {bad[0]} is {array[bad[0]]}: it must be a finite number >= 0")
+    return array
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ParameterError(f"{name}={value!r} must be a number") from None
+
+
+def _positive(name: str, value: Any) -> float:
+    number = _number(name, value)
+    if not (np.isfinite(number) and number > 0):
+        raise ParameterError(f"{name}={value!r} must be a positive number")
+    return number

@@ -1,0 +1,5 @@
+"""Promises of losses, methods, graph rules and transports, checked; and the harness that breaks peers on purpose."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,1098 @@
+"""Contracts: what every loss, method and graph rule promises, as checks that anyone can run on their own.
+
+Like scikit-learn's ``check_estimator``. A broken promise raises :class:`~coterie.errors.ContractError`, which says
+which one and by how much. Our own tests run these on every loss and method in the public lists.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from .. import graphs
+from ..core import loop
+from ..core.compile import kernel
+from ..core.losses import LOSS_PARTS, SIGNS, Logistic
+from ..core.methods import METHOD_PARTS, check_fit
+from ..core.methods.fixed import Given, Still
+from ..core.world import EVERYONE, REFUSED, VACANT, WISH, World, new_mail
+from ..core.wrap.graph_objective import regularizer
+from ..core.wrap.graph_rule import AUTO, HEAVIEST, GraphRule
+from ..core.wrap.learned import ANSWER, Learned
+from ..data import AgentData
+from ..engines.conditions import Conditions
+from ..engines.drivers import Driver, Immediate, Timed
+from ..engines.peer import Peer
+from ..engines.simulator import simulate
+from ..engines.wire import decode, letters_size
+from ..engines.worlds import part_of, world_of
+from ..errors import ContractError, MismatchError
+from ..graphs import Graph
+from ..graphs.exact import exact_weights
+from ..peers.transport import Transport
+from ..problem import Problem
+from ..problem.exact import project
+
+
+def _demand(kept: bool | np.bool_, promise: str) -> None:
+    if not kept:
+        raise ContractError(promise)
+
+
+# -- losses -----------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def _loss_table(loss, margins, labels, step, out):  # type: ignore[no-untyped-def]
+    for r in range(margins.shape[0]):
+        z, y = margins[r], labels[r]
+        out[0, r] = loss.value(z, y)
+        out[1, r] = loss.derivative(z, y)
+        out[2, r] = loss.curvature(z, y)
+        out[3, r] = loss.prox(z, step, y)
+        out[4, r] = loss.conjugate(loss.derivative(z, y), y)
+
+
+def check_loss(loss: Any, seed: int = 0) -> None:
+    """Check everything that a loss promises.
+
+    It is complete; compiled code and plain Python agree bit for bit; the derivative is a subgradient everywhere (which
+    also proves convexity); its curvature integrates to the derivative; ``prox`` is optimal; ``conjugate`` satisfies
+    Fenchel-Young, with equality at the derivative; the claimed bounds, domain and dual curvature hold.
+
+    Parameters
+    ----------
+    loss : rule
+    seed : int
+        For the margins and labels tried.
+
+    Raises
+    ------
+    ContractError
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> from coterie.testing import check_loss
+    >>> check_loss(ct.Huber(0.5))
+    """
+    missing = [part for part in LOSS_PARTS if not hasattr(loss, part)]
+    _demand(not missing, f"{loss!r} has no {', '.join(missing)}")
+    rng = np.random.default_rng(seed)
+    z = np.concatenate([rng.normal(scale=2.0, size=200), np.linspace(-3.0, 3.0, 61), [-40.0, 40.0, 700.0, -700.0]])
+    y = np.sign(rng.normal(size=z.size)) if loss.labels == SIGNS else np.round(rng.normal(scale=2.0, size=z.size), 1)
+    name = repr(loss)
+
+    plain = np.zeros((5, z.size))
+    _loss_table.python(loss, z, y, 0.7, plain)
+
+    w = rng.normal(scale=3.0, size=(z.size, 40))
+    values = np.array([[loss.value(b, label) for b in row] for row, label in zip(w, y, strict=True)])
+    value, slope = plain[0], plain[1]
+    room = 1e-12 * (1.0 + np.abs(value)[:, None] + np.abs(values) + np.abs(slope[:, None] * (w - z[:, None])))
+    below = value[:, None] + slope[:, None] * (w - z[:, None]) - values
+    _demand(np.all(below <= room), f"{name}: the derivative is not a subgradient, or the value is not convex")
+    _demand(np.all(value >= 0), f"{name}: a loss is negative")
+
+    h = 1e-6
+    for shift in (-h, h):
+        beside = np.array([loss.value(a + shift, label) for a, label in zip(z, y, strict=True)])
+        steps = shift * np.array([loss.derivative(a + shift, label) for a, label in zip(z, y, strict=True)])
+        _demand(
+            np.all(beside - value <= steps + 1e-9 * (1.0 + np.abs(value))),
+            f"{name}: the derivative disagrees with finite differences of the value",
+        )
+
+    for step in (0.01, 0.7, 30.0):
+        v = np.array([loss.prox(a, step, label) for a, label in zip(z, y, strict=True)])
+        force = (z - v) / step  # must be a subgradient of the loss at v
+        at = np.array([loss.value(a, label) for a, label in zip(v, y, strict=True)])
+        below = at[:, None] + force[:, None] * (w - v[:, None]) - values
+        room = 1e-10 * (1.0 + np.abs(at)[:, None] + np.abs(values) + np.abs(force[:, None] * (w - v[:, None])))
+        _demand(np.all(below <= room), f"{name}: prox is not a minimiser at step {step:g}")
+
+    conjugate = plain[4]
+    _demand(
+        np.all(np.abs(value + conjugate - slope * z) <= 1e-9 * (1.0 + np.abs(slope * z))),
+        f"{name}: Fenchel-Young is not tight at the derivative",
+    )
+    duals = rng.choice(slope, size=z.size)
+    bound = value + np.array([loss.conjugate(u, label) for u, label in zip(duals, y, strict=True)])
+    _demand(np.all(bound >= duals * z - 1e-9 * (1.0 + np.abs(duals * z))), f"{name}: Fenchel-Young is violated")
+
+    _demand(
+        np.all(np.abs(slope) <= loss.lipschitz * (1 + 1e-12)),
+        f"{name}: a slope exceeds the claimed Lipschitz bound",
+    )
+    for label in np.unique(y)[:10]:
+        lo, hi = loss.domain(label)
+        _demand(max(abs(lo), abs(hi)) <= loss.lipschitz, f"{name}: the domain exceeds the Lipschitz bound")
+        outside = [u for u in (lo - 0.01, hi + 0.01) if np.isfinite(u)]
+        _demand(
+            np.all(np.isinf([loss.conjugate(u, label) for u in outside])), f"{name}: the conjugate is finite too far"
+        )
+        inside = np.linspace(max(lo, -5.0), min(hi, 5.0), 21)[1:-1]
+        conjugates = np.array([loss.conjugate(u, label) for u in inside])
+        _demand(np.all(np.isfinite(conjugates)), f"{name}: the conjugate is infinite in its domain")
+        if loss.dual_curvature is not None:
+            quadratic = inside * label + 0.5 * loss.dual_curvature * inside**2
+            _demand(np.allclose(conjugates, quadratic), f"{name}: the conjugate is not u y + kappa u^2 / 2")
+    if np.isfinite(loss.smoothness):
+        _demand(
+            np.all(plain[2] <= loss.smoothness * (1 + 1e-12)),
+            f"{name}: a curvature exceeds the claimed smoothness",
+        )
+        for label in np.unique(y)[:5]:
+            grid = np.linspace(-5.0, 5.0, 20_001)
+            bend = np.array([loss.curvature(a, label) for a in grid])
+            slopes = np.array([loss.derivative(a, label) for a in grid])
+            rise = np.concatenate([[0.0], np.cumsum(0.5 * (bend[1:] + bend[:-1]) * np.diff(grid))])
+            _demand(
+                np.all(np.abs(slopes - slopes[0] - rise) <= 2e-3 * loss.smoothness),
+                f"{name}: the curvature does not integrate to the derivative",
+            )
+
+    compiled = np.zeros_like(plain)
+    _loss_table(loss, z, y, 0.7, compiled)
+    for part, ours, theirs in zip(LOSS_PARTS[:5], compiled, plain, strict=True):
+        apart = np.flatnonzero(~((ours == theirs) | (np.isnan(ours) & np.isnan(theirs))))
+        where = f"{part} at margin {z[apart[0]]:g}, label {y[apart[0]]:g}" if apart.size else ""
+        _demand(
+            apart.size == 0,
+            f"{name}: compiled code and plain Python disagree in {where} (is there a power? write r * r, not r ** 2: "
+            "their last bits differ)",
+        )
+
+
+# -- methods ----------------------------------------------------------------------------------------------------------
+
+
+def hard_problem(seed: int = 0, storage: str = "dense", loss: Any = None) -> Problem:
+    """A small personalised problem with everything that is awkward in it, on which methods are checked.
+
+    Two components, an agent without ties, an agent without data, weights over several orders of magnitude, ragged
+    sizes, a ridge that matters.
+
+    Parameters
+    ----------
+    seed : int
+    storage : "dense" or "sparse"
+    loss : rule, optional
+        Default: logistic.
+
+    Returns
+    -------
+    Problem
+
+    Examples
+    --------
+    >>> from coterie.testing import hard_problem
+    >>> hard_problem().graph
+    Graph(n=9, edges=11, components=3, isolated=1)
+    """
+    rng = np.random.default_rng(seed)
+    n, p = 9, 3
+    sizes = np.array([4, 1, 7, 0, 3, 5, 2, 6, 4])  # agent 3 has no data
+    i = np.array([0, 0, 0, 1, 1, 2, 2, 3, 5, 5, 6])
+    j = np.array([1, 2, 3, 2, 3, 3, 4, 4, 6, 7, 7])  # agent 8 has no ties, {5, 6, 7} keep to themselves
+    weight = np.array([1.0, 1e-3, 0.5, 2.0, 1.5, 30.0, 0.7, 1e-2, 1.0, 5.0, 1e-3])
+    X = rng.normal(size=(sizes.sum(), p)) * (rng.random((sizes.sum(), p)) < 0.8)
+    y = np.where(X @ rng.normal(size=p) + 0.5 * rng.normal(size=len(X)) >= 0, 1.0, -1.0)
+    features = sparse.csr_array(X) if storage == "sparse" else X
+    data = AgentData(features, y, agents=np.repeat(np.arange(n), sizes), members=range(n))
+    loss = Logistic() if loss is None else loss  # not "or": a rule without fields is an empty tuple, and false
+    return Problem.personalized(data, Graph.from_edges(n, i, j, weight), loss, mu=0.8, ridge="1/m")
+
+
+def _checkable(method: Any, storage: str = "dense") -> Problem:
+    """The problem to check a method on: :func:`hard_problem`, or whatever else it does with its data or graph."""
+    problem = hard_problem(storage=storage)
+    models = np.random.default_rng(0).normal(size=(problem.n, problem.p))
+    c = np.where(problem.data.sizes > 0, problem.data.sizes / 7, 0.0)
+    for candidate in (
+        problem,
+        Problem.boosting(problem.data, problem.graph, base=lambda X: X, mu=0.5, beta=1.5),
+        Problem.propagation(models, problem.graph, alpha=0.6, confidence=c),
+    ):
+        try:
+            check_fit(method, candidate)
+        except MismatchError:
+            continue
+        return candidate
+    raise ContractError(f"{method!r} refuses every problem")
+
+
+def _minimises(method: Any) -> bool:
+    """Whether a method solves the problem; one that only uses its data and ties says ``minimises = None``."""
+    return getattr(method, "minimises", "the objective") is not None
+
+
+def _calm(method: Any) -> Problem:
+    """The problem to look for a limit on: that of :func:`_checkable`, if there it is an optimum.
+
+    For a method that has only a limit of its own, one with the same awkward graph, where rows are many, and models and
+    labels so different that whatever could be estimated of them is well determined.
+    """
+    problem = _checkable(method)
+    if _minimises(method):
+        return problem
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(problem.n), 40 + 4 * problem.data.sizes)
+    owner = owner[problem.data.sizes[owner] > 0]  # who has no data has none
+    X = rng.normal(size=(owner.size, problem.p))
+    i, k = np.indices((problem.n, problem.p))
+    models = 2.0 * ((i * (1 + k % 2) + k) % 3) - 1.0  # any three neighbours differ in every coordinate
+    z = np.sum(X * models[owner], axis=1)
+    y = np.where(rng.random(z.size) * (1.0 + np.exp(-z)) < 1.0, 1.0, -1.0)
+    for loss, labels in (("logistic", y), ("squared", z + 0.5 * rng.normal(size=z.size))):
+        calm = Problem.separate(AgentData(X, labels, agents=owner, members=range(problem.n)), problem.graph, loss=loss)
+        try:
+            check_fit(method, calm)
+        except MismatchError:
+            continue
+        return calm
+    raise ContractError(f"{method!r} minimises nothing, and has neither the squared nor the logistic loss")
+
+
+class _Goal:
+    """Where a method must come to: the optimum, or where a long run of it comes to rest that nothing disturbs."""
+
+    def __init__(self, method: Any, problem: Problem):
+        self.problem, self.solved = problem, _minimises(method)
+        self.name = "the optimum" if self.solved else "where it comes to rest by itself"
+        if self.solved:
+            self.theta, self.judged = problem.solve(), problem.determined
+        else:  # who has no ties has nowhere to go
+            start = problem.local() + 1.0
+            self.theta = simulate(problem, method, wakes=4000 * problem.n, seed=14, start=start).theta
+            self.judged = ~problem.graph.isolated
+
+    def distance(self, theta: np.ndarray) -> tuple[float, float]:
+        """Relative suboptimality, if that is to be small; and largest distance where the goal is determined."""
+        apart = float(np.abs(theta - self.theta)[self.judged].max(initial=0.0))
+        if not self.solved:
+            return 0.0, apart
+        optimum = self.problem.value(self.theta)
+        return (self.problem.value(theta) - optimum) / max(abs(optimum), 1e-300), apart
+
+
+class _Replay:
+    """Events and dice of a run, to give to several engines."""
+
+    def __init__(self, method: Any, problem: Problem, wakes: int, seed: int):
+        rng = np.random.default_rng(seed)
+        self.order = rng.integers(0, problem.n, wakes)
+        self.dice = rng.random((wakes, method.dice))
+        self.peers = np.full(wakes, VACANT)
+        if getattr(method, "exchanges", False):
+            ties = [problem.graph.neighbours(i) for i in self.order]
+            self.peers[:] = [rng.choice(peers) if len(peers) else VACANT for peers in ties]
+        self.events = np.column_stack([self.order, self.peers]) if np.any(self.peers != VACANT) else self.order
+        self.start = problem.local() + rng.normal(size=(problem.n, problem.p))
+        if np.isfinite(problem.radius):
+            self.start = project(self.start, problem.radius, problem.outputs)
+
+
+def _hosted(method: Any, problem: Problem, replay: _Replay, compiled: bool) -> tuple[Any, np.ndarray, bool]:
+    """State, account and overflow after a replay on one host, compiled or in plain Python."""
+    world = world_of(problem)
+    own, tie = method.start(world, replay.start)
+    mail, away = new_mail(method, world, problem.p, method.letters), loop.new_away(0, 1)
+    account = loop.new_account(method, problem.p)
+    run = loop.run if compiled else loop.run.python
+    loop.meet(method, world, own, tie, mail, away, account, run)
+    moments = np.arange(len(replay.order)) / problem.n
+    run(method, world, own, tie, replay.order, replay.peers, replay.dice, moments, mail, away, account, loop.NO_LIMIT)
+    return (own, tie), account, bool(mail.cursor[REFUSED])
+
+
+def _arrays(state: Any) -> list[np.ndarray]:
+    return [leaf for part in state for leaf in (_arrays(part) if isinstance(part, tuple) else [part])]
+
+
+def _compiled_equals_python(method: Any) -> None:
+    problem = _checkable(method)
+    replay = _Replay(method, problem, 200, seed=1)
+    compiled, account, _ = _hosted(method, problem, replay, compiled=True)
+    plain, python_account, _ = _hosted(method, problem, replay, compiled=False)
+    same = all(np.array_equal(a, b) for a, b in zip(_arrays(compiled), _arrays(plain), strict=True))
+    _demand(same, "compiled code and plain Python disagree")
+    _demand(np.array_equal(account, python_account), "compiled code and plain Python count letters differently")
+
+
+def _announces_its_letters(method: Any) -> None:
+    problem = _checkable(method)
+    _, _, overflow = _hosted(method, problem, _Replay(method, problem, 100, seed=2), compiled=True)
+    _demand(not overflow, f"it posts more, or longer, letters in one event than the {method.letters} it announces")
+
+
+def _accuracy(method: Any) -> float:
+    """How near to the optimum, relative, a method must come. One that converges sublinearly says so itself."""
+    return float(getattr(method, "accuracy", 1e-8))
+
+
+def _converge(method: Any, problem: Problem, goal: _Goal, **options: Any) -> np.ndarray:
+    """Run until the goal is reached, or patience ends."""
+    theta = problem.local()
+    for patience in (400, 2000, 8000):
+        theta = simulate(problem, method, wakes=patience * problem.n, seed=3, **options).theta
+        gap, apart = goal.distance(theta)
+        if gap <= 0.1 * _accuracy(method) and apart <= 1e-7:
+            break
+    return theta
+
+
+def _demand_goal(method: Any, goal: _Goal, theta: np.ndarray, where: str = "") -> None:
+    gap, apart = goal.distance(theta)
+    _demand(gap <= _accuracy(method), f"the objective stays {gap:.1e} (relative) above the optimum{where}")
+    _demand(apart <= 1e-6, f"the models stay {apart:.1e} away from {goal.name}{where}")
+
+
+def _reaches_the_optimum(method: Any) -> None:
+    problem = _calm(method)
+    goal = _Goal(method, problem)
+    _demand_goal(method, goal, _converge(method, problem, goal, start="zeros"))
+
+
+def _its_rounds_reach_the_optimum(method: Any) -> None:
+    if not hasattr(method, "round"):
+        return
+    problem = _calm(method)
+    goal, theta = _Goal(method, problem), problem.local()
+    for patience in (400, 2000, 8000):
+        theta = simulate(problem, method, rounds=patience, start="zeros").theta
+        if max(goal.distance(theta)) <= min(1e-7, _accuracy(method)):
+            break
+    _demand_goal(method, goal, theta, " in synchronous rounds")
+
+
+def _follows_changes(method: Any) -> None:
+    """Agents leave, join and learn new things while it runs; it goes to the optimum of the problem as it is now."""
+    problem = _calm(method)
+    n, p = problem.n, problem.p
+    fewer = problem.on(graph=problem.graph.without([2, 5]))
+    if problem.name == "propagation":
+        more = problem.on(graph=problem.graph.without([0]))
+    else:
+        rng = np.random.default_rng(12)
+        X, members = rng.normal(size=(8, p)), rng.integers(0, n, 8)
+        data = hard_problem().data if _minimises(method) else problem.data
+        more = problem.on(data=data.with_rows(X, np.sign(X[:, 0]), agents=members))
+    goal, theta = _Goal(method, more), problem.local()
+    for patience in (400, 2000, 8000):
+        stay = patience * n
+        changes = [(200 * n, fewer), (400 * n, more)]
+        theta = simulate(problem, method, wakes=400 * n + stay, seed=13, changes=changes).theta
+        if max(goal.distance(theta)) <= min(1e-7, _accuracy(method)):
+            break
+    _demand_goal(method, goal, theta, " after agents left and joined, and data changed")
+
+
+def _solves_other_objectives(method: Any) -> None:
+    if not _minimises(method):
+        return
+    rng = np.random.default_rng(5)
+    models, graph = rng.normal(size=(6, 2)), graphs.ring(6)
+    points = AgentData(rng.normal(size=(12, 2)), agents=np.arange(12) % 6)
+    labelled = AgentData(rng.normal(size=(24, 2)), rng.normal(size=24), agents=np.arange(24) % 6)
+    for problem in (
+        Problem.propagation(models, graph, alpha=0.7, confidence=[1.0, 0.2, 0.0, 0.5, 0.1, 1.0]),
+        Problem.separate(points, graph, loss="location"),
+        Problem.collaborative(labelled, graph, loss="squared", mu=0.3),
+    ):
+        try:
+            check_fit(method, problem)
+        except MismatchError:
+            continue
+        goal = _Goal(method, problem)
+        _demand_goal(method, goal, _converge(method, problem, goal), f" on Problem.{problem.name}")
+
+
+def _stays_at_the_optimum(method: Any) -> None:
+    if hasattr(method, "accuracy"):
+        return  # its steps become small by and by, wherever it is
+    problem = _calm(method)
+    goal, n = _Goal(method, problem), problem.n
+    best = goal.theta
+    if getattr(method, "remembers", not _minimises(method)):  # models are not all: it must return
+        apart = {"apart": lambda theta: float(np.abs(theta - best)[goal.judged].max())}
+        run = simulate(problem, method, wakes=2020 * n, start=best, seed=4, observe=apart, every=20 * n)
+        _demand(run.trace["apart"].tail(2).max() <= 1e-8, f"it leaves {goal.name}, or does not return to it")
+        return
+    theta = simulate(problem, method, wakes=20 * n, start=best, seed=4).theta
+    _demand(np.allclose(theta, best, rtol=0, atol=1e-9), "it leaves the optimum when it starts there")
+
+
+def _ignores_names(method: Any) -> None:
+    problem = _checkable(method)
+    replay = _Replay(method, problem, 300, seed=6)
+    order = np.random.default_rng(7).permutation(problem.n)
+    renamed = np.where(replay.events == VACANT, VACANT, np.argsort(order)[replay.events])
+    one = simulate(problem, method, events=replay.events, start=replay.start)
+    other = simulate(problem.relabel(order), method, events=renamed, start=replay.start[order])
+    _demand(
+        np.allclose(one.theta[order], other.theta, rtol=0, atol=1e-10),
+        "relabelling the agents changes their models",
+    )
+    _demand(one.vectors == other.vectors, "relabelling the agents changes what they send")
+
+
+def _leaves_the_isolated_alone(method: Any) -> None:
+    problem = _checkable(method)
+    local = problem.local()[problem.graph.isolated]
+    if hasattr(method, "accuracy"):
+        return  # that it finds the optimum says as much
+    theta = simulate(problem, method, wakes=50 * problem.n, seed=8).theta[problem.graph.isolated]
+    _demand(np.allclose(theta, local, rtol=0, atol=1e-9), "an agent without ties does not keep its local model")
+    if not _minimises(method):
+        return  # what would be its own model without the loss of the problem is for it to say
+    theta = simulate(problem, method, wakes=2000 * problem.n, seed=8, start="zeros").theta[problem.graph.isolated]
+    _demand(np.allclose(theta, local, rtol=0, atol=1e-6), "an agent without ties does not find its local model")
+
+
+def _teaches_those_without_data(method: Any) -> None:
+    if not _minimises(method):
+        return  # that it comes to rest from anywhere says as much
+    problem = _checkable(method)
+    theta = _converge(method, problem, _Goal(method, problem))
+    silent = int(np.flatnonzero(problem.data.sizes == 0)[0])
+    mean = (problem.graph.W @ theta)[silent] / problem.graph.degrees[silent]
+    _demand(
+        np.allclose(theta[silent], mean, rtol=0, atol=max(1e-6, 10 * _accuracy(method))),
+        "an agent without data does not get its neighbours' model",
+    )
+
+
+def _reads_sparse_rows(method: Any) -> None:
+    dense, csr = _checkable(method), _checkable(method, "sparse")
+    if dense.name in ("propagation", "boosting"):
+        return  # it does not look at features
+    replay = _Replay(method, dense, 300, seed=9)
+    one, other = (simulate(p, method, events=replay.events, start=replay.start).theta for p in (dense, csr))
+    _demand(np.allclose(one, other, rtol=0, atol=1e-10), "sparse and dense features give different models")
+
+
+def _survives_bad_mail(method: Any) -> None:
+    problem = _calm(method)
+    goal = _Goal(method, problem)
+    bad = Conditions(latency=1.5, jitter=1.0, loss=0.2, duplication=0.2, outages=[(0, 5.0, 40.0), (2, 20.0, 60.0)])
+    theta = _converge(method, problem, goal, conditions=bad)
+    _demand_goal(method, goal, theta, " when letters are late, lost, doubled and out of order")
+
+
+def _runs_on_peers(method: Any) -> None:
+    """Simulator and peers exchanging encoded bytes agree bit for bit, and count alike."""
+    problem = _checkable(method)
+    replay = _Replay(method, problem, 200, seed=10)
+    (own, _), account, _ = _hosted(method, problem, replay, compiled=True)
+    world = world_of(problem)
+    peers = [Peer(method, part_of(world, i, i + 1), replay.start[i]) for i in range(problem.n)]
+    letters = size = 0
+    queue: deque[Any] = deque()
+
+    def deliver() -> None:
+        nonlocal letters, size
+        while queue:
+            post = queue.popleft()
+            letters, size = letters + 1, size + len(post.frame)
+            queue.extend(peers[post.to].receive(post.frame))
+
+    for peer in peers:
+        queue.extend(peer.greet())
+        deliver()
+    for i, dice, peer in zip(replay.order, replay.dice, replay.peers, strict=True):
+        queue.extend(peers[i].wake(dice, peer))
+        deliver()
+    _demand(
+        np.array_equal(own.theta, [peer.theta for peer in peers]),
+        "simulator and peers exchanging bytes disagree",
+    )
+    _demand(int(account[loop.LETTERS]) == letters, "the simulator counts other letters than peers send")
+    if method.dice == 0 or replay.events.ndim == 2:
+        counted = simulate(problem, method, events=replay.events, start=replay.start)
+        _demand(counted.letters == letters and counted.bytes == size, "the account differs from what peers send")
+
+
+#: Every promise of a method, in the order in which they are checked.
+METHOD_CHECKS: dict[str, Callable[[Any], None]] = {
+    check.__name__.strip("_").replace("_", " "): check
+    for check in (
+        _compiled_equals_python,
+        _announces_its_letters,
+        _stays_at_the_optimum,
+        _reaches_the_optimum,
+        _leaves_the_isolated_alone,
+        _teaches_those_without_data,
+        _ignores_names,
+        _runs_on_peers,
+        _reads_sparse_rows,
+        _solves_other_objectives,
+        _its_rounds_reach_the_optimum,
+        _follows_changes,
+        _survives_bad_mail,
+    )
+}
+
+
+def check_method(method: Any) -> None:
+    """Check everything that a method promises; see :data:`METHOD_CHECKS`.
+
+    A method defined outside the package is compiled afresh, which takes a minute or so.
+
+    Parameters
+    ----------
+    method : rule
+
+    Raises
+    ------
+    ContractError
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> from coterie.testing import check_method
+    >>> check_method(ct.CoordinateDescent())
+    """
+    missing = [part for part in METHOD_PARTS if not hasattr(method, part)]
+    _demand(not missing, f"{method!r} has no {', '.join(missing)}")
+    for promise, check in METHOD_CHECKS.items():
+        try:
+            check(method)
+        except ContractError as broken:
+            raise ContractError(f"{method!r} breaks a promise, {promise!r}: {broken}") from None
+
+
+# -- graph rules ------------------------------------------------------------------------------------------------------
+
+
+class _Meeting:
+    """Agents whose models and losses stay as they are, and what a graph of them costs."""
+
+    def __init__(self, learned: Any, seed: int):
+        rng = np.random.default_rng(seed)
+        n, p, rule = max(8, learned.rule.kappa + 2), 2, learned.rule
+        self.theta = 0.7 * rng.normal(size=(n, p)) + 2.0 * rng.integers(0, 2, (n, 1))  # two groups
+        loss, confidence = 0.3 * rng.normal(size=n), rng.random(n)  # losses of both signs
+        self.problem = Problem(
+            AgentData(np.zeros((n, p)), loss, agents=np.arange(n), members=range(n)),
+            graphs.ring(n),  # ties to give up, and pairs that have none
+            Given(),
+            smooth=0.4,
+            trust=1.0,
+            scaled=True,
+            mean=True,
+            confidence=confidence,
+            name="graph",
+        )
+        check_fit(learned, self.problem)
+        self.reg = (0.8 if rule.mu == AUTO else rule.mu, rule.lam, rule.delta)
+        own, square = confidence * loss, np.square(self.theta[:, None] - self.theta).sum(axis=2)
+        self.cost = own[:, None] + own + 0.4 * square
+
+    def objective(self, weights: np.ndarray) -> float:
+        """h(w)."""
+        pairs = np.triu_indices(len(weights), 1)
+        return float(self.cost[pairs] @ weights[pairs]) + regularizer(weights[pairs], weights.sum(axis=1), *self.reg)
+
+    def best(self) -> np.ndarray:
+        """The weights that minimise h."""
+        return exact_weights(self.cost, *self.reg)
+
+    def replay(self, learned: Any, wakes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Who wakes, and with which dice."""
+        rng = np.random.default_rng(seed)
+        return rng.integers(0, self.problem.n, wakes), rng.random((wakes, learned.dice))
+
+
+def _held(world: World, values: np.ndarray) -> np.ndarray:
+    """What every agent holds of its ties: row i is agent i's side of them."""
+    n = world.address.shape[0]
+    owner, tied = np.repeat(np.arange(n), np.diff(world.tie_start)), world.peer != VACANT
+    held = np.zeros((n, world.census))
+    np.add.at(held, (owner[tied], world.peer[tied]), values[tied])  # a peer in two slots would count twice
+    return held
+
+
+def _wakes_of(learned: Any, meeting: _Meeting, wakes: int, seed: int) -> Iterator[Driver]:
+    """The driver after every wake; letters arrive at once."""
+    driver = Immediate(meeting.problem, learned, meeting.theta, "uniform", None, seed, None)
+    for _ in range(wakes):
+        driver.advance(1, loop.NO_LIMIT)
+        yield driver
+
+
+def _keeps_both_ends_alike(learned: Any) -> None:
+    for t, driver in enumerate(_wakes_of(learned, _Meeting(learned, 20), 300, seed=1)):
+        world, tied = driver.world, driver.world.peer != VACANT
+        weights, stamps = _held(world, world.weight), _held(world, driver.tie.stamp)
+        when = f"after {t + 1} wakes"
+        _demand(np.all(world.weight[tied] > 0), f"{when}, the weight of a tie is not positive")
+        _demand(np.all(world.weight[~tied] == 0), f"{when}, somebody holds a weight of a tie to nobody")
+        _demand(np.array_equal(weights, weights.T), f"{when}, the two ends of a tie hold different weights")
+        _demand(np.array_equal(stamps, stamps.T), f"{when}, the two ends of a tie hold different stamps")
+        _demand(not np.any(np.diag(weights)), f"{when}, an agent is tied to itself")
+        ties = int(np.count_nonzero(weights, axis=1).max())
+        _demand(ties <= (learned.rule.most or ties), f"{when}, an agent has {ties} ties")
+        _demand(weights.max() <= learned.rule.heaviest, f"{when}, a tie weighs {weights.max():g}")
+
+
+def _kept_from_the_best(learned: Any) -> bool:
+    """Is there a limit on ties, in number or weight?"""
+    return learned.rule.most > 0 or learned.rule.heaviest < HEAVIEST
+
+
+def _never_increases_the_objective(learned: Any) -> None:
+    if _kept_from_the_best(learned):
+        return  # a tie that has to go may have paid
+    meeting = _Meeting(learned, 21)
+    before = first = meeting.objective(meeting.problem.graph.W.toarray())
+    for t, driver in enumerate(_wakes_of(learned, meeting, 300, seed=2)):
+        after = meeting.objective(_held(driver.world, driver.world.weight))
+        room = 1e-12 * (1.0 + abs(before))
+        _demand(after <= before + room, f"wake {t + 1} increases the objective by {after - before:.1e}")
+        before = after
+    _demand(before < first, "the objective does not go down")
+
+
+def _patient(learned: Any) -> Any:
+    """The same with a delta for which gradient steps, of the size of its square, can be waited for."""
+    mu, lam, delta, kappa, step, *limits = learned.rule.__getnewargs__()
+    rule = learned.rule if step == "exact" else GraphRule(mu, lam, max(delta, 0.5), kappa, step, *limits)
+    return type(learned)(learned.method, rule, learned.every, learned.sampling)
+
+
+def _demand_best(learned: Any, meeting: _Meeting, driver: Driver, where: str = "") -> None:
+    """Go on until both ends of every tie hold its best weight, or patience ends."""
+    best, apart, limited = meeting.best(), np.inf, _kept_from_the_best(learned)
+    for _ in range(60):
+        driver.advance(100 * meeting.problem.n, loop.NO_LIMIT)
+        apart = float(np.abs(_held(driver.world, driver.world.weight) - best).max())
+        if apart <= 1e-7 or limited:
+            break
+    _demand(apart <= 1e-6 or limited, f"the weights stay {apart:.1e} away from the best{where}")
+
+
+def _finds_the_best_graph(learned: Any) -> None:
+    learned = _patient(learned)
+    meeting = _Meeting(learned, 22)
+    driver = Immediate(meeting.problem, learned, meeting.theta, "uniform", None, 3, None)
+    _demand_best(learned, meeting, driver)
+
+
+def _comes_to_agree_after_bad_mail(learned: Any) -> None:
+    learned = _patient(learned)
+    meeting = _Meeting(learned, 23)
+    n = meeting.problem.n
+    bad = Conditions(latency=1.5, jitter=1.0, loss=0.2, duplication=0.2, outages=[(0, 5.0, 40.0), (2, 20.0, 60.0)])
+    driver = Timed(meeting.problem, learned, meeting.theta, "uniform", bad, 4, None)
+    driver.advance(200 * n, loop.NO_LIMIT)
+    driver.weather = Conditions().weather(n)  # from now on, letters arrive at once, except those on their way
+    _demand_best(learned, meeting, driver, " after letters were late, lost, doubled and out of order")
+    weights, stamps = (_held(driver.world, held) for held in (driver.world.weight, driver.tie.stamp))
+    alike = np.array_equal(weights, weights.T) and np.array_equal(stamps, stamps.T)
+    _demand(alike, "the ends of a tie do not come to agree after letters were lost")
+
+
+def _learn(learned: Any, meeting: _Meeting, order: np.ndarray, dice: np.ndarray, compiled: bool) -> tuple[Any, ...]:
+    """World, state and account after a replay on one host, with more slots for ties where they are wished for."""
+    problem = meeting.problem
+    world = world_of(problem, spare=learned.spare)
+    own, tie = learned.start(world, meeting.theta)
+    mail, away = new_mail(learned, world, problem.p, learned.letters), loop.new_away(0, 1)
+    account = loop.new_account(learned, problem.p)
+    run = loop.run if compiled else loop.run.python
+    loop.meet(learned, world, own, tie, mail, away, account, run)
+    done, peers, moments = 0, np.full(len(order), VACANT), np.zeros(len(order))
+    while done < len(order):
+        rest = (part[done:] for part in (order, peers, dice, moments))
+        done += run(learned, world, own, tie, *rest, mail, away, account, loop.NO_LIMIT)
+        _demand(not mail.cursor[REFUSED], f"it posts more, or longer, letters than the {learned.letters} it announces")
+        if mail.cursor[WISH]:
+            world, tie = loop.widen(learned, world, tie, mail)
+    return world, own, tie, account
+
+
+def _learns_the_same_compiled_or_not(learned: Any) -> None:
+    meeting = _Meeting(learned, 24)
+    replay = meeting.replay(learned, 120, seed=5)
+    (one, *compiled), (other, *plain) = (_learn(learned, meeting, *replay, compiled) for compiled in (True, False))
+    ties = np.array_equal(one.peer, other.peer) and np.array_equal(one.weight, other.weight)
+    _demand(ties, "compiled code and plain Python learn different ties")
+    same = all(np.array_equal(a, b) for a, b in zip(_arrays(compiled), _arrays(plain), strict=True))
+    _demand(same, "compiled code and plain Python remember, or count, different things")
+
+
+def _learns_the_same_on_peers(learned: Any) -> None:
+    """Simulator and peers exchanging encoded bytes agree bit for bit; and what peers say of their ties is true."""
+    meeting = _Meeting(learned, 25)
+    order, dice = meeting.replay(learned, 120, seed=6)
+    world, own, _, account = _learn(learned, meeting, order, dice, compiled=True)
+    start = world_of(meeting.problem, spare=learned.spare)
+    peers = [Peer(learned, part_of(start, i, i + 1), meeting.theta[i]) for i in range(meeting.problem.n)]
+    queue: deque[Any] = deque()
+    letters = size = 0
+
+    def post(peer: Peer, posts: list[Any]) -> None:
+        nonlocal letters, size
+        degree, held = float(peer.world.weight.sum()), _held(peer.world, peer.world.weight)[0]
+        for letter in posts:
+            _, kind, text = decode(letter.frame)
+            letters, size = letters + 1, size + len(letter.frame)
+            if kind == ANSWER:
+                _demand(text[0] == held[letter.to], "an agent says another weight than it holds")
+                _demand(abs(text[4] - degree) <= 1e-12 * degree, "an agent's degree is not the sum of its weights")
+        queue.extend(posts)
+
+    def deliver() -> None:
+        while queue:
+            letter = queue.popleft()
+            post(peers[letter.to], peers[letter.to].receive(letter.frame))
+
+    for peer in peers:
+        post(peer, peer.greet())
+        deliver()
+    for i, numbers in zip(order, dice, strict=True):
+        post(peers[i], peers[i].wake(numbers))
+        deliver()
+    theirs = np.concatenate([_held(peer.world, peer.world.weight) for peer in peers])
+    same = np.array_equal(_held(world, world.weight), theirs)
+    _demand(same, "simulator and peers exchanging bytes learn different ties")
+    _demand(np.array_equal(own.theta, [peer.theta for peer in peers]), "simulator and peers have different models")
+    counted = letters_size(int(account[loop.LETTERS]), int(account[loop.NUMBERS]))
+    _demand(account[loop.LETTERS] == letters and counted == size, "the account differs from what peers send")
+
+
+#: Every promise of a rule that learns a graph, in the order in which they are checked. A check takes a ``Learned``.
+GRAPH_RULE_CHECKS: dict[str, Callable[[Any], None]] = {
+    check.__name__.strip("_").replace("_", " "): check
+    for check in (
+        _keeps_both_ends_alike,
+        _never_increases_the_objective,
+        _finds_the_best_graph,
+        _learns_the_same_compiled_or_not,
+        _learns_the_same_on_peers,
+        _comes_to_agree_after_bad_mail,
+    )
+}
+
+
+def check_graph_rule(rule: Any, sampling: Any = "ideal") -> None:
+    """Check everything that a rule for learning a graph promises; see :data:`GRAPH_RULE_CHECKS`.
+
+    On models that stay as they are. That a rule finds the best graph is checked with a larger ``delta`` where it takes
+    gradient steps, and not at all where ``most`` or ``heaviest`` keeps it from it.
+
+    Parameters
+    ----------
+    rule : GraphRule
+    sampling : "ideal", "shuffle" or a sampler
+        Where random peers come from.
+
+    Raises
+    ------
+    ContractError
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> from coterie.testing import check_graph_rule
+    >>> check_graph_rule(ct.GraphRule(kappa=2))
+    """
+    learned = Learned(Still(), rule, every=1, sampling=sampling)
+    for promise, check in GRAPH_RULE_CHECKS.items():
+        try:
+            check(learned)
+        except ContractError as broken:
+            raise ContractError(f"{rule!r} breaks a promise, {promise!r}: {broken}") from None
+
+
+# -- transports -------------------------------------------------------------------------------------------------------
+
+
+class _Post:
+    """Some open transports, and the account of what they were given and what came of it."""
+
+    def __init__(self, make: Callable[[list[int]], dict[int, Transport]], letter_bytes: int, patience: float):
+        self.letter_bytes, self.patience = letter_bytes, patience
+        self.members = make([3, 0, 7])
+        self.linked: dict[int, list[int]] = {address: [] for address in self.members}
+        self.may_come: Counter[tuple[int, int, bytes]] = Counter()  # receiver, sender, payload
+        self.came: Counter[tuple[int, int, bytes]] = Counter()
+        self.rosters: dict[int, list[bytes]] = {address: [] for address in self.members}
+        self.news = threading.Condition()
+        self.number = 0
+        for address in self.members:
+            self.open(address)
+
+    def open(self, address: int, also: Callable[[int, bytes], None] | None = None) -> None:
+        def deliver(owner: int, payload: bytes) -> None:
+            with self.news:
+                self.came[address, owner, payload] += 1
+                self.news.notify_all()
+            if also is not None:
+                also(owner, payload)
+
+        self.members[address].open(deliver, roster=self.rosters[address].append)
+
+    def link(self, address: int, peers: list[int]) -> None:
+        self.linked[address] = peers
+        self.members[address].link(self.members[peer].contact for peer in peers)
+
+    def fresh(self, size: int = 20) -> bytes:
+        """A payload like no other."""
+        self.number += 1
+        return self.number.to_bytes(8, "big").ljust(size, b".")
+
+    def send(self, sender: int, to: int, payload: bytes, arrives: bool = True) -> bytes:
+        goals = self.linked[sender] if to == EVERYONE else [to]
+        with self.news:
+            self.may_come.update((goal, sender, payload) for goal in goals if arrives)
+        start = time.monotonic()
+        self.members[sender].send(to, payload)
+        _demand(time.monotonic() - start < 1.0, "send waits")
+        return payload
+
+    def until(self, act: Callable[[], bytes], sender: int, goals: list[int], promise: str) -> None:
+        """Try again and again, for letters may get lost while connections form: at last one reaches all goals."""
+        end = time.monotonic() + self.patience
+        while True:
+            payload = act()
+            again = time.monotonic() + 0.2
+            with self.news:
+                while not all(self.came[goal, sender, payload] for goal in goals) and time.monotonic() < again:
+                    self.news.wait(again - time.monotonic())
+                if all(self.came[goal, sender, payload] for goal in goals):
+                    return
+            _demand(time.monotonic() < end, promise)
+
+    def reach(self, sender: int, goal: int, promise: str) -> None:
+        self.until(lambda: self.send(sender, goal, self.fresh()), sender, [goal], promise)
+
+    def reach_everyone(self, sender: int, promise: str) -> None:
+        act = lambda: self.send(sender, EVERYONE, self.fresh())  # noqa: E731
+        self.until(act, sender, self.linked[sender], promise)
+
+    def close(self) -> None:
+        """Close everything, and look through the account."""
+        for member in self.members.values():
+            member.close()
+            member.close()
+        for (receiver, owner, payload), times in self.came.items():
+            what = f"a letter of {len(payload)} bytes that came to {receiver} as from {owner}"
+            _demand(self.may_come[receiver, owner, payload] > 0, f"{what} was never sent to it so")
+            _demand(times <= self.may_come[receiver, owner, payload], f"{what} came more often than it was sent")
+        for address, member in self.members.items():
+            received = sum(times for (receiver, _, _), times in self.came.items() if receiver == address)
+            _demand(member.counts.get("received", 0) == received, "it counts other letters than it delivers")
+
+
+def _one_letter_reaches_one(post: _Post) -> None:
+    post.link(3, [0])
+    for sender, goal in ((3, 0), (0, 3), (3, 7), (7, 0)):
+        post.reach(sender, goal, f"no letter from {sender} reaches {goal}, which is admitted")
+
+
+def _everyone_is_all_linked_and_nobody_else(post: _Post) -> None:
+    for links in ([0], [0, 7], [7], [0, 7]):
+        post.link(3, links)
+        post.reach_everyone(3, f"no broadcast reaches all that are linked now, {links}")
+    post.link(0, [3])
+    post.link(3, [7])  # though 0 stays linked with 3
+    post.reach_everyone(3, "no broadcast reaches the one that is linked")
+    post.reach_everyone(0, "no broadcast reaches one that is linked with others only")
+    post.link(3, [])
+    post.send(3, EVERYONE, post.fresh())
+    post.reach(3, 0, "no letter reaches a member that is not linked any more")
+
+
+def _bytes_arrive_unchanged(post: _Post) -> None:
+    post.link(3, [0])
+    noise = np.random.default_rng(0).bytes(post.letter_bytes)
+    for payload in (b"", b"\0", bytes(range(256)), noise[: post.letter_bytes // 2], noise):
+        for to in (0, EVERYONE):
+            act = lambda to=to, payload=payload: post.send(3, to, payload)  # noqa: E731
+            post.until(act, 3, [0], f"a letter of {len(payload)} bytes does not arrive unchanged")
+
+
+def _too_long_letters_vanish(post: _Post) -> None:
+    post.link(3, [0])
+    post.reach(3, 0, "no letter arrives")
+    for size in (post.letter_bytes + 1, 10 * post.letter_bytes):
+        for to in (0, 7, EVERYONE):
+            post.send(3, to, post.fresh(size), arrives=False)
+        post.reach(3, 0, "after a letter that was too long no other arrives")
+        post.reach(3, 7, "after a letter that was too long no other arrives at a member that is not linked")
+
+
+def _absent_peers_do_not_matter(post: _Post) -> None:
+    post.link(3, [0, 7])
+    post.members[0].close()
+    for to in (0, 99, EVERYONE):
+        for _ in range(20):
+            post.send(3, to, post.fresh())
+    post.link(3, [7])
+    for _ in range(20):
+        post.send(3, 0, post.fresh())
+    post.reach(3, 7, "no letter reaches a peer while another is absent")
+
+
+def _closed_is_closed(post: _Post) -> None:
+    post.link(3, [0])
+    post.reach(3, 0, "no letter arrives")
+    member = post.members[3]
+    member.close()
+    member.close()
+    for to in (0, 7, EVERYONE):
+        post.send(3, to, post.fresh(), arrives=False)
+    member.publish_roster(b"roster")
+    post.link(3, [0, 7])
+    _demand(not member.alive(), "it sees somebody alive though it is closed")
+    post.reach(7, 0, "no letter arrives after another peer has closed")
+
+
+def _who_comes_back_is_reached(post: _Post) -> None:
+    post.link(3, [0, 7])
+    post.link(0, [3])
+    post.reach_everyone(3, "no broadcast arrives")
+    post.members[0].close()
+    post.send(3, EVERYONE, post.fresh())
+    post.open(0)
+    post.reach_everyone(3, "no broadcast reaches a peer that came back")
+    post.reach(3, 0, "no letter reaches a peer that came back")
+    post.reach_everyone(0, "no broadcast of a peer that came back arrives")
+
+
+def _callbacks_may_use_it(post: _Post) -> None:
+    """Answers, relinks and closes inside deliver."""
+    member = post.members[0]
+    member.close()
+    done = threading.Event()
+
+    def answer(owner: int, payload: bytes) -> None:
+        post.send(0, owner, payload)
+        post.link(0, [owner])
+        if payload.startswith(b"close"):
+            member.close()
+            done.set()
+
+    post.open(0, also=answer)
+    post.link(3, [0])
+
+    def ask() -> bytes:
+        return post.send(3, 0, post.fresh())
+
+    post.until(ask, 0, [3], "no answer comes that is sent inside deliver")
+    end = time.monotonic() + post.patience
+    while not done.is_set():
+        post.send(3, 0, b"close" + post.fresh())
+        done.wait(0.2)
+        _demand(time.monotonic() < end, "it cannot be closed inside deliver")
+    post.open(0)
+    post.reach(3, 0, "it cannot be opened again after it was closed inside deliver")
+
+
+def _threads_may_share_it(post: _Post) -> None:
+    post.link(3, [0, 7])
+    post.reach_everyone(3, "no broadcast arrives")
+    letters = [post.fresh() for _ in range(200)]
+    for payload in letters:
+        post.may_come.update((goal, 3, payload) for goal in (0, 7))
+    faults: list[BaseException] = []
+
+    def work(mine: list[bytes]) -> None:
+        try:
+            for payload in mine:
+                post.members[3].send(EVERYONE, payload)
+        except BaseException as fault:
+            faults.append(fault)
+
+    threads = [threading.Thread(target=work, args=(letters[k::4],)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    post.link(3, [0, 7])  # changes nothing
+    for thread in threads:
+        thread.join()
+    _demand(not faults, f"sending from several threads fails: {faults[:1]}")
+    post.reach_everyone(3, "no broadcast arrives after several threads have sent")
+    for goal in (0, 7):
+        arrived = sum(post.came[goal, 3, payload] > 0 for payload in letters)
+        _demand(arrived > 0, f"of {len(letters)} letters sent by several threads none arrives")
+
+
+def _rosters_are_published(post: _Post) -> None:
+    post.link(3, [0])
+    end = time.monotonic() + post.patience
+    while not post.rosters[0]:
+        post.members[3].publish_roster(b"signed")
+        time.sleep(0.02)
+        _demand(time.monotonic() < end, "no roster reaches a linked peer")
+    _demand(set(post.rosters[0]) == {b"signed"}, "a roster changes on its way")
+
+
+#: Every promise of a transport, in the order in which they are checked.
+TRANSPORT_CHECKS: dict[str, Callable[[_Post], None]] = {
+    check.__name__.strip("_").replace("_", " "): check
+    for check in (
+        _one_letter_reaches_one,
+        _everyone_is_all_linked_and_nobody_else,
+        _bytes_arrive_unchanged,
+        _too_long_letters_vanish,
+        _absent_peers_do_not_matter,
+        _closed_is_closed,
+        _who_comes_back_is_reached,
+        _callbacks_may_use_it,
+        _threads_may_share_it,
+        _rosters_are_published,
+    )
+}
+
+
+def check_transport(
+    make: Callable[[list[int]], dict[int, Transport]], letter_bytes: int = 200_000, patience: float = 20.0
+) -> None:
+    """Check everything that a transport promises; see :data:`TRANSPORT_CHECKS`.
+
+    Letters may get lost, so what must arrive is sent again until it does; what must not is looked for at the end: every
+    letter that came was sent, by that owner, to that receiver, and came at most once.
+
+    Parameters
+    ----------
+    make : function of (addresses)
+        Returns a transport for each address: not open yet, with no links, on the same network, all of them admitted by
+        each other. Called once for every check.
+    letter_bytes : int
+        The longest letter that these carry.
+    patience : float
+        Seconds after which a letter that must arrive is given up.
+
+    Raises
+    ------
+    ContractError
+
+    Examples
+    --------
+    >>> from coterie.peers.transport.memory import Exchange, Memory
+    >>> from coterie.testing import check_transport
+    >>> def make(addresses):
+    ...     exchange = Exchange()
+    ...     return {address: Memory(exchange, f"peer{address}", address) for address in addresses}
+    >>> check_transport(make)
+    """
+    for promise, check in TRANSPORT_CHECKS.items():
+        try:
+            post = _Post(make, letter_bytes, patience)
+            try:
+                check(post)
+            except BaseException:
+                for member in post.members.values():
+                    member.close()
+                raise
+            post.close()
+        except ContractError as broken:
+            raise ContractError(f"a transport breaks a promise, {promise!r}: {broken}") from None

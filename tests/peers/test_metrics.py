@@ -1,0 +1,214 @@
+"""What a running peer tells about itself, and the model that it uses when its neighbours are not to be trusted."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import json
+import re
+import socket
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+from village import P, Village
+
+from coterie.errors import ParameterError
+from coterie.peers.gate import REASONS
+from coterie.peers.metrics import LINES, Log, Metrics, prometheus
+from coterie.peers.program import Program, score_of, scores, serve
+from coterie.peers.tables import work_of
+from coterie.peers.transport.memory import Exchange, Memory
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_is_bounded_and_counts_what_it_leaves_out():
+    stream, now = io.StringIO(), [0.0]
+    log = Log(stream, clock=lambda: now[0])
+    count, minutes = 50_000, 5
+    for k in range(count):
+        now[0] = 60.0 * minutes * k / count
+        log("refused", reason="flood", number=k)
+        if k % 10_000 == 0:
+            log("seldom", number=k)
+    now[0] += 3600.0
+    log("refused", reason="the last one")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    loud = [line for line in lines if line["event"] == "refused"]
+    assert len(loud) <= LINES * (minutes + 1) + 1
+    assert len(loud) >= LINES * minutes
+    assert sum(line.get("not_logged", 0) for line in loud) + len(loud) == count + 1
+    assert loud[-1]["not_logged"] > 0
+    assert log.silenced == {}
+    assert sum(line["event"] == "seldom" for line in lines) == 5  # others are not drowned
+
+
+def test_a_log_stays_one_line_an_event():
+    stream = io.StringIO()
+    Log(stream, clock=lambda: 1.0)("odd", text='two\nlines and a "quote"', thing=object(), number=np.float64(2.0))
+    line = json.loads(stream.getvalue())
+    assert stream.getvalue().count("\n") == 1
+    assert line["text"] == 'two\nlines and a "quote"'
+
+
+def test_a_log_nobody_reads_is_no_reason_to_stop():
+    stream = io.StringIO()
+    stream.close()
+    Log(stream)("event")
+
+
+# -- Prometheus --------------------------------------------------------------------------------------------------------
+
+LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
+SAMPLE = re.compile(rf"([a-zA-Z_:][a-zA-Z0-9_:]*)\{{({LABEL}(?:,{LABEL})*)?\}} (\S+)")
+TYPE = re.compile(r"# TYPE ([a-zA-Z_:][a-zA-Z0-9_:]*) (counter|gauge)")
+
+
+def parsed(text):
+    """Samples of an exposition: (metric, labels) to numbers; every line must be a good one."""
+    assert text.endswith("\n")
+    kinds, samples = {}, {}
+    for line in text.splitlines():
+        if match := TYPE.fullmatch(line):
+            assert match[1] not in kinds  # each metric once, all of its samples together
+            kinds[match[1]] = match[2]
+            continue
+        match = SAMPLE.fullmatch(line)
+        assert match, line
+        assert list(kinds)[-1] == match[1]
+        assert (match[1], match[2]) not in samples
+        assert match[1].endswith("_total") == (kinds[match[1]] == "counter")
+        samples[match[1], match[2]] = float(match[3])
+    return samples
+
+
+@pytest.fixture
+def program(tmp_path):
+    village = Village("private").start().run(10.0)
+    node = village.nodes[0]
+    node.hear(village.now, 1, b"not a letter")
+    node.hear(village.now, 77, b"nor this")
+    transport = Memory(Exchange(by_hand=True), "m0", 0)
+    program = Program(node, transport, tmp_path, Log(io.StringIO()), metrics_port=0, clock=lambda: village.now)
+    yield program
+    program.metrics.close()
+
+
+def test_a_status_as_prometheus_text(program):
+    status = program.status()
+    json.dumps(status)
+    samples = parsed(prometheus(status))
+    names = {name for name, _ in samples}
+    assert names >= {
+        "coterie_wakes_total", "coterie_boot", "coterie_letters_received_total", "coterie_letters_sent_total",
+        "coterie_refused_total", "coterie_releases_total", "coterie_releases_left", "coterie_tie_weight",
+    }  # fmt: skip
+    assert not names & {"coterie_score", "coterie_score_alone", "coterie_own_loss"}  # a private peer does not tell
+    status.pop("epsilon")
+    assert {name for name, _ in parsed(prometheus(status))} - names == {
+        "coterie_score", "coterie_score_alone", "coterie_own_loss",
+    }  # fmt: skip
+    values = {
+        (name, reason[1]): value
+        for (name, labels), value in samples.items()
+        if (reason := re.search('reason="([^"]*)"', labels))
+    }
+    assert values["coterie_refused_total", "format"] == values["coterie_refused_total", "stranger"] == 1.0
+    assert {reason for _, reason in values} <= set(REASONS)
+    assert sum(name == "coterie_tie_weight" for name, _ in samples) == 3
+    assert samples["coterie_wakes_total", f'name="m0",run="{status["run"]}"'] == program.node.wakes
+
+
+def test_odd_names_and_numbers_still_parse():
+    status = {
+        "name": 'a"b\\c\nd', "run": "", "wakes": 3, "score": float("nan"), "objective": 1e-300, "boot": 2**60,
+        "score_alone": None, "refused": {'x"y': 1, "a\nb": 2}, "ties": [{"name": "\\", "weight": 0.1}], "trouble": {},
+    }  # fmt: skip
+    samples = parsed(prometheus(status))
+    assert len(samples) == 7
+    assert samples["coterie_tie_weight", r'name="a\"b\\c\nd",run="",peer="\\"'] == 0.1
+    assert prometheus({"name": "a", "run": "b"}) == "\n"
+
+
+def test_metrics_are_for_this_machine_alone(program):
+    program._status = program.status()
+    port = program.metrics.port
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        assert parsed(answer.read().decode())
+    with pytest.raises(HTTPError, match="404"):
+        urlopen(f"http://127.0.0.1:{port}/etc/passwd", timeout=5)
+    assert program.metrics._server.server_address[0] == "127.0.0.1"
+    with pytest.raises(OSError), socket.create_connection(("127.0.0.2", port), timeout=2):  # noqa: PT011 - any will do
+        pass
+    with pytest.raises(ParameterError, match=f"127.0.0.1:{port}"):
+        Metrics(port, str)
+
+
+# -- which model to use ------------------------------------------------------------------------------------------------
+
+
+def served(node):
+    """What the peer uses: the model learned together is given, or is the node's own."""
+    return serve(node, node.theta) if len(inspect.signature(serve).parameters) == 2 else serve(node)
+
+
+def poisoned(holdout, poison, labels=None):
+    """A peer with many rows whose neighbours all say the same, over and over."""
+    village = Village({"labels": labels, "loss": "squared", "mu": 0.05}, sizes=(20, 5, 5, 5), most_rows=20)
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(20, P))
+    y = X @ np.array([1.0, -2.0, 1.0]) + 0.1 * rng.normal(size=20)
+    village.work[0] = work_of(village.charter, X, y if labels is None else np.where(y > 0, 1.0, -1.0), holdout)
+    village.start()
+    node = village.nodes[0]
+    for _ in range(20):
+        for j in node.ties:
+            assert village.offered(j, 0, 0, poison) is None  # within the radius: nothing to be seen from outside
+        node._wake(village.now)
+    return node
+
+
+@pytest.mark.parametrize("labels", [None, ["-1", "1"]])
+def test_a_poisoned_peer_falls_back_on_its_own_model(labels):
+    node = poisoned(0.5, [-50.0, 60.0, -50.0], labels)
+    assert node.work.aside
+    word, model = served(node)
+    assert word == "alone"
+    assert np.array_equal(model, node.work.local)
+    told = scores(node)
+    assert told["scored_on"] == "rows kept aside"
+    better = told["score_alone"] > told["score"] if labels else told["score_alone"] < told["score"]
+    assert better
+
+
+def test_rows_kept_aside_are_not_learned_from():
+    village = Village(sizes=(20, 5, 5, 5))
+    whole, half = (work_of(village.charter, village.X[0], village.y[0], share) for share in (0.0, 0.5))
+    assert (whole.size, half.size, half.features.shape[0], half.seen.shape[0]) == (20, 10, 10, 10)
+    assert not {row.tobytes() for row in half.features} & {row.tobytes() for row in half.seen}
+    assert (whole.aside, half.aside) == (False, True)
+
+
+def test_good_neighbours_are_listened_to():
+    node = poisoned(0.5, [1.0, -2.0, 1.0])
+    assert served(node)[0] == "together"
+    assert np.array_equal(served(node)[1], node.theta)
+
+
+def test_without_rows_kept_aside_there_is_nothing_to_judge_by():
+    """The peer's own rows cannot judge a model that was trained on them."""
+    assert served(poisoned(0.0, [-50.0, 60.0, -50.0]))[0] == "together"
+
+
+def test_scores():
+    node = poisoned(0.5, [1.0, -2.0, 1.0])
+    work = node.work
+    assert score_of(node, work.local) == pytest.approx(
+        float(np.sqrt(np.mean((work.seen @ work.local - work.seen_labels) ** 2)))
+    )
+    classes = poisoned(0.5, [1.0, -2.0, 1.0], ["-1", "1"])
+    right = np.where(classes.work.seen @ classes.theta >= 0, 1.0, -1.0) == classes.work.seen_labels
+    assert score_of(classes, classes.theta) == right.mean()

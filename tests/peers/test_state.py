@@ -1,0 +1,257 @@
+"""What a peer keeps: whole or refused, its own, replaced in one piece, and enough to go on from."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+
+import msgspec
+import numpy as np
+import pytest
+from village import WORDS, P, Village
+
+from coterie.core.loop import ANEW
+from coterie.core.methods import METHODS
+from coterie.engines.peer import Peer
+from coterie.errors import StateError
+from coterie.peers.letters import unseal
+from coterie.peers.state import (
+    MAGIC,
+    FileStore,
+    MemoryStore,
+    Record,
+    fields,
+    pack,
+    read_record,
+    restored,
+    unpack,
+    write_record,
+)
+from coterie.peers.work import method_of, world_of_one
+from coterie.privacy import Ledger
+
+
+def small():
+    arrays = pack("own", {"theta": np.arange(2.0)[None, :]}) | pack("world", {"peer": np.array([1, -1])})
+    return Record("00" * 16, 7, 3, 20, 12, {"ab" * 4: (3, 4)}, [5], arrays)
+
+
+def test_one_flipped_bit_anywhere_is_refused():
+    content = write_record(small())
+    assert read_record(content) == small()
+    for place in range(8 * len(content)):
+        broken = bytearray(content)
+        broken[place // 8] ^= 1 << place % 8
+        with pytest.raises(StateError):
+            read_record(bytes(broken))
+
+
+def test_a_part_of_it_is_refused():
+    content = write_record(small())
+    for cut in range(len(content)):
+        with pytest.raises(StateError):
+            read_record(content[:cut])
+    for more in (b"\0", content):
+        with pytest.raises(StateError, match="checksum"):
+            read_record(content + more)
+
+
+def test_a_good_checksum_of_something_else():
+    for thing in (
+        [],
+        {},
+        {"run": 7},
+        "state",
+        msgspec.structs.asdict(small()) | {"arrays": {"own.theta": ["<f8", [1]]}},
+    ):
+        text = msgspec.msgpack.encode(thing)
+        with pytest.raises(StateError, match="cannot be read"):
+            read_record(MAGIC + hashlib.sha256(text).digest() + text)
+
+
+@pytest.mark.parametrize("shape", [[3], [-1, -2], [1, 2, 0], [2**40, 2**40], [], [1, 1]])
+def test_an_array_has_the_shape_it_announces(shape):
+    with pytest.raises(StateError, match="shape it announces"):
+        unpack({"own.theta": ("<f8", shape, bytes(16))}, "own.theta")
+
+
+@pytest.mark.parametrize("dtype", ["|O", "O", "<c16", "|V16", ">f8", "<U4", "f8,O", "<M8[s]", ""])
+def test_an_array_holds_numbers(dtype):
+    with pytest.raises(StateError, match="no method keeps"):
+        unpack({"own.theta": (dtype, [2], bytes(16))}, "own.theta")
+
+
+def test_whose_state_it_is():
+    village = Village().start()
+    content = village.nodes[0].record()
+    record = read_record(content)
+
+    def begin(member=0, words="cd", **other):
+        store = MemoryStore()
+        store.save(write_record(msgspec.structs.replace(record, **other)))
+        return Village(words).make(member, store=store)
+
+    assert begin().boot == record.boot + 1
+    with pytest.raises(StateError, match=r"of run .*, and this is run .*: use another folder"):
+        begin(words="djam")
+    with pytest.raises(StateError, match=r"of run .*, and this is run"):
+        begin(run="00" * 16)
+    with pytest.raises(StateError, match="that of member 0, and this is 1"):
+        begin(member=1)
+    with pytest.raises(StateError, match="that of member 3, and this is 0"):
+        begin(address=3)
+    arrays = {path: array for path, array in record.arrays.items() if path != "tie.copy"}
+    with pytest.raises(StateError, match=r"no 'tie\.copy'"):
+        begin(arrays=arrays)
+    with pytest.raises(StateError, match="models of shape"):
+        begin(arrays=record.arrays | pack("own", {"theta": np.zeros((1, P + 1))}))
+    with pytest.raises(StateError, match=r"tie\.copy of the state is of shape"):
+        begin(arrays=record.arrays | pack("tie", {"copy": np.zeros((2, P))}))
+    with pytest.raises(StateError, match=r"tie\.copy of the state"):
+        begin(arrays=record.arrays | pack("tie", {"copy": np.zeros((3, P), int)}))
+
+
+@pytest.mark.parametrize("other", ["admm", "boosting", "learned"])
+def test_a_state_of_another_method_is_refused(other):
+    """Even if the charter were the same: what a method keeps has names and shapes."""
+    village = Village("cd").start()
+    record = read_record(village.nodes[0].record())
+    stranger = Village(other)
+    peer = Peer(stranger.method, world_of_one(stranger.work[0], 0, {1: 1.0}, 4, 20), stranger.work[0].theta)
+    with pytest.raises(StateError):
+        restored(peer, record.arrays)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_its_owners_alone(tmp_path):
+    store = FileStore(tmp_path / "state")
+    assert store.load() is None
+    before = os.umask(0)
+    try:
+        store.save(b"first")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
+    store.save(b"second")
+    assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
+    assert store.load() == b"second"
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]  # nothing is left lying about
+
+
+def full(*_, **__):
+    raise OSError(28, "No space left on device")
+
+
+def test_a_file_is_replaced_in_one_piece(tmp_path, monkeypatch):
+    """Whatever fails on the way, there is the old content or the new one."""
+    store = FileStore(tmp_path / "state")
+    store.save(b"old")
+    for name in ("write", "fsync", "replace", "rename", "close"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, full)
+            with contextlib.suppress(OSError):  # what fails after the file has its name may pass unnoticed
+                store.save(b"new")
+        assert store.load() in (b"old", b"new"), name
+    store.save(b"newest")
+    assert store.load() == b"newest"
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(OSError, match="nowhere"):
+        FileStore(tmp_path / "nowhere" / "state").save(b"")
+    (tmp_path / "state").mkdir()
+    with pytest.raises(StateError, match="cannot read"):
+        FileStore(tmp_path / "state").load()
+
+
+def test_a_damaged_file_is_refused_and_kept(tmp_path):
+    village = Village()
+    store = FileStore(tmp_path / "state")
+    node = village.make(0, store=store)
+    node.open(0.0)
+    content = bytearray(store.load())
+    content[-1] ^= 1
+    store.path.write_bytes(content)
+    with pytest.raises(StateError, match="checksum"):
+        village.make(0, store=store)
+    assert store.load() == content  # for whoever wants to know what happened
+
+
+# -- a restart ---------------------------------------------------------------------------------------------------------
+
+
+def arrays_of(peer):
+    world = {name: getattr(peer.world, name) for name in ("peer", "weight", "choice")}
+    return dict([*fields(peer.own, "own"), *fields(peer.tie, "tie"), *fields(world, "world")])
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_a_restored_peer_is_the_one_that_was_saved(words):
+    village = Village(words).start().run(15.0)
+    node = village.nodes[0]
+    node._save()
+    before = {name: array.copy() for name, array in arrays_of(node.peer).items()}
+    again = village.make(0)
+    after = arrays_of(again.peer)
+    used = {k for k, j in enumerate(before["world.peer"]) if j != -1}
+    assert set(before) == set(after)
+    for name, array in before.items():
+        assert array.dtype == after[name].dtype
+        if name.startswith(("tie.", "world.")):  # empty slots hold nothing
+            mine = {int(before["world.peer"][k]): array[k] for k in used}
+            theirs = {int(j): after[name][k] for k, j in enumerate(after["world.peer"]) if j != -1}
+            assert mine.keys() == theirs.keys()
+            assert all(np.array_equal(mine[j], theirs[j]) for j in mine), name
+        else:
+            assert np.array_equal(array, after[name]), name
+    assert not {name.rpartition(".")[2] for name in before} & set(ANEW)
+    assert np.array_equal(again.theta, node.theta)
+    assert (again.boot, again.wakes, again.gate.last) == (node.boot + 1, node.wakes, node.gate.last)
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_a_restored_peer_goes_on_as_if_nothing_had_happened(words):
+    """The same dice and letters: the same models, to the last bit."""
+    fixed = {"settings": {"rho": 1.0}} if words == "admm" else {}  # when it looks at its penalty again is not kept
+    village = Village(words, **fixed).start().run(15.0)
+    node = village.nodes[0]
+    node._save()
+    ledgers = [None, None]
+    if village.ledgers[0] is not None:
+        ledgers = [Ledger(village.method.plan) for _ in range(2)]
+        for ledger in ledgers:
+            for _ in range(min(2, village.ledgers[0].releases)):
+                ledger.debit()
+    one, other = (village.make(0, ledger=ledger) for ledger in ledgers)
+    one.peer._own, one.peer._tie = node.peer.own, node.peer.tie
+    one.peer.world = node.peer.world
+    one.peer.resume(one.peer.world, one.peer.own, one.peer.tie)
+    mail = [payload for i, j, payload in village.mail if i == 2 and j == 0 and unseal(payload)[0].topic == 0]
+    rng = np.random.default_rng(3)
+    assert mail
+    for k, payload in enumerate(mail[-10:]):
+        letter, dice = unseal(payload)[0], rng.random(village.method.dice)
+        sent = [peer.receive(letter.body) + peer.wake(dice, moment=float(k)) for peer in (one.peer, other.peer)]
+        assert sent[0] == sent[1]
+        assert np.array_equal(one.theta, other.theta)
+
+
+def test_every_method_is_tried():
+    tried = {repr(type(method_of(Village(words).charter))) for words in WORDS}
+    assert {repr(type(method)) for method in METHODS.values()} <= tried
+
+
+def test_a_state_with_ties_that_are_gone():
+    village = Village().start().run(5.0)
+    village.nodes[0]._save()
+    copies = dict(zip(village.nodes[0].peer.world.peer.tolist(), village.nodes[0].peer.tie.copy.copy(), strict=True))
+    village.change(drop=[1])
+    again = village.make(0)
+    assert sorted(again.ties) == [2, 3]
+    for j, copy in zip(again.peer.world.peer.tolist(), again.peer.tie.copy, strict=True):
+        assert np.array_equal(copy, copies[j])

@@ -1,0 +1,194 @@
+"""A few peers with their keys, rows and ties, in memory: what the tests of this folder are about."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from coterie.core.world import EVERYONE
+from coterie.engines.wire import encode
+from coterie.peers.agreement import Charter, Member, Roster, sign_roster
+from coterie.peers.letters import LETTER, VERSION, Envelope, seal
+from coterie.peers.node import Node
+from coterie.peers.state import MemoryStore
+from coterie.peers.tables import work_of
+from coterie.peers.work import method_of
+from coterie.privacy import Ledger
+
+P = 3
+#: A ring with a chord.
+TIES = [(0, 1, 1.0), (1, 2, 0.5), (2, 3, 2.0), (0, 3, 0.7), (0, 2, 1.5)]
+
+#: Every method that a charter may state, in its words.
+WORDS = {
+    "cd": {},
+    "propagation": {"method": "propagation", "objective": "propagation"},
+    "admm": {"method": "admm", "objective": "collaborative"},
+    "djam": {"method": "djam"},
+    "boosting": {
+        "method": "boosting",
+        "objective": "boosting",
+        "labels": ["-1", "1"],
+        "settings": {"stumps": 6, "beta": 2.0, "low": -2.0, "high": 2.0},
+    },
+    "gossip-pooling": {"method": "gossip-pooling"},
+    "learned": {"learned": {"kappa": 2, "every": 2.0}},
+    "learned boosting": {
+        "method": "boosting",
+        "objective": "boosting",
+        "labels": ["-1", "1"],
+        "settings": {"stumps": 6, "beta": 2.0, "low": -2.0, "high": 2.0},
+        "learned": {"kappa": 2, "every": 2.0},
+    },
+    "private": {"privacy": {"epsilon": 2.0, "wakes_per_agent": 4}},
+    "published": {"method": "propagation", "privacy": {"epsilon": 2.0}},
+    "pooled in private": {"method": "gossip-pooling", "privacy": {"epsilon": 2.0}},
+    "trimmed": {"trim": 0.2},
+}
+
+
+def key_of(number):
+    """A member's key: always the same one."""
+    return Ed25519PrivateKey.from_private_bytes(number.to_bytes(32, "little"))
+
+
+def public(number):
+    return key_of(number).public_key().public_bytes_raw()
+
+
+STEWARD = 10_000
+
+
+def charter_of(**words):
+    given = {
+        "title": "village",
+        "features": [f"x{k}" for k in range(P)],
+        "target": "y",
+        "labels": None,
+        "intercept": False,
+        "loss": "squared",
+        "ridge": 0.1,
+        "objective": "personalized",
+        "most_rows": 20,
+        "radius": 100.0,
+        "letters_per_second": 1e6,
+        "steward": public(STEWARD),
+    }
+    return Charter(**given | words)
+
+
+def rows_of(charter, sizes, seed=0):
+    """Features and targets of members with so many rows."""
+    rng = np.random.default_rng(seed)
+    targets = rng.normal(size=P) + 0.3 * rng.normal(size=(len(sizes), P))
+    X = [rng.normal(size=(m, P)) for m in sizes]
+    y = [x @ t + 0.1 * rng.normal(size=len(x)) for x, t in zip(X, targets, strict=True)]
+    return X, y if charter.labels is None else [np.where(values >= 0, 1.0, -1.0) for values in y]
+
+
+class Village:
+    """Members whose letters arrive at once, in the order in which they were sent.
+
+    What was delivered is in ``mail``: (from, to, payload).
+    """
+
+    def __init__(self, words="cd", sizes=(4, 6, 3, 5), ties=TIES, seed=0, **more):
+        self.charter = charter_of(**(WORDS[words] if isinstance(words, str) else words) | more)
+        self.method = method_of(self.charter)
+        self.X, self.y = rows_of(self.charter, sizes, seed)
+        self.work = [work_of(self.charter, x, y) for x, y in zip(self.X, self.y, strict=True)]
+        self.ties, self.version, self.present = list(ties), 1, set(range(len(sizes)))
+        self.signed = self.roster()
+        self.stores = [MemoryStore() for _ in sizes]
+        self.ledgers = [Ledger(self.method.plan) if self.charter.privacy else None for _ in sizes]
+        self._streams = [np.random.default_rng([seed, i]) for i in range(len(sizes))]
+        self.nodes = {}
+        self.now = 0.0
+        self.mail, self.queue = [], deque()
+
+    def roster(self):
+        members = [Member(f"m{i}", i, public(i)) for i in sorted(self.present)]
+        ties = [tie for tie in self.ties if set(tie[:2]) <= self.present]
+        return sign_roster(Roster(self.charter.run, self.version, members, ties), key_of(STEWARD))
+
+    def change(self, *, add=(), drop=()):
+        """The steward signs another list of members."""
+        self.present = (self.present | set(add)) - set(drop)
+        self.version += 1
+        self.signed = self.roster()
+        return self.signed
+
+    def make(self, i, **more):
+        """A member as it begins, or begins again: with what its store has."""
+        stream = self._streams[i]
+        given = {"ledger": self.ledgers[i], "random": stream.bytes, "dice": stream.random} | more
+        store = given.pop("store", self.stores[i])
+        return Node(self.charter, self.signed, i, self.method, self.work[i], key_of(i).sign, store, **given)
+
+    def start(self, *members, **more):
+        """Begin, and let everybody say hello."""
+        members = members or sorted(self.present)
+        for i in members:
+            self.nodes[i] = self.make(i, **more)
+        for i in members:
+            self.send(i, self.nodes[i].open(self.now))
+        self.settle()
+        return self
+
+    def crash(self, i):
+        return self.nodes.pop(i)
+
+    def send(self, i, parcels):
+        for parcel in parcels:
+            goals = self.nodes[i].ties if parcel.to == EVERYONE else [parcel.to]
+            self.queue.extend((i, j, parcel) for j in goals)
+
+    def settle(self):
+        """Deliver everything, and what comes of it."""
+        while self.queue:
+            i, j, parcel = self.queue.popleft()
+            if parcel.roster:
+                if j in self.nodes:
+                    self.send(j, self.nodes[j].take_roster(self.now, parcel.payload))
+                continue
+            self.mail.append((i, j, parcel.payload))
+            if j in self.nodes:
+                self.send(j, self.nodes[j].hear(self.now, i, parcel.payload))
+
+    def run(self, seconds):
+        """Let time pass."""
+        until = self.now + seconds
+        while self.nodes:
+            i = min(self.nodes, key=lambda i: self.nodes[i].next_time)
+            at = self.nodes[i].next_time
+            if at > until:
+                break
+            self.now = max(self.now, at)
+            self.send(i, self.nodes[i].tick(self.now))
+            self.settle()
+        self.now = until
+        return self
+
+    def sealed(self, i, to, body=b"", topic=LETTER, sign=None, **fields):
+        """A letter that member i signs, with its next number; fields of the envelope may be others."""
+        node = self.nodes.get(i)
+        if node is not None:
+            node.sequence += 1
+        place = {"boot": 1, "sequence": 1} if node is None else {"boot": node.boot, "sequence": node.sequence}
+        given = {"version": VERSION, "run": bytes.fromhex(self.charter.run), "sender": i, "to": to} | place | fields
+        return seal(Envelope(**given, topic=topic, body=body), key_of(i if sign is None else sign).sign)
+
+    def offered(self, i, j, kind, text, **fields):
+        """What comes of numbers that member i sends to j: the reason why they are refused, or None."""
+        node = self.nodes[j]
+        before, taken = node.gate.refused.copy(), node.received["letters"]
+        node.hear(self.now, i, self.sealed(i, j, encode(i, kind, np.asarray(text, float)), **fields))
+        reasons = list(node.gate.refused - before)
+        assert (node.received["letters"] - taken) + len(reasons) == 1
+        return reasons[0] if reasons else None
+
+    @property
+    def theta(self):
+        return np.array([self.nodes[i].theta for i in sorted(self.nodes)])
