@@ -130,9 +130,9 @@ def owners(graph):
 
 def mirrors(graph):
     """The tie j to i of the tie i to j: where j keeps its copy of theta_i."""
-    mirror = np.empty_like(graph.peer)
-    mirror[np.lexsort((graph.peer, owners(graph)))] = np.lexsort((owners(graph), graph.peer))
-    return mirror
+    inverse = np.empty_like(graph.peer)
+    inverse[np.lexsort((graph.peer, owners(graph)))] = np.lexsort((owners(graph), graph.peer))
+    return inverse
 
 
 def blank(problem):
@@ -171,7 +171,7 @@ class Descent(NamedTuple):
     y: np.ndarray
     tie: np.ndarray  # ties of agent i, likewise
     weight: np.ndarray
-    mirror: np.ndarray
+    inverse: np.ndarray
     pull: np.ndarray  # (n,) D_ii + 2 a_i r_i, what theta_i is multiplied with in the gradient
     fit: np.ndarray  # (n,) a_i / m_i
     step: np.ndarray  # (n,) 1 / L_i
@@ -180,7 +180,7 @@ class Descent(NamedTuple):
 def descent_of(problem):
     data, graph = problem.data, problem.graph
     pull = graph.degrees + 2.0 * problem.a * problem.ridge
-    fit, step = problem.a * problem.share, 1.0 / problem.block_lipschitz
+    fit, step = problem.a * problem.row_weight, 1.0 / problem.block_lipschitz
     return Descent(data.start, data.X, data.y, graph.start, graph.weight, mirrors(graph), pull, fit, step)
 
 
@@ -197,7 +197,7 @@ def descend(order, flat, theta, copy, gradient):
             axpy(flat.fit[i] * slope, flat.X[r], gradient)
         axpy(-flat.step[i], gradient, mine)
         for e in range(flat.tie[i], flat.tie[i + 1]):
-            put(mine, copy[flat.mirror[e]])
+            put(mine, copy[flat.inverse[e]])
 
 
 def descent_by_hand(problem, order):
@@ -238,11 +238,11 @@ def linear_system(block, i, first, last, theta, copy, draft):
 
 def loop_with(update):
     @njit
-    def loop(ties, owner, peer, mirror, tie, block, theta, copy, draft):
+    def loop(ties, owner, peer, inverse, tie, block, theta, copy, draft):
         for e in ties:
             i, j = owner[e], peer[e]
             put(theta[j], copy[e])
-            put(theta[i], copy[mirror[e]])
+            put(theta[i], copy[inverse[e]])
             update(block, i, tie[i], tie[i + 1], theta, copy, draft)
             update(block, j, tie[j], tie[j + 1], theta, copy, draft)
 
@@ -259,7 +259,7 @@ def exchange_by_hand(problem, events):
     plain = degree + 2.0 * problem.a * problem.ridge
     weight = 2.0 * problem.smooth * graph.weight
     X = [data.X[data.start[i] : data.start[i + 1]] for i in range(problem.n)]
-    fit = problem.a * problem.share
+    fit = problem.a * problem.row_weight
     if isinstance(problem.loss, ct.Location):
         whole = plain + fit * data.sizes
         constant = np.stack([fit[i] / whole[i] * X[i].sum(axis=0) for i in range(problem.n)])
@@ -270,11 +270,11 @@ def exchange_by_hand(problem, events):
         loop, block = system_loop, Block(constant, weight, np.linalg.inv(hessian))
     number = {pair: tie for tie, pair in enumerate(zip(owner.tolist(), graph.peer.tolist(), strict=True))}
     ties = np.array([number[pair] for pair in map(tuple, events.tolist())])
-    mirror = mirrors(graph)
+    inverse = mirrors(graph)
 
     def run():
         theta, copy = blank(problem)
-        loop(ties, owner, graph.peer, mirror, graph.start, block, theta, copy, np.zeros(problem.p))
+        loop(ties, owner, graph.peer, inverse, graph.start, block, theta, copy, np.zeros(problem.p))
         return theta
 
     return run
@@ -288,13 +288,13 @@ def descent_in_numpy(problem, order):
         agents = []  # what each needs when it wakes: views, and numbers of Python rather than of NumPy
         for i in range(problem.n):
             rows, ties = slice(*flat.start[i : i + 2]), slice(*flat.tie[i : i + 2])
-            views = theta[i], flat.X[rows], flat.y[rows], flat.weight[ties], copy[ties], flat.mirror[ties]
+            views = theta[i], flat.X[rows], flat.y[rows], flat.weight[ties], copy[ties], flat.inverse[ties]
             agents.append((*views, float(flat.pull[i]), float(flat.fit[i]), float(flat.step[i])))
         for i in order.tolist():
-            mine, X, y, weight, heard, mirror, pull, fit, step = agents[i]
+            mine, X, y, weight, heard, inverse, pull, fit, step = agents[i]
             slope = -y / (1.0 + np.exp(y * (X @ mine)))
             mine -= step * (pull * mine - weight @ heard + fit * (slope @ X))
-            copy[mirror] = mine
+            copy[inverse] = mine
         return theta
 
     return run

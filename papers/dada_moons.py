@@ -163,7 +163,7 @@ def _fit(
         return Fit(problem, local)
     if method in (LEARNED, LINEAR_LEARNED):
         # Section 6: the first graph is that of the local models.
-        first = exact_graph(local, problem.losses(local), problem.trust, 2.0 * problem.smooth, lam)
+        first = exact_graph(local, problem.losses(local), problem.loss_weight, 2.0 * problem.smooth, lam)
         rule = Learned(rule, GraphRule(lam=lam, kappa=KAPPA), every=pace)
         problem = problem.on(graph=first)
     else:
@@ -490,7 +490,7 @@ def _graph(task: str, n: int, seed: int, wakes: int, beta: float, mu: float, lam
     graph, losses = found.problem.graph, found.problem.losses(found.theta)
     i, j, weight = graph.edges()
     same = instance.cluster[:, None] == instance.cluster
-    cost = found.problem.trust * losses
+    cost = found.problem.loss_weight * losses
     row: Row = {
         "inside": weight[same[i, j]].sum() / weight.sum(),
         "chance": same[np.triu_indices(n, 1)].mean(),
@@ -502,7 +502,7 @@ def _graph(task: str, n: int, seed: int, wakes: int, beta: float, mu: float, lam
     if seed == 0:
         a, b, oracle = instance.graph.edges()
         row |= {"i": i, "j": j, "weight": weight, "oracle i": a, "oracle j": b, "oracle weight": oracle}
-        row |= {"losses": losses, "confidence": found.problem.trust, "angles": instance.angles}
+        row |= {"losses": losses, "confidence": found.problem.loss_weight, "angles": instance.angles}
         row["cluster"] = instance.cluster
     return row
 
@@ -603,7 +603,7 @@ def _figure_3(kappa: int, step: str, seed: int, n: int, beta: float, mu: float, 
     instance = _instance("Moons", 0, n)
     rows = Rows(instance.train, instance.test, instance.graph)
     problem, theta, _ = _fit(LOCAL, rows, beta, mu, lam, 200 * n, PACE["Moons"], 0)
-    known = (theta, problem.losses(theta), problem.trust, mu, lam)
+    known = (theta, problem.losses(theta), problem.loss_weight, mu, lam)
     optimum = graph_objective(exact_graph(*known), *known)
     total = 10 * n * (n - 1) // kappa  # every user asks every other ten times
     run = learn_graph(*known, kappa=kappa, wakes=total, seed=seed, step=step, every=max(1, total // 400))

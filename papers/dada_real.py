@@ -14,7 +14,7 @@ from matplotlib.ticker import NullFormatter
 
 from coterie import datasets, graphs
 from coterie.core.methods import CoordinateDescent, FrankWolfeBoosting
-from coterie.core.methods.fixed import Still
+from coterie.core.methods.fixed import FixedModels
 from coterie.core.wrap.graph_rule import GraphRule
 from coterie.core.wrap.learned import Learned
 from coterie.data.dictionaries import StumpDictionary
@@ -146,7 +146,7 @@ def _first_graph(problem: Problem, method: Any, lam: float) -> tuple[Problem, fl
     n, looks = problem.n, math.ceil((problem.n - 1) / KAPPA)
     theta = _alone(problem, method, ALONE)
     rule = GraphRule(lam=lam, kappa=KAPPA)
-    run = simulate(problem, Learned(Still(), rule, every=1), wakes=looks * n, start=theta)
+    run = simulate(problem, Learned(FixedModels(), rule, every=1), wakes=looks * n, start=theta)
     spared = 0.0
     if np.isfinite(problem.radius):
         entries = np.count_nonzero(theta) / n

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import coterie as ct
-from coterie.core.methods.fixed import Still
+from coterie.core.methods.fixed import FixedModels
 from coterie.core.rules import rule
 from coterie.core.world import TAIL
 from coterie.core.wrap.learned import ASK, ASKED, HEARD, WEIGHT, Learned, answer, ask, hear, note_answer, tell, weigh
@@ -19,20 +19,20 @@ RULES = [
     ct.GraphRule(kappa=2, step="local"),
     ct.GraphRule(kappa=3, step="paper"),
     ct.GraphRule(kappa=3, most=2),
-    ct.GraphRule(kappa=3, heaviest=1.0),
+    ct.GraphRule(kappa=3, max_weight=1.0),
 ]
 
 
 @pytest.mark.parametrize("promise", GRAPH_RULE_CHECKS)
 @pytest.mark.parametrize("graph_rule", RULES, ids=repr)
 def test_every_graph_rule_keeps_its_promise(graph_rule, promise):
-    GRAPH_RULE_CHECKS[promise](ct.Learned(Still(), graph_rule, every=1))
+    GRAPH_RULE_CHECKS[promise](ct.Learned(FixedModels(), graph_rule, every=1))
 
 
 @pytest.mark.parametrize("promise", GRAPH_RULE_CHECKS)
 @pytest.mark.parametrize("sampling", ["shuffle", ct.ties.Shuffle(4, 2)], ids=repr)
 def test_every_promise_is_kept_where_peers_come_from_gossip(sampling, promise):
-    GRAPH_RULE_CHECKS[promise](ct.Learned(Still(), ct.GraphRule(kappa=2), every=1, sampling=sampling))
+    GRAPH_RULE_CHECKS[promise](ct.Learned(FixedModels(), ct.GraphRule(kappa=2), every=1, sampling=sampling))
 
 
 @rule
@@ -84,12 +84,12 @@ class Modest(Learned):
 )
 def test_planted_faults_are_found(fault, promise, complaint):
     with pytest.raises(ContractError, match=complaint):
-        GRAPH_RULE_CHECKS[promise](fault(Still(), ct.GraphRule(kappa=3), 1.0))
+        GRAPH_RULE_CHECKS[promise](fault(FixedModels(), ct.GraphRule(kappa=3), 1.0))
 
 
 @pytest.mark.slow
 def test_waiting_does_no_harm_by_good_mail():
-    GRAPH_RULE_CHECKS["finds the best graph"](Waiting(Still(), ct.GraphRule(kappa=3), 1.0))
+    GRAPH_RULE_CHECKS["finds the best graph"](Waiting(FixedModels(), ct.GraphRule(kappa=3), 1.0))
 
 
 def test_a_broken_promise_is_named(monkeypatch):

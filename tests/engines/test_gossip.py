@@ -151,6 +151,6 @@ def test_what_is_sent_is_received_lost_or_doubled():
 def test_mirrored_slots_point_back():
     world = world_of(hard_problem())
     owner = np.repeat(np.arange(9), np.diff(world.tie_start))
-    back = world.tie_start[world.peer] + world.mirror
+    back = world.tie_start[world.peer] + world.inverse
     assert np.array_equal(world.peer[back], owner)
     assert np.array_equal(owner[back], world.peer)

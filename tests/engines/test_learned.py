@@ -9,8 +9,8 @@ import pytest
 
 import coterie as ct
 from coterie.core import loop
-from coterie.core.methods.fixed import Given, Still
-from coterie.core.world import VACANT, WISH, new_mail, widened
+from coterie.core.methods.fixed import FixedModels, KnownLoss
+from coterie.core.world import NEEDS_ROOM, VACANT, new_mail, widened
 from coterie.core.wrap.graph_objective import paper_lipschitz
 from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT
 from coterie.engines.drivers import Immediate
@@ -135,8 +135,8 @@ def test_graph_and_models_of_every_method_find_each_other_by_bad_mail(name):
 
 def weights_of(world):
     """What each agent holds: row i is agent i's side."""
-    held, tied = np.zeros((world.census, world.census)), world.peer != VACANT
-    owner = np.repeat(np.arange(world.census), np.diff(world.tie_start))
+    held, tied = np.zeros((world.n_agents, world.n_agents)), world.peer != VACANT
+    owner = np.repeat(np.arange(world.n_agents), np.diff(world.tie_start))
     held[owner[tied], world.peer[tied]] = world.weight[tied]
     return held
 
@@ -203,7 +203,7 @@ def test_sparse_models_cost_what_is_in_them():
     while done < wakes:
         rest = (part[done:] for part in (order, np.full(wakes, VACANT), dice, moments))
         done += loop.run.python(spy, world, own, tie, *rest, mail, away, account, loop.NO_LIMIT)
-        if mail.cursor[WISH]:
+        if mail.cursor[NEEDS_ROOM]:
             world, tie = loop.widen(spy, world, tie, mail)
     index, expected = np.log2(p), 0.0
     for kind, text in NOTED:
@@ -240,8 +240,8 @@ def standing(theta, losses=None, rule=RULE, graph=None, seed=0):
     losses = np.zeros(n) if losses is None else losses
     data = ct.AgentData(np.zeros_like(theta), losses, agents=np.arange(n), members=range(n))
     graph = ct.graphs.empty(n) if graph is None else graph
-    problem = ct.Problem(data, graph, Given(), smooth=0.5, trust=1.0, scaled=True, mean=True, name="graph")
-    return Immediate(problem, ct.Learned(Still(), rule, every=1), theta, "uniform", None, seed, None)
+    problem = ct.Problem(data, graph, KnownLoss(), smooth=0.5, loss_weight=1.0, scaled=True, mean=True, name="graph")
+    return Immediate(problem, ct.Learned(FixedModels(), rule, every=1), theta, "uniform", None, seed, None)
 
 
 def test_slots_grow_without_a_trace():

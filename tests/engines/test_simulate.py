@@ -129,9 +129,9 @@ class Replay:
             D = self.W[i].sum()
             if D:
                 mix = sum(self.W[i, j] / D * copies[i][j] for j in neighbours[i])
-                trust = self.a[i] / (2 * self.s * D)  # mu c_i of the paper for s = 1/2
-                a = 1 / (1 + trust * self.L[i])
-                theta[i] = (1 - a) * theta[i] + a * (mix - trust * self.slope(i, theta[i]))
+                loss_weight = self.a[i] / (2 * self.s * D)  # mu c_i of the paper for s = 1/2
+                a = 1 / (1 + loss_weight * self.L[i])
+                theta[i] = (1 - a) * theta[i] + a * (mix - loss_weight * self.slope(i, theta[i]))
             elif self.L[i]:  # nobody to agree with: gradient descent on its own loss
                 theta[i] = theta[i] - self.slope(i, theta[i]) / self.L[i]
             for j in neighbours[i]:

@@ -25,10 +25,10 @@ from coterie.testing.contracts import METHOD_CHECKS, _arrays, _held, _learn, har
 SHARES = [0.0, 0.1, 0.25, 0.34, 0.45]
 
 
-def trimmed_mean(values, weight, share):
+def trimmed_mean(values, weight, fraction):
     """The reference: for each column, the weighted mean of what is left when both ends are cut off."""
     means, d = np.zeros(values.shape[1]), len(weight)
-    k = int(np.floor(share * d + 1e-9))
+    k = int(np.floor(fraction * d + 1e-9))
     for c, column in enumerate(values.T):
         kept = np.lexsort((weight, column))[k : d - k]
         means[c] = np.average(column[kept], weights=weight[kept])
@@ -43,12 +43,12 @@ def heard(seed, d, p=5):
 # -- the trimmed copies -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("fraction", SHARES)
 @pytest.mark.parametrize("d", [1, 2, 3, 4, 7, 20])
-def test_copies_are_what_was_said_or_the_trimmed_mean_of_it(share, d):
+def test_copies_are_what_was_said_or_the_trimmed_mean_of_it(fraction, d):
     said, weight = heard(d, d)
-    copy, mean, k = np.full_like(said, np.nan), trimmed_mean(said, weight, share), int(share * d + 1e-9)
-    trim(share, np.arange(d), weight, said, copy)
+    copy, mean, k = np.full_like(said, np.nan), trimmed_mean(said, weight, fraction), int(fraction * d + 1e-9)
+    trim(fraction, np.arange(d), weight, said, copy)
     left_out = copy != said
     assert np.all(left_out.sum(axis=0) == 2 * k)
     ranks = said.argsort(axis=0).argsort(axis=0)
@@ -127,16 +127,16 @@ def small(name):
     return ct.Problem.propagation(problem.local(), problem.graph, alpha=0.6) if name == "propagation" else problem
 
 
-@pytest.mark.parametrize("share", [0.0, 0.24])
+@pytest.mark.parametrize("fraction", [0.0, 0.24])
 @pytest.mark.parametrize(
     "method", ["cd", "djam", "propagation", ct.Private("cd", wakes_per_agent=30), ct.Private("propagation")], ids=str
 )
-def test_where_nothing_is_left_out_it_is_the_method_bit_for_bit(method, share):
+def test_where_nothing_is_left_out_it_is_the_method_bit_for_bit(method, fraction):
     problem = small(method)
     start = None if isinstance(method, str) else np.zeros((problem.n, problem.p))
     alone = ct.methods.resolve_method(method)
     (own, tie, account), (ours, held, counted) = (
-        played(m, problem, start=start) for m in (alone, Trimmed(alone, share))
+        played(m, problem, start=start) for m in (alone, Trimmed(alone, fraction))
     )
     for a, b in zip(_arrays((own, tie)), _arrays((ours, held.model)), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -156,9 +156,9 @@ def woken(method, problem, i, act):
     return data, before, me.theta, ties
 
 
-@pytest.mark.parametrize("share", [0.25, 0.34, 0.45])
-def test_a_wake_of_descent_is_a_step_towards_the_trimmed_mean(share):
-    problem, i, method = hard_problem(), 2, ct.Trimmed("cd", share)  # four neighbours, weights from 1e-3 to 30
+@pytest.mark.parametrize("fraction", [0.25, 0.34, 0.45])
+def test_a_wake_of_descent_is_a_step_towards_the_trimmed_mean(fraction):
+    problem, i, method = hard_problem(), 2, ct.Trimmed("cd", fraction)  # four neighbours, weights from 1e-3 to 30
     data, before, after, ties = woken(
         method, problem, i, lambda data, me, ties, mail: method.wake(data, me, ties, None, mail)
     )
@@ -166,7 +166,7 @@ def test_a_wake_of_descent_is_a_step_towards_the_trimmed_mean(share):
     X, y = problem.data.rows_of(i)
     degree, a = data.weight.sum(), problem.importance[i]
     gradient = -(X * (y / (1 + np.exp(y * (X @ before))))[:, None]).mean(axis=0) + 2 * problem.ridge[i] * before
-    pull = degree * (before - trimmed_mean(ties.said, data.weight, share))
+    pull = degree * (before - trimmed_mean(ties.said, data.weight, fraction))
     step = (2 * problem.smooth * pull + a * gradient) / (2 * problem.smooth * degree + a * problem.local_lipschitz[i])
     np.testing.assert_allclose(after, before - step, rtol=0, atol=1e-13)
 
@@ -272,10 +272,10 @@ def test_privacy_costs_what_it_costs_without():
     inner = ct.Private("cd", epsilon=1.0, wakes_per_agent=3)
     method = ct.Trimmed(inner, 0.3)
     assert method.plan is inner.plan
-    assert (method.wakes_per_agent, method.terms, method.toll, method.final) == (
+    assert (method.wakes_per_agent, method.terms, method.loss_report, method.final) == (
         3,
         inner.terms,
-        inner.toll,
+        inner.loss_report,
         inner.final,
     )
     problem = hard_problem()
@@ -338,17 +338,17 @@ def test_methods_that_cannot_be_trimmed(method, complaint):
         ct.Trimmed(method)
 
 
-@pytest.mark.parametrize("share", [-0.1, 0.5, 1, np.nan, "0.2", None, True])
-def test_shares_that_make_no_sense(share):
-    with pytest.raises(ParameterError, match="share="):
-        ct.Trimmed("cd", share)
+@pytest.mark.parametrize("fraction", [-0.1, 0.5, 1, np.nan, "0.2", None, True])
+def test_shares_that_make_no_sense(fraction):
+    with pytest.raises(ParameterError, match="fraction="):
+        ct.Trimmed("cd", fraction)
 
 
 def test_it_is_a_value():
     for method in (ct.Trimmed("cd", 0.3), ct.Trimmed("propagation"), ct.Trimmed(ct.Private("cd"))):
         again = pickle.loads(pickle.dumps(method))
-        assert (type(again), again.share, again.early) == (type(method), method.share, method.early)
-    assert repr(ct.Trimmed("djam")) == "Trimmed(DJAM(), share=0.2)"
+        assert (type(again), again.fraction, again.early) == (type(method), method.fraction, method.early)
+    assert repr(ct.Trimmed("djam")) == "Trimmed(DJAM(), fraction=0.2)"
     assert not hasattr(ct.Trimmed("cd"), "exchanges")
     assert not hasattr(ct.Trimmed("cd"), "round")
     with pytest.raises(MismatchError, match="kink"):
@@ -395,10 +395,10 @@ def test_a_fifth_of_hostile_peers_spoils_the_method_and_not_the_trimmed_one():
         "turned round, ten times as long": (lambda model: -10.0 * model, 0.3, 0.07),
         "turned round, huge": (lambda model: -1e6 * np.sign(model), 0.4, 0.1),
     }
-    for name, (lie, share, room) in lies.items():
+    for name, (lie, fraction, room) in lies.items():
         plain, trimmed = (
             accuracy_under_attack(method, task, problem, attackers, lie, 1500)
-            for method in (ct.CoordinateDescent(), ct.Trimmed("cd", share))
+            for method in (ct.CoordinateDescent(), ct.Trimmed("cd", fraction))
         )
         numbers = f"models {name}: {peace:.3f} without an attack, {plain:.3f} with it, {trimmed:.3f} if trimmed"
         print(numbers)  # docs/methods.md quotes them
@@ -409,8 +409,8 @@ def test_a_fifth_of_hostile_peers_spoils_the_method_and_not_the_trimmed_one():
 def test_a_weight_beyond_the_cap_is_not_taken_over():
     problem = hard_problem().on(graph=ct.graphs.ring(9))
     taken = {}
-    for heaviest in (2.0, 1e100):
-        method = ct.Learned("cd", ct.GraphRule(kappa=2, heaviest=heaviest))
+    for max_weight in (2.0, 1e100):
+        method = ct.Learned("cd", ct.GraphRule(kappa=2, max_weight=max_weight))
         world = part_of(world_of(problem, spare=method.spare), 0, 1)
         own, tie = method.start(world, problem.local()[:1])
         mail = new_mail(method, world, problem.p, method.letters)
@@ -422,18 +422,18 @@ def test_a_weight_beyond_the_cap_is_not_taken_over():
         for weight, stamp in ((2.0, 4.0), (2.0000001, 6.0), (1e99, 8.0), (-1.0, 10.0), (np.inf, 12.0)):
             hear(1, 0, weight, stamp, 0.0)
         hear(5, VACANT, 50.0, 4.0, 0.0)  # a tie to begin with
-        taken[heaviest] = {j: w for j, w in zip(world.peer, world.weight, strict=True) if j != VACANT}
+        taken[max_weight] = {j: w for j, w in zip(world.peer, world.weight, strict=True) if j != VACANT}
     assert taken[2.0] == {1: 2.0, 8: 1.0}
     assert taken[1e100] == {1: 1e99, 8: 1.0, 5: 50.0}
 
 
 def test_agents_give_no_weight_that_others_refuse():
     untied = hard_problem().on(graph=ct.graphs.empty(9))
-    with pytest.raises(MismatchError, match=r"weight 30, and none may weigh more than heaviest=0\.4"):
-        learned("cd", False, heaviest=0.4)
-    with pytest.raises(MismatchError, match="heaviest"):
-        ct.simulate(hard_problem(), ct.Learned("cd", ct.GraphRule(kappa=2, heaviest=0.4)), wakes=1)
-    free, capped = (learned("cd", False, problem=untied, **given)[0] for given in ({}, {"heaviest": 0.2}))
+    with pytest.raises(MismatchError, match=r"weight 30, and none may weigh more than max_weight=0\.4"):
+        learned("cd", False, max_weight=0.4)
+    with pytest.raises(MismatchError, match="max_weight"):
+        ct.simulate(hard_problem(), ct.Learned("cd", ct.GraphRule(kappa=2, max_weight=0.4)), wakes=1)
+    free, capped = (learned("cd", False, problem=untied, **given)[0] for given in ({}, {"max_weight": 0.2}))
     assert free.weight.max() > 0.3
     assert capped.weight.max() == 0.2
     held = _held(capped, capped.weight)
@@ -441,10 +441,10 @@ def test_agents_give_no_weight_that_others_refuse():
 
 
 def test_a_cap_is_a_weight():
-    rule = ct.GraphRule(heaviest=0.4)
+    rule = ct.GraphRule(max_weight=0.4)
     assert rule == pickle.loads(pickle.dumps(rule))
-    assert repr(rule) == "GraphRule(lam=1, delta=0.01, kappa=5, heaviest=0.4)"
-    assert ct.GraphRule(most=3, heaviest=2) == ct.GraphRule(None, 1.0, 0.01, 5, "exact", 3, 2.0)
+    assert repr(rule) == "GraphRule(lam=1, delta=0.01, kappa=5, max_weight=0.4)"
+    assert ct.GraphRule(most=3, max_weight=2) == ct.GraphRule(None, 1.0, 0.01, 5, "exact", 3, 2.0)
     for bad in (0.0, -1.0, np.inf, np.nan, "much", True):
-        with pytest.raises(ParameterError, match="heaviest="):
-            ct.GraphRule(heaviest=bad)
+        with pytest.raises(ParameterError, match="max_weight="):
+            ct.GraphRule(max_weight=bad)

@@ -70,7 +70,7 @@ OTHER = {
     "mu": 1.0000000000000002,
     "ridge": 0.5,
     "confidence": "none",
-    "most_rows": 1001,
+    "max_rows": 1001,
     "method": "djam",
     "settings": {"rho": 1},
     "trim": 0.1,
@@ -131,7 +131,7 @@ def test_charters_come_back_from_their_files():
         *(("mu", bad) for bad in (0.0, -1.0, float("nan"), float("inf"), "1", None, True, 10**400)),
         *(("ridge", bad) for bad in (-1.0, float("inf"), "1/n", None)),
         *(("confidence", bad) for bad in ("size", None)),
-        *(("most_rows", bad) for bad in (0, -1, 1.5, 2**60, True)),
+        *(("max_rows", bad) for bad in (0, -1, 1.5, 2**60, True)),
         *(("method", bad) for bad in ("sgd", None, "boosting")),
         *(
             ("settings", bad)

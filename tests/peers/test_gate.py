@@ -295,13 +295,13 @@ def test_boosting_sends_pairs(villages):
 
 def test_what_learned_ties_are_sent(villages):
     village = villages("learned")
-    heaviest = village.method.rule.heaviest
+    max_weight = village.method.rule.max_weight
     tie = [1.0, 4.0, 2.0]  # weight, stamp, squared distance
     asked, answered = [*tie, 1.0], [*tie, 1.0, 3.0, 0.5]  # and the round; and degree and loss
     assert len(answered) == ANSWER_LENGTH
     model = [1.0, 2.0, 3.0]
     bad = [
-        (0, -0.1), (0, heaviest * 1.001), (0, 1e300),
+        (0, -0.1), (0, max_weight * 1.001), (0, 1e300),
         (1, -1.0), (1, LATEST), (1, 1e300),
         (2, -1.0),
     ]  # fmt: skip
@@ -312,7 +312,7 @@ def test_what_learned_ties_are_sent(villages):
             wrong[place] = value
             assert village.offered(1, 0, kind, wrong) == "range", (kind, place, value)
         heavy = list(text)
-        heavy[0], heavy[1] = heaviest, LATEST - 1.0
+        heavy[0], heavy[1] = max_weight, LATEST - 1.0
         assert village.offered(3, 2, kind, heavy) is None
     for degree, loss in ((-3.0, 0.5), (3.0, -0.5), (3.0, 2.0 * DEAREST)):
         assert village.offered(1, 0, ANSWER, [*tie, 1.0, degree, loss, *model]) == "range"

@@ -206,7 +206,7 @@ def test_a_table_gives_one_peer_for_each_agent(table, tmp_path):
     task = from_table(table, "who", "y")
     assert task.agents == ["ann", "bob", "cy"]
     assert [len(frame) for frame in task.frames] == [4, 5, 6]
-    assert (task.fields["labels"], task.fields["most_rows"], task.graph) == (["no", "yes"], 6, None)
+    assert (task.fields["labels"], task.fields["max_rows"], task.graph) == (["no", "yes"], 6, None)
     (tmp_path / "ties.csv").write_text("agent,peer,weight\nann,bob,0.5\nbob,cy,1\n")
     assert from_table(table, "who", "y", 2, tmp_path / "ties.csv").graph.W.toarray().tolist() == [[0, 0.5], [0.5, 0]]
     numbers = pd.read_csv(table).assign(y=lambda frame: 2 * frame["x"])

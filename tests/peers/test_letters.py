@@ -179,7 +179,7 @@ def mutants(letters, count, seed):
 
 
 def test_no_mutant_passes_the_gate():
-    village = Village(most_rows=20, confidence="gossip").start().run(20.0)
+    village = Village(max_rows=20, confidence="gossip").start().run(20.0)
     letters = [(i, payload) for i, j, payload in village.mail if j == 0]
     assert len(letters) > 50
     assert {unseal(payload)[0].topic for _, payload in letters} >= {LETTER, HELLO, WELCOME}

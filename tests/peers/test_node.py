@@ -67,10 +67,10 @@ def test_a_peer_works_on_what_the_simulator_works_on(words, more):
         mine, theirs = node.peer.world, part_of(world, i, i + 1)
         for name in ("labels", "row_start", "peer", "weight", "share", "ridge", "curvature", "address"):
             assert np.array_equal(getattr(mine, name), getattr(theirs, name)), name
-        np.testing.assert_allclose(mine.trust, theirs.trust, rtol=1e-15)
+        np.testing.assert_allclose(mine.loss_weight, theirs.loss_weight, rtol=1e-15)
         if words != "propagation":  # whose rows are unit vectors, stored in another way
             assert np.array_equal(mine.rows.values, theirs.rows.values)
-        for name in ("loss", "smooth", "scaled", "radius", "outputs", "census"):
+        for name in ("loss", "smooth", "scaled", "radius", "outputs", "n_agents"):
             assert getattr(mine, name) == getattr(theirs, name), name
 
 
@@ -90,7 +90,7 @@ def check_against_simulator(words, more):
     for node in village.nodes.values():  # one number that differs in its last bit is not what this is about
         world = part_of(world_of(problem), node.address, node.address + 1)
         assert np.array_equal(node.peer.world.peer, world.peer)
-        node.peer.world = node.peer.world._replace(trust=world.trust)
+        node.peer.world = node.peer.world._replace(loss_weight=world.loss_weight)
     for i, node in village.nodes.items():  # the initial swap, which a method that remembers leaves to its exchanges
         village.send(i, node._post(0.0, node.peer.greet()))
         village.settle()
@@ -134,7 +134,7 @@ def test_the_largest_data_set_is_known_everywhere_in_the_end(words):
     village.run(250.0)
     assert [node.largest for node in village.nodes.values()] == [9] * 5
     for i, node in village.nodes.items():
-        assert node.peer.world.trust[0] == village.work[i].weight * (sizes[i] / 9)
+        assert node.peer.world.loss_weight[0] == village.work[i].weight * (sizes[i] / 9)
         assert confidences(sizes[i], 9) == sizes[i] / 9
     assert gap(problem_for(village), village.theta) < 1e-8
     again = village.make(0)  # and it is kept
@@ -145,7 +145,7 @@ def test_what_is_public_is_not_gossiped():
     village = Village(confidence="public").start().run(5.0)
     assert all(unseal(payload)[0].largest == 0 for _, _, payload in village.mail)
     village.offered(1, 0, 0, np.ones(3), largest=15)
-    assert village.nodes[0].largest == village.charter.most_rows
+    assert village.nodes[0].largest == village.charter.max_rows
 
 
 # -- members come and go -----------------------------------------------------------------------------------------------

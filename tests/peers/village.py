@@ -71,7 +71,7 @@ def charter_of(**words):
         "loss": "squared",
         "ridge": 0.1,
         "objective": "personalized",
-        "most_rows": 20,
+        "max_rows": 20,
         "radius": 100.0,
         "letters_per_second": 1e6,
         "steward": public(STEWARD),

@@ -134,7 +134,7 @@ class Reference:
         z = self.terms.noise[self.ledger.debit()]
         X, y = self.world.rows.values, self.world.labels
         total = self.clipped((X @ self.theta - y)[:, None] * X) + self.noise(2 * self.terms.clip * z, len(self.theta))
-        a = self.world.trust[0]  # of degree 1
+        a = self.world.loss_weight[0]  # of degree 1
         gradient = a * total / len(y) + self.theta - self.heard
         self.theta = self.theta - gradient / (1.0 + a * self.terms.bound**2)
         return [Post(1, encode(0, 0, self.theta))]

@@ -270,8 +270,10 @@ def test_folds_partition_the_rows(storage, one):
             counts = np.diff(some.row_start)
             both.append(np.column_stack([np.repeat(np.arange(n), counts), matrix(some, problem.p), some.labels]))
             assert some.row_start[0] == 0
-            np.testing.assert_allclose((some.share * counts)[counts > 0], (world.share * sizes)[counts > 0], rtol=1e-12)
-            for name in ("peer", "weight", "ridge", "trust", "address"):
+            np.testing.assert_allclose(
+                (some.row_weight * counts)[counts > 0], (world.row_weight * sizes)[counts > 0], rtol=1e-12
+            )
+            for name in ("peer", "weight", "ridge", "loss_weight", "address"):
                 np.testing.assert_array_equal(getattr(some, name), getattr(world, name))
         np.testing.assert_array_equal(np.unique(np.vstack(both), axis=0), np.unique(lines, axis=0))
         assert len(both[0]) + len(both[1]) == len(lines)

@@ -44,7 +44,7 @@ def test_shares_of_a_release_add_up_to_its_cost(mechanism):
         steps=3,
         allocation="decreasing",
         rate=0.5,
-        loss_share=share,
+        loss_fraction=share,
         final=None,
     )
     power = 2 if mechanism == "gaussian" else 1

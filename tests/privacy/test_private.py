@@ -245,7 +245,7 @@ class Reference:
         self.X, self.y = zip(*(problem.data.rows_of(i) for i in range(problem.n)), strict=True)
         m = problem.data.sizes
         self.m, self.ridge = m, 1.0 / np.maximum(m, 1) * (m > 0)
-        self.trust = MU * np.where(m > 0, m / m.max(), 1e-9)  # mu c_i
+        self.loss_weight = MU * np.where(m > 0, m / m.max(), 1e-9)  # mu c_i
         self.L = np.where(m > 0, 0.25 * bound**2, 0.0) + 2 * self.ridge  # not of the data: a bound on their norms
 
     def step(self, i, theta, copies, noise, grid=False):
@@ -257,9 +257,9 @@ class Reference:
         D = self.W[i].sum()
         if D == 0:
             return theta - gradient / self.L[i]
-        alpha = 1 / (1 + self.trust[i] * self.L[i])
+        alpha = 1 / (1 + self.loss_weight[i] * self.L[i])
         mix = sum(self.W[i, j] / D * copies[j] for j in np.flatnonzero(self.W[i]))
-        return (1 - alpha) * theta + alpha * (mix - self.trust[i] * gradient)
+        return (1 - alpha) * theta + alpha * (mix - self.loss_weight[i] * gradient)
 
     def run(self, events, noise, most, grid=False):
         """All models after the events; ``noise(t, k)`` is that of event t, which is release k of its agent."""
@@ -352,7 +352,7 @@ def test_with_hardly_any_noise_descent_is_descent():
     events = np.random.default_rng(3).permutation(np.repeat(np.arange(N), T))
     reference = Reference(problem, clip, "gaussian")
     expected = reference.run(events, lambda t, k: 0.0, most=T)
-    size = np.array([reference.trust[i] if reference.W[i].any() else 1 / reference.L[i] for i in range(N)])
+    size = np.array([reference.loss_weight[i] if reference.W[i].any() else 1 / reference.L[i] for i in range(N)])
     room = 6 * T * (size / np.maximum(reference.m, 1)).max() * method.plan.noise[0] * 2 * clip
     assert room < 0.2 * np.abs(expected).max()
     run = ct.simulate(problem, method, events=events, seed=3)
@@ -380,8 +380,8 @@ def fits(noise, scale, mechanism):
 
 
 @mechanisms
-@pytest.mark.parametrize("loss_share", [0.0, 0.3])
-def test_noise_of_every_release(mechanism, loss_share):
+@pytest.mark.parametrize("loss_fraction", [0.0, 0.3])
+def test_noise_of_every_release(mechanism, loss_fraction):
     """Published step - CD (6) without noise = alpha mu c_i eta_i, and eta_i as large as the plan says.
 
     A share of the budget for the loss: of mu_t^2 for Gaussian noise, of eps_t for Laplace, and the rest is left for the
@@ -389,7 +389,12 @@ def test_noise_of_every_release(mechanism, loss_share):
     """
     problem, clip, T, m = crowd(), 0.7, 3, 4
     method = cd(
-        mechanism=mechanism, clip=clip, wakes_per_agent=T, allocation="decreasing", rate=0.5, loss_share=loss_share
+        mechanism=mechanism,
+        clip=clip,
+        wakes_per_agent=T,
+        allocation="decreasing",
+        rate=0.5,
+        loss_fraction=loss_fraction,
     )
     plan, order = method.plan, np.arange(problem.n)
     hosted, reference = Hosted(method, problem), Reference(problem, clip, mechanism)
@@ -408,14 +413,14 @@ def test_noise_of_every_release(mechanism, loss_share):
             theta[i] = after[i]
         eta = (after - quiet) / -factor
         released.append(eta)
-        scale = plan.noise[t] / part(1 - loss_share) * 2 * clip / m
+        scale = plan.noise[t] / part(1 - loss_fraction) * 2 * clip / m
         assert fits(eta, scale, mechanism)
         assert not fits(eta, 1.15 * scale, mechanism)
         assert not fits(eta, 0.85 * scale, mechanism)
-        if loss_share:
+        if loss_fraction:
             z = np.array([x @ b for x, b in zip(problem.data.X, np.repeat(before, m, axis=0), strict=True)])
             losses = np.minimum(np.log1p(np.exp(-problem.data.y * z)), clip).reshape(-1, m).mean(axis=1)
-            noise, scale = hosted.own.loss[:, 0] - losses, plan.noise[t] / part(loss_share) * clip / m
+            noise, scale = hosted.own.loss[:, 0] - losses, plan.noise[t] / part(loss_fraction) * clip / m
             assert fits(noise, scale, mechanism)
             assert not fits(noise, 1.3 * scale, mechanism)
             assert not fits(noise, 0.7 * scale, mechanism)
@@ -462,7 +467,7 @@ def test_a_release_of_propagation(mechanism):
 @pytest.mark.parametrize("make", [cd, mp])
 def test_compiled_and_plain_python_publish_the_same_bits(make, mechanism):
     problem = hard_problem()
-    method = make(mechanism=mechanism, loss_share=0.1)
+    method = make(mechanism=mechanism, loss_fraction=0.1)
     schedule = Schedule(method, problem, 60, seed=7)
     one, again = (Hosted(method, problem).run(schedule).arrays() for _ in range(2))
     plain = Hosted(method, problem, compiled=False).run(schedule).arrays()
@@ -707,7 +712,7 @@ def test_what_neighbours_say_moves_the_model_and_not_the_noise():
             peer.wake()
         assert np.isfinite(peer.theta).all()
         assert peer._ledger.exhausted
-    alpha = 1 / (1 + reference.trust[2] * reference.L[2])
+    alpha = 1 / (1 + reference.loss_weight[2] * reference.L[2])
     np.testing.assert_allclose(said[1] - said[0], alpha * 1e3, rtol=1e-12)
     np.testing.assert_allclose(said[2], alpha * 1e99, rtol=1e-12)
     noise = noise_of(method, 0, dice, clip=0.5)
@@ -840,9 +845,9 @@ def test_ways_to_run_that_there_are_not():
         ({"accountant": "guess"}, "accountant='guess'"),
         ({"accountant": "bound"}, "accountant='bound'"),  # for Laplace noise
         ({"rate": 0.0, "allocation": "decreasing"}, "rate=0.0"),
-        ({"loss_share": 1.0}, "loss_share=1.0"),
-        ({"loss_share": -0.1}, "loss_share=-0.1"),
-        ({"loss_share": math.nan}, "loss_share=nan"),
+        ({"loss_fraction": 1.0}, "loss_fraction=1.0"),
+        ({"loss_fraction": -0.1}, "loss_fraction=-0.1"),
+        ({"loss_fraction": math.nan}, "loss_fraction=nan"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
@@ -880,7 +885,7 @@ def test_problems_that_cannot_be_private():
     points = ct.AgentData(rng.normal(size=(8, 2)), agents=np.arange(8) % 4)
     signs = ct.AgentData(rng.normal(size=(8, 2)), np.tile([1.0, 1, 1, 1, -1, -1, -1, -1], 1), agents=np.arange(8) % 4)
     kink = ct.Problem.personalized(signs, graph, loss=ct.Hinge())
-    pooled = ct.Problem(signs, graph, ct.LogSumExp(), smooth=0.5, trust=1.0, scaled=True, mean=True)
+    pooled = ct.Problem(signs, graph, ct.LogSumExp(), smooth=0.5, loss_weight=1.0, scaled=True, mean=True)
     ball = ct.Problem.boosting(signs, graph, base=lambda X: X)
     for method in (cd(), mp(), ct.Learned(cd(), ct.GraphRule(kappa=2))):
         for problem, message in (
@@ -911,7 +916,7 @@ def same(one, other):
 
 
 def test_private_and_learned_in_either_order():
-    options = {"epsilon": 2.0, "loss_share": 0.1, "clip": 0.5, "wakes_per_agent": 3}
+    options = {"epsilon": 2.0, "loss_fraction": 0.1, "clip": 0.5, "wakes_per_agent": 3}
     one = ct.Learned(ct.Private("cd", **options), RULE, every=7, sampling="shuffle")
     two = ct.Private(ct.Learned("cd", RULE, every=7, sampling="shuffle"), **options)
     assert same(one, two)
@@ -932,7 +937,7 @@ def test_methods_can_be_compared():
 def test_what_is_told_of_a_loss(share):
     """The handlers in plain Python: an answer holds what was released, or nothing; as often as one asks."""
     problem = hard_problem()
-    method = ct.Learned(cd(loss_share=share, epsilon=50.0, wakes_per_agent=2), RULE, every=10**6)
+    method = ct.Learned(cd(loss_fraction=share, epsilon=50.0, wakes_per_agent=2), RULE, every=10**6)
     schedule = Schedule(method, problem, 0, seed=18, order=[2])
     hosted = Hosted(method, problem, compiled=False).run(schedule)
     answers = []
@@ -1091,8 +1096,8 @@ def test_a_peer_refuses_a_world_that_cannot_be_private():
 
 @pytest.mark.parametrize(("mechanism", "share"), [("gaussian", 1e-30), ("laplace", 1e-10), ("laplace", 1 - 2**-53)])
 def test_shares_that_the_sampler_cannot_serve(mechanism, share):
-    with pytest.raises(ParameterError, match=re.escape(f"loss_share={share!r}")):
-        cd(mechanism=mechanism, loss_share=share)
+    with pytest.raises(ParameterError, match=re.escape(f"loss_fraction={share!r}")):
+        cd(mechanism=mechanism, loss_fraction=share)
 
 
 def test_the_claim_of_a_run_that_goes_on():

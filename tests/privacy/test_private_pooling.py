@@ -200,7 +200,7 @@ def test_what_does_not_apply_is_refused():
     with pytest.raises(ParameterError, match="pooling makes one release"):
         private(wakes_per_agent=2)
     with pytest.raises(ParameterError, match="private pooling tells nothing"):
-        private(loss_share=0.1)
+        private(loss_fraction=0.1)
     with pytest.raises(MismatchError, match="any connected one does"):
         ct.Learned(private())
     with pytest.raises(MismatchError, match="no models of several neighbours"):

@@ -116,12 +116,12 @@ def trust_of(problem_name, sizes, mu=1.0):
 
 def pooled_value(problem_name, blocks, loss, theta, agents, mu=1.0, ridge=0.2):
     """sum over some agents of t_i f_i at one model."""
-    trust = trust_of(problem_name, [len(X) for X, _ in blocks], mu)
+    loss_weight = trust_of(problem_name, [len(X) for X, _ in blocks], mu)
     total = 0.0
     for i in agents:
         X, y = blocks[i]
         share = 1.0 if problem_name == "collaborative" else 1.0 / max(1, len(X))
-        total += trust[i] * (share * losses_at(loss, X, y, theta).sum() + ridge * theta @ theta)
+        total += loss_weight[i] * (share * losses_at(loss, X, y, theta).sum() + ridge * theta @ theta)
     return total
 
 
@@ -211,10 +211,12 @@ def pooled_minimum(problem_name, blocks, loss, agents):
     if not any(len(blocks[i][0]) for i in agents):
         return 0.0
     if isinstance(loss, ct.Hinge):
-        trust = trust_of(problem_name, [len(X) for X, _ in blocks])
+        loss_weight = trust_of(problem_name, [len(X) for X, _ in blocks])
         sizes = np.array([len(blocks[i][0]) for i in agents])
         share = np.ones(len(agents)) if problem_name == "collaborative" else 1.0 / np.maximum(sizes, 1)
-        return hinge_minimum(*pool(blocks, agents), np.repeat(trust[agents] * share, sizes), 0.2 * trust[agents].sum())
+        return hinge_minimum(
+            *pool(blocks, agents), np.repeat(loss_weight[agents] * share, sizes), 0.2 * loss_weight[agents].sum()
+        )
     best = optimize.minimize(
         lambda t: pooled_value(problem_name, blocks, loss, t, agents),
         np.zeros(3),
@@ -267,14 +269,14 @@ def test_no_data_at_all_gives_zeros(loss, name):
 def test_ridge_to_mean_of_squares_is_a_dense_system(strength, kind):
     blocks = blocks_of(ct.Squared())
     models = RidgeToMean(strength).models(kinds("personalized", blocks, ct.Squared(), kind=kind, ridge=0.0, mu=2.0))
-    trust = trust_of("personalized", SIZES, 2.0)
+    loss_weight = trust_of("personalized", SIZES, 2.0)
     # |theta_i - mean|^2 summed is theta' (I - 11'/n) theta
     matrix = 2 * strength * np.kron(np.eye(8) - 1 / 8, np.eye(3))
     target = np.zeros(24)
     for i, (X, y) in enumerate(blocks):
         own = slice(3 * i, 3 * i + 3)
-        matrix[own, own] += trust[i] * X.T @ X / max(1, len(y))
-        target[own] = trust[i] * X.T @ y / max(1, len(y))
+        matrix[own, own] += loss_weight[i] * X.T @ X / max(1, len(y))
+        target[own] = loss_weight[i] * X.T @ y / max(1, len(y))
     np.testing.assert_allclose(models.ravel(), np.linalg.solve(matrix, target), atol=1e-8)
     for i in (3, 6):  # who has no data follows the mean
         np.testing.assert_allclose(models[i], models.mean(axis=0), atol=1e-8)
@@ -309,7 +311,7 @@ def test_ridge_to_mean_is_a_complete_graph(loss, kind):
         ct.graphs.complete(8),
         loss,
         smooth=0.7 / 8,
-        trust=trust_of("personalized", SIZES),
+        loss_weight=trust_of("personalized", SIZES),
         scaled=False,
         mean=True,
         ridge=0.2,

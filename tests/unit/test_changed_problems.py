@@ -239,7 +239,7 @@ def arrived(data, seed=8):
 
 
 def assert_alike(problem, afresh):
-    for name in ("trust", "a", "importance", "ridge", "share", "start", "labels", "determined"):
+    for name in ("loss_weight", "a", "importance", "ridge", "row_weight", "start", "labels", "determined"):
         np.testing.assert_array_equal(getattr(problem, name), getattr(afresh, name), err_msg=name)
     for name in ("smooth", "scaled", "mean", "name", "loss", "members", "graph", "p"):
         assert getattr(problem, name) == getattr(afresh, name), name
@@ -283,8 +283,8 @@ def test_words_become_other_numbers_on_other_data():
     data, graph = world(2)
     problem = ct.Problem.personalized(data, graph, mu=2.0)
     later = problem.on(arrived(data))
-    np.testing.assert_allclose(problem.trust, 2.0 * np.array([3, 1, 4e-9, 4, 2]) / 4)
-    np.testing.assert_allclose(later.trust, 2.0 * np.array([5, 4, 1, 4, 3]) / 5)
+    np.testing.assert_allclose(problem.loss_weight, 2.0 * np.array([3, 1, 4e-9, 4, 2]) / 4)
+    np.testing.assert_allclose(later.loss_weight, 2.0 * np.array([5, 4, 1, 4, 3]) / 5)
     np.testing.assert_allclose(problem.ridge, [1 / 3, 1, 0, 1 / 4, 1 / 2])
     np.testing.assert_allclose(later.ridge, [1 / 5, 1 / 4, 1, 1 / 4, 1 / 3])
 
@@ -313,17 +313,17 @@ def test_propagation_has_models_and_no_rows():
 
 def test_a_problem_of_ones_own():
     data, graph = world(3)
-    trust = PER_AGENT.copy()
+    loss_weight = PER_AGENT.copy()
     options = {"smooth": 0.3, "scaled": False, "mean": True, "name": "mine"}
-    problem = ct.Problem(data, graph, ct.Logistic(), trust=trust, ridge="1/m", **options)
-    trust[:] = np.nan  # the problem has its own copy
+    problem = ct.Problem(data, graph, ct.Logistic(), loss_weight=loss_weight, ridge="1/m", **options)
+    loss_weight[:] = np.nan  # the problem has its own copy
     later, fewer = arrived(data), graph.without([4])
-    afresh = ct.Problem(later, fewer, ct.Logistic(), trust=PER_AGENT, ridge="1/m", **options)
+    afresh = ct.Problem(later, fewer, ct.Logistic(), loss_weight=PER_AGENT, ridge="1/m", **options)
     assert_alike(problem.on(later, fewer), afresh)
     order = [4, 3, 2, 1, 0]
     assert_alike(problem.relabel(order).on(later.relabel(order), fewer.relabel(order)).relabel(order), afresh)
-    sized = ct.Problem(data, graph, ct.Logistic(), trust=2.0, ridge=0.1, confidence="size", **options)
-    np.testing.assert_allclose(sized.on(later).trust, 2.0 * later.sizes / 5)
+    sized = ct.Problem(data, graph, ct.Logistic(), loss_weight=2.0, ridge=0.1, confidence="size", **options)
+    np.testing.assert_allclose(sized.on(later).loss_weight, 2.0 * later.sizes / 5)
 
 
 def test_location_problems_take_further_points():

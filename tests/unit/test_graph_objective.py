@@ -275,28 +275,28 @@ def test_larger_lam_makes_more_and_lighter_ties():
     rng = np.random.default_rng(12)
     models, losses = rng.normal(size=(30, 4)), rng.normal(size=30)
     graphs = [exact_graph(models, losses, None, 1.0, lam, 0.01) for lam in 10.0 ** np.arange(-2, 4)]
-    edges, heaviest = [graph.n_edges for graph in graphs], [graph.weight.max() for graph in graphs]
+    edges, max_weight = [graph.n_edges for graph in graphs], [graph.weight.max() for graph in graphs]
     assert edges == sorted(edges)
     assert edges[0] < 0.5 * edges[-1]
-    assert heaviest == sorted(heaviest, reverse=True)
+    assert max_weight == sorted(max_weight, reverse=True)
 
 
 def test_objective_of_a_graph():
     rng = np.random.default_rng(13)
-    models, losses, trust = rng.normal(size=(10, 3)), rng.normal(size=10), rng.random(10)
+    models, losses, loss_weight = rng.normal(size=(10, 3)), rng.normal(size=10), rng.random(10)
     mu, lam, delta = 0.6, 0.4, 0.02
-    graph = exact_graph(models, losses, trust, mu, lam, delta)
-    best = graph_objective(graph, models, losses, trust, mu, lam, delta)
+    graph = exact_graph(models, losses, loss_weight, mu, lam, delta)
+    best = graph_objective(graph, models, losses, loss_weight, mu, lam, delta)
     # math.md, section 4, as it stands there
     w = graph.W.toarray()
     squares = ((models[:, None] - models) ** 2).sum(axis=2)
     logs = lam * (np.triu(w) ** 2).sum() - np.log(graph.degrees + delta).sum()
-    direct = graph.degrees @ (trust * losses) + mu / 2 * (np.triu(w) * squares).sum() + mu * logs
+    direct = graph.degrees @ (loss_weight * losses) + mu / 2 * (np.triu(w) * squares).sum() + mu * logs
     assert best == pytest.approx(direct, rel=1e-12)
     i, j, weight = graph.edges()
     for _ in range(50):
         other = Graph.from_edges(10, i, j, weight * np.exp(0.1 * rng.normal(size=weight.size)))
-        assert graph_objective(other, models, losses, trust, mu, lam, delta) > best
+        assert graph_objective(other, models, losses, loss_weight, mu, lam, delta) > best
     np.testing.assert_array_equal(tie_cost(1.0, np.array([2.0, 3.0]), 4.0, 0.5), [4.0, 5.0])
 
 

@@ -606,7 +606,7 @@ def test_builders_name_the_bad_parameter(call, message):
 def test_from_networkx_follows_members_and_weights():
     friends = nx.Graph()
     friends.add_nodes_from(["dan", "cem", "bob", "ann"])
-    friends.add_edge("ann", "bob", weight=2.5, trust=0.5)
+    friends.add_edge("ann", "bob", weight=2.5, loss_weight=0.5)
     friends.add_edge("bob", "cem")
     members = ["ann", "bob", "cem", "dan"]
     expected = np.zeros((4, 4))
@@ -614,7 +614,7 @@ def test_from_networkx_follows_members_and_weights():
     expected[1, 2] = expected[2, 1] = 1.0
     assert np.array_equal(from_networkx(friends, members).W.toarray(), expected)
     assert np.array_equal(from_networkx(friends).W.toarray(), expected[::-1, ::-1])
-    assert from_networkx(friends, iter(members), weight="trust").degrees.tolist() == [0.5, 1.5, 1.0, 0.0]
+    assert from_networkx(friends, iter(members), weight="loss_weight").degrees.tolist() == [0.5, 1.5, 1.0, 0.0]
 
 
 @pytest.mark.parametrize(

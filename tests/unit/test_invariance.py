@@ -89,7 +89,7 @@ def test_what_is_given_for_each_agent_is_in_the_order_of_agents(rows):
     assert model.agents_ == tuple(NAMES)
     assert model.graph_ == graph
     problem = model.run_.problem
-    assert dict(zip(problem.members, problem.trust, strict=True)) == dict(zip(NAMES, confidence, strict=True))
+    assert dict(zip(problem.members, problem.loss_weight, strict=True)) == dict(zip(NAMES, confidence, strict=True))
     others = np.array(["f", "b", "e", "a", "d", "c"])  # for ann, bob, ...
     order = np.argsort(others)
     renamed = ct.BoostedClassifier(base=16, graph=graph.relabel(order), confidence=confidence[order])

@@ -49,7 +49,7 @@ def same(graph, other):
 def test_the_graph_is_the_best_one_for_models_trained_alone(task, kind, mu, lam):
     model, problem = fitted(task, kind, mu=mu, lam=lam), separate(task, kind, mu=mu)
     alone = problem.local()
-    best = ct.exact_graph(alone, problem.losses(alone), problem.trust, mu=1.0, lam=lam)
+    best = ct.exact_graph(alone, problem.losses(alone), problem.loss_weight, mu=1.0, lam=lam)
     assert best.n_edges > 0
     assert same(model.graph_, best)
 
@@ -71,7 +71,7 @@ def test_three_classes_share_one_graph(task):
         problem = ct.Problem.personalized(data, ct.graphs.empty(8), mu=0.5)
         models.append(problem.local())
         losses = losses + problem.losses(models[-1])
-    assert same(model.graph_, ct.exact_graph(np.hstack(models), losses, problem.trust))
+    assert same(model.graph_, ct.exact_graph(np.hstack(models), losses, problem.loss_weight))
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -101,7 +101,7 @@ def test_lam_says_what_a_rule_would(task, lam):
 def test_a_rule_is_honoured(task):
     problem = separate(task)
     alone = problem.local()
-    given = alone, problem.losses(alone), problem.trust
+    given = alone, problem.losses(alone), problem.loss_weight
     assert same(fitted(task, graph=ct.GraphRule(lam=0.3, kappa=2)).graph_, ct.exact_graph(*given, lam=0.3))
     assert same(fitted(task, graph=ct.GraphRule(delta=0.05)).graph_, ct.exact_graph(*given, delta=0.05))
     few = fitted(task, graph=ct.GraphRule(lam=10.0, most=2)).graph_
@@ -113,10 +113,10 @@ def test_a_rule_is_honoured(task):
 
 def test_the_larger_lam_the_more_ties_and_the_lighter(task):
     found = [fitted(task, lam=lam).graph_ for lam in (0.01, 0.1, 1.0, 10.0)]
-    ties, heaviest = [graph.n_edges for graph in found], [graph.weight.max() for graph in found]
+    ties, max_weight = [graph.n_edges for graph in found], [graph.weight.max() for graph in found]
     assert ties == sorted(ties)
     assert ties[0] < ties[-1]
-    assert heaviest == sorted(heaviest, reverse=True)
+    assert max_weight == sorted(max_weight, reverse=True)
 
 
 @pytest.mark.parametrize("method", ["cd", "admm", "djam"])

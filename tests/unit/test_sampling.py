@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import connected_components
 
 import coterie as ct
 from coterie.core.loop import NO_LIMIT
-from coterie.core.methods.fixed import Given, Still
+from coterie.core.methods.fixed import FixedModels, KnownLoss
 from coterie.core.world import VACANT
 from coterie.core.wrap.learned import PEER, ROUND
 from coterie.core.wrap.sampling import SHUFFLE, SHUFFLED, Everyone, Ideal, Shuffle, resolve_sampler
@@ -82,8 +82,10 @@ def test_a_view_is_sampled_without_its_holes():
 def network(sampling, conditions=None, seed=0, n=N):
     """Agents whose ties cost too much to have any."""
     data = ct.AgentData(np.zeros((n, 2)), np.full(n, 1e3), agents=np.arange(n), members=range(n))
-    problem = ct.Problem(data, ct.graphs.empty(n), Given(), smooth=0.5, trust=1.0, scaled=True, mean=True, name="graph")
-    method, theta = ct.Learned(Still(), ct.GraphRule(kappa=KAPPA), every=1, sampling=sampling), np.zeros((n, 2))
+    problem = ct.Problem(
+        data, ct.graphs.empty(n), KnownLoss(), smooth=0.5, loss_weight=1.0, scaled=True, mean=True, name="graph"
+    )
+    method, theta = ct.Learned(FixedModels(), ct.GraphRule(kappa=KAPPA), every=1, sampling=sampling), np.zeros((n, 2))
     if conditions is None:
         return Immediate(problem, method, theta, "uniform", None, seed, None)
     return Timed(problem, method, theta, "uniform", conditions, seed, None)

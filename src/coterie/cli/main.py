@@ -206,7 +206,7 @@ def _exchange_models(agents: int, features: int, seed: int, output: Path, as_jso
     separate = Problem.personalized(task.train, graphs.empty(agents), mu=3.0)
     with _bar("looking for similar peers", as_json) as progress:
         learned = learn_graph(
-            alone, separate.losses(alone), separate.trust, kappa=min(5, agents - 1), seed=seed, progress=progress
+            alone, separate.losses(alone), separate.loss_weight, kappa=min(5, agents - 1), seed=seed, progress=progress
         )
     for name, graph in (
         (f"with {nearest} nearest peers", graphs.knn(alone, nearest)),
@@ -261,7 +261,10 @@ def _exchange_models(agents: int, features: int, seed: int, output: Path, as_jso
             task.graph, learned.graph, order=np.argsort(angle), titles=["Truly similar", "Found"]
         ),
         "ties.png": plots.ties(
-            learned.graph, separate.trust, separate.losses(alone), title="Who found whom: size is data, colour is loss"
+            learned.graph,
+            separate.loss_weight,
+            separate.losses(alone),
+            title="Who found whom: size is data, colour is loss",
         ),
     }
     show({"models": rows, "figures": _write(figures, output)}, table, as_json)

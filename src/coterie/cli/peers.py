@@ -66,7 +66,7 @@ def create_group(
     confidence: Annotated[
         str, typer.Option(help="public: rows / most-rows; gossip: rows / the largest heard of; none.")
     ] = "public",
-    most_rows: Annotated[int, typer.Option(help="Nobody has more rows. Public.")] = 1000,
+    max_rows: Annotated[int, typer.Option(help="Nobody has more rows. Public.")] = 1000,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A further argument of the method, name=value; repeat it.")
     ] = None,
@@ -74,7 +74,7 @@ def create_group(
     lam: Annotated[float, typer.Option(help="For --learn: the larger, the more ties.")] = 1.0,
     kappa: Annotated[int, typer.Option(help="For --learn: how many members to ask at a time.")] = 3,
     every: Annotated[float, typer.Option(help="For --learn: wakes, of anybody, between two updates.")] = 10.0,
-    heaviest: Annotated[float | None, typer.Option(help="For --learn: no tie weighs more.")] = None,
+    max_weight: Annotated[float | None, typer.Option(help="For --learn: no tie weighs more.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy: the budget of each member.")] = None,
     delta: Annotated[float, typer.Option(help="Privacy: delta.")] = 1e-5,
     clip: Annotated[float, typer.Option(help="Privacy: gradients of an example are cut to this norm.")] = 1.0,
@@ -105,7 +105,7 @@ def create_group(
     learned: dict[str, Any] | None = None
     if learn:
         learned = {"lam": lam, "kappa": kappa, "every": every, "sampling": "shuffle"}
-        learned |= {} if heaviest is None else {"heaviest": heaviest}
+        learned |= {} if max_weight is None else {"max_weight": max_weight}
     privacy: dict[str, Any] | None = None
     if epsilon is not None:
         privacy = {"epsilon": epsilon, "delta": delta, "clip": clip, "bound": bound}
@@ -122,7 +122,7 @@ def create_group(
         mu=mu,
         ridge=_number(ridge),
         confidence=confidence,
-        most_rows=most_rows,
+        max_rows=max_rows,
         method=method,
         settings=dict(_setting(one) for one in settings or ()),
         learned=learned,

@@ -14,13 +14,13 @@ PLAIN = os.environ.get("COTERIE_PLAIN", "0") not in ("", "0")
 
 if TYPE_CHECKING or not PLAIN:
     from .numba_backend import (
-        apart,
         class_of,
         each_field,
         expose,
         inline,
         inline_sum,
         kernel,
+        noinline,
         or_numpy,
         overload,
         packed,
@@ -28,13 +28,13 @@ if TYPE_CHECKING or not PLAIN:
     )
 else:
     from .plain_backend import (
-        apart,
         class_of,
         each_field,
         expose,
         inline,
         inline_sum,
         kernel,
+        noinline,
         or_numpy,
         overload,
         packed,
@@ -43,13 +43,13 @@ else:
 
 __all__ = [
     "PLAIN",
-    "apart",
     "class_of",
     "each_field",
     "expose",
     "inline",
     "inline_sum",
     "kernel",
+    "noinline",
     "or_numpy",
     "overload",
     "packed",

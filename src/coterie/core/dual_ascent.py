@@ -57,7 +57,7 @@ def keep_kernel(loss, labels, keep, after, out):
 
 
 @kernel
-def evaluate_kernel(loss, rows, start, labels, share, dual, weights, out):
+def evaluate_kernel(loss, rows, start, labels, row_weight, dual, weights, out):
     """Mean loss, mean conjugate, and mean of ``l(z) + l*(-a) + a z >= 0``, whose sum is the duality gap, of each task.
 
     Adding up what is not negative, the gap keeps its digits where primal and dual, all but equal, would lose them.
@@ -66,9 +66,9 @@ def evaluate_kernel(loss, rows, start, labels, share, dual, weights, out):
         for r in range(start[k], start[k + 1]):
             margin = rows.dot(r, weights[k])
             value, conjugate = loss.value(margin, labels[r]), loss.conjugate(-dual[r], labels[r])
-            out[k, 0] += share[k] * value
-            out[k, 1] += share[k] * conjugate
-            out[k, 2] += share[k] * max(0.0, value + conjugate + dual[r] * margin)
+            out[k, 0] += row_weight[k] * value
+            out[k, 1] += row_weight[k] * conjugate
+            out[k, 2] += row_weight[k] * max(0.0, value + conjugate + dual[r] * margin)
 
 
 @kernel
@@ -79,8 +79,8 @@ def slopes_kernel(loss, margins, labels, out):
 
 
 @kernel
-def conjugate_kernel(loss, start, labels, share, dual, out):
+def conjugate_kernel(loss, start, labels, row_weight, dual, out):
     """Mean of ``l*(-a)`` of each task."""
     for k in range(start.shape[0] - 1):
         for r in range(start[k], start[k + 1]):
-            out[k] += share[k] * loss.conjugate(-dual[r], labels[r])
+            out[k] += row_weight[k] * loss.conjugate(-dual[r], labels[r])

@@ -12,7 +12,7 @@ import numpy as np
 
 from .compile import inline, kernel
 from .loop import DUPLICATED, LOST, book, give, recipient, recipients, spent
-from .world import AUTHOR, HEAD, REFUSED, TAIL, VACANT, WISH, Chance, data_of, row, rows
+from .world import AUTHOR, HEAD, NEEDS_ROOM, REFUSED, TAIL, VACANT, Chance, data_of, row, rows
 
 
 class Weather(NamedTuple):
@@ -217,7 +217,7 @@ def run(method, world, own, tie, mail, agenda, weather, rng, account, budget, wa
     Returns how many woke.
     """
     done = 0
-    while done < wakes and mail.cursor[REFUSED] + mail.cursor[WISH] == 0 and not spent(account, budget):
+    while done < wakes and mail.cursor[REFUSED] + mail.cursor[NEEDS_ROOM] == 0 and not spent(account, budget):
         what = agenda.what[0]
         k = ~what if what < 0 else agenda.to[what]
         if not _room(world, mail, agenda, k):

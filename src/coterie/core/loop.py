@@ -15,10 +15,10 @@ from .world import (
     AUTHOR,
     EVERYONE,
     HEAD,
+    NEEDS_ROOM,
     REFUSED,
     TAIL,
     VACANT,
-    WISH,
     Chance,
     Letter,
     data_of,
@@ -33,7 +33,7 @@ from .world import (
 LETTERS, NUMBERS, LOST, DUPLICATED, KINDS = 0, 1, 2, 3, 4
 #: Fields of a state that are made anew when an agent goes on in another world: what it works out from its data, and how
 #: many agents there are.
-ANEW = ("cache", "census")
+ANEW = ("cache", "n_agents")
 
 
 def new_account(method, p):
@@ -135,7 +135,7 @@ def hand_over(method, world, own, tie, mail, away, account):
                 continue
             sent += 1
             if first <= to < last:
-                hint = world.mirror[e] if goal == EVERYONE else VACANT
+                hint = world.inverse[e] if goal == EVERYONE else VACANT
                 give(method, world, own, tie, mail, to - first, sender, hint, kind, text)
             elif away.counter[0] < away.to.shape[0]:
                 c = away.counter[0]
@@ -166,7 +166,7 @@ def run(method, world, own, tie, order, peers, dice, moments, mail, away, accoun
     that is EVERYONE: one kernel for both, because compiling the handlers twice would double the wait for it.
     """
     for t in range(order.shape[0]):
-        if mail.cursor[REFUSED] > 0 or mail.cursor[WISH] > 0 or spent(account, budget):
+        if mail.cursor[REFUSED] > 0 or mail.cursor[NEEDS_ROOM] > 0 or spent(account, budget):
             return t
         k = order[t]
         mail.cursor[AUTHOR] = k
@@ -191,7 +191,7 @@ def widen(method, world, tie, mail):
     short = slots - used < 2 * spare
     world, place = widened(world, np.where(short, used + np.maximum(used, 4 * spare), slots))
     tie = spread(tie, world.peer.shape[0], place)
-    mail.cursor[WISH] = 0
+    mail.cursor[NEEDS_ROOM] = 0
     return world, method.roomier(world, tie) if hasattr(method, "roomier") else tie
 
 
@@ -237,7 +237,7 @@ def meet(method, world, own, tie, mail, away, account, run=run):
 def rounds(method, world, own, tie, count, mail, away, account, budget):
     """Synchronous rounds: all agents act, and only then are their letters delivered. Returns how many rounds."""
     for t in range(count):
-        if mail.cursor[REFUSED] > 0 or mail.cursor[WISH] > 0 or spent(account, budget):
+        if mail.cursor[REFUSED] > 0 or mail.cursor[NEEDS_ROOM] > 0 or spent(account, budget):
             return t
         for k in range(world.address.shape[0]):
             mail.cursor[AUTHOR] = k

@@ -498,44 +498,44 @@ class LogSumExp(NamedTuple):
         return SIGNS
 
 
-def pooled_value(loss, margins, labels, share):
-    """f_i without its ridge: ``share`` times the sum of the losses, or what a loss makes of all examples together."""
+def pooled_value(loss, margins, labels, row_weight):
+    """f_i without its ridge: ``row_weight`` times the sum of the losses, or what a loss makes of all rows together."""
     if getattr(loss, "pooled", False):
         return loss.pool(margins, labels)
-    return _sum_of_values(loss, margins, labels, share)
+    return _sum_of_values(loss, margins, labels, row_weight)
 
 
-def pooled_slopes(loss, margins, labels, share, out):
+def pooled_slopes(loss, margins, labels, row_weight, out):
     """``out_r``: derivative of :func:`pooled_value` by the margin of example r."""
     if getattr(loss, "pooled", False):
         loss.slopes(margins, labels, out)
     else:
-        _slope_of_each(loss, margins, labels, share, out)
+        _slope_of_each(loss, margins, labels, row_weight, out)
 
 
-def _sum_of_values(loss, margins, labels, share):
+def _sum_of_values(loss, margins, labels, row_weight):
     total = 0.0
     for r in range(margins.shape[0]):
         total += loss.value(margins[r], labels[r])
-    return share * total
+    return row_weight * total
 
 
-def _slope_of_each(loss, margins, labels, share, out):
+def _slope_of_each(loss, margins, labels, row_weight, out):
     for r in range(margins.shape[0]):
-        out[r] = share * loss.derivative(margins[r], labels[r])
+        out[r] = row_weight * loss.derivative(margins[r], labels[r])
 
 
 @overload(pooled_value)
-def _pooled_value(loss, margins, labels, share):
+def _pooled_value(loss, margins, labels, row_weight):
     if hasattr(class_of(loss), "pool"):
-        return lambda loss, margins, labels, share: loss.pool(margins, labels)
+        return lambda loss, margins, labels, row_weight: loss.pool(margins, labels)
     return _sum_of_values
 
 
 @overload(pooled_slopes)
-def _pooled_slopes(loss, margins, labels, share, out):
+def _pooled_slopes(loss, margins, labels, row_weight, out):
     if hasattr(class_of(loss), "slopes"):
-        return lambda loss, margins, labels, share, out: loss.slopes(margins, labels, out)
+        return lambda loss, margins, labels, row_weight, out: loss.slopes(margins, labels, out)
     return _slope_of_each
 
 

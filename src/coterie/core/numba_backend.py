@@ -184,7 +184,7 @@ def _stay_apart(_context):
     return types.void(), codegen
 
 
-def apart(function):
+def noinline(function):
     """For larger helpers that are rarely called: one copy in the machine code, not one at every call.
 
     Left to itself, LLVM inlines them all, and takes most of a minute over the result.

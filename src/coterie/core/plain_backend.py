@@ -27,7 +27,7 @@ def _as_it_is(thing):
     return thing
 
 
-inline = inline_sum = apart = _as_it_is
+inline = inline_sum = noinline = _as_it_is
 
 
 def or_numpy(twin):

@@ -75,8 +75,8 @@ def prepare(world: World, p: int, steps: int = 0) -> Cache:
     row_norms_kernel(world.rows, norms)
     squares, owner = norms * norms, np.repeat(np.arange(count.shape[0]), count)
     bend = world.loss.smoothness if np.isfinite(world.loss.smoothness) else 1.0
-    trust = 1.0 if world.scaled else world.trust  # as importance() has it without ties
-    mean = trust * bend * world.share * np.bincount(owner, weights=squares, minlength=count.shape[0]) / p
+    loss_weight = 1.0 if world.scaled else world.loss_weight  # as importance() has it without ties
+    mean = loss_weight * bend * world.row_weight * np.bincount(owner, weights=squares, minlength=count.shape[0]) / p
     alone = np.where(mean > 0, INERTIA * mean, 1.0)
     if steps > 0:
         return Cache(alone, GradientSteps(np.full(count.shape[0], steps)))
@@ -134,7 +134,7 @@ class Pointwise(NamedTuple):
 
     def minimise(self, data, scale, weight, center, theta, draft):
         """Weighted mean of the points, the origin (ridge) and the center."""
-        a = scale * data.share
+        a = scale * data.row_weight
         part = 1.0 / (weight + a * self.points + 2.0 * scale * data.ridge)
         for k in range(theta.shape[0]):
             theta[k] = part * (weight * center[k] + a * self.moment[k])
@@ -151,7 +151,7 @@ class LeastSquares(NamedTuple):
     def minimise(self, data, scale, weight, center, theta, draft):
         """``(a X'X + kappa I)^-1 (a X'y + weight center)``."""
         p, m = theta.shape[0], data.labels.shape[0]
-        a, kappa = scale * data.share, weight + 2.0 * scale * data.ridge
+        a, kappa = scale * data.row_weight, weight + 2.0 * scale * data.ridge
         q = m if self.inverse.shape[0] < p * p else p
         if self.key[0] != a or self.key[1] != kappa:
             self.key[0], self.key[1] = a, kappa
@@ -227,7 +227,7 @@ class DualAscent(NamedTuple):
     def minimise(self, data, scale, weight, center, theta, draft):
         """Sweep over the examples until nothing moves."""
         m = data.labels.shape[0]
-        a, kappa = scale * data.share, weight + 2.0 * scale * data.ridge
+        a, kappa = scale * data.row_weight, weight + 2.0 * scale * data.ridge
         for k in range(theta.shape[0]):
             theta[k] = weight * center[k] / kappa
         if m == 0 or a == 0.0:

@@ -45,7 +45,7 @@ METHODS = {
     "stir": "data, view, dice, mail",
     "mix": "data, view, letter, mail",
     # what an agent tells of its loss (ties/learned.py, privacy/tolls.py)
-    "told": "data, me, draft",
+    "reported_loss": "data, me, draft",
 }
 
 

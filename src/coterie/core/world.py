@@ -33,19 +33,19 @@ class World(NamedTuple):
     row_start: np.ndarray  # (n + 1,) rows of agent k: row_start[k] to row_start[k + 1] - 1
     tie_start: np.ndarray  # (n + 1,) ties of agent k, likewise
     peer: np.ndarray  # (ties,) address at the other end, or VACANT
-    mirror: np.ndarray  # (ties,) where this tie sits among those of the agent at the other end, when last seen
+    inverse: np.ndarray  # (ties,) where this tie sits among those of the agent at the other end, when last seen
     weight: np.ndarray  # (ties,) W_ij
     choice: np.ndarray  # (ties,) how likely the tie is chosen for an exchange, up to a factor for each agent
-    share: np.ndarray  # (n,) weight of one example in f_i: 1/m_i or 1
+    row_weight: np.ndarray  # (n,) weight of one example in f_i: 1/m_i or 1
     ridge: np.ndarray  # (n,) r_i
-    trust: np.ndarray  # (n,) a_i, or a_i / D_ii when scaled
+    loss_weight: np.ndarray  # (n,) a_i, or a_i / D_ii when scaled
     curvature: np.ndarray  # (n,) L_i^loc, a bound on the curvature of f_i
     address: np.ndarray  # (n,) the agents' own addresses
     smooth: float  # s
     scaled: bool  # whether a_i grows with D_ii
     radius: float  # of the l1 ball that each output's part of a model stays in
     outputs: int  # how many such parts a model has
-    census: int  # how many agents there are in the whole network
+    n_agents: int  # how many agents there are in the whole network
 
 
 class Data(NamedTuple):
@@ -57,9 +57,9 @@ class Data(NamedTuple):
     peer: np.ndarray
     weight: np.ndarray
     choice: np.ndarray
-    share: float
+    row_weight: float
     ridge: float
-    trust: float
+    loss_weight: float
     curvature: float
     address: int
     smooth: float
@@ -105,11 +105,11 @@ class Mail(NamedTuple):
     author: np.ndarray  # (capacity,) who wrote it, numbered in the world
     to: np.ndarray  # (capacity,) address, or EVERYONE
     kind: np.ndarray  # (capacity,)
-    cursor: np.ndarray  # HEAD, TAIL, AUTHOR, REFUSED, WISH
+    cursor: np.ndarray  # HEAD, TAIL, AUTHOR, REFUSED, NEEDS_ROOM
     draft: np.ndarray  # (method.scratch,) scratch, for use within one call of a handler
 
 
-HEAD, TAIL, AUTHOR, REFUSED, WISH = 0, 1, 2, 3, 4
+HEAD, TAIL, AUTHOR, REFUSED, NEEDS_ROOM = 0, 1, 2, 3, 4
 
 
 def new_mail(method, world, p, capacity):
@@ -210,8 +210,8 @@ def choose(data, chance):
 def importance(data, degree):
     """a_i: what an agent weighs its own loss with. Without ties it has only itself to please, at any weight."""
     if not data.scaled:
-        return data.trust
-    return data.trust * degree if degree > 0.0 else 1.0
+        return data.loss_weight
+    return data.loss_weight * degree if degree > 0.0 else 1.0
 
 
 @inline
@@ -226,9 +226,9 @@ def data_of(world, k):
         world.peer[c:d],
         world.weight[c:d],
         world.choice[c:d],
-        world.share[k],
+        world.row_weight[k],
         world.ridge[k],
-        world.trust[k],
+        world.loss_weight[k],
         world.curvature[k],
         world.address[k],
         world.smooth,
@@ -243,7 +243,7 @@ def add_loss_gradient(data, theta, scale, out):
     """``out += scale * grad f_i(theta)``, with f_i of :mod:`coterie.problem`."""
     for r in range(data.labels.shape[0]):
         slope = data.loss.derivative(data.rows.dot(r, theta), data.labels[r])
-        data.rows.add(r, scale * data.share * slope, out)
+        data.rows.add(r, scale * data.row_weight * slope, out)
     for k in range(theta.shape[0]):
         out[k] += 2.0 * scale * data.ridge * theta[k]
 
@@ -260,7 +260,9 @@ def loss_of(data, theta, draft):
     m = margins.shape[0] // data.outputs
     value = data.ridge * square
     for o in range(data.outputs):  # the examples of one output after those of the other
-        value += pooled_value(data.loss, margins[o * m : (o + 1) * m], data.labels[o * m : (o + 1) * m], data.share)
+        value += pooled_value(
+            data.loss, margins[o * m : (o + 1) * m], data.labels[o * m : (o + 1) * m], data.row_weight
+        )
     return value
 
 
@@ -304,7 +306,7 @@ def widened(world: World, slots: np.ndarray) -> tuple[World, np.ndarray]:
     start = np.concatenate([[0], np.cumsum(slots)])
     place = np.arange(world.peer.shape[0]) + np.repeat(start[:-1] - world.tie_start[:-1], before)
     new: dict[str, Any] = {}
-    for name, empty in (("peer", VACANT), ("mirror", VACANT), ("weight", 0.0), ("choice", 0.0)):
+    for name, empty in (("peer", VACANT), ("inverse", VACANT), ("weight", 0.0), ("choice", 0.0)):
         old = getattr(world, name)
         new[name] = np.full(start[-1], empty, old.dtype)
         new[name][place] = old

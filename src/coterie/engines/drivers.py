@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..core import events, loop
-from ..core.world import REFUSED, VACANT, WISH, World, new_mail
+from ..core.world import NEEDS_ROOM, REFUSED, VACANT, World, new_mail
 from ..errors import CapacityError, ParameterError
 from ..graphs import Graph
 from ..problem import Problem
@@ -236,7 +236,7 @@ class Immediate(Driver):
                 budget,
             )
             self._check()
-            if not self.mail.cursor[WISH]:
+            if not self.mail.cursor[NEEDS_ROOM]:
                 break
             self.widen()
         # Added one by one: sums do not depend on how a run is divided.
@@ -283,7 +283,7 @@ class Synchronous(Driver):
             self.check()
             self.done += done
             steps -= done
-            if not self.mail.cursor[WISH]:
+            if not self.mail.cursor[NEEDS_ROOM]:
                 break
             self.widen()
         self.time = float(self.done)
@@ -386,7 +386,7 @@ class Timed(Driver):
             if steps > 0:
                 if loop.spent(self.account, budget):
                     break
-                if self.mail.cursor[WISH]:
+                if self.mail.cursor[NEEDS_ROOM]:
                     self.widen()
                 else:
                     self._grow()

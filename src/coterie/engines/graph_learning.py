@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..core.methods.fixed import Given, Still
+from ..core.methods.fixed import FixedModels, KnownLoss
 from ..core.wrap.graph_rule import GraphRule
 from ..core.wrap.learned import Learned
 from ..data import AgentData
@@ -99,9 +99,9 @@ def learn_graph(
     problem = Problem(
         data,
         empty(n) if graph is None else graph,
-        Given(),
+        KnownLoss(),
         smooth=0.5 * rule.mu,
-        trust=1.0,
+        loss_weight=1.0,
         scaled=True,
         mean=True,
         confidence=confidence,
@@ -109,5 +109,5 @@ def learn_graph(
     )
     if wakes is None:
         wakes = max(200 * n, 25 * n * (n - 1) // max(1, rule.kappa))
-    method = Learned(Still(), rule, every=1, sampling=sampling)
+    method = Learned(FixedModels(), rule, every=1, sampling=sampling)
     return simulate(problem, method, wakes, seed, theta, every=every, conditions=conditions, progress=progress)

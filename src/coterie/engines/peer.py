@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core import loop
 from ..core.linear import DenseRows
-from ..core.world import REFUSED, VACANT, WISH, World, longest, new_mail, system_dice
+from ..core.world import NEEDS_ROOM, REFUSED, VACANT, World, longest, new_mail, system_dice
 from ..errors import CapacityError, DataError, LedgerError, ParameterError
 from .wire import decode, encode
 
@@ -250,7 +250,7 @@ class Peer:
             for c in range(away.counter[0])
         ]
         away.counter[:] = 0
-        if self._mail.cursor[WISH]:
+        if self._mail.cursor[NEEDS_ROOM]:
             self.world, self._tie = loop.widen(self.method, self.world, self._tie, self._mail)
             self._away = self._new_away()
         return posts

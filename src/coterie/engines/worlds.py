@@ -43,19 +43,19 @@ def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0) -> World
         row_start=problem.start,
         tie_start=frozen(problem.graph.start),
         peer=np.array(problem.graph.peer),  # ties are an agent's own to change
-        mirror=_mirror(problem.graph),
+        inverse=_mirror(problem.graph),
         weight=np.array(problem.graph.weight),
         choice=_choice(choice, problem),
-        share=problem.share,
+        row_weight=problem.row_weight,
         ridge=problem.ridge,
-        trust=problem.trust,
+        loss_weight=problem.loss_weight,
         curvature=problem.local_lipschitz,
         address=frozen(np.arange(problem.n)),
         smooth=problem.smooth,
         scaled=problem.scaled,
         radius=problem.radius,
         outputs=problem.outputs,
-        census=problem.n,
+        n_agents=problem.n,
     )
     return widened(world, np.diff(world.tie_start) + spare)[0] if spare else world
 
@@ -121,8 +121,11 @@ def part_of(world: World, first: int, last: int) -> World:
         row_start=frozen(world.row_start[first : last + 1] - a),
         tie_start=frozen(world.tie_start[first : last + 1] - c),
         peer=world.peer[c:d].copy(),
-        mirror=world.mirror[c:d].copy(),
+        inverse=world.inverse[c:d].copy(),
         weight=world.weight[c:d].copy(),
         choice=world.choice[c:d].copy(),
-        **{name: getattr(world, name)[first:last] for name in ("share", "ridge", "trust", "curvature", "address")},
+        **{
+            name: getattr(world, name)[first:last]
+            for name in ("row_weight", "ridge", "loss_weight", "curvature", "address")
+        },
     )

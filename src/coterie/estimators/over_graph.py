@@ -25,7 +25,7 @@ from .. import graphs
 from ..core.linear import frozen, margins_kernel, rows_of
 from ..core.losses import SIGNS, Logistic
 from ..core.methods import ModelPropagation, check_fit
-from ..core.methods.fixed import Still
+from ..core.methods.fixed import FixedModels
 from ..core.wrap.graph_rule import GraphRule
 from ..core.wrap.learned import Learned
 from ..data import AgentData
@@ -123,7 +123,7 @@ class _Collaborative(BaseEstimator):
         alone = Problem.personalized(data, graphs.empty(data.n), **weights)
         posed = alone
         if isinstance(method, ModelPropagation):  # trained alone, then smoothed: mu = (1 - alpha) / alpha
-            confidence = alone.trust / (self.mu * outputs)
+            confidence = alone.loss_weight / (self.mu * outputs)
             posed = Problem.propagation(alone.local(), alone.graph, 1.0 / (1.0 + self.mu), confidence)
         advice = "raise max_wakes"
         run = self._together(posed, method, alone.local, lambda: self._graph(alone), progress, advice)
@@ -205,7 +205,7 @@ class _Collaborative(BaseEstimator):
         Models that move towards their neighbours meanwhile look more and more alike, and so do ties that are worth
         having: linear models end up worse (see benchmarks/graphs.py).
         """
-        return Still()
+        return FixedModels()
 
     def _afterwards(self, method: Any, learning: int) -> Any:
         """The method that finishes the models, once the graph is learned in so many wakes of each agent."""

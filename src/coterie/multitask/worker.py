@@ -78,7 +78,7 @@ class Worker:
     ):
         self.data, self.loss = data, loss
         self.rows, self.start, self.labels = rows_of(data.X), frozen(data.start), frozen(np.asarray(data.y))
-        self.share = 1.0 / data.sizes
+        self.row_weight = 1.0 / data.sizes
         norms = np.zeros(data.n_rows)
         row_norms_kernel(self.rows, norms)
         self.square = norms * norms
@@ -117,7 +117,7 @@ class Worker:
             self.start,
             self.labels,
             self.square,
-            order.stiffness * self.share,
+            order.stiffness * self.row_weight,
             self.steps,
             self.seeds,
             order.number,
@@ -151,18 +151,18 @@ class Worker:
     def _look(self, weights: np.ndarray, dual: np.ndarray | None = None) -> np.ndarray:
         out = np.zeros((self.data.n, 3))
         dual = self.dual if dual is None else dual
-        evaluate_kernel(self.loss, self.rows, self.start, self.labels, self.share, dual, frozen(weights), out)
+        evaluate_kernel(self.loss, self.rows, self.start, self.labels, self.row_weight, dual, frozen(weights), out)
         return out
 
     def _conjugates(self) -> np.ndarray:
         out = np.zeros(self.data.n)
-        conjugate_kernel(self.loss, self.start, self.labels, self.share, self.dual, out)
+        conjugate_kernel(self.loss, self.start, self.labels, self.row_weight, self.dual, out)
         return out
 
     def _vectors(self, dual: np.ndarray) -> np.ndarray:
         """``b_i = 1/n_i sum_j a_ij x_ij``."""
         out = np.zeros((self.data.n, self.data.p))
-        scatter_kernel(self.rows, self.start, self.share[self.data.owner] * dual, out)
+        scatter_kernel(self.rows, self.start, self.row_weight[self.data.owner] * dual, out)
         return out
 
 

@@ -46,12 +46,12 @@ PRIVACY = (
     "rate",
     "bound",
     "most",
-    "loss_share",
+    "loss_fraction",
 )
 PRIVATE_METHODS = ("cd", "propagation", "boosting", "gossip-pooling")
 MECHANISMS = ("gaussian", "laplace", "exponential")
 #: Arguments of :class:`coterie.GraphRule`, and of :class:`coterie.Learned`.
-LEARNED = ("mu", "lam", "delta", "kappa", "step", "most", "heaviest", "every", "sampling")
+LEARNED = ("mu", "lam", "delta", "kappa", "step", "most", "max_weight", "every", "sampling")
 STEPS = ("exact", "local", "paper")
 SAMPLERS = ("ideal", "shuffle")
 
@@ -95,8 +95,8 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         How much the data count against the neighbours, as in the objective.
     ridge : float or "1/m"
     confidence : "public", "gossip" or "none"
-        c_i: rows / most_rows; rows / the most that were heard of; or all 1.
-    most_rows : int
+        c_i: rows / max_rows; rows / the most that were heard of; or all 1.
+    max_rows : int
         Public. Nobody may claim more rows.
     method : "cd", "propagation", "admm", "djam", "boosting" or "gossip-pooling"
         The last takes no more of the objective than rows, labels and loss.
@@ -149,7 +149,7 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     mu: float = 1.0
     ridge: float | str = "1/m"
     confidence: str = "public"
-    most_rows: int = 1000
+    max_rows: int = 1000
     method: str = "cd"
     settings: dict[str, float | int | str] = {}
     trim: float = 0.0
@@ -741,7 +741,7 @@ def _checked_charter(charter: Charter) -> dict[str, Any]:
         "scale": scale,
         "mu": _number("mu", charter.mu, low=0.0, open_low=charter.objective != "boosting"),
         "ridge": ridge,
-        "most_rows": _whole("most_rows", charter.most_rows, 1, WHOLE),
+        "max_rows": _whole("max_rows", charter.max_rows, 1, WHOLE),
         "settings": _settings("settings", charter.settings),
         "trim": _number("trim", charter.trim, low=0.0, high=0.5),
         "learned": _checked_learned(charter.learned),
@@ -777,7 +777,7 @@ def _checked_learned(given: Any) -> Settings | None:
         _choice("learned sampling", learned["sampling"], SAMPLERS)
     for name in {"kappa", "most"} & set(learned):
         _whole(f"learned {name}", learned[name], 1, WHOLE)
-    for name in {"mu", "lam", "delta", "every", "heaviest"} & set(learned):
+    for name in {"mu", "lam", "delta", "every", "max_weight"} & set(learned):
         _number(f"learned {name}", learned[name], low=0.0, open_low=True)
     return learned
 

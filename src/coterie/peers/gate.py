@@ -112,12 +112,12 @@ class Gate:
         No letter may be longer.
     letters_per_second : float
         From one sender.
-    most_rows : int
+    max_rows : int
         No data set is larger.
     """
 
-    def __init__(self, run: bytes, address: int, letter_bytes: int, letters_per_second: float, most_rows: int):
-        self.run, self.address, self.letter_bytes, self.most_rows = run, address, letter_bytes, most_rows
+    def __init__(self, run: bytes, address: int, letter_bytes: int, letters_per_second: float, max_rows: int):
+        self.run, self.address, self.letter_bytes, self.max_rows = run, address, letter_bytes, max_rows
         self.rate = letters_per_second
         self.last: dict[bytes, Place] = {}  # by public key
         self.refused: Counter[str] = Counter()
@@ -168,8 +168,8 @@ class Gate:
         except InvalidSignature:
             raise Refused("signature", f"not {owner}'s") from None
         self.last[key] = place  # it was sent by its sender, whatever it holds: never again
-        if letter.largest > self.most_rows:
-            raise Refused("rows", f"{owner} tells of {letter.largest} rows; at most {self.most_rows}")
+        if letter.largest > self.max_rows:
+            raise Refused("rows", f"{owner} tells of {letter.largest} rows; at most {self.max_rows}")
         return letter
 
 
@@ -258,7 +258,7 @@ def parts(
         if kind not in (ASK, ANSWER, WEIGHT):
             return [], all(address in members for address in text[::2])  # addresses and ages, of the sampler
         weight, stamp, square = text[:3]
-        fair = 0.0 <= weight <= method.rule.heaviest and 0.0 <= stamp < LATEST and square >= 0.0
+        fair = 0.0 <= weight <= method.rule.max_weight and 0.0 <= stamp < LATEST and square >= 0.0
         if kind != ANSWER:
             return [], fair
         least = -terms.ball if math.isfinite(terms.ball) else 0.0

@@ -109,7 +109,7 @@ class Node:
         self._sign, self._store, self._random, self._dice = sign, store, random, dice
         self.ledger = ledger
         self._run = bytes.fromhex(charter.run)
-        self.gate = Gate(self._run, address, charter.letter_bytes, charter.letters_per_second, charter.most_rows)
+        self.gate = Gate(self._run, address, charter.letter_bytes, charter.letters_per_second, charter.max_rows)
         self.sent: Counter[str] = Counter()
         self.received: Counter[str] = Counter()
         self._rosters = Bucket(ROSTERS_PER_SECOND, 8.0)
@@ -122,7 +122,7 @@ class Node:
         self.gone: set[int] = set()  # who has left for good
         self.trouble: Counter[str] = Counter()
         self.wakes = self.boot = self.sequence = 0
-        self._largest = min(work.size, charter.most_rows)
+        self._largest = min(work.size, charter.max_rows)
         self._nonce = random(16)
         self._hello: dict[int, tuple[float, float]] = {}  # when to say it next, and how long to wait then
         self._started = self._wake_at = self._refresh_at = 0.0
@@ -184,7 +184,7 @@ class Node:
     @property
     def largest(self) -> int:
         """M of the confidences: the public number, or the largest data set heard of."""
-        return self._largest if self.charter.confidence == "gossip" else self.charter.most_rows
+        return self._largest if self.charter.confidence == "gossip" else self.charter.max_rows
 
     @property
     def next_time(self) -> float:
@@ -196,9 +196,9 @@ class Node:
         learned = self.learns and hasattr(self, "peer")
         known = self.ties if learned else self.roster.neighbours(self.address)
         ties = {j: w for j, w in known.items() if j in self.members and j not in self.gone}
-        census = max(self.members) + 1
+        n_agents = max(self.members) + 1
         spare = getattr(self.method, "spare", 0)
-        return world_of_one(self.work, self.address, ties, census, self.largest, 4 * spare)
+        return world_of_one(self.work, self.address, ties, n_agents, self.largest, 4 * spare)
 
     # -- what happens to it -------------------------------------------------------------------------------------------
 
@@ -510,7 +510,7 @@ class Node:
     def record(self) -> bytes:
         """All that is kept, as the content of a file."""
         world = self.peer.world
-        ties = {name: getattr(world, name) for name in ("peer", "mirror", "weight", "choice")}
+        ties = {name: getattr(world, name) for name in ("peer", "inverse", "weight", "choice")}
         arrays = pack("own", self.peer.own) | pack("tie", self.peer.tie) | pack("world", ties)
         floors = {key.hex(): (place.boot, place.sequence) for key, place in self.gate.last.items()}
         gone = sorted(self.gone)

@@ -449,7 +449,7 @@ def scores(node: Node) -> dict[str, Any]:
         "score": score_of(node, node.theta),
         "score_alone": score_of(node, node.work.local),
         "scored_on": "rows kept aside" if node.work.aside else "own rows",
-        "objective": float(pooled_value(world.loss, own, world.labels, node.work.share)),
+        "objective": float(pooled_value(world.loss, own, world.labels, node.work.row_weight)),
     }
 
 

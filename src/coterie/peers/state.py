@@ -240,7 +240,7 @@ def restored(peer: Any, arrays: dict[str, tuple[str, list[int], bytes]]) -> tupl
     StateError
         If they are of another method, or of models of another size.
     """
-    ties = {name: unpack(arrays, f"world.{name}") for name in ("peer", "mirror", "weight", "choice")}
+    ties = {name: unpack(arrays, f"world.{name}") for name in ("peer", "inverse", "weight", "choice")}
     world = peer.world._replace(tie_start=np.array([0, ties["peer"].shape[0]]), **ties)
     own, tie = peer.method.start(world, _like(unpack(arrays, f"own.{theta_path(peer.own)}"), peer.theta[None, :]))
     return world, _filled(own, arrays, "own", None), _filled(tie, arrays, "tie", ties["peer"].shape[0])

@@ -81,7 +81,7 @@ def problem_of(charter: Charter, data: AgentData, graph: Graph, confident: bool 
     """
     c = None
     if confident and charter.confidence != "none":
-        largest = charter.most_rows if charter.confidence == "public" else int(data.sizes.max(initial=1))
+        largest = charter.max_rows if charter.confidence == "public" else int(data.sizes.max(initial=1))
         c = confidences(data.sizes, largest)
     match charter.objective:
         case "personalized":
@@ -133,9 +133,9 @@ def rows_of(charter: Charter, table: str | PathLike[str] | pd.DataFrame) -> tupl
     where = "the table" if isinstance(table, pd.DataFrame) else str(table)
     if charter.target not in frame.columns:
         raise DataError(f"{where} has no column {charter.target!r}, the target; it has {list(frame.columns)}")
-    if len(frame) > charter.most_rows:
+    if len(frame) > charter.max_rows:
         raise DataError(
-            f"{where} has {len(frame)} rows; the charter allows {charter.most_rows} at most: give fewer, "
+            f"{where} has {len(frame)} rows; the charter allows {charter.max_rows} at most: give fewer, "
             "or agree on another charter"
         )
     X, target = features_of(charter, frame, where), frame[charter.target]
@@ -232,9 +232,9 @@ def work_of(charter: Charter, X: np.ndarray, y: np.ndarray, holdout: float = 0.0
         features=np.ascontiguousarray(features, float),
         labels=np.ascontiguousarray(problem.labels, float),
         size=int(data.sizes[0]),
-        share=float(problem.share[0]),
+        row_weight=float(problem.row_weight[0]),
         ridge=float(problem.ridge[0]),
-        weight=float(problem.trust[0]),
+        weight=float(problem.loss_weight[0]),
         confident=charter.objective in CONFIDENT and charter.confidence != "none",
         curvature=float(problem.local_lipschitz[0]),
         smooth=problem.smooth,

@@ -54,7 +54,7 @@ class Work(NamedTuple):
     features: np.ndarray  # (rows, p)
     labels: np.ndarray  # (rows,)
     size: int  # examples
-    share: float
+    row_weight: float
     ridge: float
     weight: float  # a_i / (c_i D_ii) where a_i grows with the degree, a_i / c_i where it does not
     confident: bool  # whether a_i has a confidence c_i in it
@@ -76,7 +76,7 @@ class Work(NamedTuple):
 
 
 def world_of_one(
-    work: Work, address: int, ties: Mapping[int, float], census: int, largest: int, spare: int = 0
+    work: Work, address: int, ties: Mapping[int, float], n_agents: int, largest: int, spare: int = 0
 ) -> World:
     """The world of one agent, tied as given.
 
@@ -86,7 +86,7 @@ def world_of_one(
     address : int
     ties : mapping
         Weights by address.
-    census : int
+    n_agents : int
         How many addresses there are.
     largest : int
         M of the confidences.
@@ -100,7 +100,7 @@ def world_of_one(
     m = work.features.shape[0]
     peer = np.array([*ties, *[VACANT] * spare], np.int64)
     weight = np.array([*ties.values(), *[0.0] * spare])
-    trust = work.weight * (float(confidences(work.size, largest)) if work.confident else 1.0)
+    loss_weight = work.weight * (float(confidences(work.size, largest)) if work.confident else 1.0)
     return World(
         loss=work.loss,
         rows=DenseRows(frozen(work.features)),
@@ -108,19 +108,19 @@ def world_of_one(
         row_start=frozen(np.array([0, m])),
         tie_start=frozen(np.array([0, peer.size])),
         peer=peer,
-        mirror=np.full(peer.size, VACANT),
+        inverse=np.full(peer.size, VACANT),
         weight=weight,
         choice=(peer != VACANT).astype(float),
-        share=frozen(np.array([work.share])),
+        row_weight=frozen(np.array([work.row_weight])),
         ridge=frozen(np.array([work.ridge])),
-        trust=frozen(np.array([trust])),
+        loss_weight=frozen(np.array([loss_weight])),
         curvature=frozen(np.array([work.curvature])),
         address=frozen(np.array([address])),
         smooth=work.smooth,
         scaled=work.scaled,
         radius=work.radius,
         outputs=work.outputs,
-        census=census,
+        n_agents=n_agents,
     )
 
 
@@ -141,7 +141,7 @@ def method_of(charter: Charter) -> Any:
         if charter.privacy is not None:
             terms: dict[str, Any] = dict(charter.privacy)
             if charter.method == "propagation":
-                terms.setdefault("most", charter.most_rows)
+                terms.setdefault("most", charter.max_rows)
             from ..privacy import Private  # with SciPy, which others do not need
 
             method = Private(method, **terms)
@@ -151,7 +151,7 @@ def method_of(charter: Charter) -> Any:
             rule: dict[str, Any] = dict(charter.learned)
             every, sampling = rule.pop("every", 1.0), rule.pop("sampling", "shuffle")
             # A tie of an honest agent weighs about 1 / sqrt(lam); one that a hostile one makes, no more than this.
-            rule.setdefault("heaviest", 10.0 / math.sqrt(rule.get("lam", 1.0)))
+            rule.setdefault("max_weight", 10.0 / math.sqrt(rule.get("lam", 1.0)))
             method = Learned(method, GraphRule(**rule), every=every, sampling=sampling)
     except TypeError as error:
         raise ParameterError(f"the charter: {error}") from None

@@ -41,7 +41,7 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
     rate: float = 0.9,
     bound: float = 1.0,
     most: int | None = None,
-    loss_share: float = 0.0,
+    loss_fraction: float = 0.0,
 ) -> Any:
     """A method whose letters are (epsilon, delta)-differentially private, whoever reads them all.
 
@@ -79,7 +79,7 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
     most : int, optional
         A public number of rows that makes a released model fully reliable, for propagation. Default: the most that any
         agent of this process has: on a peer, its own.
-    loss_share : float
+    loss_fraction : float
         Part of the budget that goes to the agent's loss, for a learned graph that takes it into account.
 
     Returns
@@ -106,7 +106,7 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
     if isinstance(method, Learned):
         return Learned(Private(method.method, **options), method.rule, method.every, method.sampling)
     if isinstance(method, Trimmed):
-        return Trimmed(Private(method.method, **options), method.share)
+        return Trimmed(Private(method.method, **options), method.fraction)
     if type(method) not in FORMS:
         names = ", ".join(f"ct.{kind.__name__}()" for kind in FORMS)
         raise MismatchError(
@@ -119,9 +119,9 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
     mechanism = choices[0] if mechanism is None else mechanism
     if mechanism not in choices:
         raise ParameterError(f"mechanism={mechanism!r}: {method!r} has {' or '.join(map(repr, choices))}")
-    if loss_share and form in (PrivateBoosting, PrivatePooling):
+    if loss_fraction and form in (PrivateBoosting, PrivatePooling):
         name = "boosting" if exponential else "pooling"
-        raise ParameterError(f"loss_share={loss_share!r}: private {name} tells nothing of an agent's loss")
+        raise ParameterError(f"loss_fraction={loss_fraction!r}: private {name} tells nothing of an agent's loss")
     terms = make_terms(
         epsilon=epsilon,
         delta=delta,
@@ -133,7 +133,7 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
         steps=steps,
         allocation=allocation,
         rate=rate,
-        loss_share=loss_share,
+        loss_fraction=loss_fraction,
         final=final,
     )
     return form(method, terms)

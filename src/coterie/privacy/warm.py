@@ -226,8 +226,8 @@ def _shortened(data: AgentData, bound: float) -> AgentData:
 
 def _confidence(problem: Problem) -> np.ndarray:
     """c_i, and 0 for an agent that has released nothing."""
-    sizes, scale = problem.data.sizes, np.asarray(problem._recipe["trust"])
-    c = np.divide(problem.trust, scale, out=np.zeros(problem.n), where=scale > 0)
+    sizes, scale = problem.data.sizes, np.asarray(problem._recipe["loss_weight"])
+    c = np.divide(problem.loss_weight, scale, out=np.zeros(problem.n), where=scale > 0)
     if not problem.mean:
         c *= sizes / max(1, sizes.max())
     return np.where(sizes > 0, c, 0.0)
@@ -240,7 +240,7 @@ def _sensitivity(problem: Problem, bound: float) -> np.ndarray:
     """
     # The gradients of f_i with one row and with another are 2 share lipschitz bound apart, at most.
     r = np.where(problem.data.sizes > 0, problem.ridge, np.inf)
-    return 2.0 * problem.share * problem.loss.lipschitz * bound / (2.0 * r)
+    return 2.0 * problem.row_weight * problem.loss.lipschitz * bound / (2.0 * r)
 
 
 def _noisy_models(problem: Problem, noise: float, bound: float, generator: np.random.Generator) -> np.ndarray:
@@ -268,7 +268,7 @@ def _slack(problem: Problem, models: np.ndarray, unit: np.ndarray) -> np.ndarray
     if not np.isfinite(problem.loss.smoothness):
         # There is no gradient to look at. f_i(theta) - min f_i >= r_i |theta - argmin f_i|^2, and the solver gives up
         # where it cannot bound the left side: by GAP f_i(0), which is the same for all rows, or below this.
-        start = problem.share * problem.data.sizes * max(problem.loss.value(0.0, label) for label in (-1.0, 1.0))
+        start = problem.row_weight * problem.data.sizes * max(problem.loss.value(0.0, label) for label in (-1.0, 1.0))
         away = np.sqrt(GAP * start / r)
         return np.where(live, np.ceil(2.0 * away / np.where(live, unit, 1.0)), 0.0)
     gradient = problem._objective(np.ones(problem.n), empty(problem.n)).gradient(models)
@@ -306,10 +306,10 @@ def _models_of_noisy_objectives(
     a mean of losses and 1 for a sum.
     """
     live, n, p = problem.data.sizes > 0, problem.n, problem.p
-    steep = problem.share * problem.loss.lipschitz  # what a row pulls with, if its norm is 1
+    steep = problem.row_weight * problem.loss.lipschitz  # what a row pulls with, if its norm is 1
     # c / (m Lambda), with c = smoothness / lipschitz and Lambda = 2 r / (share m lipschitz bound^2).
     r = np.where(live, problem.ridge, np.inf)
-    more, left = _more_ridge(epsilon, problem.share * problem.loss.smoothness * bound**2 / (2.0 * r))
+    more, left = _more_ridge(epsilon, problem.row_weight * problem.loss.smoothness * bound**2 / (2.0 * r))
     # b has a density proportional to exp(-eps' |b| / 2).
     direction = generator.standard_normal((n, p))
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)

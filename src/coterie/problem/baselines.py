@@ -1,7 +1,7 @@
 """What to compare a method with: models that are not personal, and personal models that do not know the graph.
 
 All of them minimise sums of the same losses ``t_i f_i`` as Q does, exactly and in one place; t_i is a_i without the
-degree (``problem.trust``: mu c_i for MP and CD, mu for CL, 1 for DJAM), since only ``ComponentModels`` looks at ties.
+degree (``problem.loss_weight``: mu c_i for MP and CD, mu for CL, 1 for DJAM), since only ``ComponentModels`` sees ties.
 
 ====================  ==============================================================  =============================
 baseline              minimises                                                       over
@@ -196,7 +196,7 @@ class RidgeToMean(Baseline):
         >>> RidgeToMean(1e-12).models(problem).ravel().round(9).tolist()
         [0.0, 2.0]
         """
-        alone = problem._objective(problem.trust)
+        alone = problem._objective(problem.loss_weight)
         if not isinstance(alone, Objective):
             raise MismatchError("RidgeToMean is not for boosting: models drawn to their mean need not stay in a ball")
         # min over theta_0 of sum_i |theta_i - theta_0|^2 is at the mean: agent 0 of a star, without data, is the mean.
@@ -251,7 +251,7 @@ def _pooled(problem: Problem, group: np.ndarray) -> np.ndarray:
         return _boosted(problem, group)
     order = np.argsort(group, kind="stable")
     together = problem.relabel(order)  # the rows of a group side by side, as those of one agent
-    each: Any = together._objective(together.trust)
+    each: Any = together._objective(together.loss_weight)
     ends = np.concatenate([[0], np.cumsum(np.bincount(group))])
     objective = replace(
         each,

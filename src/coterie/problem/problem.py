@@ -96,7 +96,7 @@ class Problem:
         loss: Any,
         *,
         smooth: float,
-        trust: ArrayLike,
+        loss_weight: ArrayLike,
         scaled: bool,
         mean: bool,
         ridge: float | str | ArrayLike = 0.0,
@@ -117,21 +117,21 @@ class Problem:
         self.data, self.graph, self.loss, self.name = data, graph, loss, name
         self.smooth, self.scaled, self.mean = float(smooth), scaled, mean
         self.n, self.p, self.members = data.n, data.p, data.members
-        weight = np.array(np.broadcast_to(np.asarray(trust, dtype=float), data.n))
+        weight = np.array(np.broadcast_to(np.asarray(loss_weight, dtype=float), data.n))
         c = _confidence(confidence, data.sizes)
-        self.trust = frozen(weight * c)
+        self.loss_weight = frozen(weight * c)
         self.ridge = frozen(_ridge(ridge, data.sizes))
         # A word stays a word, for it stands for other numbers on other data.
         self._recipe = {
-            "trust": weight,
+            "loss_weight": weight,
             "confidence": confidence if isinstance(confidence, str) else c,
             "ridge": ridge if isinstance(ridge, str) else self.ridge,
         }
         self.rows, self.start, self.labels = _lay_out(data, loss)
         alone = scaled & graph.isolated
-        self.a = frozen(self.trust * graph.degrees if scaled else self.trust)
+        self.a = frozen(self.loss_weight * graph.degrees if scaled else self.loss_weight)
         self.importance = frozen(np.where(alone, 1.0, self.a))
-        self.share = frozen(outputs / np.maximum(data.sizes, 1) if mean else np.ones(self.n))
+        self.row_weight = frozen(outputs / np.maximum(data.sizes, 1) if mean else np.ones(self.n))
         self.radius, self.outputs, self.base = float(radius), outputs, base
 
     # -- the published objectives ------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class Problem:
             graph,
             Location(Squared()),
             smooth=0.5,
-            trust=mu * c,
+            loss_weight=mu * c,
             scaled=True,
             mean=True,
             name="propagation",
@@ -222,7 +222,7 @@ class Problem:
             graph,
             resolve_loss(loss),
             smooth=1.0,
-            trust=mu,
+            loss_weight=mu,
             scaled=True,
             mean=False,
             ridge=ridge,
@@ -273,7 +273,7 @@ class Problem:
             graph,
             resolve_loss(loss),
             smooth=0.5,
-            trust=mu,
+            loss_weight=mu,
             scaled=True,
             mean=True,
             ridge=ridge,
@@ -312,7 +312,7 @@ class Problem:
             graph,
             resolve_loss(loss),
             smooth=0.5,
-            trust=1.0,
+            loss_weight=1.0,
             scaled=False,
             mean=True,
             ridge=ridge,
@@ -398,7 +398,7 @@ class Problem:
             graph,
             LogSumExp() if loss == "adaboost" or isinstance(loss, LogSumExp) else resolve_loss(loss),
             smooth=0.5 * mu,
-            trust=1.0,
+            loss_weight=1.0,
             scaled=True,
             mean=True,
             confidence=confidence,
@@ -636,8 +636,8 @@ class Problem:
         """L_i^loc: f_i has a L_i^loc-Lipschitz gradient; from the largest eigenvalue of X_i' X_i."""
         norms = gram_norms(self.rows, self.start, self.p)
         curved = np.where(norms > 0, self.loss.smoothness, 0.0) * np.where(norms > 0, norms, 1.0)
-        share = 1.0 if getattr(self.loss, "pooled", False) else self.share
-        return frozen(share * curved + 2.0 * self.ridge)
+        row_weight = 1.0 if getattr(self.loss, "pooled", False) else self.row_weight
+        return frozen(row_weight * curved + 2.0 * self.ridge)
 
     def relabel(self, order: Sequence[int] | np.ndarray) -> Problem:
         """The same problem with agent k renamed: it was agent ``order[k]``.
@@ -684,7 +684,7 @@ class Problem:
         >>> data = ct.AgentData([[1.0], [1.0]], [2.0, 0.0], agents=["a", "b"])
         >>> problem = ct.Problem.personalized(data, ct.graphs.complete(2), loss="squared")
         >>> later = problem.on(data.with_rows([[1.0]], [4.0], agents=["a"]))
-        >>> problem.trust.tolist(), later.trust.tolist()
+        >>> problem.loss_weight.tolist(), later.loss_weight.tolist()
         ([1.0, 1.0], [1.0, 0.5])
         >>> problem.on(graph=problem.graph.without([1])).graph
         Graph(n=2, edges=0, components=2, isolated=2)
@@ -790,7 +790,7 @@ class Problem:
             self.start,
             self.labels,
             self.loss,
-            scale=np.repeat(importance * self.share, np.diff(self.start)),
+            scale=np.repeat(importance * self.row_weight, np.diff(self.start)),
             ridge=(importance * self.ridge)[:, None],
             graph=self.graph if graph is None else graph,
             smooth=self.smooth,

@@ -178,7 +178,7 @@ class Chaos:
             intercept=False,
             loss="squared",
             ridge=0.1,
-            most_rows=20,
+            max_rows=20,
             radius=100.0,
             steward=steward.public_key().public_bytes_raw(),
             **words,
@@ -549,7 +549,7 @@ class Chaos:
 
 def _with_public(charter: Charter, most: int) -> Charter:
     """The same charter with a public number of rows."""
-    return msgspec.structs.replace(charter, confidence="public", most_rows=most)
+    return msgspec.structs.replace(charter, confidence="public", max_rows=most)
 
 
 def run_seed(seed: int, task: str | None = None) -> Report:

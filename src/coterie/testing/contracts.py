@@ -20,10 +20,10 @@ from ..core import loop
 from ..core.compile import kernel
 from ..core.losses import LOSS_PARTS, SIGNS, Logistic
 from ..core.methods import METHOD_PARTS, check_fit
-from ..core.methods.fixed import Given, Still
-from ..core.world import EVERYONE, REFUSED, VACANT, WISH, World, new_mail
+from ..core.methods.fixed import FixedModels, KnownLoss
+from ..core.world import EVERYONE, NEEDS_ROOM, REFUSED, VACANT, World, new_mail
 from ..core.wrap.graph_objective import regularizer
-from ..core.wrap.graph_rule import AUTO, HEAVIEST, GraphRule
+from ..core.wrap.graph_rule import AUTO, MAX_WEIGHT, GraphRule
 from ..core.wrap.learned import ANSWER, Learned
 from ..data import AgentData
 from ..engines.conditions import Conditions
@@ -582,9 +582,9 @@ class _Meeting:
         self.problem = Problem(
             AgentData(np.zeros((n, p)), loss, agents=np.arange(n), members=range(n)),
             graphs.ring(n),  # ties to give up, and pairs that have none
-            Given(),
+            KnownLoss(),
             smooth=0.4,
-            trust=1.0,
+            loss_weight=1.0,
             scaled=True,
             mean=True,
             confidence=confidence,
@@ -614,7 +614,7 @@ def _held(world: World, values: np.ndarray) -> np.ndarray:
     """What every agent holds of its ties: row i is agent i's side of them."""
     n = world.address.shape[0]
     owner, tied = np.repeat(np.arange(n), np.diff(world.tie_start)), world.peer != VACANT
-    held = np.zeros((n, world.census))
+    held = np.zeros((n, world.n_agents))
     np.add.at(held, (owner[tied], world.peer[tied]), values[tied])  # a peer in two slots would count twice
     return held
 
@@ -639,12 +639,12 @@ def _keeps_both_ends_alike(learned: Any) -> None:
         _demand(not np.any(np.diag(weights)), f"{when}, an agent is tied to itself")
         ties = int(np.count_nonzero(weights, axis=1).max())
         _demand(ties <= (learned.rule.most or ties), f"{when}, an agent has {ties} ties")
-        _demand(weights.max() <= learned.rule.heaviest, f"{when}, a tie weighs {weights.max():g}")
+        _demand(weights.max() <= learned.rule.max_weight, f"{when}, a tie weighs {weights.max():g}")
 
 
 def _kept_from_the_best(learned: Any) -> bool:
     """Is there a limit on ties, in number or weight?"""
-    return learned.rule.most > 0 or learned.rule.heaviest < HEAVIEST
+    return learned.rule.most > 0 or learned.rule.max_weight < MAX_WEIGHT
 
 
 def _never_increases_the_objective(learned: Any) -> None:
@@ -713,7 +713,7 @@ def _learn(learned: Any, meeting: _Meeting, order: np.ndarray, dice: np.ndarray,
         rest = (part[done:] for part in (order, peers, dice, moments))
         done += run(learned, world, own, tie, *rest, mail, away, account, loop.NO_LIMIT)
         _demand(not mail.cursor[REFUSED], f"it posts more, or longer, letters than the {learned.letters} it announces")
-        if mail.cursor[WISH]:
+        if mail.cursor[NEEDS_ROOM]:
             world, tie = loop.widen(learned, world, tie, mail)
     return world, own, tie, account
 
@@ -786,7 +786,7 @@ def check_graph_rule(rule: Any, sampling: Any = "ideal") -> None:
     """Check everything that a rule for learning a graph promises; see :data:`GRAPH_RULE_CHECKS`.
 
     On models that stay as they are. That a rule finds the best graph is checked with a larger ``delta`` where it takes
-    gradient steps, and not at all where ``most`` or ``heaviest`` keeps it from it.
+    gradient steps, and not at all where ``most`` or ``max_weight`` keeps it from it.
 
     Parameters
     ----------
@@ -804,7 +804,7 @@ def check_graph_rule(rule: Any, sampling: Any = "ideal") -> None:
     >>> from coterie.testing import check_graph_rule
     >>> check_graph_rule(ct.GraphRule(kappa=2))
     """
-    learned = Learned(Still(), rule, every=1, sampling=sampling)
+    learned = Learned(FixedModels(), rule, every=1, sampling=sampling)
     for promise, check in GRAPH_RULE_CHECKS.items():
         try:
             check(learned)

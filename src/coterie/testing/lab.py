@@ -117,12 +117,12 @@ def synthetic(n: int, features: int = 20, seed: int = 0, neighbours: int = 10) -
             for a, b in zip(data.start[:-1], data.start[1:], strict=True)
         ]
 
-    fields = {"features": columns, "target": "y", "labels": ["-1", "1"], "intercept": False, "most_rows": rows[1]}
-    graph = _heaviest(made.graph, neighbours)
+    fields = {"features": columns, "target": "y", "labels": ["-1", "1"], "intercept": False, "max_rows": rows[1]}
+    graph = _max_weight(made.graph, neighbours)
     return Task(fields, list(range(n)), frames(made.train), frames(made.test), graph, neighbours)
 
 
-def _heaviest(graph: Graph, most: int) -> Graph:
+def _max_weight(graph: Graph, most: int) -> Graph:
     """Ties that are among the heaviest of at least one of their ends."""
     from ..graphs import Graph
 
@@ -186,7 +186,7 @@ def from_table(
         "labels": classes if len(classes) == 2 else None,
         "center": values.mean(axis=0).tolist(),
         "scale": np.where(spread > 0, spread, 1.0).tolist(),
-        "most_rows": int(everyone.sizes[:number].max()),
+        "max_rows": int(everyone.sizes[:number].max()),
     }
     graph = None
     if ties is not None:

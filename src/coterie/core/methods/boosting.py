@@ -33,7 +33,7 @@ from ..compile import inline
 from ..linear import are_pairs, axpy, fill, margins_kernel, total, write_pairs
 from ..losses import pooled_slopes
 from ..rules import rule
-from ..world import EVERYONE, VACANT, WISH, Ragged, importance, send
+from ..world import EVERYONE, NEEDS_ROOM, VACANT, Ragged, importance, send
 
 #: Kinds of letters: a whole model; one step of it; and a request for the whole, by one who has missed a step.
 WHOLE, STEP, MISSED = 0, 1, 2
@@ -79,7 +79,7 @@ def add_losses(data, me, slope, gradient):
     a, m = importance(data, total(data.weight)), slope.shape[0] // data.outputs
     for o in range(data.outputs):
         mine = me.cache[o * m : (o + 1) * m], data.labels[o * m : (o + 1) * m]
-        pooled_slopes(data.loss, mine[0], mine[1], data.share, slope[o * m : (o + 1) * m])
+        pooled_slopes(data.loss, mine[0], mine[1], data.row_weight, slope[o * m : (o + 1) * m])
     for r in range(slope.shape[0]):
         data.rows.add(r, a * slope[r], gradient)
 
@@ -122,7 +122,7 @@ def put(data, ties, slot, entry, value, mail):
     ties.entry[slot, size], ties.value[slot, size] = entry, value
     ties.size[slot] = size + 1
     if size + 1 + data.outputs > ties.entry.shape[1]:  # what one more step may need
-        mail.cursor[WISH] = 1
+        mail.cursor[NEEDS_ROOM] = 1
     return True
 
 

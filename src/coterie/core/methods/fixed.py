@@ -11,7 +11,7 @@ from ..rules import rule
 
 
 @rule
-class Given(NamedTuple):
+class KnownLoss(NamedTuple):
     """A loss that is known already: its value is the label."""
 
     def value(self, margin, label):
@@ -50,7 +50,7 @@ class Tie(NamedTuple):
 
 
 @rule
-class Still(NamedTuple):
+class FixedModels(NamedTuple):
     """The method of agents that are content with their models, and do not talk about them."""
 
     @property

@@ -150,8 +150,8 @@ def value(data, noise, center, root, theta):
     result = 0.0
     for k in range(theta.shape[0]):
         if root[k] > 0.0:
-            apart = (theta[k] - center[k]) / root[k]
-            result += 0.5 * apart * apart
+            distance = (theta[k] - center[k]) / root[k]
+            result += 0.5 * distance * distance
     for r in range(data.labels.shape[0]):
         result += data.loss.value(data.rows.dot(r, theta), data.labels[r]) / noise
     return result
@@ -230,8 +230,8 @@ def learn(data, me, noise, center, root, damping, draft):
         shared[p + k] += damping * (square - shared[p + k])
     if me.cache > 0.0:
         for r in range(m):
-            apart = data.labels[r] - data.rows.dot(r, me.theta)
-            residual += apart * apart
+            error = data.labels[r] - data.rows.dot(r, me.theta)
+            residual += error * error
         residual += noise * spread  # tr X Cov X'
     shared[2 * p] += damping * (residual - shared[2 * p])
     shared[2 * p + 1] += damping * (m - shared[2 * p + 1])

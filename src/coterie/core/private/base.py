@@ -12,9 +12,9 @@ from ..methods.descent import MODEL
 from ..world import EVERYONE, VACANT, send
 from .final import anchors, own_models
 from .limits import check_private
+from .loss_report import loss_report_of
 from .noise import KEY
 from .terms import FINALS
-from .told import toll_of
 
 #: No honest model holds a larger number; with larger ones, a step might not be finite.
 FARTHEST = 1e100
@@ -31,7 +31,7 @@ def is_model(text):
 
 def public_curvature(world, bound):
     """Curvature of each agent's losses, from what everybody may know: how many rows, and a bound on their norm."""
-    return world.share * np.diff(world.row_start) * world.loss.smoothness * bound * bound
+    return world.row_weight * np.diff(world.row_start) * world.loss.smoothness * bound * bound
 
 
 class PrivateMethod(NamedTuple):
@@ -59,9 +59,9 @@ class PrivateMethod(NamedTuple):
         return FINALS[self.terms.final]
 
     @property
-    def toll(self):
+    def loss_report(self):
         """What an agent tells of its loss to those who learn a graph."""
-        return toll_of(self.terms)
+        return loss_report_of(self.terms)
 
     def fit_for(self, problem):
         """Refuse a problem whose letters could not be private."""

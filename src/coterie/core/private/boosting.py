@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..compile import apart, inline, kernel
+from ..compile import inline, kernel, noinline
 from ..linear import total
 from ..methods.boosting import STEP, WHOLE, gradient_of, move, pull_of, stride, vertex
 from ..rules import rule
@@ -70,7 +70,7 @@ def clamped(value, limit):
     return min(max(value, -limit), limit)
 
 
-@apart
+@noinline
 def clipped_votes(data, margins, clip, out):
     """Sum of the gradients of my examples' losses, each coordinate of each clipped, in units of clip / GRID.
 
@@ -90,7 +90,7 @@ def clipped_votes(data, margins, clip, out):
                 out[column] += int(clamped(part, float(GRID)))  # towards zero
 
 
-@apart
+@noinline
 def score_all(data, me, ties, clip, pull, scores):
     """The scores of all candidates, ``+e_1, ..., +e_p, -e_1, ..., -e_p``, in units of a_k share clip / GRID.
 
@@ -101,7 +101,7 @@ def score_all(data, me, ties, clip, pull, scores):
     pull_of(data, me, ties, pull)
     for j in range(p):
         pull[j] = pull[j] if math.isfinite(pull[j]) else 0.0
-    unit = importance(data, total(data.weight)) * data.share * clip / GRID
+    unit = importance(data, total(data.weight)) * data.row_weight * clip / GRID
     if data.labels.shape[0] == 0 or not unit > 0.0:
         return False
     for j in range(p):
@@ -114,7 +114,7 @@ def score_all(data, me, ties, clip, pull, scores):
     return True
 
 
-@apart
+@noinline
 def drawn_vertex(terms, data, me, ties, release, dice, pull):
     """The vertex of the ball to go to, as ``sign (j + 1)``, by the exponential mechanism; 0 for none.
 

@@ -63,7 +63,7 @@ class PrivateDescent(PrivateBroadcast):
         # CD (6):  theta_i <- (1 - alpha) theta_i + alpha ( sum_j W_ij / D_ii theta_j - mu c_i (grad L_i + eta_i) )
         fill(0.0, gradient)
         if data.labels.shape[0] > 0:
-            me.loss[0] = noisy_gradient(self.terms, data, theta, release, chance.dice, a * data.share, gradient)
+            me.loss[0] = noisy_gradient(self.terms, data, theta, release, chance.dice, a * data.row_weight, gradient)
         add_pull(data, theta, ties, degree, gradient)  # after the noise, like the ridge: no data in them
         axpy(2.0 * a * data.ridge, theta, gradient)
         descend(data, degree, a, me.cache, gradient, theta)

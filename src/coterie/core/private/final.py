@@ -145,8 +145,8 @@ def only(world: World, keep: np.ndarray) -> World:
     >>> only(world, np.array([False, True])).labels.tolist()
     [-1.0]
     """
-    owner = np.repeat(np.arange(world.share.shape[0]), np.diff(world.row_start))
-    before, sizes = np.diff(world.row_start), np.bincount(owner[keep], minlength=world.share.shape[0])
+    owner = np.repeat(np.arange(world.row_weight.shape[0]), np.diff(world.row_start))
+    before, sizes = np.diff(world.row_start), np.bincount(owner[keep], minlength=world.row_weight.shape[0])
     rows: Any
     if isinstance(world.rows, SparseRows):
         count = np.diff(world.rows.start)
@@ -161,5 +161,5 @@ def only(world: World, keep: np.ndarray) -> World:
         rows=rows,
         labels=frozen(world.labels[keep]),
         row_start=frozen(np.concatenate([[0], np.cumsum(sizes)])),
-        share=frozen(world.share * before / np.maximum(sizes, 1)),
+        row_weight=frozen(world.row_weight * before / np.maximum(sizes, 1)),
     )

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from ..compile import apart, inline
+from ..compile import inline, noinline
 from .noise import LAPLACE, SIZE, discrete_gaussian, discrete_laplace, open_stream
 from .terms import GRID, width_of
 
@@ -44,7 +44,7 @@ def grid_size(rows, r, unit, laplace):
     return size
 
 
-@apart
+@noinline
 def clipped_sum(data, theta, clip, laplace, total):
     """Sum of my examples' clipped gradients, in units of clip / GRID, added to ``total`` (whole numbers)."""
     limit = GRID if laplace else GRID * GRID
@@ -69,7 +69,7 @@ def clipped_sum(data, theta, clip, laplace, total):
             total[column] += int(unit * value)
 
 
-@apart
+@noinline
 def clipped_loss(data, theta, clip):
     """Sum of my examples' losses, each between 0 and clip, in units of clip / GRID: a whole number."""
     total = 0
@@ -89,16 +89,16 @@ def draw(terms, stream, width):
     return discrete_gaussian(stream, width)
 
 
-@apart
+@noinline
 def noisy_gradient(terms, data, theta, release, dice, scale, out):
     """``out += scale * (sum of clipped gradients + noise)``. Returns the noisy loss if it has a share, else 0."""
     total, stream = np.zeros(theta.shape[0], np.int64), np.zeros(SIZE, np.int64)
     open_stream(dice, stream)
     clipped_sum(data, theta, terms.clip, terms.mechanism == LAPLACE, total)
-    width, unit = width_of(terms, release, 1.0 - terms.loss_share, 2 * GRID), terms.clip / GRID
+    width, unit = width_of(terms, release, 1.0 - terms.loss_fraction, 2 * GRID), terms.clip / GRID
     for k in range(total.shape[0]):
         out[k] += scale * unit * (total[k] + draw(terms, stream, width))
-    if terms.loss_share == 0.0:
+    if terms.loss_fraction == 0.0:
         return 0.0
-    noise = draw(terms, stream, width_of(terms, release, terms.loss_share, GRID))
-    return data.share * unit * (clipped_loss(data, theta, terms.clip) + noise)
+    noise = draw(terms, stream, width_of(terms, release, terms.loss_fraction, GRID))
+    return data.row_weight * unit * (clipped_loss(data, theta, terms.clip) + noise)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ParameterError
-from ..compile import apart, inline, kernel
+from ..compile import inline, kernel, noinline
 from ..world import system_dice
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -88,7 +88,7 @@ def _quarter(a: int, b: int, c: int, d: int) -> tuple[int, int, int, int]:
     return a, b, c, d
 
 
-@apart
+@noinline
 def _refill(stream: Ints) -> None:
     """Work out the next block of the key stream."""
     # int(): in plain Python, NumPy's own integers are slow
@@ -177,7 +177,7 @@ def _series(stream: Ints, num: int, den: int) -> bool:
     return k % 2 == 1
 
 
-@apart
+@noinline
 def bernoulli_exp(stream: Ints, num: int, den: int) -> bool:
     """True with probability exp(-num/den).
 
@@ -209,7 +209,7 @@ def bernoulli_exp(stream: Ints, num: int, den: int) -> bool:
     return _series(stream, num, den)
 
 
-@apart
+@noinline
 def discrete_gaussian(stream: Ints, sigma: int) -> int:
     """A whole number x with probability proportional to exp(-x^2 / (2 sigma^2)).
 
@@ -259,7 +259,7 @@ def _series_of_square(stream: Ints, j: int, sigma: int) -> bool:
     return i % 2 == 1
 
 
-@apart
+@noinline
 def discrete_laplace(stream: Ints, scale: int) -> int:
     """A whole number x with probability proportional to exp(-abs(x) / scale).
 
@@ -288,7 +288,7 @@ def discrete_laplace(stream: Ints, scale: int) -> int:
         return -size if negative else size
 
 
-@apart
+@noinline
 def exponential_choice(stream: Ints, scores: Ints, count: int, scale: int) -> int:
     """An index r < count with probability proportional to exp(scores[r] / scale).
 

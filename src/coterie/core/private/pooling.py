@@ -226,7 +226,7 @@ class PrivatePooling(PrivateMethod):
             u, spread = np.zeros(p), None
             if np.any(world.peer[world.tie_start[i] : world.tie_start[i + 1]] != VACANT) and average[i, -1] > 0:
                 # The mean of so many releases has noise, too: it is shortened as James and Stein would.
-                error = average[i, 2 * p + 1] / (average[i, -1] ** 2 * world.census)
+                error = average[i, 2 * p + 1] / (average[i, -1] ** 2 * world.n_agents)
                 square = float(np.sum(known.mean[i] ** 2))
                 kept = max(0.0, 1.0 - p * error / square) if square > 0 else 0.0
                 u, spread = kept * known.mean[i], known.variance[i] + kept * error
@@ -292,9 +292,9 @@ def _fit(loss: Any, X: np.ndarray, y: np.ndarray, center: np.ndarray, variance: 
     if not (np.isfinite(Z @ Z.T).all() and np.isfinite(X @ center).all()):
         return center, -np.inf
     if isinstance(loss, Squared):
-        K, apart = Z @ Z.T + noise * np.eye(len(y)), y - X @ center
-        dual = np.linalg.solve(K, apart)
-        return center + np.sqrt(variance) * (Z.T @ dual), -0.5 * (np.linalg.slogdet(K)[1] + apart @ dual)
+        K, error = Z @ Z.T + noise * np.eye(len(y)), y - X @ center
+        dual = np.linalg.solve(K, error)
+        return center + np.sqrt(variance) * (Z.T @ dual), -0.5 * (np.linalg.slogdet(K)[1] + error @ dual)
     Z, given, d = Z * y[:, None], y * (X @ center), np.zeros(X.shape[1])
 
     def cost(d: np.ndarray) -> float:

@@ -88,7 +88,7 @@ class PrivatePropagation(PrivateBroadcast):
         sizes = np.diff(world.row_start)
         most = terms.most if terms.most else max(1, int(sizes.max(initial=1)))
         # p coordinates of noise, of variance (2 C z)^2, against m gradients of norm C.
-        z = width_of(terms, 0, 1.0 - terms.loss_share, 2 * GRID) / (2 * GRID)
+        z = width_of(terms, 0, 1.0 - terms.loss_fraction, 2 * GRID) / (2 * GRID)
         noise = 4.0 * theta.shape[1] * z * z * (2.0 if terms.mechanism == LAPLACE else 1.0)
         size = np.minimum(sizes, most)
         reliability = size * (most + noise) / (most * (size + noise))
@@ -110,7 +110,7 @@ class PrivatePropagation(PrivateBroadcast):
         if release != NOTHING and data.labels.shape[0] > 0:
             gradient = mail.draft[: me.theta.shape[0]]
             fill(0.0, gradient)
-            me.loss[0] = noisy_gradient(self.terms, data, me.released, release, chance.dice, data.share, gradient)
+            me.loss[0] = noisy_gradient(self.terms, data, me.released, release, chance.dice, data.row_weight, gradient)
             axpy(-1.0 / me.cache.curvature, gradient, me.released)
             copy_to(me.released, me.theta)
             me.said[0] = 1.0

@@ -44,7 +44,7 @@ class Terms(NamedTuple):
     clip: float  # the largest norm of what one example contributes
     bound: float  # on the norm of a row, as far as steps are concerned
     most: int  # rows that make a released model reliable; 0 for the most in the world
-    loss_share: float  # part of every release's budget that goes to the loss
+    loss_fraction: float  # part of every release's budget that goes to the loss
     final: int
     noise: np.ndarray  # (T,) noise multiplier of every release
     cost: np.ndarray  # (T,) what it costs, see Plan
@@ -100,7 +100,7 @@ def make_terms(
     steps: int,
     allocation: Any,
     rate: Any,
-    loss_share: Any,
+    loss_fraction: Any,
     final: Any,
 ) -> Terms:
     """Check the terms, and work out the noise.
@@ -108,7 +108,7 @@ def make_terms(
     Examples
     --------
     >>> terms = make_terms(epsilon=1.0, delta=1e-5, mechanism="gaussian", accountant=None, clip=1.0, bound=1.0,
-    ...                    most=None, steps=1, allocation="equal", rate=0.9, loss_share=0.0, final="local")
+    ...                    most=None, steps=1, allocation="equal", rate=0.9, loss_fraction=0.0, final="local")
     >>> terms.noise.round(4).tolist()
     [3.7306]
     """
@@ -117,7 +117,7 @@ def make_terms(
         if not 1.0 / FAR <= value <= FAR:
             raise ParameterError(f"{name}={value!r} must lie between {1 / FAR:g} and {FAR:g}: scale the features")
     most = 0 if most is None else check_whole("most", most)
-    check_number("loss_share", loss_share, math.nextafter(0.0, -1.0), 1.0, "lie between 0 and 1, below 1")
+    check_number("loss_fraction", loss_fraction, math.nextafter(0.0, -1.0), 1.0, "lie between 0 and 1, below 1")
     if final not in FINALS:
         raise ParameterError(f'final={final!r} must be "local" or None')
     plan = make_plan(epsilon, delta, steps, mechanism, accountant, allocation, rate)
@@ -129,18 +129,18 @@ def make_terms(
         float(clip),
         float(bound),
         most,
-        float(loss_share),
+        float(loss_fraction),
         FINALS.index(final),
         frozen(plan.noise),
         frozen(plan.cost),
         plan.limit,
     )
-    queries = [(1.0 - terms.loss_share, 2 * GRID), *([(terms.loss_share, GRID)] if terms.loss_share else [])]
+    queries = [(1.0 - terms.loss_fraction, 2 * GRID), *([(terms.loss_fraction, GRID)] if terms.loss_fraction else [])]
     for share, sensitivity in queries:
         widths = [width_of(terms, k, share, sensitivity) for k in range(plan.steps)]
         if min(widths) < FINEST or max(widths) > LARGEST:
             raise ParameterError(
-                f"epsilon={epsilon!r} in {plan.steps} releases with loss_share={loss_share!r} needs noise of "
+                f"epsilon={epsilon!r} in {plan.steps} releases with loss_fraction={loss_fraction!r} needs noise of "
                 f"{min(widths) / sensitivity:.3g} to {max(widths) / sensitivity:.3g} times the sensitivity: the "
                 f"mechanism is made for {FINEST / sensitivity:.1g} to {LARGEST / sensitivity:.1g}"
             )

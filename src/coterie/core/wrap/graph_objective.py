@@ -36,7 +36,7 @@ from ..compile import inline
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-#: Newton steps that a block may take, twice: far more than are needed, even for numbers many orders of magnitude apart.
+#: Newton steps that a block may take, twice: far more than are needed, even for numbers orders of magnitude apart.
 STEPS = 200
 #: Relative size of a step at which the first pass over a block may stop.
 COARSE = 1e-14

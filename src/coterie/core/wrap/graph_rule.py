@@ -6,7 +6,7 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 from ...errors import ParameterError
-from ..compile import apart
+from ..compile import noinline
 from ..rules import rule
 from .graph_objective import block, check_parameters, local_lipschitz, paper_lipschitz, proximal_step, regularizer
 
@@ -15,14 +15,14 @@ STEPS = ("exact", "local", "paper")
 #: ``mu`` of a rule that takes that of the smoothness term; ``most`` of one that keeps any number of ties.
 AUTO, ANY = 0.0, 0
 #: No honest weight is as large; with larger ones, a degree might not be finite.
-HEAVIEST = 1e100
+MAX_WEIGHT = 1e100
 
 
 def _checked(cls):
     """Refuse bad parameters when the rule is made; words are numbers inside, for one compiled type."""
     make = cls.__new__
 
-    def checked(cls, mu=None, lam=1.0, delta=0.01, kappa=5, step="exact", most=None, heaviest=HEAVIEST):
+    def checked(cls, mu=None, lam=1.0, delta=0.01, kappa=5, step="exact", most=None, max_weight=MAX_WEIGHT):
         given, lam, delta = check_parameters(1.0 if mu is None else mu, lam, delta)
         if not (isinstance(kappa, Integral) and kappa >= 1):
             raise ParameterError(f"kappa={kappa!r} must be a whole number of peers, at least 1")
@@ -30,14 +30,14 @@ def _checked(cls):
             raise ParameterError(f"step={step!r} must be one of {', '.join(STEPS)}")
         if most is not None and not (isinstance(most, Integral) and most >= 1):
             raise ParameterError(f"most={most!r} must be a whole number of ties, at least 1")
-        if isinstance(heaviest, bool) or not (isinstance(heaviest, Real) and 0 < heaviest <= HEAVIEST):
-            raise ParameterError(f"heaviest={heaviest!r} must be a weight, > 0 and at most {HEAVIEST:g}")
+        if isinstance(max_weight, bool) or not (isinstance(max_weight, Real) and 0 < max_weight <= MAX_WEIGHT):
+            raise ParameterError(f"max_weight={max_weight!r} must be a weight, > 0 and at most {MAX_WEIGHT:g}")
         kept, mu = ANY if most is None else int(most), AUTO if mu is None else given
-        return make(cls, mu, lam, delta, int(kappa), STEPS.index(step), kept, float(heaviest))
+        return make(cls, mu, lam, delta, int(kappa), STEPS.index(step), kept, float(max_weight))
 
     def made_of(self):
         mu, most = (None if self.mu == AUTO else self.mu), (None if self.most == ANY else self.most)
-        return mu, self.lam, self.delta, self.kappa, STEPS[self.step], most, self.heaviest
+        return mu, self.lam, self.delta, self.kappa, STEPS[self.step], most, self.max_weight
 
     cls.__new__ = checked
     cls.__getnewargs__ = made_of
@@ -67,7 +67,7 @@ class GraphRule(NamedTuple):
         bound of the paper's Theorem 2, which makes for very small steps.
     most : int, optional
         Keep to zero the weights of all but so many peers, those with the most similar models (Remark 1).
-    heaviest : float
+    max_weight : float
         No tie weighs more: an agent does not give a larger weight, and does not take one over from a peer. A peer that
         wants more influence than others then cannot have it by asking. Practically none by default.
 
@@ -87,15 +87,15 @@ class GraphRule(NamedTuple):
     kappa: int = 5
     step: Any = "exact"
     most: Any = None
-    heaviest: float = HEAVIEST
+    max_weight: float = MAX_WEIGHT
 
     def __repr__(self):
-        mu, lam, delta, kappa, step, most, heaviest = self.__getnewargs__()
+        mu, lam, delta, kappa, step, most, max_weight = self.__getnewargs__()
         parts = [f"mu={mu:g}"] if mu is not None else []
         parts += [f"lam={lam:g}", f"delta={delta:g}", f"kappa={kappa}"]
         parts += [f"step={step!r}"] if step != "exact" else []
         parts += [f"most={most}"] if most else []
-        return f"GraphRule({', '.join(parts + ([f'heaviest={heaviest:g}'] if heaviest < HEAVIEST else []))})"
+        return f"GraphRule({', '.join(parts + ([f'max_weight={max_weight:g}'] if max_weight < MAX_WEIGHT else []))})"
 
     def regularizer(self, problem):
         """What the rule adds to the objective of a problem, as a function of its graph.
@@ -112,7 +112,7 @@ class GraphRule(NamedTuple):
         return regularizer(problem.graph.edges()[2], problem.graph.degrees, mu, self.lam, self.delta)
 
 
-@apart
+@noinline
 def better(rule, smooth, weight, cost, others, own, out):
     """New weights of a block."""
     mu, kappa = 2.0 * smooth if rule.mu == AUTO else rule.mu, cost.shape[0]
@@ -125,4 +125,4 @@ def better(rule, smooth, weight, cost, others, own, out):
             bound = paper_lipschitz(kappa, mu, rule.lam, rule.delta)
         proximal_step(weight, cost, others, own, mu, rule.lam, rule.delta, bound, out)
     for k in range(kappa):  # what others would refuse is not said
-        out[k] = min(out[k], rule.heaviest)
+        out[k] = min(out[k], rule.max_weight)

@@ -15,7 +15,7 @@ paper                          here
 K, the sampled peers           ``me.block[:, PEER]``
 w_kl                           ``data.weight[slot]`` with ``data.peer[slot] == l``
 d_l(w)                         ``me.block[:, OTHERS]``, without w_kl
-c_k L_k                        ``own_cost(...)``, see :class:`InTheClear`
+c_k L_k                        ``own_cost(...)``, see :class:`PlainLoss`
 z_kl                           ``me.block[:, COST]``
 =============================  =====================================================
 """
@@ -28,13 +28,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import MismatchError, ParameterError
-from ..compile import apart, inline
+from ..compile import inline, noinline
 from ..linear import are_pairs, copy_to, read_pairs, total, write_pairs
 from ..methods import check_fit, resolve_method
 from ..rules import rule as as_rule
-from ..world import EVERYONE, TAIL, VACANT, WISH, Chance, Letter, loss_of, send, slot_of
+from ..world import EVERYONE, NEEDS_ROOM, TAIL, VACANT, Chance, Letter, loss_of, send, slot_of
 from .graph_objective import tie_cost
-from .graph_rule import AUTO, HEAVIEST, GraphRule, better
+from .graph_rule import AUTO, MAX_WEIGHT, GraphRule, better
 from .sampling import SHUFFLE, SHUFFLED, resolve_sampler
 
 #: Kinds of letters: a request for what is needed to weigh a tie, its answer, and the weight of a tie; then those of the
@@ -88,18 +88,18 @@ def forward(mail, first, peer):
 
 
 @as_rule
-class InTheClear(NamedTuple):
-    """Agents tell each other their losses. A private method brings its own ``toll``."""
+class PlainLoss(NamedTuple):
+    """Agents tell each other their losses. A private method brings its own ``loss_report``."""
 
-    def told(self, data, me, draft):
+    def reported_loss(self, data, me, draft):
         """``c_k L_k``: what a unit of degree costs me. Nothing where a_k does not grow with the degree."""
-        return data.trust * loss_of(data, me.theta, draft) if data.scaled else 0.0
+        return data.loss_weight * loss_of(data, me.theta, draft) if data.scaled else 0.0
 
 
-@apart
+@noinline
 def own_cost(self, data, me, draft):
     """What I tell of my loss."""
-    return self.toll.told(data, me.model, draft)
+    return self.loss_report.reported_loss(data, me.model, draft)
 
 
 @inline
@@ -139,7 +139,7 @@ def end_tie(data, ties, slot):
     ties.stamp[slot] = 0.0
 
 
-@apart
+@noinline
 def admit(rule, data, ties, square, mail):
     """Remark 1: may a peer with such a model become my neighbour? One with a less similar model may have to go."""
     if rule.most == 0:
@@ -160,7 +160,7 @@ def admit(rule, data, ties, square, mail):
     return True
 
 
-@apart
+@noinline
 def set_weight(self, data, me, ties, peer, slot, weight, stamp, square, mail):
     """Change, begin or end a tie. Says whether it could: a tie cannot begin where there is no slot for it."""
     if weight == 0.0:
@@ -177,7 +177,7 @@ def set_weight(self, data, me, ties, peer, slot, weight, stamp, square, mail):
                 vacant += 1
                 slot = k
         if vacant <= self.spare_slots:
-            mail.cursor[WISH] = 1
+            mail.cursor[NEEDS_ROOM] = 1
         if vacant == 0:
             return False
         data.peer[slot] = peer
@@ -190,7 +190,7 @@ def set_weight(self, data, me, ties, peer, slot, weight, stamp, square, mail):
     return True
 
 
-@apart
+@noinline
 def greet_one(self, data, me, ties, peer, mail):
     """Greet a new neighbour as the method greets everybody at the start."""
     first = mail.cursor[TAIL]
@@ -198,11 +198,11 @@ def greet_one(self, data, me, ties, peer, mail):
     forward(mail, first, peer)
 
 
-@apart
+@noinline
 def hear(self, data, me, ties, peer, slot, weight, stamp, square, mail):
     """Compare the weight of a tie with what the other end says. Says whether mine is the later one."""
     mine = ties.stamp[slot] if slot != VACANT else 0.0
-    if stamp > mine and 0.0 <= weight <= self.rule.heaviest:
+    if stamp > mine and 0.0 <= weight <= self.rule.max_weight:
         if not set_weight(self, data, me, ties, peer, slot, weight, stamp, square, mail):
             # No room for it: then there is no tie.
             tell(peer, 0.0, next_stamp(data, peer, stamp, stamp), square, mail)
@@ -211,7 +211,7 @@ def hear(self, data, me, ties, peer, slot, weight, stamp, square, mail):
     return stamp < mine
 
 
-@apart
+@noinline
 def ask(self, data, me, ties, dice, mail):
     """Step 1: draw a set of peers, and request their models, degrees and losses."""
     self.sampling.stir(data, me.known, dice, mail)
@@ -227,7 +227,7 @@ def ask(self, data, me, ties, dice, mail):
         send(mail, peer, ASK, mail.draft[:ASK_LENGTH])
 
 
-@apart
+@noinline
 def answer(self, data, me, ties, letter, mail):
     """My degree, loss and model, and the weight of our tie as I know it."""
     theta, out = me.model.theta, mail.draft
@@ -242,7 +242,7 @@ def answer(self, data, me, ties, letter, mail):
     send(mail, letter.sender, ANSWER, out[: ANSWER_LENGTH + size])
 
 
-@apart
+@noinline
 def note_answer(self, data, me, letter, mail):
     """Write down what a peer answered. Says whether all have."""
     weight, stamp, degree, cost = letter.text[0], letter.text[1], letter.text[4], letter.text[5]
@@ -271,7 +271,7 @@ def note_answer(self, data, me, letter, mail):
     return me.note[HEARD] == me.note[ASKED]
 
 
-@apart
+@noinline
 def weigh(self, data, me, ties, mail):
     """Steps 2 and 3: new weights for the peers that have answered, and a word to each that is concerned."""
     asked, heard = int(me.note[ASKED]), int(me.note[HEARD])
@@ -314,10 +314,10 @@ def weigh(self, data, me, ties, mail):
 
 def check_weights(rule, weight):
     """Refuse ties to begin with that nobody would be told of."""
-    if weight.max(initial=0.0) > rule.heaviest:
+    if weight.max(initial=0.0) > rule.max_weight:
         raise MismatchError(
             f"the graph to begin with has a tie of weight {weight.max():g}, and none may weigh more than "
-            f"heaviest={rule.heaviest:g}: raise it, or scale the weights down"
+            f"max_weight={rule.max_weight:g}: raise it, or scale the weights down"
         )
 
 
@@ -343,11 +343,13 @@ def _checked(cls):
         if not (isinstance(every, Real) and 0 < every < np.inf):
             raise ParameterError(f"every={every!r} must be a positive number of wakes")
         sampler, pairs = resolve_sampler(sampling), hasattr(method, "bits")  # a method with sparse models counts bits
-        toll = getattr(method, "toll", None)
-        if toll is None and getattr(method, "plan", None) is not None:
-            raise ParameterError(f"{method!r} is private, and does not say what may be told of an agent's loss: 'toll'")
-        toll = InTheClear() if toll is None else toll
-        return make(cls, method, rule, float(every), sampler, method.dice, rule.kappa + 2, pairs, toll)
+        loss_report = getattr(method, "loss_report", None)
+        if loss_report is None and getattr(method, "plan", None) is not None:
+            raise ParameterError(
+                f"{method!r} is private, and does not say what may be told of an agent's loss: 'loss_report'"
+            )
+        loss_report = PlainLoss() if loss_report is None else loss_report
+        return make(cls, method, rule, float(every), sampler, method.dice, rule.kappa + 2, pairs, loss_report)
 
     cls.__new__ = checked
     cls.__getnewargs__ = lambda self: (self.method, self.rule, self.every, self.sampling)
@@ -387,7 +389,7 @@ class Learned(NamedTuple):
     inner_dice: int = 0
     spare_slots: int = 0
     pairs: bool = False
-    toll: Any = InTheClear()
+    loss_report: Any = PlainLoss()
 
     def __repr__(self):
         return f"Learned({self.method!r}, {self.rule!r}, every={self.every:g}, sampling={self.sampling!r})"
@@ -470,9 +472,9 @@ class Learned(NamedTuple):
         check_weights(self.rule, world.weight)
         own, tie = self.method.start(world, theta)
         note = np.zeros((n, NOTES))
-        note[:, PERIOD] = max(1.0, np.rint(self.every / world.census))
+        note[:, PERIOD] = max(1.0, np.rint(self.every / world.n_agents))
         stamp = np.where(world.peer == VACANT, 0.0, 2.0)
-        far = np.full(ties, HEAVIEST)  # never weighed: the first to go where there may be only so many
+        far = np.full(ties, MAX_WEIGHT)  # never weighed: the first to go where there may be only so many
         state = Own(own, self.sampling.start(world), np.zeros((n, self.rule.kappa, BLOCK)), note)
         return state, Tie(tie, stamp, far)
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import ParameterError
-from ..compile import apart, inline
+from ..compile import inline, noinline
 from ..rules import rule
 from ..world import VACANT, send
 
@@ -32,7 +32,7 @@ FACTOR, MODULUS = 48271, 2147483647
 class Everyone(NamedTuple):
     """What an agent knows of others for :class:`Ideal` sampling."""
 
-    census: np.ndarray  # (n, 1) how many agents there are
+    n_agents: np.ndarray  # (n, 1) how many agents there are
 
 
 class View(NamedTuple):
@@ -79,11 +79,11 @@ class Ideal(NamedTuple):
 
     def start(self, world):
         """What the agents of a world know."""
-        return Everyone(np.full((world.address.shape[0], 1), world.census))
+        return Everyone(np.full((world.address.shape[0], 1), world.n_agents))
 
     def sample(self, data, view, dice, out):
         """Addresses of other agents; returns how many."""
-        count = distinct(dice, min(out.shape[0], view.census[0] - 1), view.census[0] - 1, out)
+        count = distinct(dice, min(out.shape[0], view.n_agents[0] - 1), view.n_agents[0] - 1, out)
         for k in range(count):
             if out[k] >= data.address:  # everybody but me
                 out[k] += 1
@@ -141,9 +141,9 @@ class Shuffle(NamedTuple):
 
     def start(self, world):
         """What the agents of a world know to begin with: those that come after them in a circle."""
-        n, known = world.address.shape[0], min(self.size, world.census - 1)
+        n, known = world.address.shape[0], min(self.size, world.n_agents - 1)
         address = np.full((n, self.size), VACANT)
-        address[:, :known] = (world.address[:, None] + 1 + np.arange(known)) % world.census
+        address[:, :known] = (world.address[:, None] + 1 + np.arange(known)) % world.n_agents
         return View(address, np.zeros((n, self.size), np.int64), np.full((n, self.swap), VACANT), np.ones((n, 1), int))
 
     def sample(self, data, view, dice, out):
@@ -191,7 +191,7 @@ class Shuffle(NamedTuple):
         take_in(data, view, letter.text)
 
 
-@apart
+@noinline
 def draw(view, count):
     """Choose so many random places of my view, and note them as sent."""
     size = view.address.shape[0]
@@ -210,7 +210,7 @@ def draw(view, count):
             place = (place + 1) % size
 
 
-@apart
+@noinline
 def write(view, out, end):
     """Addresses and ages of the places noted as sent."""
     for k in range(view.sent.shape[0]):
@@ -221,7 +221,7 @@ def write(view, out, end):
     return end
 
 
-@apart
+@noinline
 def take_in(data, view, text):
     """Addresses that I do not know yet go to empty places first, and then to those of which I have sent a copy."""
     size, turn = view.address.shape[0], 0

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import MismatchError, ParameterError
-from ..compile import apart, inline, kernel
+from ..compile import inline, kernel, noinline
 from ..linear import copy_to
 from ..methods import resolve_method
 from ..rules import rule
@@ -35,7 +35,7 @@ from ..world import VACANT, Letter
 
 #: What a method may have beside its handlers, and keeps when it is trimmed.
 KEPT = frozenset(
-    ("accuracy", "bits", "broadcasts", "exchanges", "final", "on_balls", "plan", "remembers", "terms", "toll")
+    ("accuracy", "bits", "broadcasts", "exchanges", "final", "on_balls", "plan", "remembers", "terms", "loss_report")
 ) | {"wakes_per_agent"}
 #: A share of neighbours that is a whole number but for rounding, is one.
 ROUNDING = 1e-9
@@ -49,9 +49,9 @@ class Tie(NamedTuple):
 
 
 @inline
-def trimmed_count(share, neighbours):
+def trimmed_count(fraction, neighbours):
     """How many values to leave out at either end: one is always kept."""
-    return min(int(share * neighbours + ROUNDING), max(0, neighbours - 1) // 2)
+    return min(int(fraction * neighbours + ROUNDING), max(0, neighbours - 1) // 2)
 
 
 @inline
@@ -84,15 +84,15 @@ def extreme(peer, weight, said, c, count, last):
     return found
 
 
-@apart
-def trim(share, peer, weight, said, copy):
+@noinline
+def trim(fraction, peer, weight, said, copy):
     """Write into ``copy`` what the trimmed mean makes of what was said."""
     neighbours = 0
     for k in range(peer.shape[0]):
         if peer[k] != VACANT:
             neighbours += 1
             copy_to(said[k], copy[k])
-    count = trimmed_count(share, neighbours)
+    count = trimmed_count(fraction, neighbours)
     if count == 0:
         return
     for c in range(said.shape[1]):
@@ -113,18 +113,18 @@ def trim(share, peer, weight, said, copy):
 
 
 @kernel
-def trim_all(share, start, peer, weight, said, copy):
+def trim_all(fraction, start, peer, weight, said, copy):
     """Trim what every agent of a world has heard."""
     for i in range(start.shape[0] - 1):
         a, b = start[i], start[i + 1]
-        trim(share, peer[a:b], weight[a:b], said[a:b], copy[a:b])
+        trim(fraction, peer[a:b], weight[a:b], said[a:b], copy[a:b])
 
 
 def _checked(cls):
     """Refuse bad parameters when the method is made, and give it rounds if the method has them."""
     make = cls.__new__
 
-    def checked(cls, method, share=0.2):
+    def checked(cls, method, fraction=0.2):
         method = resolve_method(method)
         if hasattr(method, "models"):
             raise ParameterError(f"{method!r} is computed in one place: nothing is sent, and there is nothing to trim")
@@ -145,13 +145,15 @@ def _checked(cls):
                 f"{method!r} does not keep copies of its neighbours' models, and so there is nothing to trim: use "
                 "ct.CoordinateDescent(), ct.ModelPropagation(), ct.DJAM(), or ct.Private(...) of the first two"
             )
-        if isinstance(share, bool) or not (isinstance(share, Real) and 0 <= share < 0.5):
-            raise ParameterError(f"share={share!r} must be a number in [0, 0.5): so many are left out at either end")
+        if isinstance(fraction, bool) or not (isinstance(fraction, Real) and 0 <= fraction < 0.5):
+            raise ParameterError(
+                f"fraction={fraction!r} must be a number in [0, 0.5): so many are left out at either end"
+            )
         form = TrimmedRounds if hasattr(method, "round") else Trimmed
-        return make(form, method, float(share), bool(getattr(method, "exchanges", False)))
+        return make(form, method, float(fraction), bool(getattr(method, "exchanges", False)))
 
     cls.__new__ = checked
-    cls.__getnewargs__ = lambda self: (self.method, self.share)
+    cls.__getnewargs__ = lambda self: (self.method, self.fraction)
     return cls
 
 
@@ -163,7 +165,7 @@ class Trimmed(NamedTuple):
     For agents whose neighbours may lie, or be broken. Of d neighbours, the ``floor(share d)`` smallest and as many of
     the largest values of every coordinate are left out, and the neighbours pull towards the weighted mean of the others
     with the strength of all of them. As long as no more of an agent's neighbours lie than are left out at one end, what
-    it is pulled towards lies between values that honest neighbours have sent. An agent with fewer than ``1 / share``
+    it is pulled towards lies between values that honest neighbours have sent. An agent with fewer than ``1 / fraction``
     neighbours trusts them all.
 
     It works with every objective and graph, ``ct.Learned(ct.Trimmed(method))`` included, and costs no privacy: what was
@@ -189,11 +191,11 @@ class Trimmed(NamedTuple):
     """
 
     method: Any
-    share: float = 0.2
+    fraction: float = 0.2
     early: bool = False  # does the method read its copies when a letter comes, and not only when it wakes?
 
     def __repr__(self):
-        return f"Trimmed({self.method!r}, share={self.share:g})"
+        return f"Trimmed({self.method!r}, fraction={self.fraction:g})"
 
     def __getattr__(self, name):
         if name in KEPT:
@@ -230,7 +232,7 @@ class Trimmed(NamedTuple):
     def finish(self, world, own, tie):
         """The models that agents of a private method keep to themselves."""
         copy = tie.model.copy.copy()
-        trim_all(self.share, world.tie_start, world.peer, world.weight, tie.said, copy)
+        trim_all(self.fraction, world.tie_start, world.peer, world.weight, tie.said, copy)
         return self.method.finish(world, own, tie.model._replace(copy=copy))
 
     def open(self, data, me, ties, slot):
@@ -244,7 +246,7 @@ class Trimmed(NamedTuple):
 
     def wake(self, data, me, ties, chance, mail):
         """The method's wake, on trimmed copies."""
-        trim(self.share, data.peer, data.weight, ties.said, ties.model.copy)
+        trim(self.fraction, data.peer, data.weight, ties.said, ties.model.copy)
         self.method.wake(data, me, ties.model, chance, mail)
 
     def receive(self, data, me, ties, letter, mail):
@@ -253,7 +255,7 @@ class Trimmed(NamedTuple):
         if slot != VACANT:
             if self.early:
                 copy_to(text, ties.said[slot])
-                trim(self.share, data.peer, data.weight, ties.said, ties.model.copy)
+                trim(self.fraction, data.peer, data.weight, ties.said, ties.model.copy)
                 text = ties.model.copy[slot]
             else:
                 copy_to(ties.said[slot], ties.model.copy[slot])
@@ -268,5 +270,5 @@ class TrimmedRounds(Trimmed):
 
     def round(self, data, me, ties, mail):
         """The method's round, on trimmed copies."""
-        trim(self.share, data.peer, data.weight, ties.said, ties.model.copy)
+        trim(self.fraction, data.peer, data.weight, ties.said, ties.model.copy)
         self.method.round(data, me, ties.model, mail)

@@ -8,33 +8,33 @@ from ..rules import rule
 
 
 @rule
-class Untold(NamedTuple):
+class HiddenLoss(NamedTuple):
     """The graph is learned from published models alone: the loss term is dropped."""
 
-    def told(self, data, me, draft):
+    def reported_loss(self, data, me, draft):
         """Nothing."""
         return 0.0
 
 
 @rule
-class Released(NamedTuple):
+class ReleasedLoss(NamedTuple):
     """The noisy loss that went through the ledger, which may be told as often as one likes."""
 
-    def told(self, data, me, draft):
+    def reported_loss(self, data, me, draft):
         """``c_k L_k``: the losses as last released, and the ridge, which holds no data."""
         square = 0.0
         for k in range(me.theta.shape[0]):
             square += me.theta[k] * me.theta[k]
-        return data.trust * (max(0.0, me.loss[0]) + data.ridge * square) if data.scaled else 0.0
+        return data.loss_weight * (max(0.0, me.loss[0]) + data.ridge * square) if data.scaled else 0.0
 
 
-def toll_of(terms):
+def loss_report_of(terms):
     """What may be told under these terms.
 
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.Private(ct.CoordinateDescent(), epsilon=1.0, delta=1e-5, wakes_per_agent=5, loss_share=0.2).toll
-    Released()
+    >>> ct.Private(ct.CoordinateDescent(), epsilon=1.0, delta=1e-5, wakes_per_agent=5, loss_fraction=0.2).loss_report
+    ReleasedLoss()
     """
-    return Released() if terms.loss_share > 0.0 else Untold()
+    return ReleasedLoss() if terms.loss_fraction > 0.0 else HiddenLoss()
