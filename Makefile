@@ -1,5 +1,7 @@
 # make demo    set up and run the tour
-# make test    set up and run everything that must hold: lint, types, import arrows, tests
+# make test    set up and run everything that must hold: lint, types, import arrows, tests; minutes
+# make test-all  the same with every case and every long test; most of an hour
+# make mutants   plant faults in a copy, one at a time, and see that the tests of `make test` find them
 # make bench   set up and print the table of speed ratios
 # make chaos   set up and drive peers through seeded faults: make chaos SEEDS=1000
 # make clean   remove the virtual environment and caches
@@ -8,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHELL := /bin/sh
 
-.PHONY: help demo test lint bench chaos clean
+.PHONY: help demo test test-all mutants lint bench chaos clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -18,8 +20,16 @@ demo: $(VENV)/.runtime
 	$(BIN)/coterie demo
 
 test: lint
-	@echo "== tests (the first run compiles kernels, which takes some minutes)"
+	@echo "== tests"
 	$(BIN)/pytest -q -n 2
+
+test-all: lint
+	@echo "== all tests, all cases"
+	$(BIN)/pytest -q -n 2 -m "slow or not slow" --all-cases
+
+mutants: $(VENV)/.dev
+	@echo "== planted faults"
+	$(BIN)/python tests/mutants.py
 
 lint: $(VENV)/.dev
 	@echo "== lint"

@@ -1,8 +1,48 @@
-"""What tests in several folders share."""
+"""What tests in several folders share, and which cases the default run takes."""
 
 from __future__ import annotations
 
 import pytest
+
+EVERY_CASE = "every_case"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--all-cases", action="store_true", help="every combination of parameters, as `make test-all` does")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Of a test with many combinations of parameters, the default run takes so many that every value occurs.
+
+    Most of such tests are products, say of losses, methods and kinds of rows, whose combinations share nearly all of
+    their code. ``@pytest.mark.every_case`` keeps all of them, as contracts do; ``make mutants`` shows that what is left
+    still finds planted faults.
+    """
+    if config.getoption("--all-cases"):
+        return
+    tests = {}
+    for item in items:
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {item for cases in tests.values() for item in _covering(cases)}
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
+
+
+def _covering(cases):
+    """The fewest cases, greedily, in which every value of every parameter occurs."""
+    if len(cases) == 1 or cases[0].get_closest_marker(EVERY_CASE) is not None:
+        return cases
+    values = {case: {(name, _name_of(value)) for name, value in case.callspec.params.items()} for case in cases}
+    missing, chosen = set().union(*values.values()), []
+    while missing:
+        best = max(cases, key=lambda case: len(values[case] & missing))  # the first of the best: the same every time
+        chosen.append(best)
+        missing -= values[best]
+    return chosen
+
+
+def _name_of(value):
+    return getattr(value, "__qualname__", None) or repr(value)[:500]
 
 
 @pytest.fixture
