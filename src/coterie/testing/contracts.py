@@ -17,7 +17,7 @@ from scipy import sparse
 
 from .. import graphs
 from ..core import loop
-from ..core.compile import kernel
+from ..core.exact import loss_table_kernel
 from ..core.losses import LOSS_PARTS, SIGNS, Logistic
 from ..core.methods import METHOD_PARTS, check_fit
 from ..core.methods.fixed import FixedModels, KnownLoss
@@ -46,17 +46,6 @@ def _demand(kept: bool | np.bool_, promise: str) -> None:
 
 
 # -- losses -----------------------------------------------------------------------------------------------------------
-
-
-@kernel
-def _loss_table(loss, margins, labels, step, out):  # type: ignore[no-untyped-def]
-    for r in range(margins.shape[0]):
-        z, y = margins[r], labels[r]
-        out[0, r] = loss.value(z, y)
-        out[1, r] = loss.derivative(z, y)
-        out[2, r] = loss.curvature(z, y)
-        out[3, r] = loss.prox(z, step, y)
-        out[4, r] = loss.conjugate(loss.derivative(z, y), y)
 
 
 def check_loss(loss: Any, seed: int = 0) -> None:
@@ -90,7 +79,7 @@ def check_loss(loss: Any, seed: int = 0) -> None:
     name = repr(loss)
 
     plain = np.zeros((5, z.size))
-    _loss_table.python(loss, z, y, 0.7, plain)
+    loss_table_kernel.python(loss, z, y, 0.7, plain)
 
     w = rng.normal(scale=3.0, size=(z.size, 40))
     values = np.array([[loss.value(b, label) for b in row] for row, label in zip(w, y, strict=True)])
@@ -159,7 +148,7 @@ def check_loss(loss: Any, seed: int = 0) -> None:
             )
 
     compiled = np.zeros_like(plain)
-    _loss_table(loss, z, y, 0.7, compiled)
+    loss_table_kernel(loss, z, y, 0.7, compiled)
     for part, ours, theirs in zip(LOSS_PARTS[:5], compiled, plain, strict=True):
         apart = np.flatnonzero(~((ours == theirs) | (np.isnan(ours) & np.isnan(theirs))))
         where = f"{part} at margin {z[apart[0]]:g}, label {y[apart[0]]:g}" if apart.size else ""
