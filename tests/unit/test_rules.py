@@ -351,7 +351,7 @@ def _told(method, x):
 def test_what_does_not_compile_is_named():
     line = inspect.getsourcelines(Unfit.value)[1] + 2
     for run in (lambda: _halve(Unfit(), 1.0), lambda: _told(Outer(), 1.0)):
-        with pytest.raises(CompileError, match=rf"Unfit\.value cannot be compiled: .*test_rules.py, line {line}: ") as told:
+        with pytest.raises(CompileError, match=rf"Unfit\.value cannot be compiled: .*, line {line}: ") as told:
             run()
         assert isinstance(told.value.__cause__, NumbaError)
         assert "add(float64" in str(told.value)
@@ -363,7 +363,7 @@ def test_a_handler_that_does_not_compile_is_named():
         def reported_loss(self, data, me, draft):
             return draft.nothing
 
-    with pytest.raises(CompileError, match=r"Forgetful\.reported_loss cannot be compiled: .*Unknown attribute 'nothing'"):
+    with pytest.raises(CompileError, match=r"Forgetful\.reported_loss cannot be compiled: .*Unknown attribute"):
         _told(Forgetful(), 1.0)
 
 

@@ -61,7 +61,7 @@ class _Place(_CacheLocator):
         return self._module
 
     def from_function(self, py_func, py_file):
-        """This place, or None if nothing can be written there."""
+        """The place, or None if nothing can be written there."""
         self._module = py_func.__module__
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -92,6 +92,7 @@ class KernelCache(FunctionCache):
             return True
 
     def load_overload(self, sig, target_context):
+        """What is kept for these types, or None."""
         if self._changed():
             return None
         token = reading.set(self._names)
@@ -101,6 +102,7 @@ class KernelCache(FunctionCache):
             reading.reset(token)
 
     def save_overload(self, sig, data):
+        """Keep what was compiled for these types."""
         if self._changed():
             return
         token = reading.set(self._names)

@@ -12,6 +12,7 @@ import logging
 import re
 import threading
 from types import FunctionType
+from typing import Any
 
 import numba
 from numba import extending, types
@@ -31,7 +32,7 @@ log = logging.getLogger("coterie")
 _making = threading.Lock()
 
 #: For every function that is compiled, since none inherits it from its caller: bounds are checked, or nothing said.
-CHECKS = {"boundscheck": True} if DEBUG else {}
+CHECKS: dict[str, Any] = {"boundscheck": True} if DEBUG else {}
 
 
 class _Announce(event.Listener):
@@ -105,7 +106,8 @@ def noinline(function):
     scope = {"__name__": function.__module__, "body": inline(body), "stay_apart": _stay_apart}
     exec(f"def {function.__name__}({names}):\n    stay_apart()\n    return body({names})", scope)
 
-    @extending.overload(function, strict=False, jit_options={"forceinline": False, **CHECKS})  # or it inherits its caller's
+    # forceinline is said, or it would inherit its caller's.
+    @extending.overload(function, strict=False, jit_options={"forceinline": False, **CHECKS})
     def _compiled(*arguments):
         return scope[function.__name__]
 
@@ -166,7 +168,8 @@ def _what_failed(kernel, arguments, words):
         file, line = place["file"] or place["at"], int(place["line"] or place["row"])
         for path, first, last, cls, name in methods:
             if path.endswith(file.lstrip("./")) and first <= line <= last:
-                return f"{cls.__qualname__}.{name} cannot be compiled: {path}, line {line}: {_said(words[: place.start()])}"
+                reason = _said(words[: place.start()])
+                return f"{cls.__qualname__}.{name} cannot be compiled: {path}, line {line}: {reason}"
     return f"{kernel.__name__} cannot be compiled for these arguments: {_said(words)}"
 
 

@@ -24,13 +24,14 @@ from typing import Any
 
 import numpy as np
 
+from .._checks import positive
 from ..core import methods
 from ..core.linear import frozen, rows_of
 from ..core.methods import METHODS
 from ..errors import MismatchError, ParameterError
 from ..graphs import empty, star
 from .exact import Objective, minimise, minimise_on_balls
-from .problem import Problem, _positive
+from .problem import Problem
 
 
 class Baseline:
@@ -176,7 +177,7 @@ class RidgeToMean(Baseline):
     strength: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "strength", _positive("strength", self.strength))
+        object.__setattr__(self, "strength", positive("strength", self.strength))
 
     def models(self, problem: Problem) -> np.ndarray:
         """One model for each agent; one without rows and without a ridge gets the mean.

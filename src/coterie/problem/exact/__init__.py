@@ -23,6 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...core.linear import one_thread
+from ...core.losses import INTERIOR_POINT
 from .ball import BallObjective, minimise_on_balls, project
 from .interior import interior_point
 from .newton import VANISHED, flat_directions, newton
@@ -54,10 +55,7 @@ def minimise(objective: Objective) -> np.ndarray:
     n, at_once = objective.start.shape[0] - 1, max(1, BLOCKS // objective.p**2)
     if objective.graph.n_edges == 0 and n > at_once:  # nobody is tied to anybody: a few agents at a time
         return np.concatenate([minimise(objective.part(k, min(k + at_once, n))) for k in range(0, n, at_once)])
-    bounded = np.all(np.isfinite(objective.loss.domain(1.0)))
-    if bounded and objective.loss.dual_curvature is not None:
-        return interior_point(objective)
-    return newton(objective)
+    return interior_point(objective) if objective.loss.exact_solver == INTERIOR_POINT else newton(objective)
 
 
 @one_thread

@@ -24,6 +24,7 @@ import numpy as np
 
 from ...core.exact import project_kernel
 from ...core.linear import DenseRows, SparseRows, gram_norms, one_thread
+from ...core.losses import LOG_SUM_EXP
 from ...errors import ConvergenceError, MismatchError, ParameterError
 from ...graphs import Graph
 from .objective import Objective
@@ -118,6 +119,8 @@ class BallObjective:
             raise ParameterError(f"radius = {self.radius}: the radius of an l1 ball must be a positive number")
         if self.outputs < 1 or self.p % self.outputs:
             raise ParameterError(f"outputs = {self.outputs}: {self.p} coordinates do not form that many equal blocks")
+        if self.loss.pooled and self.loss.exact_solver != LOG_SUM_EXP:
+            raise MismatchError(f"no exact solver is known for {self.loss!r}, which takes all examples together")
         odd = np.diff(self.start) % self.outputs != 0
         if odd.any():
             i = int(odd.argmax())
@@ -129,7 +132,7 @@ class BallObjective:
     @property
     def pooled(self) -> bool:
         """Whether losses are pooled by log-sum-exp, and not by their mean."""
-        return bool(getattr(self.loss, "pooled", False))
+        return bool(self.loss.pooled)
 
     @cached_property
     def sizes(self) -> np.ndarray:
