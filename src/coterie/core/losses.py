@@ -623,10 +623,10 @@ def loss_name(loss: Any) -> str | None:
 def loss_to_json(loss: Any) -> dict[str, Any]:
     """A loss with its parameters as files hold it; :func:`loss_from_json` reads it."""
     if _kinds().get(loss.name) is not type(loss):
-        raise DataError(f"{loss!r} cannot be written to a file: it is not on the list of losses")
+        raise DataError(f"loss={loss!r} cannot be saved: it is not on the list of losses, coterie.core.losses.LOSSES")
     parts = [loss_to_json(part) if getattr(part, "is_loss", False) else part for part in loss]
     if not all(isinstance(part, bool | int | float | dict) for part in parts):
-        raise DataError(f"{loss!r} cannot be written to a file: its parameters must be numbers or losses")
+        raise DataError(f"loss={loss!r} cannot be saved: its parameters must be numbers or losses")
     return {"kind": loss.name, "parts": parts}
 
 
