@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.core import losses
+from coterie.core import losses, proximal
 from coterie.core.losses import LOSSES, loss
+from coterie.core.offsets import Offset, with_offsets
 from coterie.core.rules import rule
+from coterie.engines.worlds import world_of
 from coterie.errors import ContractError, DataError, ParameterError
 from coterie.testing.contracts import check_loss
 
@@ -152,3 +155,25 @@ def test_a_kinked_value_with_a_smooth_slope_is_found():
 def test_bad_parameters_are_refused(make, value):
     with pytest.raises(ParameterError, match=r"expected a positive finite number"):
         make(value)
+
+
+@pytest.mark.parametrize(
+    ("loss", "solver"),
+    [
+        (ct.Location(ct.Squared()), "Pointwise"),
+        (ct.Squared(), "LeastSquares"),
+        (ct.Logistic(), "DualAscent"),
+        (ct.Location(ct.Huber()), "DualAscent"),
+    ],
+)
+def test_a_loss_chooses_the_solver_of_proximal_steps(loss, solver):
+    data = ct.AgentData([[1.0], [2.0]], None if loss.unlabelled else [1.0, -1.0], agents=[0, 1])
+    world = world_of(ct.Problem.separate(data, ct.graphs.complete(2), loss))
+    assert type(proximal.prepare(world, 1).solver).__name__ == solver
+    assert type(proximal.prepare(world, 1, steps=3).solver).__name__ == "GradientSteps"
+
+
+def test_offsets_shift_margins():
+    labels = with_offsets(np.array([1.0, -1.0]), np.array([0.5, 1.0]))
+    assert labels.tolist() == [1024.5, -1025.0]
+    assert Offset(ct.Logistic()).value(2.0, labels[1]) == ct.Logistic().value(3.0, -1.0)
