@@ -17,6 +17,7 @@ from scipy.sparse import linalg as sparse_linalg
 
 import coterie as ct
 from coterie.errors import CoterieError, DataError, GraphError, MismatchError, ParameterError
+from coterie.problem.confidence import confidences
 
 LOSSES = {
     "squared": ct.Squared(),

@@ -423,7 +423,7 @@ class Huber(NamedTuple):
 @loss(
     unlabelled=True,
     not_private=(
-        "protects single examples, and here there are none with a gradient of their own: pass the problem with the "
+        "it protects single examples, and here there are none with a gradient of their own: pass the problem with the "
         "data, such as ct.Problem.personalized(data, graph)"
     ),
 )
@@ -509,7 +509,7 @@ class Location(NamedTuple):
     lipschitz=1.0,
     exact_solver=LOG_SUM_EXP,
     not_private=(
-        "cannot hide an example that takes all the weight of the others; take the mean logistic loss, "
+        "in it, one example can take all the weight, so that no noise would hide it; take the mean logistic loss, "
         'Problem.boosting(..., loss="logistic")'
     ),
 )

@@ -63,7 +63,7 @@ def check_private_world(method: Any, world: Any) -> None:
     """
     loss = world.loss
     if loss.not_private is not None:
-        raise MismatchError(f"{method!r} with {loss!r} {loss.not_private}")
+        raise MismatchError(f"{method!r} is not for {loss!r}: {loss.not_private}")
     if world.outputs > 1:
         raise MismatchError(
             f"{method!r}: with outputs={world.outputs} every example counts {world.outputs} times, and the budget "
