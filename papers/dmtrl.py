@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from sklearn.preprocessing import normalize
 
 from coterie import datasets
+from coterie.core.losses import resolve_loss
 from coterie.datasets import RealTask
 from coterie.estimators.tuning import folds
 from coterie.multitask import exact_weights, relationship
@@ -28,7 +29,6 @@ from coterie.multitask.covariance import separability
 from coterie.multitask.crew import Here
 from coterie.multitask.worker import Report, Standing, Worker
 from coterie.plots import BLUE, GREY, RED
-from coterie.problem.problem import resolve_loss
 
 from .claims import Claim, compared, ordered
 from .experiment import Experiment, Row, best, column, where

@@ -1,7 +1,7 @@
 from . import comparison, datasets, errors, graphs, multitask, plots, privacy, testing
 from ._version import __version__
 from .comparison import Comparison, compare
-from .core.losses import Hinge, Huber, Location, Logistic, LogSumExp, SmoothHinge, Squared
+from .core.losses import Hinge, Huber, Location, Logistic, LogSumExp, SmoothHinge, Squared, loss
 from .core.methods import (
     DJAM,
     CollaborativeADMM,
@@ -86,6 +86,7 @@ __all__ = [
     "graphs",
     "learn_graph",
     "load",
+    "loss",
     "multitask",
     "plots",
     "privacy",

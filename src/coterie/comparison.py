@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from . import plots
 from .core.linear import margins_kernel, rows_of
-from .core.losses import LOSSES, SIGNS, Location
+from .core.losses import LOSSES, SIGNS
 from .core.methods import METHODS, check_fit
 from .core.proximal import is_mean
 from .data import AgentData
@@ -231,9 +231,9 @@ def fitting() -> pd.DataFrame:
     rows = {}
     for objective, pose in _POSED.items():
         for name, loss in LOSSES.items():
-            if objective == "propagation" and not is_mean(loss):
+            if loss.pooled or (objective == "propagation" and not is_mean(loss)):
                 continue  # its examples are models
-            data = AgentData([[1.0], [2.0]], None if isinstance(loss, Location) else [1.0, -1.0], agents=[0, 1])
+            data = AgentData([[1.0], [2.0]], None if loss.unlabelled else [1.0, -1.0], agents=[0, 1])
             rows[objective, name] = {
                 method: next((word for word, ridge in _RIDGES if _fits(rule, pose(data, loss, ridge))), "no")
                 for method, rule in METHODS.items()
@@ -296,7 +296,7 @@ def _observers(observe: Any, test: AgentData | None, problem: Problem) -> tuple[
         test = test.with_features(outputs(problem.base, test.X, test.where))
     if not isinstance(test, AgentData) or test.members != problem.members or test.p != problem.p:
         raise DataError("test must be an AgentData with the members and features of the problem, in the same order")
-    if isinstance(problem.loss, Location) or test.y is None:
+    if problem.loss.unlabelled or test.y is None:
         raise MismatchError("test rows need labels, and a loss that predicts them")
     score = "accuracy" if problem.loss.labels == SIGNS else "rmse"
     return score, {score: Score(test, score), **given}

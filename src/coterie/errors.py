@@ -11,6 +11,7 @@
      │    └── ParameterError            a number or a name out of its range
      ├── MismatchError (TypeError)      two good things that do not go together (a method and a loss)
      ├── CapacityError (RuntimeError)   a mail box too small for the letters a method posts
+     ├── CompileError (RuntimeError)    a method of a rule that compiled code cannot run
      ├── ConvergenceError (RuntimeError) an exact solver did not reach its tolerance
      ├── ClusterError (RuntimeError)    a cluster cannot be reached, or lost what cannot be replaced
      ├── BudgetError (RuntimeError)     a privacy budget is spent
@@ -63,6 +64,10 @@ class MismatchError(CoterieError, TypeError):
 
 class CapacityError(CoterieError, RuntimeError):
     """A mail box is too small for the letters a method posts."""
+
+
+class CompileError(CoterieError, RuntimeError):
+    """Numba cannot compile a method of a rule; its own error is the cause of this one."""
 
 
 class ConvergenceError(CoterieError, RuntimeError):

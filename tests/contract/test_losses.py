@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
+import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.core.losses import LOSSES
+from coterie.core import losses, proximal
+from coterie.core.losses import LOSSES, loss
+from coterie.core.offsets import Offset, with_offsets
 from coterie.core.rules import rule
-from coterie.errors import ContractError, ParameterError
+from coterie.engines.worlds import world_of
+from coterie.errors import ContractError, DataError, ParameterError
 from coterie.testing.contracts import check_loss
 
 
@@ -78,6 +84,61 @@ def test_planted_faults_are_found(fault, message):
         check_loss(fault)
 
 
+@rule
+class WrongPool(ct.LogSumExp):
+    def pool(self, margins, labels):
+        return 0.5 * ct.LogSumExp.pool(self, margins, labels)
+
+
+@rule
+class WrongSlopes(ct.LogSumExp):
+    def slopes(self, margins, labels, out):
+        out[:] = -labels / max(1, len(labels))
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (loss(exact_solver=losses.INTERIOR_POINT)(type("Unbounded", (ct.Squared,), {}))(), "interior point"),
+        (loss(likelihood=losses.BERNOULLI)(type("Unlikely", (ct.SmoothHinge,), {}))(), "log-likelihood"),
+        (loss(strictly_convex=True)(type("Flat", (ct.Huber,), {}))(), "flat in places"),
+        (loss(proximal=losses.LEAST_SQUARES)(type("Quick", (ct.Huber,), {}))(), "as its solver would think"),
+        (loss(exact_solver=losses.NEWTON)(type("Kinked", (ct.Hinge,), {}))(), "no exact solver that fits"),
+        (WrongPool(), "subgradient"),
+        (WrongSlopes(), "subgradient"),
+        (loss(smoothness=0.1)(type("Gentle", (ct.LogSumExp,), {}))(), "smoothness"),
+        (loss(lipschitz=0.5)(type("Level", (ct.LogSumExp,), {}))(), "Lipschitz"),
+    ],
+)
+def test_false_declarations_are_found(fault, message):
+    with pytest.raises(ContractError, match=message):
+        check_loss(fault)
+
+
+def test_what_a_loss_lacks_is_said_where_it_is_defined():
+    with pytest.raises(TypeError, match=r"the loss Bare has no value, .*, labels"):
+        loss(type("Bare", (tuple,), {}))
+    with pytest.raises(TypeError, match=r"a loss declares smoothness, .*; Odd has sharpness"):
+        loss(sharpness=1.0)(type("Odd", (ct.Squared,), {}))
+    with pytest.raises(TypeError, match="labels = 'any': it must be one of"):
+        loss(labels="any")(type("Odd", (ct.Squared,), {}))
+    with pytest.raises(ContractError, match=r"decorate its class with @ct\.loss"):
+        check_loss(3.0)
+
+
+def test_names_and_values_find_each_other():
+    for name, value in LOSSES.items():
+        assert losses.loss_name(value) == name
+        assert losses.resolve_loss(name, pooled=True) == value
+        assert losses.loss_from_json(json.loads(json.dumps(losses.loss_to_json(value)))) == value
+    assert losses.loss_name(ct.Huber(3.0)) is None
+    assert losses.loss_from_json(losses.loss_to_json(ct.Location(ct.Huber(3.0)))) == ct.Location(ct.Huber(3.0))
+    with pytest.raises(DataError, match="cannot be saved: it is not on the list"):
+        losses.loss_to_json(WrongSlope())
+    with pytest.raises(ParameterError, match="not a loss of single examples"):
+        losses.resolve_loss("adaboost")
+
+
 def test_a_kinked_value_with_a_smooth_slope_is_found():
     @rule
     class Inconsistent(ct.Squared):
@@ -92,5 +153,27 @@ def test_a_kinked_value_with_a_smooth_slope_is_found():
 @pytest.mark.parametrize("make", [ct.Huber, ct.SmoothHinge])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), "wide"])
 def test_bad_parameters_are_refused(make, value):
-    with pytest.raises(ParameterError, match=r"must be a positive number"):
+    with pytest.raises(ParameterError, match=r"expected a positive finite number"):
         make(value)
+
+
+@pytest.mark.parametrize(
+    ("loss", "solver"),
+    [
+        (ct.Location(ct.Squared()), "Pointwise"),
+        (ct.Squared(), "LeastSquares"),
+        (ct.Logistic(), "DualAscent"),
+        (ct.Location(ct.Huber()), "DualAscent"),
+    ],
+)
+def test_a_loss_chooses_the_solver_of_proximal_steps(loss, solver):
+    data = ct.AgentData([[1.0], [2.0]], None if loss.unlabelled else [1.0, -1.0], agents=[0, 1])
+    world = world_of(ct.Problem.separate(data, ct.graphs.complete(2), loss))
+    assert type(proximal.prepare(world, 1).solver).__name__ == solver
+    assert type(proximal.prepare(world, 1, steps=3).solver).__name__ == "GradientSteps"
+
+
+def test_offsets_shift_margins():
+    labels = with_offsets(np.array([1.0, -1.0]), np.array([0.5, 1.0]))
+    assert labels.tolist() == [1024.5, -1025.0]
+    assert Offset(ct.Logistic()).value(2.0, labels[1]) == ct.Logistic().value(3.0, -1.0)

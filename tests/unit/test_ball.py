@@ -17,14 +17,7 @@ from coterie.problem.exact import Objective, minimise
 from coterie.problem.exact import ball as ball_module
 from coterie.problem.exact.ball import BallObjective, minimise_on_balls, project
 
-
-class Boosting:
-    """Stands in for a loss that is pooled by log-sum-exp."""
-
-    pooled = True
-
-
-LOSSES = {"boosting": Boosting(), "squared": ct.Squared(), "logistic": ct.Logistic()}
+LOSSES = {"boosting": ct.LogSumExp(), "squared": ct.Squared(), "logistic": ct.Logistic()}
 
 
 def ring(n, rng):
@@ -66,7 +59,7 @@ def formula(objective, theta):
             if part.size:
                 z, y = X[part] @ theta[i], objective.labels[part]
                 match objective.loss:
-                    case Boosting():
+                    case ct.LogSumExp():
                         pooled = np.log(np.sum(np.exp(-y * z)))
                     case ct.Squared():
                         pooled = np.mean((z - y) ** 2) / 2
@@ -292,7 +285,9 @@ def test_one_predictor_that_is_always_right_gets_all_the_weight():
     X[:, 0] = labels
     X[:, 1] = -labels * (np.arange(12) < 9)  # and no other is
     start, beta = np.array([0, 6, 12]), 4.0
-    objective = BallObjective(rows_of(X), start, labels, Boosting(), np.ones(2), ct.graphs.complete(2), 1.0, 5, beta)
+    objective = BallObjective(
+        rows_of(X), start, labels, ct.LogSumExp(), np.ones(2), ct.graphs.complete(2), 1.0, 5, beta
+    )
     theta = minimise_on_balls(objective)
     np.testing.assert_allclose(theta, beta * np.eye(5)[[0, 0]], atol=1e-8)
     np.testing.assert_allclose(objective.losses(theta), np.log(6.0) - beta)
@@ -303,7 +298,7 @@ def test_a_linear_objective_ends_at_a_vertex():
         rows_of(np.array([[1.0, -3.0, 2.0]])),
         np.array([0, 1]),
         np.ones(1),
-        Boosting(),
+        ct.LogSumExp(),
         np.ones(1),
         empty(1),
         1.0,
@@ -338,7 +333,9 @@ def test_stumps_are_solved_to_a_small_gap(n, sizes, beta):
     X[:, 150:] = X[:, :50]
     labels = np.where(points.sum(axis=1) + rng.normal(size=start[-1]) > 0, 1.0, -1.0)
     graph = ring(n, rng)
-    objective = BallObjective(rows_of(X), start, labels, Boosting(), np.asarray(graph.degrees), graph, 0.5, 200, beta)
+    objective = BallObjective(
+        rows_of(X), start, labels, ct.LogSumExp(), np.asarray(graph.degrees), graph, 0.5, 200, beta
+    )
     theta = minimise_on_balls(objective)
     assert np.all(norms(objective, theta) <= beta * (1 + 1e-12))
     level = max(abs(objective.value(theta).sum()), objective.value(np.zeros((n, 200))).sum())

@@ -159,7 +159,7 @@ def test_what_was_chosen_is_shown(table, tmp_path):
         (["--method", "boosting", "--loss", "logistic"], "--loss logistic: boosting has a loss of its own"),
         (["--method", "cd", "--lam", "-1"], "lam=-1.0 must be a positive number"),
         (["--method", "boosting", "--lam", "-1"], "lam=-1.0 must be a positive number"),
-        (["--method", "boosting", "--beta", "0"], "beta=0.0 must be a positive number"),
+        (["--method", "boosting", "--beta", "0"], "beta = 0.0: expected a positive finite number"),
         (["--graph", "friends"], "friends"),
         (["--tune"], "pooling learns its strengths by itself"),
     ],

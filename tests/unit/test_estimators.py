@@ -213,7 +213,7 @@ def test_slow_convergence_is_said(task):
         ({"graph": "friends"}, ParameterError, "graph='friends' must be"),
         ({"graph": ct.graphs.ring(5)}, GraphError, "5 agents and the data 12"),
         ({"graph": -np.ones((12, 12))}, GraphError, r"W\[0, 0\]|nonnegative"),
-        ({"mu": -1.0}, ParameterError, "mu=-1.0 must be a positive number"),
+        ({"mu": -1.0}, ParameterError, "mu = -1.0: expected a positive finite number"),
         ({"ridge": "m"}, ParameterError, "ridge='m'"),
         ({"graph": "knn", "neighbours": 0}, ParameterError, "neighbours=0"),
         ({"lam": -1.0}, ParameterError, "lam=-1.0 must be"),

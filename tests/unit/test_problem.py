@@ -17,6 +17,7 @@ from scipy.sparse import linalg as sparse_linalg
 
 import coterie as ct
 from coterie.errors import CoterieError, DataError, GraphError, MismatchError, ParameterError
+from coterie.problem.confidence import confidences
 
 LOSSES = {
     "squared": ct.Squared(),
@@ -1014,7 +1015,7 @@ def test_refusals(error, match, call):
 @pytest.mark.parametrize("mu", [0.0, -1.0, np.nan, np.inf, "a", [1.0, 2.0], None])
 @pytest.mark.parametrize("objective", ["collaborative", "personalized"])
 def test_mu_must_be_a_positive_number(objective, mu):
-    with pytest.raises(ParameterError, match="mu="):
+    with pytest.raises(ParameterError, match=r"mu = .*expected a positive finite number"):
         getattr(ct.Problem, objective)(DATA, PAIR, mu=mu)
 
 
@@ -1033,9 +1034,13 @@ def test_confidence_must_be_nonnegative_numbers(confidence):
         ct.Problem.propagation(np.eye(2), PAIR, confidence=confidence)
 
 
+def test_confidences_are_sizes_against_the_largest():
+    assert confidences([25, 0, 250], 100).tolist() == [0.25, 1e-9, 1.0]
+
+
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, 1.5, np.nan, np.inf, "a", None])
 def test_alpha_lies_between_zero_and_one(alpha):
-    with pytest.raises(ParameterError, match="alpha="):
+    with pytest.raises(ParameterError, match=r"alpha = .*expected a number strictly between 0 and 1"):
         ct.Problem.propagation(np.eye(2), PAIR, alpha=alpha)
 
 

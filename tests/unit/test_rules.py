@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import re
 import shutil
 import subprocess
@@ -13,11 +15,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from numba import njit
+from numba.core.errors import NumbaError
 from scipy import sparse
 
 import coterie
-from coterie.core import numba_backend as _numba
-from coterie.core.compile import kernel
+from coterie.core import fingerprint
+from coterie.core.compile import inline, kernel
+from coterie.core.kernel_cache import KernelCache
 from coterie.core.linear import (
     axpy,
     diagonal_kernel,
@@ -29,8 +33,9 @@ from coterie.core.linear import (
     scatter_kernel,
     total,
 )
-from coterie.core.losses import Logistic
+from coterie.core.losses import Hinge, Huber, Location, Logistic, SmoothHinge, Squared
 from coterie.core.rules import rule
+from coterie.errors import CompileError
 
 
 def test_wrong_argument_names_are_refused_when_the_rule_is_defined():
@@ -149,30 +154,253 @@ def _halve(loss, x):
     return 0.5 * loss.value(x, 1.0)
 
 
-def test_rules_from_elsewhere_use_the_uncached_twin():
+def test_a_subclass_from_elsewhere_runs_its_own_body():
     @rule
     class Foreign(Logistic):
         def value(self, margin, label):
             return 10.0 * margin
 
+    class Undecorated(Foreign):
+        def value(self, margin, label):
+            return 20.0 * margin
+
     assert _halve(Foreign(), 3.0) == 15.0 == _halve.python(Foreign(), 3.0)
-    assert len(_halve._fresh.signatures) == 1
-    assert not _halve._cached.signatures
+    assert _halve(Undecorated(), 3.0) == 30.0
 
 
-def test_the_digest_sees_an_edit_in_every_file(tmp_path, monkeypatch):
+def test_only_core_is_in_the_fingerprint(tmp_path, monkeypatch):
     package = tmp_path / "coterie"
     shutil.copytree(Path(coterie.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(_numba, "HERE", package)
-    fresh = _numba.digest.__wrapped__
-    seen = {fresh()}
-    paths = sorted(package.rglob("*.py"))
-    idle = [path for path in paths if path.relative_to(package).parts[0] in _numba.NO_RULES]
-    assert not [path for path in idle if re.search(r"^@(\w+\.)?(kernel|rule|inline|apart)", path.read_text(), re.M)]
-    for path in paths:
+    monkeypatch.setattr(fingerprint, "HERE", package / "core")
+    fresh = fingerprint.digest.__wrapped__
+    before = fresh()
+    for path in sorted(package.rglob("*.py")):
         path.write_text(path.read_text() + "\n# edited\n")
-        seen.add(fresh())
-    assert len(seen) == 1 + len(paths) - len(idle)  # nothing is compiled in those
+        after = fresh()
+        assert (after != before) == path.is_relative_to(package / "core"), path
+        before = after
+
+
+def test_nothing_is_compiled_outside_core():
+    package = Path(coterie.__file__).parent
+    marked = re.compile(r"^\s*@(\w+\.)*(kernel|rule|loss|inline|inline_sum|noinline|njit|jit|overload)\b(?!\w)", re.M)
+    for path in package.rglob("*.py"):
+        if not path.is_relative_to(package / "core"):
+            assert not marked.search(path.read_text()), path
+
+
+def test_the_fingerprint_needs_no_numba():
+    script = "import sys; from coterie.core.compile import digest; print(digest(), 'numba' in sys.modules)"
+    done = _python(script, COTERIE_PLAIN="1")
+    assert done.stdout == f"{fingerprint.digest()} False\n"
+
+
+def _python(script, **environment):
+    """Run a script in a process of its own; what it prints, and what it logs."""
+    environment = {"PATH": "", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
+    return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+
+
+MINE = """
+from typing import NamedTuple
+from coterie.core.compile import inline
+from coterie.core.rules import rule
+
+FACTOR = 1.0
+
+@inline
+def bent(x):
+    return {helper} * x
+
+@rule
+class Mine(NamedTuple):
+    scale: float = 2.0
+    def derivative(self, margin, label):
+        return {body} * self.scale * bent(margin)
+    smoothness = property(lambda self: {claim})
+"""
+USE = """
+import logging; logging.basicConfig(level="INFO", format="%(message)s")
+import numpy as np
+from mine import Mine
+from coterie.core.dual_ascent import slopes_kernel
+out = np.zeros(1)
+slopes_kernel(Mine(), np.ones(1), np.ones(1), out)
+print(out[0])
+"""
+
+
+def test_rules_of_users_are_kept_on_disk_by_what_they_do(tmp_path):
+    def run(**parts):
+        (tmp_path / "mine.py").write_text(MINE.format(**{"helper": "1.0", "body": "FACTOR", "claim": "1.0"} | parts))
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)  # edits within a second look alike to Python
+        path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+        done = _python(USE, COTERIE_CACHE=str(tmp_path / "cache"), PYTHONPATH=path)
+        return float(done.stdout), "compiling slopes_kernel for this machine (once; kept on disk)" in done.stderr
+
+    assert run() == (2.0, True)
+    assert run() == (2.0, False)
+    assert run(body="5.0") == (10.0, True)
+    assert run(helper="3.0") == (6.0, True)
+    assert run(helper="FACTOR + 3.0") == (8.0, True)
+    assert run() == (2.0, False)  # and the first is still there
+
+
+def test_what_cannot_be_looked_through_is_compiled_in_every_process(tmp_path):
+    (tmp_path / "helpers.py").write_text("FACTOR = 3.0")
+    (tmp_path / "mine.py").write_text(
+        MINE.format(helper="helpers.FACTOR", body="1.0", claim="1.0").replace("FACTOR =", "import helpers\nFACTOR =")
+    )
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    for _ in range(2):
+        done = _python(USE, COTERIE_CACHE=str(tmp_path / "cache"), PYTHONPATH=path)
+        assert done.stdout == "6.0\n"
+        assert "in every process, for code from outside the package has no key: it looks into the module helpers" in (
+            done.stderr
+        )
+
+
+def test_a_helper_that_changes_after_the_key_was_made_is_not_kept_under_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("COTERIE_CACHE", str(tmp_path))
+
+    @inline
+    def bent(x):
+        return 2.0 * x
+
+    @inline
+    def other(x):
+        return 3.0 * x
+
+    scope = {"__name__": __name__, "NamedTuple": NamedTuple, "rule": rule, "bent": bent}
+    exec(ONCE.format("bent(margin)"), scope)
+    kept = KernelCache(_halve.python, (scope["Once"],))
+    assert not kept._changed()
+    scope["bent"] = other
+    assert kept._changed()
+
+
+ONCE = """
+@rule
+class Once(NamedTuple):
+    scale: float = 1.0
+    def value(self, margin, label):
+        return {}
+"""
+
+
+def _defined(body, module=__name__):
+    scope = {"__name__": module, "NamedTuple": NamedTuple, "rule": rule}
+    exec(ONCE.format(body), scope)
+    return scope["Once"]()
+
+
+@pytest.mark.parametrize("modules", [(__name__, __name__), (__name__, "coterie.testing")])
+def test_a_rule_defined_anew_runs_its_new_body(modules):
+    old, new = _defined("10.0 * margin", modules[0]), _defined("20.0 * margin", modules[1])
+
+    @njit
+    def use(loss):
+        return loss.value(1.0, 1.0)
+
+    for _ in range(2):  # the second time by what Numba remembers
+        assert [_halve(loss, 1.0) for loss in (old, new)] == [5.0, 10.0]
+        assert [_halve(Location(loss), 1.0) for loss in (old, new)] == [5.0, 10.0]
+        assert [use(loss) for loss in (old, new)] == [10.0, 20.0]
+    assert repr(old) == repr(new) == "Once(scale=1.0)"
+    assert old != new
+
+
+def test_rules_are_values():
+    assert len({Squared(), Logistic(), Hinge()}) == 3
+    assert SmoothHinge(1.0) != Huber(1.0)
+    assert Huber(1.0) == Huber() != Huber(2.0)
+    assert hash(Huber(1.0)) == hash(Huber())
+    assert all(map(bool, (Squared(), Location(Squared()), Huber(0.5))))
+    assert Location(Huber()) == Location(Huber(1.0)) != Location(Squared())
+
+
+def test_arrays_in_rules_are_compared_by_content():
+    a, b, c = (rows_of(np.array([[1.0, x]])) for x in (2.0, 2.0, 3.0))
+    assert a == b != c
+    assert len({a, b, c}) == 2
+    assert rows_of(np.ones((1, 4))) != rows_of(np.ones((2, 2)))
+
+
+@rule
+class Unfit(NamedTuple):
+    def value(self, margin, label):
+        z = 2.0 * margin
+        return z + "one"
+
+
+@rule
+class Outer(NamedTuple):
+    """A method-like rule: the fault is in what its handler calls."""
+
+    loss: Unfit = Unfit()
+
+    def reported_loss(self, data, me, draft):
+        return data + self.loss.value(me, 1.0)
+
+
+@kernel
+def _told(method, x):
+    return method.reported_loss(x, x, x)
+
+
+def test_what_does_not_compile_is_named():
+    line = inspect.getsourcelines(Unfit.value)[1] + 2
+    for run in (lambda: _halve(Unfit(), 1.0), lambda: _told(Outer(), 1.0)):
+        with pytest.raises(CompileError, match=rf"Unfit\.value cannot be compiled: .*, line {line}: ") as told:
+            run()
+        assert isinstance(told.value.__cause__, NumbaError)
+        assert "add(float64" in str(told.value)
+
+
+def test_a_handler_that_does_not_compile_is_named():
+    @rule
+    class Forgetful(NamedTuple):
+        def reported_loss(self, data, me, draft):
+            return draft.nothing
+
+    with pytest.raises(CompileError, match=r"Forgetful\.reported_loss cannot be compiled: .*Unknown attribute"):
+        _told(Forgetful(), 1.0)
+
+
+def test_an_argument_that_no_kernel_takes_is_refused_in_our_words():
+    with pytest.raises(CompileError, match="_halve cannot be compiled for these arguments"):
+        _halve(object(), 1.0)
+
+
+def test_bounds_are_checked_if_asked_for(tmp_path):
+    script = """
+import numpy as np
+from typing import NamedTuple
+from coterie.core.compile import inline, inline_sum, kernel, noinline
+from coterie.core.rules import rule
+
+@rule
+class Past(NamedTuple):
+    def pool(self, margins, labels):
+        return margins[margins.shape[0]]
+
+def past(x):
+    return x[x.shape[0]]
+
+a, b, c = inline(lambda x: x[x.shape[0]]), noinline(past), inline_sum(lambda x: x[x.shape[0]])
+reads = [lambda r, x: x[x.shape[0]], lambda r, x: a(x), lambda r, x: b(x), lambda r, x: c(x), lambda r, x: r.pool(x, x)]
+for read in reads:
+    read.__name__ = "read"
+    try:
+        kernel(read)(Past(), np.zeros(3))
+        print("read")
+    except IndexError:
+        print("refused")
+"""
+    cache = {"COTERIE_CACHE": str(tmp_path)}
+    assert _python(script, **cache).stdout == 5 * "read\n"
+    assert _python(script, COTERIE_DEBUG="1", **cache).stdout == 5 * "refused\n"
+    assert _python(script, **cache).stdout == 5 * "read\n"  # the two kinds are kept apart
 
 
 def test_kernels_are_kept_on_disk_between_processes(tmp_path):

@@ -6,11 +6,9 @@ imported, and nothing in it imports Numba.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-#: Whether loops run as plain Python.
-PLAIN = os.environ.get("COTERIE_PLAIN", "0") not in ("", "0")
+from .fingerprint import DEBUG, PLAIN, digest
 
 if TYPE_CHECKING or not PLAIN:
     from .numba_backend import (
@@ -42,8 +40,10 @@ else:
     )
 
 __all__ = [
+    "DEBUG",
     "PLAIN",
     "class_of",
+    "digest",
     "each_field",
     "expose",
     "inline",

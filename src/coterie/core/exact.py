@@ -15,6 +15,26 @@ def loss_kernel(loss, margins, labels, value, slope, curvature):
 
 
 @kernel
+def loss_table_kernel(loss, margins, labels, step, out):
+    """All five functions of a loss at every example: what its contract is checked with."""
+    for r in range(margins.shape[0]):
+        z, y = margins[r], labels[r]
+        out[0, r] = loss.value(z, y)
+        out[1, r] = loss.derivative(z, y)
+        out[2, r] = loss.curvature(z, y)
+        out[3, r] = loss.prox(z, step, y)
+        out[4, r] = loss.conjugate(loss.derivative(z, y), y)
+
+
+@kernel
+def pool_table_kernel(loss, margins, labels, value, slopes):
+    """The same for a loss of all examples of an agent together, of which each row of margins is one."""
+    for k in range(margins.shape[0]):
+        value[k] = loss.pool(margins[k], labels)
+        loss.slopes(margins[k], labels, slopes[k])
+
+
+@kernel
 def pull_kernel(start, peer, weight, scale, theta, out):
     """``out_i += scale sum_j W_ij (theta_i - theta_j)``; differences, because neighbours are nearly equal."""
     for i in range(start.shape[0] - 1):

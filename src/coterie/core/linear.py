@@ -177,25 +177,7 @@ class SparseRows(NamedTuple):
 
 
 def rows_of(matrix):
-    """Rows of a dense or sparse matrix, ready for kernels.
-
-    Parameters
-    ----------
-    matrix : (rows, p) ndarray or scipy sparse
-
-    Returns
-    -------
-    DenseRows or SparseRows
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scipy import sparse
-    >>> X = np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]])
-    >>> v = np.array([1.0, 1.0, 0.5])
-    >>> [float(rows_of(kind).dot(0, v)) for kind in (X, sparse.csr_array(X))]
-    [2.0, 2.0]
-    """
+    """Rows of a dense or sparse matrix, ready for kernels."""
     if isinstance(matrix, np.ndarray):
         return DenseRows(frozen(matrix, np.float64))
     from scipy import sparse  # not above: a peer with dense rows needs none of it
@@ -211,11 +193,6 @@ def frozen(array, dtype=None):
 
     What describes a problem is read-only everywhere: a handler that writes to it does not compile, and kernels meet
     one array type, not two.
-
-    Examples
-    --------
-    >>> frozen([1.0, 2.0]).flags.writeable
-    False
     """
     view = np.ascontiguousarray(array, dtype=dtype).view()
     view.flags.writeable = False
@@ -280,27 +257,7 @@ one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 
 @one_thread
 def gram_norms(rows, start, p):
-    """Largest eigenvalue of ``X_i' X_i`` for every agent i, to machine precision.
-
-    Parameters
-    ----------
-    rows : DenseRows or SparseRows
-    start : (n + 1,) ndarray of int64
-        Rows ``start[i]`` to ``start[i + 1] - 1`` belong to agent i.
-    p : int
-        Number of features.
-
-    Returns
-    -------
-    (n,) ndarray
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.array([[3.0, 0.0], [0.0, 1.0], [2.0, 0.0]])
-    >>> gram_norms(rows_of(X), np.array([0, 2, 2, 3]), 2).tolist()
-    [9.0, 0.0, 4.0]
-    """
+    """Largest eigenvalue of ``X_i' X_i`` for every agent i, to machine precision, from rows of p features."""
     sizes = np.diff(start)
     norms = np.zeros(sizes.shape[0])
     if isinstance(rows, SparseRows):

@@ -1,6 +1,7 @@
 """Losses of one example, as functions of its margin ``z = x . theta`` and its label ``y``.
 
-Each loss is a rule with five scalar functions, each defined here and nowhere else:
+A loss is one class, and nothing else knows it: ``@loss`` reads all there is to say about it from there, and the list at
+the end of this file gives it a name. Its five scalar functions, each defined here and nowhere else:
 
 =============  =======================================================================
 ``value``      l(z, y), convex in z
@@ -10,46 +11,168 @@ Each loss is a rule with five scalar functions, each defined here and nowhere el
 ``conjugate``  l*(u, y) = sup_z u z - l(z, y), infinite outside its domain
 =============  =======================================================================
 
-and what it claims about itself: ``smoothness`` (the largest curvature, infinite at a kink), ``lipschitz`` (the
-largest slope), ``domain(label)`` (the interval of slopes, where the conjugate is finite), ``dual_curvature`` (kappa if
-the conjugate there is ``u y + kappa u^2 / 2``, else None), and the ``labels`` it accepts.
-:func:`coterie.testing.check_loss` checks every claim.
+and what it claims: ``smoothness`` (the largest curvature, infinite at a kink), ``lipschitz`` (the largest slope),
+``domain(label)`` (the interval of slopes, where the conjugate is finite), and the ``labels`` it accepts. What else it
+may declare, and what holds if it does not, is in :data:`OPTIONAL`. :func:`coterie.testing.check_loss` checks it all.
+
+A loss of all examples of an agent together has ``pool`` and ``slopes`` in place of the five functions.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from numbers import Real
+import re
 from typing import Any, NamedTuple
 
-from ..errors import ParameterError
+from .._checks import positive
+from ..errors import DataError, ParameterError
 from .compile import class_of, overload
 from .rules import rule
 
 #: What a loss may say about the labels it accepts.
 SIGNS, REALS = "-1 or +1", "real numbers"
+#: Which exact solver minimises sums of it: for twice differentiable losses; for those whose conjugate is quadratic on
+#: an interval; for log-sum-exp in l1 balls.
+NEWTON, INTERIOR_POINT, LOG_SUM_EXP = "newton", "interior point", "log-sum-exp"
+#: How an agent's own problem is solved: by a mean of points, by one linear system, or by what works for every loss.
+MEAN, LEAST_SQUARES, DUAL_ASCENT = "mean", "least squares", "dual ascent"
+#: Whose minus log-likelihood it is, up to scale.
+GAUSSIAN, BERNOULLI = "gaussian", "bernoulli"
+
+#: What every loss must have, one of single examples, and one of all examples of an agent together.
+CLAIMS = ("smoothness", "lipschitz", "labels")
+LOSS_PARTS = ("value", "derivative", "curvature", "prox", "conjugate", "domain", *CLAIMS)
+POOLED_PARTS = ("pool", "slopes", *CLAIMS)
 
 
-def _positive(name):
-    """Refuse a nonpositive parameter when the loss is made, before any work starts."""
-
-    def decorate(cls):
-        make = cls.__new__
-
-        def checked(cls, *arguments, **named):
-            self = make(cls, *arguments, **named)
-            value = getattr(self, name)
-            if not (isinstance(value, Real) and math.isfinite(value) and value > 0):
-                raise ParameterError(f"{cls.__name__}({name}={value!r}): {name} must be a positive number")
-            return self._replace(**{name: float(value)})  # a float always: one compiled type for each loss
-
-        cls.__new__ = checked
-        return cls
-
-    return decorate
+def _usual_name(cls):
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__qualname__.rpartition(".")[2]).lower()
 
 
-@rule
+def _usual_solver(cls):
+    if cls.pooled:
+        return None  # nobody knows one
+
+    def solver(self):
+        bounded = all(map(math.isfinite, self.domain(1.0)))
+        return INTERIOR_POINT if bounded and self.dual_curvature is not None else NEWTON
+
+    return property(solver)
+
+
+#: What a loss may declare, and what holds otherwise.
+OPTIONAL: dict[str, Any] = {
+    # how it is named in files, and in commands where it is listed below with its usual parameters
+    "name": _usual_name,
+    # parameters that must be positive numbers: checked whenever one is made
+    "positive": lambda cls: (),
+    # whether it looks at all examples of an agent together
+    "pooled": lambda cls: hasattr(cls, "pool"),
+    # whether it is for points without labels, each coordinate of which is an example
+    "unlabelled": lambda cls: False,
+    # kappa, if its conjugate is u y + kappa u^2 / 2 on its domain; None if it is not
+    "dual_curvature": lambda cls: None,
+    # whether it curves everywhere, so that a sum of enough of them has one minimiser without a ridge
+    "strictly_convex": lambda cls: False,
+    # GAUSSIAN, for (z - y)^2 / 2; BERNOULLI, for log(1 + exp(-y z)); None for a loss that no probabilities come from
+    "likelihood": lambda cls: None,
+    # NEWTON, INTERIOR_POINT, LOG_SUM_EXP; found out by its conjugate
+    "exact_solver": _usual_solver,
+    # MEAN, LEAST_SQUARES (both for (z - y)^2 / 2 only), DUAL_ASCENT
+    "proximal": lambda cls: DUAL_ASCENT,
+    # why no noise can hide a single example in its gradients; None if it can
+    "not_private": lambda cls: None,
+}
+
+
+def loss(cls: Any = None, **declared: Any) -> Any:
+    """Make a loss of a NamedTuple class: a rule with everything that solvers, methods, files and commands ask of one.
+
+    Parameters
+    ----------
+    cls : type
+        A ``typing.NamedTuple`` with the functions and claims of :mod:`coterie.core.losses`.
+    **declared
+        Claims, and what else :data:`coterie.core.losses.OPTIONAL` lists, where the class does not have them itself:
+        one that depends on a parameter is a property of the class.
+
+    Returns
+    -------
+    type
+        The same class, with defaults for what is not declared.
+
+    Raises
+    ------
+    TypeError
+        If something is missing or unknown; the message says what.
+
+    Examples
+    --------
+    >>> from typing import NamedTuple
+    >>> import coterie as ct
+    >>> @ct.loss(labels="real numbers", smoothness=float("inf"), lipschitz=1.0)
+    ... class Absolute(NamedTuple):
+    ...     def value(self, margin, label):
+    ...         return abs(margin - label)
+    Traceback (most recent call last):
+    ...
+    TypeError: the loss Absolute has no derivative, curvature, prox, conjugate, domain
+    """
+    if cls is None:
+        return functools.partial(loss, **declared)
+    unknown = [part for part in declared if part not in (*CLAIMS, *OPTIONAL)]
+    if unknown:
+        raise TypeError(f"a loss declares {', '.join((*CLAIMS, *OPTIONAL))}; {cls.__qualname__} has {unknown[0]}")
+    for part, value in declared.items():
+        setattr(cls, part, value)
+    needed = POOLED_PARTS if hasattr(cls, "pool") else LOSS_PARTS
+    missing = [part for part in needed if not hasattr(cls, part)]
+    if missing:
+        raise TypeError(f"the loss {cls.__qualname__} has no {', '.join(missing)}")
+    for part, usual in OPTIONAL.items():
+        if not hasattr(cls, part) or (part == "name" and part not in vars(cls)):  # a name is not inherited
+            setattr(cls, part, usual(cls))
+    for part, known in _WORDS.items():
+        word = getattr(cls, part)
+        if not isinstance(word, property) and word not in known:
+            raise TypeError(f"the loss {cls.__qualname__} has {part} = {word!r}: it must be one of {known}")
+    cls.is_loss = True
+    _check_parameters(cls)
+    return rule(cls)
+
+
+_WORDS = {
+    "labels": (SIGNS, REALS),
+    "likelihood": (None, GAUSSIAN, BERNOULLI),
+    "exact_solver": (None, NEWTON, INTERIOR_POINT, LOG_SUM_EXP),
+    "proximal": (MEAN, LEAST_SQUARES, DUAL_ASCENT),
+}
+
+
+def _check_parameters(cls):
+    """Refuse a nonpositive parameter when a loss is made, before any work starts."""
+    if not cls.positive or "positive" not in vars(cls):
+        return
+    make = cls.__new__
+
+    def checked(cls, *arguments, **named):
+        self = make(cls, *arguments, **named)
+        # Floats always: one compiled type for each loss.
+        return self._replace(**{name: positive(name, getattr(self, name)) for name in cls.positive})
+
+    cls.__new__ = checked
+
+
+@loss(
+    labels=REALS,
+    smoothness=1.0,
+    lipschitz=math.inf,
+    dual_curvature=1.0,
+    strictly_convex=True,
+    likelihood=GAUSSIAN,
+    proximal=LEAST_SQUARES,
+)
 class Squared(NamedTuple):
     """``l(z, y) = (z - y)^2 / 2``.
 
@@ -84,28 +207,8 @@ class Squared(NamedTuple):
         """The interval of its slopes."""
         return -math.inf, math.inf
 
-    @property
-    def dual_curvature(self):
-        """Kappa of its conjugate, ``u y + kappa u^2 / 2``."""
-        return 1.0
 
-    @property
-    def smoothness(self):
-        """The largest curvature."""
-        return 1.0
-
-    @property
-    def lipschitz(self):
-        """The largest slope."""
-        return math.inf
-
-    @property
-    def labels(self):
-        """The labels it takes."""
-        return REALS
-
-
-@rule
+@loss(labels=SIGNS, smoothness=0.25, lipschitz=1.0, strictly_convex=True, likelihood=BERNOULLI)
 class Logistic(NamedTuple):
     """``l(z, y) = log(1 + exp(-y z))``, labels -1 and +1.
 
@@ -163,28 +266,8 @@ class Logistic(NamedTuple):
         """The interval of its slopes."""
         return min(-label, 0.0), max(-label, 0.0)
 
-    @property
-    def dual_curvature(self):
-        """Its conjugate is not quadratic."""
-        return None
 
-    @property
-    def smoothness(self):
-        """The largest curvature."""
-        return 0.25
-
-    @property
-    def lipschitz(self):
-        """The largest slope."""
-        return 1.0
-
-    @property
-    def labels(self):
-        """The labels it takes."""
-        return SIGNS
-
-
-@rule
+@loss(labels=SIGNS, smoothness=math.inf, lipschitz=1.0, dual_curvature=0.0)
 class Hinge(NamedTuple):
     """``l(z, y) = max(0, 1 - y z)``, labels -1 and +1. It has a kink: methods that need a gradient refuse it.
 
@@ -220,29 +303,8 @@ class Hinge(NamedTuple):
         """The interval of its slopes."""
         return min(-label, 0.0), max(-label, 0.0)
 
-    @property
-    def dual_curvature(self):
-        """Kappa of its conjugate, ``u y + kappa u^2 / 2``."""
-        return 0.0
 
-    @property
-    def smoothness(self):
-        """The largest curvature."""
-        return math.inf
-
-    @property
-    def lipschitz(self):
-        """The largest slope."""
-        return 1.0
-
-    @property
-    def labels(self):
-        """The labels it takes."""
-        return SIGNS
-
-
-@_positive("gamma")
-@rule
+@loss(labels=SIGNS, lipschitz=1.0, positive=("gamma",))
 class SmoothHinge(NamedTuple):
     """The hinge with its kink rounded over a width ``gamma``, labels -1 and +1.
 
@@ -306,19 +368,8 @@ class SmoothHinge(NamedTuple):
         """The largest curvature."""
         return 1.0 / self.gamma
 
-    @property
-    def lipschitz(self):
-        """The largest slope."""
-        return 1.0
 
-    @property
-    def labels(self):
-        """The labels it takes."""
-        return SIGNS
-
-
-@_positive("delta")
-@rule
+@loss(labels=REALS, smoothness=1.0, dual_curvature=1.0, positive=("delta",))
 class Huber(NamedTuple):
     """``(z - y)^2 / 2`` for residuals up to ``delta``, linear beyond: outliers pull with a bounded force.
 
@@ -364,27 +415,18 @@ class Huber(NamedTuple):
         return -self.delta, self.delta
 
     @property
-    def dual_curvature(self):
-        """Kappa of its conjugate, ``u y + kappa u^2 / 2``."""
-        return 1.0
-
-    @property
-    def smoothness(self):
-        """The largest curvature."""
-        return 1.0
-
-    @property
     def lipschitz(self):
         """The largest slope."""
         return self.delta
 
-    @property
-    def labels(self):
-        """The labels it takes."""
-        return REALS
 
-
-@rule
+@loss(
+    unlabelled=True,
+    not_private=(
+        "it protects single examples, and here there are none with a gradient of their own: pass the problem with the "
+        "data, such as ct.Problem.personalized(data, graph)"
+    ),
+)
 class Location(NamedTuple):
     """A loss applied coordinate by coordinate to ``theta - x`` on unlabelled points: mean and field estimation.
 
@@ -430,6 +472,21 @@ class Location(NamedTuple):
         return self.loss.domain(label)
 
     @property
+    def labels(self):
+        """That of the inner loss, which must be one of residuals."""
+        return self.loss.labels
+
+    @property
+    def strictly_convex(self):
+        """That of the inner loss."""
+        return self.loss.strictly_convex
+
+    @property
+    def proximal(self):
+        """A mean of points, where the inner loss is squared."""
+        return MEAN if self.loss.proximal == LEAST_SQUARES else DUAL_ASCENT
+
+    @property
     def dual_curvature(self):
         """That of the inner loss."""
         return self.loss.dual_curvature
@@ -444,13 +501,18 @@ class Location(NamedTuple):
         """The largest slope."""
         return self.loss.lipschitz
 
-    @property
-    def labels(self):
-        """The labels it takes."""
-        return REALS
 
-
-@rule
+@loss(
+    name="adaboost",
+    labels=SIGNS,
+    smoothness=1.0,
+    lipschitz=1.0,
+    exact_solver=LOG_SUM_EXP,
+    not_private=(
+        "in it, one example can take all the weight, so that no noise would hide it; take the mean logistic loss, "
+        'Problem.boosting(..., loss="logistic")'
+    ),
+)
 class LogSumExp(NamedTuple):
     """``log sum_r exp(-y_r z_r)`` over all examples of an agent, labels -1 and +1: l1-Adaboost, DADA (2).
 
@@ -482,32 +544,17 @@ class LogSumExp(NamedTuple):
         for r in range(margins.shape[0]):
             out[r] = -labels[r] * math.exp(-labels[r] * margins[r] - level)
 
-    @property
-    def pooled(self):
-        """It looks at all examples of an agent together."""
-        return True
-
-    @property
-    def smoothness(self):
-        """The largest curvature, along any example."""
-        return 1.0
-
-    @property
-    def labels(self):
-        """The labels it takes."""
-        return SIGNS
-
 
 def pooled_value(loss, margins, labels, row_weight):
     """f_i without its ridge: ``row_weight`` times the sum of the losses, or what a loss makes of all rows together."""
-    if getattr(loss, "pooled", False):
+    if loss.pooled:
         return loss.pool(margins, labels)
     return _sum_of_values(loss, margins, labels, row_weight)
 
 
 def pooled_slopes(loss, margins, labels, row_weight, out):
     """``out_r``: derivative of :func:`pooled_value` by the margin of example r."""
-    if getattr(loss, "pooled", False):
+    if loss.pooled:
         loss.slopes(margins, labels, out)
     else:
         _slope_of_each(loss, margins, labels, row_weight, out)
@@ -527,26 +574,20 @@ def _slope_of_each(loss, margins, labels, row_weight, out):
 
 @overload(pooled_value)
 def _pooled_value(loss, margins, labels, row_weight):
-    if hasattr(class_of(loss), "pool"):
+    if class_of(loss).pooled:
         return lambda loss, margins, labels, row_weight: loss.pool(margins, labels)
     return _sum_of_values
 
 
 @overload(pooled_slopes)
 def _pooled_slopes(loss, margins, labels, row_weight, out):
-    if hasattr(class_of(loss), "slopes"):
+    if class_of(loss).pooled:
         return lambda loss, margins, labels, row_weight, out: loss.slopes(margins, labels, out)
     return _slope_of_each
 
 
-#: What a loss must have.
-LOSS_PARTS = (
-    *("value", "derivative", "curvature", "prox", "conjugate"),
-    *("domain", "dual_curvature", "smoothness", "lipschitz", "labels"),
-)
-
 #: Every loss, with the parameters used in documentation and contract tests. Adding one here adds its tests.
-LOSSES = {
+LOSSES: dict[str, Any] = {
     "squared": Squared(),
     "logistic": Logistic(),
     "hinge": Hinge(),
@@ -554,4 +595,48 @@ LOSSES = {
     "huber": Huber(),
     "location": Location(Squared()),
     "location-huber": Location(Huber()),
+    "adaboost": LogSumExp(),
 }
+
+
+def resolve_loss(loss: Any, pooled: bool = False) -> Any:
+    """A loss given as a value or by its name on the list; those of all examples together only where they fit."""
+    if isinstance(loss, str):
+        if loss not in LOSSES:
+            raise ParameterError(f"unknown loss {loss!r}: choose one of {', '.join(LOSSES)}, or pass a loss itself")
+        loss = LOSSES[loss]
+    if isinstance(loss, type) or not getattr(loss, "is_loss", False):
+        why = "a class" if isinstance(loss, type) else "its class is not decorated with @ct.loss"
+        raise ParameterError(
+            f"{loss!r} is not a loss ({why}): pass one of {', '.join(LOSSES)}, or a value such as ct.Logistic()"
+        )
+    if loss.pooled and not pooled:
+        raise ParameterError(f"{loss!r} is not a loss of single examples: it is for Problem.boosting")
+    return loss
+
+
+def loss_name(loss: Any) -> str | None:
+    """The name that the list has for this value; None if it is not on it, as with other parameters."""
+    return next((name for name, known in LOSSES.items() if known == loss), None)
+
+
+def loss_to_json(loss: Any) -> dict[str, Any]:
+    """A loss with its parameters as files hold it; :func:`loss_from_json` reads it."""
+    if _kinds().get(loss.name) is not type(loss):
+        raise DataError(f"loss={loss!r} cannot be saved: it is not on the list of losses, coterie.core.losses.LOSSES")
+    parts = [loss_to_json(part) if getattr(part, "is_loss", False) else part for part in loss]
+    if not all(isinstance(part, bool | int | float | dict) for part in parts):
+        raise DataError(f"loss={loss!r} cannot be saved: its parameters must be numbers or losses")
+    return {"kind": loss.name, "parts": parts}
+
+
+def loss_from_json(written: dict[str, Any]) -> Any:
+    """The loss that was written, of a kind that the list holds."""
+    kind = _kinds().get(written["kind"])
+    if kind is None:
+        raise DataError(f"there is no loss {written['kind']!r}")
+    return kind(*(loss_from_json(part) if isinstance(part, dict) else part for part in written["parts"]))
+
+
+def _kinds() -> dict[str, Any]:
+    return {known.name: type(known) for known in LOSSES.values()}

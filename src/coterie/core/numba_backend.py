@@ -1,141 +1,52 @@
-"""Compiled loops: how a kernel is compiled, kept on disk, and when it is not; and what Numba must know of rules.
+"""Compiled loops: how a kernel is compiled, and what Numba must know of rules.
 
-Numba's own disk cache watches one source file, and so runs old code after an edit in a file that the loop calls.
-Here the cache directory is keyed by a digest of all our sources. A rule defined outside this package is
-not covered by that digest, so a loop that meets one is compiled afresh in every process.
+Kernels are kept on disk (:mod:`.kernel_cache`). One that meets a rule from outside this folder is compiled apart from
+the others, and kept under a key of that rule; without such a key (:mod:`.foreign`), it is compiled in every process.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import hashlib
 import inspect
 import logging
-import os
-import shutil
-import time
-from pathlib import Path
+import re
+import threading
 from types import FunctionType
+from typing import Any
 
 import numba
 from numba import extending, types
 from numba.core import cgutils, datamodel, event
 from numba.core.boxing import box_namedtuple, unbox_tuple
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.errors import NumbaError
 from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic, register_jitable, typeof_impl
 
-from .._files import cache_root
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from ..errors import CompileError
+from . import foreign
+from .fingerprint import DEBUG
+from .kernel_cache import KernelCache, reading
 
 log = logging.getLogger("coterie")
 
-HERE = Path(__file__).parent
+_making = threading.Lock()
 
-
-@functools.cache
-def digest():
-    """Fingerprint of this folder: everything that may end up in a kernel of ours, and nothing else."""
-    state = hashlib.sha256()
-    for path in sorted(HERE.rglob("*.py")):
-        state.update(str(path.relative_to(HERE)).encode() + path.read_bytes())
-    return state.hexdigest()[:16]
-
-
-def cache_directory():
-    """Where compiled kernels are kept: ``$COTERIE_CACHE``, or the user's cache directory.
-
-    Examples
-    --------
-    >>> cache_directory().parent.name
-    'kernels'
-    """
-    return cache_root() / "kernels" / digest()
-
-
-class _Locator(_CacheLocator):
-    def __init__(self, py_func, py_file):
-        self._file = Path(py_file).stem
-
-    def get_cache_path(self):
-        return str(cache_directory())
-
-    def get_source_stamp(self):
-        return digest()
-
-    def get_disambiguator(self):
-        return self._file
-
-    @classmethod
-    def from_function(cls, py_func, py_file):
-        try:
-            cache_directory().mkdir(parents=True, exist_ok=True)
-        except OSError:
-            return None
-        if not os.access(cache_directory(), os.W_OK):
-            return None
-        _forget_old(cache_directory())
-        return cls(py_func, py_file)
-
-
-@functools.cache
-def _forget_old(directory):
-    """Remove kernels of other versions of the package that nobody has used for a month."""
-    with contextlib.suppress(OSError):
-        os.utime(directory)  # this one is in use
-    for other in directory.parent.iterdir():
-        with contextlib.suppress(OSError):
-            if other != directory and time.time() - other.stat().st_mtime > 30 * 86400:
-                shutil.rmtree(other, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _alone():
-    """One process at a time: two that save at once could mix up their entries in Numba's index."""
-    with contextlib.ExitStack() as stack:
-        if fcntl is not None:
-            lock = stack.enter_context((cache_directory() / ".lock").open("w"))
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-class _CacheImpl(CompileResultCacheImpl):
-    _locator_classes = [_Locator]  # noqa: RUF012 - as the base class has it
-
-
-class _Cache(FunctionCache):
-    _impl_class = _CacheImpl
-
-    def save_overload(self, sig, data):
-        with _alone():
-            super().save_overload(sig, data)
+#: For every function that is compiled, since none inherits it from its caller: bounds are checked, or nothing said.
+CHECKS: dict[str, Any] = {"boundscheck": True} if DEBUG else {}
 
 
 class _Announce(event.Listener):
     """Tells the log when a kernel is really compiled: this is time that a user waits for."""
 
-    def __init__(self, kernel, kept):
-        self.kernel, self.kept = kernel, kept
+    def __init__(self, kernel):
+        self.kernel = kernel
 
     def on_start(self, event):
         if event.data["dispatcher"] is self.kernel:
-            log.info("compiling %s for this machine (%s)", self.kernel.__name__, self.kept)
+            log.info("compiling %s for this machine (%s)", self.kernel.__name__, self.kernel.kept)
 
     def on_end(self, event):
         pass
-
-
-def _ours(value):
-    """Does this argument hold only rules that our digest covers?"""
-    if not isinstance(value, tuple):
-        return True
-    module = type(value).__module__
-    return module.startswith(f"{__package__}.") and all(map(_ours, value))
 
 
 @intrinsic
@@ -189,12 +100,14 @@ def noinline(function):
 
     Left to itself, LLVM inlines them all, and takes most of a minute over the result.
     """
+    foreign.MARKED.add(function)
     names = ", ".join(inspect.signature(function).parameters)
     body = FunctionType(function.__code__, function.__globals__, function.__name__)  # a copy: it is registered, too
     scope = {"__name__": function.__module__, "body": inline(body), "stay_apart": _stay_apart}
     exec(f"def {function.__name__}({names}):\n    stay_apart()\n    return body({names})", scope)
 
-    @extending.overload(function, strict=False, jit_options={"forceinline": False})  # or it inherits its caller's
+    # forceinline is said, or it would inherit its caller's.
+    @extending.overload(function, strict=False, jit_options={"forceinline": False, **CHECKS})
     def _compiled(*arguments):
         return scope[function.__name__]
 
@@ -202,28 +115,81 @@ def noinline(function):
 
 
 class Kernel:
-    """A compiled loop with two twins: one cached on disk, one fresh for rules defined outside the package.
-
-    ``kernel(...)`` runs compiled; ``kernel.python(...)`` runs the same source in plain Python.
-    """
+    """A compiled loop: ``kernel(...)`` runs compiled, ``kernel.python(...)`` the same source in plain Python."""
 
     def __init__(self, function):
         functools.update_wrapper(self, function)
         self.python = function
-        self._cached = numba.njit(nogil=True)(_borrowing(function))
-        self._fresh = numba.njit(nogil=True)(_borrowing(function))
-        try:
-            self._cached._cache = _Cache(function)
-        except RuntimeError:  # no writable cache directory
-            log.info("kernels are not kept on disk: cannot write to %s", cache_directory())
+        self._compiled = {}  # by the classes from outside that the arguments hold
 
     def __call__(self, *arguments):
         """Run compiled."""
-        ours = all(map(_ours, arguments))
-        twin = self._cached if ours else self._fresh
-        kept = "once; kept on disk" if ours else "in every process: a rule is from outside the package"
-        with event.install_listener("numba:compile", _Announce(twin, kept)):
-            return twin(*arguments)
+        outside = frozenset(foreign.classes_in(arguments, set()))
+        compiled = self._compiled.get(outside) or self._prepare(outside)
+        try:
+            with event.install_listener("numba:compile", _Announce(compiled)):
+                return compiled(*arguments)
+        except NumbaError as error:
+            raise CompileError(_what_failed(self, arguments, str(error))) from error
+
+    def _prepare(self, outside):
+        """What compiles this loop for rules of these classes from outside, and keeps it."""
+        with _making:
+            if outside not in self._compiled:
+                for cls in outside:
+                    if not is_rule(cls):
+                        foreign.tell_apart(cls)
+                compiled = numba.njit(nogil=True, **CHECKS)(_borrowing(self.python))
+                mine = () if foreign.is_ours(self.python) else (self.python,)
+                compiled.kept = "once; kept on disk"
+                try:
+                    compiled._cache = KernelCache(self.python, (*mine, *outside))
+                except foreign.Opaque as why:
+                    compiled.kept = f"in every process, for code from outside the package has no key: {why}"
+                except RuntimeError:
+                    compiled.kept = "in every process: the folder for compiled kernels cannot be written to"
+                self._compiled[outside] = compiled
+        return self._compiled[outside]
+
+
+#: Where Numba says that it was.
+PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)|at (?P<at>\S+) \((?P<row>\d+)\)')
+
+
+def _what_failed(kernel, arguments, words):
+    """Which method of which rule did not compile, and where: the innermost one that Numba's error names."""
+    methods = []
+    for cls in _classes_in(arguments, {}):
+        for name in foreign.EXPOSED:
+            code = getattr(getattr(cls, name, None), "__code__", None)
+            if code is not None:
+                methods.append((code.co_filename, code.co_firstlineno, _last_line(code), cls, name))
+    for place in PLACE.finditer(words):
+        file, line = place["file"] or place["at"], int(place["line"] or place["row"])
+        for path, first, last, cls, name in methods:
+            if path.endswith(file.lstrip("./")) and first <= line <= last:
+                reason = _said(words[: place.start()])
+                return f"{cls.__qualname__}.{name} cannot be compiled: {path}, line {line}: {reason}"
+    return f"{kernel.__name__} cannot be compiled for these arguments: {_said(words)}"
+
+
+def _said(words):
+    """The innermost reason that Numba gives, in a line."""
+    lines = [line.strip() for line in words.rpartition("nopython mode pipeline")[2].splitlines()[1:]]
+    lines = [line for line in lines if line] or [words.strip()]
+    return " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])
+
+
+def _classes_in(values, found):
+    for value in values:
+        if isinstance(value, tuple):
+            found[type(value)] = None
+            _classes_in(value, found)
+    return found
+
+
+def _last_line(code):
+    return max(line for _, _, line in code.co_lines() if line is not None)
 
 
 def kernel(function):
@@ -231,12 +197,18 @@ def kernel(function):
     return Kernel(function)
 
 
-#: For small helpers of kernels: plain Python when called from Python, and in compiled code always inlined by LLVM, so
-#: that the order of compilation cannot change speed.
-inline = register_jitable(forceinline=True)
+def inline(function):
+    """For small helpers of kernels: plain Python when called from Python, and in compiled code always inlined by LLVM.
+
+    So the order of compilation cannot change speed.
+    """
+    foreign.MARKED.add(function)
+    return register_jitable(forceinline=True, **CHECKS)(function)
+
+
 #: For sums: compiled also when called from Python, with additions reordered and multiply-adds fused for vectorisation,
 #: so that both worlds add in the same order. NaN and infinity still behave.
-inline_sum = numba.njit(forceinline=True, fastmath={"reassoc", "contract"})
+inline_sum = numba.njit(forceinline=True, fastmath={"reassoc", "contract"}, **CHECKS)
 
 
 def or_numpy(twin):
@@ -249,11 +221,26 @@ class RuleType(types.NamedTuple):
 
     def __init__(self, members, cls):
         super().__init__(members, cls)
-        self.name = f"Rule[{cls.__module__}.{cls.__qualname__}]({', '.join(map(str, members))})"
+        self.name = f"Rule[{foreign.label(cls)}]({', '.join(map(str, members))})"
 
     def __bool__(self):
         # Numba tests a receiver for truth, and the type of a rule without fields would otherwise be false.
         return True
+
+    def __reduce__(self):
+        # A class from outside may be that of a script or a notebook, which a pickle would copy: here, as it is named.
+        if foreign.is_ours(self.instance_class):
+            return super().__reduce__()
+        return _found_again, (foreign.label(self.instance_class), self.types)
+
+
+def _found_again(label, members):
+    return RuleType(members, reading.get()[label])
+
+
+def is_rule(cls):
+    """Whether kernels know a class of tuples as a rule."""
+    return "is_rule" in vars(cls)
 
 
 extending.register_model(RuleType)(datamodel.models.TupleModel)
@@ -263,23 +250,25 @@ extending.box(RuleType)(box_namedtuple)
 
 def register(cls):
     """Let kernels take values of a class of rules."""
+    foreign.tell_apart(cls)
 
     @typeof_impl.register(cls)
     def _typeof(value, context):
-        return RuleType([typeof_impl(field, context) for field in value], cls)
+        return RuleType([typeof_impl(field, context) for field in value], type(value))
 
 
 def expose(name, arguments):
     """Let compiled code call a method of rules by this name."""
+    foreign.EXPOSED.add(name)
     scope = {}
     exec(f"def {name}(self, {arguments}): return getattr(self.instance_class, {name!r}, None)", scope)
     # forceinline is LLVM's inlining. Numba's own inline="always" silently drops array writes (0.61 to 0.68).
-    extending.overload_method(RuleType, name, jit_options={"forceinline": True})(scope[name])
+    extending.overload_method(RuleType, name, jit_options={"forceinline": True, **CHECKS})(scope[name])
 
 
 def overload(function):
     """Let compiled code choose by types what a function is: the decorated one gets types, and returns a function."""
-    return extending.overload(function, jit_options={"forceinline": True})
+    return extending.overload(function, jit_options={"forceinline": True, **CHECKS})
 
 
 def class_of(kind):

@@ -8,45 +8,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .losses import REALS, Logistic
-from .rules import rule
+from .losses import REALS, Logistic, loss
 
 #: Offsets are smaller than this; a label is its sign times the sum of both.
 FAR = 1024.0
 
 
 def with_offsets(labels: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Labels -1 and +1, and offsets, as labels of :class:`Offset`.
-
-    Parameters
-    ----------
-    labels, offsets : (rows,) ndarray
-
-    Returns
-    -------
-    (rows,) ndarray
-
-    Examples
-    --------
-    >>> with_offsets(np.array([1.0, -1.0]), np.array([0.5, 0.5])).tolist()
-    [1024.5, -1024.5]
-    """
+    """Labels -1 and +1, and offsets, as labels of :class:`Offset`."""
     return labels * (FAR + np.clip(offsets, -0.5 * FAR, 0.5 * FAR))
 
 
-@rule
+@loss(labels=REALS)  # signs and offsets are numbers
 class Offset(NamedTuple):
-    """``l(z + o, y)`` for a loss l of classes, with o in the label: see :func:`with_offsets`.
-
-    Parameters
-    ----------
-    loss : rule
-
-    Examples
-    --------
-    >>> Offset(Logistic()).value(2.0, -1025.0) == Logistic().value(3.0, -1.0)
-    True
-    """
+    """``l(z + o, y)`` for a loss l of classes, with o in the label: see :func:`with_offsets`."""
 
     loss: Any = Logistic()
 
@@ -76,11 +51,6 @@ class Offset(NamedTuple):
         return self.loss.domain(1.0 if label > 0.0 else -1.0)
 
     @property
-    def dual_curvature(self):
-        """Unknown: its conjugate is not that of a label alone."""
-        return None
-
-    @property
     def smoothness(self):
         """The largest curvature."""
         return self.loss.smoothness
@@ -89,8 +59,3 @@ class Offset(NamedTuple):
     def lipschitz(self):
         """The largest slope."""
         return self.loss.lipschitz
-
-    @property
-    def labels(self):
-        """Signs and offsets are numbers."""
-        return REALS

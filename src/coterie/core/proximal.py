@@ -3,16 +3,16 @@
     argmin_theta  scale f_i(theta) + weight/2 |theta - center|^2          scale >= 0, weight > 0
 
 This is the proximal step of DJAM (4), and what is left of the primal step of CL-ADMM once the copies of the
-neighbours' models are eliminated. There is one solver for each kind of loss; :func:`prepare` chooses.
+neighbours' models are eliminated. A loss says which solver fits it, as ``loss.proximal``:
 
 ===========================  ========================================================================================
-loss                         solver
+``proximal``                 solver
 ===========================  ========================================================================================
-``Location(Squared())``      closed form, coordinate by coordinate
-``Squared()``                closed form; the inverse of the smaller Gram matrix is kept while the weights stay the same
-any other                    dual coordinate ascent from the last solution, to :data:`TOLERANCE`; for kinks, too;
+``MEAN``                     closed form, coordinate by coordinate
+``LEAST_SQUARES``            closed form; the inverse of the smaller Gram matrix is kept while the weights stay the same
+``DUAL_ASCENT``              dual coordinate ascent from the last solution, to :data:`TOLERANCE`; for kinks, too;
                              if that is slow, Newton's method for smooth ones
-any smooth one, if asked     a fixed number of gradient steps from the last model
+any smooth loss, if asked    a fixed number of gradient steps from the last model
 ===========================  ========================================================================================
 
 No solver allocates memory.
@@ -26,7 +26,7 @@ import numpy as np
 
 from .compile import inline
 from .linear import SparseRows, axpy, copy_to, dot, fill, row_norms_kernel, scatter_kernel
-from .losses import Location, Squared
+from .losses import LEAST_SQUARES, MEAN
 from .rules import rule
 from .world import Ragged, World, add_loss_gradient, ragged
 
@@ -48,28 +48,7 @@ class Cache(NamedTuple):
 
 
 def prepare(world: World, p: int, steps: int = 0) -> Cache:
-    """Solvers for the agents of a world.
-
-    Parameters
-    ----------
-    world : World
-    p : int
-        Number of features.
-    steps : int
-        Take so many gradient steps in place of the solver that fits the loss; 0 for that.
-
-    Returns
-    -------
-    Cache
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> from coterie.engines.worlds import world_of
-    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
-    >>> type(prepare(world_of(problem), 1).solver).__name__
-    'Pointwise'
-    """
+    """Solvers for the agents of a world with p features; if `steps` > 0, that many gradient steps in their place."""
     count = np.diff(world.row_start)
     norms = np.zeros(world.labels.shape[0])
     row_norms_kernel(world.rows, norms)
@@ -80,9 +59,9 @@ def prepare(world: World, p: int, steps: int = 0) -> Cache:
     alone = np.where(mean > 0, INERTIA * mean, 1.0)
     if steps > 0:
         return Cache(alone, GradientSteps(np.full(count.shape[0], steps)))
-    if is_mean(world.loss):
+    if world.loss.proximal == MEAN:
         return Cache(alone, Pointwise(_moments(world, p), count / p))
-    if isinstance(world.loss, Squared):
+    if world.loss.proximal == LEAST_SQUARES:
         stored = world.rows.start[world.row_start] if isinstance(world.rows, SparseRows) else p * world.row_start
         small = 2 * np.diff(stored) + count * count < p * p  # what a step costs with either matrix
         sides = np.where(small, count, p)
@@ -95,27 +74,12 @@ def prepare(world: World, p: int, steps: int = 0) -> Cache:
 
 
 def is_mean(loss: Any) -> bool:
-    """Whether a loss is the squared distance to points, whose minimiser is their mean.
-
-    Examples
-    --------
-    >>> from coterie.core.losses import Location, Squared
-    >>> is_mean(Location(Squared())), is_mean(Squared())
-    (True, False)
-    """
-    return isinstance(loss, Location) and isinstance(loss.loss, Squared)
+    """Whether a loss is the squared distance to points, whose minimiser is their mean."""
+    return loss.proximal == MEAN
 
 
 def scratch(world: World, p: int) -> int:
-    """Numbers of scratch paper that any of the solvers needs.
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> from coterie.engines.worlds import world_of
-    >>> scratch(world_of(ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))), 1)
-    2
-    """
+    """Numbers of scratch paper that any of the solvers needs."""
     return 2 * p
 
 
@@ -215,7 +179,7 @@ def invert(matrix, q):
 class DualAscent(NamedTuple):
     """Any convex loss with a prox, by exact steps on one dual coordinate after the other.
 
-    With a = scale share, kappa = weight + 2 scale ridge and v = weight center / kappa, the solution is
+    With a = scale row_weight, kappa = weight + 2 scale ridge and v = weight center / kappa, the solution is
     ``theta = v - a / kappa sum_r u_r x_r``, where u_r is a slope of the loss at the margin of example r. A step makes
     that true for one r: the margin goes to ``prox(z + q u)`` with ``q = a |x_r|^2 / kappa``.
     """

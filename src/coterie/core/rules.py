@@ -11,8 +11,14 @@ recompiles, and kernels can be cached on disk.
 from __future__ import annotations
 
 import inspect
+from typing import NamedTuple
+
+import numpy as np
 
 from .compile import expose, overload, packed, register
+
+#: How a NamedTuple shows itself, unless it says otherwise.
+_PLAIN_REPR = NamedTuple("Any", []).__repr__.__code__
 
 #: The vocabulary: what compiled code may ask of a rule, with the argument names that every rule must use.
 METHODS = {
@@ -50,7 +56,7 @@ METHODS = {
 
 
 def rule(cls):
-    """Let compiled code call the methods of a NamedTuple class.
+    """Let compiled code call the methods of a NamedTuple class, and make its values equal by class and fields.
 
     Parameters
     ----------
@@ -85,8 +91,43 @@ def rule(cls):
         if found != expected:
             raise TypeError(f"{cls.__qualname__}.{name}({found}): the arguments must be named ({expected})")
 
+    cls.is_rule = True
+    cls.__eq__, cls.__ne__, cls.__hash__, cls.__bool__ = _equal, _unequal, _hash, _true
+    if cls.__repr__.__code__ is _PLAIN_REPR:
+        cls.__repr__ = _shown
     register(cls)
     return cls
+
+
+def _content(value):
+    """What equal fields have in common, to compare and to hash: arrays by their content, tuples by class, too."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, tuple):
+        return (type(value), *map(_content, value))
+    return value
+
+
+def _equal(self, other):
+    return self is other or (type(self) is type(other) and _content(self) == _content(other))
+
+
+def _unequal(self, other):
+    return not _equal(self, other)
+
+
+def _hash(self):
+    return hash(_content(self))
+
+
+def _true(self):
+    return True  # a tuple without fields is false, and a rule is not
+
+
+def _shown(self):
+    """As a tuple with names shows itself, whatever the class had to be renamed to."""
+    fields = ", ".join(f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True))
+    return f"{type(self).__qualname__.rpartition('.')[2]}({fields})"
 
 
 for _name, _arguments in METHODS.items():

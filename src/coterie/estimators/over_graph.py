@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import graphs
 from ..core.linear import frozen, margins_kernel, rows_of
-from ..core.losses import SIGNS, Logistic
+from ..core.losses import BERNOULLI, SIGNS, resolve_loss
 from ..core.methods import ModelPropagation, check_fit
 from ..core.methods.fixed import FixedModels
 from ..core.wrap.graph_rule import GraphRule
@@ -38,7 +38,6 @@ from ..graphs import Graph
 from ..pooling.designs import standards
 from ..problem import Problem
 from ..problem.baselines import ComponentModels, resolve_method
-from ..problem.problem import resolve_loss
 from .collaborative import Linear
 from .collaborative import probabilities as probabilities
 
@@ -475,7 +474,7 @@ class GraphClassifier(ClassifierMixin, _Collaborative):
         best = (margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)
         return np.asarray(self.classes_[best])
 
-    @available_if(lambda self: isinstance(resolve_loss(self.loss), Logistic))
+    @available_if(lambda self: resolve_loss(self.loss).likelihood == BERNOULLI)
     def predict_proba(self, X: Any, agents: Any = None) -> np.ndarray:
         """Probabilities of the classes (logistic loss only); one-against-rest scores are normalised.
 

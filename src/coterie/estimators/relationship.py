@@ -11,14 +11,13 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from ..core.losses import SIGNS, Logistic
+from ..core.losses import BERNOULLI, SIGNS, resolve_loss
 from ..core.offsets import Offset, with_offsets
 from ..data import AgentData
 from ..data.agent_data import _nonfinite, as_agent_ids, as_features
 from ..errors import DataError, MismatchError, ParameterError
 from ..multitask import Relationship, relationship
 from ..multitask.covariance import correlation
-from ..problem.problem import resolve_loss
 from .canonical import by_content, spread
 from .intercepts import calibrated, folds, random_intercepts, some_rows, without_levels
 from .over_graph import GraphClassifier, GraphRegressor, _Collaborative, _ids_of, _no_missing, _scaled
@@ -130,7 +129,7 @@ class _Related(_Collaborative):
         X = data.X if data.is_sparse else without_levels(data.X, data, level.part)
         if signs:
             # The margin of a task's mean row; for other losses of classes, whose margins are about 1, the mean label.
-            own = level.own if isinstance(loss, Logistic) else np.tanh(0.5 * level.own)
+            own = level.own if loss.likelihood == BERNOULLI else np.tanh(0.5 * level.own)
             posed, labels = Offset(loss), with_offsets(labels, own[data.owner])
         else:
             posed, unit = loss, self._within(data, labels)

@@ -18,7 +18,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from .._version import __version__
-from ..core.losses import LOSSES
+from ..core.losses import loss_from_json, loss_to_json
 from ..core.methods import METHODS
 from ..core.wrap.graph_rule import GraphRule
 from ..data.dictionaries import StumpDictionary, Stumps
@@ -34,8 +34,7 @@ FORMAT = 2
 GIVEN = "given"
 #: Rules that a parameter may name.
 RULES: dict[str, Any] = {
-    type(rule).__name__: type(rule)
-    for rule in (*LOSSES.values(), *METHODS.values(), *BASELINES.values(), GraphRule(), Stumps())
+    type(rule).__name__: type(rule) for rule in (*METHODS.values(), *BASELINES.values(), GraphRule(), Stumps())
 }
 KINDS = {
     kind.__name__: kind
@@ -230,6 +229,8 @@ def _parameter(name: str, value: Any) -> Any:
         return None  # comes back as the fitted one
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
+    if getattr(value, "is_loss", False):
+        return {"loss": loss_to_json(value)}
     if type(value) in RULES.values():
         made_of = value.__getnewargs__() if hasattr(value, "__getnewargs__") else astuple(value)
         return {"rule": type(value).__name__, "fields": [_parameter(f"{name}'s part", field) for field in made_of]}
@@ -239,6 +240,8 @@ def _parameter(name: str, value: Any) -> Any:
 
 
 def _value(packed: Any) -> Any:
+    if isinstance(packed, dict) and "loss" in packed:
+        return loss_from_json(packed["loss"])
     if isinstance(packed, dict):
         return RULES[packed["rule"]](*map(_value, packed["fields"]))
     return packed

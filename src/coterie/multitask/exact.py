@@ -28,14 +28,16 @@ from numpy.typing import ArrayLike
 from scipy import linalg, sparse
 from scipy.sparse import csgraph
 
+from .._checks import positive
 from ..core.linear import BATCH, DenseRows, SparseRows, frozen, gram_kernel, margins_kernel, one_thread, scatter_kernel
+from ..core.losses import resolve_loss
 from ..data import AgentData
 from ..errors import ConvergenceError, ParameterError
 from ..graphs import empty
 from ..problem.exact import Objective, minimise
 from ..problem.exact.newton import TOLERANCE, VANISHED, _line_search
 from ..problem.exact.systems import Solver, _conjugate_gradients, everything
-from ..problem.problem import _lay_out, _positive, resolve_loss
+from ..problem.problem import _lay_out
 from .covariance import checked_covariance
 
 __all__ = ["exact_weights"]
@@ -84,7 +86,7 @@ def exact_weights(data: AgentData, loss: Any, lam: float, covariance: ArrayLike)
     >>> exact_weights(data, "squared", 1.0, [[0.5, 0.5], [0.5, 0.5]]).ravel().round(4).tolist()  # one for both
     [1.0, 1.0]
     """
-    loss, lam = resolve_loss(loss), _positive("lam", lam)
+    loss, lam = resolve_loss(loss), positive("lam", lam)
     if not isinstance(data, AgentData):
         raise ParameterError(f"multi-task learning needs an AgentData; found {type(data).__name__}")
     sigma = _without_rounding(checked_covariance(covariance, data.members, unit=False))

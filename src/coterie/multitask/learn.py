@@ -12,10 +12,10 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from ..core.linear import one_thread
+from ..core.losses import resolve_loss
 from ..data import AgentData
 from ..engines.cluster import Cluster
 from ..errors import DataError, ParameterError
-from ..problem.problem import resolve_loss
 from .actors import serving
 from .alternation import Alternation
 from .course import Course, Outcome, Plan

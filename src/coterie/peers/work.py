@@ -28,21 +28,6 @@ from ..problem.confidence import confidences
 if TYPE_CHECKING:
     from .agreement import Charter
 
-#: Losses that a peer may work with, by their class.
-LOSSES = {
-    kind.__name__: kind
-    for kind in (
-        losses.Squared,
-        losses.Logistic,
-        losses.Hinge,
-        losses.SmoothHinge,
-        losses.Huber,
-        losses.Location,
-        losses.LogSumExp,
-    )
-}
-
-
 #: Settings of boosting that are the problem's, not the method's.
 BOOSTING = {"stumps": 200, "beta": 10.0, "low": -3.0, "high": 3.0}
 
@@ -175,7 +160,7 @@ def write_work(work: Work) -> bytes:
     arrays: dict[str, Any] = {name: value for name, value in work._asdict().items() if isinstance(value, np.ndarray)}
     numbers = {name: value for name, value in work._asdict().items() if name not in arrays and name != "loss"}
     buffer = io.BytesIO()
-    head = json.dumps({"loss": _spell(work.loss), "numbers": numbers}).encode()
+    head = json.dumps({"loss": losses.loss_to_json(work.loss), "numbers": numbers}).encode()
     np.savez(buffer, head=np.frombuffer(head, np.uint8), **arrays)
     return buffer.getvalue()
 
@@ -194,16 +179,6 @@ def read_work(content: bytes) -> Work:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         head = json.loads(arrays.pop("head").tobytes())
-        return Work(loss=_loss(head["loss"]), **head["numbers"], **arrays)
+        return Work(loss=losses.loss_from_json(head["loss"]), **head["numbers"], **arrays)
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise DataError(f"not the work of a peer: {error}") from None
-
-
-def _spell(loss: Any) -> dict[str, Any]:
-    return {"kind": type(loss).__name__, "parts": [_spell(x) if isinstance(x, tuple) else x for x in loss]}
-
-
-def _loss(spelt: dict[str, Any]) -> Any:
-    if spelt["kind"] not in LOSSES:
-        raise ParameterError(f"there is no loss {spelt['kind']!r}")
-    return LOSSES[spelt["kind"]](*[_loss(x) if isinstance(x, dict) else x for x in spelt["parts"]])

@@ -29,7 +29,7 @@ from scipy import sparse
 from ..accounting.accountants import check_number, check_target
 from ..accounting.plans import Plan, make_plan
 from ..core.linear import frozen
-from ..core.losses import SIGNS, Location
+from ..core.losses import SIGNS
 from ..core.private.final import solve_all
 from ..core.private.noise import KEY, LARGEST, sample
 from ..core.private.terms import FINEST, GRID
@@ -180,14 +180,14 @@ def warm_start(
 def _check_problem(problem: Problem, kind: str) -> None:
     """Refuse what a claim would not hold for."""
     loss = problem.loss
-    if isinstance(loss, Location):
+    if loss.unlabelled:
         raise MismatchError(
             f"a warm start is for models learned from rows, and Problem.{problem.name} has the loss {loss!r}: pass the "
             "problem with the data, such as ct.Problem.personalized(data, graph)"
         )
     if np.isfinite(problem.radius):
         raise MismatchError(f"there is no private warm start of Problem.{problem.name}, whose models stay in a ball")
-    if not np.isfinite(getattr(loss, "lipschitz", np.inf)):
+    if not np.isfinite(loss.lipschitz):
         raise MismatchError(
             f"{loss!r} has no bounded slope, so that one row could move a model anywhere: use Logistic, Hinge, "
             "SmoothHinge or Huber"

@@ -1,5 +1,5 @@
 """The papers' objectives: problems, their exact solutions, and baselines."""
 
-from .problem import Problem, resolve_loss
+from .problem import Problem
 
-__all__ = ["Problem", "resolve_loss"]
+__all__ = ["Problem"]

@@ -24,13 +24,14 @@ from typing import Any
 
 import numpy as np
 
+from .._checks import positive
 from ..core import methods
 from ..core.linear import frozen, rows_of
 from ..core.methods import METHODS
 from ..errors import MismatchError, ParameterError
 from ..graphs import empty, star
 from .exact import Objective, minimise, minimise_on_balls
-from .problem import Problem, _positive
+from .problem import Problem
 
 
 class Baseline:
@@ -55,23 +56,7 @@ class LocalModels(Baseline):
     """
 
     def models(self, problem: Problem) -> np.ndarray:
-        """One model for each agent, as :meth:`coterie.Problem.local` gives it.
-
-        Parameters
-        ----------
-        problem : Problem
-
-        Returns
-        -------
-        (n, p) ndarray
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
-        >>> LocalModels().models(problem).ravel().tolist()
-        [0.0, 2.0]
-        """
+        """One model for each agent, as :meth:`coterie.Problem.local` gives it."""
         return problem.local()
 
 
@@ -92,23 +77,7 @@ class GlobalModel(Baseline):
     """
 
     def models(self, problem: Problem) -> np.ndarray:
-        """The same model for each agent.
-
-        Parameters
-        ----------
-        problem : Problem
-
-        Returns
-        -------
-        (n, p) ndarray
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> problem = ct.Problem.propagation([[0.0], [2.0], [4.0]], ct.graphs.empty(3), confidence=[1.0, 1.0, 0.5])
-        >>> GlobalModel().models(problem).ravel().round(9).tolist()
-        [1.6, 1.6, 1.6]
-        """
+        """The same model for each agent."""
         return _pooled(problem, np.zeros(problem.n, dtype=np.int64))
 
 
@@ -126,24 +95,7 @@ class ComponentModels(Baseline):
     """
 
     def models(self, problem: Problem) -> np.ndarray:
-        """The model of its component for each agent.
-
-        Parameters
-        ----------
-        problem : Problem
-
-        Returns
-        -------
-        (n, p) ndarray
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> graph = ct.Graph.from_edges(3, [0], [1])
-        >>> problem = ct.Problem.propagation([[0.0], [2.0], [7.0]], graph)
-        >>> ComponentModels().models(problem).ravel().round(9).tolist()
-        [1.0, 1.0, 7.0]
-        """
+        """The model of its component for each agent."""
         theta = _pooled(problem, problem.graph.components)
         isolated = problem.graph.isolated
         if isolated.any():
@@ -176,26 +128,10 @@ class RidgeToMean(Baseline):
     strength: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "strength", _positive("strength", self.strength))
+        object.__setattr__(self, "strength", positive("strength", self.strength))
 
     def models(self, problem: Problem) -> np.ndarray:
-        """One model for each agent; one without rows and without a ridge gets the mean.
-
-        Parameters
-        ----------
-        problem : Problem
-
-        Returns
-        -------
-        (n, p) ndarray
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
-        >>> RidgeToMean(1e-12).models(problem).ravel().round(9).tolist()
-        [0.0, 2.0]
-        """
+        """One model for each agent; one without rows and without a ridge gets the mean."""
         alone = problem._objective(problem.loss_weight)
         if not isinstance(alone, Objective):
             raise MismatchError("RidgeToMean is not for boosting: models drawn to their mean need not stay in a ball")

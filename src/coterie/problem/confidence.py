@@ -11,23 +11,6 @@ WHISPER = 1e-9
 
 
 def confidences(sizes: Any, largest: int) -> np.ndarray:
-    """``c_i = m_i / M``, at most 1, where M is the largest size, or a public number.
-
-    Parameters
-    ----------
-    sizes : (n,) array_like of int
-        m_i, rows of each agent.
-    largest : int
-        M.
-
-    Returns
-    -------
-    (n,) ndarray
-
-    Examples
-    --------
-    >>> confidences([25, 0, 250], 100).tolist()
-    [0.25, 1e-09, 1.0]
-    """
+    """``c_i = m_i / M``, at most 1, where M is the largest size, or a public number."""
     sizes = np.asarray(sizes)
     return np.where(sizes > 0, np.minimum(1.0, sizes / max(1, largest)), WHISPER)

@@ -22,16 +22,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from .._checks import floats
+from .._checks import floats, fraction, integer, nonnegative, positive
 from ..core.linear import SparseRows, frozen, gram_norms, rows_of
-from ..core.losses import LOSS_PARTS, LOSSES, REALS, SIGNS, Location, LogSumExp, Squared
+from ..core.losses import REALS, SIGNS, Location, Squared, resolve_loss
 from ..data.agent_data import AgentData
 from ..data.dictionaries import Dictionary, outputs, resolve_base
 from ..errors import DataError, GraphError, MismatchError, ParameterError
@@ -52,10 +51,10 @@ class Problem:
     graph : Graph
         One agent for each member of ``data``, in the same order.
     loss : rule
-        One of :data:`coterie.core.losses.LOSSES`, or a rule that passes :func:`coterie.testing.check_loss`.
+        One of :data:`coterie.core.losses.LOSSES`, or another that passes :func:`coterie.testing.check_loss`.
     smooth : float
         s, the weight of the smoothness term.
-    trust : float or (n,) array_like
+    loss_weight : float or (n,) array_like
         a_i, or a_i / D_ii when ``scaled``; without c_i, which it is multiplied with.
     scaled : bool
         Whether a_i grows with the degree D_ii.
@@ -81,7 +80,7 @@ class Problem:
         Number of agents, and of features.
     members : tuple
         Agent ids, in the order of the rows of Theta.
-    trust : (n,) ndarray
+    loss_weight : (n,) ndarray
         a_i without the degree: a_i / D_ii when ``scaled``, confidences included.
     a : (n,) ndarray
         a_i as in the table above.
@@ -169,8 +168,7 @@ class Problem:
         models = floats("models", models)
         if models.ndim != 2:
             raise DataError(f"models must be an (n, p) array, one row for each agent; found shape {models.shape}")
-        if not 0.0 < _number("alpha", alpha) < 1.0:
-            raise ParameterError(f"alpha={alpha!r} must lie strictly between 0 and 1")
+        alpha = fraction("alpha", alpha)
         c = np.ones(len(models)) if confidence is None else _per_agent("confidence", confidence, len(models))
         speaks = np.flatnonzero(c > 0)
         data = AgentData(models[speaks], agents=speaks, members=range(len(models)))
@@ -216,7 +214,7 @@ class Problem:
         >>> problem.solve().ravel().round(4).tolist()
         [1.5, 1.0]
         """
-        mu = _positive("mu", mu)
+        mu = positive("mu", mu)
         return cls(
             data,
             graph,
@@ -267,7 +265,7 @@ class Problem:
         >>> problem.solve().ravel().round(4).tolist()
         [1.5, 1.0]
         """
-        mu = _positive("mu", mu)
+        mu = positive("mu", mu)
         return cls(
             data,
             graph,
@@ -371,13 +369,8 @@ class Problem:
         >>> problem.solve().round(3).tolist()  # three stumps, with thresholds 0.5, 1.5 and 2.5
         [[0.0, 2.0, 0.0], [0.0, 2.0, 0.0]]
         """
-        mu, beta = _number("mu", mu), _positive("beta", beta)
-        if not (np.isfinite(mu) and mu >= 0):
-            raise ParameterError(f"mu={mu!r} must be a finite number >= 0")
-        if isinstance(loss, str) and loss != "adaboost" and loss not in LOSSES:
-            raise ParameterError(f'unknown loss {loss!r}: "adaboost", "squared", or another smooth loss')
-        if not (isinstance(outputs, Integral) and outputs >= 1):
-            raise ParameterError(f"outputs={outputs!r} must be a whole number, at least 1")
+        mu, beta, outputs = nonnegative("mu", mu), positive("beta", beta), integer("outputs", outputs)
+        loss = resolve_loss(loss, pooled=True)
         dictionary = None
         if data is None and outputs > 1:
             raise ParameterError(f"outputs={outputs} needs data: margins are of one output")
@@ -396,7 +389,7 @@ class Problem:
         return cls(
             data,
             graph,
-            LogSumExp() if loss == "adaboost" or isinstance(loss, LogSumExp) else resolve_loss(loss),
+            loss,
             smooth=0.5 * mu,
             loss_weight=1.0,
             scaled=True,
@@ -404,7 +397,7 @@ class Problem:
             confidence=confidence,
             name="boosting",
             radius=beta,
-            outputs=int(outputs),
+            outputs=outputs,
             base=dictionary,
         )
 
@@ -636,7 +629,7 @@ class Problem:
         """L_i^loc: f_i has a L_i^loc-Lipschitz gradient; from the largest eigenvalue of X_i' X_i."""
         norms = gram_norms(self.rows, self.start, self.p)
         curved = np.where(norms > 0, self.loss.smoothness, 0.0) * np.where(norms > 0, norms, 1.0)
-        row_weight = 1.0 if getattr(self.loss, "pooled", False) else self.row_weight
+        row_weight = 1.0 if self.loss.pooled else self.row_weight
         return frozen(row_weight * curved + 2.0 * self.ridge)
 
     def relabel(self, order: Sequence[int] | np.ndarray) -> Problem:
@@ -846,40 +839,11 @@ def _voted(data: AgentData, base: Dictionary, parts: int) -> AgentData:
     )._like(members=data.members)
 
 
-def resolve_loss(loss: Any) -> Any:
-    """A loss given as a rule or by its name.
-
-    Parameters
-    ----------
-    loss : rule or str
-
-    Returns
-    -------
-    rule
-
-    Examples
-    --------
-    >>> resolve_loss("logistic")
-    Logistic()
-    """
-    if isinstance(loss, str):
-        if loss not in LOSSES:
-            raise ParameterError(f"unknown loss {loss!r}: choose one of {', '.join(LOSSES)}, or pass a loss itself")
-        return LOSSES[loss]
-    missing = [name for name in LOSS_PARTS if not hasattr(loss, name)]
-    if isinstance(loss, type) or missing:
-        lacks = "a class" if isinstance(loss, type) else f"without {missing[0]!r}"
-        raise ParameterError(
-            f"{loss!r} is not a loss ({lacks}): pass one of {', '.join(LOSSES)}, or a value such as ct.Logistic()"
-        )
-    return loss
-
-
 def _lay_out(data: AgentData, loss: Any) -> tuple[Any, np.ndarray, np.ndarray]:
     """Examples as kernels see them: rows, where each agent's begin, labels."""
-    if isinstance(loss, Location):
-        if loss.loss.labels != REALS:
-            raise MismatchError(f"{loss!r}: Location takes a loss of residuals, Squared or Huber, not {loss.loss!r}")
+    if loss.unlabelled:
+        if loss.labels != REALS:
+            raise MismatchError(f"{loss!r}: points need a loss of residuals, such as Squared or Huber")
         if data.y is not None:
             raise MismatchError(f"{loss!r} is for unlabelled points, and this data has labels: leave y out")
         X = data.X.toarray() if data.is_sparse else data.X
@@ -932,17 +896,3 @@ def _per_agent(name: str, values: Any, n: int) -> np.ndarray:
     if bad.size:
         raise ParameterError(f"{name} of agent number {bad[0]} is {array[bad[0]]}: it must be a finite number >= 0")
     return array
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise ParameterError(f"{name}={value!r} must be a number") from None
-
-
-def _positive(name: str, value: Any) -> float:
-    number = _number(name, value)
-    if not (np.isfinite(number) and number > 0):
-        raise ParameterError(f"{name}={value!r} must be a positive number")
-    return number

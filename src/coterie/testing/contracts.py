@@ -17,8 +17,19 @@ from scipy import sparse
 
 from .. import graphs
 from ..core import loop
-from ..core.compile import kernel
-from ..core.losses import LOSS_PARTS, SIGNS, Logistic
+from ..core.exact import loss_table_kernel, pool_table_kernel
+from ..core.losses import (
+    BERNOULLI,
+    GAUSSIAN,
+    INTERIOR_POINT,
+    LEAST_SQUARES,
+    LOG_SUM_EXP,
+    LOSS_PARTS,
+    MEAN,
+    NEWTON,
+    SIGNS,
+    Logistic,
+)
 from ..core.methods import METHOD_PARTS, check_fit
 from ..core.methods.fixed import FixedModels, KnownLoss
 from ..core.world import EVERYONE, NEEDS_ROOM, REFUSED, VACANT, World, new_mail
@@ -48,21 +59,10 @@ def _demand(kept: bool | np.bool_, promise: str) -> None:
 # -- losses -----------------------------------------------------------------------------------------------------------
 
 
-@kernel
-def _loss_table(loss, margins, labels, step, out):  # type: ignore[no-untyped-def]
-    for r in range(margins.shape[0]):
-        z, y = margins[r], labels[r]
-        out[0, r] = loss.value(z, y)
-        out[1, r] = loss.derivative(z, y)
-        out[2, r] = loss.curvature(z, y)
-        out[3, r] = loss.prox(z, step, y)
-        out[4, r] = loss.conjugate(loss.derivative(z, y), y)
-
-
 def check_loss(loss: Any, seed: int = 0) -> None:
     """Check everything that a loss promises.
 
-    It is complete; compiled code and plain Python agree bit for bit; the derivative is a subgradient everywhere (which
+    Compiled code and plain Python agree bit for bit; the derivative is a subgradient everywhere (which
     also proves convexity); its curvature integrates to the derivative; ``prox`` is optimal; ``conjugate`` satisfies
     Fenchel-Young, with equality at the derivative; the claimed bounds, domain and dual curvature hold.
 
@@ -82,15 +82,17 @@ def check_loss(loss: Any, seed: int = 0) -> None:
     >>> from coterie.testing import check_loss
     >>> check_loss(ct.Huber(0.5))
     """
-    missing = [part for part in LOSS_PARTS if not hasattr(loss, part)]
-    _demand(not missing, f"{loss!r} has no {', '.join(missing)}")
+    _demand(getattr(loss, "is_loss", False), f"{loss!r} is not a loss: decorate its class with @ct.loss")
+    if loss.pooled:
+        _check_pooled_loss(loss, seed)
+        return
     rng = np.random.default_rng(seed)
     z = np.concatenate([rng.normal(scale=2.0, size=200), np.linspace(-3.0, 3.0, 61), [-40.0, 40.0, 700.0, -700.0]])
     y = np.sign(rng.normal(size=z.size)) if loss.labels == SIGNS else np.round(rng.normal(scale=2.0, size=z.size), 1)
     name = repr(loss)
 
     plain = np.zeros((5, z.size))
-    _loss_table.python(loss, z, y, 0.7, plain)
+    loss_table_kernel.python(loss, z, y, 0.7, plain)
 
     w = rng.normal(scale=3.0, size=(z.size, 40))
     values = np.array([[loss.value(b, label) for b in row] for row, label in zip(w, y, strict=True)])
@@ -158,8 +160,9 @@ def check_loss(loss: Any, seed: int = 0) -> None:
                 f"{name}: the curvature does not integrate to the derivative",
             )
 
+    _check_declarations(loss, z, y, value, plain[2])
     compiled = np.zeros_like(plain)
-    _loss_table(loss, z, y, 0.7, compiled)
+    loss_table_kernel(loss, z, y, 0.7, compiled)
     for part, ours, theirs in zip(LOSS_PARTS[:5], compiled, plain, strict=True):
         apart = np.flatnonzero(~((ours == theirs) | (np.isnan(ours) & np.isnan(theirs))))
         where = f"{part} at margin {z[apart[0]]:g}, label {y[apart[0]]:g}" if apart.size else ""
@@ -168,6 +171,53 @@ def check_loss(loss: Any, seed: int = 0) -> None:
             f"{name}: compiled code and plain Python disagree in {where} (is there a power? write r * r, not r ** 2: "
             "their last bits differ)",
         )
+
+
+def _check_declarations(loss: Any, z: np.ndarray, y: np.ndarray, value: np.ndarray, curvature: np.ndarray) -> None:
+    """What solvers and methods are told about a loss is true of it."""
+    name, near = repr(loss), np.abs(z) <= 30.0
+    if loss.proximal in (MEAN, LEAST_SQUARES) or loss.likelihood == GAUSSIAN:
+        _demand(np.allclose(value, 0.5 * (z - y) ** 2), f"{name} is not (z - y)^2 / 2, as its solver would think")
+    if loss.likelihood == BERNOULLI:
+        _demand(np.allclose(value, np.logaddexp(0.0, -y * z)), f"{name} is not the log-likelihood that it claims to be")
+    if loss.strictly_convex:
+        _demand(np.all(curvature[near] > 0.0), f"{name} is flat in places, and claims to be strictly convex")
+    if loss.exact_solver == INTERIOR_POINT:
+        bounded = np.all(np.isfinite(loss.domain(1.0))) and loss.dual_curvature is not None
+        _demand(bounded, f"{name} asks for the interior point method, which needs a quadratic conjugate on an interval")
+    else:
+        _demand(
+            loss.exact_solver == NEWTON and np.isfinite(loss.smoothness), f"{name} has no exact solver that fits it"
+        )
+
+
+def _check_pooled_loss(loss: Any, seed: int) -> None:
+    """The promises of a loss of all examples of an agent together."""
+    rng, name = np.random.default_rng(seed), repr(loss)
+    z = rng.normal(scale=2.0, size=(40, 7))
+    z[:4] *= 100.0
+    y = np.sign(rng.normal(size=7)) if loss.labels == SIGNS else rng.normal(size=7)
+    value, slopes = np.zeros(len(z)), np.zeros_like(z)
+    pool_table_kernel.python(loss, z, y, value, slopes)
+    _demand(loss.pool(z[0, :0], y[:0]) == 0.0, f"{name}: an agent without examples has a loss")
+    below = value[:, None] + np.einsum("ar,bar->ab", slopes, z[:, None] - z) - value
+    room = 1e-10 * (
+        1.0 + np.abs(value[:, None]) + np.abs(value) + np.abs(slopes).sum(axis=1)[:, None] * np.abs(z).max()
+    )
+    _demand(np.all(below <= room), f"{name}: slopes are not a subgradient, or the value is not convex")
+    _demand(np.all(np.abs(slopes) <= loss.lipschitz * (1 + 1e-12)), f"{name}: a slope exceeds the Lipschitz bound")
+    for r in range(z.shape[1]):
+        beside = z + 1e-5 * np.eye(z.shape[1])[r]
+        bent, unused = np.zeros_like(z), np.zeros(len(z))
+        pool_table_kernel.python(loss, beside, y, unused, bent)
+        bend = (bent - slopes)[:, r] / 1e-5
+        _demand(np.all(bend <= loss.smoothness * (1 + 1e-6) + 1e-6), f"{name}: a curvature exceeds the smoothness")
+    if loss.exact_solver == LOG_SUM_EXP:
+        _demand(np.allclose(value, np.logaddexp.reduce(-y * z, axis=1)), f"{name} is not log sum exp, as it claims")
+    compiled = np.zeros(len(z)), np.zeros_like(z)
+    pool_table_kernel(loss, z, y, *compiled)
+    same = all(np.array_equal(*pair) for pair in zip(compiled, (value, slopes), strict=True))
+    _demand(same, f"{name}: compiled code and plain Python disagree")
 
 
 # -- methods ----------------------------------------------------------------------------------------------------------
@@ -206,7 +256,7 @@ def hard_problem(seed: int = 0, storage: str = "dense", loss: Any = None) -> Pro
     y = np.where(X @ rng.normal(size=p) + 0.5 * rng.normal(size=len(X)) >= 0, 1.0, -1.0)
     features = sparse.csr_array(X) if storage == "sparse" else X
     data = AgentData(features, y, agents=np.repeat(np.arange(n), sizes), members=range(n))
-    loss = Logistic() if loss is None else loss  # not "or": a rule without fields is an empty tuple, and false
+    loss = loss or Logistic()
     return Problem.personalized(data, Graph.from_edges(n, i, j, weight), loss, mu=0.8, ridge="1/m")
 
 

@@ -24,7 +24,6 @@ from ...errors import MismatchError
 from .. import proximal
 from ..compile import inline
 from ..linear import axpy, copy_to, fill, total
-from ..losses import Logistic, Squared
 from ..rules import rule
 from ..world import EVERYONE, VACANT, choose, importance, send
 from .descent import Tie
@@ -95,7 +94,7 @@ class DJAM(NamedTuple):
 
     def fit_for(self, problem):
         """Refuse a problem that this method cannot solve."""
-        if isinstance(problem.loss, Squared | Logistic) or proximal.is_mean(problem.loss):
+        if problem.loss.strictly_convex:
             return
         firm = np.bincount(problem.graph.components, weights=(problem.ridge > 0) & (problem.importance > 0)) > 0
         loose = ~firm[problem.graph.components] & ~problem.graph.isolated

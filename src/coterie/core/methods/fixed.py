@@ -14,6 +14,11 @@ from ..rules import rule
 class KnownLoss(NamedTuple):
     """A loss that is known already: its value is the label."""
 
+    @property
+    def pooled(self):
+        """It is one of single examples."""
+        return False
+
     def value(self, margin, label):
         """The label."""
         return label

@@ -44,7 +44,7 @@ import numpy as np
 from ...errors import MismatchError, ParameterError
 from ..compile import inline
 from ..linear import axpy, copy_to, dot, fill
-from ..losses import Logistic, Squared
+from ..losses import GAUSSIAN
 from ..proximal import invert
 from ..rules import rule
 from ..world import VACANT, choose, send
@@ -344,7 +344,7 @@ class GossipPooling(NamedTuple):
 
     def fit_for(self, problem):
         """Refuse a problem that this method cannot solve."""
-        if not isinstance(problem.loss, Squared | Logistic):
+        if problem.loss.likelihood is None:
             raise MismatchError(
                 f"GossipPooling knows the likelihood of the squared and of the logistic loss, not of {problem.loss!r}: "
                 'take loss="squared" or loss="logistic"'
@@ -364,7 +364,7 @@ class GossipPooling(NamedTuple):
         """State before the first letter: nothing has flowed."""
         n, p = theta.shape
         scale = np.zeros(n)
-        if isinstance(world.loss, Squared):
+        if world.loss.likelihood == GAUSSIAN:
             owner, sizes = np.repeat(np.arange(n), np.diff(world.row_start)), np.diff(world.row_start)
             scale = np.bincount(owner, weights=np.square(world.labels), minlength=n) / np.maximum(sizes, 1)
             scale = np.where(scale > 0, scale, 1.0)

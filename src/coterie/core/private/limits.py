@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from ...errors import MismatchError
-from ..losses import Location, LogSumExp
 
 
 def check_private(method: Any, problem: Any) -> None:
@@ -63,16 +62,8 @@ def check_private_world(method: Any, world: Any) -> None:
     coterie.errors.MismatchError: ... takes gradient steps, and Hinge() has a kink: use a smooth loss
     """
     loss = world.loss
-    if isinstance(loss, Location):
-        raise MismatchError(
-            f"{method!r} protects single examples, and here there are none with a gradient of their own ({loss!r}): "
-            "pass the problem with the data, such as ct.Problem.personalized(data, graph)"
-        )
-    if isinstance(loss, LogSumExp):
-        raise MismatchError(
-            f"{method!r}: in {loss!r} one example can take all the weight, so that no noise would hide it; take the "
-            'mean logistic loss, Problem.boosting(..., loss="logistic")'
-        )
+    if loss.not_private is not None:
+        raise MismatchError(f"{method!r} is not for {loss!r}: {loss.not_private}")
     if world.outputs > 1:
         raise MismatchError(
             f"{method!r}: with outputs={world.outputs} every example counts {world.outputs} times, and the budget "

@@ -37,7 +37,7 @@ import numpy as np
 
 from ..compile import inline
 from ..linear import SparseRows, axpy, copy_to, fill
-from ..losses import Squared
+from ..losses import GAUSSIAN
 from ..methods.pooling import Population, Tie, ask, estimates, exchange, is_sound
 from ..rules import rule
 from ..world import VACANT, choose, send
@@ -254,6 +254,7 @@ def own_posterior(loss: Any, X: np.ndarray, y: np.ndarray, u: np.ndarray, spread
 
     Examples
     --------
+    >>> from coterie import Squared
     >>> X, y = np.eye(2)[[0, 1] * 20], np.tile([3.0, -3.0], 20)
     >>> own_posterior(Squared(), X, y, np.array([-50.0, 50.0]), np.full(2, 1e-6), 1.0).round(1).tolist()  # nonsense
     [3.0, -3.0]
@@ -266,8 +267,8 @@ def own_posterior(loss: Any, X: np.ndarray, y: np.ndarray, u: np.ndarray, spread
         return u * bound * bound / usual
     with np.errstate(over="ignore"):
         square = (np.sum(X * X, axis=0) + USUAL * usual) / (m + USUAL)
-        scale = max(float(np.mean(y * y)), 1e-300) if isinstance(loss, Squared) else 1.0
-    noises = [scale * part for part in NOISES] if isinstance(loss, Squared) else [1.0]
+        scale = max(float(np.mean(y * y)), 1e-300) if loss.likelihood == GAUSSIAN else 1.0
+    noises = [scale * part for part in NOISES] if loss.likelihood == GAUSSIAN else [1.0]
     groups = [[(np.zeros(p), scale * part / square) for part in BROAD]]
     if spread is not None:
         units = [bound * bound / size for size in (np.full(p, usual), square)]
@@ -291,7 +292,7 @@ def _fit(loss: Any, X: np.ndarray, y: np.ndarray, center: np.ndarray, variance: 
     Z = X * np.sqrt(variance)
     if not (np.isfinite(Z @ Z.T).all() and np.isfinite(X @ center).all()):
         return center, -np.inf
-    if isinstance(loss, Squared):
+    if loss.likelihood == GAUSSIAN:
         K, error = Z @ Z.T + noise * np.eye(len(y)), y - X @ center
         dual = np.linalg.solve(K, error)
         return center + np.sqrt(variance) * (Z.T @ dual), -0.5 * (np.linalg.slogdet(K)[1] + error @ dual)

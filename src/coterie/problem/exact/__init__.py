@@ -23,6 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...core.linear import one_thread
+from ...core.losses import INTERIOR_POINT
 from .ball import BallObjective, minimise_on_balls, project
 from .interior import interior_point
 from .newton import VANISHED, flat_directions, newton
@@ -34,58 +35,16 @@ __all__ = ["BallObjective", "Objective", "minimise", "minimise_on_balls", "proje
 
 @one_thread
 def minimise(objective: Objective) -> np.ndarray:
-    """Minimise F to machine precision.
-
-    Parameters
-    ----------
-    objective : Objective
-
-    Returns
-    -------
-    (n, p) ndarray
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
-    >>> minimise(problem._objective(problem.a)).ravel().round(4).tolist()
-    [0.6667, 1.3333]
-    """
+    """Minimise F to machine precision."""
     n, at_once = objective.start.shape[0] - 1, max(1, BLOCKS // objective.p**2)
     if objective.graph.n_edges == 0 and n > at_once:  # nobody is tied to anybody: a few agents at a time
         return np.concatenate([minimise(objective.part(k, min(k + at_once, n))) for k in range(0, n, at_once)])
-    bounded = np.all(np.isfinite(objective.loss.domain(1.0)))
-    if bounded and objective.loss.dual_curvature is not None:
-        return interior_point(objective)
-    return newton(objective)
+    return interior_point(objective) if objective.loss.exact_solver == INTERIOR_POINT else newton(objective)
 
 
 @one_thread
 def suboptimality(objective: Objective, theta: np.ndarray, enough: float = np.inf) -> float:
-    """Estimate ``(F(theta) - min F) / F(theta)`` by half of Newton's decrement: exact for a quadratic F.
-
-    Parameters
-    ----------
-    objective : Objective
-        With a smooth loss.
-    theta : (n, p) ndarray
-    enough : float
-        Who only asks whether it is below this may be given a lower bound instead, which is cheap, once that is above.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import coterie as ct
-    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
-    >>> start = np.zeros((2, 1))
-    >>> gap = 1.0 - problem.value(problem.solve()) / problem.value(start)
-    >>> bool(np.isclose(suboptimality(problem._objective(problem.a), start), gap))
-    True
-    """
+    """Estimate ``(F(theta) - min F) / F(theta)`` by half of Newton's decrement: exact for a quadratic F."""
     project = flat_directions(objective)
     gradient = project(objective.gradient(theta))
     curvature = objective.examples(objective.margins(theta))[2]

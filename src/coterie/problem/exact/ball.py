@@ -24,6 +24,7 @@ import numpy as np
 
 from ...core.exact import project_kernel
 from ...core.linear import DenseRows, SparseRows, gram_norms, one_thread
+from ...core.losses import LOG_SUM_EXP
 from ...errors import ConvergenceError, MismatchError, ParameterError
 from ...graphs import Graph
 from .objective import Objective
@@ -37,28 +38,7 @@ ROUNDING = 1e-13
 
 
 def project(theta: np.ndarray, radius: float, outputs: int = 1) -> np.ndarray:
-    """The nearest models whose blocks have at most the given l1 norm.
-
-    Parameters
-    ----------
-    theta : (n, p) ndarray
-    radius : float
-        beta, positive.
-    outputs : int
-        Number of blocks of each model, a divisor of p.
-
-    Returns
-    -------
-    (n, p) ndarray
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> project(np.array([[3.0, -1.0, 0.5, 0.2]]), 1.0).tolist()
-    [[1.0, 0.0, 0.0, 0.0]]
-    >>> project(np.array([[3.0, -2.5, 0.5, 0.2]]), 1.0, outputs=2).tolist()
-    [[0.75, -0.25, 0.5, 0.2]]
-    """
+    """The nearest models whose blocks have at most the given l1 norm."""
     blocks = np.ascontiguousarray(theta, dtype=np.float64).reshape(theta.shape[0] * outputs, -1)
     out = np.empty_like(blocks)
     project_kernel(float(radius), blocks, out)
@@ -67,57 +47,28 @@ def project(theta: np.ndarray, radius: float, outputs: int = 1) -> np.ndarray:
 
 @dataclass(frozen=True)
 class BallObjective:
-    """F of :mod:`coterie.problem.exact.ball`, with its derivatives and its certificate.
+    """F of :mod:`coterie.problem.exact.ball`, with its derivatives and its certificate."""
 
-    Parameters
-    ----------
-    rows, start, labels
-        Examples grouped by agent. Those of one agent are ``outputs`` groups of equal size, and the rows of a group are
-        zero outside the block of its output.
-    loss : rule
-        Pooled by log-sum-exp if ``loss.pooled``, otherwise by the mean of its values.
-    importance : (n,) ndarray
-        a_i, the weight of each agent's loss.
-    graph : Graph
-    smooth : float
-        s, the weight of the smoothness term.
-    p : int
-        Number of coordinates of a model, over all outputs.
-    radius : float
-        beta, the largest l1 norm of a block.
-    outputs : int
-        q, the number of blocks of a model.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import coterie as ct
-    >>> from coterie.core.linear import rows_of
-    >>> rows, start, labels = rows_of(np.array([[1.0, 1.0], [1.0, -1.0]])), np.array([0, 2]), np.array([2.0, 2.0])
-    >>> objective = BallObjective(rows, start, labels, ct.Squared(), np.ones(1), ct.graphs.empty(1), 1.0, 2, 1.0)
-    >>> theta = np.array([[0.5, 0.0]])
-    >>> objective.value(theta).tolist(), objective.gaps(theta).tolist()
-    ([1.125], [0.75])
-    >>> minimise_on_balls(objective).tolist()
-    [[1.0, 0.0]]
-    """
-
+    # Examples grouped by agent. Those of one agent are `outputs` groups of equal size, and the rows of a group are zero
+    # outside the block of its output.
     rows: DenseRows | SparseRows
     start: np.ndarray
     labels: np.ndarray
     loss: Any
-    importance: np.ndarray
+    importance: np.ndarray  # (n,) a_i, the weight of each agent's loss
     graph: Graph
-    smooth: float
-    p: int
-    radius: float
-    outputs: int = 1
+    smooth: float  # s
+    p: int  # coordinates of a model, over all outputs
+    radius: float  # beta
+    outputs: int = 1  # blocks of a model
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.radius) and self.radius > 0):
             raise ParameterError(f"radius = {self.radius}: the radius of an l1 ball must be a positive number")
         if self.outputs < 1 or self.p % self.outputs:
             raise ParameterError(f"outputs = {self.outputs}: {self.p} coordinates do not form that many equal blocks")
+        if self.loss.pooled and self.loss.exact_solver != LOG_SUM_EXP:
+            raise MismatchError(f"no exact solver is known for {self.loss!r}, which takes all examples together")
         odd = np.diff(self.start) % self.outputs != 0
         if odd.any():
             i = int(odd.argmax())
@@ -129,7 +80,7 @@ class BallObjective:
     @property
     def pooled(self) -> bool:
         """Whether losses are pooled by log-sum-exp, and not by their mean."""
-        return bool(getattr(self.loss, "pooled", False))
+        return bool(self.loss.pooled)
 
     @cached_property
     def sizes(self) -> np.ndarray:
@@ -208,18 +159,7 @@ class BallObjective:
         return times
 
     def gaps(self, theta: np.ndarray, gradient: np.ndarray | None = None) -> np.ndarray:
-        """Frank-Wolfe gap of every agent, (n,): nonnegative in the balls, and their sum bounds ``F - min F``.
-
-        Parameters
-        ----------
-        theta : (n, p) ndarray
-        gradient : (n, p) ndarray, optional
-            That of F at `theta`, where it is known already.
-
-        Returns
-        -------
-        (n,) ndarray
-        """
+        """Frank-Wolfe gap of every agent, (n,): nonnegative in the balls, and their sum bounds ``F - min F``."""
         slope = self.gradient(theta) if gradient is None else gradient
         steepest = np.abs(slope).reshape(theta.shape[0], self.outputs, -1).max(axis=2)
         return (theta * slope).sum(axis=1) + self.radius * steepest.sum(axis=1)
@@ -246,38 +186,9 @@ def minimise_on_balls(objective: BallObjective, tol: float = 1e-9) -> np.ndarray
     """Minimise F over the balls, up to a certified gap.
 
     Accelerated projected gradient steps, one length for each agent and one momentum for each connected component, which
-    restarts where it points uphill; in between, Newton steps on the face of the balls where the models lie.
-
-    Parameters
-    ----------
-    objective : BallObjective
-        With a smooth loss.
-    tol : float
-        The Frank-Wolfe gap of every component ends below this part of the size of its objective: the largest of
-        ``|F|``, ``|F(0)|`` and, for log-sum-exp, which may be near 0 anywhere, of the weights ``a_i q`` of its pools.
-
-    Returns
-    -------
-    (n, p) ndarray
-        One of the minimisers.
-
-    Raises
-    ------
-    ConvergenceError
-        Where the gap is still larger after many steps.
-
-    Examples
-    --------
-    Two agents, and a base predictor that is always right: both put all their weight on it.
-
-    >>> import numpy as np
-    >>> import coterie as ct
-    >>> from coterie.core.linear import rows_of
-    >>> rows, start, labels = rows_of(np.array([[1.0, 1.0], [-1.0, 1.0]])), np.array([0, 1, 2]), np.array([1.0, -1.0])
-    >>> graph = ct.graphs.complete(2)
-    >>> objective = BallObjective(rows, start, labels, ct.Logistic(), np.ones(2), graph, 1.0, 2, 3.0)
-    >>> minimise_on_balls(objective).round(6).tolist()
-    [[3.0, 0.0], [3.0, 0.0]]
+    restarts where it points uphill; in between, Newton steps on the face of the balls where the models lie. The gap of
+    every component ends below `tol` times the size of its objective: the largest of ``|F|``, ``|F(0)|`` and, for
+    log-sum-exp, which may be near 0 anywhere, of the weights ``a_i q`` of its pools.
     """
     if not (objective.pooled or np.isfinite(objective.loss.smoothness)):
         raise MismatchError(f"{objective.loss} is not smooth: minimise_on_balls needs a loss with bounded curvature")

@@ -24,33 +24,17 @@ from ...graphs import Graph, empty
 
 @dataclass(frozen=True)
 class Objective:
-    """F of :mod:`coterie.problem.exact`, with its derivatives.
+    """F of :mod:`coterie.problem.exact`, with its derivatives."""
 
-    Parameters
-    ----------
-    rows, start, labels
-        Examples grouped by agent.
-    loss : rule
-    scale : (rows,) ndarray
-        c_r, the weight of each example.
-    ridge : (n, 1) or (n, p) ndarray
-        R_i, the weight of each |theta_i|^2, or of each coordinate's square.
-    graph : Graph
-    smooth : float
-        s, the weight of the smoothness term.
-    p : int
-        Number of features.
-    """
-
-    rows: DenseRows | SparseRows
+    rows: DenseRows | SparseRows  # examples grouped by agent: those of agent i from start[i] on
     start: np.ndarray
     labels: np.ndarray
     loss: Any
-    scale: np.ndarray
-    ridge: np.ndarray
+    scale: np.ndarray  # (rows,) c_r, the weight of each example
+    ridge: np.ndarray  # (n, 1) or (n, p) R_i, the weight of each |theta_i|^2, or of each coordinate's square
     graph: Graph
-    smooth: float
-    p: int
+    smooth: float  # s
+    p: int  # features
 
     def part(self, first: int, last: int) -> Objective:
         """The objective of agents ``first`` to ``last - 1``, where nobody is tied to anybody."""
