@@ -7,8 +7,8 @@ import pytest
 import coterie as ct
 from coterie.core.compile import inline
 from coterie.core.linear import axpy, copy_to, fill, total
+from coterie.core.method import method
 from coterie.core.methods import METHODS
-from coterie.core.rules import rule
 from coterie.core.world import EVERYONE, VACANT, add_loss_gradient, importance, send
 from coterie.errors import ContractError
 from coterie.testing.contracts import METHOD_CHECKS, check_method
@@ -21,9 +21,9 @@ def test_every_method_keeps_its_promise(name, promise):
 
 
 @inline
-def descend(data, me, ties, mail, sign, ridge):
+def descend(data, me, ties, outbox, sign, ridge):
     """A wake of CD with its loss taken ``sign`` times and its ridge ``ridge`` times; the right one has 1 and 1."""
-    theta, gradient = me.theta, mail.draft[: me.theta.shape[0]]
+    theta, gradient = me.theta, outbox.scratch[: me.theta.shape[0]]
     degree = total(data.weight)
     a = importance(data, degree)
     fill(0.0, gradient)
@@ -35,55 +35,55 @@ def descend(data, me, ties, mail, sign, ridge):
     lipschitz = 2.0 * data.smooth * degree + a * data.curvature
     if lipschitz > 0.0:
         axpy(-1.0 / lipschitz, gradient, theta)
-    send(mail, EVERYONE, 0, theta)
+    send(outbox, EVERYONE, 0, theta)
 
 
-@rule
+@method
 class Faultless(ct.CoordinateDescent):
     """The scaffold of the two faults below does not itself break a promise."""
 
-    def wake(self, data, me, ties, chance, mail):
-        descend(data, me, ties, mail, 1.0, 1.0)
+    def wake(self, data, me, ties, chance, outbox):
+        descend(data, me, ties, outbox, 1.0, 1.0)
 
 
-@rule
+@method
 class WrongSign(ct.CoordinateDescent):
     """Climbs the loss instead of descending it."""
 
-    def wake(self, data, me, ties, chance, mail):
-        descend(data, me, ties, mail, -1.0, 1.0)
+    def wake(self, data, me, ties, chance, outbox):
+        descend(data, me, ties, outbox, -1.0, 1.0)
 
 
-@rule
+@method
 class DroppedRidge(ct.CoordinateDescent):
     """Forgets that f_i has a ridge."""
 
-    def wake(self, data, me, ties, chance, mail):
-        descend(data, me, ties, mail, 1.0, 0.0)
+    def wake(self, data, me, ties, chance, outbox):
+        descend(data, me, ties, outbox, 1.0, 0.0)
 
 
-@rule
+@method
 class StaleRead(ct.CoordinateDescent):
     """Reads what its neighbours thought when it started, and never looks at their letters."""
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         pass
 
 
-@rule
+@method
 class UnannouncedLetter(ct.CoordinateDescent):
     """Posts two letters where it announces one."""
 
-    def greet(self, data, me, ties, mail):
-        send(mail, EVERYONE, 0, me.theta)
-        send(mail, EVERYONE, 0, me.theta)
+    def greet(self, data, me, ties, outbox):
+        send(outbox, EVERYONE, 0, me.theta)
+        send(outbox, EVERYONE, 0, me.theta)
 
 
-@rule
+@method
 class Favourite(ct.CoordinateDescent):
     """Listens only to neighbours of a lower number than its own."""
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         if letter.slot != VACANT and letter.sender < data.address:
             copy_to(letter.text, ties.copy[letter.slot])
 

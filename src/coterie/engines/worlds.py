@@ -43,7 +43,7 @@ def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0) -> World
         row_start=problem.start,
         tie_start=frozen(problem.graph.start),
         peer=np.array(problem.graph.peer),  # ties are an agent's own to change
-        inverse=_mirror(problem.graph),
+        inverse=_inverse(problem.graph),
         weight=np.array(problem.graph.weight),
         choice=_choice(choice, problem),
         row_weight=problem.row_weight,
@@ -87,7 +87,7 @@ def _choice(choice: Any, problem: Problem) -> np.ndarray:
     return chosen
 
 
-def _mirror(graph: Graph) -> np.ndarray:
+def _inverse(graph: Graph) -> np.ndarray:
     owner = np.repeat(np.arange(graph.n), np.diff(graph.start))
     tie = np.empty(owner.shape[0], np.int64)
     tie[np.lexsort((graph.peer, owner))] = np.lexsort((owner, graph.peer))  # i to j meets j to i

@@ -31,10 +31,10 @@ FOLDS = 5
 
 
 @kernel
-def solve_all(world, cache, weight, center, theta, draft):
+def solve_all(world, cache, weight, center, theta, scratch):
     """``argmin f_i(theta) + weight_i/2 |theta - center_i|^2`` for all agents."""
     for k in range(world.address.shape[0]):
-        row(cache, k).solver.minimise(data_of(world, k), 1.0, weight[k], center[k], theta[k], draft)
+        row(cache, k).solver.minimise(data_of(world, k), 1.0, weight[k], center[k], theta[k], scratch)
 
 
 @kernel
