@@ -304,22 +304,7 @@ def _observers(observe: Any, test: AgentData | None, problem: Problem) -> tuple[
 
 @dataclass(frozen=True)
 class Score:
-    """The mean over agents of how well their models predict their own test rows.
-
-    Parameters
-    ----------
-    test : AgentData
-        Agents without test rows are left out.
-    kind : "accuracy" or "rmse"
-        Share of labels -1 and +1 that are right, or root mean squared error.
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> test = ct.AgentData([[1.0], [2.0]], [1.0, -1.0], agents=["a", "b"])
-    >>> ct.comparison.Score(test, "accuracy")([[1.0], [1.0]])
-    0.5
-    """
+    """The mean over agents of how well their models predict their own test rows."""
 
     test: AgentData
     kind: str

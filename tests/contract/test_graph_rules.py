@@ -30,7 +30,7 @@ def test_every_graph_rule_keeps_its_promise(graph_rule, promise):
 
 
 @pytest.mark.parametrize("promise", GRAPH_RULE_CHECKS)
-@pytest.mark.parametrize("sampling", ["shuffle", ct.ties.Shuffle(4, 2)], ids=repr)
+@pytest.mark.parametrize("sampling", ["shuffle", ct.Shuffle(4, 2)], ids=repr)
 def test_every_promise_is_kept_where_peers_come_from_gossip(sampling, promise):
     GRAPH_RULE_CHECKS[promise](ct.Learned(FixedModels(), ct.GraphRule(kappa=2), every=1, sampling=sampling))
 

@@ -451,5 +451,5 @@ def test_without_a_membership_list_the_same_graph_is_found():
     rng = np.random.default_rng(13)
     models, losses = rng.normal(size=(30, 2)), 0.1 * rng.normal(size=30)
     best = ct.exact_graph(models, losses)
-    run = ct.learn_graph(models, losses, kappa=3, sampling=ct.ties.Shuffle(8, 4), wakes=12_000)
+    run = ct.learn_graph(models, losses, kappa=3, sampling=ct.Shuffle(8, 4), wakes=12_000)
     assert abs(run.graph.W - best.W).max() < 1e-6

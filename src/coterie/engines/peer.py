@@ -43,7 +43,7 @@ class Peer:
     Examples
     --------
     >>> import coterie as ct
-    >>> from coterie.peers import Peer
+    >>> from coterie.engines.peer import Peer
     >>> from coterie.engines.worlds import part_of, world_of
     >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
     >>> world, models = world_of(problem), problem.local()

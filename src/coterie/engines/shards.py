@@ -169,23 +169,7 @@ class Shard:
 
 
 class Shards(Driver):
-    """Agents on the shards of a cluster.
-
-    Parameters
-    ----------
-    problem : Problem
-    method : rule
-    theta : (n, p) ndarray
-        Models to start from.
-    choice : "uniform", "weight" or matrix
-        See :func:`coterie.engines.worlds.world_of`.
-    seed : int
-    engine : Cluster
-    ray : module
-        Connected to the cluster.
-    total : int
-        How many wakes there will be: with the last of them, all letters are delivered, and answers to them.
-    """
+    """Agents on the shards of a cluster."""
 
     def __init__(
         self,
@@ -368,24 +352,7 @@ def _lost(error: BaseException) -> ClusterError:
 
 
 def check_engine(engine: Any, method: Any, problem: Problem, others: Mapping[str, Any]) -> None:
-    """Refuse an engine that is none, and what a cluster cannot do.
-
-    Parameters
-    ----------
-    engine : Cluster or None
-    method : rule
-    problem : Problem
-    others : mapping
-        Parameters that do not go together with a cluster, None where they were not given.
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
-    >>> check_engine(ct.Cluster(), ct.CoordinateDescent(), problem, {"rounds": 3})
-    Traceback (most recent call last):
-    coterie.errors.ParameterError: rounds=... does not go with engine=ct.Cluster(...): say how long in wakes, ...
-    """
+    """Refuse an engine that is none, and what a cluster cannot do."""
     if engine is None:
         return
     if not isinstance(engine, Cluster):

@@ -460,14 +460,7 @@ def _schedule(events: Any, stages: Any, method: Any, conditions: Any, total: int
 
 
 def observers_of(observe: Any, taken: Sequence[str] = COLUMNS) -> dict[str, Observer]:
-    """Observers by name, checked.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> list(observers_of(np.max))
-    ['max']
-    """
+    """Observers by name, checked."""
     if observe is None:
         return {}
     if callable(observe):

@@ -14,28 +14,7 @@ from ..problem import Problem
 
 
 def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0) -> World:
-    """The world of all agents of a problem.
-
-    Parameters
-    ----------
-    problem : Problem
-    choice : "uniform", "weight" or (n, n) array or sparse matrix
-        With which probability agent i chooses neighbour j for an exchange, pi_i^j in MP: all alike, in proportion to
-        W_ij, or in proportion to row i of a matrix.
-    spare : int
-        How many slots for further ties every agent has.
-
-    Returns
-    -------
-    World
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
-    >>> world_of(problem, spare=1).peer.tolist()
-    [1, -1, 0, -1]
-    """
+    """The world of all agents of a problem."""
     world = World(
         loss=problem.loss,
         rows=problem.rows,
@@ -95,24 +74,7 @@ def _inverse(graph: Graph) -> np.ndarray:
 
 
 def part_of(world: World, first: int, last: int) -> World:
-    """The world of agents ``first`` to ``last - 1`` alone, sharing nothing that changes with the given one.
-
-    Parameters
-    ----------
-    world : World
-    first, last : int
-
-    Returns
-    -------
-    World
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
-    >>> part_of(world_of(problem), 1, 2).address.tolist()
-    [1]
-    """
+    """The world of agents ``first`` to ``last - 1`` alone, sharing nothing that changes with the given one."""
     a, b = world.row_start[first], world.row_start[last]
     c, d = world.tie_start[first], world.tie_start[last]
     return world._replace(

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
+from ..core.methods import METHODS
 from ..errors import DataError, IdentityError, MissingExtra, ParameterError, SignatureError
 from .files import MOST_BYTES
 from .identity import SigningKey, check_name, public_bytes, split_endpoint, verify
@@ -28,7 +29,6 @@ FORMAT = 1
 #: What a charter may name. The names are those of the parts of coterie itself, which a test compares them with: a
 #: charter can be read where nothing of it is ever run.
 OBJECTIVES = ("personalized", "collaborative", "separate", "propagation", "boosting")
-METHODS = ("cd", "propagation", "admm", "djam", "boosting", "gossip-pooling")
 LOSSES = ("squared", "logistic", "hinge", "smooth-hinge", "huber", "location", "location-huber", "adaboost")
 #: Losses of classes, which need labels.
 OF_CLASSES = ("logistic", "hinge", "smooth-hinge", "adaboost")

@@ -334,7 +334,7 @@ class _Guarded(np.ndarray):
     def _check(self, key: Any) -> None:
         size = self.shape[0] if self.ndim else 0
         for at in [key.start, key.stop] if isinstance(key, slice) else [key]:
-            if isinstance(at, int | np.integer) and not 0 <= at < size + isinstance(key, slice):
+            if isinstance(at, int | np.integer) and not -size <= at < size + isinstance(key, slice):
                 raise IndexError(f"{key!r} of {size} number(s)")
 
     def __getitem__(self, key: Any) -> Any:
@@ -380,10 +380,10 @@ class _Watched:
                 f"{self.method.dice} dice, or more scratch than the {self.outbox.scratch.shape[0]} numbers of "
                 "scratch_size?"
             ) from error
-        limit = f"{self.method.max_letters} of {self.outbox.text.shape[1]} numbers"
         _demand(
             not self.outbox.cursor[REFUSED],
-            f"{handler.__name__} posts more, or longer, letters than it announces: {limit}",
+            f"{handler.__name__} posts more, or longer, letters than the {self.method.max_letters} of "
+            f"{self.outbox.text.shape[1]} numbers that it announces",
         )
         return [letter for h in range(self.outbox.cursor[TAIL]) for letter in self._posted(handler.__name__, k, h)]
 
@@ -392,7 +392,7 @@ class _Watched:
         text = self.outbox.text[h, : self.outbox.length[h]].copy()
         ties = self.world.peer[self.world.tie_start[k] : self.world.tie_start[k + 1]]
         _demand(
-            to == EVERYONE or to in self.members,
+            to in (EVERYONE, VACANT) or to in self.members,
             f"{handler} sends a letter to {to}, which is nobody's address: to a slot? Send to data.peer[slot], to "
             "letter.sender or to EVERYONE",
         )
@@ -403,7 +403,7 @@ class _Watched:
         finite = bool(np.all(np.isfinite(text)))
         _demand(finite and self.contents.read(kind, text, self.members)[1], f"{handler} posts a letter of kind {kind} "
                 f"with a number out of the range that 'letters' declares: {text}")  # fmt: skip
-        for peer in ties[ties != VACANT].tolist() if to == EVERYONE else [to]:
+        for peer in ties[ties != VACANT].tolist() if to == EVERYONE else [to] * (to != VACANT):
             there = self.world.peer[slice(*self.world.tie_start[peer - self.first : peer - self.first + 2])]
             yield peer, Letter(sender, int(next(iter(np.flatnonzero(there == sender)), VACANT)), kind, text.copy())
 

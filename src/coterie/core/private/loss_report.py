@@ -29,12 +29,5 @@ class ReleasedLoss(NamedTuple):
 
 
 def loss_report_of(terms):
-    """What may be told under these terms.
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> ct.Private(ct.CoordinateDescent(), epsilon=1.0, delta=1e-5, wakes_per_agent=5, loss_fraction=0.2).loss_report
-    ReleasedLoss()
-    """
+    """What may be told under these terms."""
     return ReleasedLoss() if terms.loss_fraction > 0.0 else HiddenLoss()

@@ -102,7 +102,7 @@ class Ideal(NamedTuple):
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.Learned("cd", ct.GraphRule(), sampling=ct.ties.Ideal()).sampling
+    >>> ct.Learned("cd", ct.GraphRule(), sampling=ct.Ideal()).sampling
     Ideal()
     """
 
