@@ -10,9 +10,9 @@ import pytest
 
 import coterie as ct
 from coterie.core import loop
+from coterie.core.methods import resolve_method
 from coterie.core.methods.descent import MODEL, Tie
 from coterie.core.methods.djam import ASK
-from coterie.core.methods import resolve_method
 from coterie.core.world import VACANT, Letter, data_of, new_outbox, row, rows, widened
 from coterie.core.wrap.learned import WEIGHT
 from coterie.core.wrap.trimmed import Trimmed, trim, trim_all, trimmed_count

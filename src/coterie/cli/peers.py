@@ -93,7 +93,7 @@ def create_group(
     as_json: AsJson = False,
 ) -> None:
     """Found a group: a certificate authority, a steward's key, and a charter of public numbers."""
-    from ..peers.agreement import METHODS
+    from ..core.methods import METHODS
     from ..peers.groups import create
 
     if method not in METHODS:
