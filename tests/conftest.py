@@ -8,7 +8,9 @@ EVERY_CASE = "every_case"
 
 
 def pytest_addoption(parser):
-    parser.addoption("--all-cases", action="store_true", help="every combination of parameters, as `make test-all` does")
+    parser.addoption(
+        "--all-cases", action="store_true", help="every combination of parameters, as `make test-all` does"
+    )
 
 
 def pytest_collection_modifyitems(config, items):

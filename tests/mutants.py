@@ -1,7 +1,7 @@
 """Plant faults, one at a time, and see that the default tests find each of them: ``make mutants``.
 
-A mutant is a wrong line in a copy of the library. The tests named beside it are part of the default run; one of them must
-fail. A mutant that survives means that something is no longer proved.
+A mutant is a wrong line in a copy of the library. The tests named beside it are part of the default run; one of them
+must fail. A mutant that survives means that something is no longer proved.
 """
 
 from __future__ import annotations

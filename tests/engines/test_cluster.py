@@ -16,6 +16,7 @@ import pytest
 
 import coterie as ct
 from coterie.core import loop
+from coterie.core.methods import resolve_method
 from coterie.engines import shards
 from coterie.engines.shards import Shards
 from coterie.engines.worlds import part_of, world_of
@@ -92,7 +93,7 @@ class Here:
 
 
 def driver_of(name, count, ray=None, total=WAKES, cpus=0.5):
-    problem, method = example(name), ct.methods.resolve_method(name)
+    problem, method = example(name), resolve_method(name)
     return Shards(
         problem, method, problem.local(), "uniform", SEED, ct.Cluster(None, count, cpus), ray or Here(), total
     )
@@ -136,8 +137,8 @@ def test_a_letter_is_late_by_at_most_one_superstep():
         for _ in range(4):
             driver.advance(N, loop.NO_LIMIT)
             seen.append([shard.made.own.theta.copy() for shard in driver.shards])
-            for bags in driver.inbox:
-                assert sum(len(bag.to) for bag in bags) > 0
+            for batches in driver.inbox:
+                assert sum(len(batch.to) for batch in batches) > 0
         driver.advance(1, loop.NO_LIMIT)  # all shards that had mail have read it, or will before they wake anybody
         cuts = driver.cuts
         for k, shard in enumerate(driver.shards):
@@ -307,6 +308,7 @@ def test_bad_clusters(wrong):
         ({"vectors": 5}, "vectors=... does not go with engine"),
         ({"bytes": 5}, "bytes=... does not go with engine"),
         ({"wakes": 5, "engine": "ray"}, "engine='ray' must be a ct.Cluster"),
+        ({"wakes": 5, "method": "global"}, r"GlobalModel\(\) is computed in one place: leave engine out"),
         ({"wakes": 5, "method": ct.Learned(ct.CoordinateDescent(), ct.GraphRule())}, "learns who is tied to whom"),
     ],
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),

@@ -12,23 +12,13 @@ from village import Village, key_of, public
 
 import coterie
 import coterie as ct
+from coterie.core.letters import MAX_COUNT, MAX_LOSS, Bounds, Contents
+from coterie.core.methods.admm import MAX_RHO
 from coterie.core.world import EVERYONE, send
 from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT
 from coterie.core.wrap.sampling import SHUFFLE, SHUFFLED
 from coterie.engines.wire import decode, encode
-from coterie.peers.gate import (
-    BURST,
-    DEAREST,
-    LATEST,
-    REASONS,
-    STIFFEST,
-    Bucket,
-    Gate,
-    Place,
-    Refused,
-    Terms,
-    check_text,
-)
+from coterie.peers.gate import BURST, REASONS, Bucket, Gate, Place, Refused, check_text
 from coterie.peers.letters import BYE, HELLO, LETTER, WELCOME, Envelope, seal, unseal, write_hello
 from coterie.peers.node import LEAVES, PATIENCE
 
@@ -256,12 +246,12 @@ def test_admm_sends_four_vectors_and_a_penalty(villages):
             assert village.offered(1, 0, kind, long) == "norm"
             assert auto.offered(1, 0, kind, [*long, 1.0]) == "norm"
         for rho, reason in [
-            (STIFFEST, None),
-            (1 / STIFFEST, None),
+            (MAX_RHO, None),
+            (1 / MAX_RHO, None),
             (0.0, "range"),
             (-1.0, "range"),
-            (2 * STIFFEST, "range"),
-            (0.5 / STIFFEST, "range"),
+            (2 * MAX_RHO, "range"),
+            (0.5 / MAX_RHO, "range"),
         ]:
             assert auto.offered(1, 0, kind, [*fine, rho]) == reason, rho
     assert village.offered(1, 0, 0, fine[:3]) is None
@@ -271,8 +261,7 @@ def test_admm_sends_four_vectors_and_a_penalty(villages):
 @pytest.mark.parametrize("rho", [0.0, -1.0, 1e13])
 def test_the_penalty_of_models_of_one_number(rho):
     """With p = 1 the penalty must not be taken for a fifth model."""
-    method = ct.CollaborativeADMM()
-    terms = Terms(method, method.lengths(1), p=1, radius=1e14)
+    terms = Contents(ct.CollaborativeADMM().letters, Bounds(1, radius=1e14))
     good = encode(1, 1, np.array([1.0, 2.0, 3.0, 4.0, 1.0]))
     assert check_text(terms, {0, 1}, 1, good)[0] == 1
     with pytest.raises(Refused, match="range"):
@@ -302,7 +291,7 @@ def test_what_learned_ties_are_sent(villages):
     model = [1.0, 2.0, 3.0]
     bad = [
         (0, -0.1), (0, max_weight * 1.001), (0, 1e300),
-        (1, -1.0), (1, LATEST), (1, 1e300),
+        (1, -1.0), (1, MAX_COUNT), (1, 1e300),
         (2, -1.0),
     ]  # fmt: skip
     for kind, text in ((ASK, asked), (ANSWER, answered + model), (WEIGHT, tie)):
@@ -312,9 +301,9 @@ def test_what_learned_ties_are_sent(villages):
             wrong[place] = value
             assert village.offered(1, 0, kind, wrong) == "range", (kind, place, value)
         heavy = list(text)
-        heavy[0], heavy[1] = max_weight, LATEST - 1.0
+        heavy[0], heavy[1] = max_weight, MAX_COUNT - 1.0
         assert village.offered(3, 2, kind, heavy) is None
-    for degree, loss in ((-3.0, 0.5), (3.0, -0.5), (3.0, 2.0 * DEAREST)):
+    for degree, loss in ((-3.0, 0.5), (3.0, -0.5), (3.0, 2.0 * MAX_LOSS)):
         assert village.offered(1, 0, ANSWER, [*tie, 1.0, degree, loss, *model]) == "range"
     assert village.offered(1, 0, ANSWER, [*answered, 99.0, 99.0, 0.0]) == "norm"
     assert village.offered(1, 0, ANSWER, answered) == "shape"
@@ -335,7 +324,7 @@ def test_what_learned_ties_are_sent(villages):
 class Touchy(ct.CoordinateDescent):
     """A method that cannot stand a zero."""
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         if letter.text[0] == 0.0:
             raise ZeroDivisionError
 
@@ -354,9 +343,9 @@ def test_a_method_that_raises_is_not_the_end():
 class Chatty(ct.CoordinateDescent):
     """One that answers before it fails."""
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         if letter.text[0] == 0.0:
-            send(mail, letter.sender, 0, letter.text)
+            send(outbox, letter.sender, 0, letter.text)
             raise ZeroDivisionError
 
 

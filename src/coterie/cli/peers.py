@@ -78,7 +78,7 @@ def create_group(
     epsilon: Annotated[float | None, typer.Option(help="Privacy: the budget of each member.")] = None,
     delta: Annotated[float, typer.Option(help="Privacy: delta.")] = 1e-5,
     clip: Annotated[float, typer.Option(help="Privacy: gradients of an example are cut to this norm.")] = 1.0,
-    bound: Annotated[float, typer.Option(help="Privacy: public bound on the norm of a row.")] = 1.0,
+    row_norm: Annotated[float, typer.Option(help="Privacy: public bound on the norm of a row.")] = 1.0,
     releases: Annotated[int | None, typer.Option(help="Privacy: releases that the budget is split for.")] = None,
     trim: Annotated[
         float, typer.Option(help="Against poisoning: share of neighbours' values left out at each end.")
@@ -93,7 +93,7 @@ def create_group(
     as_json: AsJson = False,
 ) -> None:
     """Found a group: a certificate authority, a steward's key, and a charter of public numbers."""
-    from ..peers.agreement import METHODS
+    from ..core.methods import METHODS
     from ..peers.groups import create
 
     if method not in METHODS:
@@ -108,7 +108,7 @@ def create_group(
         learned |= {} if max_weight is None else {"max_weight": max_weight}
     privacy: dict[str, Any] | None = None
     if epsilon is not None:
-        privacy = {"epsilon": epsilon, "delta": delta, "clip": clip, "bound": bound}
+        privacy = {"epsilon": epsilon, "delta": delta, "clip": clip, "row_norm": row_norm}
         privacy |= {} if releases is None else {"wakes_per_agent": releases}
     from ..peers.tables import check_charter
 

@@ -20,88 +20,22 @@ NUMBER_SIZE = 8
 
 
 def frame_size(count: int) -> int:
-    """Bytes on the wire of a letter of ``count`` numbers.
-
-    Parameters
-    ----------
-    count : int
-
-    Returns
-    -------
-    int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> frame_size(3) == len(encode(0, 0, np.zeros(3))) == 40
-    True
-    """
+    """Bytes on the wire of a letter of ``count`` numbers."""
     return letters_size(1, count)
 
 
 def letters_size(letters: int, numbers: int) -> int:
-    """Bytes on the wire of several letters that hold so many numbers together.
-
-    Parameters
-    ----------
-    letters, numbers : int
-
-    Returns
-    -------
-    int
-
-    Examples
-    --------
-    >>> letters_size(2, 6) == 2 * frame_size(3)
-    True
-    """
+    """Bytes on the wire of several letters that hold so many numbers together."""
     return HEADER_SIZE * letters + NUMBER_SIZE * numbers
 
 
 def encode(sender: int, kind: int, text: np.ndarray) -> bytes:
-    """A letter as bytes.
-
-    Parameters
-    ----------
-    sender : int
-        Address of the sender.
-    kind : int
-        The method's code for this kind of letter.
-    text : (count,) ndarray of float
-
-    Returns
-    -------
-    bytes
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> decode(encode(7, 1, np.array([0.5, -2.0])))
-    (7, 1, array([ 0.5, -2. ]))
-    """
+    """A letter as bytes."""
     return _HEADER.pack(VERSION, 0, kind, sender, text.shape[0]) + text.astype("<f8", copy=False).tobytes()
 
 
 def decode(frame: bytes) -> tuple[int, int, np.ndarray]:
-    """Sender, kind and text of a frame; a :class:`~coterie.errors.DataError` for anything else.
-
-    Parameters
-    ----------
-    frame : bytes
-
-    Returns
-    -------
-    sender : int
-    kind : int
-    text : (count,) ndarray of float
-
-    Examples
-    --------
-    >>> decode(b"hello")
-    Traceback (most recent call last):
-    ...
-    coterie.errors.DataError: a frame of 5 bytes is shorter than its header of 16
-    """
+    """Sender, kind and text of a frame; a :class:`~coterie.errors.DataError` for anything else."""
     if len(frame) < HEADER_SIZE:
         raise DataError(f"a frame of {len(frame)} bytes is shorter than its header of {HEADER_SIZE}")
     version, _, kind, sender, count = _HEADER.unpack_from(frame)

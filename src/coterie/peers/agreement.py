@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
+from ..core.methods import METHODS
 from ..errors import DataError, IdentityError, MissingExtra, ParameterError, SignatureError
 from .files import MOST_BYTES
 from .identity import SigningKey, check_name, public_bytes, split_endpoint, verify
@@ -28,7 +29,6 @@ FORMAT = 1
 #: What a charter may name. The names are those of the parts of coterie itself, which a test compares them with: a
 #: charter can be read where nothing of it is ever run.
 OBJECTIVES = ("personalized", "collaborative", "separate", "propagation", "boosting")
-METHODS = ("cd", "propagation", "admm", "djam", "boosting", "gossip-pooling")
 LOSSES = ("squared", "logistic", "hinge", "smooth-hinge", "huber", "location", "location-huber", "adaboost")
 #: Losses of classes, which need labels.
 OF_CLASSES = ("logistic", "hinge", "smooth-hinge", "adaboost")
@@ -44,14 +44,14 @@ PRIVACY = (
     "final",
     "accountant",
     "rate",
-    "bound",
-    "most",
+    "row_norm",
+    "max_rows",
     "loss_fraction",
 )
 PRIVATE_METHODS = ("cd", "propagation", "boosting", "gossip-pooling")
 MECHANISMS = ("gaussian", "laplace", "exponential")
 #: Arguments of :class:`coterie.GraphRule`, and of :class:`coterie.Learned`.
-LEARNED = ("mu", "lam", "delta", "kappa", "step", "most", "max_weight", "every", "sampling")
+LEARNED = ("mu", "lam", "delta", "kappa", "step", "max_edges", "max_weight", "every", "sampling")
 STEPS = ("exact", "local", "paper")
 SAMPLERS = ("ideal", "shuffle")
 
@@ -775,7 +775,7 @@ def _checked_learned(given: Any) -> Settings | None:
         _choice("learned step", learned["step"], STEPS)
     if "sampling" in learned:
         _choice("learned sampling", learned["sampling"], SAMPLERS)
-    for name in {"kappa", "most"} & set(learned):
+    for name in {"kappa", "max_edges"} & set(learned):
         _whole(f"learned {name}", learned[name], 1, WHOLE)
     for name in {"mu", "lam", "delta", "every", "max_weight"} & set(learned):
         _number(f"learned {name}", learned[name], low=0.0, open_low=True)
@@ -800,9 +800,9 @@ def _checked_privacy(charter: Charter) -> Settings | None:
         _choice("privacy mechanism", privacy["mechanism"], known, f" for method={charter.method!r}")
     if "delta" in privacy:
         _number("privacy delta", privacy["delta"], low=0.0, high=1.0)
-    for name in {"epsilon", "clip", "bound"} & set(privacy):
+    for name in {"epsilon", "clip", "row_norm"} & set(privacy):
         _number(f"privacy {name}", privacy[name], low=0.0, open_low=True)
-    for name in {"wakes_per_agent", "most"} & set(privacy):
+    for name in {"wakes_per_agent", "max_rows"} & set(privacy):
         _whole(f"privacy {name}", privacy[name], 1, WHOLE)
     return privacy
 

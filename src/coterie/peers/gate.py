@@ -11,16 +11,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Container, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ..core.methods.admm import AUTO, CollaborativeADMM
-from ..core.methods.admm import MODEL as ADMM_MODEL
-from ..core.methods.boosting import MISSED, WHOLE
-from ..core.methods.pooling import FARTHEST
+from ..core.letters import Contents
 from ..core.world import EVERYONE
-from ..core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT, Learned
 from ..engines.wire import decode
 from ..errors import DataError, MissingExtra
 from .letters import VERSION, Envelope, unseal
@@ -51,12 +47,6 @@ REASONS = (
     "range",  # another number that no honest peer sends
     "method",  # the method raised
 )
-#: A stamp of a tie counts its changes, and is below this.
-LATEST = 2.0**52
-#: A penalty of ADMM is no further from 1 than this.
-STIFFEST = 1e12
-#: What an agent tells of its loss is no larger.
-DEAREST = 1e12
 #: How many seconds' worth of letters may come at once.
 BURST = 4.0
 
@@ -173,119 +163,21 @@ class Gate:
         return letter
 
 
-class Terms(NamedTuple):
-    """What letters of a run may hold."""
-
-    method: Any
-    lengths: tuple[Any, ...]  # ``method.lengths(p)``
-    p: int  # numbers in a model
-    radius: float  # no model is longer
-    ball: float = math.inf  # of boosting, whose losses may be negative, but not below this
-    outputs: int = 1
-
-
-def check_text(terms: Terms, members: Container[int], owner: int, frame: bytes) -> tuple[int, np.ndarray]:
-    """Kind and numbers of a letter of a method; refuses one that no honest peer sends.
-
-    Parameters
-    ----------
-    terms : Terms
-    members : container of int
-        Addresses that there are.
-    owner : int
-        Who sends it.
-    frame : bytes
-
-    Returns
-    -------
-    kind : int
-    text : ndarray
-
-    Raises
-    ------
-    Refused
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from coterie.core.methods import CoordinateDescent
-    >>> from coterie.engines.wire import encode
-    >>> terms = Terms(CoordinateDescent(), (2,), p=2, radius=10.0)
-    >>> check_text(terms, {7, 8}, 7, encode(7, 0, np.array([3.0, 4.0])))
-    (0, array([3., 4.]))
-    >>> check_text(terms, {7, 8}, 7, encode(7, 0, np.array([30.0, 40.0])))
-    Traceback (most recent call last):
-    ...
-    coterie.peers.gate.Refused: norm: a model of norm 50 from 7; at most 10
-    """
+def check_text(contents: Contents, members: Container[int], owner: int, frame: bytes) -> tuple[int, np.ndarray]:
+    """Kind and numbers of a letter of a method; refuses one that no honest peer sends."""
     try:
         sender, kind, text = decode(frame)
+        if sender != owner:
+            raise Refused("sender", f"a frame of {sender} in a letter of {owner}")
+        contents.check_length(kind, text.shape[0])
+    except Refused:
+        raise
     except DataError as error:
         raise Refused("finite" if "finite" in str(error) else "shape", f"from {owner}: {error}") from None
-    if sender != owner:
-        raise Refused("sender", f"a frame of {sender} in a letter of {owner}")
-    if kind >= len(terms.lengths):
-        raise Refused("shape", f"kind {kind} from {owner}, which {terms.method!r} does not know")
-    expected = terms.lengths[kind]
-    if text.shape[0] not in (expected if isinstance(expected, range) else (expected,)):
-        raise Refused("shape", f"{text.shape[0]} numbers of kind {kind} from {owner}; there must be {expected}")
-    models, fair = parts(terms, terms.method, members, kind, text)
-    if not fair:
+    models, allowed = contents.read(kind, text, members)
+    if not allowed:
         raise Refused("range", f"a number of kind {kind} from {owner} is out of its range")
     norm = max((math.hypot(*model.tolist()) for model in models), default=0.0)
-    if not norm <= terms.radius:
-        raise Refused("norm", f"a model of norm {norm:.4g} from {owner}; at most {terms.radius:g}")
+    if not norm <= contents.bounds.radius:
+        raise Refused("norm", f"a model of norm {norm:.4g} from {owner}; at most {contents.bounds.radius:g}")
     return kind, text
-
-
-def parts(
-    terms: Terms, method: Any, members: Container[int], kind: int, text: np.ndarray
-) -> tuple[list[np.ndarray], bool]:
-    """The models in a letter, and whether the numbers beside them are such as an honest peer may send.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from coterie.core.methods import CollaborativeADMM
-    >>> terms = Terms(CollaborativeADMM(), (2, 9, 9), p=2, radius=10.0)
-    >>> models, fair = parts(terms, terms.method, (), 1, np.arange(9.0))  # four vectors, and rho
-    >>> len(models), fair
-    (4, True)
-    """
-    if isinstance(method, Learned):
-        if kind >= OFFSET:
-            return parts(terms, method.method, members, kind - OFFSET, text)
-        if kind not in (ASK, ANSWER, WEIGHT):
-            return [], all(address in members for address in text[::2])  # addresses and ages, of the sampler
-        weight, stamp, square = text[:3]
-        fair = 0.0 <= weight <= method.rule.max_weight and 0.0 <= stamp < LATEST and square >= 0.0
-        if kind != ANSWER:
-            return [], fair
-        least = -terms.ball if math.isfinite(terms.ball) else 0.0
-        fair = fair and text[4] >= 0.0 and least <= text[5] <= DEAREST  # degree and loss
-        model = text[ANSWER_LENGTH:]
-        return [model[1::2] if method.pairs else model], fair
-    if getattr(method, "on_balls", False):
-        return _boosted(terms, kind, text)
-    if getattr(method, "flows", False) and text.shape[0] > terms.p:
-        average = text[text.shape[0] // 2 :]  # beside squares, rows and flows, of which there is no saying
-        weight = max(abs(average[-1]), 1.0)
-        return [average[: terms.p] / weight], bool(np.all(np.abs(text) <= FARTHEST))
-    if isinstance(method, CollaborativeADMM) and kind != ADMM_MODEL:
-        rho = text[4 * terms.p :]
-        fair = method.rho != AUTO or bool(np.all((rho >= 1.0 / STIFFEST) & (rho <= STIFFEST)))
-        return list(text[: 4 * terms.p].reshape(4, terms.p)), fair
-    return [text], True
-
-
-def _boosted(terms: Terms, kind: int, text: np.ndarray) -> tuple[list[np.ndarray], bool]:
-    """The same for boosting: a whole model as pairs, a step, or a request for the whole."""
-    if kind == MISSED:
-        return [], True
-    fair = 0.0 <= text[0] < LATEST  # how many steps there were
-    if kind == WHOLE:
-        return [text[2::2]], fair
-    size = terms.p // terms.outputs
-    goals = text[2:]
-    fair = fair and 0.0 <= text[1] <= 1.0 and goals.shape[0] == terms.outputs
-    return [], fair and bool(np.all(np.abs(goals) <= size))

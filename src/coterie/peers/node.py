@@ -26,13 +26,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.letters import Bounds, Contents
 from ..core.world import EVERYONE, VACANT
 from ..core.wrap.learned import WEIGHT, WEIGHT_LENGTH
 from ..engines.peer import Peer, Post
 from ..engines.wire import encode
 from ..errors import CapacityError, DataError, StateError
 from .agreement import Charter, newer, read_roster
-from .gate import Bucket, Gate, Place, Refused, Terms, check_text
+from .gate import Bucket, Gate, Place, Refused, check_text
 from .letters import BYE, HELLO, LETTER, ROSTER, VERSION, WELCOME, Envelope, read_hello, seal, write_hello
 from .state import Record, Store, pack, read_record, restored, write_record
 from .work import Work, world_of_one
@@ -132,17 +133,13 @@ class Node:
         record = None if saved is None else read_record(saved, str(getattr(store, "path", "the state")))
         if record is not None:
             self._recall(record)
-        inner = method
-        while hasattr(inner, "method"):
-            inner = inner.method
-        self._remembers = getattr(inner, "remembers", False)
         self._admit()
         self.peer = Peer(method, self._world(), work.theta, ledger)
         if record is not None:
             self.peer.resume(*restored(self.peer, record.arrays))
             self.peer.renew(self._world())
         self.peer.recover()
-        self._terms = Terms(method, self.peer.lengths, work.p, charter.radius, work.radius, work.outputs)
+        self._contents = Contents(method.letters, Bounds(work.p, charter.radius, work.radius, work.outputs))
         self.boot = max(self.boot + 1, epoch)
 
     def _admit(self) -> None:
@@ -197,8 +194,7 @@ class Node:
         known = self.ties if learned else self.roster.neighbours(self.address)
         ties = {j: w for j, w in known.items() if j in self.members and j not in self.gone}
         n_agents = max(self.members) + 1
-        spare = getattr(self.method, "spare", 0)
-        return world_of_one(self.work, self.address, ties, n_agents, self.largest, 4 * spare)
+        return world_of_one(self.work, self.address, ties, n_agents, self.largest, 4 * self.method.spare)
 
     # -- what happens to it -------------------------------------------------------------------------------------------
 
@@ -365,7 +361,7 @@ class Node:
         if j not in self.proven:
             self._prove(now, j)
             raise Refused("unproven", f"{j} has not answered to this boot yet")
-        kind, text = check_text(self._terms, self.members, j, letter.body)
+        kind, text = check_text(self._contents, self.members, j, letter.body)
         self._learn_largest(letter.largest)
         try:
             posts = self.peer.take(j, kind, text)
@@ -425,7 +421,7 @@ class Node:
 
         A method that remembers more of a tie than a model would forget it for that; its next exchange says it all.
         """
-        posts = [] if self._remembers else [post for post in self.peer.greet() if post.to == j]
+        posts = [] if self.method.remembers else [post for post in self.peer.greet() if post.to == j]
         return [Post(j, self._word(j)), *posts] if self.learns else posts
 
     def _word(self, j: int) -> bytes:

@@ -383,7 +383,7 @@ class Program:
     @property
     def _finishes(self) -> bool:
         """Whether the peer's own model is another than the one that it publishes. A lab looks at the latter alone."""
-        return not self.lab and getattr(self.node.method, "final", None) is not None
+        return not self.lab and self.node.method.final is not None
 
     def _start_finishing(self) -> None:
         """Work out the peer's own model in the background: letters do not wait for it."""

@@ -126,7 +126,7 @@ def method_of(charter: Charter) -> Any:
         if charter.privacy is not None:
             terms: dict[str, Any] = dict(charter.privacy)
             if charter.method == "propagation":
-                terms.setdefault("most", charter.max_rows)
+                terms.setdefault("max_rows", charter.max_rows)
             from ..privacy import Private  # with SciPy, which others do not need
 
             method = Private(method, **terms)
