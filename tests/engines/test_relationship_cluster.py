@@ -251,8 +251,8 @@ def test_same_bits_as_one_process_wherever_the_rows_are(cluster, pool, tmp_path)
     assert seen == {"shard-0.npy", "shard-1.npy"}  # in the folder that was named
     assert list(keep.iterdir()) == []
     ran = {pid for task in "cf" for pid in pids(tmp_path, task)}
-    assert ran <= pool.pids("TaskActor")
-    assert ran.isdisjoint(pool.pids("CourseActor") | {os.getpid()})
+    assert ran <= pool.pids("WorkerActor")
+    assert ran.isdisjoint(pool.pids("ServerActor") | {os.getpid()})
 
 
 def test_a_worker_is_killed(ray, tmp_path, scratch):

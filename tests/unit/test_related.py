@@ -81,7 +81,7 @@ def test_models_are_those_of_the_function(rows, kind):
         loss, labelled = "squared", left / left.std()
     found = ct.relationship(data._like(y=labelled), loss, **given)
     assert model.agents_ == found.members == ("ann", "bob", "cyd", "dan")
-    slopes = model.coef_ * X.std(axis=0) / found.weights.T
+    slopes = model.coef_ * X.std(axis=0) / found.weights
     np.testing.assert_allclose(slopes, slopes[0, 0], rtol=0.01)
     np.testing.assert_array_equal(model.covariance_, found.covariance)
     assert model.duality_gap_ == model.run_.gap <= 1e-9 * model.run_.value
