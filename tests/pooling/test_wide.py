@@ -46,7 +46,7 @@ def test_conjugate_gradients_solve():
 @pytest.mark.parametrize("family", ["squared", "student", "logistic", "poisson"])
 def test_the_mode_is_that_of_the_blocks(family, monkeypatch):
     """For the same strengths. Blocks correct w for classes and counts, the span of the rows does not: switched off."""
-    monkeypatch.setattr(populations_module, "bend", lambda batch, T, *rest: np.zeros_like(T))
+    monkeypatch.setattr(populations_module, "laplace_correction", lambda batch, T, *rest: np.zeros_like(T))
     rng = np.random.default_rng(2)
     n, q = len(SIZES), 4
     X, y, codes, _ = drawn(rng, n, 0, q, family, w=[0.5, -0.3, 0.2, 0.4], sizes=SIZES)

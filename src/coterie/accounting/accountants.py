@@ -1,7 +1,7 @@
 """What noise costs, and how much noise a guarantee needs: accountants of differential privacy.
 
-A *guarantee* is a pair (epsilon, delta). *Noise* is a noise multiplier, the scale of the noise divided by the sensitivity
-of what it hides: the standard deviation of Gaussian noise, b of Laplace noise. A step of the exponential mechanism,
+A *guarantee* is a pair (epsilon, delta). *Noise* is a noise multiplier, the scale of the noise over the sensitivity of
+what it hides: the standard deviation of Gaussian noise, b of Laplace noise. A step of the exponential mechanism,
 ``P(r) ~ exp(eps_t score(r) / (2 sensitivity))``, counts as noise ``1 / eps_t``.
 
 ============  ==========  ==========================================================================================

@@ -204,8 +204,8 @@ class Ledger:
             k = debit(after, self._cost, self._limit)
             if k == NOTHING:
                 raise BudgetError(
-                    f"the budget (epsilon={self.committed:g} at delta={self._plan.delta:g}) was split for {self._max_releases} "
-                    f"releases, and all {self._max_releases} were made; nothing was sent"
+                    f"the budget (epsilon={self.committed:g} at delta={self._plan.delta:g}) was split for "
+                    f"{self._max_releases} releases, and all {self._max_releases} were made; nothing was sent"
                 )
             if self._journal is None:
                 self._account = after
