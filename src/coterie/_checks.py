@@ -47,7 +47,7 @@ def fraction(name: str, value: Any) -> float:
 
 def within(name: str, value: Any, low: float, high: float, ends: str = "[]") -> float:
     """A number in an interval; `ends` says which of its ends belong to it, as "[)" does in [0, 1)."""
-    left, right = ends
+    left, right = ends[0], ends[1]
 
     def accepts(x: float) -> bool:
         return low < x < high or (x == low and left == "[") or (x == high and right == "]")
