@@ -199,13 +199,13 @@ def test_a_sample_of_the_rows_is_enough_for_strengths(monkeypatch):
     """With rows of every agent, and of all labels; the mode is still that of all rows."""
     from coterie.pooling import wide as module
 
-    X, y, codes = wide_rows(3, n=12, m=40, p=10)
-    everything = fit_wide(X, y, codes, 12, "squared")
-    monkeypatch.setattr(module, "GRAM", 240)
-    some = fit_wide(X, y, codes, 12, "squared")
-    chosen = some.rows().chosen(240)
-    assert len(np.unique(chosen)) == 240
-    assert np.bincount(codes[chosen]).tolist() == [20] * 12
+    X, y, codes = wide_rows(3, n=8, m=30, p=10)
+    everything = fit_wide(X, y, codes, 8, "squared")
+    monkeypatch.setattr(module, "GRAM", 120)
+    some = fit_wide(X, y, codes, 8, "squared")
+    chosen = some.rows().chosen(120)
+    assert len(np.unique(chosen)) == 120
+    assert np.bincount(codes[chosen]).tolist() == [15] * 8
     assert some.strengths.s2 == pytest.approx(everything.strengths.s2, rel=0.5)
     assert np.corrcoef(some.D[:, :2].ravel(), everything.D[:, :2].ravel())[0, 1] > 0.97
 

@@ -197,9 +197,8 @@ def assert_solves(found, data, name, lam, sigma, tol=1e-6, primals=True):
 # -- the W-step ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("which", COVARIANCES)
+@pytest.mark.parametrize(("which", "kind"), [*((which, "dense") for which in COVARIANCES), ("full rank", "sparse")])
 def test_a_given_covariance_gives_the_exact_weights(which, name, kind):
     data, sigma = make(name, kind), COVARIANCES[which]
     assert_solves(ct.relationship(data, LOSSES[name][0], LAM, covariance=sigma), data, name, LAM, sigma)
@@ -221,7 +220,7 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("name", ["squared", "hinge", "logistic"])
+@pytest.mark.parametrize("name", ["squared", "hinge"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_gives_the_exact_weights(variant, name):
     which, kind = ("rank 2", "dense") if name == "squared" else ("full rank", "sparse")
@@ -406,7 +405,7 @@ def random_covariance(rng, m):
     return root @ root.T / np.sum(root**2)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_rho_is_a_bound_and_the_eigenvalue_the_better_one(seed):
     rng = np.random.default_rng(seed)
     m = int(rng.integers(2, 9))
@@ -824,8 +823,8 @@ def test_who_holds_the_tasks_makes_no_difference_in_a_single_bit(kind, settings)
         assert server.trace == servers[0].trace
 
 
-@pytest.mark.parametrize("name", ["squared", "logistic"])
-def test_relabelling_tasks_permutes_the_result(name):
+def test_relabelling_tasks_permutes_the_result():
+    name = "squared"
     data, sigma = make(name), COVARIANCES["full rank"]
     order = np.array([3, 0, 4, 2, 1])
     moved = data.only(order)
@@ -864,9 +863,8 @@ def test_twins_and_opposites_are_recognised(name):
     assert np.abs(others).max() < 0.95
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_single_tasks_are_ridge_regressions(kind):
-    data = make("squared", kind)
+def test_single_tasks_are_ridge_regressions():
+    data = make("squared", "sparse")
     found = ct.relationship(data, "squared", LAM, method="single-task", tol=1e-12)
     for i in range(data.n):
         rows = slice(data.start[i], data.start[i + 1])
@@ -1112,7 +1110,7 @@ def test_labels_of_one_value_are_fine_for_regression():
     ],
     ids=["empty", "0 and 1", "unlabelled", "no task", "array", "features", "fails", "no rows", "one class"],
 )
-@pytest.mark.parametrize("method", ["dmtrl", "single-task", "exact", "sdca"])
+@pytest.mark.parametrize("method", ["dmtrl", "exact"])
 def test_data_that_nothing_can_be_learned_from_are_refused(method, data, says):
     with pytest.raises(DataError, match=says):
         ct.relationship(data, "logistic", method=method)
