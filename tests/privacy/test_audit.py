@@ -223,6 +223,7 @@ def test_bounds_are_those_of_scipy():
     for successes, trials in ((0, 10), (1, 10), (5, 10), (10, 10), (300, 1000)):
         exact = stats.binomtest(successes, trials).proportion_ci(confidence_level=1 - 2e-4, method="exact")
         assert clopper_pearson(successes, trials, 1e-4) == pytest.approx((exact.low, exact.high), abs=1e-12)
+    assert clopper_pearson(0, 0, 0.05) == (0.0, 1.0)
     low, high = clopper_pearson(30, 100, 0.01)
     assert stats.binom.sf(29, 100, low) == pytest.approx(0.01)
     assert stats.binom.cdf(30, 100, high) == pytest.approx(0.01)

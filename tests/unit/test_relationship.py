@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 import coterie as ct
 from coterie.errors import CoterieError, DataError, ParameterError
 from coterie.multitask import Relationship, exact_weights
+from coterie.multitask.actors import shards_of
 from coterie.multitask.covariance import (
     best_covariance,
     correlation,
@@ -960,6 +961,13 @@ def test_no_worker_gets_further_ahead_than_it_may(staleness):
         ahead.append(np.ptp(server.clock))
     assert max(ahead) <= staleness + 1
     assert max(ahead) >= staleness  # and it does make use of it
+
+
+def test_large_tasks_are_dealt_out_first_each_to_the_worker_with_the_least_to_do():
+    data = ct.AgentData(np.ones((9, 1)), agents=[0, 1, 1, 1, 2, 2, 3, 3, 3])
+    assert [tasks.tolist() for tasks in shards_of(data, 4, 2)] == [[1, 2], [0, 3]]
+    assert [tasks.tolist() for tasks in shards_of({}, 5, 2)] == [[0, 2, 4], [1, 3]]  # sources: sizes are not known
+    assert [tasks.tolist() for tasks in shards_of(data, 4, 9)] == [[1], [3], [2], [0]]
 
 
 # -- size ------------------------------------------------------------------------------------------------------------
