@@ -120,9 +120,9 @@ def test_the_evidence_is_the_marginal_likelihood(weighted):
 def test_strengths_are_nearly_those_of_the_blocks(family):
     """Both maximise the same evidence; pooled over columns in the same way."""
     rng = np.random.default_rng(5)
-    X, y, codes, _ = drawn(rng, 25, 16, 5, family, w=[1.0, -1.0, 0.5, 0.0, 0.3], V=[0.5, 0.1, 0.3, 0.2, 0.8])
-    wide = fit_wide(X[:, :-1], y, codes, 25, family)
-    [pooled] = fit(X[:, :-1], [y], codes, 25, family, "linear", "diagonal")
+    X, y, codes, _ = drawn(rng, 16, 14, 5, family, w=[1.0, -1.0, 0.5, 0.0, 0.3], V=[0.5, 0.1, 0.3, 0.2, 0.8])
+    wide = fit_wide(X[:, :-1], y, codes, 16, family)
+    [pooled] = fit(X[:, :-1], [y], codes, 16, family, "linear", "diagonal")
     sd = np.sqrt(pooled.population.variances)
     np.testing.assert_allclose(np.sqrt(wide.strengths.v), sd, rtol=0.15, atol=0.02)
     assert wide.strengths.s2 == pytest.approx(pooled.population.s2, rel=0.05)
@@ -171,8 +171,8 @@ def test_more_columns_than_rows(kind):
 
 
 def test_columns_that_differ_between_agents_are_found():
-    X, y, codes = wide_rows(1, n=30, m=12, p=20)
-    v, log_sd = fit_wide(X, y, codes, 30, "squared").variances()
+    X, y, codes = wide_rows(1, n=20, m=12, p=20)
+    v, log_sd = fit_wide(X, y, codes, 20, "squared").variances()
     assert set(np.argsort(v[:-1])[-2:]) == {0, 1}
     assert v[:2].min() > 3.0 * v[2:-1].max()
     assert np.all(log_sd > 0.0)
