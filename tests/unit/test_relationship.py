@@ -964,10 +964,10 @@ def test_no_worker_gets_further_ahead_than_it_may(staleness):
 
 
 def test_large_tasks_are_dealt_out_first_each_to_the_worker_with_the_least_to_do():
-    data = ct.AgentData(np.ones((9, 1)), agents=[0, 1, 1, 1, 2, 2, 3, 3, 3])
-    assert [tasks.tolist() for tasks in shards_of(data, 4, 2)] == [[1, 2], [0, 3]]
+    data = ct.AgentData(np.ones((9, 1)), agents=[0, 1, 1, 1, 1, 1, 2, 2, 3])
+    assert [tasks.tolist() for tasks in shards_of(data, 4, 2)] == [[1], [0, 2, 3]]
     assert [tasks.tolist() for tasks in shards_of({}, 5, 2)] == [[0, 2, 4], [1, 3]]  # sources: sizes are not known
-    assert [tasks.tolist() for tasks in shards_of(data, 4, 9)] == [[1], [3], [2], [0]]
+    assert [tasks.tolist() for tasks in shards_of(data, 4, 9)] == [[1], [2], [0], [3]]
 
 
 # -- size ------------------------------------------------------------------------------------------------------------
