@@ -9,7 +9,7 @@ from coterie.cli import main as cli
 from coterie.cli.main import app
 from coterie.engines.wire import encode
 from coterie.errors import ParameterError
-from coterie.peers import Peer
+from coterie.engines.peer import Peer
 
 
 def test_an_audit_from_the_shell():
@@ -40,5 +40,5 @@ def test_a_failed_audit_has_an_exit_code_of_its_own(monkeypatch):
 
 
 def test_bad_numbers():
-    with pytest.raises(ParameterError, match="epsilon=-1"):
+    with pytest.raises(ParameterError, match="epsilon = -1"):
         CliRunner().invoke(app, ["audit", "--epsilon", "-1"], catch_exceptions=False)

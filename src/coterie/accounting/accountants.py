@@ -554,13 +554,3 @@ def calibrate(
     while _epsilon_of(k / shares, delta, mechanism, name) > epsilon:
         k, step = k * (1.0 + step), 2.0 * step
     return k if weights is None else k / shares
-
-
-# TEMPORARY
-
-
-def check_number(name: str, value: Any, low: float, high: float, expected: str, closed: bool = False) -> float:
-    return _checks.within(name, value, low, high, "()")
-
-
-check_whole = _checks.integer

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...accounting.accountants import check_number, check_whole
+from ..._checks import integer, positive, within
 from ...accounting.plans import Plan, make_plan
 from ...errors import ParameterError
 from ..compile import inline
@@ -113,11 +113,11 @@ def make_terms(
     [3.7306]
     """
     for name, value in (("clip", clip), ("bound", bound)):
-        check_number(name, value, 0.0, math.inf, "be a finite number > 0")
+        positive(name, value)
         if not 1.0 / FAR <= value <= FAR:
             raise ParameterError(f"{name}={value!r} must lie between {1 / FAR:g} and {FAR:g}: scale the features")
-    most = 0 if most is None else check_whole("most", most)
-    check_number("loss_fraction", loss_fraction, math.nextafter(0.0, -1.0), 1.0, "lie between 0 and 1, below 1")
+    most = 0 if most is None else integer("most", most)
+    within("loss_fraction", loss_fraction, 0, 1, "[)")
     if final not in FINALS:
         raise ParameterError(f'final={final!r} must be "local" or None')
     plan = make_plan(epsilon, delta, steps, mechanism, accountant, allocation, rate)
