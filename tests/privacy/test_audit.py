@@ -340,7 +340,7 @@ def test_what_is_refused():
     with pytest.raises(MismatchError, match="method inside"):
         audit(ct.Private(ct.Learned("cd")))
     for name, value in (("features", 1), ("features", 2.0), ("runs", 1), ("runs", True), ("error", 0.0), ("seed", -1)):
-        with pytest.raises(ParameterError, match=f"{name}={value!r}"):
+        with pytest.raises(ParameterError, match=f"{name} = {value!r}"):
             audit(GAUSSIAN, **{name: value})
     with pytest.raises(ParameterError, match="there is no 'walk', but restart"):
         audit(GAUSSIAN, scenarios=["walk"])
