@@ -31,11 +31,11 @@ from rich.table import Table
 from scipy import sparse
 
 import coterie as ct
-from coterie.multitask.actors import Actors, TaskActor
-from coterie.multitask.course import Course, Plan
+from coterie.multitask.actors import RayWorkers, WorkerActor
 from coterie.multitask.covariance import separability
-from coterie.multitask.crew import Here
+from coterie.multitask.training import Options, Training
 from coterie.multitask.worker import Worker
+from coterie.multitask.workers import LocalWorkers
 
 #: Rounds after which a run is given up.
 PATIENCE = 20_000
@@ -97,7 +97,7 @@ def balanced(quick):
     return [table_of("Rounds, 12 tasks of 300 to 20,000 rows", columns, rows)], found
 
 
-class Timed(Here):
+class Timed(LocalWorkers):
     """Workers of this process that each take their own time, on a simulated clock."""
 
     def __init__(self, workers, tasks, takes):
@@ -109,18 +109,18 @@ class Timed(Here):
         """What it shows now."""
         return self._clock
 
-    def ask(self, shard, order):
-        """Give an order, and do not wait."""
-        self._asked += 1
-        heappush(self._waiting, (self._clock + self.takes(shard), self._asked, shard, order))
+    def send(self, shard, request):
+        """Send a request, and do not wait."""
+        self._requests += 1
+        heappush(self._waiting, (self._clock + self.takes(shard), self._requests, shard, request))
 
 
-def plan_of(covariance, staleness, tol):
+def options_of(covariance, staleness, tol):
     """Rounds with this covariance."""
-    settings = {"kind": "together", "momentum": staleness is None}
+    settings = {"kind": "synchronous", "momentum": staleness is None}
     if isinstance(staleness, int):
-        settings = {"kind": "as they come", "staleness": staleness}
-    return Plan(len(covariance), 1e-2, covariance, 1, PATIENCE, True, tol, True, settings)
+        settings = {"kind": "asynchronous", "staleness": staleness}
+    return Options(len(covariance), 1e-2, covariance, 1, PATIENCE, True, tol, True, settings)
 
 
 def how(staleness):
@@ -172,11 +172,11 @@ def slow(quick):
 
         settings = {"passes": passes, "local_steps": None, "seed": 0}
         workers = [Worker(data.only(numbers), ct.Logistic(), numbers, **settings) for numbers in tasks]
-        crew = Timed(workers, tasks, takes)
-        course = Course(crew, plan_of(covariance, staleness, 1e-4))
-        course.advance(np.inf)
-        assert course.outcome().converged
-        return crew.clock
+        timed = Timed(workers, tasks, takes)
+        training = Training(timed, options_of(covariance, staleness, 1e-4))
+        training.advance(np.inf)
+        assert training.result().converged
+        return timed.clock
 
     for passes in (3.0,) if quick else (3.0, 0.1):
         for often, who in ((None, "the same one of four workers"), (0.1, "now and then any of four workers")):
@@ -186,18 +186,18 @@ def slow(quick):
     return tables, found
 
 
-class Sleepy(TaskActor):
+class Sleepy(WorkerActor):
     """A worker that sleeps in every round, and can begin anew."""
 
     def begin(self, nap):
         """Forget everything."""
         self._worker, self.nap = None, nap
-        self.retire()
+        self.remove_checkpoint()
 
-    def improve(self, order):
+    def improve(self, request):
         """One round, after a nap."""
         time.sleep(self.nap)
-        return super().improve(order)
+        return super().improve(request)
 
 
 def on_ray(_):
@@ -216,10 +216,10 @@ def on_ray(_):
         def time_of(staleness, slower):
             naps = [NAP] * (WORKERS - 1) + [slower * NAP]
             ray.get([actor.begin.remote(nap) for actor, nap in zip(actors, naps, strict=True)])
-            course = Course(Actors(actors, tasks, parts), plan_of(covariance, staleness, 1e-4))
+            training = Training(RayWorkers(actors, tasks, parts), options_of(covariance, staleness, 1e-4))
             before = time.perf_counter()
-            course.advance(np.inf)
-            assert course.outcome().converged
+            training.advance(np.inf)
+            assert training.result().converged
             return time.perf_counter() - before
 
         time_of(None, 1)  # warm up

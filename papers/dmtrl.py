@@ -24,10 +24,10 @@ from coterie.datasets import RealTask
 from coterie.estimators.tuning import folds
 from coterie.multitask import exact_weights, relationship
 from coterie.multitask.actors import shards_of
-from coterie.multitask.course import Course, Plan
 from coterie.multitask.covariance import separability
-from coterie.multitask.crew import Here
-from coterie.multitask.worker import Report, Standing, Worker
+from coterie.multitask.training import Options, Training
+from coterie.multitask.worker import Update, Worker, WorkerState
+from coterie.multitask.workers import LocalWorkers
 from coterie.plots import BLUE, GREY, RED
 
 from .claims import Claim, compared, ordered
@@ -122,7 +122,7 @@ def explained_variance(task: RealTask, theta: np.ndarray) -> float:
 # -- rounds that are timed --------------------------------------------------------------------------------------------
 
 
-class Clocked(Here):
+class Clocked(LocalWorkers):
     """Workers of this process, whose CPU seconds are kept apart.
 
     Attributes
@@ -133,14 +133,14 @@ class Clocked(Here):
     Examples
     --------
     >>> import coterie as ct
-    >>> from coterie.multitask.worker import Order
+    >>> from coterie.multitask.worker import Request
     >>> data = ct.AgentData([[1.0], [2.0]], [1.0, 2.0], agents=["a", "b"])
     >>> workers = [Worker(data.only([i]), ct.Squared(), [i], passes=1.0, local_steps=None, seed=0) for i in (0, 1)]
-    >>> crew = Clocked(workers, [np.array([0]), np.array([1])])
+    >>> timed = Clocked(workers, [np.array([0]), np.array([1])])
     >>> for shard in (0, 1):
-    ...     crew.ask(shard, Order(0, np.zeros((1, 1)), np.ones(1), 1.0, 0.0))
-    >>> _ = crew.answer(), crew.answer()
-    >>> 0.0 < crew.slowest < crew.together
+    ...     timed.send(shard, Request(0, np.zeros((1, 1)), np.ones(1), 1.0, 0.0))
+    >>> _ = timed.receive(), timed.receive()
+    >>> 0.0 < timed.slowest < timed.together
     True
     """
 
@@ -150,49 +150,51 @@ class Clocked(Here):
         """Begin a round."""
         self.slowest = self.together = 0.0
 
-    def answer(self) -> tuple[int, Report | Standing]:
+    def receive(self) -> tuple[int, Update | WorkerState]:
         """The next answer to come, and whose it is."""
         began = time.thread_time()
-        found = super().answer()
+        found = super().receive()
         took = time.thread_time() - began
         self.slowest, self.together = max(self.slowest, took), self.together + took
         return found
 
 
-def _course(task: RealTask, lam: float, steps: int, rounds: int, alone: bool, covariance: np.ndarray | None) -> Course:
+def _training(
+    task: RealTask, lam: float, steps: int, rounds: int, alone: bool, covariance: np.ndarray | None
+) -> Training:
     """The paper's rounds on a cluster, or all rows on one machine, task after task."""
     loss, m = resolve_loss(_loss(task)), task.train.n
     shards = [np.array([i]) for i in range(m)] if alone else shards_of(task.train, m, min(m, CORES))
     workers = [Worker(task.train.only(own), loss, own, passes=1.0, local_steps=steps, seed=0) for own in shards]
-    settings = {"kind": "in turn"} if alone else {"kind": "together", "rho": "lemma10", "momentum": False}
+    settings = {"kind": "sequential"} if alone else {"kind": "synchronous", "rho": "lemma10", "momentum": False}
     times, each = (1, rounds) if covariance is not None else (-(-rounds // W_STEP), W_STEP)
-    plan = Plan(m, lam, covariance, times, each, covariance is None, 1e-6, False, settings)
-    return Course(Clocked(workers, shards), plan)
+    options = Options(m, lam, covariance, times, each, covariance is None, 1e-6, False, settings)
+    return Training(Clocked(workers, shards), options)
 
 
 def _curve(
     task: RealTask, lam: float, steps: int, rounds: int, *, alone: bool = False, covariance: np.ndarray | None = None
 ) -> Row:
     """Gap, error and seconds after some of the rounds: of a W-step, or until weights and covariance are learned."""
-    _course(task, lam, 1, 1, alone, covariance).advance(0.0)  # what is compiled, or loaded, is so before the clock runs
-    course = _course(task, lam, steps, rounds, alone, covariance)
-    server = course.server
-    crew: Any = server.crew
+    _training(task, lam, 1, 1, alone, covariance).advance(0.0)  # all is compiled and loaded before the clock runs
+    training = _training(task, lam, steps, rounds, alone, covariance)
+    server = training.server
+    timed: Any = server.workers
     wanted = set(np.unique(np.geomspace(1, rounds, 60).astype(int)).tolist())
-    points = [(0, 0.0, server.judge(), _error(task, server.weights))]
+    points = [(0, 0.0, server.evaluate(), _error(task, server.weights))]
     seconds, done = 0.0, False
     while not done and server.rounds < rounds:
-        crew.start()
+        timed.start()
         began = time.thread_time()
         if covariance is None:
-            _, _, done = course.advance(0.0)  # one round
+            _, _, done = training.advance(0.0)  # one round
         else:
-            done = server.round() == 0.0 or server.stuck
+            done = server.round() == 0.0 or server.stalled
         took = time.thread_time() - began
         # The slowest worker, and what is not the workers': the server.
-        seconds += took if alone else took - crew.together + crew.slowest
+        seconds += took if alone else took - timed.together + timed.slowest
         if server.rounds > points[-1][0] and (done or server.rounds in wanted):
-            points.append((server.rounds, seconds, server.judge(), _error(task, server.weights)))
+            points.append((server.rounds, seconds, server.evaluate(), _error(task, server.weights)))
     names = ("rounds", "seconds", "gap", "error")
     found: Row = {name: list(values) for name, values in zip(names, zip(*points, strict=True), strict=True)}
     return {"who": "SSDCA" if alone else "DMTRL", "H": steps} | found
@@ -223,7 +225,7 @@ def _w_step(data: str, size: int | None, seed: int, lam: float, rounds: int, par
         lines["Centralized MTRL"] = _error(task, _centralised(task, lam, 20))
     else:
         given: dict[str, Any] = {"covariance": start, "rounds": 300, "tol": 1e-2, "passes": 3.0}
-        stl = relationship(task.train, "hinge", lam, **given).weights.T
+        stl = relationship(task.train, "hinge", lam, **given).weights
         lines = {"STL": _error(task, stl)}
         if data == "Synthetic 1":
             lines["Centralized MTRL"] = _error(task, _centralised(task, lam, 400))
@@ -235,7 +237,7 @@ def _w_step(data: str, size: int | None, seed: int, lam: float, rounds: int, par
 def _centralised(task: RealTask, lam: float, alternations: int) -> np.ndarray:
     """Weights of MTRL with all rows in one place: Newton's method for squares, and else SDCA with a certificate."""
     method = "exact" if task.kind == "regression" else "sdca"
-    return relationship(task.train, _loss(task), lam, alternations, method=method, tol=5e-3, passes=3.0).weights.T
+    return relationship(task.train, _loss(task), lam, alternations, method=method, tol=5e-3, passes=3.0).weights
 
 
 # -- what several figures have in common ------------------------------------------------------------------------------
@@ -383,7 +385,7 @@ def _figure_2(seed: int, size: int | None, lam: float, part: str) -> Row:
     task = _tasks("Synthetic 1", size, seed)
     found = relationship(task.train, "hinge", lam, 400, tol=1e-2)
     if part == "tune":
-        return {"held_out": _error(task, found.weights.T)}
+        return {"held_out": _error(task, found.weights)}
     true, seen = task.auxiliary["correlation"], found.correlation
     off = ~np.eye(len(true), dtype=bool)
     kin = off & (np.abs(true) > 0.5)
@@ -680,10 +682,10 @@ def _fit(task: RealTask, method: str, lam: float) -> np.ndarray:
         return _centralised(task, lam, 100)
     if method == "DMTRL":
         tol = 2e-3 if task.kind == "regression" else 2e-2
-        return relationship(task.train, _loss(task), lam, 400, tol=tol, passes=10.0 if tol < 1e-2 else 3.0).weights.T
+        return relationship(task.train, _loss(task), lam, 400, tol=tol, passes=10.0 if tol < 1e-2 else 3.0).weights
     if task.kind == "regression":
         return exact_weights(task.train, "squared", lam, np.eye(task.train.n))
-    return relationship(task.train, "hinge", lam, rounds=300, method="single-task", tol=1e-2, passes=3.0).weights.T
+    return relationship(task.train, "hinge", lam, rounds=300, method="single-task", tol=1e-2, passes=3.0).weights
 
 
 def _table(data: str, size: int | None, seed: int, method: str, lam: float, part: str) -> Row:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,9 @@ from .errors import ParameterError
 
 
 def integer(name: str, value: Any, least: int = 1) -> int:
-    """An integer not below `least`; floats are refused, even whole ones."""
+    """An integer not below `least`; floats are refused, even whole ones, and so is True."""
     try:
-        number = operator.index(value)
+        number = least - 1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = least - 1
     if number < least:
@@ -36,7 +37,7 @@ def nonnegative(name: str, value: Any) -> float:
 
 def probability(name: str, value: Any) -> float:
     """A number in the closed interval [0, 1]."""
-    return _real(name, value, "a number in [0, 1]", lambda x: 0 <= x <= 1)
+    return within(name, value, 0, 1)
 
 
 def fraction(name: str, value: Any) -> float:
@@ -44,14 +45,54 @@ def fraction(name: str, value: Any) -> float:
     return _real(name, value, "a number strictly between 0 and 1", lambda x: 0 < x < 1)
 
 
+def within(name: str, value: Any, low: float, high: float, ends: str = "[]") -> float:
+    """A number in an interval; `ends` says which of its ends belong to it, as "[)" does in [0, 1)."""
+    left, right = ends[0], ends[1]
+
+    def accepts(x: float) -> bool:
+        return low < x < high or (x == low and left == "[") or (x == high and right == "]")
+
+    return _real(name, value, f"a number in {left}{low:g}, {high:g}{right}", accepts)
+
+
 def _real(name: str, value: Any, expected: str, accepts: Callable[[float], bool]) -> float:
-    try:
-        number = float(+value)  # the plus refuses text, which float() alone would read
-    except (TypeError, ValueError):
-        number = math.nan  # which no interval accepts
+    number = math.nan  # which no interval accepts
+    if not isinstance(value, bool | np.bool_) and getattr(value, "ndim", 0) == 0:
+        with suppress(TypeError, ValueError, OverflowError):  # the last of an integer too large for a float
+            number = float(+value)  # the plus refuses text, which float() alone would read
     if not accepts(number):
         raise ParameterError(f"{name} = {value!r}: expected {expected}")
     return number
+
+
+def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
+    """One of some names."""
+    names = tuple(allowed)
+    if not isinstance(value, str) or value not in names:
+        raise ParameterError(f"{name} = {value!r}: expected {', '.join(map(repr, names[:-1]))} or {names[-1]!r}")
+    return value
+
+
+def numbers(name: str, values: Any, zero: bool = False) -> NDArray[np.float64]:
+    """An array of any shape of positive finite numbers, or of nonnegative ones if `zero` may be among them."""
+    expected = f"a {'nonnegative' if zero else 'positive'} finite number"
+    try:
+        array = np.asarray(values)
+        # NumPy takes the True of [1.0, True] for 1.0.
+        mixed = not isinstance(values, np.ndarray) and any(
+            isinstance(value, bool | np.bool_) for value in np.asarray(values, dtype=object).ravel()
+        )
+    except (TypeError, ValueError):  # rows of different lengths
+        array, mixed = np.asarray(None), False
+    if mixed or array.dtype.kind not in "iuf":
+        raise ParameterError(f"{name} = {values!r}: expected {expected}, or an array of such")
+    array = array.astype(np.float64)
+    good = np.isfinite(array) & ((array > 0) | (zero & (array == 0)))
+    if not good.all():
+        where = tuple(int(i) for i in np.argwhere(~good)[0])
+        place = f"[{', '.join(map(str, where))}]" if where else ""
+        raise ParameterError(f"{name}{place} = {float(array[where])!r}: expected {expected}")
+    return array
 
 
 def generator(seed: Any) -> np.random.Generator:

@@ -16,7 +16,7 @@ from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT
 from coterie.engines.drivers import Immediate
 from coterie.engines.worlds import world_of
 from coterie.errors import MismatchError, ParameterError
-from coterie.graphs.exact import exact_weights, graph_objective
+from coterie.graphs.exact import exact_tie_weights, graph_objective
 from coterie.testing.contracts import hard_problem
 
 RULE = ct.GraphRule(lam=0.5, kappa=3)
@@ -92,7 +92,7 @@ def check_stationary(name, conditions=None, wakes=None):
     run = ct.simulate(problem, method, wakes, seed=1, start=start, conditions=conditions)
     own, mu = costs(run.theta), 2.0 * problem.smooth
     square = np.square(run.theta[:, None] - run.theta).sum(axis=2)
-    best = exact_weights(own[:, None] + own + 0.5 * mu * square, mu, RULE.lam, RULE.delta)
+    best = exact_tie_weights(own[:, None] + own + 0.5 * mu * square, mu, RULE.lam, RULE.delta)
     assert np.count_nonzero(best) >= 2 * problem.n  # there is a graph to find
     np.testing.assert_allclose(run.graph.W.toarray(), best, rtol=0, atol=tolerance)
     optimum = run.problem.solve()

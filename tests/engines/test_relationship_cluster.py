@@ -251,10 +251,11 @@ def test_same_bits_as_one_process_wherever_the_rows_are(cluster, pool, tmp_path)
     assert seen == {"shard-0.npy", "shard-1.npy"}  # in the folder that was named
     assert list(keep.iterdir()) == []
     ran = {pid for task in "cf" for pid in pids(tmp_path, task)}
-    assert ran <= pool.pids("TaskActor")
-    assert ran.isdisjoint(pool.pids("CourseActor") | {os.getpid()})
+    assert ran <= pool.pids("WorkerActor")
+    assert ran.isdisjoint(pool.pids("ServerActor") | {os.getpid()})
 
 
+@pytest.mark.slow  # processes as users have them take long to begin
 def test_a_worker_is_killed(ray, tmp_path, scratch):
     killer = Killer(tmp_path, delay=0.1)  # at work; and on actors as users have them
     run = learn(functions(tmp_path), engine=ct.Cluster(shards=2, cpus=0.5), progress=killer)
@@ -271,6 +272,7 @@ def test_a_worker_is_killed(ray, tmp_path, scratch):
     assert ray.is_initialized()
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_wait_is_killed(cluster, tmp_path, scratch):
     killer = Killer(tmp_path)
     run = learn(functions(tmp_path), engine=cluster(), staleness=1, progress=killer)
@@ -280,7 +282,7 @@ def test_a_worker_that_does_not_wait_is_killed(cluster, tmp_path, scratch):
     assert list(scratch.iterdir()) == []
 
 
-@pytest.mark.parametrize("staleness", [None, 1])
+@pytest.mark.parametrize("staleness", [None, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_worker_is_killed_with_a_given_covariance(staleness, cluster, tmp_path):
     killer = Killer(tmp_path, delay=0.05)
     run = learn(functions(tmp_path), True, engine=cluster(), staleness=staleness, progress=killer, **SLOW)

@@ -24,7 +24,7 @@ def likeness(found, task):
 
 def error(found, data):
     """Mean error rate over the tasks."""
-    wrong = np.einsum("rk,rk->r", data.X, found.weights.T[data.owner]) * data.y <= 0
+    wrong = np.einsum("rk,rk->r", data.X, found.weights[data.owner]) * data.y <= 0
     return np.mean([wrong[data.owner == i].mean() for i in range(data.n)])
 
 
@@ -72,7 +72,7 @@ def test_the_error_on_school_is_that_of_the_paper():
         for method, given in (("dmtrl", {"passes": 10.0}), ("exact", {})):
             found = ct.relationship(data, "squared", 0.03, method=method, tol=1e-3, **given)
             assert found.converged
-            said = np.einsum("rk,rk->r", X[test], found.weights.T[school[test]])
+            said = np.einsum("rk,rk->r", X[test], found.weights[school[test]])
             errors[method].append(np.sqrt(np.mean((said - y[test]) ** 2)))
     np.testing.assert_allclose(errors["dmtrl"], errors["exact"], rtol=0, atol=0.01)
     np.testing.assert_allclose(errors["dmtrl"], 10.09, rtol=0, atol=0.25)

@@ -10,7 +10,7 @@ import pytest
 
 import coterie as ct
 from coterie.datasets import sources
-from coterie.multitask.worker import Order, Worker
+from coterie.multitask.worker import Request, Worker
 from papers import dmtrl, find, reproduce
 
 REAL = {name for experiment in dmtrl.EXPERIMENTS for name in experiment.data}
@@ -94,7 +94,7 @@ def test_a_curve_has_the_gap_and_the_error_of_its_weights():
     optimum = ct.relationship(task.train, "hinge", 1e-2, covariance=covariance, tol=1e-5)
     assert found["gap"][-1] < 0.02 * optimum.value
     wrong = [
-        np.mean(np.where(task.test.X[own] @ optimum.weights[:, i] >= 0, 1, -1) != task.test.y[own])
+        np.mean(np.where(task.test.X[own] @ optimum.weights[i] >= 0, 1, -1) != task.test.y[own])
         for i in range(16)
         for own in [task.test.owner == i]
     ]
@@ -109,23 +109,23 @@ def test_the_clock_keeps_the_slowest_worker():
     data = ct.AgentData(np.ones((3, 1)), [1.0, -1.0, 1.0], agents=[0, 1, 2])
 
     class Slow(Worker):
-        def improve(self, order):
+        def improve(self, request):
             until = time.thread_time() + 0.02 * (1 + int(self.data.members[0]))
             while time.thread_time() < until:
                 pass
-            return super().improve(order)
+            return super().improve(request)
 
     shards = [np.array([i]) for i in range(3)]
     workers = [Slow(data.only(own), ct.Squared(), own, passes=1.0, local_steps=None, seed=0) for own in shards]
-    crew = dmtrl.Clocked(workers, shards)
+    timed = dmtrl.Clocked(workers, shards)
     for _ in range(2):  # the first time, code is compiled or loaded
-        crew.start()
+        timed.start()
         for shard in range(3):
-            crew.ask(shard, Order(0, np.zeros((1, 1)), np.ones(1), 1.0, 0.0))
+            timed.send(shard, Request(0, np.zeros((1, 1)), np.ones(1), 1.0, 0.0))
         for _ in range(3):
-            crew.answer()
-    assert 0.06 <= crew.slowest < 0.09
-    assert 0.12 <= crew.together < 0.18
+            timed.receive()
+    assert 0.06 <= timed.slowest < 0.09
+    assert 0.12 <= timed.together < 0.18
 
 
 def test_rounds_to_a_gap_are_read_off_a_curve():

@@ -71,7 +71,7 @@ def test_units_take_scales_back():
     X = features()
     design, model = additive(X), np.random.default_rng(4).normal(size=additive(X).size)
     plain = design.units() @ model
-    np.testing.assert_allclose(design.bend(X) @ plain[:-1] + plain[-1], design.columns(X) @ model, atol=1e-9)
+    np.testing.assert_allclose(design.unscaled(X) @ plain[:-1] + plain[-1], design.columns(X) @ model, atol=1e-9)
 
 
 def test_only_columns_with_more_than_six_values_are_bent():
@@ -80,9 +80,9 @@ def test_only_columns_with_more_than_six_values_are_bent():
     assert sorted(design.splines) == [0, 1, 3]
     assert design.name == "additive"
     assert design.source.tolist() == [2, 4] + [0] * 5 + [1] * 5 + [3] * 5
-    assert sorted(additive(X, straight=np.arange(5) == 1).splines) == [0, 3]
+    assert sorted(additive(X, keep_linear=np.arange(5) == 1).splines) == [0, 3]
     assert additive(X[:, [2, 4]]) is None
-    assert additive(X, most=10) is None
+    assert additive(X, max_columns=10) is None
     assert linear(X).name == "linear"
     late = np.zeros((8000, 1))
     late[2000:, 0] = np.arange(6000)  # values that the first rows do not show

@@ -11,7 +11,7 @@ from coterie.pooling import fit
 from coterie.pooling import population as module
 from coterie.pooling.families import FAMILIES
 from coterie.pooling.fitted import posterior
-from coterie.pooling.population import FLAT, bend, geometric_mean, left_out, newton, solve
+from coterie.pooling.population import FLAT, geometric_mean, laplace_correction, left_out, newton, solve
 
 EVERYTHING = ("squared", "student", "logistic", "poisson")
 SIZES = np.array([1, 7, 3, 12, 2])  # some with fewer rows than columns, some with more
@@ -49,7 +49,7 @@ def test_a_step_is_newtons_on_the_whole_system(family, kind):
     gradient = Z.T @ (weight * rule.slope(z, y, s2)) + P @ t
     for batch in parts:  # the correction goes to w
         T = w + D[batch.agents]
-        gradient[:q] += bend(batch, T, batch.block(T, rule, s2, V), rule, V).sum(axis=0)
+        gradient[:q] += laplace_correction(batch, T, batch.block(T, rule, s2, V), rule, V).sum(axis=0)
     H = (Z * (weight * rule.curvature(z, s2))[:, None]).T @ Z + P
     new_w, new_d = split(t - np.linalg.solve(H, gradient), n, q, free)
     np.testing.assert_allclose(mode.w, new_w, atol=1e-8)
@@ -110,7 +110,7 @@ def test_the_correction_is_the_gradient_of_half_the_log_determinants(monkeypatch
 
         w, h = np.array([0.2, 0.1, -0.3]), 1e-5
         D = posterior(batch, _population(family, w, V))
-        [b] = bend(batch, w + D, batch.block(w + D, rule, 1.0, V), rule, V)
+        [b] = laplace_correction(batch, w + D, batch.block(w + D, rule, 1.0, V), rule, V)
         slope = [(half_log_det(w + h * e) - half_log_det(w - h * e)) / (2.0 * h) for e in np.eye(q)]
         np.testing.assert_allclose(b, slope, rtol=1e-5, atol=1e-7)
 
@@ -237,9 +237,9 @@ def test_latent_moments_are_those_of_the_joint_posterior(deviations, q):
     np.testing.assert_allclose(variance, np.einsum("ij,jk,ik->i", Z, cov, Z), atol=1e-8)
     z, variance = model.latent(new, np.full(12, -1))
     B = model.design.columns(new)
-    np.testing.assert_allclose(z, B @ model.stranger.w, atol=1e-10)
+    np.testing.assert_allclose(z, B @ model.new_agent.w, atol=1e-10)
     spread = np.einsum("ij,jk,ik->i", B, matrix(found.V) + cov[:q, :q], B)
-    expected = model.stranger.inflation * (spread + found.s2) - found.s2
+    expected = model.new_agent.inflation * (spread + found.s2) - found.s2
     np.testing.assert_allclose(variance, np.maximum(expected, 0.0), atol=1e-8)
 
 
@@ -430,7 +430,7 @@ def test_without_the_correction_classes_are_shrunk(monkeypatch):
         return np.mean(sizes), np.mean(spreads)
 
     corrected = found()
-    monkeypatch.setattr(module, "bend", lambda batch, T, *rest: np.zeros_like(T))
+    monkeypatch.setattr(module, "laplace_correction", lambda batch, T, *rest: np.zeros_like(T))
     plain = found()
     assert max(plain) < 0.9
     assert corrected[0] > 0.94  # Laplace's own bias remains

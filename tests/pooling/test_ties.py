@@ -8,7 +8,7 @@ from populations import drawn, matrix
 from scipy import sparse
 
 from coterie.pooling import fit
-from coterie.pooling.ties import deal, laplacian, mode, smooth, subset
+from coterie.pooling.ties import laplacian, mode, row_folds, smooth, subset
 
 
 def ring(n, clusters):
@@ -107,7 +107,7 @@ def test_ties_are_asked_for_without_the_rows_they_are_tested_on():
     assert len(seen) == 6
     assert np.array_equal(seen[-1], models[0].D)
     for held, D in enumerate(seen[:-1]):
-        part = subset(models[0].grouped, deal(models[0].grouped) != held)
+        part = subset(models[0].grouped, row_folds(models[0].grouped) != held)
         expected = mode(models[0], part, None, 0.0, np.zeros_like(D))
         np.testing.assert_allclose(D, expected, atol=1e-6)
 
@@ -115,7 +115,7 @@ def test_ties_are_asked_for_without_the_rows_they_are_tested_on():
 def test_folds_of_rows_are_even_and_do_not_depend_on_their_order():
     X, y, codes, _, _ = planted(4)
     [model] = fit(X, [y], codes, 40, "squared", "linear")
-    fold = deal(model.grouped)
+    fold = row_folds(model.grouped)
     assert np.ptp(np.bincount(fold)) <= 0.1 * len(y)
     for i in range(40):
         assert np.ptp(np.bincount(fold[model.grouped.codes == i], minlength=5)) <= 1
@@ -123,5 +123,5 @@ def test_folds_of_rows_are_even_and_do_not_depend_on_their_order():
     [other] = fit(X[order], [y[order]], codes[order], 40, "squared", "linear")
     where = {label: k for label, k in zip(model.grouped.y, fold, strict=True)}
     near = np.array(list(where))
-    for label, k in zip(other.grouped.y, deal(other.grouped), strict=True):
+    for label, k in zip(other.grouped.y, row_folds(other.grouped), strict=True):
         assert where[near[np.argmin(np.abs(near - label))]] == k

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, ndtr, ndtri
 
+from coterie.accounting import accountants
 from coterie.accounting.accountants import (
     ACCOUNTANTS,
     accountant_of,
@@ -19,7 +20,6 @@ from coterie.accounting.accountants import (
     gdp_mu,
 )
 from coterie.errors import MissingExtra, ParameterError
-from coterie.privacy import accountants
 
 PAPER_DELTA = math.exp(-5.0)
 
@@ -89,7 +89,7 @@ def test_profile_falls_with_epsilon_and_grows_with_mu():
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 8.0, 300.0])
 @pytest.mark.parametrize("delta", [1e-300, 1e-10, 1e-5, 0.1, 0.9])
-def test_mu_is_the_largest_that_keeps_the_promise(epsilon, delta):
+def test_mu_is_the_largest_that_gives_the_guarantee(epsilon, delta):
     mu = gdp_mu(epsilon, delta)
     assert gdp_delta(epsilon, mu) <= delta < gdp_delta(epsilon, mu * (1 + 1e-11))
 
@@ -221,13 +221,14 @@ def test_bound_profile_is_the_inverse_of_the_bound():
 # Against an independent implementation
 
 
-@pytest.mark.parametrize(("steps", "noise"), [(1, 1.0), (5, 8.32), (20, 4.0), (100, 40.0)])
-@pytest.mark.parametrize("delta", [1e-8, 1e-5, 1e-2])
-def test_gaussian_account_agrees_with_dp_accounting(steps, noise, delta):
+@pytest.mark.parametrize(("steps", "noise"), [(1, 2.0), (5, 8.32), (100, 40.0)])
+def test_gaussian_account_agrees_with_dp_accounting(steps, noise):
     pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
-    other = pld.from_gaussian_mechanism(noise).self_compose(steps).get_epsilon_for_delta(delta)
-    assert epsilon_of(noise, delta, steps=steps) == pytest.approx(other, abs=1e-3)
-    assert epsilon_of(noise, delta, steps=steps, accountant="pld") == pytest.approx(other, abs=1e-6)
+    composed = pld.from_gaussian_mechanism(noise).self_compose(steps)
+    for delta in (1e-8, 1e-5, 1e-2):
+        assert epsilon_of(noise, delta, steps=steps) == pytest.approx(composed.get_epsilon_for_delta(delta), abs=1e-3)
+    other = composed.get_epsilon_for_delta(1e-5)
+    assert epsilon_of(noise, 1e-5, steps=steps, accountant="pld") == pytest.approx(other, abs=1e-6)
 
 
 @pytest.mark.parametrize("delta", [1e-8, PAPER_DELTA])
@@ -313,7 +314,7 @@ def test_more_noise_fewer_steps_or_more_delta_cost_less(mechanism, accountant):
 
 
 @pytest.mark.parametrize("delta", [1e-200, 1e-9, 1e-3, 0.3])
-def test_epsilon_is_the_smallest_and_its_promise_is_kept(delta):
+def test_epsilon_is_the_smallest_and_its_guarantee_holds(delta):
     for noise in np.geomspace(0.05, 1.0, 40):
         epsilon = epsilon_of(float(noise), delta)
         assert gdp_delta(epsilon, 1 / noise) <= delta < gdp_delta(epsilon * (1 - 1e-11), 1 / noise)
@@ -353,79 +354,79 @@ def test_next_to_no_noise_promises_nothing():
 @pytest.mark.parametrize("epsilon", [0, -1.0, math.nan, math.inf, "1", None, True, 10**400, [1.0]])
 def test_epsilon_out_of_range(epsilon):
     for call in (lambda: calibrate(epsilon, 1e-5), lambda: gdp_mu(epsilon, 1e-5)):
-        with pytest.raises(ParameterError, match=r"epsilon=.* must be a finite number > 0"):
+        with pytest.raises(ParameterError, match=r"epsilon = .*: expected"):
             call()
 
 
 @pytest.mark.parametrize("epsilon", [-1e-9, math.nan, [1.0, math.inf], "1", None, True, [True], [[1.0], [1.0, 2.0]]])
 def test_epsilon_of_a_profile_out_of_range(epsilon):
     for call in (lambda: delta_of(epsilon, 1.0), lambda: gdp_delta(epsilon, 1.0)):
-        with pytest.raises(ParameterError, match=r"epsilon(\[1\])?=.* must be a finite number >= 0"):
+        with pytest.raises(ParameterError, match=r"epsilon(\[1\])? = .*: expected a nonnegative finite number"):
             call()
-    with pytest.raises(ParameterError, match=r"epsilon.* must be a finite number > 0"):
+    with pytest.raises(ParameterError, match=r"epsilon.* = .*: expected a positive finite number"):
         exponential_mu(epsilon)
 
 
 @pytest.mark.parametrize("delta", [-0.1, 1.0, 2, math.nan, "x", None, False, [0.5]])
 def test_delta_out_of_range(delta):
     for call in (lambda: epsilon_of(1.0, delta), lambda: calibrate(1.0, delta), lambda: gdp_mu(1.0, delta)):
-        with pytest.raises(ParameterError, match=r"delta=.* must be a number in \(0, 1\)"):
+        with pytest.raises(ParameterError, match=r"delta = .*: expected a number in \(0, 1\)"):
             call()
     for call in (lambda: composition_bound(1.0, delta), lambda: epsilon_of(1.0, delta, mechanism="laplace")):
-        with pytest.raises(ParameterError, match=r"delta=.* must be a number in \[0, 1\)"):
+        with pytest.raises(ParameterError, match=r"delta = .*: expected a number in \[0, 1\)"):
             call()
 
 
 def test_delta_zero_is_for_laplace_and_the_bound():
-    with pytest.raises(ParameterError, match=r"delta=0 must .*Gaussian noise cannot give delta 0.*laplace"):
+    with pytest.raises(ParameterError, match=r"delta = 0: expected .*Gaussian noise cannot give delta 0.*laplace"):
         calibrate(1.0, 0)
-    with pytest.raises(ParameterError, match=r"delta=0.0 must .*accountant='bound'"):
+    with pytest.raises(ParameterError, match=r"delta = 0.0: expected .*accountant='bound'"):
         epsilon_of(1.0, 0.0, mechanism="laplace", accountant="pld")
-    with pytest.raises(ParameterError, match=r"delta=0.0 must .*accountant='bound'"):
+    with pytest.raises(ParameterError, match=r"delta = 0.0: expected .*accountant='bound'"):
         epsilon_of(1.0, 0.0, mechanism="exponential")
-    with pytest.raises(ParameterError, match=r"delta=0 must be a number in \(0, 1\)"):
+    with pytest.raises(ParameterError, match=r"delta = 0: expected a number in \(0, 1\)"):
         gdp_mu(1.0, 0)
 
 
 def test_delta_too_small_for_the_numerical_account(monkeypatch):
-    with pytest.raises(ParameterError, match=r"delta=1e-13 is lost .*accountant='gdp'"):
+    with pytest.raises(ParameterError, match=r"delta = 1e-13 is lost .*accountant='gdp'"):
         calibrate(1.0, 1e-13, accountant="pld")
     pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
     lost = pytest.importorskip("dp_accounting.pld.common").DifferentialPrivacyParameters(1.0, 1e-11)
     made = pld.from_laplace_mechanism(2.0)
     monkeypatch.setattr(accountants, "_pld", lambda noise, mechanism: made.compose(pld.from_privacy_parameters(lost)))
-    with pytest.raises(ParameterError, match=r"delta=1e-12 is lost .* over 2 steps"):
+    with pytest.raises(ParameterError, match=r"delta = 1e-12 is lost .* over 2 steps"):
         calibrate(1.0, 1e-12, 2, mechanism="laplace", accountant="pld")
 
 
 @pytest.mark.parametrize("noise", [0.0, -1.0, math.nan, math.inf, "1", None, True])
 def test_noise_out_of_range(noise):
     for call in (lambda: epsilon_of(noise, 1e-5), lambda: delta_of(1.0, noise)):
-        with pytest.raises(ParameterError, match=r"noise=.* must be a finite number > 0"):
+        with pytest.raises(ParameterError, match=r"noise = .*: expected a positive finite number"):
             call()
     with pytest.raises(ParameterError, match="noise"):
         epsilon_of([1.0, noise], 1e-5)
 
 
 def test_the_bad_one_of_many_is_named():
-    with pytest.raises(ParameterError, match=r"noise\[2\]=-3.0 must"):
+    with pytest.raises(ParameterError, match=r"noise\[2\] = -3.0: expected"):
         epsilon_of([1.0, 2.0, -3.0], 1e-5)
-    with pytest.raises(ParameterError, match=r"weights\[0\]=0.0 must"):
+    with pytest.raises(ParameterError, match=r"weights\[0\] = 0.0: expected"):
         calibrate(1.0, 1e-5, 2, weights=[0.0, 1.0])
-    with pytest.raises(ParameterError, match=r"epsilons\[1\]=0.0 must"):
+    with pytest.raises(ParameterError, match=r"epsilons\[1\] = 0.0: expected"):
         composition_bound([1.0, 0.0], 1e-5)
 
 
 @pytest.mark.parametrize("steps", [0, -1, 2.0, "3", None, True, math.nan])
 def test_steps_must_be_whole(steps):
     for call in (lambda: epsilon_of(1.0, 1e-5, steps), lambda: calibrate(1.0, 1e-5, steps)):
-        with pytest.raises(ParameterError, match=r"steps=.* must be a whole number >= 1"):
+        with pytest.raises(ParameterError, match=r"steps = .*: expected an integer >= 1"):
             call()
 
 
 def test_shapes_must_agree():
     assert epsilon_of([1.0, 2.0], 1e-5, steps=2) == epsilon_of([1.0, 2.0], 1e-5)
-    with pytest.raises(ParameterError, match=r"steps=3 must be the length of noise, 2"):
+    with pytest.raises(ParameterError, match=r"steps = 3: expected the length of noise, 2"):
         epsilon_of([1.0, 2.0], 1e-5, steps=3)
     for empty in ([[1.0]], np.zeros(0)):
         with pytest.raises(ParameterError, match="noise has shape"):
@@ -439,17 +440,17 @@ def test_shapes_must_agree():
 
 @pytest.mark.parametrize("mu", [-1.0, math.inf, math.nan, "1", True, None])
 def test_mu_out_of_range(mu):
-    with pytest.raises(ParameterError, match=r"mu=.* must be a finite number >= 0"):
+    with pytest.raises(ParameterError, match=r"mu = .*: expected a nonnegative finite number"):
         gdp_delta(1.0, mu)
 
 
 def test_mechanisms_and_accountants():
     assert [accountant_of(m) for m in ACCOUNTANTS] == ["gdp", "bound", "gdp"]
     for mechanism in ("cauchy", None, ["gaussian"]):
-        with pytest.raises(ParameterError, match=r"mechanism=.* must be one of gaussian, laplace, exponential"):
+        with pytest.raises(ParameterError, match=r"mechanism = .*: expected 'gaussian', 'laplace' or 'exponential'"):
             epsilon_of(1.0, 1e-5, mechanism=mechanism)
     for accountant in ("rdp", 3, ["gdp"]):
-        with pytest.raises(ParameterError, match=r"accountant=.* must be one of bound, gdp, pld"):
+        with pytest.raises(ParameterError, match=r"accountant = .*: expected 'bound', 'gdp' or 'pld'"):
             calibrate(1.0, 1e-5, accountant=accountant)
     for mechanism, accountant in (("gaussian", "bound"), ("laplace", "gdp"), ("exponential", "pld")):
         with pytest.raises(ParameterError, match=f"accountant='{accountant}' cannot account for"):

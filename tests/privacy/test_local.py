@@ -121,13 +121,13 @@ def test_a_model_can_be_learned_from_it():
 @pytest.mark.parametrize(
     ("named", "said"),
     [
-        ({"epsilon": 0.0}, r"epsilon=0\.0 must"),
-        ({"epsilon": math.inf}, "epsilon=inf must"),
-        ({"epsilon": True}, "epsilon=True must"),
-        ({"epsilon": 1e-12}, "epsilon=1e-12 must be at least"),
-        ({"row_norm": -1.0}, r"row_norm=-1\.0 must"),
-        ({"row_norm": math.nan}, "row_norm=nan must"),
-        ({"seed": 0.5}, r"seed=0\.5 must"),
+        ({"epsilon": 0.0}, r"epsilon = 0\.0: expected"),
+        ({"epsilon": math.inf}, "epsilon = inf: expected"),
+        ({"epsilon": True}, "epsilon = True: expected"),
+        ({"epsilon": 1e-12}, "epsilon = 1e-12: expected at least"),
+        ({"row_norm": -1.0}, r"row_norm = -1\.0: expected"),
+        ({"row_norm": math.nan}, "row_norm = nan: expected"),
+        ({"seed": 0.5}, r"seed = 0\.5: expected"),
     ],
 )
 def test_what_is_out_of_range_is_named(named, said):

@@ -854,7 +854,7 @@ def test_ways_to_run_that_there_are_not():
 def test_refused_terms(options, message):
     with pytest.raises(ParameterError) as refused:
         ct.Private("cd", **options)
-    assert message in str(refused.value)
+    assert message in str(refused.value).replace(" = ", "=")
 
 
 @pytest.mark.parametrize("options", [{"clip": 1e-305}, {"row_norm": 1e-170}, {"row_norm": 1e200}], ids=str)

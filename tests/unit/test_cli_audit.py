@@ -40,5 +40,5 @@ def test_a_failed_audit_has_an_exit_code_of_its_own(monkeypatch):
 
 
 def test_bad_numbers():
-    with pytest.raises(ParameterError, match="epsilon=-1"):
+    with pytest.raises(ParameterError, match="epsilon = -1"):
         CliRunner().invoke(app, ["audit", "--epsilon", "-1"], catch_exceptions=False)

@@ -59,7 +59,7 @@ def answers(model, X, ids):
 def test_coefficients_are_those_that_predict(kind, design):
     X, y, ids = table(kind)
     model = estimator(kind, design=design).fit(X, y, agents=ids)
-    A = X if design == "linear" else model._models[0].design.bend(X)
+    A = X if design == "linear" else model._models[0].design.unscaled(X)
     own, b = model.coef_[ids], model.intercept_[ids]
     z = np.einsum("rj,r...j->r...", A, own) + b
     mean = model._latent(X, ids)[0].reshape(z.shape)
@@ -73,7 +73,7 @@ def test_coefficients_are_those_that_predict(kind, design):
     if kind == "numbers" and design == "linear":
         np.testing.assert_allclose(model.predict(X, agents=ids), z, atol=1e-8)
         strangers = X @ model.common_coef_ + model.common_intercept_
-        if model._models[0].stranger.share == 0.0:
+        if model._models[0].new_agent.share == 0.0:
             np.testing.assert_allclose(model.predict(X, agents=ids + 100), strangers, atol=1e-8)
 
 

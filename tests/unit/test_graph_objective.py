@@ -16,7 +16,7 @@ from coterie.core.wrap.graph_objective import (
 )
 from coterie.errors import ConvergenceError, DataError, GraphError, ParameterError
 from coterie.graphs import Graph, exact
-from coterie.graphs.exact import exact_graph, exact_weights, graph_objective
+from coterie.graphs.exact import exact_graph, exact_tie_weights, graph_objective
 
 
 @kernel
@@ -162,19 +162,19 @@ def test_local_constant_bounds_the_curvature_and_is_below_the_papers():
 # ---------------------------------------------------------------------------------------------------- the whole graph
 
 
-def test_exact_weights_meet_the_optimality_conditions():
+def test_exact_tie_weights_meet_the_optimality_conditions():
     rng = np.random.default_rng(6)
     for _ in range(300):
         z = costs(rng, rng.integers(1, 15), 10 ** rng.uniform(-3, 3), rng.choice([-1, 0, 1]) * 10 ** rng.uniform(-3, 3))
         mu, lam, delta = 10 ** rng.uniform(-2, 2), 10 ** rng.uniform(-4, 4), 10 ** rng.uniform(-6, 0)
-        w = exact_weights(z, mu, lam, delta)
+        w = exact_tie_weights(z, mu, lam, delta)
         assert np.array_equal(w, w.T)
         assert not w.diagonal().any()
         assert graph_violation(w, z, mu, lam, delta) < 1e-12
 
 
 @pytest.mark.parametrize("k", [2, 3, 5, 8])
-def test_exact_weights_against_a_general_solver(k):
+def test_exact_tie_weights_against_a_general_solver(k):
     z, mu, lam, delta = costs(np.random.default_rng(7), k, 2.0, 1.0), 0.7, 0.3, 0.05
     pairs = np.triu_indices(k, 1)
 
@@ -193,7 +193,7 @@ def test_exact_weights_against_a_general_solver(k):
     bounds = [(0, None)] * pairs[0].size
     tight = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 5000}
     found = minimize(value, np.ones(pairs[0].size), method="L-BFGS-B", jac=slope, bounds=bounds, options=tight)
-    w = exact_weights(z, mu, lam, delta)
+    w = exact_tie_weights(z, mu, lam, delta)
     assert value(w[pairs]) <= found.fun + 1e-13 * abs(found.fun)
     np.testing.assert_allclose(w[pairs], found.x, atol=1e-5)
 
@@ -201,7 +201,7 @@ def test_exact_weights_against_a_general_solver(k):
 def test_no_dual_point_is_above_the_optimum():
     rng = np.random.default_rng(8)
     z, mu, lam, delta = costs(rng, 9, 2.0), 0.5, 0.2, 0.01
-    w = exact_weights(z, mu, lam, delta)
+    w = exact_tie_weights(z, mu, lam, delta)
     best, pairs = h(w, z, mu, lam, delta), np.triu_indices(9, 1)
 
     def dual(v):
@@ -229,26 +229,26 @@ def test_sweeps_over_blocks_go_down_to_the_exact_graph():
             w[agent, peers] = w[peers, agent] = out
             before, value = value, h(w, z, mu, lam, delta)
             assert value <= before + 1e-13 * (1 + abs(before))
-        np.testing.assert_allclose(w, exact_weights(z, mu, lam, delta), atol=1e-8)
+        np.testing.assert_allclose(w, exact_tie_weights(z, mu, lam, delta), atol=1e-8)
 
 
 def test_two_agents_have_a_closed_form():
     # 2 lam w + z = 2 / (w + delta), in units of mu
     z, mu, lam, delta = 3.0, 2.0, 0.5, 0.1
-    w = exact_weights([[0, z], [z, 0]], mu, lam, delta)[0, 1]
+    w = exact_tie_weights([[0, z], [z, 0]], mu, lam, delta)[0, 1]
     assert (2 * lam * w + z / mu) * (w + delta) == pytest.approx(2.0, rel=1e-14)
-    assert exact_weights([[0, 50.0], [50.0, 0]], 1.0, lam, delta)[0, 1] == 0.0  # a unit costs more than 2 / delta
+    assert exact_tie_weights([[0, 50.0], [50.0, 0]], 1.0, lam, delta)[0, 1] == 0.0  # a unit costs more than 2 / delta
 
 
 def test_scaling_and_order_of_agents():
     rng = np.random.default_rng(10)
     z, lam, delta = costs(rng, 12, 2.0), 0.3, 0.02
-    w = exact_weights(z, 1.0, lam, delta)
+    w = exact_tie_weights(z, 1.0, lam, delta)
     # Costs and mu scale together; and with w = s w', h(w; z, lam, delta) is h(w'; s z, s^2 lam, delta / s) + constant.
-    np.testing.assert_allclose(exact_weights(7 * z, 7.0, lam, delta), w, atol=1e-13)
-    np.testing.assert_allclose(5 * exact_weights(5 * z, 1.0, 25 * lam, delta / 5), w, atol=1e-13)
+    np.testing.assert_allclose(exact_tie_weights(7 * z, 7.0, lam, delta), w, atol=1e-13)
+    np.testing.assert_allclose(5 * exact_tie_weights(5 * z, 1.0, 25 * lam, delta / 5), w, atol=1e-13)
     order = rng.permutation(12)
-    np.testing.assert_allclose(exact_weights(z[order][:, order], 1.0, lam, delta), w[order][:, order], atol=1e-13)
+    np.testing.assert_allclose(exact_tie_weights(z[order][:, order], 1.0, lam, delta), w[order][:, order], atol=1e-13)
 
 
 def test_equal_models_tie_everybody_to_everybody():
@@ -305,7 +305,7 @@ def test_one_agent_and_many_agents():
     rng = np.random.default_rng(14)
     k = 300
     z = costs(rng, k, 1.0, 2.0)
-    assert graph_violation(exact_weights(z), z, 1.0, 1.0, 0.01) < 1e-13
+    assert graph_violation(exact_tie_weights(z), z, 1.0, 1.0, 0.01) < 1e-13
 
 
 # -------------------------------------------------------------------------------------------------------------- errors
@@ -324,7 +324,7 @@ def test_one_agent_and_many_agents():
     ],
 )
 def test_refused_parameters(parameters, message):
-    for door in (check_parameters, lambda *p: exact_weights(np.zeros((2, 2)), *p)):
+    for door in (check_parameters, lambda *p: exact_tie_weights(np.zeros((2, 2)), *p)):
         with pytest.raises(ParameterError, match=message):
             door(*parameters)
 
@@ -355,14 +355,14 @@ def test_refused_agents():
 
 def test_refused_costs():
     with pytest.raises(ParameterError, match=r"cost has shape \(2, 3\): expected \(K, K\)"):
-        exact_weights(np.zeros((2, 3)))
+        exact_tie_weights(np.zeros((2, 3)))
     with pytest.raises(ParameterError, match=r"cost\[0, 1\] = nan: costs must be finite"):
-        exact_weights([[0, np.nan], [0, 0]])
+        exact_tie_weights([[0, np.nan], [0, 0]])
     with pytest.raises(ParameterError, match=r"cost\[0, 1\] = 1.0 but cost\[1, 0\] = 2.0: a tie has one cost"):
-        exact_weights([[0, 1], [2, 0]])
+        exact_tie_weights([[0, 1], [2, 0]])
 
 
 def test_what_does_not_converge_says_so(monkeypatch):
     monkeypatch.setattr(exact, "STEPS", 1)
     with pytest.raises(ConvergenceError, match=r"the largest residual is .* at agent number \d"):
-        exact_weights(costs(np.random.default_rng(15), 6, 3.0))
+        exact_tie_weights(costs(np.random.default_rng(15), 6, 3.0))

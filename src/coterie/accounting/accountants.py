@@ -1,7 +1,7 @@
-"""What noise costs, and how much noise a promise needs: accountants of differential privacy.
+"""What noise costs, and how much noise a guarantee needs: accountants of differential privacy.
 
-A *promise* is a pair (epsilon, delta). *Noise* is a noise multiplier, the scale of the noise divided by the sensitivity
-of what it hides: the standard deviation of Gaussian noise, b of Laplace noise. A step of the exponential mechanism,
+A *guarantee* is a pair (epsilon, delta). *Noise* is a noise multiplier, the scale of the noise over the sensitivity of
+what it hides: the standard deviation of Gaussian noise, b of Laplace noise. A step of the exponential mechanism,
 ``P(r) ~ exp(eps_t score(r) / (2 sensitivity))``, counts as noise ``1 / eps_t``.
 
 ============  ==========  ==========================================================================================
@@ -23,18 +23,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import erfcx, erfinv, log_expit, ndtr, ndtri_exp
 
+from .. import _checks
 from ..errors import MissingExtra, ParameterError
 
 Floats = NDArray[np.float64]
 
-#: The least and the largest epsilon that may be promised.
+#: The least and the largest epsilon that may be guaranteed.
 LEAST, MOST = 1e-12, 1e12
 #: Accountants of each mechanism, the default first.
 ACCOUNTANTS = {"gaussian": ("gdp", "pld"), "laplace": ("bound", "pld"), "exponential": ("gdp", "bound")}
@@ -54,144 +55,40 @@ _NODE_WEIGHTS = 0.5 * np.polynomial.legendre.leggauss(8)[1]
 # What is accepted
 
 
-def check_number(name: str, value: Any, low: float, high: float, expected: str, closed: bool = False) -> float:
-    """A float between two bounds, the lower one included if ``closed``, or an error that says what was expected.
-
-    Examples
-    --------
-    >>> check_number("rate", 1, 0.0, 2.0, "be in (0, 2)")
-    1.0
-    >>> check_number("rate", True, 0.0, 2.0, "be in (0, 2)")
-    Traceback (most recent call last):
-    ...
-    coterie.errors.ParameterError: rate=True must be in (0, 2)
-    """
-    found = math.nan  # which lies in no interval
-    if isinstance(value, Real) and not isinstance(value, bool):
-        try:
-            found = float(value)
-        except OverflowError:  # of a whole number too large for a float
-            found = math.inf
-    if not (low < found < high or (closed and found == low)):
-        raise ParameterError(f"{name}={value!r} must {expected}")
-    return found
-
-
-def check_numbers(name: str, values: Any, low: float = 0.0, closed: bool = False) -> Floats:
-    """An array of finite numbers above a bound (or at it, if ``closed``), or an error that names the first that is not.
-
-    Examples
-    --------
-    >>> check_numbers("noise", [1, 2.5])
-    array([1. , 2.5])
-    >>> check_numbers("noise", [1.0, 0.0])
-    Traceback (most recent call last):
-    ...
-    coterie.errors.ParameterError: noise[1]=0.0 must be a finite number > 0
-    """
-    expected = f"a finite number {'>=' if closed else '>'} {low:g}"
-    try:
-        array = np.asarray(values)
-        # NumPy takes the True of [1.0, True] for 1.0.
-        mixed = not isinstance(values, np.ndarray) and any(
-            isinstance(value, bool | np.bool_) for value in np.asarray(values, dtype=object).ravel()
-        )
-    except (TypeError, ValueError):  # rows of different lengths
-        array, mixed = np.asarray(None), False
-    if mixed or array.dtype.kind not in "iuf":
-        raise ParameterError(f"{name}={values!r} must be {expected}, or an array of such")
-    array = array.astype(np.float64)
-    good = np.isfinite(array) & ((array > low) | (closed & (array == low)))
-    if not good.all():
-        where = tuple(int(i) for i in np.argwhere(~good)[0])
-        place = f"[{', '.join(map(str, where))}]" if where else ""
-        raise ParameterError(f"{name}{place}={float(array[where])!r} must be {expected}")
-    return array
-
-
-def check_whole(name: str, value: Any, least: int = 1) -> int:
-    """A whole number that is at least ``least``; floats and booleans are refused.
-
-    Examples
-    --------
-    >>> check_whole("steps", 5)
-    5
-    >>> check_whole("steps", 5.0)
-    Traceback (most recent call last):
-    ...
-    coterie.errors.ParameterError: steps=5.0 must be a whole number >= 1
-    """
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ParameterError(f"{name}={value!r} must be a whole number >= {least}")
-    return int(value)
-
-
-def check_target(epsilon: Any) -> float:
-    """An epsilon to promise: a finite number above zero.
-
-    Examples
-    --------
-    >>> check_target(0)
-    Traceback (most recent call last):
-    ...
-    coterie.errors.ParameterError: epsilon=0 must be a finite number > 0
-    """
-    epsilon = check_number("epsilon", epsilon, 0.0, math.inf, "be a finite number > 0")
+def target_epsilon(epsilon: Any) -> float:
+    """An epsilon to guarantee: a positive number, and no absurd one."""
+    epsilon = _checks.positive("epsilon", epsilon)
     if not LEAST <= epsilon <= MOST:
-        raise ParameterError(f"epsilon={epsilon!r} must lie between {LEAST:g} and {MOST:g}: no promise is so far off")
+        raise ParameterError(f"epsilon = {epsilon!r}: expected a number from {LEAST:g} to {MOST:g}")
     return epsilon
 
 
 def accountant_of(mechanism: Any, accountant: Any = None) -> str:
-    """The name of the accountant of a mechanism: the one asked for, if it can, or the default.
-
-    Parameters
-    ----------
-    mechanism : "gaussian", "laplace" or "exponential"
-    accountant : "gdp", "bound" or "pld", optional
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> accountant_of("laplace")
-    'bound'
-    >>> accountant_of("exponential", "pld")
-    Traceback (most recent call last):
-    ...
-    coterie.errors.ParameterError: accountant='pld' cannot account for mechanism='exponential': use gdp or bound
-    """
-    if not isinstance(mechanism, str) or mechanism not in ACCOUNTANTS:
-        raise ParameterError(f"mechanism={mechanism!r} must be one of {', '.join(ACCOUNTANTS)}")
-    able = ACCOUNTANTS[mechanism]
+    """The name of the accountant of a mechanism: the one asked for, if it can, or the default."""
+    able = ACCOUNTANTS[_checks.choice("mechanism", mechanism, ACCOUNTANTS)]
     if accountant is None:
         return able[0]
     known = sorted({name for names in ACCOUNTANTS.values() for name in names})
-    if not isinstance(accountant, str) or accountant not in known:
-        raise ParameterError(f"accountant={accountant!r} must be one of {', '.join(known)}")
-    if accountant not in able:
+    if _checks.choice("accountant", accountant, known) not in able:
         raise ParameterError(
             f"accountant={accountant!r} cannot account for mechanism={mechanism!r}: use {' or '.join(able)}"
         )
-    return accountant
+    return str(accountant)
 
 
 def _delta(delta: Any, mechanism: str, accountant: str) -> float:
-    """A delta that the accountant can promise."""
-    zero = accountant == "bound"
-    found = check_number("delta", delta, 0.0, 1.0, f"be a number in {'[' if zero else '('}0, 1)", closed=True)
-    if found == 0.0 and not zero:
+    """A delta that the accountant can guarantee."""
+    if accountant != "bound" and isinstance(delta, Real) and delta == 0:
         why = {
             "gaussian": "Gaussian noise cannot give delta 0, only Laplace noise can: mechanism='laplace'",
             "laplace": "delta 0 is for accountant='bound'",
             "exponential": "delta 0 is for accountant='bound'",
         }
-        raise ParameterError(f"delta={delta!r} must be a number in (0, 1): {why[mechanism]}")
+        raise ParameterError(f"delta = {delta!r}: expected a number in (0, 1); {why[mechanism]}")
+    found = _checks.within("delta", delta, 0, 1, "[)" if accountant == "bound" else "()")
     if accountant == "pld" and found < LEAST_PLD_DELTA:
         raise ParameterError(
-            f"delta={delta!r} is lost in the rounding of accountant='pld': take delta >= {LEAST_PLD_DELTA:g}, "
+            f"delta = {delta!r} is lost in the rounding of accountant='pld': take delta >= {LEAST_PLD_DELTA:g}, "
             f"or accountant={ACCOUNTANTS[mechanism][0]!r}"
         )
     return found
@@ -199,14 +96,14 @@ def _delta(delta: Any, mechanism: str, accountant: str) -> float:
 
 def _noise(noise: Any, steps: Any) -> Floats:
     """One noise multiplier for each step."""
-    steps = check_whole("steps", steps)
-    array = check_numbers("noise", noise)
+    steps = _checks.integer("steps", steps)
+    array = _checks.numbers("noise", noise)
     if array.ndim == 0:
         return np.full(steps, float(array))
     if array.ndim > 1 or array.size == 0:
         raise ParameterError(f"noise has shape {array.shape}: expected a number, or one number for each step")
     if steps not in (1, array.size):
-        raise ParameterError(f"steps={steps!r} must be the length of noise, {array.size}, or be left out")
+        raise ParameterError(f"steps = {steps!r}: expected the length of noise, {array.size}, or nothing")
     return array
 
 
@@ -278,8 +175,8 @@ def gdp_delta(epsilon: ArrayLike, mu: float) -> Any:
     >>> gdp_delta(800.0, 40.0) > 0.4
     True
     """
-    at = check_numbers("epsilon", epsilon, closed=True)
-    mu = check_number("mu", mu, 0.0, math.inf, "be a finite number >= 0", closed=True)
+    at = _checks.numbers("epsilon", epsilon, zero=True)
+    mu = _checks.nonnegative("mu", mu)
     delta = _gdp_delta(at, mu) if mu > 0.0 else np.zeros_like(at)
     return float(delta) if at.ndim == 0 else delta
 
@@ -304,8 +201,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     >>> gdp_delta(1.0, gdp_mu(1.0, 1e-5)) <= 1e-5
     True
     """
-    epsilon = check_target(epsilon)
-    delta = check_number("delta", delta, 0.0, 1.0, "be a number in (0, 1)")
+    epsilon, delta = target_epsilon(epsilon), _checks.within("delta", delta, 0, 1, "()")
     at = np.asarray(epsilon)
 
     def spent(scale: float) -> float:  # decreasing in the scale, 1 / mu
@@ -370,7 +266,7 @@ def exponential_mu(epsilon: ArrayLike) -> Any:
     >>> exponential_mu([0.01, 0.1]).round(6)
     array([0.006267, 0.062663])
     """
-    at = check_numbers("epsilon", epsilon)
+    at = _checks.numbers("epsilon", epsilon)
     mu = _exponential_mu(at)
     return float(mu) if at.ndim == 0 else mu
 
@@ -415,10 +311,10 @@ def composition_bound(epsilons: ArrayLike, delta: float) -> float:
     >>> composition_bound([0.25, 0.5], 0.0)
     0.75
     """
-    steps = np.atleast_1d(check_numbers("epsilons", epsilons))
+    steps = np.atleast_1d(_checks.numbers("epsilons", epsilons))
     if steps.ndim > 1 or steps.size == 0:
         raise ParameterError(f"epsilons has shape {steps.shape}: expected a number, or one number for each step")
-    return _bound_epsilon(steps, check_number("delta", delta, 0.0, 1.0, "be a number in [0, 1)", closed=True))
+    return _bound_epsilon(steps, _checks.within("delta", delta, 0, 1, "[)"))
 
 
 def _sums(epsilons: Floats) -> tuple[float, float, float]:
@@ -468,7 +364,7 @@ def _pld(noise: Floats, mechanism: str) -> Any:
 def _pld_epsilon(noise: Floats, delta: float, mechanism: str) -> float:
     epsilon = float(_pld(noise, mechanism).get_epsilon_for_delta(delta))
     if epsilon == math.inf:  # each convolution of different steps gives up 1e-15 of the tail
-        raise ParameterError(f"delta={delta!r} is lost in the rounding of accountant='pld' over {noise.size} steps")
+        raise ParameterError(f"delta = {delta!r} is lost in the rounding of accountant='pld' over {noise.size} steps")
     return epsilon
 
 
@@ -479,7 +375,7 @@ def _pld_delta(at: Floats, noise: Floats, mechanism: str) -> Floats:
     return np.clip(delta, 0.0, 1.0)[inverse].reshape(at.shape)
 
 
-# From noise to a promise, and back
+# From noise to a guarantee, and back
 
 
 def _epsilon_of(noise: Floats, delta: float, mechanism: str, accountant: str) -> float:
@@ -553,7 +449,7 @@ def delta_of(
     -------
     float or ndarray
         Like ``epsilon``. With the bound, the smallest delta for which the bound gives at most this epsilon: 0 from
-        S1 on, and 1, which promises nothing, below A.
+        S1 on, and 1, which guarantees nothing, below A.
 
     Examples
     --------
@@ -563,7 +459,7 @@ def delta_of(
     array([0.825, 0.   , 0.   ])
     """
     name = accountant_of(mechanism, accountant)
-    at = check_numbers("epsilon", epsilon, closed=True)
+    at = _checks.numbers("epsilon", epsilon, zero=True)
     array = _noise(noise, steps)
     if name == "gdp":
         mu = _total_mu(array, mechanism)
@@ -596,7 +492,7 @@ def _smallest(spent: Callable[[float], float], limit: float, start: float) -> fl
 
 
 def _scale(epsilon: float, delta: float, weights: Floats, mechanism: str, accountant: str) -> float:
-    """About the smallest k for which noise k / weights keeps the promise."""
+    """About the smallest k for which noise k / weights gives the guarantee."""
     if accountant == "gdp":
         limit, length = gdp_mu(epsilon, delta), math.hypot(*weights)
         if mechanism == "gaussian":  # sqrt(sum (w_t / k)^2) = mu, solved
@@ -618,7 +514,7 @@ def calibrate(
     accountant: str | None = None,
     weights: ArrayLike | None = None,
 ) -> Any:
-    """The smallest noise that keeps a promise: :func:`epsilon_of`, inverted.
+    """The smallest noise that gives a guarantee: :func:`epsilon_of`, inverted.
 
     Parameters
     ----------
@@ -628,11 +524,11 @@ def calibrate(
     steps : int
     mechanism : "gaussian", "laplace" or "exponential"
     accountant : "gdp", "bound" or "pld", optional
-        See the table at the top of this module. With "pld" the promise holds for this schedule of noise only, fixed
+        See the table at the top of this module. With "pld" the guarantee holds for this schedule of noise only, fixed
         before the first step; it must not be changed on the way, not even given what was published.
     weights : (steps,) array_like, above 0, optional
         Share of each step in the budget: noise_t = k / weights_t, with the smallest k. See
-        :func:`coterie.privacy.plans.allocation_weights`.
+        :func:`coterie.accounting.plans.allocation_weights`.
 
     Returns
     -------
@@ -650,8 +546,8 @@ def calibrate(
     array([4.      , 1.333333])
     """
     name = accountant_of(mechanism, accountant)
-    epsilon, delta, steps = check_target(epsilon), _delta(delta, mechanism, name), check_whole("steps", steps)
-    shares = np.ones(steps) if weights is None else check_numbers("weights", weights)
+    epsilon, delta, steps = target_epsilon(epsilon), _delta(delta, mechanism, name), _checks.integer("steps", steps)
+    shares = np.ones(steps) if weights is None else _checks.numbers("weights", weights)
     if shares.shape != (steps,):
         raise ParameterError(f"weights has shape {shares.shape}: expected one number for each of steps={steps}")
     k, step = _scale(epsilon, delta, shares, mechanism, name) * (1.0 + MARGIN), MARGIN

@@ -1,10 +1,9 @@
-"""Plans: a promise of privacy, and the noise of every step that keeps it, settled before the first step."""
+"""Plans: a guarantee of privacy, and the noise of every step that gives it, fixed before the first step."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,25 +12,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .. import _checks
 from ..errors import ParameterError
 from .accountants import (
     ACCOUNTANTS,
     Floats,
     accountant_of,
     calibrate,
-    check_number,
-    check_numbers,
-    check_target,
-    check_whole,
     delta_of,
     epsilon_of,
     exponential_mu,
     gdp_mu,
+    target_epsilon,
 )
 
 #: Ways to share a budget over the steps.
 ALLOCATIONS = ("equal", "decreasing", "as-printed")
-#: A promise may be exceeded by this much, relatively: rounding, on its way through files and other machines.
+#: A guarantee may be exceeded by this much, relatively: rounding, on its way through files and other machines.
 SLACK = 1e-9
 
 
@@ -75,20 +72,19 @@ def allocation_weights(
     array([0.5, 1. , 1.5])
     """
     accountant_of(mechanism)
-    steps = check_whole("steps", steps)
-    rate = check_number("rate", rate, 0.0, math.nextafter(1.0, 2.0), "be a number in (0, 1]")
+    steps = _checks.integer("steps", steps)
+    rate = _checks.within("rate", rate, 0, 1, "(]")
     if isinstance(allocation, str):
-        if allocation not in ALLOCATIONS:
-            raise ParameterError(f"allocation={allocation!r} must be one of {', '.join(ALLOCATIONS)}, or shares")
+        _checks.choice("allocation", allocation, ALLOCATIONS)
         # Erratum 5: the later, the more budget and the less noise.
         left = np.arange(steps)[::-1] / (4.0 if mechanism == "gaussian" else 3.0)
         if allocation == "as-printed":
             left = left[::-1]
         shares = np.ones(steps) if allocation == "equal" else rate**left
         if shares.min() < np.finfo(np.float64).tiny:
-            raise ParameterError(f"rate={rate!r} leaves some of steps={steps} without any budget: take a larger rate")
+            raise ParameterError(f"rate = {rate!r} leaves some of steps={steps} without any budget: take a larger rate")
     else:
-        shares = check_numbers("allocation", allocation)
+        shares = _checks.numbers("allocation", allocation)
         if shares.shape != (steps,):
             raise ParameterError(f"allocation has shape {shares.shape}: expected one share for each of steps={steps}")
     shares = shares / shares.max()
@@ -97,7 +93,7 @@ def allocation_weights(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
-    """A promise of privacy and the noise that keeps it. It is checked when it is made.
+    """A guarantee of privacy and the noise that gives it. It is checked when it is made.
 
     Parameters
     ----------
@@ -106,14 +102,14 @@ class Plan:
     delta : float in (0, 1)
         Laplace noise with the bound may have 0 too.
     accountant : "gdp", "bound" or "pld"
-        One that can account for the mechanism: see :mod:`coterie.privacy.accountants`.
+        One that can account for the mechanism: see :mod:`coterie.accounting.accountants`.
     noise : (T,) array_like, above 0
         Noise multiplier of each step: scale of the noise / sensitivity. Kept as a read-only array.
 
     Raises
     ------
     ParameterError
-        If the noise does not keep the promise; the error says what it gives.
+        If the noise does not give the guarantee; the error says what it gives.
 
     Examples
     --------
@@ -125,7 +121,7 @@ class Plan:
     >>> Plan("gaussian", 1.0, 1e-5, "gdp", [2.0])
     Traceback (most recent call last):
     ...
-    coterie.errors.ParameterError: epsilon=1.0 is not kept by this noise, which gives epsilon 1.99... at delta=1e-05
+    coterie.errors.ParameterError: epsilon = 1.0 is not kept by this noise, which gives epsilon 1.99... at delta=1e-05
     """
 
     mechanism: str
@@ -137,10 +133,10 @@ class Plan:
     def __post_init__(self) -> None:
         set_ = object.__setattr__
         accountant_of(self.mechanism, self.accountant)
-        if self.accountant is None:  # a promise names its accountant
-            raise ParameterError(f"accountant=None must be one of {', '.join(ACCOUNTANTS[self.mechanism])}")
-        set_(self, "epsilon", check_target(self.epsilon))
-        noise = check_numbers("noise", self.noise)
+        if self.accountant is None:  # a guarantee names its accountant
+            raise ParameterError(f"accountant = None: expected one of {', '.join(ACCOUNTANTS[self.mechanism])}")
+        set_(self, "epsilon", target_epsilon(self.epsilon))
+        noise = _checks.numbers("noise", self.noise)
         if noise.ndim != 1 or noise.size == 0:
             raise ParameterError(f"noise has shape {noise.shape}: expected one number for each step")
         noise.flags.writeable = False
@@ -149,7 +145,7 @@ class Plan:
         set_(self, "delta", float(self.delta) + 0.0)  # no -0.0, which is equal to 0.0 and has another digest
         if given > self.epsilon * (1.0 + SLACK):
             raise ParameterError(
-                f"epsilon={self.epsilon!r} is not kept by this noise, which gives epsilon {given:.12g} "
+                f"epsilon = {self.epsilon!r} is not kept by this noise, which gives epsilon {given:.12g} "
                 f"at delta={self.delta!r}"
             )
 
@@ -168,7 +164,7 @@ class Plan:
 
     @cached_property
     def limit(self) -> float:
-        """What the costs may add up to: mu^2 of the promise, or the sum of all eps_t where costs are such.
+        """What the costs may add up to: mu^2 of the guarantee, or the sum of all eps_t where costs are such.
 
         It is never less than the costs of the plan itself, added one after the other.
         """
@@ -177,60 +173,19 @@ class Plan:
         return max(planned, gdp_mu(self.epsilon, self.delta) ** 2) if additive else planned
 
     def spent(self, releases: int) -> float:
-        """Epsilon, at the plan's delta, of the first so many releases.
-
-        Parameters
-        ----------
-        releases : int, from 0 to ``steps``
-
-        Returns
-        -------
-        float
-
-        Examples
-        --------
-        >>> plan = make_plan(1.0, 0.0, steps=4, mechanism="laplace")
-        >>> [round(plan.spent(releases), 6) for releases in (0, 1, 4)]
-        [0.0, 0.25, 1.0]
-        """
-        if check_whole("releases", releases, least=0) > self.steps:
-            raise ParameterError(f"releases={releases!r} must be at most the steps of the plan, {self.steps}")
+        """Epsilon, at the plan's delta, of the first so many releases."""
+        if _checks.integer("releases", releases, least=0) > self.steps:
+            raise ParameterError(f"releases = {releases!r}: expected at most the steps of the plan, {self.steps}")
         if releases == 0:
             return 0.0
         return epsilon_of(self.noise[:releases], self.delta, mechanism=self.mechanism, accountant=self.accountant)
 
     def profile(self, epsilons: ArrayLike) -> Any:
-        """Delta that the whole plan claims at other epsilons: what an audit tests.
-
-        Parameters
-        ----------
-        epsilons : float or array_like, at least 0
-
-        Returns
-        -------
-        float or ndarray
-            Like ``epsilons``.
-
-        Examples
-        --------
-        >>> plan = make_plan(1.0, 1e-5, steps=5)
-        >>> [f"{delta:.3g}" for delta in plan.profile([0.0, 0.5, 1.0])]
-        ['0.107', '0.00413', '1e-05']
-        """
+        """Delta that the whole plan claims at other epsilons: what an audit tests."""
         return delta_of(epsilons, self.noise, mechanism=self.mechanism, accountant=self.accountant)
 
     def describe(self) -> dict[str, Any]:
-        """The plan as plain values, for a json file; :meth:`of` reads them back without the loss of a bit.
-
-        Returns
-        -------
-        dict
-
-        Examples
-        --------
-        >>> Plan("laplace", 1.0, 0.0, "bound", [2.0, 2.0]).describe()
-        {'mechanism': 'laplace', 'epsilon': 1.0, 'delta': 0.0, 'accountant': 'bound', 'noise': [2.0, 2.0]}
-        """
+        """The plan as plain values, for a json file; :meth:`of` reads them back without the loss of a bit."""
         return {
             "mechanism": self.mechanism,
             "epsilon": self.epsilon,
@@ -241,25 +196,10 @@ class Plan:
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Plan:
-        """The plan that :meth:`describe` described, checked again.
-
-        Parameters
-        ----------
-        described : mapping
-
-        Returns
-        -------
-        Plan
-
-        Examples
-        --------
-        >>> plan = make_plan(1.0, 1e-5, steps=5)
-        >>> Plan.of(plan.describe()) == plan
-        True
-        """
+        """The plan that :meth:`describe` described, checked again."""
         fields = ("mechanism", "epsilon", "delta", "accountant", "noise")
         if not isinstance(described, Mapping) or set(described) != set(fields):
-            raise ParameterError(f"described={described!r} must have {', '.join(fields)}, and nothing else")
+            raise ParameterError(f"described = {described!r}: expected {', '.join(fields)}, and nothing else")
         return cls(*(described[name] for name in fields))
 
     @property
@@ -295,7 +235,7 @@ def make_plan(
     allocation: str | ArrayLike = "equal",
     rate: float = 0.9,
 ) -> Plan:
-    """The plan with the least noise that keeps a promise over so many releases.
+    """The plan with the least noise that gives a guarantee over so many releases.
 
     Parameters
     ----------
@@ -306,7 +246,7 @@ def make_plan(
         Releases of one agent in all.
     mechanism : "gaussian", "laplace" or "exponential"
     accountant : "gdp", "bound" or "pld", optional
-        See :mod:`coterie.privacy.accountants`. Default for the exponential mechanism: the one with less noise.
+        See :mod:`coterie.accounting.accountants`. Default for the exponential mechanism: the one with less noise.
     allocation, rate
         How the budget is shared over the steps: see :func:`allocation_weights`.
 

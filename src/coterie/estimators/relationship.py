@@ -357,12 +357,12 @@ class RelationshipClassifier(_Related, GraphClassifier):
                 total = np.trace(sub)
                 sub = sub / total if total > 0 else np.eye(len(here)) / len(here)
             rough = max(ROUGH, self.tol or 0.0)
-            found = self._learn(part.only(here), labels[train], loss, sub, tol=rough).weights.T
+            found = self._learn(part.only(here), labels[train], loss, sub, tol=rough).weights
             models = np.repeat(np.average(found, axis=0, weights=part.sizes[here])[None], data.n, axis=0)
             models[here] = found
             margins[test] = _products(data.X[test], models[data.owner[test]])
         slope, intercepts = calibrated(labels, data.owner, data.n, margins)
-        return slope * run.weights.T, intercepts
+        return slope * run.weights, intercepts
 
 
 class RelationshipRegressor(_Related, GraphRegressor):
@@ -451,7 +451,7 @@ class RelationshipRegressor(_Related, GraphRegressor):
     def _levels(
         self, run: Relationship, data: AgentData, labels: np.ndarray, loss: Any, covariance: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        models = self._within(data, labels) * run.weights.T
+        models = self._within(data, labels) * run.weights
         said = _products(data.X, models[data.owner])
         return models, random_intercepts(labels, data.owner, data.n, said, classes=False).own
 

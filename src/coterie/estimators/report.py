@@ -173,7 +173,7 @@ def _sizes(model: Any) -> np.ndarray:
 def _notes(model: Any) -> list[str]:
     """How agents never met are predicted, and where the approximation ends."""
     first, notes = model._models[0], []
-    share = [part.stranger.share for part in model._models if isinstance(part, Pooled)]
+    share = [part.new_agent.share for part in model._models if isinstance(part, Pooled)]
     if not share or max(share) == 0.0:
         notes.append("an agent never met is predicted by the common model")
     else:

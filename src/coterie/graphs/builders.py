@@ -50,8 +50,7 @@ def knn(
     """
     x = _checks.points("models", models)
     neighbours = _checks.integer("neighbours", neighbours)
-    if kernel not in ("uniform", "gaussian"):
-        raise ParameterError(f"kernel = {kernel!r}: expected 'uniform' or 'gaussian'")
+    _checks.choice("kernel", kernel, ("uniform", "gaussian"))
     if bandwidth is not None:
         bandwidth = _checks.positive("bandwidth", bandwidth)
         if kernel == "uniform":

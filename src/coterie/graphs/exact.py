@@ -81,42 +81,16 @@ def exact_graph(
     bad = np.argwhere(~np.isfinite(cost))
     if bad.size:
         raise DataError(f"the models or losses of agents number {bad[0][0]} and {bad[0][1]} are too large for a float")
-    weights = exact_weights(cost, mu, lam, delta)
+    weights = exact_tie_weights(cost, mu, lam, delta)
     i, j = np.nonzero(np.triu(weights > ROUNDING * weights.max()))
     return Graph.from_edges(len(theta), i, j, weights[i, j])
 
 
 @one_thread
-def exact_weights(cost: Any, mu: float = 1.0, lam: float = 1.0, delta: float = 1e-2) -> Floats:
-    """The weights that minimise h at given costs of ties.
+def exact_tie_weights(cost: Any, mu: float = 1.0, lam: float = 1.0, delta: float = 1e-2) -> Floats:
+    """The symmetric weights (K, K) that minimise h at given costs of ties, z_kl, of any sign.
 
     Damped Newton steps on the dual, on the active pairs of each step, until rounding is all that is left.
-
-    Parameters
-    ----------
-    cost : (K, K) array
-        z_kl, symmetric, of any sign; its diagonal is not used.
-    mu, lam, delta : float
-        See :func:`coterie.core.wrap.graph_objective.check_parameters`.
-
-    Returns
-    -------
-    (K, K) array
-        Symmetric, with zeros on the diagonal.
-
-    Raises
-    ------
-    ParameterError
-        When `cost` is not a symmetric matrix of finite numbers.
-    ConvergenceError
-        When parameters and costs differ by too many orders of magnitude.
-
-    Examples
-    --------
-    >>> exact_weights([[0.0, 0.0, 9.0], [0.0, 0.0, 9.0], [9.0, 9.0, 0.0]], delta=1e-9).round(4)
-    array([[0.    , 0.9698, 0.0613],
-           [0.9698, 0.    , 0.0613],
-           [0.0613, 0.0613, 0.    ]])
     """
     mu, lam, delta = check_parameters(mu, lam, delta)
     z = _costs(cost) / mu
@@ -157,24 +131,7 @@ def graph_objective(
     lam: float = 1.0,
     delta: float = 1e-2,
 ) -> float:
-    """The value h(w) of a graph (DADA, Section 4); :func:`exact_graph` minimises it.
-
-    Parameters
-    ----------
-    graph : Graph
-        Its weights are w.
-    models, losses, confidence, mu, lam, delta
-        As in :func:`exact_graph`.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> graph_objective(Graph([[0, 1], [1, 0]]), [[0.0], [2.0]], losses=[1.0, 1.0], delta=1e-9)
-    4.999999998
-    """
+    """The value h(w) of a graph (DADA, Section 4); :func:`exact_graph` minimises it."""
     mu, lam, delta = check_parameters(mu, lam, delta)
     theta, own = _agents(models, losses, confidence)
     if graph.n != len(theta):
@@ -244,14 +201,14 @@ def _agents(models: Any, losses: Any, confidence: Any) -> tuple[Floats, Floats]:
     if theta.ndim != 2 or len(theta) == 0:
         raise DataError(f"models has shape {theta.shape}: expected (K, p), one row for each of at least one agent")
     loss = _per_agent("losses", losses, len(theta))
-    trust = np.ones(len(theta)) if confidence is None else _per_agent("confidence", confidence, len(theta))
+    c = np.ones(len(theta)) if confidence is None else _per_agent("confidence", confidence, len(theta))
     bad = np.flatnonzero(~np.isfinite(theta).all(axis=1))
     if bad.size:
         raise DataError(f"the model of agent number {bad[0]} holds a number that is not finite: {theta[bad[0]]}")
-    bad = np.flatnonzero(trust < 0)
+    bad = np.flatnonzero(c < 0)
     if bad.size:
-        raise ParameterError(f"confidence of agent number {bad[0]} is {trust[bad[0]]}: it must be >= 0")
-    return theta, trust * loss
+        raise ParameterError(f"confidence of agent number {bad[0]} is {c[bad[0]]}: it must be >= 0")
+    return theta, c * loss
 
 
 def _per_agent(name: str, values: Any, n: int) -> Floats:

@@ -303,15 +303,15 @@ def _validated(W: Any) -> tuple[Ints, Ints, Floats, Floats]:
             f"agent {i[k]} has a tie to itself, W[{i[k]}, {i[k]}] = {csr.data[k]}: the diagonal must be zero"
         )
 
-    mirror = sparse.csr_array(csr.T)
-    mirror.sort_indices()
-    if not (np.array_equal(csr.indptr, mirror.indptr) and np.array_equal(j, mirror.indices)):
+    transpose = sparse.csr_array(csr.T)
+    transpose.sort_indices()
+    if not (np.array_equal(csr.indptr, transpose.indptr) and np.array_equal(j, transpose.indices)):
         # One number per entry makes the smallest unmatched number the first unmatched entry.
-        ours, theirs = i * n + j, _rows(mirror.indptr) * n + mirror.indices
+        ours, theirs = i * n + j, _rows(transpose.indptr) * n + transpose.indices
         _refuse_asymmetry(csr, *divmod(int(np.setxor1d(ours, theirs, assume_unique=True)[0]), n))
     # The larger of the two, not their mean: it can neither overflow nor underflow to no tie.
-    weight = np.maximum(csr.data, mirror.data)
-    uneven = np.abs(csr.data - mirror.data) > ROUNDING * weight
+    weight = np.maximum(csr.data, transpose.data)
+    uneven = np.abs(csr.data - transpose.data) > ROUNDING * weight
     if uneven.any():
         _refuse_asymmetry(csr, i[uneven.argmax()], j[uneven.argmax()])
 

@@ -5,9 +5,9 @@ Every task has weights, and the tasks have a covariance matrix, which is learned
 
 ===============  ==========================================================================================
 learn            the front door
-course           rounds, Omega-steps, and when to stop
-server, worker   who knows the covariance, and who has the rows; what they say to each other
-crew, actors     workers in this process, and on a Ray cluster
+training         rounds, Omega-steps, and when to stop
+server, worker   who knows the covariance, and who has the rows; what they send to each other
+workers, actors  workers in this process, and on a Ray cluster
 covariance       the covariance of the tasks, and what it costs; the certificate of the joint optimum
 alternation      Omega-steps that do not stall
 exact            the exact weights for a given covariance

@@ -1,8 +1,8 @@
 """Workers and server as Ray actors.
 
 A worker loads the rows of its tasks itself, and keeps its dual variables in a checkpoint on its own disk, written
-before each answer. When it dies, Ray starts it again; it loads its rows and its checkpoint, and tells the server where
-it stands. Where the checkpoint is lost, too, it begins at zero, and the run still reaches the same optimum.
+before each answer. When it dies, Ray starts it again; it loads its rows and its checkpoint, and sends the server its
+state. Where the checkpoint is lost, too, it begins at zero, and the run still reaches the same optimum.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ import numpy as np
 from ..data import AgentData
 from ..engines.cluster import Cluster
 from ..errors import ClusterError, CoterieError, DataError
-from .course import Course, Outcome, Plan
 from .sources import gather
-from .worker import Order, Report, Standing, Worker, check_tasks
+from .training import Options, Result, Training
+from .worker import Request, Update, Worker, WorkerState, check_tasks
 
 log = logging.getLogger("coterie")
 
 #: How many times a worker may die, and within how many seconds it must be back.
-RESTARTS, REVIVAL = 10, 300.0
+MAX_RESTARTS, RESTART_SECONDS = 10, 300.0
 
 
-class TaskActor:
-    """A worker in a process of its own. One that has just begun, or begun again, knows nothing until it is told to
-    :meth:`stand`, and answers anything else with None.
+class WorkerActor:
+    """A worker in a process of its own. One that has just begun, or begun again, loads nothing until its :meth:`state`
+    is asked for, and answers anything else with None.
     """
 
     def __init__(self, tasks: np.ndarray, loss: Any, target: str, work: dict[str, Any], path: str):
         self._given, self._path = (tasks, loss, target, work), Path(path)
         self._worker: Worker | None = None
 
-    def stand(self, part: list[Any]) -> Standing:
-        """Where this worker stands, after it has loaded its rows and its checkpoint, if there is one."""
+    def state(self, part: list[Any]) -> WorkerState:
+        """Its state, after it has loaded its rows and its checkpoint, if there is one."""
         if self._worker is None:
             import ray
 
@@ -57,64 +57,58 @@ class TaskActor:
             if self._path.exists():
                 worker.dual = np.load(self._path, allow_pickle=False)
             self._worker = worker
-        return self._worker.stand()
+        return self._worker.state()
 
-    def improve(self, order: Order) -> Report | None:
+    def improve(self, request: Request) -> Update | None:
         """One round. The checkpoint is written first: what was answered is never lost."""
         if self._worker is None:
             return None
-        report = self._worker.improve(order)
+        update = self._worker.improve(request)
         draft = self._path.with_suffix(".draft")
         draft.parent.mkdir(parents=True, exist_ok=True)
         with draft.open("wb") as file:
             np.save(file, self._worker.dual, allow_pickle=False)
         os.replace(draft, self._path)
-        return report
+        return update
 
     def evaluate(self, weights: np.ndarray, keep: float) -> np.ndarray | None:
         """Loss, conjugate and slack of its tasks."""
         return None if self._worker is None else self._worker.evaluate(weights, keep)
 
-    def retire(self) -> None:
+    def remove_checkpoint(self) -> None:
         """Remove the checkpoint."""
         shutil.rmtree(self._path.parent, ignore_errors=True)
 
 
-class Actors:
-    """Workers that are Ray actors: a crew.
+class RayWorkers:
+    """Workers that are Ray actors.
 
-    Parameters
-    ----------
-    actors : list of handles
-    tasks : list of ndarray
-        Numbers of the tasks of each worker.
-    parts : list of [ref]
-        What each worker loads, AgentData or sources. In lists, since Ray would pass on the rows themselves otherwise;
-        kept here, for those that begin again.
+    ``parts`` is what each of them loads, AgentData or sources: in lists, since Ray would pass on the rows themselves
+    otherwise, and kept here for those that begin again.
     """
 
     def __init__(self, actors: list[Any], tasks: list[np.ndarray], parts: list[list[Any]]):
         self.actors, self.tasks, self._parts = actors, tasks, parts
         self._pending: dict[Any, int] = {}
 
-    def stand(self) -> list[Standing]:
-        """Where every worker stands."""
-        return self._all("stand", [(part,) for part in self._parts])
+    def states(self) -> list[WorkerState]:
+        """The state of every worker."""
+        return self._all("state", [(part,) for part in self._parts])
 
     def evaluate(self, weights: list[np.ndarray], keep: np.ndarray) -> list[Any]:
-        """Loss, conjugate and slack of the tasks of every shard; a Standing in place of them if that worker died."""
+        """Loss, conjugate and slack of the tasks of every shard; a WorkerState in place of them if that worker died."""
         return self._all("evaluate", [(w, float(k)) for w, k in zip(weights, keep, strict=True)])
 
     def _all(self, name: str, arguments: list[tuple[Any, ...]]) -> list[Any]:
         refs = [getattr(actor, name).remote(*each) for actor, each in zip(self.actors, arguments, strict=True)]
         return [self._get(ref, shard) for shard, ref in enumerate(refs)]
 
-    def ask(self, shard: int, order: Order) -> None:
-        """Give an order, and do not wait."""
-        self._pending[self.actors[shard].improve.remote(order)] = shard
+    def send(self, shard: int, request: Request) -> None:
+        """Send a request, and do not wait."""
+        self._pending[self.actors[shard].improve.remote(request)] = shard
 
-    def answer(self) -> tuple[int, Report | Standing]:
-        """The next answer to come, and whose it is; a Standing if that worker died and began again."""
+    def receive(self) -> tuple[int, Update | WorkerState]:
+        """The next answer to come, and whose it is; a WorkerState if that worker died and began again."""
         import ray
 
         [ref], _ = ray.wait(list(self._pending), num_returns=1)
@@ -122,7 +116,7 @@ class Actors:
         return shard, self._get(ref, shard)
 
     def _get(self, ref: Any, shard: int) -> Any:
-        """The answer; or, if the worker has died, where it stands now that it has begun again."""
+        """The answer; or, if the worker has died, its state now that it has begun again."""
         import ray
 
         names, until = self.tasks[shard].tolist(), math.inf
@@ -139,32 +133,32 @@ class Actors:
                     raise ClusterError(f"the worker of tasks number {names} is lost: {error}") from error
                 if math.isinf(until):
                     log.warning("the worker of tasks number %s died; it begins again", names)
-                    until = time.monotonic() + REVIVAL
+                    until = time.monotonic() + RESTART_SECONDS
                 time.sleep(0.1)
-            ref = self.actors[shard].stand.remote(self._parts[shard])
+            ref = self.actors[shard].state.remote(self._parts[shard])
 
 
-class CourseActor:
+class ServerActor:
     """The server, in a process of its own."""
 
-    def __init__(self, actors: list[Any], tasks: list[np.ndarray], parts: list[list[Any]], plan: Plan):
-        self._given, self._plan = (actors, tasks, parts), plan
-        self._course: Course | None = None
+    def __init__(self, actors: list[Any], tasks: list[np.ndarray], parts: list[list[Any]], options: Options):
+        self._given, self._options = (actors, tasks, parts), options
+        self._training: Training | None = None
 
     def advance(self, seconds: float) -> tuple[int, float, bool]:
         """Go on for about so long."""
-        if self._course is None:
-            self._course = Course(Actors(*self._given), self._plan)
-        return self._course.advance(seconds)
+        if self._training is None:
+            self._training = Training(RayWorkers(*self._given), self._options)
+        return self._training.advance(seconds)
 
-    def outcome(self) -> Outcome:
-        """What came out."""
-        assert self._course is not None
-        return self._course.outcome()
+    def result(self) -> Result:
+        """What was learned so far."""
+        assert self._training is not None
+        return self._training.result()
 
 
-class _Remote:
-    """A course that runs on the cluster."""
+class _RemoteTraining:
+    """Training that runs on the cluster."""
 
     def __init__(self, ray: Any, actor: Any):
         self._ray, self._actor = ray, actor
@@ -181,9 +175,9 @@ class _Remote:
         """Go on for about so long."""
         return self._get(self._actor.advance.remote(seconds))
 
-    def outcome(self) -> Outcome:
-        """What came out."""
-        return self._get(self._actor.outcome.remote())
+    def result(self) -> Result:
+        """What was learned so far."""
+        return self._get(self._actor.result.remote())
 
 
 def _cause(error: Any) -> Exception:
@@ -195,28 +189,28 @@ def _cause(error: Any) -> Exception:
 
 
 @contextmanager
-def serving(
-    engine: Cluster, data: Any, members: Any, loss: Any, target: str, plan: Plan, work: dict[str, Any]
-) -> Iterator[_Remote]:
-    """A course on a cluster, for the time of a ``with``."""
+def remote_training(
+    engine: Cluster, data: Any, members: Any, loss: Any, target: str, options: Options, work: dict[str, Any]
+) -> Iterator[_RemoteTraining]:
+    """Training on a cluster, for the time of a ``with``."""
     with engine.connect() as ray:
         tasks = shards_of(data, len(members), engine.count(ray, len(members)))
         run = f"coterie-{uuid.uuid4().hex}"
         folder = Path(tempfile.gettempdir() if engine.folder is None else engine.folder) / run
-        worker = ray.remote(num_cpus=engine.cpus, max_restarts=RESTARTS, max_task_retries=0)(TaskActor)
+        worker = ray.remote(num_cpus=engine.cpus, max_restarts=MAX_RESTARTS, max_task_retries=0)(WorkerActor)
         parts = [[_stored(ray, data, members, numbers)] for numbers in tasks]
         actors = [
             worker.remote(numbers, loss, target, work, str(folder / f"shard-{shard}.npy"))
             for shard, numbers in enumerate(tasks)
         ]
         # The server reserves no CPU: it waits for its workers most of the time.
-        server = ray.remote(num_cpus=0)(CourseActor).remote(actors, tasks, parts, plan)
+        server = ray.remote(num_cpus=0)(ServerActor).remote(actors, tasks, parts, options)
         try:
-            yield _Remote(ray, server)
+            yield _RemoteTraining(ray, server)
         finally:
-            ray.kill(server)  # first, or it would give further orders
+            ray.kill(server)  # first, or it would send further requests
             try:
-                ray.wait([actor.retire.remote() for actor in actors], num_returns=len(actors), timeout=5.0)
+                ray.wait([actor.remove_checkpoint.remote() for actor in actors], num_returns=len(actors), timeout=5.0)
             finally:
                 for actor in actors:
                     ray.kill(actor)
@@ -241,24 +235,7 @@ def _stored(ray: Any, data: Any, members: Any, numbers: np.ndarray) -> Any:
 def shards_of(data: Any, m: int, count: int) -> list[np.ndarray]:
     """Which tasks go to which worker: large ones first, each to the worker with the least to do.
 
-    Parameters
-    ----------
-    data : AgentData, or mapping
-        Of a mapping the sizes are not known: its tasks are dealt out in turn.
-    m : int
-        How many tasks.
-    count : int
-        How many workers.
-
-    Returns
-    -------
-    list of ndarray
-
-    Examples
-    --------
-    >>> data = AgentData(np.ones((6, 1)), agents=[0, 0, 0, 1, 1, 2])
-    >>> [tasks.tolist() for tasks in shards_of(data, 3, 2)]
-    [[0], [1, 2]]
+    The sizes of sources are not known: they are dealt out in turn.
     """
     sizes = np.ones(m) if isinstance(data, Mapping) else data.sizes
     load = np.zeros(count)

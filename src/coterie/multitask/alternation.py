@@ -1,10 +1,10 @@
 """Omega-steps that reach the joint optimum.
 
 Alternating with the exact Omega-step stalls: once the weights have lost a direction, the covariance never gives it back
-(erratum 27). So the step has a ridge, :func:`coterie.multitask.covariance.related`, that keeps every direction alive.
-A ridge makes the alternation solve a smoothed problem, and it has to go; but a direction that is wanted and has become
-small grows back only slowly, so it must not go too fast. It follows the distance to the optimum that is still left,
-which is known: :attr:`coterie.multitask.server.Server.value` and ``bound`` enclose the optimum.
+(erratum 27). So the step has a ridge, of :func:`.covariance.best_covariance`, that keeps every direction alive. A ridge
+makes the alternation solve a smoothed problem, and it has to go; but a direction that is wanted and has become small
+grows back only slowly, so it must not go too fast. It follows the distance to the optimum that is still left, which is
+known: :attr:`coterie.multitask.server.Server.value` and ``bound`` enclose the optimum.
 
 An alternation goes towards its goal in a straight line, on the logarithm of the covariance, by steps that shrink: there
 momentum works as it does for gradients, and an exponential is always positive definite.
@@ -16,7 +16,7 @@ import math
 
 import numpy as np
 
-from .covariance import nuclear_norm, related
+from .covariance import best_covariance, nuclear_norm
 
 #: The first ridge, as a part of the nuclear norm of the weights.
 FIRST = 0.1
@@ -28,21 +28,9 @@ INEXACT, EXACT, FOLLOW = (0.985, 0.999), (0.9, 0.95), 0.3
 
 
 class Alternation:
-    """A sequence of Omega-steps.
+    """A sequence of Omega-steps: after ``budget`` of them the ridge is gone.
 
-    Parameters
-    ----------
-    budget : int
-        How many steps there may be: the ridge is gone by then.
-    exact : bool
-        Whether weights are the best there are for each covariance, not just a round better than before.
-    momentum : bool
-
-    Examples
-    --------
-    >>> steps = Alternation()
-    >>> steps.step(np.eye(2), np.eye(2), 1.0, lam=1.0, apart=1.0, rounds=1).tolist()
-    [[0.5, 0.0], [0.0, 0.5]]
+    ``exact`` says that weights are the best there are for each covariance, not just a round better than before.
     """
 
     def __init__(self, budget: int = 5000, exact: bool = False, momentum: bool = True):
@@ -53,41 +41,26 @@ class Alternation:
         self._pace, self._value = 1.0, math.inf
 
     def step(
-        self, weights: np.ndarray, seen: np.ndarray, loss: float, *, lam: float, apart: float, rounds: int
+        self, weights: np.ndarray, evaluated: np.ndarray, loss: float, *, lam: float, gap: float, rounds: int
     ) -> np.ndarray:
-        """The next covariance.
+        """The next covariance, (m, m).
 
-        Parameters
-        ----------
-        weights : (m, d) ndarray
-            The latest ones.
-        seen : (m, d) ndarray
-            The latest ones of which the loss is known.
-        loss : float
-            Theirs.
-        lam : float
-        apart : float
-            How far the joint objective may be from its optimum, as a part of itself.
-        rounds : int
-            How many there were since the last step.
-
-        Returns
-        -------
-        (m, m) ndarray
+        ``evaluated`` are the latest weights of which the loss is known, ``gap`` is how far the joint objective may be
+        from its optimum, as a part of itself, ``rounds`` how many there were since the last step.
         """
-        sizes = np.linalg.svd(seen, compute_uv=False)
+        sizes = np.linalg.svd(evaluated, compute_uv=False)
         total = float(sizes.sum()) or nuclear_norm(weights)
         if not total > 0:
-            return related(weights)
+            return best_covariance(weights)
         if math.isinf(self.ridge):
             self.ridge = FIRST * total
         else:
             fastest, slowest = (factor**rounds for factor in self._per_round)
-            wanted = max(fastest, 0.5, FOLLOW * apart * total / self.ridge)
+            wanted = max(fastest, 0.5, FOLLOW * gap * total / self.ridge)
             self.ridge = max(self.ridge * min(slowest, self._limit, wanted), LAST * total)
-        smoothed = np.hypot(sizes, self.ridge).sum() + self.ridge * (len(seen) - len(sizes))
+        smoothed = np.hypot(sizes, self.ridge).sum() + self.ridge * (len(evaluated) - len(sizes))
         value = loss + 0.5 * lam * smoothed**2
-        goal = _log(related(weights, self.ridge))
+        goal = _log(best_covariance(weights, self.ridge))
         if value > self._value or not self.momentum:
             self._last, self._pace = None, 1.0
         pace = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * self._pace**2))

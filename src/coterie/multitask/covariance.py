@@ -22,35 +22,7 @@ BOUNDS = ("eigenvalue", "lemma10")
 
 
 def checked_covariance(covariance: ArrayLike, members: Sequence[Any], *, unit: bool = True) -> np.ndarray:
-    """A covariance matrix that was given, if it is one.
-
-    Parameters
-    ----------
-    covariance : (m, m) array_like
-        Symmetric, positive semidefinite, of trace one; it may be singular.
-    members : sequence
-        Ids of the tasks.
-    unit : bool
-        Whether its trace must be one.
-
-    Returns
-    -------
-    (m, m) ndarray
-
-    Raises
-    ------
-    ParameterError
-        Says which of these it is not, and where.
-
-    Examples
-    --------
-    >>> checked_covariance([[0.5, 0.5], [0.5, 0.5]], ["a", "b"]).tolist()
-    [[0.5, 0.5], [0.5, 0.5]]
-    >>> checked_covariance([[0.5, 0.6], [0.6, 0.5]], ["a", "b"])
-    Traceback (most recent call last):
-        ...
-    coterie.errors.ParameterError: covariance is not positive semidefinite: its smallest eigenvalue is -0.1
-    """
+    """A given covariance matrix, if it is one: symmetric, positive semidefinite and, if ``unit``, of trace one."""
     m = len(members)
     try:
         matrix = np.array(covariance, dtype=np.float64)
@@ -85,21 +57,7 @@ def _short(number: float) -> str:
 
 
 def correlation(covariance: np.ndarray) -> np.ndarray:
-    """The correlation matrix of a covariance; a task of variance zero is correlated with no other.
-
-    Parameters
-    ----------
-    covariance : (m, m) ndarray
-
-    Returns
-    -------
-    (m, m) ndarray
-
-    Examples
-    --------
-    >>> correlation(np.array([[0.8, -0.2], [-0.2, 0.2]])).round(6).tolist()
-    [[1.0, -0.5], [-0.5, 1.0]]
-    """
+    """The correlation matrix of a covariance; a task of variance zero is correlated with no other."""
     scale = np.sqrt(np.diagonal(covariance))
     unit = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
     matrix = np.clip(covariance * (unit[:, None] * unit), -1.0, 1.0)
@@ -110,22 +68,8 @@ def correlation(covariance: np.ndarray) -> np.ndarray:
 def separability(covariance: np.ndarray, bound: str = "eigenvalue") -> float:
     """Rho with eta = 1: what the curvature of a task is multiplied by, for steps of all tasks at once to be safe.
 
-    Parameters
-    ----------
-    covariance : (m, m) ndarray
-    bound : "eigenvalue" or "lemma10"
-        The largest eigenvalue of the correlation matrix (erratum 28), or ``max_i sum_k |sigma_ik| / sigma_ii``, DMTRL
-        Lemma 10, which is never smaller.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> Sigma = np.array([[0.8, -0.2], [-0.2, 0.2]])
-    >>> separability(Sigma), separability(Sigma, "lemma10")
-    (1.5, 2.0)
+    The largest eigenvalue of the correlation matrix (erratum 28), or, with "lemma10", the bound
+    ``max_i sum_k |sigma_ik| / sigma_ii`` of DMTRL, Lemma 10, which is never smaller.
     """
     if bound == "lemma10":
         live = np.diagonal(covariance) > 0
@@ -134,27 +78,12 @@ def separability(covariance: np.ndarray, bound: str = "eigenvalue") -> float:
     return float(np.linalg.eigvalsh(correlation(covariance))[-1])
 
 
-def related(weights: np.ndarray, ridge: float = 0.0) -> np.ndarray:
+def best_covariance(weights: np.ndarray, ridge: float = 0.0) -> np.ndarray:
     """The Omega-step: the covariance that fits given weights best, ``(W W' + ridge^2 I)^(1/2)`` over its trace.
 
     Without a ridge it minimises ``tr(W' Sigma^+ W)``, which is then the square of the nuclear norm of W. A ridge keeps
     every direction alive: once W had lost one, it would never come back (erratum 27). By SVD of W, since the square
     root of an eigenvalue of ``W W'`` would keep half of the digits (erratum 30).
-
-    Parameters
-    ----------
-    weights : (m, d) ndarray
-    ridge : float
-        The root of epsilon in ``math``.
-
-    Returns
-    -------
-    (m, m) ndarray
-
-    Examples
-    --------
-    >>> related(np.array([[2.0, 0.0], [0.0, 1.0]])).round(3).tolist()
-    [[0.667, 0.0], [0.0, 0.333]]
     """
     m = weights.shape[0]
     directions, sizes, _ = np.linalg.svd(weights, full_matrices=False)
@@ -167,66 +96,17 @@ def related(weights: np.ndarray, ridge: float = 0.0) -> np.ndarray:
 
 
 def nuclear_norm(weights: np.ndarray) -> float:
-    """The sum of the singular values.
-
-    Parameters
-    ----------
-    weights : (m, d) ndarray
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> nuclear_norm(np.array([[2.0, 0.0], [0.0, 1.0]]))
-    3.0
-    """
+    """The sum of the singular values."""
     return float(np.linalg.svd(weights, compute_uv=False).sum())
 
 
 def penalty(vectors: np.ndarray, covariance: np.ndarray, lam: float) -> float:
-    """``lam/2 tr(W' Sigma^+ W)`` for ``W = Sigma B / lam``, which is ``tr(B' Sigma B) / (2 lam)`` (erratum 29).
-
-    Parameters
-    ----------
-    vectors : (m, d) ndarray
-        B.
-    covariance : (m, m) ndarray
-    lam : float
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> penalty(np.array([[1.0], [1.0]]), np.eye(2) / 2, lam=0.5)
-    1.0
-    """
+    """``lam/2 tr(W' Sigma^+ W)`` for ``W = Sigma B / lam``, which is ``tr(B' Sigma B) / (2 lam)`` (erratum 29)."""
     return max(0.0, float(np.sum(vectors * (covariance @ vectors)))) / (2.0 * lam)
 
 
 def penalty_of_weights(weights: np.ndarray, covariance: np.ndarray, lam: float) -> float:
-    """``lam/2 tr(W' Sigma^+ W)`` of weights in the range of Sigma; infinite off it would be right.
-
-    Where B is known, :func:`penalty` is more exact.
-
-    Parameters
-    ----------
-    weights : (m, d) ndarray
-    covariance : (m, m) ndarray
-    lam : float
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> penalty_of_weights(np.array([[1.0], [1.0]]), np.eye(2) / 2, lam=0.5)
-    1.0
-    """
+    """``lam/2 tr(W' Sigma^+ W)`` of weights in the range of Sigma; where B is known, :func:`penalty` is more exact."""
     sizes, directions = np.linalg.eigh(covariance)
     live = sizes > 1e-14 * len(sizes) * sizes[-1]
     along = directions[:, live].T @ weights
@@ -234,44 +114,14 @@ def penalty_of_weights(weights: np.ndarray, covariance: np.ndarray, lam: float) 
 
 
 def joint_penalty(weights: np.ndarray, lam: float) -> float:
-    """``lam/2 |W|_*^2``: the penalty of weights with the covariance that fits them best.
-
-    Parameters
-    ----------
-    weights : (m, d) ndarray
-    lam : float
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> joint_penalty(np.array([[2.0, 0.0], [0.0, 1.0]]), lam=2.0)
-    9.0
-    """
+    """``lam/2 |W|_*^2``: the penalty of weights with the covariance that fits them best."""
     return 0.5 * lam * nuclear_norm(weights) ** 2
 
 
-def joint_charge(vectors: np.ndarray, lam: float) -> float:
-    """``|B|^2 / (2 lam)`` in the spectral norm: what the dual of the joint problem is charged.
+def joint_conjugate(vectors: np.ndarray, lam: float) -> float:
+    """``|B|^2 / (2 lam)`` in the spectral norm: the conjugate of :func:`joint_penalty`.
 
-    The conjugate of ``lam/2 |W|_*^2``. So ``-sum_i 1/n_i sum_j l*(-a_ij) - joint_charge(B)`` bounds the joint optimum
-    from below, whatever the covariance is at the moment.
-
-    Parameters
-    ----------
-    vectors : (m, d) ndarray
-        B.
-    lam : float
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> joint_charge(np.array([[2.0, 0.0], [0.0, 1.0]]), lam=2.0)
-    1.0
+    So ``-sum_i 1/n_i sum_j l*(-a_ij) - joint_conjugate(B)`` bounds the joint optimum from below, whatever the
+    covariance is at the moment.
     """
     return float(np.linalg.norm(vectors, 2)) ** 2 / (2.0 * lam)

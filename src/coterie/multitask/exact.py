@@ -1,10 +1,10 @@
 """The exact W-step of multi-task relationship learning: the reference that DMTRL is measured against.
 
-Given the covariance Sigma of the tasks, it minimises over their weights, the columns of W (d x m),
+Given the covariance Sigma of the tasks, it minimises over their weights, the rows of W (m x d),
 
-    P(W) = sum_i 1/n_i sum_j l(w_i . x_ij, y_ij) + lam/2 tr(W Sigma^+ W')
+    P(W) = sum_i 1/n_i sum_j l(w_i . x_ij, y_ij) + lam/2 tr(W' Sigma^+ W)
 
-where the rows of W lie in the range of Sigma, which may be singular: its inverse is never formed (erratum 29). With
+where the columns of W lie in the range of Sigma, which may be singular: its inverse is never formed (erratum 29). With
 ``Sigma = R R'`` and ``w_i = V' R_i``, the penalty is ``lam/2 |V|^2``, and so this is a ridge problem in V (r x d) with
 the features ``R_i kron x_ij``. Tasks that no chain of covariances connects are independent problems.
 
@@ -112,7 +112,7 @@ def _without_rounding(sigma: np.ndarray) -> np.ndarray:
     return np.where(some[:, None] & some, sigma, 0.0)
 
 
-def _shares(data: AgentData, start: np.ndarray) -> np.ndarray:
+def _row_weights(data: AgentData, start: np.ndarray) -> np.ndarray:
     """``1/n_i`` for every example."""
     return np.repeat(1.0 / np.maximum(data.sizes, 1), np.diff(start))
 
@@ -121,7 +121,7 @@ def _separate(data: AgentData, loss: Any, lam: float, variances: np.ndarray) -> 
     """P where Sigma is diagonal: ``w_i`` has the penalty ``lam / (2 sigma_ii) |w_i|^2``."""
     rows, start, labels = _lay_out(data, loss)
     ridge = 0.5 * lam / variances[:, None]
-    return Objective(rows, start, labels, loss, _shares(data, start), ridge, empty(data.n), 0.0, data.p)
+    return Objective(rows, start, labels, loss, _row_weights(data, start), ridge, empty(data.n), 0.0, data.p)
 
 
 def _together(data: AgentData, loss: Any, lam: float, sigma: np.ndarray) -> np.ndarray:
@@ -138,7 +138,7 @@ def _together(data: AgentData, loss: Any, lam: float, sigma: np.ndarray) -> np.n
         )
     ridge = np.array([[0.5 * lam]])
     objective = TaskObjective(
-        rows, whole, labels, loss, _shares(data, start), ridge, empty(1), 0.0, p, start, frozen(root)
+        rows, whole, labels, loss, _row_weights(data, start), ridge, empty(1), 0.0, p, start, frozen(root)
     )
     return objective.weights(_minimiser(objective))
 
@@ -163,22 +163,10 @@ def _minimiser(objective: TaskObjective) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TaskObjective(Objective):
-    """P as a ridge problem of one agent, whose model is V; see :mod:`coterie.multitask.exact`.
+    """P as a ridge problem of one agent, whose model is V (p entries), with the short features ``x_ij``."""
 
-    Parameters
-    ----------
-    rows, start, labels, loss, scale, ridge, graph, smooth
-        As those of an :class:`~coterie.problem.exact.Objective` of one agent, but with the short features ``x_ij``.
-    p : int
-        Number of entries of V.
-    tasks : (m + 1,) ndarray of int64
-        Rows ``tasks[i]`` to ``tasks[i + 1] - 1`` belong to task i.
-    root : (m, r) ndarray
-        R.
-    """
-
-    tasks: np.ndarray
-    root: np.ndarray
+    tasks: np.ndarray  # (m + 1,): rows ``tasks[i]`` to ``tasks[i + 1] - 1`` belong to task i
+    root: np.ndarray  # (m, r): R
 
     @property
     def d(self) -> int:
@@ -186,7 +174,7 @@ class TaskObjective(Objective):
         return self.p // self.root.shape[1]
 
     def weights(self, theta: np.ndarray) -> np.ndarray:
-        """``W' = R V``, (m, d)."""
+        """``W = R V``, (m, d)."""
         return self.root @ theta.reshape(self.root.shape[1], -1)
 
     def margins(self, theta: np.ndarray) -> np.ndarray:

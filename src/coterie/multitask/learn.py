@@ -4,39 +4,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from .. import _checks
 from ..core.linear import one_thread
 from ..core.losses import resolve_loss
 from ..data import AgentData
 from ..engines.cluster import Cluster
 from ..errors import DataError, ParameterError
-from .actors import serving
+from .actors import remote_training
 from .alternation import Alternation
-from .course import Course, Outcome, Plan
-from .covariance import BOUNDS, checked_covariance, joint_charge, joint_penalty, penalty, penalty_of_weights, related
-from .crew import crew_here
+from .covariance import (
+    BOUNDS,
+    best_covariance,
+    checked_covariance,
+    joint_conjugate,
+    joint_penalty,
+    penalty,
+    penalty_of_weights,
+)
 from .exact import exact_weights
 from .results import Relationship
 from .server import State
 from .sources import gather
+from .training import Options, Result, Training, relative_gap
 from .worker import Worker, check_tasks
+from .workers import local_workers
 
 Progress = Callable[[int, float], None]
 
 #: Ways to solve the problem.
-WAYS = ("dmtrl", "single-task", "exact", "sdca")
+SOLVERS = ("dmtrl", "single-task", "exact", "sdca")
 #: The most alternations of the exact method: the ridge of the Omega-step is gone by then.
-EXACT = 300
+EXACT_ALTERNATIONS = 300
 #: Seconds between two calls of ``progress``.
-LOOK = 0.2
+PROGRESS_SECONDS = 0.2
 #: How near the optimum of a given, and of a learned covariance, as a part of the objective.
-TIGHT, JOINT = 1e-7, 5e-5
+GIVEN_TOL, LEARNED_TOL = 1e-7, 5e-5
 
 
 def relationship(
@@ -62,9 +70,9 @@ def relationship(
 ) -> Relationship:
     """Learn the weights of many tasks, and how the tasks are related: DMTRL.
 
-    Minimises ``sum_i 1/n_i sum_j l(w_i . x_ij, y_ij) + lam/2 tr(W Sigma^-1 W')`` over the weights W (d x m) and, unless
-    it is given, over the covariance Sigma of the tasks, positive semidefinite of trace one. At the best covariance the
-    penalty is ``lam/2 |W|_*^2``.
+    Minimises ``sum_i 1/n_i sum_j l(w_i . x_ij, y_ij) + lam/2 tr(W' Sigma^-1 W)`` over the weights W, (tasks, features),
+    and, unless it is given, over the covariance Sigma of the tasks, positive semidefinite of trace one. At the best
+    covariance the penalty is ``lam/2 |W|_*^2``.
 
     Workers hold the rows of the tasks and solve their parts of the dual problem; a server knows the covariance, and
     sends weights back. Only ``w_i`` and changes of ``b_i``, vectors of d numbers, travel.
@@ -127,7 +135,7 @@ def relationship(
     >>> task = ct.datasets.related_tasks(n=6, p=5, rows=60, seed=0)
     >>> found = ct.relationship(task.train, "logistic", lam=0.01)
     >>> found.weights.shape, found.covariance.shape, found.converged
-    ((5, 6), (6, 6), True)
+    ((6, 5), (6, 6), True)
     >>> bool(found.trace["gap"].min() >= 0)
     True
     """
@@ -139,104 +147,105 @@ def relationship(
     m = len(members)
     if m == 1 and covariance is None:
         covariance = [[1.0]]  # there is nothing to relate
-    fixed = None if covariance is None else checked_covariance(covariance, members)
+    given = None if covariance is None else checked_covariance(covariance, members)
     if method == "single-task":
-        fixed = np.eye(m)
-    tol = (JOINT if fixed is None else TIGHT) if tol is None else float(tol)
+        given = np.eye(m)
+    tol = (LEARNED_TOL if given is None else GIVEN_TOL) if tol is None else float(tol)
     thorough = rounds is not None
     if rounds is None:
         # Answers that come late fit the covariance that they were asked with: it must not change too often.
-        rounds = 10_000 if fixed is not None else 1 if staleness is None else staleness + 3
+        rounds = 10_000 if given is not None else 1 if staleness is None else staleness + 3
     if engine is None:
         data = data if isinstance(data, AgentData) else gather(data, target)
         check_tasks(data, loss)
-    kind = "in turn" if method == "sdca" else "together" if staleness is None else "as they come"
-    settings = {"kind": kind, "staleness": staleness or 0, "rho": rho, "eta": eta, "momentum": momentum}
-    plan = Plan(m, float(lam), fixed, int(alternations), int(rounds), thorough, tol, bool(momentum), settings)
+    kind = "sequential" if method == "sdca" else "synchronous" if staleness is None else "asynchronous"
+    server = {"kind": kind, "staleness": staleness or 0, "rho": rho, "eta": eta, "momentum": momentum}
+    options = Options(m, float(lam), given, int(alternations), int(rounds), thorough, tol, bool(momentum), server)
     work: dict[str, Any] = {"passes": float(passes), "local_steps": local_steps, "seed": int(seed)}
     if method == "exact":
-        outcome = _exactly(data, loss, plan, progress)
+        result = _exactly(data, loss, options, progress)
     elif engine is not None:
-        with serving(engine, data, members, loss, target, plan, work) as remote:
-            outcome = _followed(remote, progress)
+        with remote_training(engine, data, members, loss, target, options, work) as remote:
+            result = _trained(remote, progress)
     else:
-        crew = crew_here(data, loss, apart=kind != "together", asynchronous=kind == "as they come", **work)
-        outcome = _followed(Course(crew, plan), progress)
-    return _result(outcome, members, method, plan, loss)
+        alone, late = kind != "synchronous", kind == "asynchronous"
+        workers = local_workers(data, loss, one_per_task=alone, asynchronous=late, **work)
+        result = _trained(Training(workers, options), progress)
+    return _relationship(result, members, method, options, loss)
 
 
-def _result(outcome: Outcome, members: Any, method: str, plan: Plan, loss: Any) -> Relationship:
-    weights, covariance = outcome.weights, outcome.covariance
+def _relationship(result: Result, members: Any, method: str, options: Options, loss: Any) -> Relationship:
+    weights, covariance = result.weights, result.covariance
     if method == "single-task":
         covariance = covariance / len(covariance)
-    notes = outcome.notes
-    if not outcome.converged:
-        apart = (outcome.value - outcome.bound) / max(abs(outcome.value), 1e-300)
+    notes = result.notes
+    if not result.converged:
+        gap = (result.value - result.bound) / max(abs(result.value), 1e-300)
         advice = "; raise alternations, rounds or passes, or scale features that differ much in size"
         more = "" if method == "exact" else advice
-        near = f"within {plan.tol:g} of its optimum: it may be {apart:.1e} above"
+        near = f"within {options.tol:g} of its optimum: it may be {gap:.1e} above"
         notes = (*notes, f"stopped before the objective was {near}{more}")
     return Relationship(
-        weights=weights.T.copy(),
+        weights=weights.copy(),
         covariance=covariance,
         members=tuple(members),
-        trace=pd.DataFrame(outcome.trace, columns=State._fields),
-        value=outcome.value,
-        bound=outcome.bound,
-        converged=outcome.converged,
-        rounds=outcome.rounds,
-        alternations=outcome.alternations,
-        vectors=outcome.vectors,
+        trace=pd.DataFrame(result.trace, columns=State._fields),
+        value=result.value,
+        bound=result.bound,
+        converged=result.converged,
+        rounds=result.rounds,
+        alternations=result.alternations,
+        vectors=result.vectors,
         method=method,
-        lam=plan.lam,
+        lam=options.lam,
         loss=loss,
         notes=notes,
     )
 
 
 @one_thread
-def _exactly(data: AgentData, loss: Any, plan: Plan, progress: Progress | None) -> Outcome:
+def _exactly(data: AgentData, loss: Any, options: Options, progress: Progress | None) -> Result:
     """Weights to machine precision for each covariance: Newton or interior point, then an Omega-step, and so on."""
     worker = Worker(data, loss, range(data.n), passes=1.0, local_steps=None, seed=0)
     smooth = np.isfinite(loss.smoothness)
     best, value, bound = np.zeros((data.n, data.p)), math.inf, -math.inf
-    budget = min(plan.alternations, EXACT)
-    steps, covariance, trace = Alternation(budget, exact=True, momentum=plan.momentum), plan.start, []
+    budget = min(options.alternations, EXACT_ALTERNATIONS)
+    steps, covariance, trace = Alternation(budget, exact=True, momentum=options.momentum), options.start, []
     for k in range(budget):
-        weights = exact_weights(data, loss, plan.lam, covariance)
-        worker.settle(weights)  # a dual variable is minus the slope of the loss; at a kink, this is one of many
+        weights = exact_weights(data, loss, options.lam, covariance)
+        worker.set_dual_of(weights)  # a dual variable is minus the slope of the loss; at a kink, this is one of many
         losses, conjugates, _ = worker.evaluate(weights).sum(axis=0)
-        vectors = worker.stand().vectors
-        if plan.covariance is not None:
-            value = losses + penalty_of_weights(weights, covariance, plan.lam)
-            bound = -penalty(vectors, covariance, plan.lam) - conjugates if smooth else value
+        vectors = worker.state().vectors
+        if options.covariance is not None:
+            value = losses + penalty_of_weights(weights, covariance, options.lam)
+            bound = -penalty(vectors, covariance, options.lam) - conjugates if smooth else value
             best = weights
         else:
-            reached = losses + joint_penalty(weights, plan.lam)
+            reached = losses + joint_penalty(weights, options.lam)
             best, value = (weights, reached) if reached < value else (best, value)
-            bound = max(bound, -joint_charge(vectors, plan.lam) - conjugates)
-        apart = max(0.0, value - bound) / max(abs(value), 1e-300)
+            bound = max(bound, -joint_conjugate(vectors, options.lam) - conjugates)
+        gap = relative_gap(value, bound)
         trace.append(State(k, k, value, min(bound, value), max(0.0, value - bound), 0))
         if progress is not None:
-            progress(k + 1, apart)
-        if plan.covariance is not None or apart <= plan.tol:
+            progress(k + 1, gap)
+        if options.covariance is not None or gap <= options.tol:
             break
-        covariance = steps.step(weights, weights, losses, lam=plan.lam, apart=min(1.0, apart), rounds=1)
-    fitted = plan.covariance if plan.covariance is not None else related(best)
-    sure = plan.covariance is not None or apart <= plan.tol
-    notes = () if smooth or plan.covariance is not None else ("the bound is loose for a loss with a kink",)
-    return Outcome(best, fitted, trace, float(value), float(bound), bool(sure), k + 1, k, 0, notes)
+        covariance = steps.step(weights, weights, losses, lam=options.lam, gap=min(1.0, gap), rounds=1)
+    fitted = options.covariance if options.covariance is not None else best_covariance(best)
+    sure = options.covariance is not None or gap <= options.tol
+    notes = () if smooth or options.covariance is not None else ("the bound is loose for a loss with a kink",)
+    return Result(best, fitted, trace, float(value), float(bound), bool(sure), k + 1, k, 0, notes)
 
 
-def _followed(course: Any, progress: Progress | None) -> Outcome:
-    """Let a course run to its end, and tell how it goes."""
+def _trained(training: Any, progress: Progress | None) -> Result:
+    """Train to the end, and report progress."""
     done = False
     while not done:
-        rounds, apart, done = course.advance(LOOK)
+        rounds, gap, done = training.advance(PROGRESS_SECONDS)
         if progress is not None:
-            progress(rounds, apart)
-    outcome: Outcome = course.outcome()
-    return outcome
+            progress(rounds, gap)
+    result: Result = training.result()
+    return result
 
 
 def _mapping(data: Any) -> tuple[Any, ...]:
@@ -250,42 +259,25 @@ def _mapping(data: Any) -> tuple[Any, ...]:
 
 def _check_parameters(given: Mapping[str, Any]) -> None:
     """Refuse a number or a name out of its range, before any work."""
-    whole = {"alternations": 1, "rounds": 1, "local_steps": 1, "staleness": 0}
-    for name, least in whole.items():
-        value = given[name]
-        optional = name != "alternations"
-        if not ((optional and value is None) or (_whole(value) and value >= least)):
-            raise ParameterError(f"{name}={value!r} must be a whole number >= {least}" + (", or None" * optional))
-    if not (_whole(given["seed"]) and given["seed"] >= 0):
-        raise ParameterError(f"seed={given['seed']!r} must be a whole number >= 0")
-    for name in ("lam", "passes", "tol", "eta"):
-        value = given[name]
-        if value is None and name == "tol":
-            continue
-        if not (_number(value) and value > 0):
-            raise ParameterError(f"{name}={value!r} must be a positive number")
-    if given["eta"] > 1:
-        raise ParameterError(f"eta={given['eta']!r} must be at most 1")
+    for name, least in {"alternations": 1, "rounds": 1, "local_steps": 1, "staleness": 0, "seed": 0}.items():
+        if given[name] is not None or name in ("alternations", "seed"):
+            _checks.integer(name, given[name], least)
+    for name in ("lam", "passes", "tol"):
+        if given[name] is not None or name != "tol":
+            _checks.positive(name, given[name])
+    eta = _checks.within("eta", given["eta"], 0, 1, "(]")
     rho = given["rho"]
-    if not (rho in BOUNDS if isinstance(rho, str) else _number(rho) and rho > 0):
-        raise ParameterError(f"rho={rho!r} must be one of {', '.join(map(repr, BOUNDS))}, or a positive number")
-    method, engine, staleness = given["method"], given["engine"], given["staleness"]
-    if method not in WAYS:
-        raise ParameterError(f"method={method!r} must be one of {', '.join(map(repr, WAYS))}")
+    if isinstance(rho, str):
+        _checks.choice("rho", rho, BOUNDS)
+    else:
+        _checks.positive("rho", rho)
+    method, engine, staleness = _checks.choice("method", given["method"], SOLVERS), given["engine"], given["staleness"]
     if not (engine is None or isinstance(engine, Cluster)):
-        raise ParameterError(f"engine={engine!r} must be a ct.Cluster, or None for this process")
-    if given["eta"] < 1 and (method in ("exact", "sdca") or staleness is not None):
+        raise ParameterError(f"engine = {engine!r}: expected a ct.Cluster, or None for this process")
+    if eta < 1 and (method in ("exact", "sdca") or staleness is not None):
         raise ParameterError("eta is for workers that take their steps at the same time: leave it out here")
     if method in ("exact", "sdca"):
         if engine is not None:
             raise ParameterError(f"method={method!r} has all rows in one place: leave engine out")
         if staleness is not None:
             raise ParameterError(f"method={method!r} has no workers that could be ahead: leave staleness out")
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

@@ -19,14 +19,14 @@ class Relationship:
 
     Attributes
     ----------
-    weights : (d, m) ndarray
-        One column for each of ``members``.
+    weights : (m, d) ndarray
+        One row for each of ``members``: (tasks, features).
     covariance : (m, m) ndarray
         Of the tasks: given, or the one that fits the weights best; ``I / m`` for tasks that were learned alone.
     members : tuple
         Ids of the tasks.
     trace : DataFrame
-        One row for each round in which all workers answered, and for each time that they judged the weights at the
+        One row for each round in which all workers answered, and for each time that they evaluated the weights at the
         end: alternation, round, primal and dual objective and their gap with the covariance of the moment, and the
         vectors of d numbers sent so far.
     value : float
@@ -37,7 +37,7 @@ class Relationship:
         Whether ``value - bound`` is as small as was asked for.
     rounds, alternations : int
     vectors, bytes : int
-        What servers and workers sent to each other: vectors of d numbers, and bytes of such.
+        What server and workers sent to each other: vectors of d numbers, and bytes of such.
     method : str
     lam : float
     loss : rule
@@ -66,7 +66,7 @@ class Relationship:
     @property
     def bytes(self) -> int:
         """Bytes of the vectors that were sent."""
-        return 8 * self.weights.shape[0] * self.vectors
+        return 8 * self.weights.shape[1] * self.vectors
 
     @property
     def correlation(self) -> np.ndarray:
@@ -94,10 +94,10 @@ class Relationship:
         """
         if task not in self.members:
             raise DataError(f"no task {task!r}; there are {len(self.members)}, such as {self.members[0]!r}")
-        return self.weights[:, self.members.index(task)].copy()
+        return self.weights[self.members.index(task)].copy()
 
     def __repr__(self) -> str:
-        d, m = self.weights.shape
+        m, d = self.weights.shape
         relative = self.gap / max(abs(self.value), 1e-300)
         lines = [
             f"Relationship of {m} tasks with {d} features, method {self.method!r}, lam={self.lam:g}",

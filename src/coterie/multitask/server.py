@@ -7,9 +7,9 @@ gets wrong is put right here: a change counts once (erratum 25), and weights fol
 Three kinds of rounds:
 
 ========================  =============================================================================================
-"together"                all workers at once; a step that lowers the dual is taken back
-"in turn"                 one task after the other, each with weights that know all before it
-"as they come"            every worker at its own pace, at most ``staleness`` rounds ahead of the slowest
+"synchronous"                all workers at once; a step that lowers the dual is taken back
+"sequential"                 one task after the other, each with weights that know all before it
+"asynchronous"            every worker at its own pace, at most ``staleness`` rounds ahead of the slowest
 ========================  =============================================================================================
 
 Steps that are applied one at a time need no rho to be safe: the server knows how the dual changes along a step, and
@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import DataError
-from .covariance import joint_charge, joint_penalty, penalty, separability
-from .crew import Crew
-from .worker import Order, Report, Standing
+from .covariance import joint_conjugate, joint_penalty, penalty, separability
+from .worker import Request, Update, WorkerState
+from .workers import Workers
 
 #: Rounds in a row that gain nothing, until there is nothing to gain. Many: with few local steps in a round, all of them
 #: may fall on rows that are done.
@@ -49,55 +49,43 @@ class State(NamedTuple):
 class Server:
     """Weights and covariance of all tasks, and the workers that improve them.
 
-    Parameters
-    ----------
-    crew : Crew
-    lam : float
-    covariance : (m, m) ndarray
-        To begin with.
-    kind : "together", "in turn" or "as they come"
-    staleness : int
-        For "as they come": how many rounds a worker may be ahead of the slowest.
-    rho : "eigenvalue", "lemma10" or float
-    eta : float
-        Which part of their steps workers take, for "together"; rho grows with it.
-    momentum : bool
-        For "together": go on in the direction of the step before, and restart where that lowers the dual.
+    ``eta`` is the part of their steps that workers take in synchronous rounds, rho grows with it. ``momentum`` goes on
+    in the direction of the step before, and restarts where that lowers the dual.
     """
 
     def __init__(
         self,
-        crew: Crew,
+        workers: Workers,
         lam: float,
         covariance: np.ndarray,
         *,
-        kind: str = "together",
+        kind: str = "synchronous",
         staleness: int = 0,
         rho: Any = "eigenvalue",
         eta: float = 1.0,
         momentum: bool = True,
     ):
-        self.crew, self.lam, self.kind, self.staleness = crew, lam, kind, staleness
-        self.bound_of_rho, self.eta, self.use_momentum = rho, eta, momentum
-        standings = crew.stand()
-        _check_features(standings)
-        m, d = covariance.shape[0], standings[0].vectors.shape[1]
+        self.workers, self.lam, self.kind, self.staleness = workers, lam, kind, staleness
+        self.given_rho, self.eta, self.use_momentum = rho, eta, momentum
+        states = workers.states()
+        _check_features(states)
+        m, d = covariance.shape[0], states[0].vectors.shape[1]
         self.vectors, self.conjugate, self.sizes = np.zeros((m, d)), np.zeros(m), np.zeros(m, np.int64)
-        for tasks, standing in zip(crew.tasks, standings, strict=True):
-            self._place(tasks, standing)
-            self.sizes[tasks] = standing.sizes
-        #: What the workers have judged: weights as they were sent, their losses, and their parts of the gap.
-        self.seen, self.loss, self.slack = np.zeros((m, d)), np.full(m, np.inf), np.full(m, np.inf)
-        self._sent_to = np.zeros((m, d))  # what they are judging at the moment
-        shards = len(crew.tasks)
+        for tasks, state in zip(workers.tasks, states, strict=True):
+            self._take_state(tasks, state)
+            self.sizes[tasks] = state.sizes
+        #: What the workers have evaluated: weights as they were sent, their losses, and their parts of the gap.
+        self.evaluated, self.loss, self.slack = np.zeros((m, d)), np.full(m, np.inf), np.full(m, np.inf)
+        self._sent_to = np.zeros((m, d))  # what they are evaluating at the moment
+        shards = len(workers.tasks)
         self.keep, self.clock, self.busy = np.ones(shards), np.zeros(shards, np.int64), np.zeros(shards, bool)
-        self.alternation, self.rounds, self.sent, self.revived, self.stuck = 0, 0, 0, 0, False
+        self.alternation, self.rounds, self.sent, self.restarts, self.stalled = 0, 0, 0, 0, False
         self.trace: list[State] = []
         self.gap = math.inf
-        self.relate(covariance)
+        self.set_covariance(covariance)
 
-    def _place(self, tasks: np.ndarray, standing: Standing) -> None:
-        self.vectors[tasks], self.conjugate[tasks] = standing.vectors, standing.conjugate
+    def _take_state(self, tasks: np.ndarray, state: WorkerState) -> None:
+        self.vectors[tasks], self.conjugate[tasks] = state.vectors, state.conjugate
 
     # -- what is known ---------------------------------------------------------------------------------------------
 
@@ -112,12 +100,12 @@ class Server:
     @property
     def bound(self) -> float:
         """A lower bound on the joint optimum over weights and covariances."""
-        return -joint_charge(self.vectors, self.lam) - float(self.conjugate.sum())
+        return -joint_conjugate(self.vectors, self.lam) - float(self.conjugate.sum())
 
     @property
     def value(self) -> float:
-        """The joint objective, ``losses + lam/2 |W|_*^2``, of the weights that the workers have judged."""
-        return float(self.loss.sum()) + joint_penalty(self.seen, self.lam)
+        """The joint objective, ``losses + lam/2 |W|_*^2``, of the weights that the workers have evaluated."""
+        return float(self.loss.sum()) + joint_penalty(self.evaluated, self.lam)
 
     @property
     def rho(self) -> np.ndarray:
@@ -125,65 +113,65 @@ class Server:
 
         All tasks, or, where answers are taken in one by one, those of the same worker.
         """
-        if not isinstance(self.bound_of_rho, str):
-            return np.full(len(self.covariance), float(self.bound_of_rho))
-        if self.kind == "together":
-            return np.full(len(self.covariance), self.eta * separability(self.covariance, self.bound_of_rho))
+        if not isinstance(self.given_rho, str):
+            return np.full(len(self.covariance), float(self.given_rho))
+        if self.kind == "synchronous":
+            return np.full(len(self.covariance), self.eta * separability(self.covariance, self.given_rho))
         rho = np.ones(len(self.covariance))
-        for tasks in self.crew.tasks:
+        for tasks in self.workers.tasks:
             if len(tasks) > 1:
-                rho[tasks] = separability(self.covariance[np.ix_(tasks, tasks)], self.bound_of_rho)
+                rho[tasks] = separability(self.covariance[np.ix_(tasks, tasks)], self.given_rho)
         return rho
 
-    def relate(self, covariance: np.ndarray) -> None:
+    def set_covariance(self, covariance: np.ndarray) -> None:
         """Go on with another covariance: weights follow, ``W = Sigma B / lam`` (erratum 26)."""
         self.covariance = covariance
-        self._stiffness = self.rho * np.diagonal(covariance) / self.lam
-        self.slack[:], self._since = np.inf, self.clock + self.busy  # what is judged from now on counts
+        self._curvature = self.rho * np.diagonal(covariance) / self.lam
+        self.slack[:], self._since = np.inf, self.clock + self.busy  # what is evaluated from now on counts
         self._refresh()
 
     def _refresh(self) -> None:
         self.weights = self.covariance @ self.vectors / self.lam
-        self._dual, self._pace, self._ahead, self._vain, self.stuck = self.dual, 1.0, 0.0, 0, False
+        self._dual, self._pace, self._momentum, self._in_vain, self.stalled = self.dual, 1.0, 0.0, 0, False
 
     # -- rounds ----------------------------------------------------------------------------------------------------
 
     def round(self) -> float:
         """One round. Returns the duality gap that it found: infinite as long as not all workers have answered."""
         before, self.gap = self._dual, math.inf
-        if self.kind == "together":
-            self._together()
+        if self.kind == "synchronous":
+            self._synchronous_round()
         else:
-            for _ in self.crew.tasks:
-                self._one_more()
-        self._vain = self._vain + 1 if self._dual <= before else 0
-        self.stuck = self._vain >= PATIENCE
+            for _ in self.workers.tasks:
+                self._next_update()
+        self._in_vain = self._in_vain + 1 if self._dual <= before else 0
+        self.stalled = self._in_vain >= PATIENCE
         self.rounds += 1
         return self.gap
 
-    def _order(self, shard: int, momentum: float) -> None:
-        tasks = self.crew.tasks[shard]
-        order = Order(
-            int(self.clock[shard]), self.weights[tasks], self._stiffness[tasks], float(self.keep[shard]), momentum
+    def _send(self, shard: int, momentum: float) -> None:
+        tasks = self.workers.tasks[shard]
+        request = Request(
+            int(self.clock[shard]), self.weights[tasks], self._curvature[tasks], float(self.keep[shard]), momentum
         )
-        self.crew.ask(shard, order)
+        self.workers.send(shard, request)
         self.busy[shard], self.keep[shard] = True, 1.0
-        self._sent_to[tasks] = order.weights
+        self._sent_to[tasks] = request.weights
         self.sent += len(tasks)
 
-    def _together(self) -> None:
+    def _synchronous_round(self) -> None:
         """All workers at once: DMTRL, Algorithm 1, lines 5 to 9."""
-        for shard in range(len(self.crew.tasks)):
-            self._order(shard, self._ahead)
+        for shard in range(len(self.workers.tasks)):
+            self._send(shard, self._momentum)
         vectors, before, conjugate, lost = self.vectors.copy(), self.conjugate.copy(), self.conjugate.copy(), False
-        for _ in self.crew.tasks:
-            shard, answer = self._answer()
-            tasks = self.crew.tasks[shard]
-            if isinstance(answer, Standing):
+        for _ in self.workers.tasks:
+            shard, answer = self._receive()
+            tasks = self.workers.tasks[shard]
+            if isinstance(answer, WorkerState):
                 vectors[tasks], conjugate[tasks], lost = answer.vectors, answer.conjugate, True
-                self.revived += 1
+                self.restarts += 1
                 continue
-            self._judged(shard, answer)
+            self._take_losses(shard, answer)
             vectors[tasks] += answer.change
             before[tasks], conjugate[tasks] = answer.before, answer.after
         if lost:  # a worker began again from its checkpoint, or from nothing: so does the momentum
@@ -200,36 +188,36 @@ class Server:
             # Momentum went too far: take the step back. Without it, rho is too small: keep the best part of the step.
             everyone = np.arange(len(change))
             best = self._best_part(change, before, conjugate, self.weights, everyone)
-            keep = 0.0 if self._ahead > 0.0 else best
+            keep = 0.0 if self._momentum > 0.0 else best
         self.keep[:] = keep
         self.vectors = vectors if keep == 1.0 else self.vectors + keep * change
         self.conjugate = before + keep * (conjugate - before)  # at least what it is: conjugates are convex
         self.weights = self.covariance @ self.vectors / self.lam
         self._dual = max(self._dual, self.dual)
         pace = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * self._pace**2)) if keep > 0.0 else 1.0
-        self._ahead = (self._pace - 1.0) / pace if self.use_momentum and keep > 0.0 else 0.0
+        self._momentum = (self._pace - 1.0) / pace if self.use_momentum and keep > 0.0 else 0.0
         self._pace = pace
 
-    def _one_more(self) -> None:
-        """Give orders to all that may have one, and take in the next answer."""
+    def _next_update(self) -> None:
+        """Send requests to all that may have one, and take in the next answer."""
         idle = np.flatnonzero(~self.busy & (self.clock <= self.clock.min() + self.staleness))
-        if self.kind == "in turn":
+        if self.kind == "sequential":
             idle = idle[:1] if not self.busy.any() else idle[:0]
         for shard in idle:
-            self._order(int(shard), 0.0)
-        self._apply(*self._answer())
-        if self.clock.sum() % len(self.crew.tasks) == 0:
+            self._send(int(shard), 0.0)
+        self._apply(*self._receive())
+        if self.clock.sum() % len(self.workers.tasks) == 0:
             self._record()
 
-    def _apply(self, shard: int, answer: Report | Standing) -> None:
+    def _apply(self, shard: int, answer: Update | WorkerState) -> None:
         """Take in one answer, of which the part is kept that is best for the dual."""
-        tasks = self.crew.tasks[shard]
-        if isinstance(answer, Standing):
-            self._place(tasks, answer)
-            self.revived += 1
+        tasks = self.workers.tasks[shard]
+        if isinstance(answer, WorkerState):
+            self._take_state(tasks, answer)
+            self.restarts += 1
             self._refresh()
             return
-        self._judged(shard, answer)
+        self._take_losses(shard, answer)
         self.conjugate[tasks] = answer.before
         keep = self._best_part(answer.change, answer.before, answer.after, self.weights[tasks], tasks)
         self.keep[shard] = keep
@@ -252,18 +240,18 @@ class Server:
             return 0.0
         return 1.0 if slope >= bend else slope / bend
 
-    def _answer(self) -> tuple[int, Report | Standing]:
-        shard, answer = self.crew.answer()
+    def _receive(self) -> tuple[int, Update | WorkerState]:
+        shard, answer = self.workers.receive()
         self.busy[shard] = False
         self.clock[shard] += 1
-        self.sent += len(self.crew.tasks[shard])
+        self.sent += len(self.workers.tasks[shard])
         return shard, answer
 
-    def _judged(self, shard: int, report: Report) -> None:
-        tasks = self.crew.tasks[shard]
-        self.seen[tasks], self.loss[tasks] = self._sent_to[tasks], report.loss
-        if self._since[shard] < self.clock[shard]:  # asked with the covariance of now
-            self.slack[tasks] = report.slack
+    def _take_losses(self, shard: int, update: Update) -> None:
+        tasks = self.workers.tasks[shard]
+        self.evaluated[tasks], self.loss[tasks] = self._sent_to[tasks], update.loss
+        if self._since[shard] < self.clock[shard]:  # sent with the covariance of now
+            self.slack[tasks] = update.slack
 
     def _record(self) -> None:
         self.gap = float(self.slack.sum())
@@ -271,34 +259,34 @@ class Server:
             primal = self._dual + self.gap
             self.trace.append(State(self.alternation, self.rounds, primal, self._dual, self.gap, self.sent))
 
-    def judge(self) -> float:
-        """Let the workers judge the weights as they are now. Returns the duality gap, which is then exact."""
+    def evaluate(self) -> float:
+        """Let the workers evaluate the weights as they are now. Returns the duality gap, which is then exact."""
         while self.busy.any():
-            self._apply(*self._answer())
-        tasks = self.crew.tasks
+            self._apply(*self._receive())
+        tasks = self.workers.tasks
         self.weights = self.covariance @ self.vectors / self.lam  # changes that were added up carry rounding
-        found = self.crew.evaluate([self.weights[t] for t in tasks], self.keep)
+        found = self.workers.evaluate([self.weights[t] for t in tasks], self.keep)
         self.sent += len(self.weights)
-        lost = [shard for shard, out in enumerate(found) if isinstance(out, Standing)]
+        lost = [shard for shard, out in enumerate(found) if isinstance(out, WorkerState)]
         if lost:  # begun again: the others are where they were, and the weights are other ones now
             for shard in lost:
-                self._place(tasks[shard], found[shard])
+                self._take_state(tasks[shard], found[shard])
                 self.keep[shard] = 1.0
-            self.revived += len(lost)
+            self.restarts += len(lost)
             self._refresh()
-            return self.judge()
+            return self.evaluate()
         for t, out in zip(tasks, found, strict=True):
             self.loss[t], self.conjugate[t], self.slack[t] = out.T
-        self.seen[:] = self.weights
+        self.evaluated[:] = self.weights
         self._dual = max(self._dual, self.dual)
         self._record()
         return self.gap
 
 
-def _check_features(standings: list[Standing]) -> None:
+def _check_features(states: list[WorkerState]) -> None:
     """Refuse workers whose tasks have other features: the server alone sees them all."""
-    first = standings[0]
-    for other in standings[1:]:
+    first = states[0]
+    for other in states[1:]:
         counts = first.vectors.shape[1], other.vectors.shape[1]
         if counts[0] != counts[1]:
             raise DataError(

@@ -17,28 +17,28 @@ from ..data import AgentData
 from ..errors import DataError, MismatchError
 
 
-class Order(NamedTuple):
+class Request(NamedTuple):
     """What the server asks of a worker with k tasks."""
 
     number: int  # of the round
     weights: np.ndarray  # (k, d) w_i
-    stiffness: np.ndarray  # (k,) rho sigma_ii / lam
+    curvature: np.ndarray  # (k,) rho sigma_ii / lam: of the quadratic term of each task's subproblem
     keep: float  # which part of the step before to keep: 1, or less if it turns out to have gone too far
     momentum: float  # how far to go on in the direction of the step before
 
 
-class Report(NamedTuple):
+class Update(NamedTuple):
     """What a worker answers."""
 
-    change: np.ndarray  # (k, d) of b_i, since the last report of which all was kept
-    loss: np.ndarray  # (k,) mean loss of the weights in the order
+    change: np.ndarray  # (k, d) of b_i, since the last update of which all was kept
+    loss: np.ndarray  # (k,) mean loss of the weights in the request
     slack: np.ndarray  # (k,) what they and the dual variables, as they were then, add to the duality gap
     before: np.ndarray  # (k,) mean conjugate of the dual variables before the step
     after: np.ndarray  # (k,) and after it
 
 
-class Standing(NamedTuple):
-    """Where a worker stands, when it begins, and when it begins again after a crash."""
+class WorkerState(NamedTuple):
+    """The state of a worker when it begins, and when it begins again after a crash."""
 
     vectors: np.ndarray  # (k, d) b_i
     conjugate: np.ndarray  # (k,)
@@ -50,27 +50,8 @@ class Standing(NamedTuple):
 class Worker:
     """Some tasks, with their rows and dual variables.
 
-    Parameters
-    ----------
-    data : AgentData
-        The rows of these tasks.
-    loss : rule
-    tasks : (k,) array_like of int
-        Their numbers among all tasks: a task draws the same random numbers on whichever worker it is.
-    passes : float
-        Local steps in a round, for each row of a task.
-    local_steps : int or None
-        Local steps of every task in a round, whatever its size: H of DMTRL, Algorithm 2.
-    seed : int
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> data = ct.AgentData([[1.0], [2.0]], [1.0, 2.0], agents=["a", "b"])
-    >>> worker = Worker(data, ct.Squared(), [0, 1], passes=1.0, local_steps=None, seed=0)
-    >>> report = worker.improve(Order(0, np.zeros((2, 1)), np.ones(2), 1.0, 0.0))
-    >>> report.change.round(3).ravel().tolist()
-    [0.5, 0.8]
+    ``tasks`` are their numbers among all tasks: a task draws the same random numbers on whichever worker it is. In a
+    round it takes ``passes`` local steps for each of its rows, or ``local_steps``, H of DMTRL Algorithm 2.
     """
 
     def __init__(
@@ -93,23 +74,23 @@ class Worker:
         self.vectors, self.last_vectors, self.last_weights = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         self._draft, self._order = np.zeros(shape), np.zeros(int(data.sizes.max()), np.int64)
 
-    def stand(self) -> Standing:
-        """Where this worker stands."""
+    def state(self) -> WorkerState:
+        """Vectors, conjugates and sizes of its tasks."""
         self.vectors = self._vectors(self.dual)
         data = self.data
-        return Standing(self.vectors.copy(), self._conjugates(), data.sizes, data.members[0], data.feature_names)
+        return WorkerState(self.vectors.copy(), self._conjugates(), data.sizes, data.members[0], data.feature_names)
 
-    def improve(self, order: Order) -> Report:
-        """Judge the weights, and take local steps from there: DMTRL, Algorithm 2."""
-        if order.keep < 1.0:
-            self.dual = self._kept(order.keep)
-            self.vectors = self.last_vectors + order.keep * (self.vectors - self.last_vectors)
-        loss, before, slack = self._look(order.weights).T
+    def improve(self, request: Request) -> Update:
+        """Evaluate the weights, and take local steps from there: DMTRL, Algorithm 2."""
+        if request.keep < 1.0:
+            self.dual = self._kept(request.keep)
+            self.vectors = self.last_vectors + request.keep * (self.vectors - self.last_vectors)
+        loss, before, slack = self._evaluate(request.weights).T
         # The models that the steps start from: those of dual variables that went on in the direction of the last step.
-        ahead = order.momentum * (self.vectors - self.last_vectors)
-        self._draft[:] = order.weights + order.momentum * (order.weights - self.last_weights)
-        self._draft -= order.stiffness[:, None] * ahead
-        self.before, self.last_vectors, self.last_weights = self.dual.copy(), self.vectors, order.weights.copy()
+        ahead = request.momentum * (self.vectors - self.last_vectors)
+        self._draft[:] = request.weights + request.momentum * (request.weights - self.last_weights)
+        self._draft -= request.curvature[:, None] * ahead
+        self.before, self.last_vectors, self.last_weights = self.dual.copy(), self.vectors, request.weights.copy()
         ascend_kernel(
             self.loss,
             self.smooth,
@@ -117,19 +98,19 @@ class Worker:
             self.start,
             self.labels,
             self.square,
-            order.stiffness * self.row_weight,
+            request.curvature * self.row_weight,
             self.steps,
             self.seeds,
-            order.number,
+            request.number,
             self.dual,
             self._draft,
             self._order,
         )
         self.vectors = self._vectors(self.dual)
         after = self._conjugates()
-        return Report(self.vectors - self.last_vectors, loss, slack, before, after)
+        return Update(self.vectors - self.last_vectors, loss, slack, before, after)
 
-    def settle(self, weights: np.ndarray) -> None:
+    def set_dual_of(self, weights: np.ndarray) -> None:
         """Take the dual variables that belong to these weights: minus the slopes of the losses."""
         margins = np.zeros(self.data.n_rows)
         margins_kernel(self.rows, self.start, frozen(weights), margins)
@@ -138,7 +119,7 @@ class Worker:
 
     def evaluate(self, weights: np.ndarray, keep: float = 1.0) -> np.ndarray:
         """Mean loss, mean conjugate and slack of every task, (k, 3), at these weights."""
-        return self._look(weights, self._kept(keep))
+        return self._evaluate(weights, self._kept(keep))
 
     def _kept(self, keep: float) -> np.ndarray:
         """The dual variables, if only a part of the last step is kept."""
@@ -148,7 +129,7 @@ class Worker:
         keep_kernel(self.loss, self.labels, keep, self.dual, out)
         return out
 
-    def _look(self, weights: np.ndarray, dual: np.ndarray | None = None) -> np.ndarray:
+    def _evaluate(self, weights: np.ndarray, dual: np.ndarray | None = None) -> np.ndarray:
         out = np.zeros((self.data.n, 3))
         dual = self.dual if dual is None else dual
         evaluate_kernel(self.loss, self.rows, self.start, self.labels, self.row_weight, dual, frozen(weights), out)
@@ -167,26 +148,7 @@ class Worker:
 
 
 def check_tasks(data: AgentData, loss: Any) -> None:
-    """Refuse tasks that nothing can be learned from.
-
-    Parameters
-    ----------
-    data : AgentData
-    loss : rule
-
-    Raises
-    ------
-    DataError
-        If a task has no rows or, for a loss of classes, rows of one class only; or if labels are not what they must be.
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> check_tasks(ct.AgentData([[1.0], [2.0]], [1, 1], agents=["a", "a"]), ct.Hinge())
-    Traceback (most recent call last):
-        ...
-    coterie.errors.DataError: task 'a' has rows of one class only, 1: both are needed to learn what tells them apart
-    """
+    """Refuse tasks that nothing can be learned from, and labels that the loss has no use for."""
     if data.y is None:
         raise DataError("the data have no labels: relationship learning needs y")
     empty = np.flatnonzero(data.sizes == 0)

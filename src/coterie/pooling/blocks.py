@@ -37,10 +37,16 @@ def root(V: np.ndarray) -> np.ndarray:
 
 
 def one_plus(gram: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """I + U G U for every matrix G (k, m, m), with U = diag(u)."""
-    Q = gram * u[:, :, None] * u[:, None, :]
-    Q[:, np.arange(u.shape[1]), np.arange(u.shape[1])] += 1.0
+    """I + U G U for every matrix G (..., m, m), with U = diag(u)."""
+    Q = gram * u[..., :, None] * u[..., None, :]
+    m = np.arange(u.shape[-1])
+    Q[..., m, m] += 1.0
     return Q
+
+
+def in_rows(gram: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """(U^-2 + G)^-1 = U (I + U G U)^-1 U for every matrix G (..., m, m), with U = diag(u)."""
+    return np.linalg.inv(one_plus(gram, u)) * u[..., :, None] * u[..., None, :]
 
 
 class InRows(NamedTuple):
@@ -56,7 +62,7 @@ class InRows(NamedTuple):
     def of(cls, X: np.ndarray, curvature: np.ndarray, V: np.ndarray) -> InRows:
         """From rows (k, m, q) and their curvatures (k, m)."""
         u, gram = np.sqrt(curvature), np.matmul(times(V, X), X.transpose(0, 2, 1))
-        K = np.linalg.inv(one_plus(gram, u)) * u[:, :, None] * u[:, None, :]
+        K = in_rows(gram, u)
         return cls(X, gram, u, K, np.matmul(K, X))
 
     def log_det(self) -> float:
@@ -248,9 +254,9 @@ def batches(sizes: np.ndarray, columns: int) -> Iterator[tuple[np.ndarray, int]]
         width = steps[k]
         if width:
             agents = np.flatnonzero(group == k)
-            most = max(1, NUMBERS // (width * max(1, columns)))
-            for first in range(0, len(agents), most):
-                yield agents[first : first + most], width
+            step = max(1, NUMBERS // (width * max(1, columns)))
+            for first in range(0, len(agents), step):
+                yield agents[first : first + step], width
 
 
 def padded(start: np.ndarray, sizes: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:

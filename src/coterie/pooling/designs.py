@@ -13,7 +13,7 @@ import numpy as np
 
 #: Quantile knots of a spline, the two ends included. With 8 a split in time broke.
 KNOTS = 5
-#: A column with more values than this is bent.
+#: A column with more values than this gets a spline.
 FEW = 6
 
 
@@ -75,7 +75,7 @@ class Design(NamedTuple):
     """How features become columns of the model: splines of some, and mean and scale of each of the outcome."""
 
     splines: dict[int, Spline]  # by the column they replace
-    mean: np.ndarray  # of the columns after bending, without the ones
+    mean: np.ndarray  # of the columns, splines included, without the ones
     scale: np.ndarray
     source: np.ndarray  # the feature that each column is made of
 
@@ -89,7 +89,7 @@ class Design(NamedTuple):
         """How many columns, the ones included."""
         return len(self.mean) + 1
 
-    def bend(self, X: np.ndarray) -> np.ndarray:
+    def unscaled(self, X: np.ndarray) -> np.ndarray:
         """Features with splines in place of some, not yet scaled."""
         if not self.splines:
             return X
@@ -99,7 +99,7 @@ class Design(NamedTuple):
     def columns(self, X: np.ndarray) -> np.ndarray:
         """The columns of the model for rows of features."""
         out = np.empty((len(X), self.size))
-        np.subtract(self.bend(X), self.mean, out=out[:, :-1])
+        np.subtract(self.unscaled(X), self.mean, out=out[:, :-1])
         out[:, :-1] /= self.scale
         out[:, -1] = 1.0
         return out
@@ -150,19 +150,19 @@ def linear(X: np.ndarray, weight: np.ndarray | None = None) -> Design:
 
 
 def additive(
-    X: np.ndarray, weight: np.ndarray | None = None, straight: np.ndarray | None = None, most: int = 150
+    X: np.ndarray, weight: np.ndarray | None = None, keep_linear: np.ndarray | None = None, max_columns: int = 150
 ) -> Design | None:
-    """Splines in place of columns with more than a few values; None if there are none, or more columns than `most`."""
-    bent = [k for k in range(X.shape[1]) if _many(X[:, k]) and (straight is None or not straight[k])]
+    """Splines in place of columns with more than a few values; None if there are none, or `max_columns` or more."""
+    bent = [k for k in range(X.shape[1]) if _many(X[:, k]) and (keep_linear is None or not keep_linear[k])]
     splines = {k: Spline.of(X[:, k], weight) for k in bent}
     splines = {k: spline for k, spline in splines.items() if spline.size > 2}
     kept = [k for k in range(X.shape[1]) if k not in splines]
     size = len(kept) + sum(spline.size for spline in splines.values())
-    if not splines or size >= most:
+    if not splines or size >= max_columns:
         return None
     source = np.concatenate([kept, *(np.full(spline.size, k) for k, spline in splines.items())]).astype(np.int64)
-    unscaled = Design(splines, np.zeros(size), np.ones(size), source)
-    return _scaled(splines, unscaled.bend(X), source, weight)
+    design = Design(splines, np.zeros(size), np.ones(size), source)
+    return _scaled(splines, design.unscaled(X), source, weight)
 
 
 def _scaled(splines: dict[int, Spline], X: np.ndarray, source: np.ndarray, weight: np.ndarray | None) -> Design:

@@ -12,9 +12,9 @@ from . import designs
 from .blocks import Batch, Joint, Summary, batches, one_plus, padded, times
 from .designs import Design
 from .families import FAMILIES, Family, Student
+from .new_agents import FOLDS, LinearModels, NewAgent, best_for_new_agents
 from .population import Learner, Population, left_out_loss, solve
 from .results import Fitted
-from .strangers import FOLDS, Lines, Stranger, choose
 from .wide import Wide, dense, fit_wide
 
 #: Agents that the population is learned from, at most: it belongs to all of them alike.
@@ -89,12 +89,12 @@ class Grouped(NamedTuple):
         mine[agents] = True
         return np.repeat(mine, self.sizes)
 
-    def sample(self, most: int) -> np.ndarray:
+    def sample(self, max_agents: int) -> np.ndarray:
         """At most so many agents, evenly over the order of their sizes and labels, whatever they are called."""
         ranked = self.ranked()
         ranked = ranked[self.sizes[ranked] > 0]  # nobody learns from agents without rows
-        if len(ranked) > most:
-            ranked = ranked[np.linspace(0, len(ranked) - 1, most).astype(int)]
+        if len(ranked) > max_agents:
+            ranked = ranked[np.linspace(0, len(ranked) - 1, max_agents).astype(int)]
         return np.sort(ranked)
 
     def folds(self, agents: np.ndarray) -> np.ndarray:
@@ -161,7 +161,7 @@ class Pooled(Fitted):
 
     design: Design
     population: Population
-    stranger: Stranger
+    new_agent: NewAgent
     D: np.ndarray  # (n, q) deviations
     grouped: Grouped
     kept: Kept | None = None  # in place of rows that a file did not hold
@@ -238,8 +238,8 @@ class Pooled(Fitted):
         m, asked_for = sizes.astype(float), np.bincount(of, minlength=len(asked)) / len(of)
         chance = float(asked_for @ (2.0 / (m + 1.0)))
         spread = np.sqrt(asked_for**2 @ (2.0 * np.maximum(m - 1.0, 0.0) / ((m + 1.0) ** 2 * (m + 2.0))))
-        told = (share > max(0.5, chance + 4.0 * spread)) & (wide.sum(axis=0) >= 10)
-        return {int(k): float(share[k]) for k in np.flatnonzero(told)}
+        beyond_chance = (share > max(0.5, chance + 4.0 * spread)) & (wide.sum(axis=0) >= 10)
+        return {int(k): float(share[k]) for k in np.flatnonzero(beyond_chance)}
 
     def sizes(self) -> np.ndarray:
         """Rows of each agent."""
@@ -287,9 +287,9 @@ class Pooled(Fitted):
         A, population = self.design.columns(dense(X)), self.population
         w, V = population.w, population.V
         new = codes < 0
-        new[~new] = self.sizes()[codes[~new]] == 0  # of members without rows, no more is known than of strangers
+        new[~new] = self.sizes()[codes[~new]] == 0  # of members without rows, no more is known than of new agents
         mean = A @ w + np.einsum("ij,ij->i", A, self.D[np.where(new, 0, codes)])
-        mean[new] = A[new] @ self.stranger.w
+        mean[new] = A[new] @ self.new_agent.w
         if not spread:
             return mean, np.zeros(len(mean))
         # x' (V - V C V) x + u' S^-1 u, u = x - C V x; C = 0 for agents without rows.
@@ -311,7 +311,7 @@ class Pooled(Fitted):
                 CVA[rows[real]] = found[real]
         u = A - CVA
         variance = np.einsum("ij,ij->i", VA, A - CVA) + np.einsum("ij,ij->i", u @ population.cov, u)
-        variance[new] = self.stranger.variance(A[new], population)
+        variance[new] = self.new_agent.variance(A[new], population)
         return mean, np.maximum(variance, 0.0)
 
     def covariances(self, agents: np.ndarray) -> np.ndarray:
@@ -360,7 +360,7 @@ class Pooled(Fitted):
 
     def to_arrays(self) -> dict[str, Any]:
         """For a file: everything but the rows."""
-        population, stranger, summary = self.population, self.stranger, self.summary()
+        population, new_agent, summary = self.population, self.new_agent, self.summary()
         lower = np.tril_indices(self.D.shape[1])
         low, high = self.ranges(np.arange(self.n))
         return {
@@ -370,8 +370,8 @@ class Pooled(Fitted):
             "numbers": np.array([population.r, population.s2, population.log_evidence, population.rounds]),
             "cov": population.cov,
             "log_sd": population.log_sd,
-            "stranger_w": stranger.w,
-            "stranger": np.array([stranger.share, stranger.inflation, stranger.residual]),
+            "stranger_w": new_agent.w,
+            "stranger": np.array([new_agent.share, new_agent.inflation, new_agent.residual]),
             "D": self.D,
             "slope": summary.slope,
             "hessian": summary.H[:, lower[0], lower[1]],
@@ -398,9 +398,9 @@ class Pooled(Fitted):
         summary = Summary(np.arange(n), w + D, arrays["slope"], H)
         kept = Kept(summary, arrays["sizes"], arrays["low"], arrays["high"])
         nothing = Grouped(np.empty((0, arrays["low"].shape[1])), np.empty(0), None, np.zeros(n + 1, dtype=np.int64))
-        stranger = Stranger(arrays["stranger_w"], *arrays["stranger"].tolist())
+        new_agent = NewAgent(arrays["stranger_w"], *arrays["stranger"].tolist())
         return cls(
-            **vars(fitted), design=design, population=population, stranger=stranger, D=D, grouped=nothing, kept=kept
+            **vars(fitted), design=design, population=population, new_agent=new_agent, D=D, grouped=nothing, kept=kept
         )
 
 
@@ -486,25 +486,10 @@ def fit(
 ) -> list[Pooled] | list[Wide]:
     """Learn the population, and everybody's model, of each target; all of them in one design.
 
-    Parameters
-    ----------
-    X : (rows, p) ndarray or csr_array
-        With more than :data:`WIDE` columns, the model is linear and V diagonal, see :mod:`.wide`.
-    targets : list of (rows,) ndarray
-        Numbers, 0 and 1 for "logistic", counts for "poisson".
-    codes : (rows,) int ndarray
-        The number of the agent of every row.
-    n : int
-        How many agents.
-    loss : str
-        A name of :data:`.families.FAMILIES`, or "auto": squared, or student where evidence asks for it.
-    design : "auto", "linear" or "additive"
-        "auto": splines where evidence asks for them.
-    deviations : "full", "diagonal" or "scalar"
-    weight : (rows,) ndarray, optional
-        A weight of 2 counts as two rows.
-    progress : callable, optional
-        Called with the number of rounds done.
+    With more than :data:`WIDE` columns, the model is linear and V diagonal, see :mod:`.wide`. ``codes`` numbers the
+    agent of every row; targets are numbers, 0 and 1 for "logistic", counts for "poisson". ``loss`` is a name of
+    :data:`.families.FAMILIES`, or "auto": squared, or student where evidence asks for it; ``design="auto"`` has splines
+    where evidence asks for them. A weight of 2 counts as two rows. ``progress`` gets the number of rounds done.
     """
     family = FAMILIES["squared" if loss == "auto" else loss]
     counter = _Counter(progress)
@@ -532,7 +517,7 @@ def fit(
         elif not tried:
             tried["linear"] = designs.linear(grouped.X, grouped.weight)
     name, evidence, held_out = next(iter(tried)), {}, {}
-    begun: list[dict[str, Learner]] = [{} for _ in tasks]
+    started: list[dict[str, Learner]] = [{} for _ in tasks]
     if len(tried) > 1:
         # Evidence is compared on the same rows, on no more of them and no more exactly than it takes.
         each = TRIAL / (max(1.0, grouped.total / n) * tried["additive"].size ** 2)
@@ -551,8 +536,8 @@ def fit(
                 held_out[key] = sum(left_out_loss(learner, learner.result()) for learner in learners[key])
             name = min(held_out, key=lambda key: held_out[key])
         if len(agents) == len(grouped.sample(SAMPLE)):
-            begun = [{key: learners[key][k] for key in tried} for k in range(len(tasks))]
-    return [task.pooled(tried, name, evidence, held_out, begun[k], loss == "auto") for k, task in enumerate(tasks)]
+            started = [{key: learners[key][k] for key in tried} for k in range(len(tasks))]
+    return [task.pooled(tried, name, evidence, held_out, started[k], loss == "auto") for k, task in enumerate(tasks)]
 
 
 class _Task:
@@ -589,13 +574,13 @@ class _Task:
         name: str,
         evidence: dict[str, float],
         held_out: dict[str, float],
-        begun: dict[str, Learner],
+        started: dict[str, Learner],
         tails: bool,
     ) -> Pooled:
-        """The population to the end, from where it was begun; and then everybody."""
-        design, straight, linear = tried[name], begun.get("linear"), tried.get("linear")
+        """The population to the end, from where it was started; and then everybody."""
+        design, straight, linear = tried[name], started.get("linear"), tried.get("linear")
         agents, grouped = self.grouped.sample(SAMPLE), self.grouped
-        learner = begun.get(name) or self.learner(design, agents)
+        learner = started.get(name) or self.learner(design, agents)
         population = learner.run().result()
         evidence = evidence | {design.name: population.log_evidence}
         if tails:
@@ -604,10 +589,10 @@ class _Task:
             evidence[f"{design.name}, heavy tails"] = found.log_evidence
             if found.log_evidence > population.log_evidence + MARGIN:
                 population, learner = found, heavy
-        lines = Lines(design.lines(), np.eye(0)) if design.splines else None
-        if lines is not None and straight is not None and linear is not None:
-            lines = Lines(lines.basis, linear.units(), (straight, straight.result()))
-        stranger = choose(learner, population, grouped.folds(agents), lines)
+        models = LinearModels(design.lines(), np.eye(0)) if design.splines else None
+        if models is not None and straight is not None and linear is not None:
+            models = LinearModels(models.basis, linear.units(), (straight, straight.result()))
+        new_agent = best_for_new_agents(learner, population, grouped.folds(agents), models)
         D = np.zeros((grouped.n, design.size))
         D[agents] = learner.D
         if len(agents) < grouped.n or not population.family.quadratic:
@@ -615,7 +600,7 @@ class _Task:
                 D[batch.agents] = posterior(batch, population)
                 self.counter()
         return Pooled(
-            population.family, self.center, self.scale, evidence, held_out, design, population, stranger, D, grouped
+            population.family, self.center, self.scale, evidence, held_out, design, population, new_agent, D, grouped
         )
 
 

@@ -30,8 +30,8 @@ FLAT = 1e-6
 SATURATE = 4.0
 #: Over-relaxation of the fixed points: 1.5 is safe and 2 is not.
 RELAX = 1.5
-#: Nats that a round promises when a diagonal V is settled enough to shrink a full one to it.
-SETTLED = 0.1
+#: A diagonal V is good enough to shrink a full one to it when a round gains less than this, in nats.
+START_FULL = 0.1
 
 
 class Population(NamedTuple):
@@ -62,7 +62,7 @@ class Mode(NamedTuple):
     C: np.ndarray  # (q, q) sum of C_i
     CSC: np.ndarray  # (q, q) sum of C_i S^-1 C_i
     cov: np.ndarray  # (q, q) S^-1
-    b: np.ndarray  # (n, q) gradients of log |A_i| / 2, see bend()
+    b: np.ndarray  # (n, q) gradients of log |A_i| / 2, see laplace_correction()
     log_evidence: float  # without the constant of the family
 
 
@@ -80,7 +80,7 @@ def newton(
     n, q = D.shape
     R = np.append(np.full(q - 1, r), FLAT)
     a = solve(V, D)  # V^-1 D, zero where V is
-    gradients, bent, E = np.empty((n, q)), np.zeros((n, q)), np.empty((n, q))
+    gradients, correction, E = np.empty((n, q)), np.zeros((n, q)), np.empty((n, q))
     blocks: list[Block] = []
     C, pull = np.zeros((q, q)), np.zeros(q)
     seen = np.zeros(n, bool)
@@ -91,14 +91,14 @@ def newton(
         block = batch.block(T, family, s2, V)
         gradients[k] = batch.gradient(T, family, s2)
         E[k] = times(V, gradients[k]) + D[k]
-        bent[k] = bend(batch, T, block, family, V)
+        correction[k] = laplace_correction(batch, T, block, family, V)
         C += block.sum()
         pull += block.apply(E[k]).sum(axis=0)
         blocks.append(block)
     gradients[~seen], E[~seen] = 0.0, D[~seen]  # agents without rows: C_i = 0
     S = np.diag(R) + 0.5 * (C + C.T)
     cov = np.linalg.inv(S)
-    b = bent.sum(axis=0)
+    b = correction.sum(axis=0)
     dw = cov @ (pull - gradients.sum(axis=0) - R * w - b)
     # d <- -E + V C (E - dw), written as V times something, so that V^-1 d is known without an inverse.
     da = -gradients - a
@@ -124,7 +124,7 @@ def newton(
         if family.quadratic or after <= before + 1e-9 * abs(before) or t < 1e-3:
             break
         t *= 0.5
-    return Mode(w + t * dw, D + t * dD, before - after, 0.5 * (C + C.T), CSC, cov, bent, float(log))
+    return Mode(w + t * dw, D + t * dD, before - after, 0.5 * (C + C.T), CSC, cov, correction, float(log))
 
 
 def solve(V: np.ndarray, D: np.ndarray) -> np.ndarray:
@@ -138,7 +138,7 @@ def solve(V: np.ndarray, D: np.ndarray) -> np.ndarray:
     return out
 
 
-def bend(batch: Batch, T: np.ndarray, block: Block, family: Family, V: np.ndarray) -> np.ndarray:
+def laplace_correction(batch: Batch, T: np.ndarray, block: Block, family: Family, V: np.ndarray) -> np.ndarray:
     """b_i = (I - J_i)' c_i, c_i = 1/2 sum_j l'''_j s_j x_j: the gradient of log |A_i| / 2 in theta_i.
 
     Without it w and V are too small for classes and counts: the bias of penalised quasi-likelihood.
@@ -153,19 +153,9 @@ def bend(batch: Batch, T: np.ndarray, block: Block, family: Family, V: np.ndarra
 class Learner:
     """Learns a population by rounds; where it stopped, it can go on.
 
-    Parameters
-    ----------
-    batches : list of Batch
-        Rows, in standard units, with a column of ones last.
-    n : int
-        How many agents, those without rows included.
-    free : (q,) bool array
-        Columns that vary inside agents, and the intercept: only these can have personal coefficients.
-    family : Family
-    deviations : "full", "diagonal" or "scalar"
-        V: a matrix, a variance for each column, or one for all slopes.
-    progress : callable, optional
-        Called in every round.
+    Rows of the batches are in standard units, with a column of ones last. ``free`` (q,) are columns that vary inside
+    agents, and the intercept: only these can have personal coefficients. V is "full", "diagonal", or "scalar": one
+    variance for all slopes.
     """
 
     def __init__(
@@ -189,12 +179,12 @@ class Learner:
         self.psi, self.rounds = self.V, 0
 
     def run(self, tol: float = 3e-3, rounds: int = 150) -> Learner:
-        """Rounds until one promises less than `tol` nats of evidence (more, in proportion, for more than 50 agents)."""
+        """Rounds until one gains less than `tol` nats of evidence (more, in proportion, for more than 50 agents)."""
         many, since = max(1.0, self.n / 50.0), self.rounds
         while self.rounds < since + rounds:
             change, k = self.round() / many, self.rounds - since
             if self.to_be_full and self.V.ndim == 1:
-                if (change < SETTLED and k > 4) or k > 31:  # the diagonal it is shrunk to is settled
+                if (change < START_FULL and k > 4) or k > 31:
                     self.psi, self.V, since = self.V, np.diag(self.V), self.rounds
             elif change < tol and k > 4:
                 break
@@ -291,17 +281,17 @@ class PooledLogs:
         self.mu, self.tau2, self.intercept = 0.0, 1.0, len(free)
         self.pooled = not scalar and len(self.slopes) > 2
 
-    def step(self, V: np.ndarray, G: np.ndarray, squares: np.ndarray, bent: np.ndarray) -> tuple[np.ndarray, float]:
+    def step(self, V: np.ndarray, G: np.ndarray, squares: np.ndarray, cross: np.ndarray) -> tuple[np.ndarray, float]:
         """V after one step, and about how many nats it gained.
 
         MacKay's fixed point is v_k = squares_k / gamma_k, squares_k = sum_i d_ik^2, gamma_k = n - sum_i Var_ik / v_k =
-        v_k G_k; classes and counts take 2 v_k bent_k, bent_k = sum_i b_ik d_ik, from the numerator.
+        v_k G_k; classes and counts take 2 v_k cross_k, cross_k = sum_i b_ik d_ik, from the numerator.
         """
         n, personal = self.n, np.append(self.slopes, self.intercept)
         gamma, a = np.ones(len(V)), np.zeros(len(V))
         gamma[personal] = np.clip(V[personal] * G[personal], 1e-6 * n, n)
         scaled = np.maximum(squares[personal] / V[personal], 1e-12)
-        a[personal] = scaled * (1.0 - np.clip(2.0 * bent[personal] / scaled, -2.0, 0.7))
+        a[personal] = scaled * (1.0 - np.clip(2.0 * cross[personal] / scaled, -2.0, 0.7))
         logs = np.log(V[personal])
         new = logs.copy()
         new[-1] += _towards(a[-1], gamma[-1])

@@ -42,20 +42,12 @@ def laplacian(W: Any) -> Any:
 def smooth(models: list[Pooled], weights: Callable[[list[np.ndarray]], Any]) -> tuple[list[Pooled], Any, Tied]:
     """Models with smoothed deviations, as far as that pays; the models themselves where it does not.
 
-    Parameters
-    ----------
-    models : list of Pooled
-        One for each output.
-    weights : callable
-        Of the deviations of all outputs: weights of ties, an (n, n) sparse matrix. It is asked anew for the rows of
-        every fold, so that ties know nothing of the rows that they are tested on.
-
-    Returns
-    -------
-    list of Pooled, (n, n) sparse matrix, Tied
+    There is a model for each output; ``weights`` makes the weights of ties, an (n, n) sparse matrix, of the deviations
+    of all outputs. It is asked anew for the rows of every fold, so that ties know nothing of the rows that they are
+    tested on.
     """
     grouped = models[0].grouped
-    fold = deal(grouped)
+    fold = row_folds(grouped)
     losses: dict[float, Any] = {strength: np.zeros(grouped.n) for strength in (0.0, *STRENGTHS)}
     for held in range(FOLDS):
         train = [subset(model.grouped, fold != held) for model in models]
@@ -77,7 +69,7 @@ def smooth(models: list[Pooled], weights: Callable[[list[np.ndarray]], Any]) -> 
     return [replace(model, D=mode(model, model.grouped, L, best, model.D)) for model in models], W, found
 
 
-def deal(grouped: Grouped) -> np.ndarray:
+def row_folds(grouped: Grouped) -> np.ndarray:
     """The fold in which each row is held out: an agent's rows in turn, whatever their order and units, and its name."""
     mean, scale = standards(grouped.X, grouped.weight)
     lengths = np.sum(((grouped.X - mean) / scale) ** 2, axis=1)

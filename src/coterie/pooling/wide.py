@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .blocks import in_rows, one_plus
+from .designs import standards
 from .families import FAMILIES, NOISY, Family
 from .population import FLAT, SATURATE, PooledLogs
 from .results import Fitted
@@ -164,7 +166,7 @@ class Wide(Fitted):
                 model = self.w + (self.D[agent] if agent >= 0 else 0.0)
                 u = np.sqrt(weight * self.family.curvature(known @ model[:-1] + model[-1], s2))
                 cross = kernel(Z, V, known)  # x' V X_i'
-                inner = np.eye(len(u)) + u[:, None] * kernel(known, V, known) * u
+                inner = one_plus(kernel(known, V, known), u)
                 solved = np.linalg.solve(inner, u[:, None] * cross.T) * u[:, None]  # K_i X_i V x
                 left = dense(Z) - (known.T @ solved).T  # (I - J_i)' x
                 square = Z * Z if isinstance(Z, np.ndarray) else Z.multiply(Z)
@@ -238,12 +240,12 @@ def stack(first: Any, second: Any) -> Any:
     return sparse.vstack([first, sparse.csr_array(second)], format="csr")
 
 
-def _by_agent(codes: np.ndarray, most: int = 500) -> Iterator[tuple[int, np.ndarray]]:
+def _by_agent(codes: np.ndarray, max_rows: int = 500) -> Iterator[tuple[int, np.ndarray]]:
     """Agents, and rows of each, not too many at a time."""
     for agent in np.unique(codes).tolist():
         rows = np.flatnonzero(codes == agent)
-        for first in range(0, len(rows), most):
-            yield agent, rows[first : first + most]
+        for first in range(0, len(rows), max_rows):
+            yield agent, rows[first : first + max_rows]
 
 
 def _grouped(
@@ -270,9 +272,7 @@ def fit_wide(
     weights = np.ones(rows) if weight is None else weight
     total = weights.sum()
     if isinstance(X, np.ndarray):
-        mean = weights @ X / total
-        spread = np.sqrt(weights @ (X - mean) ** 2 / total)
-        spread = np.where(spread > 1e-9 * np.abs(mean), spread, 1.0)
+        mean, spread = standards(X, weights)
     else:
         squares = float(weights @ np.asarray(X.multiply(X).sum(axis=1)).ravel())
         mean, spread = np.zeros(p), np.full(p, np.sqrt(max(squares / (total * p), 1e-300)))
@@ -297,10 +297,10 @@ class Rows(NamedTuple):
     start: np.ndarray
     family: Family
 
-    def chosen(self, most: int) -> np.ndarray:
+    def chosen(self, max_rows: int) -> np.ndarray:
         """At most so many rows: of every agent its share, evenly over its labels, but at least one; side by side."""
         rows, sizes = len(self.y), np.diff(self.start)
-        keep = np.minimum(sizes, np.maximum(1, (sizes * min(1.0, most / max(rows, 1))).astype(int)))
+        keep = np.minimum(sizes, np.maximum(1, (sizes * min(1.0, max_rows / max(rows, 1))).astype(int)))
         ranked = self.ranked(np.repeat(np.arange(len(sizes)), sizes))
         places = [first + np.arange(k) * m // max(k, 1) for first, m, k in zip(self.start, sizes, keep, strict=False)]
         return ranked[np.concatenate(places).astype(np.int64)]
@@ -346,16 +346,15 @@ class Rows(NamedTuple):
             K = kernel(self.X, u, self.X)
             for rows, B in zip(own, parts, strict=True):
                 K[rows, rows] += kernel(B, v, B)
-            anew = k == 0
+            restart = k == 0
             if not family.noisy:  # with stronger strengths, what was learned of classes and counts may overshoot
                 f = base + K @ alpha
-                anew = anew or not value(f, alpha) <= value(base, np.zeros(N))
-                if anew:
+                restart = restart or not value(f, alpha) <= value(base, np.zeros(N))
+                if restart:
                     f, alpha = base.copy(), np.zeros(N)
-            for _ in range(30 if anew else 1):
+            for _ in range(30 if restart else 1):
                 c = np.sqrt(np.maximum(self.weight * family.curvature(f, s2), 1e-12))
-                inner = np.eye(N) + c[:, None] * K * c
-                M = np.linalg.inv(inner) * c[:, None] * c
+                M = in_rows(K, c)
                 b = c * c * (f - base) - self.weight * family.slope(f, self.y, s2)
                 new, before, t = b - M @ (K @ b), f, 1.0
                 there, here = base + K @ new, value(f, alpha)
@@ -374,13 +373,13 @@ class Rows(NamedTuple):
             h = h - M @ (K @ h)
             score, trace = np.zeros(p + 1), np.zeros(p + 1)
             for rows, B in zip(own, parts, strict=True):
-                a, bent = transposed(B, alpha[rows]), transposed(B, h[rows])
-                score += np.maximum(a * a - 2.0 * a * bent, 0.3 * a * a)
+                a, correction = transposed(B, alpha[rows]), transposed(B, h[rows])
+                score += np.maximum(a * a - 2.0 * a * correction, 0.3 * a * a)
                 trace += diagonal(B, M[rows, rows])
             new, change = logs.step(v, trace, score * v * v, np.zeros(p + 1))
-            a, bent, shown = transposed(self.X, alpha), transposed(self.X, h), diagonal(self.X, M)
+            a, correction, shown = transposed(self.X, alpha), transposed(self.X, h), diagonal(self.X, M)
             wide, gained = common.step(
-                u, shown, np.maximum(a * a - 2.0 * a * bent, 0.3 * a * a) * u * u, np.zeros(p + 1)
+                u, shown, np.maximum(a * a - 2.0 * a * correction, 0.3 * a * a) * u * u, np.zeros(p + 1)
             )
             wide[-1] = BROAD
             change += gained
@@ -396,7 +395,7 @@ class Rows(NamedTuple):
             v, u, s2 = new, wide, noise
         information = (v * trace) ** 2 / (2.0 * n)
         log = -float((self.weight * (family.loss(f, self.y, s2) - family.constant(self.y, s2))).sum())
-        log += 0.5 * np.log(BROAD) - 0.5 * float(alpha @ (f - base)) - 0.5 * float(np.linalg.slogdet(inner)[1])
+        log += 0.5 * np.log(BROAD) - 0.5 * float(alpha @ (f - base)) - 0.5 * float(np.linalg.slogdet(one_plus(K, c))[1])
         log += logs.log_prior(v, information) + common.log_prior(u, (u * shown) ** 2 / 2.0)
         log_sd = 1.0 / np.sqrt(np.maximum(information + logs.precision(), 1e-12))
         return Strengths(v, np.append(u[:-1], 1.0 / FLAT), s2, log, log_sd, k + 1)
@@ -418,7 +417,7 @@ class Rows(NamedTuple):
         if common is None and family.name == "poisson":
             offset[:] = np.log(max(float(self.weight @ self.y / self.weight.sum()), 1e-3))
 
-        def forth(t: np.ndarray) -> np.ndarray:
+        def predictors(t: np.ndarray) -> np.ndarray:
             """Linear predictors of (w, D) in units of prior standard deviations."""
             w, D = t[: p + 1] * root, t[p + 1 :].reshape(n, p + 1) * deviation
             out = X @ w[:-1] + w[-1]
@@ -426,7 +425,7 @@ class Rows(NamedTuple):
                 out[rows] += part @ D[i, :-1]
             return out + D[who, -1]
 
-        def back(z: np.ndarray) -> np.ndarray:
+        def gradient_of(z: np.ndarray) -> np.ndarray:
             """The transpose of that."""
             out = np.zeros((n + 1, p + 1))
             for i, rows, part in zip(index, own, parts, strict=True):
@@ -439,14 +438,14 @@ class Rows(NamedTuple):
         z = offset.copy()
         value = float((self.weight * family.loss(z, self.y, s2)).sum())
         for _ in range(50):
-            gradient = back(self.weight * family.slope(z, self.y, s2)) + t
+            gradient = gradient_of(self.weight * family.slope(z, self.y, s2)) + t
             curvature = self.weight * family.curvature(z, s2)
 
             def product(d: np.ndarray, curvature: np.ndarray = curvature) -> np.ndarray:
-                return back(curvature * forth(d)) + d
+                return gradient_of(curvature * predictors(d)) + d
 
             step = conjugate_gradients(product, -gradient)
-            dz, length = forth(step), 1.0
+            dz, length = predictors(step), 1.0
             for _ in range(20):
                 new, there = t + length * step, z + length * dz
                 after = float((self.weight * family.loss(there, self.y, s2)).sum()) + 0.5 * float(new @ new)
@@ -463,8 +462,7 @@ class Rows(NamedTuple):
         precision = 1.0 / strengths.u
         for rows in own if common is None else []:
             B, u = X[rows][:GRAM], np.sqrt((self.weight * family.curvature(z, s2))[rows][:GRAM])
-            K = np.linalg.inv(np.eye(len(u)) + u[:, None] * kernel(B, v, B) * u) * u[:, None] * u
-            precision += diagonal(B, K)
+            precision += diagonal(B, in_rows(kernel(B, v, B), u))
         return w, D, precision
 
 

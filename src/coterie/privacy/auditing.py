@@ -43,7 +43,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +50,7 @@ import pandas as pd
 from scipy.linalg import hadamard
 from scipy.special import betaincinv
 
-from ..accounting.accountants import check_number, check_whole
+from .. import _checks
 from ..accounting.plans import Plan
 from ..core.letters import Average, parts_of
 from ..core.linear import frozen
@@ -67,7 +66,7 @@ from ..graphs import complete
 from ..problem import Problem
 from .ledger import Ledger
 
-__all__ = ["SCENARIOS", "Audit", "audit", "clopper_pearson", "leak_of"]
+__all__ = ["SCENARIOS", "Audit", "audit", "clopper_pearson"]
 
 #: What is played, in this order. Of private boosting, only the first and "huge norm".
 SCENARIOS = ("restart", "memory", "noise reuse", "huge norm", "dense", "step size")
@@ -101,26 +100,7 @@ Agent = Callable[[Any, World, Floats, Ledger], Any]
 
 
 def clopper_pearson(successes: int, trials: int, error: float) -> tuple[float, float]:
-    """Bounds on a probability, each of them wrong with probability ``error`` at most.
-
-    Parameters
-    ----------
-    successes, trials : int
-        What was seen.
-    error : float in (0, 1)
-
-    Returns
-    -------
-    low, high : float
-
-    Examples
-    --------
-    >>> low, high = clopper_pearson(9, 10, 0.05)
-    >>> round(low, 3), round(high, 3)
-    (0.606, 0.995)
-    >>> clopper_pearson(0, 0, 0.05)
-    (0.0, 1.0)
-    """
+    """Bounds on a probability, each of them wrong with probability ``error`` at most: (0, 1) if nothing was tried."""
     low = 0.0 if successes == 0 else float(betaincinv(successes, trials - successes + 1, error))
     high = 1.0 if successes == trials else float(betaincinv(successes + 1, trials - successes, 1.0 - error))
     return low, high
@@ -137,6 +117,7 @@ class _Bound(NamedTuple):
     hit: float
 
     def leak(self, epsilon: float) -> float:
+        """A lower bound of ``P(right) - e^epsilon P(wrong)``; who never guesses leaks 0."""
         return max(0.0, self.guessed * (self.hit - math.exp(epsilon) * (1.0 - self.hit)))
 
     def epsilon(self, delta: float) -> float:
@@ -148,31 +129,6 @@ class _Bound(NamedTuple):
 def _bound(right: int, wrong: int, trials: int, error: float, sides: int = 2) -> _Bound:
     guessed = clopper_pearson(right + wrong, trials, error / 2)[0]
     return _Bound(guessed * 2 / sides, clopper_pearson(right, right + wrong, error / 2)[0])
-
-
-def leak_of(right: int, wrong: int, trials: int, epsilon: float, error: float) -> float:
-    """A lower bound of ``P(right) - e^epsilon P(wrong)``, wrong with probability ``error`` at most.
-
-    Parameters
-    ----------
-    right, wrong, trials : int
-        Guesses that were right, guesses that were wrong, and all trials, those without a guess included.
-    epsilon : float, at least 0
-    error : float in (0, 1)
-
-    Returns
-    -------
-    float
-        0 if nothing better can be said: who never guesses leaks 0.
-
-    Examples
-    --------
-    >>> round(leak_of(900, 100, 1000, 0.0, 1e-3), 3)
-    0.725
-    >>> leak_of(600, 400, 1000, 1.0, 1e-3)
-    0.0
-    """
-    return _bound(right, wrong, trials, error).leak(epsilon)
 
 
 # What is played
@@ -550,11 +506,9 @@ def audit(
         raise MismatchError(f"{method!r} claims nothing that could be audited: make it private with ct.Private")
     if isinstance(method, Learned):
         raise MismatchError(f"{method!r} learns a graph from what is published: audit the method inside, method.method")
-    features = check_whole("features", features, least=2)
-    runs = runs if runs is None else check_whole("runs", runs, least=2)
-    error = check_number("error", error, 0.0, 1.0, "be a number in (0, 1)")
-    if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
-        raise ParameterError(f"seed={seed!r} must be a whole number >= 0")
+    features = _checks.integer("features", features, least=2)
+    runs = runs if runs is None else _checks.integer("runs", runs, least=2)
+    error, seed = _checks.fraction("error", error), _checks.integer("seed", seed, least=0)
     plan = method.plan
     played = _boosting_scenarios(plan, runs) if _boosts(method) else _scenarios(method, features, runs)
     played = _chosen(played, scenarios)
@@ -570,7 +524,7 @@ def audit(
             progress(done, total)
 
     table, lower = [], 0.0
-    for scenario, source in zip(played, np.random.SeedSequence(int(seed)).spawn(len(played)), strict=True):
+    for scenario, source in zip(played, np.random.SeedSequence(seed).spawn(len(played)), strict=True):
         letters, coins = _play(method, scenario, agent or Peer, np.random.default_rng(source), tick)
         taught = scenario.runs // 2
         scores = _scores(letters, coins, scenario.directions, taught)
@@ -591,7 +545,7 @@ def _chosen(played: list[_Scenario], names: Iterable[str] | None) -> list[_Scena
     wanted = [names] if isinstance(names, str) else list(names)
     for name in wanted:
         if name not in known:
-            raise ParameterError(f"scenarios={names!r}: there is no {name!r}, but {', '.join(known)}")
+            raise ParameterError(f"scenarios = {names!r}: there is no {name!r}, but {', '.join(known)}")
     if not wanted:
-        raise ParameterError(f"scenarios={names!r} must name some of {', '.join(known)}")
+        raise ParameterError(f"scenarios = {names!r}: expected some of {', '.join(known)}")
     return [known[name] for name in dict.fromkeys(wanted)]

@@ -87,7 +87,7 @@ class Ledger:
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
-    >>> from coterie.privacy.plans import make_plan
+    >>> from coterie.privacy import make_plan
     >>> plan = make_plan(epsilon=1.0, delta=1e-5, steps=2)
     >>> with TemporaryDirectory() as folder:
     ...     with Ledger(plan, f"{folder}/ledger") as ledger:
@@ -120,26 +120,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Where, identity: Where | None = None) -> Ledger:
-        """Open the ledger of a file, with the plan that is in it.
-
-        Parameters
-        ----------
-        path : path
-            The file, which must exist.
-        identity : path, optional
-            As in :class:`Ledger`.
-
-        Returns
-        -------
-        Ledger
-
-        Examples
-        --------
-        >>> Ledger.open("no/such/ledger")
-        Traceback (most recent call last):
-        ...
-        coterie.errors.LedgerError: there is no ledger no/such/ledger: make one with Ledger(plan, path)
-        """
+        """Open the ledger of a file, which must exist, with the plan that is in it."""
         ledger = cls.__new__(cls)
         ledger._start(None, path, identity)
         return ledger
@@ -164,7 +145,7 @@ class Ledger:
     @property
     def left(self) -> int:
         """Releases that may still be made."""
-        return self._most - self.releases
+        return self._max_releases - self.releases
 
     @property
     def exhausted(self) -> bool:
@@ -195,32 +176,14 @@ class Ledger:
         return self._account.copy()
 
     def check(self, plan: Plan) -> None:
-        """Refuse a plan that is not the one of the ledger: what was promised cannot change in mid-run.
-
-        Parameters
-        ----------
-        plan : Plan
-
-        Raises
-        ------
-        ParameterError
-
-        Examples
-        --------
-        >>> from coterie.privacy.plans import make_plan
-        >>> ledger = Ledger(make_plan(epsilon=1.0, delta=1e-5, steps=3))
-        >>> ledger.check(make_plan(epsilon=1.0, delta=1e-5, steps=3, mechanism="laplace"))
-        Traceback (most recent call last):
-        ...
-        coterie.errors.ParameterError: the ledger was opened for gaussian noise; the mechanism cannot change ...
-        """
+        """Refuse a plan that is not the one of the ledger: what was promised cannot change in mid-run."""
         _same(self._path, self._plan, plan)
 
     def __repr__(self) -> str:
         where = "in memory" if self._path is None else f"{self._path!r}, boot {self._boots}"
         shut = ", closed" if self._closed else ""
         return (
-            f"Ledger({self._plan.mechanism}, {self.releases} of {self._most} releases made, "
+            f"Ledger({self._plan.mechanism}, {self.releases} of {self._max_releases} releases made, "
             f"epsilon={self.committed:g} at delta={self._plan.delta:g} committed, {where}{shut})"
         )
 
@@ -229,24 +192,9 @@ class Ledger:
     def debit(self) -> int:
         """Spend one release. When this returns, it is on the disk, and noise may be drawn.
 
-        Returns
-        -------
-        int
-            The number of the release, from 0: its noise is ``plan.noise[k]``.
-
-        Raises
-        ------
-        BudgetError
-            If nothing is left. Nothing was spent.
-        LedgerError
-            If the record could not be written. The release may be spent or not: open the ledger again to see. Until
-            then it spends nothing more.
-
-        Examples
-        --------
-        >>> from coterie.privacy.plans import make_plan
-        >>> Ledger(make_plan(epsilon=1.0, delta=1e-5, steps=3)).debit()
-        0
+        Returns the number of the release, from 0: its noise is ``plan.noise[k]``. After a BudgetError nothing was
+        spent. After a LedgerError the release may be spent or not: open the ledger again to see, until then it spends
+        nothing more.
         """
         self._check_process()  # before the lock, which a fork may find taken for ever
         with self._lock:
@@ -256,8 +204,8 @@ class Ledger:
             k = debit(after, self._cost, self._limit)
             if k == NOTHING:
                 raise BudgetError(
-                    f"the budget (epsilon={self.committed:g} at delta={self._plan.delta:g}) was split for {self._most} "
-                    f"releases, and all {self._most} were made; nothing was sent"
+                    f"the budget (epsilon={self.committed:g} at delta={self._plan.delta:g}) was split for "
+                    f"{self._max_releases} releases, and all {self._max_releases} were made; nothing was sent"
                 )
             if self._journal is None:
                 self._account = after
@@ -270,31 +218,10 @@ class Ledger:
             return k
 
     def keep(self, frames: Iterable[bytes]) -> None:
-        """Store the letters of the release just debited, before they are sent.
+        """Store all the letters of the release just debited, before they are sent; they replace those before.
 
-        Parameters
-        ----------
-        frames : list of bytes
-            All the letters. They replace those of the release before.
-
-        Raises
-        ------
-        LedgerError
-            If no release was debited since the ledger was opened, or its letters are kept already and are others: a
-            second draw of noise would be a second release.
-
-        Examples
-        --------
-        >>> from coterie.privacy.plans import make_plan
-        >>> ledger = Ledger(make_plan(epsilon=1.0, delta=1e-5, steps=3))
-        >>> _ = ledger.debit()
-        >>> ledger.keep([b"to north", b"to south"])
-        >>> ledger.kept
-        [b'to north', b'to south']
-        >>> ledger.keep([b"with new noise"])
-        Traceback (most recent call last):
-        ...
-        coterie.errors.LedgerError: the letters of release 0 are kept already, and are others: send those again, or ...
+        It is a LedgerError if no release was debited since the ledger was opened, or if other letters are kept of it
+        already: a second draw of noise would be a second release.
         """
         letters = list(frames)
         for frame in letters:
@@ -408,7 +335,7 @@ class Ledger:
         account = np.zeros(ACCOUNT)
         while debit(account, self._cost, self._limit) != NOTHING:
             pass
-        self._most = int(account[RELEASES])
+        self._max_releases = int(account[RELEASES])
 
     def _replay(self, journal: _Journal) -> None:
         """The account and the boots that the records stand for."""

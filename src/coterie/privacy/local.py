@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from ..accounting.accountants import check_number, check_target
+from .. import _checks
+from ..accounting.accountants import target_epsilon
 from ..core.private.noise import KEY, LARGEST, sample
 from ..core.private.terms import GRID
 from ..data import AgentData
@@ -70,11 +71,10 @@ def perturbed(data: AgentData, epsilon: float, row_norm: float = 1.0, seed: Any 
     """
     if not isinstance(data, AgentData):
         raise ParameterError(f"data must be an AgentData; found {type(data).__name__}")
-    epsilon = check_target(epsilon)
-    row_norm = check_number("row_norm", row_norm, 0.0, math.inf, "be a finite number > 0")
+    epsilon, row_norm = target_epsilon(epsilon), _checks.positive("row_norm", row_norm)
     least = 4.0 * GRID / LARGEST
     if epsilon < least:
-        raise ParameterError(f"epsilon={epsilon!r} must be at least {least:.1g}: noise is not made that large")
+        raise ParameterError(f"epsilon = {epsilon!r}: expected at least {least:.1g}, noise is not made that large")
     labels = _signs(data)
     generator = seeded(seed, LOCAL)
     # No two rows are more than 2 GRID steps apart, exactly; discrete Laplace noise is exact, too, whatever its width.
@@ -88,17 +88,8 @@ def perturbed(data: AgentData, epsilon: float, row_norm: float = 1.0, seed: Any 
 
 
 def seeded(seed: Any, purpose: int) -> np.random.Generator:
-    """A generator that is one's own: another purpose has other numbers for the same seed.
-
-    Examples
-    --------
-    >>> seeded(0, 1).random() == seeded(0, 2).random()
-    False
-    """
-    try:
-        return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(purpose,)))
-    except (TypeError, ValueError):
-        raise ParameterError(f"seed={seed!r} must be a whole number >= 0") from None
+    """A generator of its own: another purpose has other numbers for the same seed."""
+    return np.random.default_rng(np.random.SeedSequence(_checks.integer("seed", seed, least=0), spawn_key=(purpose,)))
 
 
 def _signs(data: AgentData) -> np.ndarray:

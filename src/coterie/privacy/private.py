@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..accounting.accountants import check_whole
+from .._checks import integer
 from ..core.methods import CoordinateDescent, FrankWolfeBoosting, GossipPooling, ModelPropagation
 from ..core.private.boosting import PrivateBoosting
 from ..core.private.descent import PrivateDescent
@@ -142,7 +142,7 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
 def _releases(asked: Any, usual: int, form: Any) -> int:
     if asked is None:
         return usual
-    asked = check_whole("wakes_per_agent", asked)
+    asked = integer("wakes_per_agent", asked)
     if form in ONCE and asked != 1:
         raise ParameterError(f"wakes_per_agent={asked}: {ONCE[form]} makes one release, and all else is free")
     return asked

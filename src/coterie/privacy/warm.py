@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from ..accounting.accountants import check_number, check_target
+from .. import _checks
+from ..accounting.accountants import target_epsilon
 from ..accounting.plans import Plan, make_plan
 from ..core.linear import frozen
 from ..core.losses import SIGNS
@@ -156,16 +157,14 @@ def warm_start(
     """
     if not isinstance(problem, Problem):
         raise ParameterError(f"a warm start needs a Problem; found {type(problem).__name__}")
-    if kind not in KINDS:
-        raise ParameterError(f'kind={kind!r} must be "output" or "objective"')
-    row_norm = check_number("row_norm", row_norm, 0.0, math.inf, "be a finite number > 0")
-    alpha = check_number("alpha", alpha, 0.0, 1.0, "lie strictly between 0 and 1")
+    _checks.choice("kind", kind, KINDS)
+    row_norm, alpha = _checks.positive("row_norm", row_norm), _checks.fraction("alpha", alpha)
     plan: Plan | Claim
     if kind == "output":
         plan = make_plan(epsilon, delta, 1)
     else:
-        check_number("delta", delta, 0.0, 1.0, "be a number in [0, 1)", closed=True)
-        plan = Claim(check_target(epsilon), 0.0)
+        _checks.within("delta", delta, 0, 1, "[)")
+        plan = Claim(target_epsilon(epsilon), 0.0)
     generator = seeded(seed, WARM)
     _check_problem(problem, kind)
     clipped = problem.on(_shortened(problem.data, row_norm))
@@ -283,14 +282,7 @@ def _slack(problem: Problem, models: np.ndarray, unit: np.ndarray) -> np.ndarray
 
 
 def _more_ridge(epsilon: float, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Algorithm 2 of Chaudhuri, Monteleoni and Sarwate (2011): Delta / Lambda and eps', from q = c / (m Lambda).
-
-    Examples
-    --------
-    >>> more, left = _more_ridge(1.0, np.array([0.1, 10.0]))
-    >>> more.round(3).tolist(), left.round(3).tolist()
-    ([0.0, 34.208], [0.809, 0.5])
-    """
+    """Algorithm 2 of Chaudhuri, Monteleoni and Sarwate (2011): Delta / Lambda and eps', from q = c / (m Lambda)."""
     left = epsilon - 2.0 * np.log1p(q)  # eps' = eps - log(1 + 2 c / (m Lambda) + c^2 / (m^2 Lambda^2))
     enough = left > 0
     return np.where(enough, 0.0, q / np.expm1(0.25 * epsilon) - 1.0), np.where(enough, left, 0.5 * epsilon)

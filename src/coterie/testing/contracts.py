@@ -62,7 +62,7 @@ from ..engines.wire import decode, letters_size
 from ..engines.worlds import part_of, world_of
 from ..errors import ContractError, DataError, MismatchError
 from ..graphs import Graph
-from ..graphs.exact import exact_weights
+from ..graphs.exact import exact_tie_weights
 from ..peers.transport import Transport
 from ..problem import Problem
 from ..problem.exact import project
@@ -770,7 +770,7 @@ class _Meeting:
 
     def best(self) -> np.ndarray:
         """The weights that minimise h."""
-        return exact_weights(self.cost, *self.reg)
+        return exact_tie_weights(self.cost, *self.reg)
 
     def replay(self, learned: Any, wakes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Who wakes, and with which dice."""

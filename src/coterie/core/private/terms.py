@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...accounting.accountants import check_number, check_whole
+from ..._checks import integer, positive, within
 from ...accounting.plans import Plan, make_plan
 from ...errors import ParameterError
 from ..compile import inline
@@ -96,11 +96,11 @@ def make_terms(
 ) -> Terms:
     """Check the terms, and work out the noise."""
     for name, value in (("clip", clip), ("row_norm", row_norm)):
-        check_number(name, value, 0.0, math.inf, "be a finite number > 0")
+        positive(name, value)
         if not 1.0 / FAR <= value <= FAR:
-            raise ParameterError(f"{name}={value!r} must lie between {1 / FAR:g} and {FAR:g}: scale the features")
-    max_rows = 0 if max_rows is None else check_whole("max_rows", max_rows)
-    check_number("loss_fraction", loss_fraction, math.nextafter(0.0, -1.0), 1.0, "lie between 0 and 1, below 1")
+            raise ParameterError(f"{name} = {value!r}: expected {1 / FAR:g} to {FAR:g}, scale the features")
+    max_rows = 0 if max_rows is None else integer("max_rows", max_rows)
+    within("loss_fraction", loss_fraction, 0, 1, "[)")
     if final not in FINALS:
         raise ParameterError(f'final={final!r} must be "local" or None')
     plan = make_plan(epsilon, delta, steps, mechanism, accountant, allocation, rate)

@@ -1,4 +1,4 @@
-"""Agents never met, and how well intervals are calibrated: of strangers, and inside agents."""
+"""Agents never met, and how well intervals are calibrated: of new agents, and inside agents."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import coterie as ct
 from coterie.pooling import fit
 from coterie.pooling.families import FAMILIES
 from coterie.pooling.fitted import Grouped
+from coterie.pooling.new_agents import held_out, one_model, predictive_loss
 from coterie.pooling.population import FLAT, Learner, newton
-from coterie.pooling.strangers import held_out, one_model, predictive_loss
 
 
 def mundlak(seed, family="squared", n=60, m=12, strength=2.0):
@@ -26,13 +26,13 @@ def mundlak(seed, family="squared", n=60, m=12, strength=2.0):
 
 
 @pytest.mark.parametrize("family", ["squared", "logistic"])
-def test_where_intercepts_go_with_features_strangers_get_the_one_model(family):
+def test_where_intercepts_go_with_features_new_agents_get_the_one_model(family):
     gains = []
     for seed in range(3):
         X, y, codes = mundlak(seed, family)
         known = codes < 40
         [model] = fit(X[known], [y[known]], codes[known], 40, family, "linear")
-        assert model.stranger.share > 0.0
+        assert model.new_agent.share > 0.0
         A, labels = model.design.columns(X[~known]), (y[~known] - model.center) / model.scale
         spread = np.einsum("ij,jk,ik->i", A, matrix(model.population.V) + model.population.cov, A)
         common = predictive_loss(model.family, A @ model.population.w, spread, labels)
@@ -43,16 +43,16 @@ def test_where_intercepts_go_with_features_strangers_get_the_one_model(family):
     assert min(gains) > 0.0
 
 
-def test_where_the_model_holds_strangers_get_the_common_model():
+def test_where_the_model_holds_new_agents_get_the_common_model():
     """In most of twenty sets: another must win by a standard error. Measured: in all; in twelve, if it need not."""
     kept, ratios = 0, []
     for seed in range(20):
         X, y, codes, _ = drawn(np.random.default_rng(seed), 90, 10, 4)
         known = codes < 50
         [model] = fit(X[known, :-1], [y[known]], codes[known], 50, "squared", "linear", "diagonal")
-        kept += np.array_equal(model.stranger.w, model.population.w)
+        kept += np.array_equal(model.new_agent.w, model.population.w)
         A, labels = model.design.columns(X[~known, :-1]), (y[~known] - model.center) / model.scale
-        chosen, common = (np.mean((A @ w - labels) ** 2) for w in (model.stranger.w, model.population.w))
+        chosen, common = (np.mean((A @ w - labels) ** 2) for w in (model.new_agent.w, model.population.w))
         ratios.append(chosen / common)
     assert kept >= 16
     assert np.mean(ratios) < 1.02
@@ -108,8 +108,8 @@ def test_the_one_model_is_that_of_all_rows(family):
 def test_few_agents_cannot_tell():
     X, y, codes = mundlak(0, n=4)
     [model] = fit(X, [y], codes, 4, "squared", "linear")
-    assert model.stranger.share == 0.0
-    assert np.array_equal(model.stranger.w, model.population.w)
+    assert model.new_agent.share == 0.0
+    assert np.array_equal(model.new_agent.w, model.population.w)
 
 
 def test_folds_are_even_and_know_no_names():
@@ -136,18 +136,18 @@ def sets(count, family="squared"):
         v = np.exp(rng.normal(-1.0, 1.0, size=p + 1))
         s2 = float(np.exp(rng.normal(-1.0, 0.7)))
         X, y, codes, _ = drawn(rng, n + 20, m + 20, p + 1, family, V=v, s2=s2)
-        place, stranger = np.arange(len(y)) % (m + 20), codes >= n
-        yield X[:, :-1], y, codes, (place < m) & ~stranger, (place >= m) & ~stranger, stranger
+        place, new = np.arange(len(y)) % (m + 20), codes >= n
+        yield X[:, :-1], y, codes, (place < m) & ~new, (place >= m) & ~new, new
 
 
 def test_intervals_cover_what_they_say():
-    """90 % intervals over 40 sets: inside agents, 60,000 rows, .88 to .92; of strangers .8 to .97. Rows of one agent go
-    together: over sets, the standard error is .003 inside agents and .005 for strangers.
+    """90 % intervals over 40 sets: inside agents, 60,000 rows, .88 to .92; of new agents .8 to .97. Rows of one agent
+    go together: over sets, the standard error is .003 inside agents and .005 for new agents.
     """
     inside, outside, halves = [], [], []
-    for X, y, codes, train, test, stranger in sets(40):
+    for X, y, codes, train, test, new in sets(40):
         model = ct.CollaborativeRegressor(design="linear").fit(X[train], y[train], agents=codes[train])
-        for rows, into, coverage in ((test, inside, 0.9), (stranger, outside, 0.9), (test, halves, 0.5)):
+        for rows, into, coverage in ((test, inside, 0.9), (new, outside, 0.9), (test, halves, 0.5)):
             low, high = model.predict_interval(X[rows], agents=codes[rows], coverage=coverage).T
             into.append((low <= y[rows]) & (y[rows] <= high))
     assert 0.88 < np.concatenate(inside).mean() < 0.92
@@ -168,7 +168,7 @@ def test_intervals_of_counts_cover_what_they_say():
     assert 0.88 < np.concatenate(found).mean() < 0.97
 
 
-def test_intervals_of_strangers_allow_for_what_agents_differ_by():
+def test_intervals_of_new_agents_allow_for_what_agents_differ_by():
     X, y, codes = mundlak(5, strength=0.0)
     model = ct.CollaborativeRegressor(design="linear").fit(X, y, agents=codes)
     _, met = model.predict(X[:50], agents=codes[:50], return_std=True)

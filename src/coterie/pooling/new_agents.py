@@ -3,7 +3,7 @@
 The common model w weighs what happens *inside* agents. Where agents with larger features also have larger intercepts,
 one regression over all rows predicts a new agent better, although it fits nobody: the model's assumption that
 deviations have nothing to do with features does not hold. So agents are left out in folds, both predict their rows,
-and strangers get the mixture that did best; the common model, unless another is better beyond chance.
+and new agents get the mixture that did best; the common model, unless another is better beyond chance.
 
 Leaving out a fold needs no fit: one Newton step without its gradients and Hessians is exact for squared errors, and
 close otherwise.
@@ -24,15 +24,15 @@ FOLDS = 10
 SHARES = (0.25, 0.5, 0.75, 1.0)
 
 
-class Lines(NamedTuple):
-    """Models that are lines, where columns are splines."""
+class LinearModels(NamedTuple):
+    """Linear models, where columns are splines."""
 
     basis: np.ndarray  # (q, p + 1): as models of the columns, see Design.lines
     units: np.ndarray  # (p + 1, p + 1): models of the linear design in the units of the features
     learned: tuple[Learner, Population] | None = None  # the population in the linear design, if there was one
 
 
-class Stranger(NamedTuple):
+class NewAgent(NamedTuple):
     """How an agent never met is predicted."""
 
     w: np.ndarray  # (q,)
@@ -61,30 +61,24 @@ def predictive_loss(family: Family, z: np.ndarray, variance: np.ndarray, y: np.n
     return (z - y) ** 2
 
 
-def choose(learner: Learner, population: Population, folds: np.ndarray, lines: Lines | None = None) -> Stranger:
-    """How strangers are predicted best, from the rows of the agents that the population was learned from.
+def best_for_new_agents(
+    learner: Learner, population: Population, folds: np.ndarray, linear: LinearModels | None = None
+) -> NewAgent:
+    """How new agents are predicted best, from the rows of the agents that the population was learned from.
 
-    Parameters
-    ----------
-    learner : Learner
-        Of the population.
-    population : Population
-    folds : (n,) int array
-        The fold in which an agent is held out.
-    lines : Lines, optional
-        Where columns are splines: further candidates that are lines.
+    ``folds`` (n,) says in which fold an agent is held out. Where columns are splines, linear models are tried, too.
     """
     batches, family, w, V, s2 = learner.batches, population.family, population.w, population.V, population.s2
     count = int(folds.max(initial=-1)) + 1
     if count < 5:
-        return Stranger(w, 0.0, 1.0, s2)
+        return NewAgent(w, 0.0, 1.0, s2)
     common = held_out(learner, population, folds, count)
     others = [(1.0, *one_model(batches, folds, count, population))]
-    if lines is not None:
-        others.append((1.0, *one_model(batches, folds, count, population, lines.basis)))
-        if lines.learned is not None:
-            models = np.vstack([lines.learned[1].w, held_out(*lines.learned, folds, count)])
-            models = models @ lines.units.T @ lines.basis.T
+    if linear is not None:
+        others.append((1.0, *one_model(batches, folds, count, population, linear.basis)))
+        if linear.learned is not None:
+            models = np.vstack([linear.learned[1].w, held_out(*linear.learned, folds, count)])
+            models = models @ linear.units.T @ linear.basis.T
             others.append((0.0, models[0], models[1:]))
     candidates = [(0.0, w, common)]
     for alone, whole, without in others:
@@ -113,9 +107,9 @@ def choose(learner: Learner, population: Population, folds: np.ndarray, lines: L
         best = 0
     share, model, _ = candidates[best]
     if not isinstance(family, NOISY):
-        return Stranger(model, share, 1.0, s2)
+        return NewAgent(model, share, 1.0, s2)
     inflation = float(np.clip(loss[best].sum() / np.concatenate(spreads).sum(), 0.02, 20.0))
-    return Stranger(model, share, inflation, float(loss[best].sum() / size.sum()))
+    return NewAgent(model, share, inflation, float(loss[best].sum() / size.sum()))
 
 
 def held_out(learner: Learner, population: Population, folds: np.ndarray, count: int) -> np.ndarray:
