@@ -9,7 +9,7 @@ from coterie.cli import main as cli
 from coterie.cli.main import app
 from coterie.engines.wire import encode
 from coterie.errors import ParameterError
-from coterie.peers import Peer
+from coterie.engines.peer import Peer
 
 
 def test_an_audit_from_the_shell():
