@@ -6,7 +6,7 @@ import pytest
 
 from coterie.errors import ContractError
 from coterie.peers import node
-from coterie.peers.gate import REASONS, check_text
+from coterie.peers.gate import REASONS, check_letter
 from coterie.testing import chaos
 from coterie.testing.chaos import TASKS, Chaos, Weather
 
@@ -89,9 +89,9 @@ def no_state(monkeypatch):
 
 def no_norm_check(monkeypatch):
     def lenient(terms, *rest):
-        return check_text(terms._replace(radius=float("inf")), *rest)
+        return check_letter(terms._replace(radius=float("inf")), *rest)
 
-    monkeypatch.setattr(node, "check_text", lenient)
+    monkeypatch.setattr(node, "check_letter", lenient)
 
 
 def no_proof(monkeypatch):
@@ -127,7 +127,7 @@ def no_greeting(monkeypatch):
 @pytest.mark.parametrize(
     ("plant", "task", "complaint"),
     [
-        (same_boot, "cd", "uses boot|after Place"),
+        (same_boot, "cd", "uses boot|sends number"),
         (no_replay_check, "cd", "twice"),
         (no_state, "cd", "does not go on from"),
         (no_norm_check, "cd", "hostile letter"),

@@ -8,9 +8,9 @@ from scipy import stats
 
 import coterie as ct
 from coterie.core.linear import frozen
-from coterie.engines.wire import decode, encode
-from coterie.errors import MismatchError, ParameterError
 from coterie.engines.peer import Outgoing, Peer
+from coterie.engines.wire import decode
+from coterie.errors import MismatchError, ParameterError
 from coterie.privacy import Ledger, Plan, epsilon_of, gdp_delta
 from coterie.privacy.auditing import SCENARIOS, Audit, _bound, _guess, _scores, audit, clopper_pearson, leak_of
 

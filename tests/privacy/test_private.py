@@ -27,10 +27,10 @@ from coterie.core.private.terms import GRID
 from coterie.core.world import VACANT, Data, Letter, data_of, new_mail, row, rows
 from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, ASK_LENGTH
 from coterie.engines.drivers import Immediate, Timed
+from coterie.engines.peer import Peer
 from coterie.engines.wire import decode, encode
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import DataError, MismatchError, ParameterError
-from coterie.engines.peer import Peer
 from coterie.privacy import Ledger
 from coterie.testing.contracts import hard_problem
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import coterie as ct
 from coterie.core.world import EVERYONE, VACANT, send
+from coterie.engines.peer import Peer
 from coterie.engines.wire import decode, encode, letter_size
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import CapacityError, DataError, ParameterError
-from coterie.engines.peer import Peer
 from coterie.testing.contracts import hard_problem
 
 numbers = st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=20)

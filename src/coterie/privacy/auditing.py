@@ -514,8 +514,8 @@ def audit(
         there are restart and huge norm.
     agent : callable, optional
         What to audit in place of the library's own peer: ``agent(method, world, theta, ledger)`` returns something with
-        ``greet()``, ``wake(dice)`` and ``receive(data)`` that return letters, as :class:`coterie.engines.peer.Peer` does.
-        The ledger is in memory, and is the same one when an agent is made again in the same run.
+        ``greet()``, ``wake(dice)`` and ``receive(data)`` that return letters, as :class:`coterie.engines.peer.Peer`
+        does. The ledger is in memory, and is the same one when an agent is made again in the same run.
     progress : callable, optional
         Called with the runs done and the runs in all.
 
