@@ -171,6 +171,14 @@ class SmallGroup:
         self.now = until
         return self
 
+    def run_until(self, holds, seconds, step=10.0):
+        """Let time pass until something holds, which must not take longer."""
+        until = self.now + seconds
+        while not holds():
+            assert self.now < until, f"still not so after {seconds:g} seconds"
+            self.run(step)
+        return self
+
     def packet(self, i, to, kind=0, content=b"", sign=None, **fields):
         """A packet that member i signs, with its next number; fields of the header may be others."""
         node = self.nodes.get(i)
