@@ -38,7 +38,7 @@ GroupFolder = Annotated[Path, typer.Argument(help="The group's folder, which is 
 def main() -> None:
     """Run one of these commands. Only a peer with many rows is worth compiling for."""
     os.environ.setdefault("COTERIE_PLAIN", "1")
-    from ..testing import lab  # noqa: F401 - it adds a command
+    from . import lab  # noqa: F401 - it adds a command
 
     run(app)
 
