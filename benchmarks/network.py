@@ -4,7 +4,7 @@
     python benchmarks/network.py --quick
 
 Both sides are as many processes on this machine, over mutual TLS, with the same neighbours, the same mean rate, and
-payloads of the same length. Bare Zenoh puts random bytes and counts what comes. A peer checks every letter, verifies
+packets of the same length. Bare Zenoh puts random bytes and counts what comes. A peer checks every letter, verifies
 its signature and takes it in, runs its method, and saves its state to disk at every wake.
 """
 
@@ -242,7 +242,7 @@ def main():
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             found(folder, n, degree, rate)
-            length = 64 + 60 + 16 + 8 * FEATURES  # signature, envelope, header of the frame, numbers
+            length = 64 + 35 + 8 * FEATURES  # signature, header, numbers
             sides = {"bare Zenoh": bare(folder, n, degree, rate, seconds, length), "coterie": ours(folder, n, seconds)}
         for side, seen in sides.items():
             load = f"{n} peers, {degree} neighbours, rate {rate:g}"

@@ -8,7 +8,7 @@ from coterie.errors import ContractError
 from coterie.peers import node
 from coterie.peers.gate import REASONS, check_letter
 from coterie.testing import chaos
-from coterie.testing.chaos import TASKS, Chaos, Weather
+from coterie.testing.chaos import TASKS, Chaos, FaultRates
 
 #: Few of them: letters of a learned graph, and of one that publishes, are many.
 PEERS = {"published": 3}
@@ -32,18 +32,18 @@ def test_seeds_pass(task, seed, peers):
 
 def test_the_weather_of_these_seeds_is_bad():
     """Each fault happens in some seed that is tried, or it would not be tested."""
-    weathers = [Chaos(seed, "cd", peers=4).weather for seed in (2, 3)]
-    for fault in chaos.Weather._fields:
-        assert any(getattr(weather, fault) > 0.0 for weather in weathers), fault
+    drawn = [Chaos(seed, "cd", peers=4).rates for seed in (2, 3)]
+    for fault in chaos.FaultRates._fields:
+        assert any(getattr(rates, fault) > 0.0 for rates in drawn), fault
 
 
 def test_many_peers():
     """Too many to wait for their optimum: what must hold always, holds for a while."""
-    storm = Chaos(2, "djam", peers=120)
-    storm._advance(3.0)
-    assert storm.letters > 1000
-    assert storm.crashes > 0
-    assert sum(here is not None for here in storm.nodes) > 60
+    chaos_of_many = Chaos(2, "djam", peers=120)
+    chaos_of_many._advance(3.0)
+    assert chaos_of_many.letters > 1000
+    assert chaos_of_many.crashes > 0
+    assert sum(here is not None for here in chaos_of_many.nodes) > 60
 
 
 def test_a_seed_can_be_run_again():
@@ -142,10 +142,10 @@ def no_greeting(monkeypatch):
 )
 def test_a_planted_mistake_is_found(plant, task, complaint, monkeypatch):
     plant(monkeypatch)
-    monkeypatch.setattr(chaos, "CALM", 40.0)  # no need to wait for the optimum
+    monkeypatch.setattr(chaos, "RECOVERY_SECONDS", 40.0)  # no need to wait for the optimum
     monkeypatch.setitem(TASKS, "cd", (TASKS["cd"][0], 10.0))
     if plant in (no_norm_check, no_proof, no_signature):  # which takes an adversary some patience to come upon
-        monkeypatch.setattr(Weather, "draw", lambda rng: Weather(0.0, 0.3, 0.0, 0.2, 0.0, 0.5, 40.0, 0.0))
+        monkeypatch.setattr(FaultRates, "draw", lambda rng: FaultRates(0.0, 0.3, 0.0, 0.2, 0.0, 0.5, 40.0, 0.0))
     found = []
     for seed in range(1, 25):
         try:

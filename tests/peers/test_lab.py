@@ -42,7 +42,8 @@ def command(*arguments):
 
 
 @pytest.mark.parametrize(
-    ("n", "killed", "hung", "cut"), [(5, [3], 4, [0]), pytest.param(20, [3, 8, 15], 5, [0, 1, 2], marks=pytest.mark.slow)]
+    ("n", "killed", "hung", "cut"),
+    [(5, [3], 4, [0]), pytest.param(20, [3, 8, 15], 5, [0, 1, 2], marks=pytest.mark.slow)],
 )
 def test_processes_come_to_the_optimum_whatever_happens_to_them(tmp_path, n, killed, hung, cut):
     with Lab(tmp_path / "lab", synthetic(n, features=4, seed=1, neighbours=4), **charter_fields(rate=5.0)) as lab:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import json
 import re
@@ -17,7 +16,7 @@ from small_group import P, SmallGroup
 from coterie.errors import ParameterError
 from coterie.peers.gate import REASONS
 from coterie.peers.metrics import LINES, Log, Metrics, prometheus
-from coterie.peers.program import Program, score_of, scores, serve
+from coterie.peers.program import INBOX_BYTES, INBOX_ROSTERS, NOBODY, Inbox, Program, score_of, scores, serve
 from coterie.peers.tables import work_of
 from coterie.peers.transport.memory import Exchange, Memory
 
@@ -147,12 +146,26 @@ def test_metrics_are_for_this_machine_alone(program):
         Metrics(port, str)
 
 
+# -- what has come and was not looked at yet ---------------------------------------------------------------------------
+
+
+def test_no_sender_fills_the_inbox_for_the_others():
+    inbox = Inbox(per_sender=2)
+    assert [inbox.put(7, b"packet") for _ in range(3)] == [True, True, False]
+    assert inbox.put(8, b"another")
+    assert inbox.dropped == 1
+    assert [inbox.get(0.0) for _ in range(3)] == [(7, b"packet"), (7, b"packet"), (8, b"another")]
+    assert inbox.put(7, b"packet")
+    assert not any(inbox.put(9, bytes(INBOX_BYTES)) for _ in range(2))  # nor by size
+    assert [inbox.put(NOBODY, b"roster") for _ in range(INBOX_ROSTERS + 1)] == [True] * INBOX_ROSTERS + [False]
+
+
 # -- which model to use ------------------------------------------------------------------------------------------------
 
 
 def served(node):
-    """What the peer uses: the model learned together is given, or is the node's own."""
-    return serve(node, node.theta) if len(inspect.signature(serve).parameters) == 2 else serve(node)
+    """What the peer uses."""
+    return serve(node, node.theta)
 
 
 def poisoned(holdout, poison, labels=None):

@@ -35,32 +35,13 @@ class Job(msgspec.Struct):
 
 
 def job_of(node: Node) -> bytes:
-    """What another process needs to know to do it.
-
-    Parameters
-    ----------
-    node : Node
-
-    Returns
-    -------
-    bytes
-    """
+    """What another process needs to know to do it."""
     job = Job(charter_json(node.charter), write_work(node.work), node.record(), node.largest)
     return msgspec.msgpack.encode(job)
 
 
 def finished(job: bytes) -> np.ndarray:
-    """The model for the peer's own use. Waits for another process.
-
-    Parameters
-    ----------
-    job : bytes
-        As :func:`job_of` gives it.
-
-    Returns
-    -------
-    (p,) ndarray
-    """
+    """The model for the peer's own use. Waits for another process."""
     done = subprocess.run(
         [sys.executable, "-m", "coterie.peers.finish"],
         input=job,

@@ -225,7 +225,7 @@ class Node:
         out = self._say_hello(now)
         if now >= self._refresh_at:
             self._refresh_at = now + self._pause(self.charter.rate / REFRESH)
-            self._look_around()
+            self._refresh_view()
             ties = sorted(self.ties)
             self._turn += 1
             if ties:
@@ -440,7 +440,7 @@ class Node:
             text[:] = self.peer.world.weight[k], tie.stamp[k], tie.square[k]
         return Outgoing(self.address, j, WEIGHT, text)
 
-    def _look_around(self) -> None:
+    def _refresh_view(self) -> None:
         """Put a random member into the view of a sampler that swaps views: what gets lost would not come back."""
         view = getattr(getattr(self.peer.own, "known", None), "address", None)
         if view is None:

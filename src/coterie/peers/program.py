@@ -53,41 +53,27 @@ LINGER = 0.2
 
 
 class Inbox:
-    """A queue that no sender can fill for the others.
-
-    Parameters
-    ----------
-    per_sender : int
-        How much of one sender's may wait.
-
-    Examples
-    --------
-    >>> inbox = Inbox(per_sender=2)
-    >>> [inbox.put(7, b"letter") for _ in range(3)]
-    [True, True, False]
-    >>> inbox.get(0.0)
-    (7, b'letter')
-    """
+    """A queue that no sender can fill for the others: so many of each may wait."""
 
     def __init__(self, per_sender: int):
         self._queue: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._waiting: Counter[int] = Counter()
         self._bytes = 0
-        self._most = per_sender
+        self._limit = per_sender
         self.dropped = 0
 
-    def put(self, owner: int, payload: bytes) -> bool:
+    def put(self, owner: int, data: bytes) -> bool:
         """Whether there was room."""
         with self._lock:
-            most = INBOX_ROSTERS if owner == NOBODY else self._most
-            full = self._queue.qsize() >= INBOX or self._bytes + len(payload) > INBOX_BYTES
-            if full or self._waiting[owner] >= most:
+            limit = INBOX_ROSTERS if owner == NOBODY else self._limit
+            full = self._queue.qsize() >= INBOX or self._bytes + len(data) > INBOX_BYTES
+            if full or self._waiting[owner] >= limit:
                 self.dropped += 1
                 return False
             self._waiting[owner] += 1
-            self._bytes += len(payload)
-        self._queue.put((owner, payload))
+            self._bytes += len(data)
+        self._queue.put((owner, data))
         return True
 
     def wake(self) -> None:
@@ -110,25 +96,7 @@ class Inbox:
 
 
 class Program:
-    """Runs a node until it is told to stop.
-
-    Parameters
-    ----------
-    node : Node
-    transport : Transport
-    folder : path
-        The peer's own.
-    log : Log
-    metrics_port : int, optional
-        Serve Prometheus text on loopback; 0 for any free port.
-    lab : bool
-        An experiment: look for a file ``blocked`` in the folder, with the addresses whose letters are dropped; write
-        the model as often as the status; and stop when the process that started this one is gone.
-    wakes : int, optional
-        Stop after so many.
-    expires : str, optional
-        When the certificate does.
-    """
+    """Runs a node until it is told to stop."""
 
     def __init__(
         self,
@@ -137,10 +105,10 @@ class Program:
         folder: str | os.PathLike[str],
         log: Log,
         *,
-        metrics_port: int | None = None,
-        lab: bool = False,
-        wakes: int | None = None,
-        expires: str | None = None,
+        metrics_port: int | None = None,  # to serve Prometheus text on loopback; 0 for any free port
+        lab: bool = False,  # an experiment: obey the file "blocked", write the model often, end with the parent process
+        wakes: int | None = None,  # stop after so many
+        expires: str | None = None,  # when the certificate does
         clock: Callable[[], float] = time.monotonic,
     ):
         self.node, self.transport, self.folder, self.log = node, transport, Path(folder), log
@@ -291,7 +259,7 @@ class Program:
         """Tell the log of neighbours that come and go."""
         here = self.transport.alive() & set(self.node.ties)
         for j in sorted(here ^ self._here):
-            self.log("connected" if j in here else "lost", name=self._name(j))
+            self.log("connected" if j in here else "disconnected", name=self._name(j))
         self._here = here
 
     def _look_for_roster(self) -> None:
@@ -507,14 +475,7 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 def running(folder: str | os.PathLike[str]) -> int | None:
-    """The process that runs the peer of a folder, or None.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     running(folder)
-    """
+    """The process that runs the peer of a folder, or None."""
     try:
         handle = os.open(Path(folder) / "lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

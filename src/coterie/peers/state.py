@@ -52,15 +52,7 @@ class Store(Protocol):
 
 
 class MemoryStore:
-    """A state in memory, for simulations.
-
-    Examples
-    --------
-    >>> store = MemoryStore()
-    >>> store.save(b"content")
-    >>> store.load()
-    b'content'
-    """
+    """A state in memory, for simulations."""
 
     def __init__(self) -> None:
         self._content: bytes | None = None
@@ -75,21 +67,7 @@ class MemoryStore:
 
 
 class FileStore:
-    """A state on disk, for its owner's eyes only.
-
-    Parameters
-    ----------
-    path : path
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     store = FileStore(f"{folder}/state")
-    ...     store.save(b"content")
-    ...     store.load()
-    b'content'
-    """
+    """A state on disk, for its owner's eyes only."""
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
@@ -126,33 +104,13 @@ _decode = msgspec.msgpack.Decoder(Record).decode
 
 
 def write_record(record: Record) -> bytes:
-    """A record as the content of a file.
-
-    Examples
-    --------
-    >>> record = Record("00", 0, 1, 0, 0, {}, [], pack("own", {"theta": np.zeros(2)}))
-    >>> read_record(write_record(record)).boot
-    1
-    """
+    """A record as the content of a file."""
     text = _encode(record)
     return MAGIC + hashlib.sha256(text).digest() + text
 
 
 def read_record(content: bytes, name: str = "the state") -> Record:
-    """The other way round.
-
-    Raises
-    ------
-    StateError
-        If one bit of it is not as it was written.
-
-    Examples
-    --------
-    >>> read_record(b"something else")
-    Traceback (most recent call last):
-    ...
-    coterie.errors.StateError: the state is not a state of a peer, or one of another version of coterie
-    """
+    """The other way round; a :class:`~coterie.errors.StateError` if one bit is not as it was written."""
     head = len(MAGIC) + DIGEST
     if content[: len(MAGIC)] != MAGIC or not head < len(content) <= LARGEST:
         raise StateError(f"{name} is not a state of a peer, or one of another version of coterie")
@@ -167,13 +125,7 @@ def read_record(content: bytes, name: str = "the state") -> Record:
 
 
 def fields(group: Any, name: str) -> Iterator[tuple[str, np.ndarray]]:
-    """The arrays of a (nested) tuple or dictionary with their paths, without those called ``cache``.
-
-    Examples
-    --------
-    >>> [path for path, _ in fields({"theta": np.zeros(2), "cache": np.zeros(3)}, "own")]
-    ['own.theta']
-    """
+    """The arrays of a (nested) tuple or dictionary with their paths, without those called ``cache``."""
     items = group.items() if isinstance(group, dict) else zip(group._fields, group, strict=True)
     for field, part in items:
         if field in ANEW:
@@ -185,13 +137,7 @@ def fields(group: Any, name: str) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def pack(name: str, group: Any) -> dict[str, tuple[str, list[int], bytes]]:
-    """Arrays of a (nested) tuple or dictionary, to be kept.
-
-    Examples
-    --------
-    >>> pack("own", {"steps": np.ones((1, 1))})
-    {'own.steps': ('<f8', [1, 1], b'...')}
-    """
+    """Arrays of a (nested) tuple or dictionary, to be kept."""
     return {
         path: (
             array.dtype.newbyteorder("<").str,
@@ -203,13 +149,7 @@ def pack(name: str, group: Any) -> dict[str, tuple[str, list[int], bytes]]:
 
 
 def unpack(arrays: dict[str, tuple[str, list[int], bytes]], path: str) -> np.ndarray:
-    """One array that was kept.
-
-    Examples
-    --------
-    >>> unpack(pack("own", {"steps": np.ones((1, 2))}), "own.steps")
-    array([[1., 1.]])
-    """
+    """One array that was kept."""
     if path not in arrays:
         raise StateError(f"the state has no {path!r}")
     dtype, shape, content = arrays[path]
@@ -222,24 +162,7 @@ def unpack(arrays: dict[str, tuple[str, list[int], bytes]], path: str) -> np.nda
 
 
 def restored(peer: Any, arrays: dict[str, tuple[str, list[int], bytes]]) -> tuple[Any, Any, Any]:
-    """World, own state and state of the ties of a peer as they were kept: for :meth:`coterie.engines.peer.Peer.resume`.
-
-    Parameters
-    ----------
-    peer : Peer
-        Newly made, of the same method.
-    arrays : dict
-        As packed.
-
-    Returns
-    -------
-    world, own, tie
-
-    Raises
-    ------
-    StateError
-        If they are of another method, or of models of another size.
-    """
+    """World, own state and state of the ties as they were kept, for :meth:`coterie.engines.peer.Peer.resume`."""
     ties = {name: unpack(arrays, f"world.{name}") for name in ("peer", "inverse", "weight", "choice")}
     world = peer.world._replace(tie_start=np.array([0, ties["peer"].shape[0]]), **ties)
     own, tie = peer.method.start(world, _like(unpack(arrays, f"own.{theta_path(peer.own)}"), peer.theta[None, :]))
@@ -247,14 +170,7 @@ def restored(peer: Any, arrays: dict[str, tuple[str, list[int], bytes]]) -> tupl
 
 
 def theta_path(own: Any) -> str:
-    """Where the models are in the state of a method, which may be composed of others.
-
-    Examples
-    --------
-    >>> from coterie.core.methods.descent import Own
-    >>> theta_path(Own(np.zeros((1, 2))))
-    'theta'
-    """
+    """Where the models are in the state of a method, which may be composed of others."""
     return "theta" if "theta" in own._fields else f"model.{theta_path(own.model)}"
 
 

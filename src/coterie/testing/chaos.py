@@ -65,15 +65,15 @@ TASKS: dict[str, tuple[dict[str, Any], float]] = {
 }
 FEATURES = 3
 #: Seconds, at one wake a second: how long the faults last, and how long it may take from then on.
-STORM, CALM = 40.0, 4000.0
+FAULTY_SECONDS, RECOVERY_SECONDS = 40.0, 4000.0
 #: And how long what private peers have published may take to reach all their neighbours.
-HUSH = 400.0
+PRIVATE_SECONDS = 400.0
 #: How often it is looked whether the models have come to the optimum.
 LOOK = 40.0
 
 
-class Weather(NamedTuple):
-    """How bad it is."""
+class FaultRates(NamedTuple):
+    """How often what goes wrong."""
 
     latency: float
     loss: float
@@ -85,7 +85,7 @@ class Weather(NamedTuple):
     skew: float  # clocks run up to so much faster or slower, and are wrong by any amount
 
     @classmethod
-    def draw(cls, rng: np.random.Generator) -> Weather:
+    def draw(cls, rng: np.random.Generator) -> FaultRates:
         """Some faults, in any combination."""
         often = rng.random(8) < 0.7
         worst = (2.0, 0.4, 0.3, 0.05, 0.05, 0.1, 2.0, 0.2)
@@ -116,7 +116,7 @@ class Report(NamedTuple):
     seed: int
     task: str
     peers: int
-    weather: Weather
+    rates: FaultRates
     letters: int
     refused: dict[str, int]
     crashes: int
@@ -125,16 +125,7 @@ class Report(NamedTuple):
 
 
 class Chaos:
-    """Peers, and everything that goes wrong around them.
-
-    Parameters
-    ----------
-    seed : int
-    task : str, optional
-        A key of :data:`TASKS`. Default: drawn.
-    peers : int, optional
-        Default: drawn, a few; now and then, more than a hundred.
-    """
+    """Peers, and everything that goes wrong around them; task and number of peers are drawn if they are not given."""
 
     def __init__(self, seed: int, task: str | None = None, peers: int | None = None):
         self.seed = seed
@@ -142,13 +133,13 @@ class Chaos:
         self.task = task or list(TASKS)[seed % len(TASKS)]
         drawn = int(self.rng.integers(3, 11)) if seed % 97 else int(self.rng.integers(100, 200))
         self.n = peers or drawn
-        self.weather = Weather.draw(self.rng)
+        self.rates = FaultRates.draw(self.rng)
         self.charter, self.accuracy = self._charter()
         self._keys = [Ed25519PrivateKey.from_private_bytes(self.rng.bytes(32)) for _ in range(self.n)]
         self._make_data()
         self.method = method_of(self.charter)
         self._p = work_of(self.charter, self.X[0], self.y[0]).p
-        self.storm = True
+        self.faulty = True
         self.now = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
@@ -197,8 +188,8 @@ class Chaos:
         self.ties = [(int(b), int(a), float(rng.uniform(0.5, 2.0))) for a, b in ties]
         # Some join late, and some leave early; enough stay.
         some = rng.permutation(n)[: n // 4 if rng.random() < 0.5 else 0]
-        self.late = {int(i): float(rng.uniform(5.0, 0.7 * STORM)) for i in some[::2]}
-        self.early = {int(i): float(rng.uniform(5.0, 0.7 * STORM)) for i in some[1::2]}
+        self.late = {int(i): float(rng.uniform(5.0, 0.7 * FAULTY_SECONDS)) for i in some[::2]}
+        self.early = {int(i): float(rng.uniform(5.0, 0.7 * FAULTY_SECONDS)) for i in some[1::2]}
         self.present = set(range(n)) - set(self.late)
         self.version = 1
 
@@ -214,12 +205,12 @@ class Chaos:
     # -- life and death -----------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        rng, skew = self.rng, self.weather.skew
+        rng, skew = self.rng, self.rates.skew
         self.nodes: list[Node | None] = [None] * self.n
         self._streams = [np.random.default_rng([self.seed, 11, i]) for i in range(self.n)]
         self._speed = 1.0 + skew * rng.uniform(-1, 1, self.n)
         self._offset = rng.uniform(-1e6, 1e6, self.n) if skew else np.zeros(self.n)
-        self.disks = [Disk(lambda: self.storm and self.rng.random() < self.weather.disk) for _ in range(self.n)]
+        self.disks = [Disk(lambda: self.faulty and self.rng.random() < self.rates.disk) for _ in range(self.n)]
         private = self.charter.privacy is not None
         self.ledgers = [Ledger(self.method.plan) if private else None for _ in range(self.n)]
         self.signed = self._roster()
@@ -230,16 +221,16 @@ class Chaos:
         for i, at in self.early.items():
             self._at(at, partial(self._leave, i))
         for rate, what in (
-            (self.weather.crash * self.n, self._crash),
-            (self.weather.split, self._split),
-            (self.weather.hostile, self._attack),
+            (self.rates.crash * self.n, self._crash),
+            (self.rates.split, self._split),
+            (self.rates.hostile, self._attack),
         ):
             for at in self._times(rate):
                 self._at(at, what)
 
     def _times(self, rate: float) -> Iterator[float]:
         at = 0.0
-        while rate > 0.0 and (at := at + self.rng.exponential(1.0 / rate)) < STORM:
+        while rate > 0.0 and (at := at + self.rng.exponential(1.0 / rate)) < FAULTY_SECONDS:
             yield at
 
     def clock(self, i: int) -> float:
@@ -294,11 +285,11 @@ class Chaos:
         if node is None:
             return
         self.crashes += 1
-        self._close_books(node)
+        self._count_refused(node)
         self.nodes[i] = None
         self._at(self.now + self.rng.exponential(3.0), lambda: self.start(i))
 
-    def _close_books(self, node: Node) -> None:
+    def _count_refused(self, node: Node) -> None:
         for reason, count in node.gate.refused.items():
             self.refused[reason] = self.refused.get(reason, 0) + count
 
@@ -314,7 +305,7 @@ class Chaos:
             self._at(self.now + 1.0, lambda: self._leave(i))
             return
         self._send(i, node.close(leave=True))
-        self._close_books(node)
+        self._count_refused(node)
         self.nodes[i] = None
         self.present.discard(i)
         self.version += 1
@@ -373,12 +364,12 @@ class Chaos:
                 self.demand(len(self._kept[i]) <= ledger.releases, f"peer {i} has made a release twice")
 
     def _carry(self, i: int, j: int, send: Send) -> None:
-        rng, w = self.rng, self.weather
-        if self.storm and (self._side[i] != self._side[j] or rng.random() < w.loss):
+        rng, w = self.rng, self.rates
+        if self.faulty and (self._side[i] != self._side[j] or rng.random() < w.loss):
             return
-        copies = 2 if self.storm and rng.random() < w.duplication else 1
+        copies = 2 if self.faulty and rng.random() < w.duplication else 1
         for _ in range(copies):
-            wait = rng.exponential(w.latency) if self.storm and w.latency else 1e-3 * rng.random()
+            wait = rng.exponential(w.latency) if self.faulty and w.latency else 1e-3 * rng.random()
             self._at(self.now + wait, lambda: self._deliver(i, j, send, honest=True))
 
     def _deliver(self, i: int, j: int, send: Send, honest: bool) -> None:
@@ -465,7 +456,7 @@ class Chaos:
             meant = packet.to in (j, EVERYONE)
             self._deliver(i, j, Send(j, data), honest=meant and node is not None)
 
-    # -- the course ---------------------------------------------------------------------------------------------------
+    # -- from beginning to end --------------------------------------------------------------------------------------------
 
     def demand(self, holds: bool, what: str) -> None:
         """An invariant."""
@@ -479,24 +470,24 @@ class Chaos:
         self.now = until
 
     def run(self) -> Report:
-        """The storm, the calm after it, and what came of it."""
-        self._advance(STORM)
-        self.storm = False
+        """Faults, the recovery from them, and what came of it."""
+        self._advance(FAULTY_SECONDS)
+        self.faulty = False
         self._heal()
         for i in sorted(self.present):
             self.start(i)
         began, gap = self.now, np.inf
         exact = np.isfinite(self.accuracy)
-        while self.now < began + (CALM if exact else HUSH) and not (exact and gap <= self.accuracy):
+        while self.now < began + (RECOVERY_SECONDS if exact else PRIVATE_SECONDS) and not (exact and gap <= self.accuracy):
             self._advance(self.now + LOOK)
             gap = self.gap() if exact else np.inf
         self.demand(gap <= self.accuracy, f"stays {gap:.2e} from the optimum")
         self._check_end()
         for node in self.nodes:
             if node is not None:
-                self._close_books(node)
+                self._count_refused(node)
         return Report(
-            self.seed, self.task, self.n, self.weather, self.letters, self.refused, self.crashes, self.now - began, gap
+            self.seed, self.task, self.n, self.rates, self.letters, self.refused, self.crashes, self.now - began, gap
         )
 
     def gap(self) -> float:
@@ -550,29 +541,7 @@ def _with_public(charter: Charter, most: int) -> Charter:
 
 
 def run_seed(seed: int, task: str | None = None) -> Report:
-    """One seed from beginning to end.
-
-    Parameters
-    ----------
-    seed : int
-    task : str, optional
-        A key of :data:`TASKS`.
-
-    Returns
-    -------
-    Report
-
-    Raises
-    ------
-    ContractError
-        If an invariant does not hold.
-
-    Examples
-    --------
-    >>> report = run_seed(8)
-    >>> report.task, report.gap <= 1e-8
-    ('cd', True)
-    """
+    """One seed from beginning to end; a :class:`~coterie.errors.ContractError` if an invariant does not hold."""
     return Chaos(seed, task).run()
 
 
