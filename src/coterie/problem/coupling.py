@@ -9,6 +9,6 @@ MU_IS_AGREEMENT = ("boosting",)
 
 
 def mu_of(coupling: float, objective: str) -> float:
-    """The papers' mu of an objective: ``coupling`` where mu weighs agreement, ``1 / coupling`` where it weighs losses."""
+    """The mu of an objective: ``coupling`` where mu weighs agreement, ``1 / coupling`` where it weighs losses."""
     coupling = positive("coupling", coupling)
     return coupling if objective in MU_IS_AGREEMENT else 1.0 / coupling
