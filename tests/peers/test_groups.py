@@ -13,11 +13,11 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+from coterie.peers.agreement import Relay, charter_json, read_roster, sign_roster
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from coterie.errors import CoterieError, DataError, IdentityError, ParameterError, SignatureError
 from coterie.peers import groups
-from coterie.peers.agreement import Relay, charter_json, read_roster, sign_roster
 from coterie.peers.groups import (
     create,
     enroll,

@@ -31,9 +31,10 @@ from ..core.wrap.learned import WEIGHT, WEIGHT_LENGTH
 from ..engines.peer import Peer, Post
 from ..engines.wire import encode
 from ..errors import CapacityError, DataError, StateError
-from .agreement import Charter, newer, read_roster
+from .charter import Charter
 from .gate import Bucket, Gate, Place, Refused, Terms, check_text
 from .letters import BYE, HELLO, LETTER, ROSTER, VERSION, WELCOME, Envelope, read_hello, seal, write_hello
+from .roster import newer, read_roster
 from .state import Record, Store, pack, read_record, restored, write_record
 from .work import Work, world_of_one
 

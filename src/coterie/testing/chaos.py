@@ -34,10 +34,11 @@ from ..data import AgentData
 from ..engines.wire import decode, encode
 from ..errors import ContractError, StateError
 from ..graphs import Graph
-from ..peers.agreement import Charter, Member, Roster, sign_roster
+from ..peers.charter import Charter, make_charter
 from ..peers.gate import Place
 from ..peers.letters import LETTER, SIGNATURE, Envelope, seal, unseal
 from ..peers.node import Node, Parcel
+from ..peers.roster import Member, Roster, sign_roster
 from ..peers.state import read_record, theta_path, unpack
 from ..peers.tables import problem_of, work_of
 from ..peers.work import method_of
@@ -170,13 +171,13 @@ class Chaos:
         steward = Ed25519PrivateKey.from_private_bytes(self.rng.bytes(32))
         self._steward = steward
         boosting = words["objective"] == "boosting"
-        charter = Charter(
+        charter = make_charter(
             title=f"chaos {self.seed}",
             features=[f"x{k}" for k in range(FEATURES)],
             target="y",
             labels=["-1", "1"] if boosting else None,
             intercept=False,
-            loss="squared",
+            loss="adaboost" if boosting else "squared",
             ridge=0.1,
             max_rows=20,
             radius=100.0,

@@ -30,7 +30,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -40,14 +39,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..cli.console import AsJson, plain, show, talk
-from ..cli.peers import app, usual_loss, usual_objective
+from ..cli.peers import app
 from ..errors import DataError, IdentityError, MissingExtra, ParameterError
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ..graphs import Graph
-    from ..peers.agreement import Charter
+    from ..peers.charter import Charter
     from ..problem import Problem
 
 #: More peers than this are too many for one machine.
@@ -202,7 +201,7 @@ def terms(
     method: str = "cd",
     *,
     classes: bool = True,
-    mu: float = 3.0,
+    coupling: float = 1 / 3,
     rate: float = RATE,
     learn: bool = False,
     epsilon: float | None = None,
@@ -214,7 +213,7 @@ def terms(
     method : str
     classes : bool
         Whether the target is one of two classes.
-    mu, rate : float
+    coupling, rate : float
     learn : bool
         Whether the peers learn the graph.
     epsilon : float, optional
@@ -229,11 +228,13 @@ def terms(
     >>> terms("admm")["objective"]
     'collaborative'
     """
+    from ..peers.charter import usual_loss, usual_objective
+
     return {
         "method": method,
         "objective": usual_objective(method, epsilon is not None),
-        "loss": usual_loss(method, classes),
-        "mu": mu,
+        "loss": usual_loss(method, classes, epsilon is not None),
+        "coupling": coupling,
         "rate": rate,
         "letters_per_second": max(50.0, 25.0 * rate),
         "learned": {"lam": 1.0, "kappa": 3, "every": 10.0, "sampling": "shuffle"} if learn else None,
@@ -274,7 +275,7 @@ class Lab:
         self._solved: tuple[np.ndarray, Problem, np.ndarray, float] | None = None
 
     def __enter__(self) -> Lab:
-        from ..peers.files import private_folder
+        from .._files import private_folder
         from ..peers.program import only_one
 
         check_folder(self.folder)
@@ -298,17 +299,16 @@ class Lab:
 
     def _prepare(self) -> None:
         """Keys, certificates, the list of members, and everybody's work: so that a process has little to do."""
+        from .._files import write_atomic
         from ..data import AgentData
         from ..graphs import empty, knn
-        from ..peers.files import write
         from ..peers.groups import create
-        from ..peers.tables import check_charter, problem_of, rows_of, work_of
+        from ..peers.tables import problem_of, rows_of, work_of
         from ..peers.work import write_work
 
         task, n = self.task, self.n
-        write(self.folder / "lab.json", json.dumps({"format": 1, "peers": n}).encode(), durable=False)
+        write_atomic(self.folder / "lab.json", json.dumps({"format": 1, "peers": n}).encode(), durable=False)
         fields = {"title": "lab", **task.fields, **self.fields}
-        check_charter(fields)
         self.charter = create(self.folder / "group", **fields)
         rows = [rows_of(self.charter, frame) for frame in task.frames]
         owner = np.repeat(np.arange(n), [len(y) for _, y in rows])
@@ -328,7 +328,7 @@ class Lab:
                 other = work_of(self.charter, *rows_of(self.charter, task.unseen[i]))
                 work = work._replace(seen=other.seen, seen_labels=other.seen_labels, aside=True)
             task.frames[i].to_csv(self.folders[i] / "rows.csv", index=False)
-            write(self.folders[i] / "work", write_work(work), secret=True, durable=False)
+            write_atomic(self.folders[i] / "work", write_work(work), private=True, durable=False)
         if self.exact and self.charter.learned is None:
             self._optimum(self.graph.W.toarray())
 
@@ -504,9 +504,9 @@ class Lab:
             report |= {"epsilon": self.charter.privacy["epsilon"], "delta": self.charter.privacy["delta"]}  # type: ignore[index]
         elif all(model is not None for model in models):
             report |= self._compared(np.array(models, float), statuses, peers)
-        from ..peers.files import write
+        from .._files import write_atomic
 
-        write(self.folder / "report.json", json.dumps(report, default=plain).encode(), durable=False)
+        write_atomic(self.folder / "report.json", json.dumps(report, default=plain).encode(), durable=False)
         return report
 
     def _row(self, i: int, status: dict[str, Any]) -> dict[str, Any]:
@@ -555,32 +555,19 @@ class Lab:
 
 
 def _enroll(group: Path, folders: Sequence[Path], ports: Sequence[int], graph: Graph) -> None:
-    """Everybody joins at once: as one invitation after the other, but with a single list of members."""
-    from ..peers.agreement import Member, Roster, charter_json
-    from ..peers.files import write
-    from ..peers.groups import load_group, open_ledger, sign_next
-    from ..peers.identity import MEMBER_DAYS, Identity, certificate_pem, make_csr, read_csr, sign_csr
+    """Everybody joins at once, with a single list of members."""
+    from ..peers.groups import Newcomer, enroll_all
 
-    office = load_group(group)
-
-    def join(i: int) -> Member:
-        endpoint = f"127.0.0.1:{ports[i]}"
-        me = Identity.make(folders[i], folders[i].name, endpoint)
-        csr = read_csr(make_csr(me.tls, me.name, me.public), me.name, me.public)
-        certificate = sign_csr(csr, office.ca_key, office.ca, name=me.name, endpoint=endpoint, days=MEMBER_DAYS)
-        write(me.tls_certificate, certificate_pem(certificate), durable=False)
-        write(me.ca_certificate, certificate_pem(office.ca), durable=False)
-        write(me.charter, charter_json(office.charter), durable=False)
-        open_ledger(me, office.charter)
-        return Member(me.name, i, me.public, endpoint)
-
-    with ThreadPoolExecutor(8) as pool:  # it is mostly the disk that they wait for
-        members = list(pool.map(join, range(len(folders))))
+    ties: list[dict[str, float]] = [{} for _ in folders]
     W = graph.W.tocoo()
-    ties = [(int(a), int(b), float(w)) for a, b, w in zip(W.row, W.col, W.data, strict=True) if a < b and w > 0]
-    signed = sign_next(office, Roster(office.charter.run, office.roster.version + 1, members, ties, []))
-    for folder in (group, *folders):
-        write(folder / "roster", signed, durable=False)
+    for a, b, weight in zip(W.row, W.col, W.data, strict=True):
+        if a < b and weight > 0:
+            ties[b][folders[a].name] = float(weight)
+    new = [
+        Newcomer(folder, folder.name, f"127.0.0.1:{port}", near)
+        for folder, port, near in zip(folders, ports, ties, strict=True)
+    ]
+    enroll_all(group, new, durable=False)
 
 
 def _free_ports(n: int) -> list[int]:
@@ -683,12 +670,12 @@ def resume(folder: Path) -> None:
 
 def partition(folders: Sequence[Path], some: Sequence[int]) -> None:
     """No letters between some peers and the rest; with nobody in ``some``, letters between all."""
-    from ..peers.files import write
+    from .._files import write_atomic
 
     rest = [i for i in range(len(folders)) if i not in set(some)]
     for i, folder in enumerate(folders):
         away = rest if i in set(some) else list(some)
-        write(folder / "blocked", json.dumps(away).encode(), secret=True, durable=False)
+        write_atomic(folder / "blocked", json.dumps(away).encode(), private=True, durable=False)
 
 
 def _signal(folder: Path, number: int) -> None:
@@ -956,7 +943,7 @@ def lab_command(
     ] = None,
     neighbours: Annotated[int, typer.Option(help="Nearest peers that a peer is tied to.", min=1)] = 10,
     method: Annotated[str, typer.Option(help="cd, propagation, admm, djam or boosting.")] = "cd",
-    mu: Annotated[float, typer.Option(help="Own data against agreement with neighbours.")] = 3.0,
+    coupling: Annotated[float, typer.Option(help="The more, the more alike are the models of neighbours.")] = 1 / 3,
     learn: Annotated[bool, typer.Option("--learn", help="The peers learn who collaborates with whom.")] = False,
     epsilon: Annotated[float | None, typer.Option(help="Privacy: the budget of each peer.")] = None,
     rate: Annotated[
@@ -1006,7 +993,7 @@ def lab_command(
             task = synthetic(n or 0, features, seed, neighbours)
         rate = min(RATE, WAKES * (os.cpu_count() or 1) / len(task.frames)) if rate is None else rate
         classes = task.fields["labels"] is not None
-        fields = terms(method, classes=classes, mu=mu, rate=rate, learn=learn, epsilon=epsilon)
+        fields = terms(method, classes=classes, coupling=coupling, rate=rate, learn=learn, epsilon=epsilon)
         report = _run(Lab(folder, task, **fields), seconds, tolerance, seed if faults else None, stop, as_json)
     show(report, _conclusion(report), as_json)
 
@@ -1027,9 +1014,9 @@ def _run(
         drawn = None if faults is None else Faults(lab, faults, seconds / 2.0)
         with _shown(quiet) as told:
             report = watch(lab, seconds, tolerance, drawn, told, stop) | {"start_up": up}
-        from ..peers.files import write
+        from .._files import write_atomic
 
-        write(lab.folder / "report.json", json.dumps(report, default=plain).encode(), durable=False)
+        write_atomic(lab.folder / "report.json", json.dumps(report, default=plain).encode(), durable=False)
         return report
 
 
