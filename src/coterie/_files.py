@@ -149,7 +149,8 @@ def read_bounded(path: Where, *, private: bool = False, limit: int = MAX_BYTES) 
     except OSError as error:
         raise FileError(error.errno, f"{path} cannot be read: {error.strerror or error}") from error
     if len(content) > limit:
-        raise DataError(f"{path} is longer than {limit} bytes: it is not what it should be")
+        refusal = IdentityError if private else DataError
+        raise refusal(f"{path} is longer than {limit} bytes: it is not what it should be")
     return content
 
 

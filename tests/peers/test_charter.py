@@ -139,7 +139,7 @@ PARTS = ("learned", "privacy")
     ],
 )
 def test_every_field_has_its_bounds(field, value):
-    """The field is named. Types refuse it when it is read, too; what only making can tell is made where a peer joins."""
+    """The field is named. Types refuse it when it is read, too; what only making can tell, where a peer joins."""
     with pytest.raises(ParameterError, match=field):
         charter(**{field: value})
     content = json.loads(charter_json(charter()))

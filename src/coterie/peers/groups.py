@@ -149,7 +149,7 @@ class Newcomer(NamedTuple):
 
 
 def create(folder: Where, *, ca: tuple[Where, Where] | None = None, **fields: Any) -> Charter:
-    """A new group, of nobody yet, with a charter of these fields; `ca` is key and certificate of an authority to use."""
+    """A new group, of nobody yet, with a charter of these fields; `ca`: key and certificate of an authority to use."""
     from .tables import check_charter  # with pandas, which only the one who creates a group needs here
 
     steward = new_signing_key()
@@ -319,9 +319,7 @@ def _keep(office: Group, register: _Register, signed: bytes) -> None:
     write_atomic(office.folder / "roster", signed)
 
 
-def _with_member(
-    office: Group, asked: Request, ties: Mapping[str, float], replace: bool
-) -> tuple[Roster, _Register]:
+def _with_member(office: Group, asked: Request, ties: Mapping[str, float], replace: bool) -> tuple[Roster, _Register]:
     """The next roster, with a member that asks."""
     roster, register = office.roster, _counted(office)
     if any(one.name == asked.name for one in roster.relays):
@@ -410,7 +408,7 @@ def _steward_at(group: Where) -> Iterator[Group]:
 
 
 def request(folder: Where) -> Path:
-    """Write the request of a peer that has an identity, to be given to the steward: ``<name>.request`` in its folder."""
+    """Write the request of a peer that has an identity, for the steward: ``<name>.request`` in its folder."""
     peer = Identity.load(folder)
     return write_atomic(peer.folder / f"{peer.name}.request", to_json(request_of(peer)))
 

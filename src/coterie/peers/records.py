@@ -84,13 +84,22 @@ def _explaining(kind: type[Any], refusal: type[InputError], before: str = "") ->
         raise refusal(f"{before}{error!s:.300}") from None
 
 
+def _choices(annotation: Any) -> list[str]:
+    """What a field may be, as far as that is a list of words."""
+    if get_origin(annotation) is Literal:
+        return [str(word) for word in get_args(annotation)]
+    if get_origin(annotation) is Annotated:
+        return [_WORDS.get(getattr(get_args(annotation)[0], "__name__", ""), "something else")]
+    return [word for part in get_args(annotation) for word in _choices(part)]
+
+
 def _explained(text: str, kind: type[Any]) -> str:
     """What msgspec says of a bad record, with the field first, and the names that a field may have."""
     reason, _, place = text.rpartition(" - at ") if " - at " in text else (text, "", "")
     place = re.sub(r"[`$]", "", place).replace("in .", "in ").lstrip(".")
-    if reason.startswith(("Invalid enum", "Expected `str`, got")):
-        for field in msgspec.structs.fields(kind):
-            if field.name == place and get_origin(field.type) is Literal:
-                return f"{place} is not known: choose one of {', '.join(map(str, get_args(field.type)))}"
+    if reason.startswith("Invalid enum value "):
+        known = next((_choices(field.type) for field in msgspec.structs.fields(kind) if field.name == place), [])
+        found = reason.removeprefix("Invalid enum value ")
+        return f"{place}={found} is not known: choose one of {', '.join(known)}"
     found = re.sub(r"`([\w |]+)`", lambda words: " or ".join(_WORDS.get(w, w) for w in words[1].split(" | ")), reason)
     return f"{place}: {found[:1].lower()}{found[1:]:.300}" if place else found[:300]

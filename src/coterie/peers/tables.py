@@ -183,7 +183,7 @@ def work_of(charter: Charter, X: np.ndarray, y: np.ndarray, holdout: float = 0.0
 
 
 def predict_file(folder: PathLike[str], table: PathLike[str], output: PathLike[str]) -> tuple[int, str]:
-    """Write a csv file of predictions for a table, by the model in a peer's folder: how many, and which model it was."""
+    """Write predictions for a table, by the model in a peer's folder, as csv: how many, and which model it was."""
     charter = read_charter(read_bounded(Path(folder) / "charter.json"))
     if not (Path(folder) / "model.json").exists():
         raise DataError(f"the peer in {folder} has no model yet: coterie peer run {folder} --data ...")

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from .charter import Charter
 
 #: Settings of boosting that are the problem's, not the method's.
-BOOSTING = {"stumps": 200, "beta": 10.0, "low": -3.0, "high": 3.0}
+BOOSTING: dict[str, Any] = {"stumps": 200, "beta": 10.0, "low": -3.0, "high": 3.0}
+#: How peers learn their ties, where the charter says no more than that.
+LEARNED: dict[str, Any] = {"kappa": 3, "every": 10.0, "sampling": "shuffle"}
 
 
 class Work(NamedTuple):
@@ -127,7 +129,7 @@ def method_of(charter: Charter) -> Any:
     if charter.trim > 0.0:
         method = make_part("trim", Trimmed, {}, method, charter.trim)
     if charter.learned is not None:
-        given = {"every": 1.0, "sampling": "shuffle"} | charter.learned
+        given = LEARNED | charter.learned
         how = {name: given.pop(name) for name in ("every", "sampling")}
         rule = make_part("learned", GraphRule, given)
         if "max_weight" not in given:
