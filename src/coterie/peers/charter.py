@@ -26,32 +26,86 @@ Settings = Annotated[dict[Argument, Setting], Meta(max_length=100)]
 
 
 class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The public numbers that all members of a group share: see :func:`make_charter`."""
+    """The public numbers that all members of a group share, made by :func:`make_charter`; ``run`` is its hash.
+
+    Parameters
+    ----------
+    title : str
+        Free text.
+    features : list of str
+        Columns, in order.
+    target : str
+        The column to predict.
+    labels : (str, str), optional
+        The negative and the positive class. None: the target is a number.
+    intercept : bool
+        A last feature that is always one.
+    center, scale : list of float, optional
+        Public scaling of the features, (x - center) / scale.
+    objective : "personalized", "collaborative", "separate", "propagation" or "boosting"
+        As in :class:`coterie.Problem`.
+    loss : str
+        Name of a loss; "adaboost" for boosting alone.
+    coupling : float
+        The more, the more alike are the models of neighbours.
+    ridge : float or "1/m"
+    confidence : "public", "gossip" or "none"
+        c_i: rows / max_rows; rows / the most that were heard of; or all 1.
+    max_rows : int
+        Public. Nobody may claim more rows.
+    method : str
+        Name of a method, such as "cd".
+    settings : dict
+        Further arguments of the method; of boosting also ``stumps``, ``beta``, and ``low`` and ``high``, the public
+        range of the features.
+    trim : float
+        Share of the neighbours' values that is left out at each end.
+    learned : dict, optional
+        Arguments of :class:`coterie.GraphRule`, ``every`` and ``sampling``. None: the ties are those of the roster.
+    privacy : dict, optional
+        Arguments of :func:`coterie.Private`. None: not private.
+    radius : float
+        No honest model is longer.
+    rate : float
+        Wakes of a peer in a second, on average.
+    letter_bytes : int
+        No letter is longer.
+    letters_per_second : float
+        From one sender.
+    steward : bytes
+        The public key that signs rosters.
+
+    Examples
+    --------
+    >>> charter = make_charter(features=["age"], target="ill", labels=["no", "yes"], steward=bytes(32))
+    >>> charter.objective, charter.loss, len(charter.run)
+    ('personalized', 'logistic', 32)
+    """
 
     format: Literal[1] = 1
     title: Annotated[str, Meta(max_length=500)] = ""
-    features: Annotated[list[Text], Meta(min_length=1, max_length=100_000)]  # columns, in order
-    target: Text  # the column to predict
-    labels: tuple[Text, Text] | None = None  # the negative and the positive class; None: the target is a number
-    intercept: bool = True  # a last feature that is always one
-    center: list[Finite] | None = None  # public scaling of the features, (x - center) / scale
+    features: Annotated[list[Text], Meta(min_length=1, max_length=100_000)]
+    target: Text
+    labels: tuple[Text, Text] | None = None
+    intercept: bool = True
+    center: list[Finite] | None = None
     scale: list[Positive] | None = None
-    objective: Literal["personalized", "collaborative", "separate", "propagation", "boosting"]  # of coterie.Problem
+    objective: Literal["personalized", "collaborative", "separate", "propagation", "boosting"]
     loss: Text
-    coupling: Positive = 1.0  # the more, the more alike are the models of neighbours
+    coupling: Positive = 1.0
     ridge: Annotated[float, Meta(ge=0, lt=1.7e308)] | Literal["1/m"] = "1/m"
-    confidence: Literal["public", "gossip", "none"] = "public"  # c_i: rows / max_rows; rows / most heard of; all 1
-    max_rows: Count = 1000  # nobody may claim more
+    confidence: Literal["public", "gossip", "none"] = "public"
+    max_rows: Count = 1000
     method: Text = "cd"
-    settings: Settings = {}  # further arguments of the method or the objective
-    trim: Annotated[float, Meta(ge=0, lt=0.5)] = 0.0  # share of the neighbours' values left out at each end
-    learned: Settings | None = None  # arguments of GraphRule and Learned; None: the ties are those of the roster
-    privacy: Settings | None = None  # arguments of Private; None: not private
-    radius: Positive = 1e3  # no honest model is longer
-    rate: Positive = 1.0  # wakes of a peer in a second, on average
+    settings: Settings = {}
+    trim: Annotated[float, Meta(ge=0, lt=0.5)] = 0.0
+    learned: Settings | None = None
+    privacy: Settings | None = None
+    radius: Positive = 1e3
+    rate: Positive = 1.0
     letter_bytes: Annotated[int, Meta(ge=1_000, le=1 << 19)] = 200_000  # what the transport carries in one piece
-    letters_per_second: Positive = 50.0  # from one sender
-    steward: PublicKey  # the key that signs rosters
+    letters_per_second: Positive = 50.0
+    steward: PublicKey
 
     def __post_init__(self) -> None:
         texts = {"title": [self.title], "features": self.features, "target": [self.target]}
@@ -88,9 +142,30 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 def make_charter(**fields: Any) -> Charter:
-    """A charter whose every part can be made; objective, loss and letters_per_second have defaults that fit the rest.
+    """A charter whose every part can be made: bounds are its types; loss, method, rule and privacy terms are made.
 
-    A ParameterError names the first field that is not what it must be.
+    Parameters
+    ----------
+    **fields
+        Of the :class:`Charter`. Objective, loss and letters_per_second have defaults that fit the others.
+
+    Returns
+    -------
+    Charter
+
+    Raises
+    ------
+    ParameterError
+        Naming the first field that is not what it must be.
+
+    Examples
+    --------
+    >>> make_charter(features=["age"], target="dose", method="boosting", steward=bytes(32)).loss
+    'squared'
+    >>> make_charter(features=["age"], target="dose", coupling=-1.0, steward=bytes(32))
+    Traceback (most recent call last):
+    ...
+    coterie.errors.ParameterError: coupling: expected a number > 0.0
     """
     from .work import check_parts  # with NumPy, which a reader does not need
 

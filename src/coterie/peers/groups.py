@@ -275,8 +275,8 @@ def remove(group: Where, name: str) -> Roster:
 def tie(group: Where, a: str, b: str, weight: float = 1.0) -> Roster:
     """Tie two members in the next version of the roster. A weight of 0 is no tie."""
     with _steward_at(group) as office:
-        ends = (office.roster.by_name(name).address for name in (a, b))
-        roster = office.roster.with_tie(*ends, _weight(b, weight))
+        one, other = (office.roster.by_name(name).address for name in (a, b))
+        roster = office.roster.with_tie(one, other, _weight(b, weight))
         write_atomic(office.folder / "roster", sign_next(office, roster))
         return roster
 

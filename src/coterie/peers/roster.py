@@ -54,7 +54,26 @@ class Relay(msgspec.Struct, frozen=True):
 
 
 class Roster(msgspec.Struct, frozen=True):
-    """Who takes part in a run, and who is tied to whom."""
+    """Who takes part in a run, and who is tied to whom.
+
+    Parameters
+    ----------
+    run : str
+        Of its charter.
+    version : int
+        Grows by one with every change.
+    members : list of Member
+    ties : list of (int, int, float)
+        Two addresses, the smaller one first, and the weight.
+    relays : list of Relay
+
+    Examples
+    --------
+    >>> ann, bob = Member("ann", 0, bytes(32)), Member("bob", 1, bytes(31) + b"1")
+    >>> roster = Roster("0" * 32, 1, [ann, bob]).with_tie(1, 0, 0.5)
+    >>> roster.version, roster.ties, roster.neighbours(1)
+    (2, [(0, 1, 0.5)], {0: 0.5})
+    """
 
     run: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]  # of its charter
     version: Count  # grows by one with every change
@@ -64,12 +83,13 @@ class Roster(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         here = [member.address for member in self.members]
-        for what, values in (
-            ("name", [one.name for one in (*self.members, *self.relays)]),
+        unique: tuple[tuple[str, list[Any]], ...] = (
+            ("name", [*(member.name for member in self.members), *(relay.name for relay in self.relays)]),
             ("address", here),
             ("key", [member.key for member in self.members]),
             ("tie", [tie[:2] for tie in self.ties]),
-        ):
+        )
+        for what, values in unique:
             if len(set(values)) < len(values):
                 twice = next(value for k, value in enumerate(values) if value in values[:k])
                 raise ParameterError(f"the {what} {twice!r} is there twice")
