@@ -15,7 +15,15 @@ import pytest
 
 from coterie.core.compile import PLAIN
 
-IN_PLAIN_MODE = {"test_packet.py", "test_gate.py", "test_state.py", "test_node.py", "test_chaos.py", "test_metrics.py"}
+IN_PLAIN_MODE = {
+    "test_packet.py",
+    "test_gate.py",
+    "test_state.py",
+    "test_node.py",
+    "test_chaos.py",
+    "test_metrics.py",
+    "test_commands.py",
+}
 
 
 def pytest_pycollect_makemodule(module_path, parent):

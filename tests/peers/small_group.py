@@ -9,9 +9,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from coterie.core.world import EVERYONE
 from coterie.engines.wire import write_numbers
-from coterie.peers.agreement import Charter, Member, Roster, sign_roster
+from coterie.peers.charter import make_charter
 from coterie.peers.node import Node
 from coterie.peers.packet import VERSION, Packet, write_packet
+from coterie.peers.roster import Member, Roster, sign_roster
 from coterie.peers.state import MemoryStore
 from coterie.peers.tables import work_of
 from coterie.peers.work import method_of
@@ -30,6 +31,7 @@ WORDS = {
     "boosting": {
         "method": "boosting",
         "objective": "boosting",
+        "loss": "adaboost",
         "labels": ["-1", "1"],
         "settings": {"stumps": 6, "beta": 2.0, "low": -2.0, "high": 2.0},
     },
@@ -38,6 +40,7 @@ WORDS = {
     "learned boosting": {
         "method": "boosting",
         "objective": "boosting",
+        "loss": "adaboost",
         "labels": ["-1", "1"],
         "settings": {"stumps": 6, "beta": 2.0, "low": -2.0, "high": 2.0},
         "learned": {"kappa": 2, "every": 2.0},
@@ -76,7 +79,7 @@ def charter_of(**words):
         "letters_per_second": 1e6,
         "steward": public(STEWARD),
     }
-    return Charter(**given | words)
+    return make_charter(**given | words)
 
 
 def rows_of(charter, sizes, seed=0):

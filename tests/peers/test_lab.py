@@ -93,7 +93,7 @@ def test_processes_come_to_the_optimum_whatever_happens_to_them(tmp_path, n, kil
 
 
 def lab_roster(lab):
-    from coterie.peers.agreement import read_roster
+    from coterie.peers.roster import read_roster
 
     return read_roster((lab.folder / "group" / "roster").read_bytes(), lab.charter)
 

@@ -170,7 +170,7 @@ def served(node):
 
 def poisoned(holdout, poison, labels=None):
     """A peer with many rows whose neighbours all say the same, over and over."""
-    group = SmallGroup({"labels": labels, "loss": "squared", "mu": 0.05}, sizes=(20, 5, 5, 5), max_rows=20)
+    group = SmallGroup({"labels": labels, "loss": "squared", "coupling": 20.0}, sizes=(20, 5, 5, 5), max_rows=20)
     rng = np.random.default_rng(2)
     X = rng.normal(size=(20, P))
     y = X @ np.array([1.0, -2.0, 1.0]) + 0.1 * rng.normal(size=20)

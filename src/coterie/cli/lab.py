@@ -54,7 +54,7 @@ def lab_command(
     ] = None,
     neighbours: Annotated[int, typer.Option(help="Nearest peers that a peer is tied to.", min=1)] = 10,
     method: Annotated[str, typer.Option(help="cd, propagation, admm, djam or boosting.")] = "cd",
-    mu: Annotated[float, typer.Option(help="Own data against agreement with neighbours.")] = 3.0,
+    coupling: Annotated[float, typer.Option(help="The more, the more alike are the models of neighbours.")] = 1 / 3,
     learn: Annotated[bool, typer.Option("--learn", help="The peers learn who collaborates with whom.")] = False,
     epsilon: Annotated[float | None, typer.Option(help="Privacy: the budget of each peer.")] = None,
     rate: Annotated[
@@ -108,7 +108,7 @@ def lab_command(
             task = synthetic(n or 0, features, seed, neighbours)
         rate = min(RATE, WAKES * (os.cpu_count() or 1) / len(task.frames)) if rate is None else rate
         classes = task.fields["labels"] is not None
-        fields = charter_fields(method, classes=classes, mu=mu, rate=rate, learn=learn, epsilon=epsilon)
+        fields = charter_fields(method, classes=classes, coupling=coupling, rate=rate, learn=learn, epsilon=epsilon)
         report = _run(Lab(folder, task, **fields), seconds, tolerance, seed if faults else None, stop, as_json)
     show(report, _conclusion(report), as_json)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..engines.peer import Peer
 from ..errors import StateError
-from .agreement import charter_json, read_charter
+from .charter import charter_json, read_charter
 from .node import Node
 from .state import read_record, restored
 from .work import method_of, read_work, world_of_one, write_work

@@ -31,9 +31,10 @@ from ..core.wrap.learned import WEIGHT, WEIGHT_LENGTH
 from ..engines.peer import Outgoing, Peer
 from ..engines.wire import write_numbers
 from ..errors import CapacityError, DataError, StateError
-from .agreement import Charter, newer, read_roster
+from .charter import Charter
 from .gate import Bucket, Gate, Refused, Terms, check_letter
 from .packet import BYE, HELLO, ROSTER, VERSION, WELCOME, Packet, read_hello, write_hello, write_packet
+from .roster import newer, read_roster
 from .state import Record, Store, pack, read_record, restored, write_record
 from .work import Work, world_of_one
 

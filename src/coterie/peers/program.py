@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from .._files import locked, read_bounded, write_atomic
 from ..core.losses import pooled_value
 from ..core.world import EVERYONE
 from ..errors import CoterieError, DataError, IdentityError, LedgerError, StateError
-from .files import locked, read, write
 from .finish import finished, job_of
 from .metrics import Log, Metrics, prometheus
 from .node import Node, Send, declared
@@ -267,10 +267,10 @@ class Program:
         path = self.folder / "roster"
         stamp = path.stat().st_mtime_ns
         if stamp != self._roster_stamp:
-            self._send(self.node.take_roster(self.clock(), read(path)))
+            self._send(self.node.take_roster(self.clock(), read_bounded(path)))
         if self.node.roster.version != self._roster_version:
             with locked(self.folder):
-                write(path, self.node.signed_roster)
+                write_atomic(path, self.node.signed_roster)
             self._roster_version, stamp = self.node.roster.version, path.stat().st_mtime_ns
             self.log("members", version=self.node.roster.version, count=len(self.node.roster.members))
         self._roster_stamp = stamp
@@ -346,7 +346,7 @@ class Program:
 
     def _write_status(self, running: bool = True) -> None:
         self._status = self.status(running)
-        write(self.folder / "status.json", _json(self._status), secret=True, durable=False)
+        write_atomic(self.folder / "status.json", _json(self._status), private=True, durable=False)
 
     @property
     def _finishes(self) -> bool:
@@ -380,7 +380,7 @@ class Program:
             "published": node.theta.tolist(),
             "alone": node.work.local.tolist(),
         }
-        write(self.folder / "model.json", _json(model), secret=True, durable=False)
+        write_atomic(self.folder / "model.json", _json(model), private=True, durable=False)
 
 
 def _json(thing: dict[str, Any]) -> bytes:

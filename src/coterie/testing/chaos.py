@@ -34,9 +34,10 @@ from ..data import AgentData
 from ..engines.wire import encode, read_numbers, write_numbers
 from ..errors import ContractError, StateError
 from ..graphs import Graph
-from ..peers.agreement import Charter, Member, Roster, sign_roster
+from ..peers.charter import Charter, make_charter
 from ..peers.node import Node, Send
 from ..peers.packet import SIGNATURE, VERSION, Packet, read_packet, write_packet
+from ..peers.roster import Member, Roster, sign_roster
 from ..peers.state import read_record, theta_path, unpack
 from ..peers.tables import problem_of, work_of
 from ..peers.work import method_of
@@ -160,13 +161,13 @@ class Chaos:
         steward = Ed25519PrivateKey.from_private_bytes(self.rng.bytes(32))
         self._steward = steward
         boosting = words["objective"] == "boosting"
-        charter = Charter(
+        charter = make_charter(
             title=f"chaos {self.seed}",
             features=[f"x{k}" for k in range(FEATURES)],
             target="y",
             labels=["-1", "1"] if boosting else None,
             intercept=False,
-            loss="squared",
+            loss="adaboost" if boosting else "squared",
             ridge=0.1,
             max_rows=20,
             radius=100.0,
@@ -456,7 +457,7 @@ class Chaos:
             meant = packet.to in (j, EVERYONE)
             self._deliver(i, j, Send(j, data), honest=meant and node is not None)
 
-    # -- from beginning to end --------------------------------------------------------------------------------------------
+    # -- from beginning to end -----------------------------------------------------------------------------------------
 
     def demand(self, holds: bool, what: str) -> None:
         """An invariant."""
@@ -478,7 +479,9 @@ class Chaos:
             self.start(i)
         began, gap = self.now, np.inf
         exact = np.isfinite(self.accuracy)
-        while self.now < began + (RECOVERY_SECONDS if exact else PRIVATE_SECONDS) and not (exact and gap <= self.accuracy):
+        while self.now < began + (RECOVERY_SECONDS if exact else PRIVATE_SECONDS) and not (
+            exact and gap <= self.accuracy
+        ):
             self._advance(self.now + LOOK)
             gap = self.gap() if exact else np.inf
         self.demand(gap <= self.accuracy, f"stays {gap:.2e} from the optimum")

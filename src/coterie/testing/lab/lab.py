@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..._files import private_folder, write_atomic
 from ...data import AgentData
 from ...errors import IdentityError
 from ...graphs import Graph, empty, knn
-from ...peers.files import private_folder, write
-from ...peers.groups import create, enroll, refresh
+from ...peers.groups import Newcomer, create, enroll_all
 from ...peers.program import only_one
-from ...peers.tables import check_charter, problem_of, rows_of, work_of
+from ...peers.tables import problem_of, rows_of, work_of
 from ...peers.work import write_work
 from . import processes
 from .processes import END, check_folder, free_ports, read_json
 from .tasks import LabTask
 
 if TYPE_CHECKING:
-    from ...peers.agreement import Charter
+    from ...peers.charter import Charter
     from ...problem import Problem
 
 #: For each processor: peers that start at the same time.
@@ -85,9 +85,8 @@ class Lab:
     def _prepare(self) -> None:
         """Keys, certificates, the list of members, and everybody's work: so that a process has little to do."""
         task, n = self.task, self.n
-        write(self.folder / "lab.json", json.dumps({"format": 1, "peers": n}).encode(), durable=False)
+        write_atomic(self.folder / "lab.json", json.dumps({"format": 1, "peers": n}).encode(), durable=False)
         fields = {"title": "lab", **task.fields, **self.fields}
-        check_charter(fields)
         self.charter = create(self.folder / "group", **fields)
         rows = [rows_of(self.charter, frame) for frame in task.frames]
         owner = np.repeat(np.arange(n), [len(y) for _, y in rows])
@@ -107,18 +106,17 @@ class Lab:
                 other = work_of(self.charter, *rows_of(self.charter, task.unseen[i]))
                 work = work._replace(seen=other.seen, seen_labels=other.seen_labels, aside=True)
             task.frames[i].to_csv(self.folders[i] / "rows.csv", index=False)
-            write(self.folders[i] / "work", write_work(work), secret=True, durable=False)
+            write_atomic(self.folders[i] / "work", write_work(work), private=True, durable=False)
         if self.exact and self.charter.learned is None:
             self._optimum(self.graph.W.toarray())
 
     def _enroll(self) -> None:
-        """Everybody joins, one after the other, and has the last list of members in the end."""
-        group, W = self.folder / "group", self.graph.W.toarray()
+        """Everybody joins at once, with a single list of members."""
+        W, new = self.graph.W.toarray(), []
         for i, (folder, port) in enumerate(zip(self.folders, free_ports(self.n), strict=True)):
             ties = {self.folders[j].name: float(W[i, j]) for j in np.flatnonzero(W[i, :i] > 0)}
-            enroll(group, folder, folder.name, f"127.0.0.1:{port}", ties)
-        for folder in self.folders[:-1]:
-            refresh(folder, group / "roster")
+            new.append(Newcomer(folder, folder.name, f"127.0.0.1:{port}", ties))
+        enroll_all(self.folder / "group", new, durable=False)
 
     @property
     def exact(self) -> bool:
@@ -286,7 +284,7 @@ class Lab:
 
     def write_report(self, report: dict[str, Any]) -> None:
         """Keep what was seen, for who looks from elsewhere."""
-        write(self.folder / "report.json", json.dumps(report, default=_plain).encode(), durable=False)
+        write_atomic(self.folder / "report.json", json.dumps(report, default=_plain).encode(), durable=False)
 
     def _row(self, i: int, status: dict[str, Any]) -> dict[str, Any]:
         names = ["boot", "wakes", "letters_in", "letters_out", "score", "score_alone", "memory_mb"]

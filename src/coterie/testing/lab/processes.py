@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..._files import write_atomic
 from ...errors import IdentityError, ParameterError
-from ...peers.files import write
 from ...peers.program import running
 
 #: Where peers listen: below the ports that systems give to outgoing connections, which could take that of a dead peer.
@@ -77,7 +77,7 @@ def partition(folders: Sequence[Path], some: Sequence[int]) -> None:
     rest = [i for i in range(len(folders)) if i not in set(some)]
     for i, folder in enumerate(folders):
         away = rest if i in set(some) else list(some)
-        write(folder / "blocked", json.dumps(away).encode(), secret=True, durable=False)
+        write_atomic(folder / "blocked", json.dumps(away).encode(), private=True, durable=False)
 
 
 def is_running(folder: Path) -> bool:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...cli.peers import usual_loss, usual_objective
 from ...errors import DataError, ParameterError
 
 if TYPE_CHECKING:
@@ -120,17 +119,19 @@ def charter_fields(
     method: str = "cd",
     *,
     classes: bool = True,
-    mu: float = 3.0,
+    coupling: float = 1 / 3,
     rate: float = RATE,
     learn: bool = False,
     epsilon: float | None = None,
 ) -> dict[str, Any]:
     """The fields of a charter that are not about the data: ``learn`` the graph; private peers with ``epsilon``."""
+    from ...peers.charter import usual_loss, usual_objective
+
     return {
         "method": method,
         "objective": usual_objective(method, epsilon is not None),
-        "loss": usual_loss(method, classes),
-        "mu": mu,
+        "loss": usual_loss(method, classes, epsilon is not None),
+        "coupling": coupling,
         "rate": rate,
         "letters_per_second": max(50.0, 25.0 * rate),
         "learned": {"lam": 1.0, "kappa": 3, "every": 10.0, "sampling": "shuffle"} if learn else None,
