@@ -82,7 +82,7 @@ def _row_norm(p: int) -> float:
 
 def _warm(problem: Problem, seed: int) -> WarmStart:
     """The paper's warm start: models trained alone, released by objective perturbation (delta = 0), propagated."""
-    return warm_start(problem, WARM, 0.0, "objective", bound=_row_norm(problem.p), seed=seed)
+    return warm_start(problem, WARM, 0.0, "objective", row_norm=_row_norm(problem.p), seed=seed)
 
 
 def _choices(scheme: str, p: int) -> list[list[float]]:
@@ -117,11 +117,11 @@ def _descent(epsilon: float, scheme: str, wakes: int, clip: float, norm: float) 
     clipped. Their L1 norms are up to p, so that each step really costs p eps_t, and so it is written here.
     """
     if scheme == "gaussian":
-        return Private(CoordinateDescent(), epsilon, DELTA, "gaussian", clip, wakes, final=None, bound=norm)
+        return Private(CoordinateDescent(), epsilon, DELTA, "gaussian", clip, wakes, final=None, row_norm=norm)
     if scheme == "paper":
-        return Private(CoordinateDescent(), epsilon, DELTA, "laplace", clip, wakes, final=None, bound=norm)
+        return Private(CoordinateDescent(), epsilon, DELTA, "laplace", clip, wakes, final=None, row_norm=norm)
     spent = clip * wakes * _printed_step(epsilon, wakes)
-    return Private(CoordinateDescent(), spent, 0.0, "laplace", clip, wakes, final=None, bound=norm)
+    return Private(CoordinateDescent(), spent, 0.0, "laplace", clip, wakes, final=None, row_norm=norm)
 
 
 def _private(
@@ -717,7 +717,7 @@ def _locally_private(n: int, p: int, mu: float, seed: int) -> Row:
     for epsilon in REGIMES:
         # Rows in the cube have L1 norms of p / 2 in the mean. About half of them are shortened a little, and noise is
         # half of what a bound that shortens none would need.
-        noisy = Problem.personalized(perturbed(task.train, epsilon, bound=p / 2.0, seed=seed), task.graph, mu=mu)
+        noisy = Problem.personalized(perturbed(task.train, epsilon, row_norm=p / 2.0, seed=seed), task.graph, mu=mu)
         found[f"alone {epsilon}"] = _accuracy(task, noisy.local())
         found[f"together {epsilon}"] = _accuracy(task, noisy.solve())
     return found

@@ -2,6 +2,7 @@ from . import comparison, datasets, errors, graphs, multitask, plots, privacy, t
 from ._version import __version__
 from .comparison import Comparison, compare
 from .core.losses import Hinge, Huber, Location, Logistic, LogSumExp, SmoothHinge, Squared
+from .core.method import method
 from .core.methods import (
     DJAM,
     CollaborativeADMM,
@@ -86,6 +87,7 @@ __all__ = [
     "graphs",
     "learn_graph",
     "load",
+    "method",
     "multitask",
     "plots",
     "privacy",

@@ -25,7 +25,7 @@ from .engines.simulator import COLUMNS, Observer, observers_of, simulate
 from .errors import DataError, MismatchError, ParameterError
 from .graphs import complete
 from .problem import Problem
-from .problem.baselines import resolve_method
+from .problem.baselines import Baseline, resolve_method
 
 #: What a comparison adds to the columns of a trace.
 MORE = ("method", "seed", "point", "gap", "certificate", "accuracy", "rmse", "value of the problem")
@@ -165,7 +165,7 @@ def compare(
     if not isinstance(seeds, Sequence | range) or not len(seeds) or len(set(seeds)) < len(seeds):
         raise ParameterError(f"seeds={seeds!r} must be a list of different seeds")
     entrants = _entrants(methods, problem)
-    count = sum(1 if hasattr(method, "models") else len(seeds) for method, _ in entrants.values())
+    count = sum(1 if isinstance(method, Baseline) else len(seeds) for method, _ in entrants.values())
     score, observers = _observers(observe, test, problem)
     observers["value of the problem"] = problem.value  # an entrant may run on a problem of its own
     exact = problem.solve()
@@ -174,7 +174,7 @@ def compare(
 
     tables, runs = [], {}
     for label, (method, posed) in entrants.items():
-        for seed in seeds[:1] if hasattr(method, "models") else seeds:
+        for seed in seeds[:1] if isinstance(method, Baseline) else seeds:
             done = len(runs)
 
             def told(now: int, _total: int, done: int = done) -> None:
@@ -237,7 +237,7 @@ def fitting() -> pd.DataFrame:
             rows[objective, name] = {
                 method: next((word for word, ridge in _RIDGES if _fits(rule, pose(data, loss, ridge))), "no")
                 for method, rule in METHODS.items()
-                if not getattr(rule, "on_balls", False) and getattr(rule, "minimises", "") is not None
+                if not rule.on_balls and rule.minimises
             }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["objective", "loss"])
 
@@ -275,7 +275,7 @@ def _entrants(methods: Any, problem: Problem) -> dict[str, tuple[Any, Problem]]:
         method = resolve_method(given)
         if posed.members != problem.members or posed.p != problem.p:
             raise MismatchError(f"{given!r} comes with a problem of other agents, or other features")
-        if not hasattr(method, "models"):
+        if not isinstance(method, Baseline):
             check_fit(method, posed)
         name = str(label) if label is not None else given if isinstance(given, str) else repr(given)
         if name in entrants:
@@ -304,22 +304,7 @@ def _observers(observe: Any, test: AgentData | None, problem: Problem) -> tuple[
 
 @dataclass(frozen=True)
 class Score:
-    """The mean over agents of how well their models predict their own test rows.
-
-    Parameters
-    ----------
-    test : AgentData
-        Agents without test rows are left out.
-    kind : "accuracy" or "rmse"
-        Share of labels -1 and +1 that are right, or root mean squared error.
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> test = ct.AgentData([[1.0], [2.0]], [1.0, -1.0], agents=["a", "b"])
-    >>> ct.comparison.Score(test, "accuracy")([[1.0], [1.0]])
-    0.5
-    """
+    """The mean over agents of how well their models predict their own test rows."""
 
     test: AgentData
     kind: str

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import coterie as ct
+from coterie.core.method import method
 from coterie.core.methods.fixed import FixedModels
-from coterie.core.rules import rule
 from coterie.core.world import TAIL
 from coterie.core.wrap.learned import ASK, ASKED, HEARD, WEIGHT, Learned, answer, ask, hear, note_answer, tell, weigh
 from coterie.errors import ContractError, ParameterError
@@ -18,7 +18,7 @@ RULES = [
     ct.GraphRule(lam=0.05, kappa=1),
     ct.GraphRule(kappa=2, step="local"),
     ct.GraphRule(kappa=3, step="paper"),
-    ct.GraphRule(kappa=3, most=2),
+    ct.GraphRule(kappa=3, max_edges=2),
     ct.GraphRule(kappa=3, max_weight=1.0),
 ]
 
@@ -30,45 +30,45 @@ def test_every_graph_rule_keeps_its_promise(graph_rule, promise):
 
 
 @pytest.mark.parametrize("promise", GRAPH_RULE_CHECKS)
-@pytest.mark.parametrize("sampling", ["shuffle", ct.ties.Shuffle(4, 2)], ids=repr)
+@pytest.mark.parametrize("sampling", ["shuffle", ct.Shuffle(4, 2)], ids=repr)
 def test_every_promise_is_kept_where_peers_come_from_gossip(sampling, promise):
     GRAPH_RULE_CHECKS[promise](ct.Learned(FixedModels(), ct.GraphRule(kappa=2), every=1, sampling=sampling))
 
 
-@rule
+@method
 class Deaf(Learned):
     """Does not listen to what others say about the weight of a tie."""
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         if letter.kind == ASK:
-            answer(data, me, ties, letter, mail)
-        elif letter.kind != WEIGHT and note_answer(data, me, letter, mail):
-            weigh(self, data, me, ties, mail)
+            answer(self, data, me, ties, letter, outbox)
+        elif letter.kind != WEIGHT and note_answer(self, data, me, letter, outbox):
+            weigh(self, data, me, ties, outbox)
 
 
-@rule
+@method
 class Waiting(Learned):
     """Does nothing until everybody it asked has answered."""
 
-    def wake(self, data, me, ties, chance, mail):
+    def wake(self, data, me, ties, chance, outbox):
         if me.note[ASKED] == me.note[HEARD]:
-            ask(self, data, me, ties, chance.dice[self.inner_dice :], mail)
+            ask(self, data, me, ties, chance.dice[self.inner_dice :], outbox)
 
 
-@rule
+@method
 class Modest(Learned):
     """Says that its degree is half of what it is."""
 
-    def receive(self, data, me, ties, letter, mail):
-        later = hear(self, data, me, ties, letter.sender, letter.slot, letter.text[0], letter.text[1], 0.0, mail)
+    def receive(self, data, me, ties, letter, outbox):
+        later = hear(self, data, me, ties, letter.sender, letter.slot, letter.text[0], letter.text[1], 0.0, outbox)
         if letter.kind == ASK:
-            answer(data, me, ties, letter, mail)
-            mail.text[mail.cursor[TAIL] - 1, 4] *= 0.5
+            answer(self, data, me, ties, letter, outbox)
+            outbox.text[outbox.cursor[TAIL] - 1, 4] *= 0.5
         elif letter.kind != WEIGHT:
-            if note_answer(data, me, letter, mail):
-                weigh(self, data, me, ties, mail)
+            if note_answer(self, data, me, letter, outbox):
+                weigh(self, data, me, ties, outbox)
         elif later:
-            tell(letter.sender, data.weight[letter.slot], ties.stamp[letter.slot], 0.0, mail)
+            tell(letter.sender, data.weight[letter.slot], ties.stamp[letter.slot], 0.0, outbox)
 
 
 @pytest.mark.slow

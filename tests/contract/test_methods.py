@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
 import coterie as ct
 from coterie.core.compile import inline
+from coterie.core.letters import Numbers, Vector
 from coterie.core.linear import axpy, copy_to, fill, total
-from coterie.core.methods import METHODS
-from coterie.core.rules import rule
-from coterie.core.world import EVERYONE, VACANT, add_loss_gradient, importance, send
-from coterie.errors import ContractError
+from coterie.core.method import Method, method
+from coterie.core.methods import METHODS, resolve_method
+from coterie.core.world import EVERYONE, VACANT, add_loss_gradient, choose, importance, send
+from coterie.errors import ContractError, ParameterError
 from coterie.testing.contracts import METHOD_CHECKS, check_method
 
 
@@ -21,9 +24,9 @@ def test_every_method_keeps_its_promise(name, promise):
 
 
 @inline
-def descend(data, me, ties, mail, sign, ridge):
+def descend(data, me, ties, outbox, sign, ridge):
     """A wake of CD with its loss taken ``sign`` times and its ridge ``ridge`` times; the right one has 1 and 1."""
-    theta, gradient = me.theta, mail.draft[: me.theta.shape[0]]
+    theta, gradient = me.theta, outbox.scratch[: me.theta.shape[0]]
     degree = total(data.weight)
     a = importance(data, degree)
     fill(0.0, gradient)
@@ -35,57 +38,145 @@ def descend(data, me, ties, mail, sign, ridge):
     lipschitz = 2.0 * data.smooth * degree + a * data.curvature
     if lipschitz > 0.0:
         axpy(-1.0 / lipschitz, gradient, theta)
-    send(mail, EVERYONE, 0, theta)
+    send(outbox, EVERYONE, 0, theta)
 
 
-@rule
+@method
 class Faultless(ct.CoordinateDescent):
     """The scaffold of the two faults below does not itself break a promise."""
 
-    def wake(self, data, me, ties, chance, mail):
-        descend(data, me, ties, mail, 1.0, 1.0)
+    def wake(self, data, me, ties, chance, outbox):
+        descend(data, me, ties, outbox, 1.0, 1.0)
 
 
-@rule
+@method
 class WrongSign(ct.CoordinateDescent):
     """Climbs the loss instead of descending it."""
 
-    def wake(self, data, me, ties, chance, mail):
-        descend(data, me, ties, mail, -1.0, 1.0)
+    def wake(self, data, me, ties, chance, outbox):
+        descend(data, me, ties, outbox, -1.0, 1.0)
 
 
-@rule
+@method
 class DroppedRidge(ct.CoordinateDescent):
     """Forgets that f_i has a ridge."""
 
-    def wake(self, data, me, ties, chance, mail):
-        descend(data, me, ties, mail, 1.0, 0.0)
+    def wake(self, data, me, ties, chance, outbox):
+        descend(data, me, ties, outbox, 1.0, 0.0)
 
 
-@rule
+@method
 class StaleRead(ct.CoordinateDescent):
     """Reads what its neighbours thought when it started, and never looks at their letters."""
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         pass
 
 
-@rule
+@method
 class UnannouncedLetter(ct.CoordinateDescent):
     """Posts two letters where it announces one."""
 
-    def greet(self, data, me, ties, mail):
-        send(mail, EVERYONE, 0, me.theta)
-        send(mail, EVERYONE, 0, me.theta)
+    def greet(self, data, me, ties, outbox):
+        send(outbox, EVERYONE, 0, me.theta)
+        send(outbox, EVERYONE, 0, me.theta)
 
 
-@rule
+@method
 class Favourite(ct.CoordinateDescent):
     """Listens only to neighbours of a lower number than its own."""
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         if letter.slot != VACANT and letter.sender < data.address:
             copy_to(letter.text, ties.copy[letter.slot])
+
+
+@method
+class GreedyDice(ct.DJAM):
+    """Chooses a neighbour by a die that it did not ask for."""
+
+    dice = 0
+
+
+@method
+class SecondDie(ct.DJAM):
+    """Asks for one die, and reads two."""
+
+    def wake(self, data, me, ties, chance, outbox):
+        if chance.dice[1] < 2.0 and data.peer.shape[0] > 0:
+            send(outbox, data.peer[0], 1, me.theta)
+
+
+@method
+class LongScratch(ct.CoordinateDescent):
+    """Writes one number more than it has scratch for."""
+
+    def greet(self, data, me, ties, outbox):
+        for k in range(me.theta.shape[0]):
+            outbox.scratch[k + 1] = me.theta[k]
+        send(outbox, EVERYONE, 0, me.theta)
+
+
+@method
+class ShortScratch(ct.CoordinateDescent):
+    """Asks for less scratch than a wake takes a piece of, which would be shorter without a word."""
+
+    def scratch_size(self, world, p):
+        return p - 1
+
+
+@method
+class ToSlot(ct.DJAM):
+    """Sends to the slot of a neighbour, which is somebody's number, instead of its address."""
+
+    def wake(self, data, me, ties, chance, outbox):
+        slot = choose(data, chance)
+        if slot != VACANT:
+            send(outbox, slot, 1, me.theta)
+
+
+@method
+class Undeclared(ct.CoordinateDescent):
+    """Sends a letter of a kind that it does not declare."""
+
+    def greet(self, data, me, ties, outbox):
+        send(outbox, EVERYONE, 1, me.theta)
+
+
+@method
+class Half(ct.CoordinateDescent):
+    """Sends half a model."""
+
+    def greet(self, data, me, ties, outbox):
+        send(outbox, EVERYONE, 0, me.theta[:1])
+
+
+@method
+class Beyond(ct.CoordinateDescent):
+    """Declares numbers between -1 and 1, and sends others."""
+
+    letters = {0: Numbers(1, 0, 1e-3)}
+
+
+@pytest.mark.parametrize(
+    ("fault", "complaint"),
+    [
+        (GreedyDice(), "wake reads or writes beyond the end.*dice=0"),
+        (SecondDie(), "wake reads or writes beyond the end.*dice=1"),
+        (LongScratch(), "greet reads or writes beyond the end.*scratch than the 3 numbers"),
+        (ShortScratch(), "wake reads or writes beyond the end.*scratch than the 2 numbers"),
+        (ToSlot(), "wake sends a letter to [0-3], which is nobody's address: to a slot"),
+        (UnannouncedLetter(), "greet posts more, or longer, letters than the 1 of 3 numbers"),
+        (Undeclared(), "greet posts what 'letters' does not declare: a letter of kind 1"),
+        (Half(), "greet posts what 'letters' does not declare: .* 1 numbers; there must be 3"),
+        (Beyond(), "greet posts a letter of kind 0 with a number out of the range"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
+)
+def test_handlers_that_use_more_than_they_declare_are_found(fault, complaint):
+    """Before anything of them is compiled, where it would read and write in other memory."""
+    with pytest.raises(ContractError, match=f"{type(fault).__name__}.*'keeps to what it declares': {complaint}"):
+        check_method(fault)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +185,6 @@ class Favourite(ct.CoordinateDescent):
         (WrongSign(), "optimum"),
         (StaleRead(), "optimum"),
         (DroppedRidge(), "optimum"),
-        (UnannouncedLetter(), "announces its letters"),
         (Favourite(), "optimum"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
@@ -106,6 +196,12 @@ def test_planted_faults_are_found(fault, promise):
 
 
 @pytest.mark.usefixtures("seldom_compiled")
+def test_letters_that_are_not_announced_are_found_by_kernels_too():
+    with pytest.raises(ContractError, match="posts more, or longer, letters"):
+        METHOD_CHECKS["announces its letters"](UnannouncedLetter())
+
+
+@pytest.mark.usefixtures("seldom_compiled")
 def test_names_must_not_matter():
     with pytest.raises(ContractError, match="relabelling"):
         METHOD_CHECKS["ignores names"](Favourite())
@@ -114,3 +210,66 @@ def test_names_must_not_matter():
 def test_the_scaffold_of_the_faults_is_sound():
     METHOD_CHECKS["stays at the optimum"](Faultless())
     METHOD_CHECKS["reaches the optimum"](Faultless())
+
+
+# ---------------------------------------------------------------- what a class must declare
+
+
+def parts(**more):
+    """A class body with all that a method must have."""
+    handlers = {"wake": ct.DJAM.wake, "receive": ct.DJAM.receive, "start": ct.DJAM.start}
+    return {"letters": {0: Vector()}, "scratch_size": ct.DJAM.scratch_size, **handlers, **more}
+
+
+def declared(**body):
+    return method(type("Mine", (NamedTuple("Mine", []),), body))
+
+
+def test_every_part_that_is_left_out_has_its_default():
+    mine = declared(**parts())()
+    for name, part in vars(Method).items():
+        if not name.startswith("_") and name not in Method.__abstractmethods__ and not callable(part):
+            assert getattr(mine, name) == (part.fget(mine) if isinstance(part, property) else part), name
+    assert (mine.lengths(7), mine.broadcasts, mine.plan, mine.synchronous) == ((7,), 1, None, False)
+    assert isinstance(mine, Method)
+    assert declared(**parts(round=ct.ModelPropagation.round))().synchronous
+
+
+@pytest.mark.parametrize("missing", sorted(Method.__abstractmethods__))
+def test_a_part_that_is_missing_is_named_when_the_class_is_defined(missing):
+    body = parts()
+    del body[missing]
+    with pytest.raises(TypeError, match=f"the method Mine has no '{missing}': [A-Z]"):
+        declared(**body)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("exchange", "exchanges"), ("recieve", "receive"), ("broadcast", "broadcasts"), ("minimizes", "minimises")],
+)
+def test_a_part_that_is_misspelt_is_named_when_the_class_is_defined(wrong, right):
+    with pytest.raises(TypeError, match=f"has a part '{wrong}', which nobody asks for: is it '{right}'"):
+        declared(**parts(**{wrong: True}))
+    declared(**parts(**{f"_{wrong}": True}))
+
+
+@pytest.mark.parametrize("value", [ct.CoordinateDescent, ct.Squared(), ct.GlobalModel(), None, 3.0], ids=repr)
+def test_what_is_no_method_is_refused(value):
+    with pytest.raises(ParameterError, match="not a method that agents can run"):
+        resolve_method(value)
+    with pytest.raises(ContractError, match="decorated with @ct"):
+        check_method(value)
+
+
+def test_compositions_keep_what_they_are_made_of():
+    private = ct.Private("cd", epsilon=2.0, wakes_per_agent=3)
+    for made in (private, ct.Trimmed(private), ct.Learned(private), ct.Learned(ct.Trimmed(private))):
+        assert (made.plan, made.terms, made.final) == (private.plan, private.terms, "local"), made
+        assert made.loss_report == private.loss_report
+    assert ct.Trimmed(private).wakes_per_agent == 3
+    assert ct.Learned(private).wakes_per_agent is None  # it goes on to learn ties when all is said
+    assert [ct.Trimmed(name).synchronous for name in ("cd", "propagation", "djam")] == [False, True, False]
+    assert ct.Learned("admm").remembers
+    boosting = ct.Private("boosting")
+    assert (boosting.on_balls, boosting.sparse, boosting.letters) == (True, True, ct.FrankWolfeBoosting().letters)
+    assert ct.Learned("boosting").on_balls

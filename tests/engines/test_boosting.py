@@ -435,7 +435,7 @@ def test_copies_are_repaired_once_the_mail_is_good():
     peer, copy, heard, taken = copies(driver)
     assert (heard < taken).any()
     assert np.abs(copy - driver.theta[peer]).max() > 1e-6  # so there is something to repair
-    driver.weather = ct.Conditions().weather(5)
+    driver.channel = ct.Conditions().channel(5)
     driver.advance(200, NO_LIMIT)
     peer, copy, heard, taken = copies(driver)
     late = heard < taken  # the letters of the last wake are still in the mail

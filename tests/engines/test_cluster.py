@@ -136,8 +136,8 @@ def test_a_letter_is_late_by_at_most_one_superstep():
         for _ in range(4):
             driver.advance(N, loop.NO_LIMIT)
             seen.append([shard.made.own.theta.copy() for shard in driver.shards])
-            for bags in driver.inbox:
-                assert sum(len(bag.to) for bag in bags) > 0
+            for batches in driver.inbox:
+                assert sum(len(batch.to) for batch in batches) > 0
         driver.advance(1, loop.NO_LIMIT)  # all shards that had mail have read it, or will before they wake anybody
         cuts = driver.cuts
         for k, shard in enumerate(driver.shards):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import coterie as ct
+from coterie.core.letters import Vector
 from coterie.core.linear import copy_to
 from coterie.core.loop import NO_LIMIT
 from coterie.core.world import VACANT, send
@@ -27,36 +28,28 @@ class Tie(NamedTuple):
     copy: np.ndarray
 
 
-@ct.rule
+@ct.method
 class Gossip(NamedTuple):
     """Swap models with a random neighbour; both keep the mean."""
 
-    dice = property(lambda self: 1)
-    letters = property(lambda self: 2)  # a question, and the answer to it
+    letters = {ASK: Vector(), ANSWER: Vector()}
+    max_letters = 2  # a question, and the answer to it
+    dice = 1
 
-    def lengths(self, p):
-        return (p, p)
-
-    def scratch(self, world, p):
+    def scratch_size(self, world, p):
         return 0
-
-    def fit_for(self, problem):
-        pass
 
     def start(self, world, theta):
         n = theta.shape[0]
         return Own(theta.copy(), np.zeros((n, 3))), Tie(np.zeros((world.peer.shape[0], theta.shape[1])))
 
-    def greet(self, data, me, ties, mail):
-        pass
-
-    def wake(self, data, me, ties, chance, mail):
+    def wake(self, data, me, ties, chance, outbox):
         if data.peer.shape[0] > 0:
-            send(mail, data.peer[int(chance.dice[0] * data.peer.shape[0])], ASK, me.theta)
+            send(outbox, data.peer[int(chance.dice[0] * data.peer.shape[0])], ASK, me.theta)
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         if letter.kind == ASK:
-            send(mail, letter.sender, ANSWER, me.theta)
+            send(outbox, letter.sender, ANSWER, me.theta)
         if letter.slot == VACANT:
             return
         copy_to(letter.text, ties.copy[letter.slot])
@@ -114,11 +107,11 @@ class Numbered(ct.CoordinateDescent):
         n = theta.shape[0]
         return Own(np.zeros_like(theta), np.zeros((n, 3))), Tie(np.zeros((world.peer.shape[0], theta.shape[1])))
 
-    def wake(self, data, me, ties, chance, mail):
+    def wake(self, data, me, ties, chance, outbox):
         me.theta[0] += 1.0
-        send(mail, -2, 0, me.theta)
+        send(outbox, -2, 0, me.theta)
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         me.heard[0] += 1.0
         if letter.text[0] < ties.copy[letter.slot, 0]:
             me.heard[1] += 1.0

@@ -8,11 +8,12 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 import coterie as ct
+from coterie.core.letters import Bounds, Contents
 from coterie.engines.peer import Peer
 from coterie.engines.wire import encode
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import MismatchError, ParameterError
-from coterie.peers.gate import Refused, Terms, check_text
+from coterie.peers.gate import Refused, check_text
 
 BAD = ct.Conditions(latency=1.5, jitter=1.0, loss=0.3, duplication=0.3, outages=[(0, 5.0, 20.0)])
 
@@ -216,8 +217,7 @@ def test_absurd_letters_change_nothing():
 
 
 def test_the_gate_looks_at_the_common_model():
-    method, p = ct.GossipPooling(), 2
-    terms = Terms(method, method.lengths(p), p=p, radius=10.0)
+    terms = Contents(ct.GossipPooling().letters, Bounds(2, radius=10.0))
     text = np.zeros(14)
     text[:7], text[7:] = 1e6, [3.0, 4.0, 1e6, 1e6, 500.0, 40.0, 0.5]  # flows and squares may be large
     assert check_text(terms, {1}, 1, encode(1, 0, text))[0] == 0

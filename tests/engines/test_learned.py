@@ -10,7 +10,7 @@ import pytest
 import coterie as ct
 from coterie.core import loop
 from coterie.core.methods.fixed import FixedModels, KnownLoss
-from coterie.core.world import NEEDS_ROOM, VACANT, new_mail, widened
+from coterie.core.world import NEEDS_ROOM, VACANT, new_outbox, widened
 from coterie.core.wrap.graph_objective import paper_lipschitz
 from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT
 from coterie.engines.drivers import Immediate
@@ -179,9 +179,9 @@ def test_every_letter_is_accounted_for():
 class Spy(ct.Learned):
     """Notes all letters; for plain Python."""
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         NOTED.append((letter.kind, letter.text.copy()))
-        super().receive(data, me, ties, letter, mail)
+        super().receive(data, me, ties, letter, outbox)
 
 
 NOTED: list[tuple[int, np.ndarray]] = []
@@ -196,15 +196,15 @@ def test_sparse_models_cost_what_is_in_them():
     spy = Spy("boosting", ct.GraphRule(kappa=2), 3 * n)
     world, theta = world_of(problem, spare=spy.spare), np.zeros((n, p))
     own, tie = spy.start(world, theta)
-    mail, away = new_mail(spy, world, p, spy.letters), loop.new_away(0, 1)
-    account, done = loop.new_account(spy, p), 0
+    outbox, away = new_outbox(spy, world, p, spy.max_letters), loop.new_away(0, 1)
+    account, done = loop.new_account(spy), 0
     order, dice, moments = rng.integers(0, n, wakes), rng.random((wakes, spy.dice)), np.zeros(wakes)
     NOTED.clear()
     while done < wakes:
         rest = (part[done:] for part in (order, np.full(wakes, VACANT), dice, moments))
-        done += loop.run.python(spy, world, own, tie, *rest, mail, away, account, loop.NO_LIMIT)
-        if mail.cursor[NEEDS_ROOM]:
-            world, tie = loop.widen(spy, world, tie, mail)
+        done += loop.run.python(spy, world, own, tie, *rest, outbox, away, account, loop.NO_LIMIT)
+        if outbox.cursor[NEEDS_ROOM]:
+            world, tie = loop.widen(spy, world, tie, outbox)
     index, expected = np.log2(p), 0.0
     for kind, text in NOTED:
         if kind == ANSWER:  # degree and loss, and a model
@@ -275,7 +275,7 @@ def test_few_and_near():
     """Remark 1: at most three ties each, after every wake, and those are to the nearest that have room."""
     n = 24
     place = np.random.default_rng(3).random(n)
-    driver = standing(np.column_stack([0.1 * place, np.zeros(n)]), rule=ct.GraphRule(kappa=3, most=3))
+    driver = standing(np.column_stack([0.1 * place, np.zeros(n)]), rule=ct.GraphRule(kappa=3, max_edges=3))
     for _ in range(600):
         driver.advance(1, loop.NO_LIMIT)
         held = weights_of(driver.world)
@@ -342,7 +342,7 @@ def test_more_peers_than_there_are_cannot_be_asked():
         ({"kappa": 0}, "kappa=0 must be a whole number"),
         ({"kappa": 2.5}, "kappa=2.5 must be a whole number"),
         ({"step": "long"}, "exact, local, paper"),
-        ({"most": 0}, "most=0"),
+        ({"max_edges": 0}, "max_edges=0"),
     ],
     ids=str,
 )
@@ -384,12 +384,12 @@ def test_problems_that_do_not_fit_are_refused():
 
 
 def test_copies_are_alike():
-    method = ct.Learned("admm", ct.GraphRule(mu=0.5, most=4, step="local"), every=20, sampling="shuffle")
+    method = ct.Learned("admm", ct.GraphRule(mu=0.5, max_edges=4, step="local"), every=20, sampling="shuffle")
     copy = pickle.loads(pickle.dumps(method))
     assert copy == method
     assert type(copy) is type(method)
     assert repr(copy) == repr(method)
-    assert copy.rule.most == 4
+    assert copy.rule.max_edges == 4
 
 
 # -- the graph alone --------------------------------------------------------------------------------------------------
@@ -451,5 +451,5 @@ def test_without_a_membership_list_the_same_graph_is_found():
     rng = np.random.default_rng(13)
     models, losses = rng.normal(size=(30, 2)), 0.1 * rng.normal(size=30)
     best = ct.exact_graph(models, losses)
-    run = ct.learn_graph(models, losses, kappa=3, sampling=ct.ties.Shuffle(8, 4), wakes=12_000)
+    run = ct.learn_graph(models, losses, kappa=3, sampling=ct.Shuffle(8, 4), wakes=12_000)
     assert abs(run.graph.W - best.W).max() < 1e-6

@@ -771,34 +771,25 @@ class Nothing(NamedTuple):
     nothing: np.ndarray
 
 
-@ct.rule
+@ct.method
 class Census(NamedTuple):
     """Counts whom it chooses, in its model."""
 
-    dice = property(lambda self: 1)
-    letters = property(lambda self: 1)
+    letters = {}
+    dice = 1
 
-    def lengths(self, p):
-        return (p,)
-
-    def scratch(self, world, p):
+    def scratch_size(self, world, p):
         return 0
-
-    def fit_for(self, problem):
-        pass
 
     def start(self, world, theta):
         return Count(theta.copy()), Nothing(np.zeros(world.peer.shape[0]))
 
-    def greet(self, data, me, ties, mail):
-        pass
-
-    def wake(self, data, me, ties, chance, mail):
+    def wake(self, data, me, ties, chance, outbox):
         slot = choose(data, chance)
         if slot != VACANT:
             me.theta[data.peer[slot]] += 1.0
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         pass
 
 

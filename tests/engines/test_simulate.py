@@ -1,4 +1,4 @@
-"""simulate: coordinate descent replayed by hand, exact accounts, clocks, bad mail, and what is refused.
+"""simulate: coordinate descent replayed by hand, exact accounts, clocks, bad outbox, and what is refused.
 
 The replay is CD (5) of math.md, written with dictionaries of copies; the references are those of Problem.solve, which
 tests/unit/test_problem.py checks on its own.
@@ -538,7 +538,7 @@ def test_too_small_a_capacity_is_refused(options):
 
 
 def test_capacity_bounds_the_letters_under_way():
-    """With latency 100 nothing has arrived when the mail box of 60 is full: 48 letters of the swap, then six wakes."""
+    """With latency 100 nothing has arrived when the outbox of 60 is full: 48 letters of the swap, then six wakes."""
     with pytest.raises(CapacityError, match="60"):
         go(wakes=500, capacity=60, conditions=ct.Conditions(latency=100.0))
 

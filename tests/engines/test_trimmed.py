@@ -12,7 +12,7 @@ import coterie as ct
 from coterie.core import loop
 from coterie.core.methods.descent import MODEL, Tie
 from coterie.core.methods.djam import ASK
-from coterie.core.world import VACANT, Letter, data_of, new_mail, row, rows, widened
+from coterie.core.world import VACANT, Letter, data_of, new_outbox, row, rows, widened
 from coterie.core.wrap.learned import WEIGHT
 from coterie.core.wrap.trimmed import Trimmed, trim, trim_all, trimmed_count
 from coterie.engines.peer import Peer
@@ -112,12 +112,12 @@ def played(method, problem, wakes=150, start=None):
     world, rng = world_of(problem), np.random.default_rng(0)
     start = problem.local() + rng.normal(size=(problem.n, problem.p)) if start is None else start
     own, tie = method.start(world, start)
-    mail, away = new_mail(method, world, problem.p, method.letters), loop.new_away(0, 1)
-    account = loop.new_account(method, problem.p)
-    loop.meet(method, world, own, tie, mail, away, account, loop.run.python)
+    outbox, away = new_outbox(method, world, problem.p, method.max_letters), loop.new_away(0, 1)
+    account = loop.new_account(method)
+    loop.meet(method, world, own, tie, outbox, away, account, loop.run.python)
     order, dice, still = rng.integers(0, problem.n, wakes), rng.random((wakes, method.dice)), np.zeros(wakes)
     anyone = np.full(wakes, VACANT)
-    loop.run.python(method, world, own, tie, order, anyone, dice, still, mail, away, account, loop.NO_LIMIT)
+    loop.run.python(method, world, own, tie, order, anyone, dice, still, outbox, away, account, loop.NO_LIMIT)
     return own, tie, account
 
 
@@ -150,9 +150,9 @@ def woken(method, problem, i, act):
     world = world_of(problem)
     a, b = world.tie_start[i], world.tie_start[i + 1]
     data, me, ties = data_of(world, i), row(own, i), rows(tie, a, b)
-    mail = new_mail(method, world, problem.p, method.letters)
+    outbox = new_outbox(method, world, problem.p, method.max_letters)
     before = me.theta.copy()
-    act(data, me, ties, mail)
+    act(data, me, ties, outbox)
     return data, before, me.theta, ties
 
 
@@ -160,7 +160,7 @@ def woken(method, problem, i, act):
 def test_a_wake_of_descent_is_a_step_towards_the_trimmed_mean(fraction):
     problem, i, method = hard_problem(), 2, ct.Trimmed("cd", fraction)  # four neighbours, weights from 1e-3 to 30
     data, before, after, ties = woken(
-        method, problem, i, lambda data, me, ties, mail: method.wake(data, me, ties, None, mail)
+        method, problem, i, lambda data, me, ties, outbox: method.wake(data, me, ties, None, outbox)
     )
     assert len(np.unique(ties.said[:, 0])) == 4
     X, y = problem.data.rows_of(i)
@@ -176,7 +176,10 @@ def test_exchanges_update_from_what_has_just_been_said_and_trimmed(name):
     problem, i, method = small("propagation"), 2, ct.Trimmed(name, 0.25)
     lie = np.array([1e9, -1e9, 0.0])
     data, _, after, ties = woken(
-        method, problem, i, lambda data, me, ties, mail: method.receive(data, me, ties, Letter(1, 1, ASK, lie), mail)
+        method,
+        problem,
+        i,
+        lambda data, me, ties, outbox: method.receive(data, me, ties, Letter(1, 1, ASK, lie), outbox),
     )
     np.testing.assert_array_equal(ties.said[1], lie)
     assert np.abs(ties.model.copy).max() < 1e3
@@ -208,10 +211,10 @@ def in_rounds(method, problem, count):
     """Models after so many rounds in plain Python."""
     world = world_of(problem)
     own, tie = method.start(world, problem.local())
-    mail, away = new_mail(method, world, problem.p, problem.n), loop.new_away(0, 1)
-    account = loop.new_account(method, problem.p)
-    loop.meet(method, world, own, tie, mail, away, account, loop.run.python)
-    loop.rounds.python(method, world, own, tie, count, mail, away, account, loop.NO_LIMIT)
+    outbox, away = new_outbox(method, world, problem.p, problem.n), loop.new_away(0, 1)
+    account = loop.new_account(method)
+    loop.meet(method, world, own, tie, outbox, away, account, loop.run.python)
+    loop.rounds.python(method, world, own, tie, count, outbox, away, account, loop.NO_LIMIT)
     return own.theta
 
 
@@ -299,12 +302,12 @@ def test_what_a_private_method_refuses_was_not_said():
     problem = hard_problem()
     world = part_of(world_of(problem), 2, 3)
     own, tie = method.start(world, np.zeros((1, 3)))
-    mail = new_mail(method, world, 3, 1)
+    outbox = new_outbox(method, world, 3, 1)
     for text, taken in ((np.full(3, 2.0), 2.0), (np.full(3, 1e200), 2.0), (np.full(3, -1.0), -1.0)):
-        method.receive(data_of(world, 0), row(own, 0), tie, Letter(1, 1, MODEL, text), mail)
+        method.receive(data_of(world, 0), row(own, 0), tie, Letter(1, 1, MODEL, text), outbox)
         assert tie.said[1].tolist() == [taken] * 3
-        method.wake(data_of(world, 0), row(own, 0), tie, SimpleNamespace(dice=np.full(method.dice, 0.5)), mail)
-        mail.cursor[:] = 0
+        method.wake(data_of(world, 0), row(own, 0), tie, SimpleNamespace(dice=np.full(method.dice, 0.5)), outbox)
+        outbox.cursor[:] = 0
     assert Ledger(method.plan).exhausted is False
 
 
@@ -326,7 +329,8 @@ def test_a_new_tie_is_taken_to_agree():
         ("admm", r"CollaborativeADMM\(.*\) does not keep copies"),
         ("boosting", r"FrankWolfeBoosting\(.*\) does not keep copies"),
         (ct.Private("boosting"), "does not keep copies"),
-        ("global", "computed in one place"),
+        ("global", "unknown method 'global': choose one of cd"),
+        (ct.GlobalModel(), "not a method that agents can run"),
         ("nonsense", "unknown method"),
         (ct.Trimmed("cd"), "trimmed already"),
         (ct.Learned("cd"), r"ct\.Learned\(ct\.Trimmed\(CoordinateDescent\(\)\)\)"),
@@ -413,11 +417,11 @@ def test_a_weight_beyond_the_cap_is_not_taken_over():
         method = ct.Learned("cd", ct.GraphRule(kappa=2, max_weight=max_weight))
         world = part_of(world_of(problem, spare=method.spare), 0, 1)
         own, tie = method.start(world, problem.local()[:1])
-        mail = new_mail(method, world, problem.p, method.letters)
+        outbox = new_outbox(method, world, problem.p, method.max_letters)
 
         def hear(sender, slot, *about):
             letter = Letter(sender, slot, WEIGHT, np.array(about))
-            method.receive(data_of(world, 0), row(own, 0), tie, letter, mail)  # noqa: B023 - called at once
+            method.receive(data_of(world, 0), row(own, 0), tie, letter, outbox)  # noqa: B023 - called at once
 
         for weight, stamp in ((2.0, 4.0), (2.0000001, 6.0), (1e99, 8.0), (-1.0, 10.0), (np.inf, 12.0)):
             hear(1, 0, weight, stamp, 0.0)
@@ -444,7 +448,7 @@ def test_a_cap_is_a_weight():
     rule = ct.GraphRule(max_weight=0.4)
     assert rule == pickle.loads(pickle.dumps(rule))
     assert repr(rule) == "GraphRule(lam=1, delta=0.01, kappa=5, max_weight=0.4)"
-    assert ct.GraphRule(most=3, max_weight=2) == ct.GraphRule(None, 1.0, 0.01, 5, "exact", 3, 2.0)
+    assert ct.GraphRule(max_edges=3, max_weight=2) == ct.GraphRule(None, 1.0, 0.01, 5, "exact", 3, 2.0)
     for bad in (0.0, -1.0, np.inf, np.nan, "much", True):
         with pytest.raises(ParameterError, match="max_weight="):
             ct.GraphRule(max_weight=bad)

@@ -79,7 +79,7 @@ def test_without_a_warm_start_the_whole_budget_is_for_the_descent():
     task = ct.datasets.linear_classification(n=6, p=3, seed=0)
     problem = ct.Problem.personalized(task.train, task.graph, mu=2.0)
     found = module._private(task, "paper", 0.15, 2.0, [2, 1.0, 1.0, 0.0], 3, None)
-    method = ct.Private(ct.CoordinateDescent(), 0.15, np.exp(-5), "laplace", 1.0, 2, final=None, bound=1.0)
+    method = ct.Private(ct.CoordinateDescent(), 0.15, np.exp(-5), "laplace", 1.0, 2, final=None, row_norm=1.0)
     assert np.array_equal(found, ct.simulate(problem, method, seed=3).theta)
 
 

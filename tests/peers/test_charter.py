@@ -85,7 +85,7 @@ def test_charters_come_back_from_their_files():
         {},
         {"labels": None, "loss": "squared"},
         {"title": "Ö ∑"},
-        {"learned": {"step": "local", "most": 3}},
+        {"learned": {"step": "local", "max_edges": 3}},
     ):
         given = charter(**changes)
         again = read_charter(charter_json(given))
@@ -129,7 +129,7 @@ PARTS = ("learned", "privacy")
             ("privacy", bad)
             for bad in ({"eps": 1.0}, {"epsilon": 0.0}, {"delta": 1.0}, {"clip": -1}, {"mechanism": "none"})
         ),
-        *(("privacy", bad) for bad in ({"mechanism": "exponential"}, {"wakes_per_agent": 0}, {"most": 1.5}, 1.0)),
+        *(("privacy", bad) for bad in ({"mechanism": "exponential"}, {"wakes_per_agent": 0}, {"max_rows": 1.5}, 1.0)),
         *(("radius", bad) for bad in (0.0, -1.0, float("inf"), float("nan"))),
         *(("rate", bad) for bad in (0.0, -1.0, float("inf"))),
         *(("letter_bytes", bad) for bad in (999, 1_000_001, 2e5, "many")),

@@ -12,22 +12,13 @@ from small_group import SmallGroup, key_of, public
 
 import coterie
 import coterie as ct
+from coterie.core.letters import MAX_COUNT, MAX_LOSS, Bounds, Contents
+from coterie.core.methods.admm import MAX_RHO
 from coterie.core.world import EVERYONE, send
 from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT
 from coterie.core.wrap.sampling import SHUFFLE, SHUFFLED
 from coterie.engines.wire import write_numbers
-from coterie.peers.gate import (
-    BURST,
-    DEAREST,
-    LATEST,
-    REASONS,
-    STIFFEST,
-    Bucket,
-    Gate,
-    Refused,
-    Terms,
-    check_text,
-)
+from coterie.peers.gate import BURST, REASONS, Bucket, Gate, Refused, check_letter
 from coterie.peers.node import LEAVES, PATIENCE
 from coterie.peers.packet import BYE, HELLO, VERSION, WELCOME, Packet, read_packet, write_hello, write_packet
 
@@ -253,12 +244,12 @@ def test_admm_sends_four_vectors_and_a_penalty(groups):
             assert group.offered(1, 0, kind, long) == "norm"
             assert auto.offered(1, 0, kind, [*long, 1.0]) == "norm"
         for rho, reason in [
-            (STIFFEST, None),
-            (1 / STIFFEST, None),
+            (MAX_RHO, None),
+            (1 / MAX_RHO, None),
             (0.0, "range"),
             (-1.0, "range"),
-            (2 * STIFFEST, "range"),
-            (0.5 / STIFFEST, "range"),
+            (2 * MAX_RHO, "range"),
+            (0.5 / MAX_RHO, "range"),
         ]:
             assert auto.offered(1, 0, kind, [*fine, rho]) == reason, rho
     assert group.offered(1, 0, 0, fine[:3]) is None
@@ -268,11 +259,14 @@ def test_admm_sends_four_vectors_and_a_penalty(groups):
 @pytest.mark.parametrize("rho", [0.0, -1.0, 1e13])
 def test_the_penalty_of_models_of_one_number(rho):
     """With p = 1 the penalty must not be taken for a fifth model."""
-    method = ct.CollaborativeADMM()
-    terms = Terms(method, method.lengths(1), p=1, radius=1e14)
-    check_text(terms, {0, 1}, 1, 1, np.array([1.0, 2.0, 3.0, 4.0, 1.0]))
+    contents = Contents(ct.CollaborativeADMM().letters, Bounds(1, radius=1e14))
+
+    def packet(penalty):
+        return read_packet(signed(kind=1, content=write_numbers(np.array([1.0, 2.0, 3.0, 4.0, penalty]))))[0]
+
+    assert check_letter(contents, {0, 1}, packet(1.0)).tolist() == [1.0, 2.0, 3.0, 4.0, 1.0]
     with pytest.raises(Refused, match="range"):
-        check_text(terms, {0, 1}, 1, 1, np.array([1.0, 2.0, 3.0, 4.0, rho]))
+        check_letter(contents, {0, 1}, packet(rho))
 
 
 def test_boosting_sends_pairs(groups):
@@ -298,7 +292,7 @@ def test_what_learned_ties_are_sent(groups):
     model = [1.0, 2.0, 3.0]
     bad = [
         (0, -0.1), (0, max_weight * 1.001), (0, 1e300),
-        (1, -1.0), (1, LATEST), (1, 1e300),
+        (1, -1.0), (1, MAX_COUNT), (1, 1e300),
         (2, -1.0),
     ]  # fmt: skip
     for kind, text in ((ASK, asked), (ANSWER, answered + model), (WEIGHT, tie)):
@@ -308,9 +302,9 @@ def test_what_learned_ties_are_sent(groups):
             wrong[place] = value
             assert group.offered(1, 0, kind, wrong) == "range", (kind, place, value)
         heavy = list(text)
-        heavy[0], heavy[1] = max_weight, LATEST - 1.0
+        heavy[0], heavy[1] = max_weight, MAX_COUNT - 1.0
         assert group.offered(3, 2, kind, heavy) is None
-    for degree, loss in ((-3.0, 0.5), (3.0, -0.5), (3.0, 2.0 * DEAREST)):
+    for degree, loss in ((-3.0, 0.5), (3.0, -0.5), (3.0, 2.0 * MAX_LOSS)):
         assert group.offered(1, 0, ANSWER, [*tie, 1.0, degree, loss, *model]) == "range"
     assert group.offered(1, 0, ANSWER, [*answered, 99.0, 99.0, 0.0]) == "norm"
     assert group.offered(1, 0, ANSWER, answered) == "shape"
@@ -331,7 +325,7 @@ def test_what_learned_ties_are_sent(groups):
 class Touchy(ct.CoordinateDescent):
     """A method that cannot stand a zero."""
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         if letter.text[0] == 0.0:
             raise ZeroDivisionError
 
@@ -350,9 +344,9 @@ def test_a_method_that_raises_is_not_the_end():
 class Chatty(ct.CoordinateDescent):
     """One that answers before it fails."""
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         if letter.text[0] == 0.0:
-            send(mail, letter.sender, 0, letter.text)
+            send(outbox, letter.sender, 0, letter.text)
             raise ZeroDivisionError
 
 

@@ -106,7 +106,7 @@ class WarmGreeting(Peer):
 def steps_by_data(method, world, theta, ledger):
     """The bound on rows is the longest of them."""
     longest = np.linalg.norm(world.rows.values, axis=1).max()
-    return Peer(method._replace(terms=method.terms._replace(bound=float(longest))), world, theta, ledger)
+    return Peer(method._replace(terms=method.terms._replace(row_norm=float(longest))), world, theta, ledger)
 
 
 # Bugs in an agent of our own, with real numbers for noise
@@ -136,7 +136,7 @@ class Reference:
         total = self.clipped((X @ self.theta - y)[:, None] * X) + self.noise(2 * self.terms.clip * z, len(self.theta))
         a = self.world.loss_weight[0]  # of degree 1
         gradient = a * total / len(y) + self.theta - self.heard
-        self.theta = self.theta - gradient / (1.0 + a * self.terms.bound**2)
+        self.theta = self.theta - gradient / (1.0 + a * self.terms.row_norm**2)
         return [Outgoing(0, 1, 0, self.theta)]
 
     def norms(self, gradients):

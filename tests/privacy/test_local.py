@@ -110,7 +110,7 @@ def test_a_model_can_be_learned_from_it():
     task = ct.datasets.linear_classification(n=20, p=5, seed=0)
 
     def accuracy(epsilon):
-        noisy = perturbed(task.train, epsilon, bound=3.0)
+        noisy = perturbed(task.train, epsilon, row_norm=3.0)
         return task.accuracy(ct.Problem.personalized(noisy, task.graph).local()).mean()
 
     clean = task.accuracy(ct.Problem.personalized(task.train, task.graph).local()).mean()
@@ -125,8 +125,8 @@ def test_a_model_can_be_learned_from_it():
         ({"epsilon": math.inf}, "epsilon=inf must"),
         ({"epsilon": True}, "epsilon=True must"),
         ({"epsilon": 1e-12}, "epsilon=1e-12 must be at least"),
-        ({"bound": -1.0}, r"bound=-1\.0 must"),
-        ({"bound": math.nan}, "bound=nan must"),
+        ({"row_norm": -1.0}, r"row_norm=-1\.0 must"),
+        ({"row_norm": math.nan}, "row_norm=nan must"),
         ({"seed": 0.5}, r"seed=0\.5 must"),
     ],
 )

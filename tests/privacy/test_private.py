@@ -24,7 +24,7 @@ from coterie.core.private.account import RELEASES, SPENT
 from coterie.core.private.mechanism import clipped_loss, clipped_sum, width_of
 from coterie.core.private.noise import KEY, LAPLACE, SIZE, discrete_gaussian, open_stream, sample
 from coterie.core.private.terms import GRID
-from coterie.core.world import VACANT, Data, Letter, data_of, new_mail, row, rows
+from coterie.core.world import VACANT, Data, Letter, data_of, new_outbox, row, rows
 from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, ASK_LENGTH
 from coterie.engines.drivers import Immediate, Timed
 from coterie.engines.peer import Peer
@@ -45,7 +45,7 @@ def cd(**options):
 
 
 def mp(**options):
-    return ct.Private("propagation", **{"final": None, "most": 7, **options})
+    return ct.Private("propagation", **{"final": None, "max_rows": 7, **options})
 
 
 # ---------------------------------------------------------------- one example's part of a sum
@@ -288,14 +288,14 @@ class Hosted:
         self.method, self.world = method, world_of(problem, spare=getattr(method, "spare", 0))
         theta = np.zeros((problem.n, problem.p)) if start is None else start
         self.own, self.tie = method.start(self.world, theta)
-        self.mail, self.away = new_mail(method, self.world, problem.p, method.letters), loop.new_away(0, 1)
-        self.account = loop.new_account(method, problem.p)
+        self.outbox, self.away = new_outbox(method, self.world, problem.p, method.max_letters), loop.new_away(0, 1)
+        self.account = loop.new_account(method)
         self.kernel = loop.run if compiled else loop.run.python
-        state = (method, self.world, self.own, self.tie, self.mail, self.away, self.account)
+        state = (method, self.world, self.own, self.tie, self.outbox, self.away, self.account)
         loop.meet(*state, self.kernel)
 
     def run(self, schedule):
-        state, after = (self.method, self.world, self.own, self.tie), (self.mail, self.away, self.account)
+        state, after = (self.method, self.world, self.own, self.tie), (self.outbox, self.away, self.account)
         moments = np.zeros(len(schedule.order))
         self.kernel(*state, schedule.order, schedule.peers, schedule.dice, moments, *after, loop.NO_LIMIT)
         return self
@@ -329,7 +329,7 @@ def noise_of(method, release, dice, clip=1.0, size=P):
 def test_descent_is_the_noisy_step_of_the_paper(mechanism, clip, bound):
     """Model for model, with the noise drawn from the same dice; and silent when the budget is spent."""
     problem = hard_problem()
-    method = cd(mechanism=mechanism, clip=clip, bound=bound, wakes_per_agent=3, allocation="decreasing", rate=0.5)
+    method = cd(mechanism=mechanism, clip=clip, row_norm=bound, wakes_per_agent=3, allocation="decreasing", rate=0.5)
     schedule = Schedule(method, problem, 60, seed=2)
     hosted = Hosted(method, problem).run(schedule)
     noise = lambda t, k: noise_of(method, k, schedule.dice[t], clip=clip)  # noqa: E731
@@ -442,7 +442,7 @@ def test_noise_of_every_release(mechanism, loss_fraction):
 def test_a_release_of_propagation(mechanism):
     """A step of public length along the noisy gradient where everybody starts; then only smoothing."""
     problem, clip, bound = hard_problem(), 0.5, 1.3
-    method = mp(mechanism=mechanism, clip=clip, bound=bound)
+    method = mp(mechanism=mechanism, clip=clip, row_norm=bound)
     schedule = Schedule(method, problem, 0, seed=6, order=np.tile(np.arange(N), 3000))
     hosted, reference = Hosted(method, problem).run(schedule), Reference(problem, clip, mechanism)
     released = np.zeros((N, P))
@@ -687,7 +687,7 @@ def test_nonsense_is_not_a_model(make, number):
             ties = rows(state[1], 0, troubled.world.peer.shape[0])
             letter = Letter(sender, int(np.argmax(troubled.world.peer == sender)), kind, text)
             method.receive(
-                data_of(troubled.world, 0), row(state[0], 0), ties, letter, new_mail(method, troubled.world, P, 2)
+                data_of(troubled.world, 0), row(state[0], 0), ties, letter, new_outbox(method, troubled.world, P, 2)
             )
     np.testing.assert_array_equal(troubled._tie.copy, 0.0)
     said = [[post.data for post in peer.wake(dice[0], 0)] for peer in (honest, troubled)]
@@ -827,12 +827,12 @@ def test_ways_to_run_that_there_are_not():
         ({"clip": math.inf}, "clip=inf"),
         ({"clip": True}, "clip=True"),
         ({"clip": "1"}, "clip='1'"),
-        ({"bound": 0.0}, "bound=0.0"),
-        ({"bound": False}, "bound=False"),
-        ({"bound": math.inf}, "bound=inf"),
-        ({"most": 0}, "most=0"),
-        ({"most": 2.5}, "most=2.5"),
-        ({"most": True}, "most=True"),
+        ({"row_norm": 0.0}, "row_norm=0.0"),
+        ({"row_norm": False}, "row_norm=False"),
+        ({"row_norm": math.inf}, "row_norm=inf"),
+        ({"max_rows": 0}, "max_rows=0"),
+        ({"max_rows": 2.5}, "max_rows=2.5"),
+        ({"max_rows": True}, "max_rows=True"),
         ({"wakes_per_agent": 0}, "wakes_per_agent=0"),
         ({"wakes_per_agent": 1.5}, "wakes_per_agent=1.5"),
         ({"wakes_per_agent": True}, "wakes_per_agent=True"),
@@ -857,7 +857,7 @@ def test_refused_terms(options, message):
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize("options", [{"clip": 1e-305}, {"bound": 1e-170}, {"bound": 1e200}], ids=str)
+@pytest.mark.parametrize("options", [{"clip": 1e-305}, {"row_norm": 1e-170}, {"row_norm": 1e200}], ids=str)
 def test_terms_that_no_arithmetic_can_keep(options):
     """1 / clip, or the square of the bound, is not a number that there is: such terms are refused, like zero."""
     [(name, value)] = options.items()
@@ -942,13 +942,13 @@ def test_what_is_told_of_a_loss(share):
     hosted = Hosted(method, problem, compiled=False).run(schedule)
     answers = []
     for _ in range(2):
-        mail = new_mail(method, hosted.world, P, method.letters)
+        outbox = new_outbox(method, hosted.world, P, method.max_letters)
         a, b = hosted.world.tie_start[2:4]
         ties, me = rows(hosted.tie, a, b), row(hosted.own, 2)
         letter = Letter(5, VACANT, ASK, np.array([0.0, 0.0, 0.0, 1.0])[:ASK_LENGTH])
-        method.receive(data_of(hosted.world, 2), me, ties, letter, mail)
-        assert mail.kind[0] == ANSWER
-        answers.append(mail.text[0, : mail.length[0]].copy())
+        method.receive(data_of(hosted.world, 2), me, ties, letter, outbox)
+        assert outbox.kind[0] == ANSWER
+        answers.append(outbox.text[0, : outbox.length[0]].copy())
     np.testing.assert_array_equal(answers[0], answers[1])
     told, model = answers[0][5], answers[0][ANSWER_LENGTH:]
     np.testing.assert_array_equal(model, hosted.own.theta[2])
@@ -975,14 +975,14 @@ def last_draw(dice, first, count, second):
     return discrete_gaussian(stream, second)
 
 
-# ---------------------------------------------------------------- bad mail, and problems that change
+# ---------------------------------------------------------------- bad outbox, and problems that change
 
 BAD = ct.Conditions(latency=0.5, loss=0.1, duplication=0.2)
 
 
 @pytest.mark.usefixtures("seldom_compiled")
 def test_a_private_graph_finds_the_groups():
-    """Two groups with opposite models, and bad mail: at a large epsilon, most of the weight lies within them."""
+    """Two groups with opposite models, and bad outbox: at a large epsilon, most of the weight lies within them."""
     rng = np.random.default_rng(19)
     n, m, p = 16, 60, 2
     group = np.arange(n) % 2

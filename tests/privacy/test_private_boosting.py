@@ -22,7 +22,7 @@ from coterie.core.private.account import RELEASES
 from coterie.core.private.boosting import HIGHEST, SENSITIVITY, clipped_votes, drawn_vertex, score_all
 from coterie.core.private.noise import KEY
 from coterie.core.private.terms import GRID
-from coterie.core.world import REFUSED, data_of, new_mail, row, rows
+from coterie.core.world import REFUSED, data_of, new_outbox, row, rows
 from coterie.engines.drivers import Immediate
 from coterie.engines.worlds import world_of
 from coterie.errors import MismatchError, ParameterError
@@ -253,12 +253,12 @@ def hosted(method, problem, order, dice, compiled):
     """State and account of a run on one host."""
     world = world_of(problem)
     own, tie = method.start(world, np.zeros((problem.n, problem.p)))
-    mail, away = new_mail(method, world, problem.p, method.letters), loop.new_away(0, 1)
-    account, run = loop.new_account(method, problem.p), loop.run if compiled else loop.run.python
-    loop.meet(method, world, own, tie, mail, away, account, run)
+    outbox, away = new_outbox(method, world, problem.p, method.max_letters), loop.new_away(0, 1)
+    account, run = loop.new_account(method), loop.run if compiled else loop.run.python
+    loop.meet(method, world, own, tie, outbox, away, account, run)
     peers, moments = np.full(len(order), -1), np.arange(len(order)) / problem.n
-    run(method, world, own, tie, order, peers, dice, moments, mail, away, account, loop.NO_LIMIT)
-    assert not mail.cursor[REFUSED]
+    run(method, world, own, tie, order, peers, dice, moments, outbox, away, account, loop.NO_LIMIT)
+    assert not outbox.cursor[REFUSED]
     return *own[:1], own.cache.values, *own[2:], *tie, account
 
 
@@ -353,9 +353,9 @@ def test_hostile_letters_do_no_harm():
         padded[0, : len(text)] = text
         address = [np.array([each]) for each in (1, k % 2 * 2, kind, len(text))]  # from 1, to its neighbours 0 and 2
         loop.accept(
-            method, driver.world, driver.own, driver.tie, driver.mail, driver.away, driver.account, *address, padded
+            method, driver.world, driver.own, driver.tie, driver.outbox, driver.away, driver.account, *address, padded
         )
-        assert not driver.mail.cursor[REFUSED]
+        assert not driver.outbox.cursor[REFUSED]
         for tie in range(driver.tie.size.shape[0]):  # nobody is taken to be outside its ball
             assert np.abs(driver.tie.value[tie, : driver.tie.size[tie]]).sum() <= 2.5 * (1 + 1e-6)
         if k % 17 == 0:

@@ -37,7 +37,7 @@ def moves(before, after, loss, bound, ridge, kind="personalized"):
     share = 1.0 / before[0].shape[1] if kind == "personalized" else 1.0
     most = share * loss.lipschitz * bound / ridge
     one, other = (
-        warm_start(problem_of(X, y, loss, kind, ridge=ridge), 1.0, bound=bound, seed=3).released
+        warm_start(problem_of(X, y, loss, kind, ridge=ridge), 1.0, row_norm=bound, seed=3).released
         for X, y in (before, after)
     )
     steps = (one - other) / (most / GRID)
@@ -102,7 +102,7 @@ def test_noise_is_as_wide_as_the_budget_asks(loss, m, ridge):
     X = np.broadcast_to(rng.normal(size=(1, m, p)), (n, m, p))
     y = np.broadcast_to(labels_for(loss, rng.choice([-1.0, 1.0], size=(1, m))), (n, m))
     problem = problem_of(X, y, loss, ridge=ridge)
-    warm = warm_start(problem, epsilon, delta, bound=bound, seed=5)
+    warm = warm_start(problem, epsilon, delta, row_norm=bound, seed=5)
     # The exact model of the rows as they are cut, by another way than the code's.
     short = X / np.maximum(1.0, np.linalg.norm(X, axis=2, keepdims=True) / bound)
     exact = problem_of(short[:3], y[:3], loss, ridge=ridge).local()[0]
@@ -172,7 +172,7 @@ def test_objective_perturbation_draws_the_noise_of_that_density(loss, kind, ridg
     X *= bound * rng.uniform(0.2, 1.0, size=(1, m, 1)) / np.linalg.norm(X, axis=2, keepdims=True)
     X = np.broadcast_to(X, (n, m, p))
     y = np.broadcast_to(labels_for(loss, rng.choice([-1.0, 1.0], size=(1, m))), (n, m))
-    warm = warm_start(problem_of(X, y, loss, kind, ridge=ridge), epsilon, kind="objective", bound=bound, seed=7)
+    warm = warm_start(problem_of(X, y, loss, kind, ridge=ridge), epsilon, kind="objective", row_norm=bound, seed=7)
     assert warm.plans == (Claim(epsilon, 0.0),)
     # b from J'(theta) = 0: with the mean of the losses, a ridge of r / m for a sum of them.
     mean_ridge = ridge if kind == "personalized" else ridge / m
@@ -256,7 +256,7 @@ def test_same_seed_same_release(uneven, kind, delta):
 def test_sparse_is_like_dense(uneven):
     data, graph = uneven
     thin = ct.AgentData(sparse.csr_array(data.X), data.y, agents=data.owner, members=range(6))
-    one, other = (warm_start(ct.Problem.personalized(rows, graph), 1.0, bound=0.9).released for rows in (data, thin))
+    one, other = (warm_start(ct.Problem.personalized(rows, graph), 1.0, row_norm=0.9).released for rows in (data, thin))
     np.testing.assert_allclose(one, other, atol=1e-5)  # a step of the grid apart, at most
 
 
@@ -273,11 +273,11 @@ def test_rows_of_any_length_are_cut_without_overflow(uneven):
     data, graph = uneven
     for scale in (1e300, 1e-300):
         long = data.with_features(data.X * scale)
-        warm = warm_start(ct.Problem.personalized(long, graph), 1.0, bound=1e-3 if scale > 1 else 1.0)
+        warm = warm_start(ct.Problem.personalized(long, graph), 1.0, row_norm=1e-3 if scale > 1 else 1.0)
         assert np.isfinite(warm.theta).all()
     # Only the direction of a long row counts.
     one, other = (
-        warm_start(ct.Problem.personalized(data.with_features(data.X * scale), graph), 1.0, bound=1e-3).released
+        warm_start(ct.Problem.personalized(data.with_features(data.X * scale), graph), 1.0, row_norm=1e-3).released
         for scale in (1.0, 1e200)
     )
     np.testing.assert_allclose(one, other, atol=1e-6)
@@ -306,8 +306,8 @@ def test_the_budget_of_a_warm_start_is_part_of_the_claim(uneven, kind):
         ({"delta": 1.0}, r"delta=1\.0 must"),
         ({"delta": 1.0, "kind": "objective"}, r"delta=1\.0 must"),
         ({"kind": "input"}, "kind='input' must"),
-        ({"bound": 0.0}, r"bound=0\.0 must"),
-        ({"bound": math.inf}, "bound=inf must"),
+        ({"row_norm": 0.0}, r"row_norm=0\.0 must"),
+        ({"row_norm": math.inf}, "row_norm=inf must"),
         ({"alpha": 1.0}, r"alpha=1\.0 must"),
         ({"seed": -1}, "seed=-1 must"),
         ({"seed": "a"}, "seed='a' must"),

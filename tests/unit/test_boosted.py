@@ -402,7 +402,7 @@ def test_agents_find_peers_of_their_own_cluster(moons):
 
 
 def test_a_rule_says_how_the_graph_is_learned(task):
-    rule = ct.GraphRule(lam=10.0, kappa=4, most=2)
+    rule = ct.GraphRule(lam=10.0, kappa=4, max_edges=2)
     model = fitted(task, graph=rule)
     assert model.run_.before.method.rule == rule
     assert 0 < np.diff(model.graph_.start).max() <= 2

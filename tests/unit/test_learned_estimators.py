@@ -104,7 +104,7 @@ def test_a_rule_is_honoured(task):
     given = alone, problem.losses(alone), problem.loss_weight
     assert same(fitted(task, graph=ct.GraphRule(lam=0.3, kappa=2)).graph_, ct.exact_graph(*given, lam=0.3))
     assert same(fitted(task, graph=ct.GraphRule(delta=0.05)).graph_, ct.exact_graph(*given, delta=0.05))
-    few = fitted(task, graph=ct.GraphRule(lam=10.0, most=2)).graph_
+    few = fitted(task, graph=ct.GraphRule(lam=10.0, max_edges=2)).graph_
     assert 0 < np.diff(few.start).max() <= 2
     # lam= is for "learn": a rule has its own.
     rule = ct.GraphRule(lam=0.3)

@@ -109,9 +109,9 @@ def test_a_peer_talks_to_its_neighbours_only():
 
 @ct.rule
 class Chatterbox(ct.CoordinateDescent):
-    def wake(self, data, me, ties, chance, mail):
-        send(mail, EVERYONE, 0, me.theta)
-        send(mail, EVERYONE, 0, me.theta)
+    def wake(self, data, me, ties, chance, outbox):
+        send(outbox, EVERYONE, 0, me.theta)
+        send(outbox, EVERYONE, 0, me.theta)
 
 
 def test_unannounced_letters_are_an_error_everywhere():
@@ -123,8 +123,8 @@ def test_unannounced_letters_are_an_error_everywhere():
 
 @ct.rule
 class Misdirected(ct.CoordinateDescent):
-    def wake(self, data, me, ties, chance, mail):
-        send(mail, 50_000_000, 0, me.theta)
+    def wake(self, data, me, ties, chance, outbox):
+        send(outbox, 50_000_000, 0, me.theta)
 
 
 @pytest.mark.parametrize("conditions", [None, ct.Conditions(latency=0.1)])

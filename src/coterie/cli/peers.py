@@ -117,7 +117,7 @@ def create_group(
     learned = _given(lam=lam, kappa=kappa, every=every, max_weight=max_weight) if learn else None
     privacy = None
     if epsilon is not None:
-        privacy = _given(epsilon=epsilon, delta=delta, clip=clip, bound=row_norm, wakes_per_agent=releases)
+        privacy = _given(epsilon=epsilon, delta=delta, clip=clip, row_norm=row_norm, wakes_per_agent=releases)
     charter = create(
         folder,
         ca=None if ca_key is None or ca_certificate is None else (ca_key, ca_certificate),

@@ -1,6 +1,6 @@
 """Event-driven simulation: letters take time, get lost, arrive twice or out of order, and agents go away and return.
 
-The rules of a method are those of the plain simulator; only the mail is worse. Time is measured in mean intervals
+The rules of a method are those of the plain simulator; only the network is worse. Time is measured in mean intervals
 between two wakes of one agent.
 """
 
@@ -15,7 +15,7 @@ from .loop import DUPLICATED, LOST, book, give, recipient, recipients, spent
 from .world import AUTHOR, HEAD, NEEDS_ROOM, REFUSED, TAIL, VACANT, Chance, data_of, row, rows
 
 
-class Weather(NamedTuple):
+class Channel(NamedTuple):
     """:class:`Conditions` as kernels see them."""
 
     latency: float
@@ -27,7 +27,7 @@ class Weather(NamedTuple):
     change: np.ndarray  # (moments,) +1 an outage begins, -1 it ends
 
 
-class Agenda(NamedTuple):
+class EventQueue(NamedTuple):
     """What is going to happen: a heap of moments, and the letters under way."""
 
     time: np.ndarray  # (events,) heap, by (time, turn)
@@ -47,16 +47,10 @@ class Agenda(NamedTuple):
 SIZE, FREE, TURN, MOMENT, BROADCASTS = 0, 1, 2, 3, 4
 
 
-def new_agenda(n, letters, size, broadcasts):
-    """An empty agenda for n agents with room for some letters under way; an event makes so many broadcasts at most.
-
-    Examples
-    --------
-    >>> new_agenda(2, 8, 3, 1).text.shape
-    (8, 3)
-    """
+def new_queue(n, letters, size, broadcasts):
+    """An empty queue for n agents with room for some letters under way; an event makes so many broadcasts at most."""
     integers = lambda count: np.zeros(count, np.int64)  # noqa: E731
-    return Agenda(
+    return EventQueue(
         np.zeros(n + letters),
         integers(n + letters),
         integers(n + letters),
@@ -69,179 +63,173 @@ def new_agenda(n, letters, size, broadcasts):
     )
 
 
-def grown(agenda):
-    """The same agenda with room for twice as many letters.
-
-    Examples
-    --------
-    >>> grown(new_agenda(2, 8, 3, 1)).text.shape
-    (16, 3)
-    """
-    n, letters = agenda.away.shape[0], agenda.to.shape[0]
-    bigger = new_agenda(n, 2 * letters, agenda.text.shape[1], 0)
+def grown(queue):
+    """The same queue with room for twice as many letters."""
+    n, letters = queue.away.shape[0], queue.to.shape[0]
+    bigger = new_queue(n, 2 * letters, queue.text.shape[1], 0)
     for name in ("time", "turn", "what", "text", "length", "sender", "to", "kind"):
-        old = getattr(agenda, name)
+        old = getattr(queue, name)
         getattr(bigger, name)[: old.shape[0]] = old
-    count = agenda.counter[FREE]
-    bigger.free[:count] = agenda.free[:count]
+    count = queue.counter[FREE]
+    bigger.free[:count] = queue.free[:count]
     bigger.free[count : count + letters] = np.arange(letters, 2 * letters)
-    bigger.counter[:] = agenda.counter
+    bigger.counter[:] = queue.counter
     bigger.counter[FREE] += letters
-    bigger.away[:] = agenda.away
-    bigger.clock[:] = agenda.clock
+    bigger.away[:] = queue.away
+    bigger.clock[:] = queue.clock
     return bigger
 
 
 @inline
-def _before(agenda, a, b):
-    if agenda.time[a] != agenda.time[b]:
-        return agenda.time[a] < agenda.time[b]
-    return agenda.turn[a] < agenda.turn[b]
+def _before(queue, a, b):
+    if queue.time[a] != queue.time[b]:
+        return queue.time[a] < queue.time[b]
+    return queue.turn[a] < queue.turn[b]
 
 
 @inline
-def _swap(agenda, a, b):
-    agenda.time[a], agenda.time[b] = agenda.time[b], agenda.time[a]
-    agenda.turn[a], agenda.turn[b] = agenda.turn[b], agenda.turn[a]
-    agenda.what[a], agenda.what[b] = agenda.what[b], agenda.what[a]
+def _swap(queue, a, b):
+    queue.time[a], queue.time[b] = queue.time[b], queue.time[a]
+    queue.turn[a], queue.turn[b] = queue.turn[b], queue.turn[a]
+    queue.what[a], queue.what[b] = queue.what[b], queue.what[a]
 
 
 @inline
-def _plan(agenda, time, what):
-    k = agenda.counter[SIZE]
-    agenda.time[k], agenda.turn[k], agenda.what[k] = time, agenda.counter[TURN], what
-    agenda.counter[SIZE] += 1
-    agenda.counter[TURN] += 1
-    while k > 0 and _before(agenda, k, (k - 1) >> 1):
-        _swap(agenda, k, (k - 1) >> 1)
+def _plan(queue, time, what):
+    k = queue.counter[SIZE]
+    queue.time[k], queue.turn[k], queue.what[k] = time, queue.counter[TURN], what
+    queue.counter[SIZE] += 1
+    queue.counter[TURN] += 1
+    while k > 0 and _before(queue, k, (k - 1) >> 1):
+        _swap(queue, k, (k - 1) >> 1)
         k = (k - 1) >> 1
 
 
 @inline
-def _next(agenda):
+def _next(queue):
     """Remove the earliest event; the clock goes to its time."""
-    agenda.clock[0] = agenda.time[0]
-    size = agenda.counter[SIZE] - 1
-    agenda.counter[SIZE] = size
-    _swap(agenda, 0, size)
+    queue.clock[0] = queue.time[0]
+    size = queue.counter[SIZE] - 1
+    queue.counter[SIZE] = size
+    _swap(queue, 0, size)
     k = 0
     while True:
         child = 2 * k + 1
         if child >= size:
             break
-        if child + 1 < size and _before(agenda, child + 1, child):
+        if child + 1 < size and _before(queue, child + 1, child):
             child += 1
-        if not _before(agenda, child, k):
+        if not _before(queue, child, k):
             break
-        _swap(agenda, child, k)
+        _swap(queue, child, k)
         k = child
 
 
 @inline
-def _dispatch(world, mail, agenda, weather, rng, account):
-    """Put the posted letters on their way, as many times as the mail pleases."""
-    for h in range(mail.cursor[TAIL]):
-        a, b = recipients(world, mail, h)
+def _dispatch(world, outbox, queue, channel, rng, account):
+    """Put the posted letters on their way, as many times as the network pleases."""
+    for h in range(outbox.cursor[TAIL]):
+        a, b = recipients(world, outbox, h)
         for e in range(a, b):
-            to = recipient(world, mail.to[h], e)
+            to = recipient(world, outbox.to[h], e)
             if to == VACANT:
                 continue
             if not 0 <= to < world.address.shape[0]:
-                mail.cursor[REFUSED] += 1
+                outbox.cursor[REFUSED] += 1
                 continue
-            book(account, mail.kind[h], 1, mail.length[h])
+            book(account, outbox.kind[h], 1, outbox.length[h])
             copies = 1
-            if weather.loss > 0.0 and rng.random() < weather.loss:
+            if channel.loss > 0.0 and rng.random() < channel.loss:
                 copies = 0
                 account[LOST] += 1
-            elif weather.duplication > 0.0 and rng.random() < weather.duplication:
+            elif channel.duplication > 0.0 and rng.random() < channel.duplication:
                 copies = 2
                 account[DUPLICATED] += 1
             for _ in range(copies):
-                agenda.counter[FREE] -= 1
-                slot = agenda.free[agenda.counter[FREE]]
-                for c in range(mail.length[h]):
-                    agenda.text[slot, c] = mail.text[h, c]
-                agenda.length[slot], agenda.kind[slot] = mail.length[h], mail.kind[h]
-                agenda.sender[slot], agenda.to[slot] = world.address[mail.author[h]], to
-                delay = 1.0 - weather.jitter + weather.jitter * rng.standard_exponential()
-                _plan(agenda, agenda.clock[0] + weather.latency * delay, slot)
-    mail.cursor[HEAD] = 0
-    mail.cursor[TAIL] = 0
+                queue.counter[FREE] -= 1
+                slot = queue.free[queue.counter[FREE]]
+                for c in range(outbox.length[h]):
+                    queue.text[slot, c] = outbox.text[h, c]
+                queue.length[slot], queue.kind[slot] = outbox.length[h], outbox.kind[h]
+                queue.sender[slot], queue.to[slot] = world.address[outbox.author[h]], to
+                delay = 1.0 - channel.jitter + channel.jitter * rng.standard_exponential()
+                _plan(queue, queue.clock[0] + channel.latency * delay, slot)
+    outbox.cursor[HEAD] = 0
+    outbox.cursor[TAIL] = 0
 
 
 @inline
-def _room(world, mail, agenda, k):
+def _room(world, outbox, queue, k):
     """Is there room for all that agent k could post in one event, each letter delivered twice?"""
     ties = world.tie_start[k + 1] - world.tie_start[k]
-    return agenda.counter[FREE] >= 2 * (mail.to.shape[0] + agenda.counter[BROADCASTS] * ties)
+    return queue.counter[FREE] >= 2 * (outbox.to.shape[0] + queue.counter[BROADCASTS] * ties)
 
 
 @inline
-def _come_and_go(agenda, weather):
+def _come_and_go(queue, channel):
     """Outages that have begun or ended by now."""
-    past = agenda.counter[MOMENT]
-    while past < weather.moment.shape[0] and weather.moment[past] <= agenda.clock[0]:
-        agenda.away[weather.agent[past]] += weather.change[past]
+    past = queue.counter[MOMENT]
+    while past < channel.moment.shape[0] and channel.moment[past] <= queue.clock[0]:
+        queue.away[channel.agent[past]] += channel.change[past]
         past += 1
-    agenda.counter[MOMENT] = past
+    queue.counter[MOMENT] = past
 
 
 @kernel
-def begin(agenda, weather, rng):
+def begin(queue, channel, rng):
     """All agents set their clocks."""
-    for k in range(agenda.away.shape[0]):
-        _plan(agenda, rng.standard_exponential(), ~k)
-    _come_and_go(agenda, weather)
+    for k in range(queue.away.shape[0]):
+        _plan(queue, rng.standard_exponential(), ~k)
+    _come_and_go(queue, channel)
 
 
 @kernel
-def meet(method, world, own, tie, mail, agenda, weather, rng, account, first):
+def meet(method, world, own, tie, outbox, queue, channel, rng, account, first):
     """Agents from ``first`` on greet their neighbours. Returns the first that found no room for its letters."""
     n = world.address.shape[0]
     for k in range(first, n):
-        if not _room(world, mail, agenda, k):
+        if not _room(world, outbox, queue, k):
             return k
-        if agenda.away[k] == 0:
+        if queue.away[k] == 0:
             a, b = world.tie_start[k], world.tie_start[k + 1]
-            mail.cursor[AUTHOR] = k
-            method.greet(data_of(world, k), row(own, k), rows(tie, a, b), mail)
-            _dispatch(world, mail, agenda, weather, rng, account)
+            outbox.cursor[AUTHOR] = k
+            method.greet(data_of(world, k), row(own, k), rows(tie, a, b), outbox)
+            _dispatch(world, outbox, queue, channel, rng, account)
     return n
 
 
 @kernel
-def run(method, world, own, tie, mail, agenda, weather, rng, account, budget, wakes, dice):
+def run(method, world, own, tie, outbox, queue, channel, rng, account, budget, wakes, dice):
     """Let time pass until ``wakes`` agents have woken, the budget is spent, or letters or ties find no room.
 
     Returns how many woke.
     """
     done = 0
-    while done < wakes and mail.cursor[REFUSED] + mail.cursor[NEEDS_ROOM] == 0 and not spent(account, budget):
-        what = agenda.what[0]
-        k = ~what if what < 0 else agenda.to[what]
-        if not _room(world, mail, agenda, k):
+    while done < wakes and outbox.cursor[REFUSED] + outbox.cursor[NEEDS_ROOM] == 0 and not spent(account, budget):
+        what = queue.what[0]
+        k = ~what if what < 0 else queue.to[what]
+        if not _room(world, outbox, queue, k):
             return done
-        _next(agenda)
-        _come_and_go(agenda, weather)
+        _next(queue)
+        _come_and_go(queue, channel)
         if what >= 0:
-            if agenda.away[k] > 0:
+            if queue.away[k] > 0:
                 account[LOST] += 1
             else:
-                text = agenda.text[what, : agenda.length[what]]
-                give(method, world, own, tie, mail, k, agenda.sender[what], VACANT, agenda.kind[what], text)
-            agenda.free[agenda.counter[FREE]] = what
-            agenda.counter[FREE] += 1
+                text = queue.text[what, : queue.length[what]]
+                give(method, world, own, tie, outbox, k, queue.sender[what], VACANT, queue.kind[what], text)
+            queue.free[queue.counter[FREE]] = what
+            queue.counter[FREE] += 1
         else:
-            if agenda.away[k] == 0:
+            if queue.away[k] == 0:
                 for d in range(dice.shape[0]):
                     dice[d] = rng.random()
                 a, b = world.tie_start[k], world.tie_start[k + 1]
-                mail.cursor[AUTHOR] = k
+                outbox.cursor[AUTHOR] = k
                 method.wake(
-                    data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice, VACANT, agenda.clock[0]), mail
+                    data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice, VACANT, queue.clock[0]), outbox
                 )
                 done += 1
-            _plan(agenda, agenda.clock[0] + rng.standard_exponential(), what)
-        _dispatch(world, mail, agenda, weather, rng, account)
+            _plan(queue, queue.clock[0] + rng.standard_exponential(), what)
+        _dispatch(world, outbox, queue, channel, rng, account)
     return done

@@ -36,16 +36,9 @@ LETTERS, NUMBERS, LOST, DUPLICATED, KINDS = 0, 1, 2, 3, 4
 ANEW = ("cache", "n_agents")
 
 
-def new_account(method, p):
-    """An account at zero.
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> new_account(ct.CoordinateDescent(), 3).shape
-    (6,)
-    """
-    return np.zeros(KINDS + 2 * len(method.lengths(p)), np.int64)
+def new_account(method):
+    """An account at zero."""
+    return np.zeros(KINDS + 2 * len(method.letters), np.int64)
 
 
 class Away(NamedTuple):
@@ -71,32 +64,26 @@ NO_LIMIT = Budget(0.0, 0.0, math.inf)
 
 
 def new_away(capacity, size):
-    """An empty box for letters to other hosts.
-
-    Examples
-    --------
-    >>> new_away(4, 10).text.shape
-    (4, 10)
-    """
+    """An empty box for letters to other hosts."""
     box = [np.zeros(capacity, np.int64) for _ in range(4)]
     return Away(np.zeros((capacity, size)), *box, np.zeros(2, np.int64))
 
 
 @inline
-def give(method, world, own, tie, mail, k, sender, hint, kind, text):
+def give(method, world, own, tie, outbox, k, sender, hint, kind, text):
     """Hand one letter to agent k of this world."""
     a, b = world.tie_start[k], world.tie_start[k + 1]
-    mail.cursor[AUTHOR] = k
+    outbox.cursor[AUTHOR] = k
     letter = Letter(sender, slot_of(world.peer[a:b], sender, hint), kind, text)
-    method.receive(data_of(world, k), row(own, k), rows(tie, a, b), letter, mail)
+    method.receive(data_of(world, k), row(own, k), rows(tie, a, b), letter, outbox)
 
 
 @inline
-def recipients(world, mail, h):
-    """The range of ties that letter h of the mail box goes along; a letter to one address takes one turn."""
-    a = world.tie_start[mail.author[h]]
-    if mail.to[h] == EVERYONE:
-        return a, world.tie_start[mail.author[h] + 1]
+def recipients(world, outbox, h):
+    """The range of ties that letter h of the outbox goes along; a letter to one address takes one turn."""
+    a = world.tie_start[outbox.author[h]]
+    if outbox.to[h] == EVERYONE:
+        return a, world.tie_start[outbox.author[h] + 1]
     return a, a + 1
 
 
@@ -118,16 +105,16 @@ def book(account, kind, letters, length):
 
 
 @inline
-def hand_over(method, world, own, tie, mail, away, account):
+def hand_over(method, world, own, tie, outbox, away, account):
     """Deliver all posted letters, and those that they cause."""
     first = world.address[0]
     last = first + world.address.shape[0]
-    while mail.cursor[HEAD] < mail.cursor[TAIL]:
-        h = mail.cursor[HEAD]
-        mail.cursor[HEAD] = h + 1
-        sender = world.address[mail.author[h]]
-        goal, kind, text = mail.to[h], mail.kind[h], mail.text[h, : mail.length[h]]
-        a, b = recipients(world, mail, h)
+    while outbox.cursor[HEAD] < outbox.cursor[TAIL]:
+        h = outbox.cursor[HEAD]
+        outbox.cursor[HEAD] = h + 1
+        sender = world.address[outbox.author[h]]
+        goal, kind, text = outbox.to[h], outbox.kind[h], outbox.text[h, : outbox.length[h]]
+        a, b = recipients(world, outbox, h)
         sent = 0
         for e in range(a, b):
             to = recipient(world, goal, e)
@@ -136,7 +123,7 @@ def hand_over(method, world, own, tie, mail, away, account):
             sent += 1
             if first <= to < last:
                 hint = world.inverse[e] if goal == EVERYONE else VACANT
-                give(method, world, own, tie, mail, to - first, sender, hint, kind, text)
+                give(method, world, own, tie, outbox, to - first, sender, hint, kind, text)
             elif away.counter[0] < away.to.shape[0]:
                 c = away.counter[0]
                 for k in range(text.shape[0]):
@@ -146,8 +133,8 @@ def hand_over(method, world, own, tie, mail, away, account):
             else:
                 away.counter[1] += 1
         book(account, kind, sent, text.shape[0])
-    mail.cursor[HEAD] = 0
-    mail.cursor[TAIL] = 0
+    outbox.cursor[HEAD] = 0
+    outbox.cursor[TAIL] = 0
 
 
 @inline
@@ -157,42 +144,42 @@ def spent(account, budget):
 
 
 @kernel
-def run(method, world, own, tie, order, peers, dice, moments, mail, away, account, budget):
+def run(method, world, own, tie, order, peers, dice, moments, outbox, away, account, budget):
     """Wake the agents of ``order`` (numbers in this world) one after the other. Returns how many woke.
 
-    Stops early when the budget is spent, or when an agent wishes for more slots for its ties.
+    Stops early when the budget is spent, or when an agent needs more slots for its ties.
 
     Each talks to the address in ``peers``, or chooses for itself where that is VACANT, or greets its neighbours where
     that is EVERYONE: one kernel for both, because compiling the handlers twice would double the wait for it.
     """
     for t in range(order.shape[0]):
-        if mail.cursor[REFUSED] > 0 or mail.cursor[NEEDS_ROOM] > 0 or spent(account, budget):
+        if outbox.cursor[REFUSED] > 0 or outbox.cursor[NEEDS_ROOM] > 0 or spent(account, budget):
             return t
         k = order[t]
-        mail.cursor[AUTHOR] = k
+        outbox.cursor[AUTHOR] = k
         a, b = world.tie_start[k], world.tie_start[k + 1]
         if peers[t] == EVERYONE:
-            method.greet(data_of(world, k), row(own, k), rows(tie, a, b), mail)
+            method.greet(data_of(world, k), row(own, k), rows(tie, a, b), outbox)
         else:
-            method.wake(data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice[t], peers[t], moments[t]), mail)
-        hand_over(method, world, own, tie, mail, away, account)
+            method.wake(data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice[t], peers[t], moments[t]), outbox)
+        hand_over(method, world, own, tie, outbox, away, account)
     return order.shape[0]
 
 
-def widen(method, world, tie, mail):
-    """Grant the wish of agents that are short of room: twice as many slots for ties, or larger ones.
+def widen(method, world, tie, outbox):
+    """Make room for agents that are short of it: twice as many slots for ties, or larger ones.
 
     Returns world and state of ties.
     """
     slots = np.diff(world.tie_start)
     used = np.add.reduceat(np.append(world.peer != VACANT, False), world.tie_start[:-1]) * (slots > 0)
-    spare = getattr(method, "spare", 0)
+    spare = method.spare
     # All that will be short soon, at once: laying out a world takes its time.
     short = slots - used < 2 * spare
     world, place = widened(world, np.where(short, used + np.maximum(used, 4 * spare), slots))
     tie = spread(tie, world.peer.shape[0], place)
-    mail.cursor[NEEDS_ROOM] = 0
-    return world, method.roomier(world, tie) if hasattr(method, "roomier") else tie
+    outbox.cursor[NEEDS_ROOM] = 0
+    return world, method.enlarge(world, tie)
 
 
 def spread(tie, slots, place):
@@ -226,30 +213,32 @@ def moved(old, new, there, here, skip=()):
     return type(old)(*parts)
 
 
-def meet(method, world, own, tie, mail, away, account, run=run):
+def meet(method, world, own, tie, outbox, away, account, run=run):
     """The initial swap: every agent greets its neighbours."""
     n = world.address.shape[0]
     everyone, dice = np.full(n, EVERYONE), np.zeros((n, method.dice))
-    run(method, world, own, tie, np.arange(n), everyone, dice, np.zeros(n), mail, away, account, NO_LIMIT)
+    run(method, world, own, tie, np.arange(n), everyone, dice, np.zeros(n), outbox, away, account, NO_LIMIT)
 
 
 @kernel
-def rounds(method, world, own, tie, count, mail, away, account, budget):
+def rounds(method, world, own, tie, count, outbox, away, account, budget):
     """Synchronous rounds: all agents act, and only then are their letters delivered. Returns how many rounds."""
     for t in range(count):
-        if mail.cursor[REFUSED] > 0 or mail.cursor[NEEDS_ROOM] > 0 or spent(account, budget):
+        if outbox.cursor[REFUSED] > 0 or outbox.cursor[NEEDS_ROOM] > 0 or spent(account, budget):
             return t
         for k in range(world.address.shape[0]):
-            mail.cursor[AUTHOR] = k
+            outbox.cursor[AUTHOR] = k
             a, b = world.tie_start[k], world.tie_start[k + 1]
-            method.round(data_of(world, k), row(own, k), rows(tie, a, b), mail)
-        hand_over(method, world, own, tie, mail, away, account)
+            method.round(data_of(world, k), row(own, k), rows(tie, a, b), outbox)
+        hand_over(method, world, own, tie, outbox, away, account)
     return count
 
 
 @kernel
-def accept(method, world, own, tie, mail, away, account, sender, to, kind, length, text):
+def accept(method, world, own, tie, outbox, away, account, sender, to, kind, length, text):
     """Letters that came from other hosts."""
     for c in range(to.shape[0]):
-        give(method, world, own, tie, mail, to[c] - world.address[0], sender[c], VACANT, kind[c], text[c, : length[c]])
-        hand_over(method, world, own, tie, mail, away, account)
+        give(
+            method, world, own, tie, outbox, to[c] - world.address[0], sender[c], VACANT, kind[c], text[c, : length[c]]
+        )
+        hand_over(method, world, own, tie, outbox, away, account)

@@ -34,18 +34,18 @@ METHODS = {
     "take": "first, last",
     # methods (methods/)
     "open": "data, me, ties, slot",
-    "greet": "data, me, ties, mail",
-    "wake": "data, me, ties, chance, mail",
-    "receive": "data, me, ties, letter, mail",
-    "round": "data, me, ties, mail",
+    "greet": "data, me, ties, outbox",
+    "wake": "data, me, ties, chance, outbox",
+    "receive": "data, me, ties, letter, outbox",
+    "round": "data, me, ties, outbox",
     # solvers of an agent's own problem (proximal.py)
     "minimise": "data, scale, weight, center, theta, draft",
-    # peer sampling (ties/sampling.py)
+    # peer sampling (wrap/sampling.py)
     "sample": "data, view, dice, out",
-    "stir": "data, view, dice, mail",
-    "mix": "data, view, letter, mail",
-    # what an agent tells of its loss (ties/learned.py, privacy/tolls.py)
-    "reported_loss": "data, me, draft",
+    "refresh": "data, view, dice, outbox",
+    "merge": "data, view, letter, outbox",
+    # what an agent tells of its loss (wrap/learned.py, private/loss_report.py)
+    "reported_loss": "data, me, scratch",
 }
 
 

@@ -7,16 +7,14 @@ sees the world, so the same handler runs in the compiled simulator, on a shard o
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .compile import class_of, each_field, inline, overload
+from .letters import longest
 from .linear import frozen, total
 from .losses import pooled_value
-
-if TYPE_CHECKING:
-    pass
 
 #: An empty slot in a list of ties; also the slot of a sender I have no tie to.
 VACANT = -1
@@ -77,14 +75,7 @@ class Chance(NamedTuple):
 
 
 def system_dice(count: int) -> np.ndarray:
-    """Uniform numbers from the operating system, which nobody can predict: for agents that are real.
-
-    Examples
-    --------
-    >>> dice = system_dice(3)
-    >>> dice.shape, bool(((dice >= 0) & (dice < 1)).all())
-    ((3,), True)
-    """
+    """Uniform numbers from the operating system, which nobody can predict: for agents that are real."""
     return (np.frombuffer(os.urandom(8 * count), np.uint64) >> np.uint64(11)) * 2.0**-53
 
 
@@ -97,8 +88,8 @@ class Letter(NamedTuple):
     text: np.ndarray
 
 
-class Mail(NamedTuple):
-    """Outgoing letters of one event, and a sheet of scratch paper for the handler that writes them."""
+class Outbox(NamedTuple):
+    """Outgoing letters of one event, and scratch space for the handler that writes them."""
 
     text: np.ndarray  # (capacity, size)
     length: np.ndarray  # (capacity,) numbers of text in use
@@ -106,35 +97,16 @@ class Mail(NamedTuple):
     to: np.ndarray  # (capacity,) address, or EVERYONE
     kind: np.ndarray  # (capacity,)
     cursor: np.ndarray  # HEAD, TAIL, AUTHOR, REFUSED, NEEDS_ROOM
-    draft: np.ndarray  # (method.scratch,) scratch, for use within one call of a handler
+    scratch: np.ndarray  # (method.scratch_size,) for use within one call of a handler
 
 
 HEAD, TAIL, AUTHOR, REFUSED, NEEDS_ROOM = 0, 1, 2, 3, 4
 
 
-def new_mail(method, world, p, capacity):
-    """An empty mail box for ``capacity`` letters of a method.
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> problem = ct.Problem.propagation([[0.0, 1.0]], ct.graphs.empty(1))
-    >>> new_mail(ct.CoordinateDescent(), world_of(problem), 2, 4).text.shape
-    (4, 2)
-    """
-    text, draft = np.zeros((capacity, longest(method.lengths(p)))), _aligned(method.scratch(world, p))
-    return Mail(text, *[np.zeros(capacity, np.int64) for _ in range(4)], np.zeros(5, np.int64), draft)
-
-
-def longest(lengths):
-    """The most numbers in a letter: a method gives for each kind how many there are, or a range of what may be.
-
-    Examples
-    --------
-    >>> longest((3, range(1, 8, 2)))
-    7
-    """
-    return max(length[-1] if isinstance(length, range) else length for length in lengths)
+def new_outbox(method, world, p, capacity):
+    """An empty outbox for ``capacity`` letters of a method."""
+    text, scratch = np.zeros((capacity, longest(method.lengths(p)))), _aligned(method.scratch_size(world, p))
+    return Outbox(text, *[np.zeros(capacity, np.int64) for _ in range(4)], np.zeros(5, np.int64), scratch)
 
 
 def _aligned(size):
@@ -152,31 +124,25 @@ class Ragged(NamedTuple):
 
 
 def ragged(sizes):
-    """Room for so many numbers of each agent.
-
-    Examples
-    --------
-    >>> row(ragged([2, 3]), 1)
-    array([0., 0., 0.])
-    """
+    """Room for so many numbers of each agent."""
     start = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     return Ragged(start, np.zeros(start[-1]))
 
 
 @inline
-def send(mail, to, kind, text):
+def send(outbox, to, kind, text):
     """Post a letter. A full box refuses it and says so in the cursor; the engine raises when it sees that."""
-    k = mail.cursor[TAIL]
-    if k >= mail.to.shape[0] or text.shape[0] > mail.text.shape[1]:
-        mail.cursor[REFUSED] += 1
+    k = outbox.cursor[TAIL]
+    if k >= outbox.to.shape[0] or text.shape[0] > outbox.text.shape[1]:
+        outbox.cursor[REFUSED] += 1
         return
     for c in range(text.shape[0]):
-        mail.text[k, c] = text[c]
-    mail.length[k] = text.shape[0]
-    mail.author[k] = mail.cursor[AUTHOR]
-    mail.to[k] = to
-    mail.kind[k] = kind
-    mail.cursor[TAIL] = k + 1
+        outbox.text[k, c] = text[c]
+    outbox.length[k] = text.shape[0]
+    outbox.author[k] = outbox.cursor[AUTHOR]
+    outbox.to[k] = to
+    outbox.kind[k] = kind
+    outbox.cursor[TAIL] = k + 1
 
 
 @inline
@@ -249,9 +215,9 @@ def add_loss_gradient(data, theta, scale, out):
 
 
 @inline
-def loss_of(data, theta, draft):
-    """``f_i(theta)``, with the margins of the examples in the draft."""
-    margins = draft[: data.labels.shape[0]]
+def loss_of(data, theta, scratch):
+    """``f_i(theta)``, with the margins of the examples in scratch."""
+    margins = scratch[: data.labels.shape[0]]
     square = 0.0
     for r in range(margins.shape[0]):
         margins[r] = data.rows.dot(r, theta)
@@ -292,16 +258,7 @@ def _rows(group, first, last):
 
 
 def widened(world: World, slots: np.ndarray) -> tuple[World, np.ndarray]:
-    """The same world with so many slots for the ties of each agent, and where the old slots are now.
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> world = world_of(ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2)))
-    >>> wide, place = widened(world, np.array([2, 3]))
-    >>> wide.peer.tolist(), place.tolist()
-    ([1, -1, 0, -1, -1], [0, 2])
-    """
+    """The same world with so many slots for the ties of each agent, and where the old slots are now."""
     before = np.diff(world.tie_start)
     start = np.concatenate([[0], np.cumsum(slots)])
     place = np.arange(world.peer.shape[0]) + np.repeat(start[:-1] - world.tie_start[:-1], before)

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ..core.events import Weather
+from ..core.events import Channel
 from ..errors import ParameterError
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """How bad the mail is.
+    """How bad the network is.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Conditions:
             if not (isinstance(outage, Sequence) and len(outage) == 3 and all(isinstance(x, Real) for x in outage)):
                 raise ParameterError(f"outage {outage!r} must be (agent number, begin, end)")
 
-    def weather(self, n: int) -> Weather:
+    def channel(self, n: int) -> Channel:
         """These conditions as kernels see them, checked against n agents.
 
         Parameters
@@ -67,12 +67,12 @@ class Conditions:
 
         Returns
         -------
-        Weather
+        Channel
 
         Examples
         --------
-        >>> weather = Conditions(outages=[(1, 3.0, 20.0)]).weather(2)
-        >>> weather.moment.tolist(), weather.agent.tolist(), weather.change.tolist()
+        >>> channel = Conditions(outages=[(1, 3.0, 20.0)]).channel(2)
+        >>> channel.moment.tolist(), channel.agent.tolist(), channel.change.tolist()
         ([3.0, 20.0], [1, 1], [1, -1])
         """
         for outage in self.outages:
@@ -86,7 +86,7 @@ class Conditions:
         moments = [(begin, agent, 1) for agent, begin, _ in self.outages]
         moments += [(end, agent, -1) for agent, _, end in self.outages if math.isfinite(end)]
         times, agents, changes = zip(*sorted(moments), strict=True) if moments else ((), (), ())
-        return Weather(
+        return Channel(
             float(self.latency),
             float(self.jitter),
             float(self.loss),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..core import events, loop
-from ..core.world import NEEDS_ROOM, REFUSED, VACANT, World, new_mail
+from ..core.world import NEEDS_ROOM, REFUSED, VACANT, World, new_outbox
 from ..errors import CapacityError, ParameterError
 from ..graphs import Graph
 from ..problem import Problem
@@ -22,33 +22,21 @@ from .worlds import world_of
 
 
 class Driver(ABC):
-    """What all drivers share.
-
-    Parameters
-    ----------
-    problem : Problem
-    method : rule
-    theta : (n, p) ndarray
-        Models to start from.
-    choice : "uniform", "weight" or matrix
-        See :func:`coterie.engines.worlds.world_of`.
-    capacity : int
-        Letters that one event may leave in the mail box.
-    """
+    """What all drivers share: world, state of the method in it, and account; ``capacity`` is that of the outbox."""
 
     def __init__(self, problem: Problem, method: Any, theta: np.ndarray, choice: Any, capacity: int):
         self.method, self.choice, self.capacity = method, choice, capacity
         self._problem = problem
-        self.world = world_of(problem, choice, spare_of(method))
+        self.world = world_of(problem, choice, method.spare)
         self.own, self.tie = method.start(self.world, theta)
-        self.mail = new_mail(method, self.world, problem.p, capacity)
-        self.account = loop.new_account(method, problem.p)
+        self.outbox = new_outbox(method, self.world, problem.p, capacity)
+        self.account = loop.new_account(method)
         self.done, self.time = 0, 0.0
 
     @property
     def problem(self) -> Problem:
         """The problem as it is now: on the graph that the agents have learned so far, if they do."""
-        if spare_of(self.method):
+        if self.method.spare:
             graph = graph_of(self.world)
             if graph != self._problem.graph:
                 self._problem = self._problem.on(graph=graph)
@@ -64,7 +52,7 @@ class Driver(ABC):
     @property
     def final(self) -> np.ndarray:
         """Models that the agents have in the end: those of :attr:`theta`, or what they keep to themselves."""
-        if getattr(self.method, "final", None) is None:
+        if self.method.final is None:
             return self.theta.copy()
         models: np.ndarray = self.method.finish(self.world, self.own, self.tie)
         return models
@@ -72,7 +60,7 @@ class Driver(ABC):
     @property
     def population(self) -> Any:
         """What each agent takes for the population, of a method that learns one; else None."""
-        if not hasattr(self.method, "population"):
+        if self.method.population is None:
             return None
         return self.method.population(self.world, self.own, self.tie)
 
@@ -115,56 +103,35 @@ class Driver(ABC):
         agents have learned stay.
         """
         before, own, tie = self.world, self.own, self.tie
-        self._problem = problem.on(graph=graph_of(before)) if spare_of(self.method) else problem
-        self.world = world_of(self._problem, self.choice, spare_of(self.method))
+        self._problem = problem.on(graph=graph_of(before)) if self.method.spare else problem
+        self.world = world_of(self._problem, self.choice, self.method.spare)
         new_own, new_tie = self.method.start(self.world, own.theta)
         self.own = loop.moved(own, new_own, slice(None), slice(None), skip=loop.ANEW)
         (old, there), (new, here) = _ends(before), _ends(self.world)
         _, one, other = np.intersect1d(old, new, assume_unique=True, return_indices=True)
         there, here = there[one], here[other]
         self.tie = loop.moved(tie, new_tie, there, here, skip=loop.ANEW)
-        self.mail = new_mail(self.method, self.world, problem.p, self.capacity)
+        self.outbox = new_outbox(self.method, self.world, problem.p, self.capacity)
         strangers = self.world.peer.copy()
         strangers[here] = VACANT
         self.meet(self.world._replace(peer=strangers))
 
     def widen(self) -> None:
         """Give agents that are short of slots for new ties twice as many."""
-        self.world, self.tie = loop.widen(self.method, self.world, self.tie, self.mail)
+        self.world, self.tie = loop.widen(self.method, self.world, self.tie, self.outbox)
 
     def check(self) -> None:
         """Raise if a letter was refused."""
-        if self.mail.cursor[REFUSED]:
+        if self.outbox.cursor[REFUSED]:
             raise CapacityError(
                 f"{self.method!r} posted a letter that cannot be delivered: more, or longer, than the "
-                f"{self.method.letters} of {self.mail.text.shape[1]} numbers that it announces for one event, or to "
-                "nobody's address"
+                f"{self.method.max_letters} of {self.outbox.text.shape[1]} numbers that it announces for one event, or "
+                "to nobody's address"
             )
 
 
-def spare_of(method: Any) -> int:
-    """How many slots for new ties a method needs to have free: none where ties stay as they are.
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> spare_of(ct.CoordinateDescent())
-    0
-    """
-    return int(getattr(method, "spare", 0))
-
-
 def graph_of(world: World) -> Graph:
-    """The graph of the ties of a world; where the two ends of a tie do not agree on its weight, the mean.
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> world = world_of(ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2)))
-    >>> world.weight[0] = 3.0
-    >>> graph_of(world).edges()[2].tolist()
-    [2.0]
-    """
+    """The graph of the ties of a world; where the two ends of a tie do not agree on its weight, the mean."""
     n, tied = world.address.shape[0], world.peer != VACANT
     i, j, w = _owners(world)[tied], world.peer[tied], world.weight[tied]
     low, high = np.minimum(i, j), np.maximum(i, j)
@@ -189,7 +156,7 @@ class Immediate(Driver):
     def __init__(
         self, problem: Problem, method: Any, theta: np.ndarray, choice: Any, schedule: Any, seed: Any, capacity: Any
     ):
-        super().__init__(problem, method, theta, choice, capacity or method.letters)
+        super().__init__(problem, method, theta, choice, capacity or method.max_letters)
         self.schedule = schedule
         self.who, self.when, self.fate = seeds(seed, 3)
         self.away = loop.new_away(0, 1)
@@ -209,7 +176,7 @@ class Immediate(Driver):
 
     def meet(self, world: World) -> None:
         """Let the agents greet those they are tied to in this world."""
-        loop.meet(self.method, world, self.own, self.tie, self.mail, self.away, self.account)
+        loop.meet(self.method, world, self.own, self.tie, self.outbox, self.away, self.account)
         self._check()
 
     def advance(self, steps: int, budget: loop.Budget) -> None:
@@ -230,13 +197,13 @@ class Immediate(Driver):
                 peers[done:],
                 dice[done:],
                 moments[done:],
-                self.mail,
+                self.outbox,
                 self.away,
                 self.account,
                 budget,
             )
             self._check()
-            if not self.mail.cursor[NEEDS_ROOM]:
+            if not self.outbox.cursor[NEEDS_ROOM]:
                 break
             self.widen()
         # Added one by one: sums do not depend on how a run is divided.
@@ -246,7 +213,7 @@ class Immediate(Driver):
         self.drawn = [part[done:] for part in self.drawn]
 
     def _check(self) -> None:
-        self.mail.cursor[REFUSED] += self.away.counter[1]  # there is no other host
+        self.outbox.cursor[REFUSED] += self.away.counter[1]  # there is no other host
         self.check()
 
 
@@ -271,19 +238,19 @@ class Synchronous(Driver):
 
     def meet(self, world: World) -> None:
         """Let the agents greet those they are tied to in this world."""
-        loop.meet(self.method, world, self.own, self.tie, self.mail, self.away, self.account)
+        loop.meet(self.method, world, self.own, self.tie, self.outbox, self.away, self.account)
         self.check()
 
     def advance(self, steps: int, budget: loop.Budget) -> None:
         """Take at most so many steps, and stop when the budget is spent."""
         while True:
             done = loop.rounds(
-                self.method, self.world, self.own, self.tie, steps, self.mail, self.away, self.account, budget
+                self.method, self.world, self.own, self.tie, steps, self.outbox, self.away, self.account, budget
             )
             self.check()
             self.done += done
             steps -= done
-            if not self.mail.cursor[NEEDS_ROOM]:
+            if not self.outbox.cursor[NEEDS_ROOM]:
                 break
             self.widen()
         self.time = float(self.done)
@@ -302,22 +269,22 @@ class Timed(Driver):
         seed: Any,
         capacity: Any,
     ):
-        super().__init__(problem, method, theta, choice, method.letters)
+        super().__init__(problem, method, theta, choice, method.max_letters)
         self.most = capacity
-        self.broadcasts = getattr(method, "broadcasts", method.letters)
+        self.broadcasts = method.broadcasts
         need = self._need(self.world)
-        self.weather = conditions.weather(problem.n)
+        self.channel = conditions.channel(problem.n)
         [self.rng] = seeds(seed, 1)
         self.dice = np.zeros(method.dice)
-        size = self.mail.text.shape[1]
-        self.agenda = events.new_agenda(problem.n, capacity or max(need, 1024), size, self.broadcasts)
-        events.begin(self.agenda, self.weather, self.rng)
+        size = self.outbox.text.shape[1]
+        self.queue = events.new_queue(problem.n, capacity or max(need, 1024), size, self.broadcasts)
+        events.begin(self.queue, self.channel, self.rng)
         self.meet(self.world)
 
     def _need(self, world: World) -> int:
         """Letters that one event may put under way."""
         ties = int(np.diff(world.tie_start).max(initial=0))
-        need = 2 * (self.method.letters + self.broadcasts * ties)
+        need = 2 * (self.method.max_letters + self.broadcasts * ties)
         if self.most is not None and self.most < need:
             raise CapacityError(
                 f"capacity={self.most} is too small: what one event may send along {ties} ties, delivered twice, is "
@@ -327,7 +294,7 @@ class Timed(Driver):
 
     def change(self, problem: Problem) -> None:
         """Go on with another problem for the same agents."""
-        self._need(world_of(problem, spare=spare_of(self.method)))
+        self._need(world_of(problem, spare=self.method.spare))
         super().change(problem)
 
     def widen(self) -> None:
@@ -344,9 +311,9 @@ class Timed(Driver):
                 world,
                 self.own,
                 self.tie,
-                self.mail,
-                self.agenda,
-                self.weather,
+                self.outbox,
+                self.queue,
+                self.channel,
                 self.rng,
                 self.account,
                 ready,
@@ -358,10 +325,10 @@ class Timed(Driver):
     def _grow(self) -> None:
         if self.most is not None:
             raise CapacityError(
-                f"more than capacity={self.most} letters are under way at time {self.agenda.clock[0]:.3g}, "
+                f"more than capacity={self.most} letters are under way at time {self.queue.clock[0]:.3g}, "
                 f"after {self.done} wakes: raise it, or leave it out"
             )
-        self.agenda = events.grown(self.agenda)
+        self.queue = events.grown(self.queue)
 
     def advance(self, steps: int, budget: loop.Budget) -> None:
         """Take at most so many steps, and stop when the budget is spent."""
@@ -371,9 +338,9 @@ class Timed(Driver):
                 self.world,
                 self.own,
                 self.tie,
-                self.mail,
-                self.agenda,
-                self.weather,
+                self.outbox,
+                self.queue,
+                self.channel,
                 self.rng,
                 self.account,
                 budget,
@@ -386,22 +353,15 @@ class Timed(Driver):
             if steps > 0:
                 if loop.spent(self.account, budget):
                     break
-                if self.mail.cursor[NEEDS_ROOM]:
+                if self.outbox.cursor[NEEDS_ROOM]:
                     self.widen()
                 else:
                     self._grow()
-        self.time = float(self.agenda.clock[0])
+        self.time = float(self.queue.clock[0])
 
 
 def seeds(seed: Any, count: int) -> list[np.random.Generator]:
-    """Independent generators, so that who wakes does not depend on what else is drawn.
-
-    Examples
-    --------
-    >>> one, other = seeds(0, 2)
-    >>> one.random() == other.random()
-    False
-    """
+    """Independent generators, so that who wakes does not depend on what else is drawn."""
     try:
         return [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(count)]
     except (TypeError, ValueError):

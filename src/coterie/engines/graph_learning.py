@@ -32,7 +32,7 @@ def learn_graph(
     seed: Any = 0,
     *,
     step: str = "exact",
-    most: int | None = None,
+    max_edges: int | None = None,
     sampling: Any = "ideal",
     graph: Graph | None = None,
     every: int | None = None,
@@ -55,7 +55,7 @@ def learn_graph(
         L_k: the log of the *sum* of exponential losses for boosting, else the local loss.
     confidence : (n,) array_like, optional
         c_k. Default: all 1.
-    mu, lam, delta, kappa, step, most
+    mu, lam, delta, kappa, step, max_edges
         As in :class:`coterie.GraphRule`; mu is both mu_1 and mu_2.
     wakes : int, optional
         How many times some agent wakes. Default: as many as it takes for every agent to meet every other 50 times, on
@@ -87,7 +87,7 @@ def learn_graph(
     >>> bool(abs(run.graph.W - best.W).max() < 1e-9)
     True
     """
-    rule = GraphRule(mu, lam, delta, kappa, step, most)
+    rule = GraphRule(mu, lam, delta, kappa, step, max_edges)
     theta = np.asarray(models, dtype=float)
     if theta.ndim != 2:
         raise DataError(f"models must be an (n, p) array, one row for each agent; found shape {theta.shape}")

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import loop
+from ..core.letters import Bounds, Contents, longest
 from ..core.linear import DenseRows
-from ..core.world import NEEDS_ROOM, REFUSED, VACANT, World, longest, new_mail, system_dice
+from ..core.world import NEEDS_ROOM, REFUSED, VACANT, World, new_outbox, system_dice
 from ..errors import CapacityError, DataError, LedgerError, ParameterError
 from .wire import decode, encode
 
@@ -72,12 +73,12 @@ class Peer:
             raise ParameterError(f"theta must be a model of {features} finite numbers; found {theta!r}")
         self.method, self.world = method, world
         self._own, self._tie = method.start(world, theta[None, :])
-        self._lengths = method.lengths(theta.shape[0])
-        self._mail = new_mail(method, world, theta.shape[0], method.letters)
+        self._contents = Contents(method.letters, Bounds(theta.shape[0]))
+        self._outbox = new_outbox(method, world, theta.shape[0], method.max_letters)
         self._away = self._new_away()
-        self._account = loop.new_account(method, theta.shape[0])
+        self._account = loop.new_account(method)
         self._ledger = ledger
-        plan = getattr(method, "plan", None)
+        plan = method.plan
         if plan is None and ledger is not None:
             raise ParameterError(f"{method!r} is not private: it has nothing to enter in a ledger")
         if plan is not None:
@@ -92,9 +93,8 @@ class Peer:
         return f"Peer({self.method!r}, address={self.address}, ties={ties})"
 
     def _new_away(self) -> loop.Away:
-        broadcasts = getattr(self.method, "broadcasts", self.method.letters)
-        letters = self.method.letters + broadcasts * self.world.peer.shape[0]
-        return loop.new_away(letters, longest(self._lengths))
+        letters = self.method.max_letters + self.method.broadcasts * self.world.peer.shape[0]
+        return loop.new_away(letters, longest(self._contents.lengths))
 
     @property
     def address(self) -> int:
@@ -112,11 +112,6 @@ class Peer:
         return self._tie
 
     @property
-    def lengths(self) -> tuple[Any, ...]:
-        """Numbers in a letter of each kind: how many there are, or a range of what may be."""
-        return self._lengths
-
-    @property
     def theta(self) -> np.ndarray:
         """Model of the agent, a copy."""
         model: np.ndarray = self._own.theta[0].copy()
@@ -125,7 +120,7 @@ class Peer:
     @property
     def final(self) -> np.ndarray:
         """The model for the agent's own use. Of a private method, it may depend on data in the clear: never send it."""
-        if getattr(self.method, "final", None) is None:
+        if self.method.final is None:
             return self.theta
         model: np.ndarray = self.method.finish(self.world, self._own, self._tie)[0]
         return model
@@ -160,9 +155,9 @@ class Peer:
             self._own.account[0] = self._ledger.account  # what is spent is spent, whoever has spent it
         if releases:
             self._ledger.debit()  # before the noise is drawn: what a crash loses is lost, and never spent twice
-        method, world, own, tie, mail, away, account = self._state()
+        method, world, own, tie, outbox, away, account = self._state()
         me, peers, moments = np.zeros(1, np.int64), np.array([peer]), np.array([moment])
-        loop.run(method, world, own, tie, me, peers, dice[None, :], moments, mail, away, account, loop.NO_LIMIT)
+        loop.run(method, world, own, tie, me, peers, dice[None, :], moments, outbox, away, account, loop.NO_LIMIT)
         letters = self._collect()
         if self._ledger is not None and not np.array_equal(own.account[0], self._ledger.account):
             raise LedgerError(f"{method!r} did not spend what its ledger says: {own.account[0]} was spent")
@@ -181,15 +176,11 @@ class Peer:
         sender, kind, text = decode(data)
         if sender == self.address:
             raise DataError(f"a letter from {sender}, which is this agent itself")
-        if kind >= len(self._lengths):
-            raise DataError(f"a letter of kind {kind} from {sender}, which {self.method!r} does not know")
-        expected = self._lengths[kind]
-        if text.shape[0] not in (expected if isinstance(expected, range) else (expected,)):
-            raise DataError(f"a letter of {text.shape[0]} numbers from {sender}; there must be {expected}")
+        self._contents.check_length(kind, text.shape[0])
         return self.take(sender, kind, text)
 
     def take(self, sender: int, kind: int, text: np.ndarray) -> list[Outgoing]:
-        """Take in one letter that was decoded and checked already: :attr:`lengths` says how long it may be.
+        """Take in one letter that was decoded and checked already.
 
         Returns
         -------
@@ -233,7 +224,7 @@ class Peer:
     def resume(self, world: World, own: Any, tie: Any) -> None:
         """Go on from a state that was kept: :attr:`own` and :attr:`tie`, and the ties of the world they are of."""
         self.world, self._own, self._tie = world, own, tie
-        self._mail = new_mail(self.method, world, own.theta.shape[1], self.method.letters)
+        self._outbox = new_outbox(self.method, world, own.theta.shape[1], self.method.max_letters)
         self._away = self._new_away()
 
     def _checked(self, dice: np.ndarray) -> np.ndarray:
@@ -246,18 +237,18 @@ class Peer:
         return given
 
     def _state(self) -> tuple[Any, ...]:
-        return self.method, self.world, self._own, self._tie, self._mail, self._away, self._account
+        return self.method, self.world, self._own, self._tie, self._outbox, self._away, self._account
 
     def _collect(self) -> list[Outgoing]:
         away = self._away
-        if self._mail.cursor[REFUSED] or away.counter[1]:
+        if self._outbox.cursor[REFUSED] or away.counter[1]:
             raise CapacityError(f"{self.method!r} posted more letters in one event than it announces")
         letters = [
             Outgoing(self.address, int(away.to[c]), int(away.kind[c]), away.text[c, : away.length[c]].copy())
             for c in range(away.counter[0])
         ]
         away.counter[:] = 0
-        if self._mail.cursor[NEEDS_ROOM]:
-            self.world, self._tie = loop.widen(self.method, self.world, self._tie, self._mail)
+        if self._outbox.cursor[NEEDS_ROOM]:
+            self.world, self._tie = loop.widen(self.method, self.world, self._tie, self._outbox)
             self._away = self._new_away()
         return letters

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..core.letters import Bounds, bits_of
+from ..core.wrap.learned import Learned
 from ..graphs import Graph
 from ..problem import Problem
 
@@ -36,7 +38,7 @@ class Run:
     tally : (kinds, 2) ndarray
         Letters and numbers sent, for each kind of letter of the method.
     lost, duplicated : int
-        Letters that the mail lost or delivered twice (see :class:`coterie.Conditions`).
+        Letters that the network lost or delivered twice (see :class:`coterie.Conditions`).
     seed : int or None
     before : Run or None
         What came first, if this is a second half (:meth:`after`): its letters are in the account, not in the tally.
@@ -94,8 +96,8 @@ class Run:
         >>> ct.simulate(problem, "cd", wakes=4, start=first.theta).after(first).wakes
         7
         """
-        rule = getattr(before.method, "rule", None)  # a learned graph has a cost of its own, which it keeps
-        cost = 0.0 if rule is None else rule.regularizer(self.problem)
+        # A learned graph has a cost of its own, which it keeps.
+        cost = before.method.rule.regularizer(self.problem) if isinstance(before.method, Learned) else 0.0
         trace = self.trace.assign(
             value=self.trace["value"] + cost,
             **{c: self.trace[c] + getattr(before, c) for c in ("wakes", "time", "vectors", "bytes")},
@@ -148,12 +150,10 @@ class Run:
         >>> ct.simulate(problem, "cd", wakes=3).bits(32)  # two models to begin with, and one for each wake
         160.0
         """
-        letters, numbers = self.tally.T.astype(float)
-        if hasattr(self.method, "bits"):
-            bits = self.method.bits(letters, numbers, self.problem, number_bits)
-        else:
-            bits = numbers.sum() * number_bits
-        return float(bits) + (self.before.bits(number_bits) if self.before else 0.0)
+        bounds, bits = Bounds(self.problem.p, outputs=self.problem.outputs), 0.0
+        for kind, (letters, numbers) in enumerate(self.tally.tolist()):  # none of a baseline
+            bits += bits_of(self.method.letters[kind], letters, numbers, bounds, number_bits)
+        return bits + (self.before.bits(number_bits) if self.before else 0.0)
 
     def model(self, agent: Any) -> np.ndarray:
         """The model of one agent.
@@ -184,5 +184,5 @@ class Run:
             f"  sent {self.vectors} vectors in {self.letters} letters, {self.bytes} bytes",
         ]
         if self.lost or self.duplicated:
-            lines.append(f"  the mail lost {self.lost} letters and delivered {self.duplicated} twice")
+            lines.append(f"  the network lost {self.lost} letters and delivered {self.duplicated} twice")
         return "\n".join(lines + [f"  note: {note}" for note in self.notes])

@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import loop
+from ..core.letters import longest
 from ..core.linear import frozen
-from ..core.world import EVERYONE, REFUSED, VACANT, World, longest, new_mail
+from ..core.world import EVERYONE, REFUSED, VACANT, World, new_outbox
 from ..errors import CapacityError, ClusterError, ParameterError
 from ..problem import Problem
+from ..problem.baselines import Baseline
 from .cluster import Cluster
-from .drivers import Driver, seeds, spare_of
+from .drivers import Driver, seeds
 from .worlds import part_of, world_of
 
 log = logging.getLogger("coterie")
@@ -34,7 +36,7 @@ AHEAD = 8
 WAIT = 20.0
 
 
-class Bag(NamedTuple):
+class Batch(NamedTuple):
     """Letters from one shard to another."""
 
     sender: np.ndarray  # (letters,) address
@@ -52,21 +54,20 @@ class Shard:
     ) -> None:
         """Take in the agents: their world, their models, where the shards are cut, and which of them letters go to."""
         self.method, self.cuts, self.goals = method, cuts, goals
-        # What came with the mail of the cluster is read-only throughout. The types must be those of one process, or
+        # What came over the network is read-only throughout. The types must be those of one process, or
         # kernels are compiled again; part_of makes what agents may change their own.
         parts = {name: frozen(part) for name, part in world._asdict().items() if isinstance(part, np.ndarray)}
         rows = type(world.rows)(*[frozen(part) if isinstance(part, np.ndarray) else part for part in world.rows])
         self.world = part_of(world._replace(rows=rows, **parts), 0, size)
         self.own, self.tie = method.start(self.world, np.array(theta))
-        self.mail = new_mail(method, self.world, theta.shape[1], method.letters)
-        self.account = loop.new_account(method, theta.shape[1])
+        self.outbox = new_outbox(method, self.world, theta.shape[1], method.max_letters)
+        self.account = loop.new_account(method)
         first, last = self.world.address[0], self.world.address[-1] + 1
         abroad = (self.world.peer < first) | (self.world.peer >= last)
         owner = np.repeat(np.arange(size), np.diff(self.world.tie_start))
-        broadcasts = getattr(method, "broadcasts", method.letters)
-        self.most = int(method.letters + broadcasts * np.bincount(owner[abroad], minlength=size).max())
+        self.most = int(method.max_letters + method.broadcasts * np.bincount(owner[abroad], minlength=size).max())
         self.away = loop.new_away(max(BOX, self.most), longest(method.lengths(theta.shape[1])))
-        self.out: list[Bag] = []
+        self.out: list[Batch] = []
 
     def greet(self) -> np.ndarray:
         """Let every agent greet its neighbours."""
@@ -75,13 +76,13 @@ class Shard:
         self._wake(np.arange(count), np.full(count, EVERYONE), dice, np.zeros(count))
         return self._summary(0)
 
-    def step(self, send: bool, order: np.ndarray, dice: np.ndarray, moments: np.ndarray, *bags: Bag) -> Any:
+    def step(self, send: bool, order: np.ndarray, dice: np.ndarray, moments: np.ndarray, *batches: Batch) -> Any:
         """Take in letters, wake agents, and hand out the letters to each of ``goals`` if asked to.
 
         Returns a summary, followed by the letters.
         """
-        for bag in bags:
-            self._accept(bag)
+        for batch in batches:
+            self._accept(batch)
         order = np.array(order)
         self._wake(order, np.full(order.shape[0], VACANT), np.array(dice), np.array(moments))
         if not send:
@@ -112,12 +113,12 @@ class Shard:
             done += loop.run(*self._agents(), *chance, *self._boxes(), loop.NO_LIMIT)
             self._check()
 
-    def _accept(self, bag: Bag) -> None:
-        bag = Bag(*map(np.array, bag))  # a handler may write on a letter, and the cluster's own are read-only
+    def _accept(self, batch: Batch) -> None:
+        batch = Batch(*map(np.array, batch))  # a handler may write on a letter, and the cluster's own are read-only
         done = 0
-        while done < bag.to.shape[0]:
+        while done < batch.to.shape[0]:
             now = slice(done, done + self._room())
-            letters = (bag.sender[now], bag.to[now], bag.kind[now], bag.length[now], bag.text[now])
+            letters = (batch.sender[now], batch.to[now], batch.kind[now], batch.length[now], batch.text[now])
             loop.accept(*self._agents(), *self._boxes(), *letters)
             self._check()
             done = now.stop
@@ -126,7 +127,7 @@ class Shard:
         return self.method, self.world, self.own, self.tie
 
     def _boxes(self) -> tuple[Any, ...]:
-        return self.mail, self.away, self.account
+        return self.outbox, self.away, self.account
 
     def _room(self) -> int:
         """How many events the box has room for, whatever they send; at least one."""
@@ -138,53 +139,37 @@ class Shard:
         away, count = self.away, self.away.counter[0]
         if count:
             self.out.append(
-                Bag(*(part[:count].copy() for part in (away.sender, away.to, away.kind, away.length, away.text)))
+                Batch(*(part[:count].copy() for part in (away.sender, away.to, away.kind, away.length, away.text)))
             )
         away.counter[0] = 0
 
     def _check(self) -> None:
-        if self.mail.cursor[REFUSED] or self.away.counter[1]:
+        if self.outbox.cursor[REFUSED] or self.away.counter[1]:
             raise CapacityError(
                 f"{self.method!r} posted a letter that cannot be delivered: more, or longer, than the "
-                f"{self.method.letters} of {self.mail.text.shape[1]} numbers that it announces for one event"
+                f"{self.method.max_letters} of {self.outbox.text.shape[1]} numbers that it announces for one event"
             )
 
-    def _sorted(self) -> list[Bag]:
+    def _sorted(self) -> list[Batch]:
         """The letters to each of ``goals``, in the order in which they were posted."""
         self._empty()
-        bags, self.out = self.out, []
-        if not bags:
-            size = self.mail.text.shape[1]
+        batches, self.out = self.out, []
+        if not batches:
+            size = self.outbox.text.shape[1]
             none = np.zeros(0, np.int64)
-            return [Bag(none, none, none, none, np.zeros((0, size)))] * len(self.goals)
-        whole = Bag(*map(np.concatenate, zip(*bags, strict=True)))
+            return [Batch(none, none, none, none, np.zeros((0, size)))] * len(self.goals)
+        whole = Batch(*map(np.concatenate, zip(*batches, strict=True)))
         goal = np.searchsorted(self.cuts, whole.to, side="right") - 1
         lost = np.flatnonzero(~np.isin(goal, self.goals))
         if lost.size:
             raise CapacityError(
                 f"{self.method!r} posted a letter that cannot be delivered: to nobody's address, {whole.to[lost[0]]}"
             )
-        return [Bag(*(part[goal == k] for part in whole)) for k in self.goals]
+        return [Batch(*(part[goal == k] for part in whole)) for k in self.goals]
 
 
 class Shards(Driver):
-    """Agents on the shards of a cluster.
-
-    Parameters
-    ----------
-    problem : Problem
-    method : rule
-    theta : (n, p) ndarray
-        Models to start from.
-    choice : "uniform", "weight" or matrix
-        See :func:`coterie.engines.worlds.world_of`.
-    seed : int
-    engine : Cluster
-    ray : module
-        Connected to the cluster.
-    total : int
-        How many wakes there will be: with the last of them, all letters are delivered, and answers to them.
-    """
+    """Agents on the shards of a cluster."""
 
     def __init__(
         self,
@@ -198,7 +183,7 @@ class Shards(Driver):
         total: int,
     ):
         # Not the base class's: the state of the agents is on their shards.
-        self.method, self.choice, self.capacity = method, choice, method.letters
+        self.method, self.choice, self.capacity = method, choice, method.max_letters
         self._problem, self.ray, self.total = problem, ray, total
         self.world = world_of(problem, choice)
         self.who, self.when, self.fate = seeds(seed, 3)
@@ -210,8 +195,8 @@ class Shards(Driver):
         ends = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)  # letters go along ties, which have two ends
         self.goals = [ends[ends[:, 0] == k, 1] for k in range(count)]
         self.inbox: list[list[Any]] = [[] for _ in range(count)]
-        self.accounts = [loop.new_account(method, problem.p) for _ in range(count)]
-        self.account = loop.new_account(method, problem.p)
+        self.accounts = [loop.new_account(method) for _ in range(count)]
+        self.account = loop.new_account(method)
         self.pending: list[list[Any]] = []  # summaries that nobody has read yet, None where a shard had nothing to do
         self.models: np.ndarray | None = None
         actor = ray.remote(num_cpus=engine.cpus, scheduling_strategy="SPREAD")(Shard)
@@ -246,7 +231,7 @@ class Shards(Driver):
     @property
     def population(self) -> Any:
         """What each agent takes for the population, of a method that learns one; else None."""
-        if not hasattr(self.method, "population"):
+        if self.method.population is None:
             return None
         parts = self._get([shard.population.remote() for shard in self.shards])
         return type(parts[0])(*map(np.concatenate, zip(*parts, strict=True)))
@@ -303,19 +288,19 @@ class Shards(Driver):
         summaries: list[Any] = []
         for k, actor in enumerate(self.shards):
             mine = np.flatnonzero(shard == k)
-            bags: Sequence[Any] = inbox[k] if receive else ()
-            if not (mine.size or bags or send):
+            batches: Sequence[Any] = inbox[k] if receive else ()
+            if not (mine.size or batches or send):
                 summaries.append(None)
                 continue
             returns = 1 + len(self.goals[k]) * send
             made = actor.step.options(num_returns=returns).remote(
-                send, order[mine] - self.cuts[k], dice[mine], moments[mine], *bags
+                send, order[mine] - self.cuts[k], dice[mine], moments[mine], *batches
             )
             summary, *letters = made if returns > 1 else [made]
             summaries.append(summary)
             if send:
-                for goal, bag in zip(self.goals[k], letters, strict=True):
-                    sent[goal].append(bag)  # a reference: the letters themselves go from shard to shard
+                for goal, batch in zip(self.goals[k], letters, strict=True):
+                    sent[goal].append(batch)  # a reference: the letters themselves go from shard to shard
         self.inbox = sent
         self.pending.append(summaries)
         self._read(AHEAD)
@@ -367,24 +352,7 @@ def _lost(error: BaseException) -> ClusterError:
 
 
 def check_engine(engine: Any, method: Any, problem: Problem, others: Mapping[str, Any]) -> None:
-    """Refuse an engine that is none, and what a cluster cannot do.
-
-    Parameters
-    ----------
-    engine : Cluster or None
-    method : rule
-    problem : Problem
-    others : mapping
-        Parameters that do not go together with a cluster, None where they were not given.
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
-    >>> check_engine(ct.Cluster(), ct.CoordinateDescent(), problem, {"rounds": 3})
-    Traceback (most recent call last):
-    coterie.errors.ParameterError: rounds=... does not go with engine=ct.Cluster(...): say how long in wakes, ...
-    """
+    """Refuse an engine that is none, and what a cluster cannot do."""
     if engine is None:
         return
     if not isinstance(engine, Cluster):
@@ -394,7 +362,9 @@ def check_engine(engine: Any, method: Any, problem: Problem, others: Mapping[str
             raise ParameterError(
                 f"{name}=... does not go with engine=ct.Cluster(...): say how long in wakes, and leave it out"
             )
-    if spare_of(method):
+    if isinstance(method, Baseline):
+        raise ParameterError(f"engine=ct.Cluster(...): {method!r} is computed in one place: leave engine out")
+    if method.spare:
         raise ParameterError(
             f"engine=ct.Cluster(...): {method!r} learns who is tied to whom, which shards cannot: leave engine out"
         )

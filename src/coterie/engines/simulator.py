@@ -18,10 +18,10 @@ from ..core.methods import check_fit
 from ..core.world import VACANT
 from ..errors import CapacityError, MismatchError, ParameterError
 from ..problem import Problem
-from ..problem.baselines import resolve_method
+from ..problem.baselines import Baseline, resolve_method
 from .cluster import Cluster
 from .conditions import Conditions
-from .drivers import Driver, Immediate, Synchronous, Timed, seeds, spare_of
+from .drivers import Driver, Immediate, Synchronous, Timed, seeds
 from .run import CLAIM, Run
 from .shards import Shards, check_engine
 
@@ -91,7 +91,7 @@ def simulate(
     conditions : Conditions, optional
         Latency, loss, duplication, reordering, outages. Default: letters arrive at once.
     capacity : int, optional
-        Bound on the letters in the mail. Default: as many as it takes.
+        Bound on the letters under way. Default: as many as it takes.
     progress : callable, optional
         Called with (how much is done, how much in all) now and then.
     rounds : int, optional
@@ -142,10 +142,10 @@ def simulate(
         raise ParameterError(f"changes={changes!r} must be a list of (moment, Problem)")
     others = {"events": events, "conditions": conditions, "capacity": capacity, "changes": list(changes) or None}
     check_engine(engine, method, problem, others | {"rounds": rounds, "vectors": vectors, "bytes": bytes})
-    if hasattr(method, "models"):
+    if isinstance(method, Baseline):
         return _computed(changes[-1][1] if len(changes) else problem, method, observers)
     events = None if events is None else _array(events)
-    often = getattr(method, "wakes_per_agent", None)
+    often = method.wakes_per_agent
     if often is not None and all(given is None for given in (wakes, events, rounds, vectors, bytes)):
         if conditions is None:
             # Every agent as often as a private method has something to say: Poisson clocks, given that it is so often.
@@ -163,20 +163,20 @@ def simulate(
         raise ParameterError(f"conditions={conditions!r} must be a ct.Conditions")
     if not (capacity is None or isinstance(capacity, Integral)):
         raise ParameterError(f"capacity={capacity!r} must be a whole number of letters")
-    if capacity is not None and capacity < method.letters:
+    if capacity is not None and capacity < method.max_letters:
         raise CapacityError(
-            f"capacity={capacity} is too small: {method!r} may post {method.letters} letter(s) in one event"
+            f"capacity={capacity} is too small: {method!r} may post {method.max_letters} letter(s) in one event"
         )
-    if spare_of(method) and not (isinstance(choice, str) and choice == "uniform"):
+    if method.spare and not (isinstance(choice, str) and choice == "uniform"):
         raise ParameterError("choice is for a given graph: with a learned one, all neighbours are alike")
     if unit == "rounds":
-        if not hasattr(method, "round"):
+        if not method.synchronous:
             raise MismatchError(f"{method!r} has no synchronous form: say wakes=..., vectors=... or bytes=...")
         if conditions is not None or capacity is not None:
             raise ParameterError(
                 "rounds are synchronous: conditions and capacity are for agents that wake by themselves"
             )
-    if getattr(method, "plan", None) is not None:
+    if method.plan is not None:
         _check_claim(problem, method, start, unit, total, schedule, engine)
     theta = _start(problem, method, start)  # the first work, after all that can be refused
     with ExitStack() as stack:
@@ -267,7 +267,7 @@ def _watched(
         lost=int(driver.account[loop.LOST]),
         duplicated=int(driver.account[loop.DUPLICATED]),
         notes=_notes(driver.problem),
-        plan=getattr(driver.method, "plan", None),
+        plan=driver.method.plan,
         published=driver.theta.copy(),
         population=driver.population,
     )
@@ -284,7 +284,7 @@ def _check_claim(
         )
     if engine is not None:
         raise MismatchError(f"{method!r} does not run on a cluster yet: leave engine out")
-    often = getattr(method, "wakes_per_agent", None)
+    often = method.wakes_per_agent
     if often is None:
         return
     if unit == "wakes" and total > often * problem.n:
@@ -330,7 +330,7 @@ def _computed(problem: Problem, method: Any, observers: Mapping[str, Observer]) 
 
 def _record(driver: Driver, observers: Mapping[str, Observer]) -> dict[str, Any]:
     problem, theta = driver.problem, driver.theta
-    learned = spare_of(driver.method) > 0
+    learned = driver.method.spare > 0
     return {
         "wakes": driver.wakes,
         "time": driver.time,
@@ -351,7 +351,7 @@ def _seen(name: str, value: Any) -> Any:
 
 def _start(problem: Problem, method: Any, start: Any) -> np.ndarray:
     if start is None:
-        start = "local" if getattr(method, "plan", None) is None else "zeros"
+        start = "local" if method.plan is None else "zeros"
     start = getattr(start, "theta", start)
     if isinstance(start, str):
         if start == "local":
@@ -444,7 +444,7 @@ def _schedule(events: Any, stages: Any, method: Any, conditions: Any, total: int
         raise ParameterError(f"event {bad[0]} wakes agent number {order[bad[0]]}: they go from 0 to {n - 1}")
     if not pairs:
         return np.stack([order, np.full_like(order, VACANT)])
-    if not getattr(method, "exchanges", False):
+    if not method.exchanges:
         raise ParameterError(f"events with neighbours: {method!r} does not exchange with one neighbour; leave them out")
     peers = given[:, 1].astype(np.int64)
     for (first, stage), last in zip(stages, [moment for moment, _ in stages[1:]] + [total], strict=True):
@@ -460,14 +460,7 @@ def _schedule(events: Any, stages: Any, method: Any, conditions: Any, total: int
 
 
 def observers_of(observe: Any, taken: Sequence[str] = COLUMNS) -> dict[str, Observer]:
-    """Observers by name, checked.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> list(observers_of(np.max))
-    ['max']
-    """
+    """Observers by name, checked."""
     if observe is None:
         return {}
     if callable(observe):

@@ -14,28 +14,7 @@ from ..problem import Problem
 
 
 def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0) -> World:
-    """The world of all agents of a problem.
-
-    Parameters
-    ----------
-    problem : Problem
-    choice : "uniform", "weight" or (n, n) array or sparse matrix
-        With which probability agent i chooses neighbour j for an exchange, pi_i^j in MP: all alike, in proportion to
-        W_ij, or in proportion to row i of a matrix.
-    spare : int
-        How many slots for further ties every agent has.
-
-    Returns
-    -------
-    World
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
-    >>> world_of(problem, spare=1).peer.tolist()
-    [1, -1, 0, -1]
-    """
+    """The world of all agents of a problem."""
     world = World(
         loss=problem.loss,
         rows=problem.rows,
@@ -43,7 +22,7 @@ def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0) -> World
         row_start=problem.start,
         tie_start=frozen(problem.graph.start),
         peer=np.array(problem.graph.peer),  # ties are an agent's own to change
-        inverse=_mirror(problem.graph),
+        inverse=_inverse(problem.graph),
         weight=np.array(problem.graph.weight),
         choice=_choice(choice, problem),
         row_weight=problem.row_weight,
@@ -87,7 +66,7 @@ def _choice(choice: Any, problem: Problem) -> np.ndarray:
     return chosen
 
 
-def _mirror(graph: Graph) -> np.ndarray:
+def _inverse(graph: Graph) -> np.ndarray:
     owner = np.repeat(np.arange(graph.n), np.diff(graph.start))
     tie = np.empty(owner.shape[0], np.int64)
     tie[np.lexsort((graph.peer, owner))] = np.lexsort((owner, graph.peer))  # i to j meets j to i
@@ -95,24 +74,7 @@ def _mirror(graph: Graph) -> np.ndarray:
 
 
 def part_of(world: World, first: int, last: int) -> World:
-    """The world of agents ``first`` to ``last - 1`` alone, sharing nothing that changes with the given one.
-
-    Parameters
-    ----------
-    world : World
-    first, last : int
-
-    Returns
-    -------
-    World
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
-    >>> part_of(world_of(problem), 1, 2).address.tolist()
-    [1]
-    """
+    """The world of agents ``first`` to ``last - 1`` alone, sharing nothing that changes with the given one."""
     a, b = world.row_start[first], world.row_start[last]
     c, d = world.tie_start[first], world.tie_start[last]
     return world._replace(

@@ -23,7 +23,7 @@ from ..engines.simulator import simulate
 from ..errors import ParameterError
 from ..graphs import Graph
 from ..problem import Problem
-from ..problem.baselines import resolve_method
+from ..problem.baselines import Baseline, resolve_method
 from .canonical import by_content
 from .intercepts import calibrated, folds, random_intercepts, some_rows, without_levels
 from .over_graph import (
@@ -93,7 +93,7 @@ class _Boosted(_Collaborative):
     def _fit(self, X: Any, y: Any, agents: Any, progress: Callable[[int, int], None] | None) -> Self:
         """Encode, evaluate the dictionary, run, find slopes and intercepts, and take the models apart again."""
         method = resolve_method(self.method)
-        if not (isinstance(method, FrankWolfeBoosting) or hasattr(method, "models")):
+        if not isinstance(method, FrankWolfeBoosting | Baseline):
             raise ParameterError(
                 f'method={self.method!r} does not boost: choose "boosting", "local", "global" or "component"'
             )

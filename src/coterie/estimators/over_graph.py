@@ -37,7 +37,7 @@ from ..errors import DataError, GraphError, MismatchError, ParameterError
 from ..graphs import Graph
 from ..pooling.designs import standards
 from ..problem import Problem
-from ..problem.baselines import ComponentModels, resolve_method
+from ..problem.baselines import Baseline, ComponentModels, resolve_method
 from ..problem.problem import resolve_loss
 from .collaborative import Linear
 from .collaborative import probabilities as probabilities
@@ -154,12 +154,12 @@ class _Collaborative(BaseEstimator):
         advice: str,
     ) -> Run:
         """Let the agents of a problem without ties learn a graph if they shall, and then their models on it."""
-        if getattr(method, "plan", None) is not None:
+        if not isinstance(method, Baseline) and method.plan is not None:
             raise MismatchError(
                 f"method={method!r}: an estimator scales, starts from local models and takes a graph from them, "
                 "all in the clear, so that nothing private could be claimed; use ct.simulate(problem, method)"
             )
-        if getattr(method, "minimises", "") is None:
+        if not isinstance(method, Baseline) and not method.minimises:
             raise MismatchError(
                 f"method={method!r} minimises no objective, and an estimator goes on until its own is minimised: use "
                 "ct.simulate(problem, method)"
@@ -168,11 +168,11 @@ class _Collaborative(BaseEstimator):
             raise ParameterError(
                 f"method={method!r}: the estimator learns the graph, say how with graph=ct.GraphRule(...)"
             )
-        if not hasattr(method, "models"):
+        if not isinstance(method, Baseline):
             check_fit(method, alone)  # before a graph is learned for it
         n, before, theta = alone.n, None, start()
         rule = self._rule(n)
-        if rule is not None and (not hasattr(method, "models") or isinstance(method, ComponentModels)):
+        if rule is not None and (not isinstance(method, Baseline) or isinstance(method, ComponentModels)):
             learning = min(LEARNING, self.max_wakes // 2)
             learner = Learned(self._meanwhile, rule, every=1)
             before = simulate(alone, learner, learning * n, self.seed, theta, progress=progress)
@@ -189,7 +189,7 @@ class _Collaborative(BaseEstimator):
             until=settled,
             progress=progress,
         )
-        if not (hasattr(method, "models") or settled.yes):
+        if not (isinstance(method, Baseline) or settled.yes):
             warnings.warn(
                 f"the objective is more than tol={self.tol:g} above its optimum after max_wakes={self.max_wakes} wakes "
                 f"of each agent; {advice}",

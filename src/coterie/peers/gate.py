@@ -11,16 +11,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Container, Mapping
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.methods.admm import AUTO, CollaborativeADMM
-from ..core.methods.admm import MODEL as ADMM_MODEL
-from ..core.methods.boosting import MISSED, WHOLE
-from ..core.methods.pooling import FARTHEST
+from ..core.letters import Contents
 from ..core.world import EVERYONE
-from ..core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT, Learned
 from ..engines.wire import read_numbers
 from ..errors import DataError, MissingExtra
 from .packet import VERSION, Packet, read_packet
@@ -51,12 +46,6 @@ REASONS = (
     "range",  # another number that no honest peer sends
     "method",  # the method raised
 )
-#: A stamp of a tie counts its changes, and is below this.
-LATEST = 2.0**52
-#: A penalty of ADMM is no further from 1 than this.
-STIFFEST = 1e12
-#: What an agent tells of its loss is no larger.
-DEAREST = 1e12
 #: How many seconds' worth of letters may come at once.
 BURST = 4.0
 
@@ -145,90 +134,18 @@ class Gate:
         return packet
 
 
-def check_letter(terms: Terms, members: Container[int], packet: Packet) -> np.ndarray:
-    """The numbers of a packet of the method's; refuses what no honest peer sends."""
+def check_letter(contents: Contents, members: Container[int], packet: Packet) -> np.ndarray:
+    """The numbers of a method's letter; refuses what no honest peer sends. ``members`` are the addresses there are."""
+    kind, sender = packet.kind, packet.sender
     try:
         text = read_numbers(packet.content)
+        contents.check_length(kind, text.shape[0])
     except DataError as error:
-        raise Refused("finite" if "finite" in str(error) else "shape", f"from {packet.sender}: {error}") from None
-    check_text(terms, members, packet.sender, packet.kind, text)
-    return text
-
-
-class Terms(NamedTuple):
-    """What letters of a run may hold."""
-
-    method: Any
-    lengths: tuple[Any, ...]  # ``method.lengths(p)``
-    p: int  # numbers in a model
-    radius: float  # no model is longer
-    ball: float = math.inf  # of boosting, whose losses may be negative, but not below this
-    outputs: int = 1
-
-
-def check_text(terms: Terms, members: Container[int], owner: int, kind: int, text: np.ndarray) -> None:
-    """Refuse numbers of ``owner`` that no honest peer sends: ``members`` are the addresses that there are."""
-    if kind >= len(terms.lengths):
-        raise Refused("shape", f"kind {kind} from {owner}, which {terms.method!r} does not know")
-    expected = terms.lengths[kind]
-    if text.shape[0] not in (expected if isinstance(expected, range) else (expected,)):
-        raise Refused("shape", f"{text.shape[0]} numbers of kind {kind} from {owner}; there must be {expected}")
-    models, fair = parts(terms, terms.method, members, kind, text)
-    if not fair:
-        raise Refused("range", f"a number of kind {kind} from {owner} is out of its range")
+        raise Refused("finite" if "finite" in str(error) else "shape", f"from {sender}: {error}") from None
+    models, allowed = contents.read(kind, text, members)
+    if not allowed:
+        raise Refused("range", f"a number of kind {kind} from {sender} is out of its range")
     norm = max((math.hypot(*model.tolist()) for model in models), default=0.0)
-    if not norm <= terms.radius:
-        raise Refused("norm", f"a model of norm {norm:.4g} from {owner}; at most {terms.radius:g}")
-
-
-def parts(
-    terms: Terms, method: Any, members: Container[int], kind: int, text: np.ndarray
-) -> tuple[list[np.ndarray], bool]:
-    """The models in a letter, and whether the numbers beside them are such as an honest peer may send.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from coterie.core.methods import CollaborativeADMM
-    >>> terms = Terms(CollaborativeADMM(), (2, 9, 9), p=2, radius=10.0)
-    >>> models, fair = parts(terms, terms.method, (), 1, np.arange(9.0))  # four vectors, and rho
-    >>> len(models), fair
-    (4, True)
-    """
-    if isinstance(method, Learned):
-        if kind >= OFFSET:
-            return parts(terms, method.method, members, kind - OFFSET, text)
-        if kind not in (ASK, ANSWER, WEIGHT):
-            return [], all(address in members for address in text[::2])  # addresses and ages, of the sampler
-        weight, stamp, square = text[:3]
-        fair = 0.0 <= weight <= method.rule.max_weight and 0.0 <= stamp < LATEST and square >= 0.0
-        if kind != ANSWER:
-            return [], fair
-        least = -terms.ball if math.isfinite(terms.ball) else 0.0
-        fair = fair and text[4] >= 0.0 and least <= text[5] <= DEAREST  # degree and loss
-        model = text[ANSWER_LENGTH:]
-        return [model[1::2] if method.pairs else model], fair
-    if getattr(method, "on_balls", False):
-        return _boosted(terms, kind, text)
-    if getattr(method, "flows", False) and text.shape[0] > terms.p:
-        average = text[text.shape[0] // 2 :]  # beside squares, rows and flows, of which there is no saying
-        weight = max(abs(average[-1]), 1.0)
-        return [average[: terms.p] / weight], bool(np.all(np.abs(text) <= FARTHEST))
-    if isinstance(method, CollaborativeADMM) and kind != ADMM_MODEL:
-        rho = text[4 * terms.p :]
-        fair = method.rho != AUTO or bool(np.all((rho >= 1.0 / STIFFEST) & (rho <= STIFFEST)))
-        return list(text[: 4 * terms.p].reshape(4, terms.p)), fair
-    return [text], True
-
-
-def _boosted(terms: Terms, kind: int, text: np.ndarray) -> tuple[list[np.ndarray], bool]:
-    """The same for boosting: a whole model as pairs, a step, or a request for the whole."""
-    if kind == MISSED:
-        return [], True
-    fair = 0.0 <= text[0] < LATEST  # how many steps there were
-    if kind == WHOLE:
-        return [text[2::2]], fair
-    size = terms.p // terms.outputs
-    goals = text[2:]
-    fair = fair and 0.0 <= text[1] <= 1.0 and goals.shape[0] == terms.outputs
-    return [], fair and bool(np.all(np.abs(goals) <= size))
+    if not norm <= contents.bounds.radius:
+        raise Refused("norm", f"a model of norm {norm:.4g} from {sender}; at most {contents.bounds.radius:g}")
+    return text

@@ -26,13 +26,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.letters import Bounds, Contents
 from ..core.world import EVERYONE, VACANT
 from ..core.wrap.learned import WEIGHT, WEIGHT_LENGTH
 from ..engines.peer import Outgoing, Peer
 from ..engines.wire import write_numbers
 from ..errors import CapacityError, DataError, StateError
 from .charter import Charter
-from .gate import Bucket, Gate, Refused, Terms, check_letter
+from .gate import Bucket, Gate, Refused, check_letter
 from .packet import BYE, HELLO, ROSTER, VERSION, WELCOME, Packet, read_hello, write_hello, write_packet
 from .roster import newer, read_roster
 from .state import Record, Store, pack, read_record, restored, write_record
@@ -59,13 +60,6 @@ class Send(NamedTuple):
     to: int  # address, or EVERYONE
     data: bytes
     roster: bool = False
-
-
-def declared(method: Any, name: str, default: Any) -> Any:
-    """A part that a method, or the one that it wraps, may have."""
-    if hasattr(method, name):
-        return getattr(method, name)
-    return declared(method.method, name, default) if hasattr(method, "method") else default
 
 
 class Node:
@@ -140,14 +134,13 @@ class Node:
         record = None if saved is None else read_record(saved, str(getattr(store, "path", "the state")))
         if record is not None:
             self._recall(record)
-        self._remembers = declared(method, "remembers", False)
         self._admit()
         self.peer = Peer(method, self._world_with(self.roster.neighbours(address)), work.theta, ledger)
         if record is not None:
             self.peer.resume(*restored(self.peer, record.arrays))
             self.peer.renew(self._world())
         self.peer.recover()
-        self._terms = Terms(method, self.peer.lengths, work.p, charter.radius, work.radius, work.outputs)
+        self._contents = Contents(method.letters, Bounds(work.p, charter.radius, work.radius, work.outputs))
         self.boot = max(self.boot + 1, epoch)
 
     def _admit(self) -> None:
@@ -203,8 +196,7 @@ class Node:
     def _world_with(self, known: dict[int, float]) -> Any:
         ties = {j: w for j, w in known.items() if j in self.members and j not in self.gone}
         n_agents = max(self.members) + 1
-        spare = declared(self.method, "spare", 0)
-        return world_of_one(self.work, self.address, ties, n_agents, self.largest, 4 * spare)
+        return world_of_one(self.work, self.address, ties, n_agents, self.largest, 4 * self.method.spare)
 
     # -- what happens to it -------------------------------------------------------------------------------------------
 
@@ -369,7 +361,7 @@ class Node:
         if j not in self.proven:
             self._prove(now, j)
             raise Refused("unproven", f"{j} has not answered to this boot yet")
-        text = check_letter(self._terms, self.members, packet)
+        text = check_letter(self._contents, self.members, packet)
         self._learn_largest(packet.largest)
         try:
             replies = self.peer.take(j, packet.kind, text)
@@ -429,7 +421,7 @@ class Node:
 
         A method that remembers more of a tie than a model would forget it for that; its next exchange says it all.
         """
-        letters = [] if self._remembers else [letter for letter in self.peer.greet() if letter.to == j]
+        letters = [] if self.method.remembers else [letter for letter in self.peer.greet() if letter.to == j]
         return [self._tie_letter(j), *letters] if self.learns else letters
 
     def _tie_letter(self, j: int) -> Outgoing:

@@ -27,7 +27,7 @@ from ..core.world import EVERYONE
 from ..errors import CoterieError, DataError, IdentityError, LedgerError, StateError
 from .finish import finished, job_of
 from .metrics import Log, Metrics, prometheus
-from .node import Node, Send, declared
+from .node import Node, Send
 from .transport import Contact, Transport
 
 try:
@@ -351,7 +351,7 @@ class Program:
     @property
     def _finishes(self) -> bool:
         """Whether the peer's own model is another than the one that it publishes. A lab looks at the latter alone."""
-        return not self.lab and declared(self.node.method, "final", None) is not None
+        return not self.lab and self.node.method.final is not None
 
     def _start_finishing(self) -> None:
         """Work out the peer's own model in the background: letters do not wait for it."""

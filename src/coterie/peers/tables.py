@@ -17,9 +17,9 @@ import pandas as pd
 from scipy import sparse
 
 from .._files import read_bounded, write_atomic
+from ..core.letters import longest
 from ..core.linear import DenseRows
 from ..core.methods import check_fit
-from ..core.world import longest
 from ..core.wrap.learned import Learned
 from ..data import AgentData
 from ..data.agent_data import read_table

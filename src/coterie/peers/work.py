@@ -124,7 +124,7 @@ def method_of(charter: Charter) -> Any:
 
         terms = dict(charter.privacy)
         if charter.method == "propagation":
-            terms.setdefault("most", charter.max_rows)
+            terms.setdefault("max_rows", charter.max_rows)
         method = make_part("privacy", Private, terms, method)
     if charter.trim > 0.0:
         method = make_part("trim", Trimmed, {}, method, charter.trim)

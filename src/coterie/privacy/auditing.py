@@ -53,6 +53,7 @@ from scipy.special import betaincinv
 
 from ..accounting.accountants import check_number, check_whole
 from ..accounting.plans import Plan
+from ..core.letters import Average, parts_of
 from ..core.linear import frozen
 from ..core.methods.boosting import STEP, WHOLE
 from ..core.world import World
@@ -200,7 +201,7 @@ class _Scenario:
 def _scenarios(method: Any, p: int, runs: int | None) -> list[_Scenario]:
     """All of them, for a method with steps along gradients."""
     plan = method.plan
-    clip, bound = _public(method, "clip"), _public(method, "bound")
+    clip, bound = method.terms.clip, method.terms.row_norm
     # Noise moves a model by clip z / bound^2 or less in a step, however few the rows.
     unit = clip * max(1.0, float(plan.noise.max())) * max(1.0, bound**-2)
     label, there = LABEL * unit, PULL * unit
@@ -225,11 +226,6 @@ def _scenarios(method: Any, p: int, runs: int | None) -> list[_Scenario]:
         _Scenario("dense", count(many, len(basis)), basis, np.full(len(basis), label), basis, all_, 1, wakes),
         _Scenario("step size", count(LONE, 1), axes, labels, None, all_, 1, wakes, pulls, (1.0, HUGE)),
     ]
-
-
-def _public(method: Any, name: str) -> float:
-    """One of the public numbers that a method works with."""
-    return float(getattr(getattr(method, "terms", None), name, 1.0))
 
 
 def _dense(p: int, plan: Plan) -> tuple[Floats, int]:
@@ -258,7 +254,7 @@ def _world(method: Any, scenario: _Scenario, rows: Floats) -> World:
     if _boosts(method):
         problem = Problem.boosting(data, complete(2), base=_as_they_are, mu=0.0, confidence=None, loss="squared")
     else:
-        mu = MU / _public(method, "bound") ** 2
+        mu = MU / method.terms.row_norm**2
         problem = Problem.personalized(data, complete(2), loss="squared", mu=mu, ridge=0.0, confidence=None)
     method.fit_for(problem)
     return part_of(world_of(problem), 0, 1)
@@ -303,6 +299,11 @@ class _Letters:
         return np.stack(letters, axis=1) if letters else np.zeros((self.runs, 0, width))
 
 
+def _flows(method: Any) -> bool:
+    """Whether letters hold flows and averages."""
+    return any(isinstance(part, Average) for letter in method.letters.values() for part in parts_of(letter))
+
+
 def _way(kind: int, text: Floats) -> float:
     """Which way a letter of boosting goes, over all base predictors."""
     if kind == STEP:
@@ -324,7 +325,7 @@ def _play(method: Any, scenario: _Scenario, agent: Agent, rng: Any, tick: Callab
         here: [encode(1, kind, np.full(p, here)) for kind in kinds] for here in {0.0, *scenario.pulls}
     }
     coins = rng.choice([-1.0, 1.0], size=(scenario.runs, 1 if scenario.lone else len(rows)))
-    letters = _Letters(scenario, boosts, bool(getattr(method, "flows", False)))
+    letters = _Letters(scenario, boosts, _flows(method))
     for run, coin in enumerate(coins):
         if scenario.lone:
             world = worlds[int(coin[0] < 0)]
@@ -539,12 +540,13 @@ def audit(
 
     An agent that forgets what it has spent:
 
+    >>> from coterie.engines.peer import Peer
     >>> def forgetful(method, world, theta, ledger):
-    ...     return ct.network.Peer(method, world, theta, ct.privacy.Ledger(method.plan))
+    ...     return Peer(method, world, theta, ct.privacy.Ledger(method.plan))
     >>> audit(method, features=128, runs=128, scenarios=["restart"], agent=forgetful)
     Audit FAILED in scenario 'restart': the letters tell (TPR ..., FPR ...) more than epsilon=1, delta=1e-05 allows...
     """
-    if getattr(method, "plan", None) is None:
+    if method.plan is None:
         raise MismatchError(f"{method!r} claims nothing that could be audited: make it private with ct.Private")
     if isinstance(method, Learned):
         raise MismatchError(f"{method!r} learns a graph from what is published: audit the method inside, method.method")

@@ -25,13 +25,13 @@ __all__ = ["perturbed"]
 LOCAL = 0x6C6F63616C
 
 
-def perturbed(data: AgentData, epsilon: float, bound: float = 1.0, seed: Any = 0) -> AgentData:
+def perturbed(data: AgentData, epsilon: float, row_norm: float = 1.0, seed: Any = 0) -> AgentData:
     """Data in which every example, features and label, is epsilon-differentially private by itself.
 
-    Half of the budget goes to the features and half to the label. A row is scaled down to an L1 norm of ``bound`` where
-    it is longer, so that no two rows are farther apart than ``2 bound``, and every feature gets Laplace noise of scale
-    ``2 bound / (epsilon / 2)``. A label is kept with probability ``e^(epsilon/2) / (1 + e^(epsilon/2))``, and turned
-    otherwise. How many rows an agent has is public.
+    Half of the budget goes to the features and half to the label. A row is scaled down to an L1 norm of ``row_norm``
+    where it is longer, so that no two rows are farther apart than ``2 row_norm``, and every feature gets Laplace noise
+    of scale ``2 row_norm / (epsilon / 2)``. A label is kept with probability ``e^(epsilon/2) / (1 + e^(epsilon/2))``,
+    and turned otherwise. How many rows an agent has is public.
 
     The noise is drawn from the seed: this is for simulation, and whoever knows the seed can take it away.
 
@@ -41,7 +41,7 @@ def perturbed(data: AgentData, epsilon: float, bound: float = 1.0, seed: Any = 0
         With labels -1 and +1. Append an intercept afterwards, or it will be noise, too.
     epsilon : float
         The budget of each example, > 0.
-    bound : float
+    row_norm : float
         L1 norm that longer rows are scaled down to, > 0. Choose it without looking at the data.
     seed : int
 
@@ -71,20 +71,20 @@ def perturbed(data: AgentData, epsilon: float, bound: float = 1.0, seed: Any = 0
     if not isinstance(data, AgentData):
         raise ParameterError(f"data must be an AgentData; found {type(data).__name__}")
     epsilon = check_target(epsilon)
-    bound = check_number("bound", bound, 0.0, math.inf, "be a finite number > 0")
+    row_norm = check_number("row_norm", row_norm, 0.0, math.inf, "be a finite number > 0")
     least = 4.0 * GRID / LARGEST
     if epsilon < least:
         raise ParameterError(f"epsilon={epsilon!r} must be at least {least:.1g}: noise is not made that large")
     labels = _signs(data)
     generator = seeded(seed, LOCAL)
     # No two rows are more than 2 GRID steps apart, exactly; discrete Laplace noise is exact, too, whatever its width.
-    steps, width = _on_grid(data, bound), math.ceil(2 * GRID / (0.5 * epsilon))
+    steps, width = _on_grid(data, row_norm), math.ceil(2 * GRID / (0.5 * epsilon))
     for k, dice in enumerate(generator.random((data.n, KEY))):  # every agent has a key of its own
         rows = steps[data.start[k] : data.start[k + 1]]
         rows += sample("laplace", width, rows.size, dice=dice).reshape(rows.shape)
     # The generator gives multiples of 2^-53: with this chance, rounded up to one, it is below exactly so often.
     turned = generator.random(data.n_rows) < math.ceil(expit(-0.5 * epsilon) * 2.0**53) * 2.0**-53
-    return data._like(X=steps * (bound / GRID), y=np.where(turned, -labels, labels))
+    return data._like(X=steps * (row_norm / GRID), y=np.where(turned, -labels, labels))
 
 
 def seeded(seed: Any, purpose: int) -> np.random.Generator:
@@ -112,13 +112,13 @@ def _signs(data: AgentData) -> np.ndarray:
     return data.y
 
 
-def _on_grid(data: AgentData, bound: float) -> np.ndarray:
-    """The rows in whole steps of bound / GRID, cut towards zero: no L1 norm is above GRID."""
+def _on_grid(data: AgentData, row_norm: float) -> np.ndarray:
+    """The rows in whole steps of row_norm / GRID, cut towards zero: no L1 norm is above GRID."""
     X = data.X.toarray() if data.is_sparse else data.X
     largest = np.abs(X).max(axis=1, keepdims=True)
     X = X / np.where(largest > 0, largest, 1.0)  # divided first, so that no sum overflows
     norm = np.abs(X).sum(axis=1, keepdims=True)
     with np.errstate(over="ignore"):  # a row far too long
-        scale = GRID * np.minimum(largest / bound, 1.0 / np.maximum(norm, 1.0))
+        scale = GRID * np.minimum(largest / row_norm, 1.0 / np.maximum(norm, 1.0))
     # Rounding here is far below one step, so that a sum of whole numbers cannot be above GRID because of it.
     return np.trunc(X * scale).astype(np.int64)

@@ -39,8 +39,8 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
     *,
     accountant: str | None = None,
     rate: float = 0.9,
-    bound: float = 1.0,
-    most: int | None = None,
+    row_norm: float = 1.0,
+    max_rows: int | None = None,
     loss_fraction: float = 0.0,
 ) -> Any:
     """A method whose letters are (epsilon, delta)-differentially private, whoever reads them all.
@@ -74,9 +74,9 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
         For Laplace noise: the paper's bound, corrected; or numerical accounting, which needs the extra ``privacy``.
     rate : float
         For ``allocation="decreasing"``: how much nearer to the optimum one wake of each agent brings the models.
-    bound : float
+    row_norm : float
         A public bound on the norm of a row of features: sets the steps. Longer rows cost accuracy, not privacy.
-    most : int, optional
+    max_rows : int, optional
         A public number of rows that makes a released model fully reliable, for propagation. Default: the most that any
         agent of this process has: on a peer, its own.
     loss_fraction : float
@@ -128,8 +128,8 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
         mechanism=mechanism,
         accountant=accountant,
         clip=clip,
-        bound=bound,
-        most=most,
+        row_norm=row_norm,
+        max_rows=max_rows,
         steps=steps,
         allocation=allocation,
         rate=rate,

@@ -97,7 +97,7 @@ def warm_start(
     epsilon: float,
     delta: float = 1e-5,
     kind: str = "output",
-    bound: float = 1.0,
+    row_norm: float = 1.0,
     alpha: float = 0.99,
     seed: Any = 0,
 ) -> WarmStart:
@@ -107,10 +107,10 @@ def warm_start(
     confidences and the graph. The budget of a warm start adds up with that of what is started from it; the simulator
     does that.
 
-    * "output": add Gaussian noise to the model. Replacing one row moves it by ``lipschitz bound / (m_i r_i)`` at most,
-      so with ridge="1/m", which is r_i = 1/m_i, more rows do not help: at a small epsilon, what is released is noise. A
-      ridge that does not shrink with m_i is better here. The noise is discrete, on a grid that the model is rounded to,
-      and wide enough for the rounding and for the solver's tolerance.
+    * "output": add Gaussian noise to the model. Replacing one row moves it by ``lipschitz row_norm / (m_i r_i)`` at
+      most, so with ridge="1/m", which is r_i = 1/m_i, more rows do not help: at a small epsilon, what is released is
+      noise. A ridge that does not shrink with m_i is better here. The noise is discrete, on a grid that the model is
+      rounded to, and wide enough for the rounding and for the solver's tolerance.
     * "objective": add a random linear term to f_i, and more ridge where the budget needs it, and release the minimiser.
       It claims (epsilon, 0), and needs a smooth loss. For simulation only, not for deployment: its proof assumes an
       exact minimiser and noise of real numbers, and here both are floating point.
@@ -124,7 +124,7 @@ def warm_start(
     epsilon, delta : float
         The budget of each agent, > 0, and in (0, 1). Objective perturbation does without delta.
     kind : "output" or "objective"
-    bound : float
+    row_norm : float
         Rows are scaled down to this L2 norm where they are longer, intercept included; > 0. Choose it without looking
         at the data.
     alpha : float
@@ -158,7 +158,7 @@ def warm_start(
         raise ParameterError(f"a warm start needs a Problem; found {type(problem).__name__}")
     if kind not in KINDS:
         raise ParameterError(f'kind={kind!r} must be "output" or "objective"')
-    bound = check_number("bound", bound, 0.0, math.inf, "be a finite number > 0")
+    row_norm = check_number("row_norm", row_norm, 0.0, math.inf, "be a finite number > 0")
     alpha = check_number("alpha", alpha, 0.0, 1.0, "lie strictly between 0 and 1")
     plan: Plan | Claim
     if kind == "output":
@@ -168,11 +168,11 @@ def warm_start(
         plan = Claim(check_target(epsilon), 0.0)
     generator = seeded(seed, WARM)
     _check_problem(problem, kind)
-    clipped = problem.on(_shortened(problem.data, bound))
+    clipped = problem.on(_shortened(problem.data, row_norm))
     if isinstance(plan, Plan):
-        released = _noisy_models(clipped, float(plan.noise[0]), bound, generator)
+        released = _noisy_models(clipped, float(plan.noise[0]), row_norm, generator)
     else:
-        released = _models_of_noisy_objectives(clipped, plan.epsilon, bound, generator)
+        released = _models_of_noisy_objectives(clipped, plan.epsilon, row_norm, generator)
     smoothed = Problem.propagation(released, problem.graph, alpha, _confidence(problem))
     return WarmStart(frozen(smoothed.solve()), frozen(released), (plan,), kind)
 
@@ -205,8 +205,8 @@ def _check_problem(problem: Problem, kind: str) -> None:
         )
 
 
-def _shortened(data: AgentData, bound: float) -> AgentData:
-    """The same rows, those of an L2 norm above the bound scaled down to it."""
+def _shortened(data: AgentData, row_norm: float) -> AgentData:
+    """The same rows, those of an L2 norm above ``row_norm`` scaled down to it."""
     X = sparse.csr_array(data.X)
     owner = np.repeat(np.arange(data.n_rows), np.diff(X.indptr))
     largest, square = np.zeros(data.n_rows), np.zeros(data.n_rows)
@@ -214,12 +214,12 @@ def _shortened(data: AgentData, bound: float) -> AgentData:
     unit = np.where(largest > 0, largest, 1.0)
     np.add.at(square, owner, (X.data / unit[owner]) ** 2)  # divided first, so that no square overflows or vanishes
     with np.errstate(over="ignore"):
-        long = largest * np.sqrt(square) > bound
+        long = largest * np.sqrt(square) > row_norm
     if not long.any():
         return data
     at = long[owner]
     values = X.data.copy()
-    values[at] = values[at] / unit[owner][at] * (bound / np.sqrt(square))[owner][at]
+    values[at] = values[at] / unit[owner][at] * (row_norm / np.sqrt(square))[owner][at]
     short = sparse.csr_array((values, X.indices, X.indptr), shape=X.shape)
     return data.with_features(short if data.is_sparse else short.toarray())
 
@@ -233,19 +233,19 @@ def _confidence(problem: Problem) -> np.ndarray:
     return np.where(sizes > 0, c, 0.0)
 
 
-def _sensitivity(problem: Problem, bound: float) -> np.ndarray:
-    """How far replacing one row, of norm ``bound`` at most, moves ``argmin f_i``: f_i is 2 r_i-strongly convex.
+def _sensitivity(problem: Problem, row_norm: float) -> np.ndarray:
+    """How far replacing one row, of norm ``row_norm`` at most, moves ``argmin f_i``: f_i is 2 r_i-strongly convex.
 
     Zero for an agent without rows.
     """
-    # The gradients of f_i with one row and with another are 2 share lipschitz bound apart, at most.
+    # The gradients of f_i with one row and with another are 2 share lipschitz row_norm apart, at most.
     r = np.where(problem.data.sizes > 0, problem.ridge, np.inf)
-    return 2.0 * problem.row_weight * problem.loss.lipschitz * bound / (2.0 * r)
+    return 2.0 * problem.row_weight * problem.loss.lipschitz * row_norm / (2.0 * r)
 
 
-def _noisy_models(problem: Problem, noise: float, bound: float, generator: np.random.Generator) -> np.ndarray:
+def _noisy_models(problem: Problem, noise: float, row_norm: float, generator: np.random.Generator) -> np.ndarray:
     """Output perturbation: models on a grid, and noise of so many times their sensitivity, in whole grid steps."""
-    live, unit = problem.data.sizes > 0, _sensitivity(problem, bound) / GRID
+    live, unit = problem.data.sizes > 0, _sensitivity(problem, row_norm) / GRID
     models, released = problem.local(), np.zeros((problem.n, problem.p))
     slack = _slack(problem, models, unit)
     dice = generator.random((problem.n, KEY))
@@ -297,32 +297,32 @@ def _more_ridge(epsilon: float, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _models_of_noisy_objectives(
-    problem: Problem, epsilon: float, bound: float, generator: np.random.Generator
+    problem: Problem, epsilon: float, row_norm: float, generator: np.random.Generator
 ) -> np.ndarray:
     """Objective perturbation: ``argmin f_i(theta) + b_i . theta / m_i`` and perhaps more ridge.
 
-    The algorithm is for rows and slopes of at most 1. It gets them with ``x / bound`` for a row, ``bound theta`` for a
-    model and ``l / lipschitz`` for a loss; all of f_i is divided by ``share m_i lipschitz``, where share is 1 / m_i for
-    a mean of losses and 1 for a sum.
+    The algorithm is for rows and slopes of at most 1. It gets them with ``x / row_norm`` for a row, ``row_norm theta``
+    for a model and ``l / lipschitz`` for a loss; all of f_i is divided by ``share m_i lipschitz``, where share is
+    1 / m_i for a mean of losses and 1 for a sum.
     """
     live, n, p = problem.data.sizes > 0, problem.n, problem.p
     steep = problem.row_weight * problem.loss.lipschitz  # what a row pulls with, if its norm is 1
-    # c / (m Lambda), with c = smoothness / lipschitz and Lambda = 2 r / (share m lipschitz bound^2).
+    # c / (m Lambda), with c = smoothness / lipschitz and Lambda = 2 r / (share m lipschitz row_norm^2).
     r = np.where(live, problem.ridge, np.inf)
-    more, left = _more_ridge(epsilon, problem.row_weight * problem.loss.smoothness * bound**2 / (2.0 * r))
+    more, left = _more_ridge(epsilon, problem.row_weight * problem.loss.smoothness * row_norm**2 / (2.0 * r))
     # b has a density proportional to exp(-eps' |b| / 2).
     direction = generator.standard_normal((n, p))
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
     b = generator.gamma(p, 2.0 / left)[:, None] * direction
     ridge = np.where(live, 2.0 * problem.ridge * (1.0 + more), 1.0)
-    pull = np.where(live, steep * bound, 0.0)[:, None] * b
+    pull = np.where(live, steep * row_norm, 0.0)[:, None] * b
     # ridge/2 |theta|^2 + pull . theta = ridge/2 |theta + pull / ridge|^2 and a constant: a proximal step.
     world = world_of(problem)._replace(ridge=frozen(np.zeros(n)))
     theta = np.zeros((n, p))
     solve_all(world, prepare(world, p), ridge, -pull / ridge[:, None], theta, np.zeros(scratch(world, p)))
     gradient = problem._objective(np.ones(n), empty(n)).gradient(theta)
     gradient += (ridge - 2.0 * problem.ridge)[:, None] * theta + pull
-    bad = np.flatnonzero(live & ~(np.linalg.norm(gradient, axis=1) <= NEAR_ZERO * steep * bound))
+    bad = np.flatnonzero(live & ~(np.linalg.norm(gradient, axis=1) <= NEAR_ZERO * steep * row_norm))
     if bad.size:
         raise ConvergenceError(
             f"the model of agent {problem.members[bad[0]]!r} is not a minimiser: do features differ by very many "

@@ -18,10 +18,27 @@ from scipy import sparse
 from .. import graphs
 from ..core import loop
 from ..core.compile import kernel
+from ..core.letters import Bounds, Contents
 from ..core.losses import LOSS_PARTS, SIGNS, Logistic
-from ..core.methods import METHOD_PARTS, check_fit
+from ..core.method import Method
+from ..core.methods import check_fit
 from ..core.methods.fixed import FixedModels, KnownLoss
-from ..core.world import EVERYONE, NEEDS_ROOM, REFUSED, VACANT, World, new_mail
+from ..core.world import (
+    AUTHOR,
+    EVERYONE,
+    HEAD,
+    NEEDS_ROOM,
+    REFUSED,
+    TAIL,
+    VACANT,
+    Chance,
+    Letter,
+    World,
+    data_of,
+    new_outbox,
+    row,
+    rows,
+)
 from ..core.wrap.graph_objective import regularizer
 from ..core.wrap.graph_rule import AUTO, MAX_WEIGHT, GraphRule
 from ..core.wrap.learned import ANSWER, Learned
@@ -32,7 +49,7 @@ from ..engines.peer import Peer
 from ..engines.simulator import simulate
 from ..engines.wire import decode, letters_size
 from ..engines.worlds import part_of, world_of
-from ..errors import ContractError, MismatchError
+from ..errors import ContractError, DataError, MismatchError
 from ..graphs import Graph
 from ..graphs.exact import exact_weights
 from ..peers.transport import Transport
@@ -228,11 +245,6 @@ def _checkable(method: Any, storage: str = "dense") -> Problem:
     raise ContractError(f"{method!r} refuses every problem")
 
 
-def _minimises(method: Any) -> bool:
-    """Whether a method solves the problem; one that only uses its data and ties says ``minimises = None``."""
-    return getattr(method, "minimises", "the objective") is not None
-
-
 def _calm(method: Any) -> Problem:
     """The problem to look for a limit on: that of :func:`_checkable`, if there it is an optimum.
 
@@ -240,7 +252,7 @@ def _calm(method: Any) -> Problem:
     labels so different that whatever could be estimated of them is well determined.
     """
     problem = _checkable(method)
-    if _minimises(method):
+    if method.minimises:
         return problem
     rng = np.random.default_rng(0)
     owner = np.repeat(np.arange(problem.n), 40 + 4 * problem.data.sizes)
@@ -264,7 +276,7 @@ class _Goal:
     """Where a method must come to: the optimum, or where a long run of it comes to rest that nothing disturbs."""
 
     def __init__(self, method: Any, problem: Problem):
-        self.problem, self.solved = problem, _minimises(method)
+        self.problem, self.solved = problem, method.minimises
         self.name = "the optimum" if self.solved else "where it comes to rest by itself"
         if self.solved:
             self.theta, self.judged = problem.solve(), problem.determined
@@ -290,7 +302,7 @@ class _Replay:
         self.order = rng.integers(0, problem.n, wakes)
         self.dice = rng.random((wakes, method.dice))
         self.peers = np.full(wakes, VACANT)
-        if getattr(method, "exchanges", False):
+        if method.exchanges:
             ties = [problem.graph.neighbours(i) for i in self.order]
             self.peers[:] = [rng.choice(peers) if len(peers) else VACANT for peers in ties]
         self.events = np.column_stack([self.order, self.peers]) if np.any(self.peers != VACANT) else self.order
@@ -303,17 +315,128 @@ def _hosted(method: Any, problem: Problem, replay: _Replay, compiled: bool) -> t
     """State, account and overflow after a replay on one host, compiled or in plain Python."""
     world = world_of(problem)
     own, tie = method.start(world, replay.start)
-    mail, away = new_mail(method, world, problem.p, method.letters), loop.new_away(0, 1)
-    account = loop.new_account(method, problem.p)
+    outbox, away = new_outbox(method, world, problem.p, method.max_letters), loop.new_away(0, 1)
+    account = loop.new_account(method)
     run = loop.run if compiled else loop.run.python
-    loop.meet(method, world, own, tie, mail, away, account, run)
+    loop.meet(method, world, own, tie, outbox, away, account, run)
     moments = np.arange(len(replay.order)) / problem.n
-    run(method, world, own, tie, replay.order, replay.peers, replay.dice, moments, mail, away, account, loop.NO_LIMIT)
-    return (own, tie), account, bool(mail.cursor[REFUSED])
+    run(method, world, own, tie, replay.order, replay.peers, replay.dice, moments, outbox, away, account, loop.NO_LIMIT)
+    return (own, tie), account, bool(outbox.cursor[REFUSED])
 
 
 def _arrays(state: Any) -> list[np.ndarray]:
     return [leaf for part in state for leaf in (_arrays(part) if isinstance(part, tuple) else [part])]
+
+
+class _Guarded(np.ndarray):
+    """Numbers that may not be read or written beyond their ends: there, compiled code would go on without a word."""
+
+    def _check(self, key: Any) -> None:
+        size = self.shape[0] if self.ndim else 0
+        for at in [key.start, key.stop] if isinstance(key, slice) else [key]:
+            if isinstance(at, int | np.integer) and not -size <= at < size + isinstance(key, slice):
+                raise IndexError(f"{key!r} of {size} number(s)")
+
+    def __getitem__(self, key: Any) -> Any:
+        self._check(key)
+        return super().__getitem__(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._check(key)
+        super().__setitem__(key, value)
+
+
+class _Watched:
+    """Agents run by plain Python, whose handlers get what the method has declared, and not a number more.
+
+    Addresses are far from 0, so that they differ from slots and from numbers in the world.
+    """
+
+    FIRST = 1000
+
+    def __init__(self, method: Any, problem: Problem, start: np.ndarray):
+        world, first = world_of(problem), 0 if method.spare else self.FIRST
+        self.world = world._replace(
+            address=world.address + first, peer=np.where(world.peer == VACANT, VACANT, world.peer + first)
+        )
+        self.method, self.members, self.first = method, set(self.world.address.tolist()), first
+        self.own, self.tie = method.start(self.world, start)
+        outbox = new_outbox(method, self.world, problem.p, method.max_letters)
+        self.outbox = outbox._replace(scratch=outbox.scratch.view(_Guarded))
+        self.contents = Contents(method.letters, Bounds(problem.p, ball=problem.radius, outputs=problem.outputs))
+
+    def call(self, handler: Any, k: int, *more: Any) -> list[tuple[int, Letter]]:
+        """Call a handler of agent k. Returns the letters that it posts, with their recipients."""
+        if self.outbox.cursor[NEEDS_ROOM]:
+            self.world, self.tie = loop.widen(self.method, self.world, self.tie, self.outbox)
+        a, b = self.world.tie_start[k], self.world.tie_start[k + 1]
+        self.outbox.cursor[[HEAD, TAIL]], self.outbox.cursor[AUTHOR] = 0, k
+        state = data_of(self.world, k), row(self.own, k), rows(self.tie, a, b)
+        try:
+            handler(*state, *more, self.outbox)
+        except IndexError as error:
+            raise ContractError(
+                f"{handler.__name__} reads or writes beyond the end of an array, {error}: does it use more than dice="
+                f"{self.method.dice} dice, or more scratch than the {self.outbox.scratch.shape[0]} numbers of "
+                "scratch_size?"
+            ) from error
+        _demand(
+            not self.outbox.cursor[REFUSED],
+            f"{handler.__name__} posts more, or longer, letters than the {self.method.max_letters} of "
+            f"{self.outbox.text.shape[1]} numbers that it announces",
+        )
+        return [letter for h in range(self.outbox.cursor[TAIL]) for letter in self._posted(handler.__name__, k, h)]
+
+    def _posted(self, handler: str, k: int, h: int) -> Iterator[tuple[int, Letter]]:
+        to, kind, sender = int(self.outbox.to[h]), int(self.outbox.kind[h]), int(self.world.address[k])
+        text = self.outbox.text[h, : self.outbox.length[h]].copy()
+        ties = self.world.peer[self.world.tie_start[k] : self.world.tie_start[k + 1]]
+        _demand(
+            to in (EVERYONE, VACANT) or to in self.members,
+            f"{handler} sends a letter to {to}, which is nobody's address: to a slot? Send to data.peer[slot], to "
+            "letter.sender or to EVERYONE",
+        )
+        try:
+            self.contents.check_length(kind, text.shape[0])
+        except DataError as error:
+            raise ContractError(f"{handler} posts what 'letters' does not declare: {error}") from error
+        finite = bool(np.all(np.isfinite(text)))
+        _demand(finite and self.contents.read(kind, text, self.members)[1], f"{handler} posts a letter of kind {kind} "
+                f"with a number out of the range that 'letters' declares: {text}")  # fmt: skip
+        for peer in ties[ties != VACANT].tolist() if to == EVERYONE else [to] * (to != VACANT):
+            there = self.world.peer[slice(*self.world.tie_start[peer - self.first : peer - self.first + 2])]
+            yield peer, Letter(sender, int(next(iter(np.flatnonzero(there == sender)), VACANT)), kind, text.copy())
+
+    def deliver(self, letters: list[tuple[int, Letter]]) -> None:
+        """Hand out letters, and those that they cause."""
+        queue = deque(letters)
+        while queue:
+            to, letter = queue.popleft()
+            queue.extend(self.call(self.method.receive, to - self.first, letter))
+
+
+def _keeps_to_what_it_declares(method: Any) -> None:
+    """No more dice and scratch than asked for, letters as declared, and to addresses."""
+    problem = _checkable(method)
+    replay = _Replay(method, problem, 100, seed=2)
+    agents = _Watched(method, problem, replay.start)
+    for k in range(problem.n):
+        agents.deliver(agents.call(method.greet, k))
+    for t, (k, dice) in enumerate(zip(replay.order, replay.dice, strict=True)):
+        agents.deliver(agents.call(method.wake, k, Chance(dice.view(_Guarded), VACANT, t / problem.n)))
+    if method.synchronous:
+        letters: list[tuple[int, Letter]] = []
+        agents.outbox = agents.outbox._replace(**_larger(agents.outbox, problem))
+        for k in range(problem.n):
+            letters += agents.call(method.round, k)
+        agents.deliver(letters)
+
+
+def _larger(outbox: Any, problem: Problem) -> dict[str, np.ndarray]:
+    """Room for what one agent may post in a round: a letter along each tie."""
+    most = max(1, int(problem.graph.n_neighbours.max()))
+    text = np.zeros((most, outbox.text.shape[1]))
+    return {"text": text, **{name: np.zeros(most, np.int64) for name in ("length", "author", "to", "kind")}}
 
 
 def _compiled_equals_python(method: Any) -> None:
@@ -329,12 +452,7 @@ def _compiled_equals_python(method: Any) -> None:
 def _announces_its_letters(method: Any) -> None:
     problem = _checkable(method)
     _, _, overflow = _hosted(method, problem, _Replay(method, problem, 100, seed=2), compiled=True)
-    _demand(not overflow, f"it posts more, or longer, letters in one event than the {method.letters} it announces")
-
-
-def _accuracy(method: Any) -> float:
-    """How near to the optimum, relative, a method must come. One that converges sublinearly says so itself."""
-    return float(getattr(method, "accuracy", 1e-8))
+    _demand(not overflow, f"it posts more, or longer, letters in one event than the {method.max_letters} it announces")
 
 
 def _converge(method: Any, problem: Problem, goal: _Goal, **options: Any) -> np.ndarray:
@@ -343,14 +461,14 @@ def _converge(method: Any, problem: Problem, goal: _Goal, **options: Any) -> np.
     for patience in (400, 2000, 8000):
         theta = simulate(problem, method, wakes=patience * problem.n, seed=3, **options).theta
         gap, apart = goal.distance(theta)
-        if gap <= 0.1 * _accuracy(method) and apart <= 1e-7:
+        if gap <= 0.1 * method.accuracy and apart <= 1e-7:
             break
     return theta
 
 
 def _demand_goal(method: Any, goal: _Goal, theta: np.ndarray, where: str = "") -> None:
     gap, apart = goal.distance(theta)
-    _demand(gap <= _accuracy(method), f"the objective stays {gap:.1e} (relative) above the optimum{where}")
+    _demand(gap <= method.accuracy, f"the objective stays {gap:.1e} (relative) above the optimum{where}")
     _demand(apart <= 1e-6, f"the models stay {apart:.1e} away from {goal.name}{where}")
 
 
@@ -361,13 +479,13 @@ def _reaches_the_optimum(method: Any) -> None:
 
 
 def _its_rounds_reach_the_optimum(method: Any) -> None:
-    if not hasattr(method, "round"):
+    if not method.synchronous:
         return
     problem = _calm(method)
     goal, theta = _Goal(method, problem), problem.local()
     for patience in (400, 2000, 8000):
         theta = simulate(problem, method, rounds=patience, start="zeros").theta
-        if max(goal.distance(theta)) <= min(1e-7, _accuracy(method)):
+        if max(goal.distance(theta)) <= min(1e-7, method.accuracy):
             break
     _demand_goal(method, goal, theta, " in synchronous rounds")
 
@@ -382,20 +500,20 @@ def _follows_changes(method: Any) -> None:
     else:
         rng = np.random.default_rng(12)
         X, members = rng.normal(size=(8, p)), rng.integers(0, n, 8)
-        data = hard_problem().data if _minimises(method) else problem.data
+        data = hard_problem().data if method.minimises else problem.data
         more = problem.on(data=data.with_rows(X, np.sign(X[:, 0]), agents=members))
     goal, theta = _Goal(method, more), problem.local()
     for patience in (400, 2000, 8000):
         stay = patience * n
         changes = [(200 * n, fewer), (400 * n, more)]
         theta = simulate(problem, method, wakes=400 * n + stay, seed=13, changes=changes).theta
-        if max(goal.distance(theta)) <= min(1e-7, _accuracy(method)):
+        if max(goal.distance(theta)) <= min(1e-7, method.accuracy):
             break
     _demand_goal(method, goal, theta, " after agents left and joined, and data changed")
 
 
 def _solves_other_objectives(method: Any) -> None:
-    if not _minimises(method):
+    if not method.minimises:
         return
     rng = np.random.default_rng(5)
     models, graph = rng.normal(size=(6, 2)), graphs.ring(6)
@@ -415,12 +533,12 @@ def _solves_other_objectives(method: Any) -> None:
 
 
 def _stays_at_the_optimum(method: Any) -> None:
-    if hasattr(method, "accuracy"):
+    if method.accuracy > Method.accuracy:
         return  # its steps become small by and by, wherever it is
     problem = _calm(method)
     goal, n = _Goal(method, problem), problem.n
     best = goal.theta
-    if getattr(method, "remembers", not _minimises(method)):  # models are not all: it must return
+    if method.remembers or not method.minimises:  # models are not all: it must return
         apart = {"apart": lambda theta: float(np.abs(theta - best)[goal.judged].max())}
         run = simulate(problem, method, wakes=2020 * n, start=best, seed=4, observe=apart, every=20 * n)
         _demand(run.trace["apart"].tail(2).max() <= 1e-8, f"it leaves {goal.name}, or does not return to it")
@@ -446,25 +564,25 @@ def _ignores_names(method: Any) -> None:
 def _leaves_the_isolated_alone(method: Any) -> None:
     problem = _checkable(method)
     local = problem.local()[problem.graph.isolated]
-    if hasattr(method, "accuracy"):
+    if method.accuracy > Method.accuracy:
         return  # that it finds the optimum says as much
     theta = simulate(problem, method, wakes=50 * problem.n, seed=8).theta[problem.graph.isolated]
     _demand(np.allclose(theta, local, rtol=0, atol=1e-9), "an agent without ties does not keep its local model")
-    if not _minimises(method):
+    if not method.minimises:
         return  # what would be its own model without the loss of the problem is for it to say
     theta = simulate(problem, method, wakes=2000 * problem.n, seed=8, start="zeros").theta[problem.graph.isolated]
     _demand(np.allclose(theta, local, rtol=0, atol=1e-6), "an agent without ties does not find its local model")
 
 
 def _teaches_those_without_data(method: Any) -> None:
-    if not _minimises(method):
+    if not method.minimises:
         return  # that it comes to rest from anywhere says as much
     problem = _checkable(method)
     theta = _converge(method, problem, _Goal(method, problem))
     silent = int(np.flatnonzero(problem.data.sizes == 0)[0])
     mean = (problem.graph.W @ theta)[silent] / problem.graph.degrees[silent]
     _demand(
-        np.allclose(theta[silent], mean, rtol=0, atol=max(1e-6, 10 * _accuracy(method))),
+        np.allclose(theta[silent], mean, rtol=0, atol=max(1e-6, 10 * method.accuracy)),
         "an agent without data does not get its neighbours' model",
     )
 
@@ -523,6 +641,7 @@ def _runs_on_peers(method: Any) -> None:
 METHOD_CHECKS: dict[str, Callable[[Any], None]] = {
     check.__name__.strip("_").replace("_", " "): check
     for check in (
+        _keeps_to_what_it_declares,  # first: compiled code would read and write elsewhere
         _compiled_equals_python,
         _announces_its_letters,
         _stays_at_the_optimum,
@@ -559,8 +678,7 @@ def check_method(method: Any) -> None:
     >>> from coterie.testing import check_method
     >>> check_method(ct.CoordinateDescent())
     """
-    missing = [part for part in METHOD_PARTS if not hasattr(method, part)]
-    _demand(not missing, f"{method!r} has no {', '.join(missing)}")
+    _demand(isinstance(method, Method), f"{method!r} is no value of a class that is decorated with @ct.method")
     for promise, check in METHOD_CHECKS.items():
         try:
             check(method)
@@ -638,13 +756,13 @@ def _keeps_both_ends_alike(learned: Any) -> None:
         _demand(np.array_equal(stamps, stamps.T), f"{when}, the two ends of a tie hold different stamps")
         _demand(not np.any(np.diag(weights)), f"{when}, an agent is tied to itself")
         ties = int(np.count_nonzero(weights, axis=1).max())
-        _demand(ties <= (learned.rule.most or ties), f"{when}, an agent has {ties} ties")
+        _demand(ties <= (learned.rule.max_edges or ties), f"{when}, an agent has {ties} ties")
         _demand(weights.max() <= learned.rule.max_weight, f"{when}, a tie weighs {weights.max():g}")
 
 
 def _kept_from_the_best(learned: Any) -> bool:
     """Is there a limit on ties, in number or weight?"""
-    return learned.rule.most > 0 or learned.rule.max_weight < MAX_WEIGHT
+    return learned.rule.max_edges > 0 or learned.rule.max_weight < MAX_WEIGHT
 
 
 def _never_increases_the_objective(learned: Any) -> None:
@@ -692,7 +810,7 @@ def _comes_to_agree_after_bad_mail(learned: Any) -> None:
     bad = Conditions(latency=1.5, jitter=1.0, loss=0.2, duplication=0.2, outages=[(0, 5.0, 40.0), (2, 20.0, 60.0)])
     driver = Timed(meeting.problem, learned, meeting.theta, "uniform", bad, 4, None)
     driver.advance(200 * n, loop.NO_LIMIT)
-    driver.weather = Conditions().weather(n)  # from now on, letters arrive at once, except those on their way
+    driver.channel = Conditions().channel(n)  # from now on, letters arrive at once, except those on their way
     _demand_best(learned, meeting, driver, " after letters were late, lost, doubled and out of order")
     weights, stamps = (_held(driver.world, held) for held in (driver.world.weight, driver.tie.stamp))
     alike = np.array_equal(weights, weights.T) and np.array_equal(stamps, stamps.T)
@@ -704,17 +822,19 @@ def _learn(learned: Any, meeting: _Meeting, order: np.ndarray, dice: np.ndarray,
     problem = meeting.problem
     world = world_of(problem, spare=learned.spare)
     own, tie = learned.start(world, meeting.theta)
-    mail, away = new_mail(learned, world, problem.p, learned.letters), loop.new_away(0, 1)
-    account = loop.new_account(learned, problem.p)
+    outbox, away = new_outbox(learned, world, problem.p, learned.max_letters), loop.new_away(0, 1)
+    account = loop.new_account(learned)
     run = loop.run if compiled else loop.run.python
-    loop.meet(learned, world, own, tie, mail, away, account, run)
+    loop.meet(learned, world, own, tie, outbox, away, account, run)
     done, peers, moments = 0, np.full(len(order), VACANT), np.zeros(len(order))
     while done < len(order):
         rest = (part[done:] for part in (order, peers, dice, moments))
-        done += run(learned, world, own, tie, *rest, mail, away, account, loop.NO_LIMIT)
-        _demand(not mail.cursor[REFUSED], f"it posts more, or longer, letters than the {learned.letters} it announces")
-        if mail.cursor[NEEDS_ROOM]:
-            world, tie = loop.widen(learned, world, tie, mail)
+        done += run(learned, world, own, tie, *rest, outbox, away, account, loop.NO_LIMIT)
+        _demand(
+            not outbox.cursor[REFUSED], f"it posts more, or longer, letters than the {learned.max_letters} it announces"
+        )
+        if outbox.cursor[NEEDS_ROOM]:
+            world, tie = loop.widen(learned, world, tie, outbox)
     return world, own, tie, account
 
 
@@ -786,7 +906,7 @@ def check_graph_rule(rule: Any, sampling: Any = "ideal") -> None:
     """Check everything that a rule for learning a graph promises; see :data:`GRAPH_RULE_CHECKS`.
 
     On models that stay as they are. That a rule finds the best graph is checked with a larger ``delta`` where it takes
-    gradient steps, and not at all where ``most`` or ``max_weight`` keeps it from it.
+    gradient steps, and not at all where ``max_edges`` or ``max_weight`` keeps it from it.
 
     Parameters
     ----------

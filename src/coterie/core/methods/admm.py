@@ -29,21 +29,24 @@ from __future__ import annotations
 
 import math
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...errors import MismatchError, ParameterError
 from .. import proximal
 from ..compile import inline
+from ..letters import Number, Vector
 from ..linear import axpy, copy_to, fill, total
-from ..rules import rule
+from ..method import NamedTuple, method
 from ..world import EVERYONE, VACANT, choose, importance, send
 
 #: Kinds of letters: my model, to remember; my end of an edge, to answer; and my end of it as an answer.
 MODEL, ASK, ANSWER = 0, 1, 2
 #: ``rho`` of a method that finds it by itself.
 AUTO = 0.0
+#: No honest rho is further from 1 than this.
+MAX_RHO = 1e12
 #: Residual balancing: how far apart the squared residuals of an edge must be for its rho to change, by how much it
 #: changes, and how much longer it takes until the next look (ADMM converges if rho comes to rest).
 IMBALANCE, STEP, RARER = 4.0, 2.0, 1.2
@@ -70,13 +73,13 @@ class Tie(NamedTuple):
 
 
 @inline
-def primal(data, me, ties, draft):
+def primal(data, me, ties, scratch):
     """Step 1. Without the T_i^j, which follow from T_i^i, the augmented Lagrangian is
 
     a_i f_i(T) + 1/2 sum_j [ rho |T - U_ei^i|^2 + s W_ij rho / (s W_ij + rho) |T - U_ei^j|^2 ].
     """
     p = me.theta.shape[0]
-    center, rest = draft[:p], draft[p:]
+    center, rest = scratch[:p], scratch[p:]
     fill(0.0, center)
     weight = 0.0
     for k in range(data.peer.shape[0]):
@@ -209,7 +212,7 @@ def _checked(cls):
 
 
 @_checked
-@rule
+@method
 class CollaborativeADMM(NamedTuple):
     """Alternating directions over the edges, CL Section 4.2 (gossip) and Appendix D (synchronous rounds).
 
@@ -236,29 +239,20 @@ class CollaborativeADMM(NamedTuple):
     rho: Any = "auto"
     steps: int = 0
 
+    max_letters = 2
+    dice = 1  # to choose the neighbour
+    exchanges = True
+    remembers = True  # multipliers
+
     def __repr__(self):
         rho = "'auto'" if self.rho == AUTO else self.rho
         return f"CollaborativeADMM(rho={rho}{f', steps={self.steps}' if self.steps else ''})"
 
     @property
-    def exchanges(self):
-        """A wake talks to one neighbour."""
-        return True
-
-    @property
-    def remembers(self):
-        """There is more to the optimum than models: multipliers."""
-        return True
-
-    @property
-    def dice(self):
-        """Uniform numbers used by a wake: one, to choose the neighbour."""
-        return 1
-
-    @property
     def letters(self):
-        """Letters that one event may leave in the mail box, replies to them included."""
-        return 2
+        """A model; and the end of an edge: four models, and rho if the agents find it by themselves."""
+        end = (Vector(4), Number(1.0 / MAX_RHO, MAX_RHO)) if self.rho == AUTO else Vector(4)
+        return {MODEL: Vector(), ASK: end, ANSWER: end}
 
     def fit_for(self, problem):
         """Refuse a problem that this method cannot solve."""
@@ -268,12 +262,7 @@ class CollaborativeADMM(NamedTuple):
                 "ct.SmoothHinge(), or the exact primal step, steps=0"
             )
 
-    def lengths(self, p):
-        """Numbers in a letter of each kind."""
-        end = 4 * p + (self.rho == AUTO)
-        return (p, end, end)
-
-    def scratch(self, world, p):
+    def scratch_size(self, world, p):
         """Numbers of scratch paper that a handler needs."""
         return max(5 * p + 1, p + proximal.scratch(world, p))
 
@@ -294,18 +283,18 @@ class CollaborativeADMM(NamedTuple):
         for k in range(WATCH):
             ties.cache[slot, k] = 2.0 if k == WATCH - 1 else 0.0
 
-    def greet(self, data, me, ties, mail):
+    def greet(self, data, me, ties, outbox):
         """The initial swap of models."""
-        send(mail, EVERYONE, MODEL, me.theta)
+        send(outbox, EVERYONE, MODEL, me.theta)
 
-    def wake(self, data, me, ties, chance, mail):
+    def wake(self, data, me, ties, chance, outbox):
         """Step 1 at this end, and an invitation to the other."""
         slot = choose(data, chance)
-        primal(data, me, ties, mail.draft)
+        primal(data, me, ties, outbox.scratch)
         if slot != VACANT:
-            send(mail, data.peer[slot], ASK, write(self.rho, data, me, ties, slot, mail.draft))
+            send(outbox, data.peer[slot], ASK, write(self.rho, data, me, ties, slot, outbox.scratch))
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         """Step 1 at this end if the other end asks for it; then steps 2 and 3."""
         if letter.slot == VACANT:
             return
@@ -313,16 +302,16 @@ class CollaborativeADMM(NamedTuple):
             copy_to(letter.text, ties.theirs[letter.slot])
             return
         if letter.kind == ASK:
-            primal(data, me, ties, mail.draft)
-            send(mail, letter.sender, ANSWER, write(self.rho, data, me, ties, letter.slot, mail.draft))
+            primal(data, me, ties, outbox.scratch)
+            send(outbox, letter.sender, ANSWER, write(self.rho, data, me, ties, letter.slot, outbox.scratch))
         if self.rho != AUTO:
             settle(ties, letter.slot, letter.text)
         else:
-            settle_and_balance(data, me, ties, letter.slot, letter.text, mail.draft[: me.theta.shape[0]])
+            settle_and_balance(data, me, ties, letter.slot, letter.text, outbox.scratch[: me.theta.shape[0]])
 
-    def round(self, data, me, ties, mail):
+    def round(self, data, me, ties, outbox):
         """Step 1; the letters of all agents bring about steps 2 and 3."""
-        primal(data, me, ties, mail.draft)
+        primal(data, me, ties, outbox.scratch)
         for slot in range(data.peer.shape[0]):
             if data.peer[slot] != VACANT:
-                send(mail, data.peer[slot], ANSWER, write(self.rho, data, me, ties, slot, mail.draft))
+                send(outbox, data.peer[slot], ANSWER, write(self.rho, data, me, ties, slot, outbox.scratch))

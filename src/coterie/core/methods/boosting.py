@@ -24,15 +24,16 @@ models, and what it sends of its own, are pairs of index and value.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...errors import MismatchError, ParameterError
 from ..compile import inline
+from ..letters import Choices, Counter, Number, Pairs
 from ..linear import are_pairs, axpy, fill, margins_kernel, total, write_pairs
 from ..losses import pooled_slopes
-from ..rules import rule
+from ..method import NamedTuple, method
 from ..world import EVERYONE, NEEDS_ROOM, VACANT, Ragged, importance, send
 
 #: Kinds of letters: a whole model; one step of it; and a request for the whole, by one who has missed a step.
@@ -85,12 +86,12 @@ def add_losses(data, me, slope, gradient):
 
 
 @inline
-def gradient_of(data, me, ties, draft):
+def gradient_of(data, me, ties, scratch):
     """``[grad f]_k = -d_k c_k A_k' eta_k + mu_1 (d_k alpha_k - sum_l w_kl alpha_l)``, below DADA (3)."""
     p, examples = me.theta.shape[0], me.cache.shape[0]
-    gradient = draft[:p]
+    gradient = scratch[:p]
     pull_of(data, me, ties, gradient)
-    add_losses(data, me, draft[p : p + examples], gradient)
+    add_losses(data, me, scratch[p : p + examples], gradient)
     return gradient
 
 
@@ -110,7 +111,7 @@ def vertex(gradient):
 
 
 @inline
-def put(data, ties, slot, entry, value, mail):
+def put(data, ties, slot, entry, value, outbox):
     """Add to one entry of a neighbour's model. Says whether there was room; asks for more before there is none."""
     size = ties.size[slot]
     for e in range(size):
@@ -122,7 +123,7 @@ def put(data, ties, slot, entry, value, mail):
     ties.entry[slot, size], ties.value[slot, size] = entry, value
     ties.size[slot] = size + 1
     if size + 1 + data.outputs > ties.entry.shape[1]:  # what one more step may need
-        mail.cursor[NEEDS_ROOM] = 1
+        outbox.cursor[NEEDS_ROOM] = 1
     return True
 
 
@@ -147,10 +148,10 @@ def stride(rule, clock):
 
 
 @inline
-def take_step(rule, data, me, ties, clock, draft):
+def take_step(rule, data, me, ties, clock, scratch):
     """One Frank-Wolfe step on my own block. Returns the letter that says which."""
     p, examples = me.theta.shape[0], me.cache.shape[0]
-    gradient, letter = gradient_of(data, me, ties, draft), draft[p + examples :]
+    gradient, letter = gradient_of(data, me, ties, scratch), scratch[p + examples :]
     step, size = stride(rule, clock), p // data.outputs
     for o in range(data.outputs):
         goal = vertex(gradient[o * size : (o + 1) * size])
@@ -169,17 +170,17 @@ def whole(me, out):
 
 
 @inline
-def remember(data, ties, slot, text, mail):
+def remember(data, ties, slot, text, outbox):
     """A neighbour's whole model. One that does not fit is forgotten, and asked for again."""
     ties.size[slot] = 0
     fits = True
     for k in range(1, text.shape[0], 2):
-        fits = fits and put(data, ties, slot, int(text[k]), text[k + 1], mail)
+        fits = fits and put(data, ties, slot, int(text[k]), text[k + 1], outbox)
     ties.heard[slot] = text[0] if fits else -1.0
 
 
 @inline
-def follow(data, me, ties, slot, text, mail):
+def follow(data, me, ties, slot, text, outbox):
     """Take the step that a neighbour took. Says whether that was possible."""
     size, step = me.theta.shape[0] // data.outputs, text[1]
     for o in range(data.outputs):
@@ -193,7 +194,7 @@ def follow(data, me, ties, slot, text, mail):
         goal = int(text[2 + o])
         if goal != 0:
             part = step * (data.radius if goal > 0 else -data.radius)
-            fits = fits and put(data, ties, slot, o * size + abs(goal) - 1, part, mail)
+            fits = fits and put(data, ties, slot, o * size + abs(goal) - 1, part, outbox)
     ties.heard[slot] = text[0] if fits else -1.0
     return fits
 
@@ -215,7 +216,7 @@ def _checked(cls):
 
 
 @_checked
-@rule
+@method
 class FrankWolfeBoosting(NamedTuple):
     """Asynchronous Frank-Wolfe steps on the models, DADA Section 3. For :meth:`coterie.Problem.boosting`.
 
@@ -244,33 +245,15 @@ class FrankWolfeBoosting(NamedTuple):
     clock: Any = "local"
     head: float = 0.0
 
+    letters = {WHOLE: (Counter(), Pairs()), STEP: (Counter(), Number(0.0, 1.0), Choices()), MISSED: ()}
+    max_letters = 2
+    broadcasts = 1
+    sparse = True
+    on_balls = True
+    accuracy = 5e-3  # it converges sublinearly
+
     def __repr__(self):
         return f"FrankWolfeBoosting(clock={CLOCKS[self.clock]!r}{f', head={self.head:g}' if self.head else ''})"
-
-    @property
-    def on_balls(self):
-        """Its models stay in their balls."""
-        return True
-
-    @property
-    def accuracy(self):
-        """It converges sublinearly: how near to the optimum, relative, it comes in some thousand wakes."""
-        return 5e-3
-
-    @property
-    def dice(self):
-        """Uniform numbers used by a wake."""
-        return 0
-
-    @property
-    def letters(self):
-        """Letters that one event may leave in the mail box, replies to them included."""
-        return 2
-
-    @property
-    def broadcasts(self):
-        """How many of them may go to all neighbours."""
-        return 1
 
     def fit_for(self, problem):
         """Refuse a problem that this method cannot solve."""
@@ -281,17 +264,7 @@ class FrankWolfeBoosting(NamedTuple):
         if not np.isfinite(problem.loss.smoothness):
             raise MismatchError(f"FrankWolfeBoosting follows gradients, and {problem.loss!r} has a kink")
 
-    def lengths(self, p):
-        """Numbers in a letter of each kind; a whole model is pairs of index and value."""
-        return (range(1, 2 * p + 2, 2), range(3, p + 3), 0)
-
-    def bits(self, letters, numbers, problem, number_bits):
-        """What letters of each kind say, in bits: DADA, Section D, with the sign and the whole models it leaves out."""
-        steps = numbers[STEP] - 2 * letters[STEP]  # one for each output
-        sizes = steps * (math.log2(problem.p // problem.outputs) + 1) + letters[STEP] * number_bits
-        return sizes + (numbers[WHOLE] - letters[WHOLE]) / 2 * (number_bits + math.log2(problem.p))
-
-    def scratch(self, world, p):
+    def scratch_size(self, world, p):
         """Numbers of scratch paper that a handler needs."""
         return max(p + int(np.diff(world.row_start).max(initial=0)) + 2 + world.outputs, 2 * p + 1)
 
@@ -312,7 +285,7 @@ class FrankWolfeBoosting(NamedTuple):
         known = entry[owner], value[owner], size[owner]
         return own, Tie(*known, np.full(ties, -1.0), np.full(ties, -1.0 - PATIENCE))
 
-    def roomier(self, world, tie):
+    def enlarge(self, world, tie):
         """Twice the room for neighbours' models, if one of them may need it soon."""
         room = tie.entry.shape[1]
         if tie.size.max(initial=0) + 1 + world.outputs <= room:
@@ -330,32 +303,32 @@ class FrankWolfeBoosting(NamedTuple):
         ties.size[slot] = size
         ties.heard[slot], ties.asked[slot] = -1.0, -1.0 - PATIENCE
 
-    def greet(self, data, me, ties, mail):
+    def greet(self, data, me, ties, outbox):
         """My whole model."""
-        send(mail, EVERYONE, WHOLE, whole(me, mail.draft))
+        send(outbox, EVERYONE, WHOLE, whole(me, outbox.scratch))
 
-    def wake(self, data, me, ties, chance, mail):
+    def wake(self, data, me, ties, chance, outbox):
         """One step on my own block, and a word about it to everybody."""
         clock = me.steps[0] if self.clock == 0 else chance.moment
-        send(mail, EVERYONE, STEP, take_step(self, data, me, ties, clock, mail.draft))
+        send(outbox, EVERYONE, STEP, take_step(self, data, me, ties, clock, outbox.scratch))
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         """Follow the neighbour; ask for the whole model where a step was missed."""
         slot = letter.slot
         if slot == VACANT:
             return
         if letter.kind == MISSED:
-            send(mail, letter.sender, WHOLE, whole(me, mail.draft))
+            send(outbox, letter.sender, WHOLE, whole(me, outbox.scratch))
         elif letter.kind == WHOLE:
             if letter.text[0] >= ties.heard[slot] and are_pairs(letter.text[1:], me.theta.shape[0]):
-                remember(data, ties, slot, letter.text, mail)
+                remember(data, ties, slot, letter.text, outbox)
         elif letter.text[0] > ties.heard[slot]:
             next_one = letter.text[0] == ties.heard[slot] + 1.0 and letter.text.shape[0] == 2 + data.outputs
-            lost = not next_one or not follow(data, me, ties, slot, letter.text, mail)
+            lost = not next_one or not follow(data, me, ties, slot, letter.text, outbox)
             if lost and letter.text[0] > ties.asked[slot] + PATIENCE:
                 ties.asked[slot] = letter.text[0]
-                send(mail, letter.sender, MISSED, letter.text[:0])
+                send(outbox, letter.sender, MISSED, letter.text[:0])
 
-    def round(self, data, me, ties, mail):
+    def round(self, data, me, ties, outbox):
         """All agents take a step at once: Frank-Wolfe on all models together."""
-        send(mail, EVERYONE, STEP, take_step(self, data, me, ties, me.steps[0], mail.draft))
+        send(outbox, EVERYONE, STEP, take_step(self, data, me, ties, me.steps[0], outbox.scratch))

@@ -18,14 +18,13 @@ L_i                            ``lipschitz``, in :func:`descend`
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ...errors import MismatchError
 from ..compile import inline
+from ..letters import Vector
 from ..linear import axpy, copy_to, fill, total
-from ..rules import rule
+from ..method import NamedTuple, method
 from ..world import EVERYONE, VACANT, add_loss_gradient, importance, send
 
 #: The only kind of letter: my model.
@@ -60,7 +59,7 @@ def descend(data, degree, a, curvature, gradient, theta):
         axpy(-1.0 / lipschitz, gradient, theta)
 
 
-@rule
+@method
 class CoordinateDescent(NamedTuple):
     """Asynchronous block coordinate descent with broadcasts, CD (5). It has no parameters.
 
@@ -75,20 +74,8 @@ class CoordinateDescent(NamedTuple):
     [0.666667, 1.333333]
     """
 
-    @property
-    def copies(self):
-        """Of its neighbours, an agent reads ``ties.copy`` alone."""
-        return True
-
-    @property
-    def dice(self):
-        """Uniform numbers used by a wake."""
-        return 0
-
-    @property
-    def letters(self):
-        """Letters that one event may leave in the mail box, replies to them included."""
-        return 1
+    letters = {MODEL: Vector()}
+    copies = True
 
     def fit_for(self, problem):
         """Refuse a problem that this method cannot solve."""
@@ -98,11 +85,7 @@ class CoordinateDescent(NamedTuple):
                 "use a smooth loss, such as ct.SmoothHinge(), or a method with proximal steps"
             )
 
-    def lengths(self, p):
-        """Numbers in a letter of each kind."""
-        return (p,)
-
-    def scratch(self, world, p):
+    def scratch_size(self, world, p):
         """Numbers of scratch paper that a handler needs."""
         return p
 
@@ -115,13 +98,13 @@ class CoordinateDescent(NamedTuple):
         """A new tie: until the neighbour is heard, it is taken to agree."""
         copy_to(me.theta, ties.copy[slot])
 
-    def greet(self, data, me, ties, mail):
+    def greet(self, data, me, ties, outbox):
         """The initial swap of models."""
-        send(mail, EVERYONE, MODEL, me.theta)
+        send(outbox, EVERYONE, MODEL, me.theta)
 
-    def wake(self, data, me, ties, chance, mail):
+    def wake(self, data, me, ties, chance, outbox):
         """One step on my own block, then a broadcast."""
-        theta, gradient = me.theta, mail.draft[: me.theta.shape[0]]
+        theta, gradient = me.theta, outbox.scratch[: me.theta.shape[0]]
         degree = total(data.weight)
         a = importance(data, degree)
         # CD (4):  [grad Q]_i = 2 s (D_ii theta_i - sum_j W_ij theta_j) + a_i grad f_i(theta_i)
@@ -129,9 +112,9 @@ class CoordinateDescent(NamedTuple):
         add_pull(data, theta, ties, degree, gradient)
         add_loss_gradient(data, theta, a, gradient)
         descend(data, degree, a, data.curvature, gradient, theta)
-        send(mail, EVERYONE, MODEL, theta)
+        send(outbox, EVERYONE, MODEL, theta)
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         """Remember the neighbour's model."""
         if letter.slot != VACANT:
             copy_to(letter.text, ties.copy[letter.slot])

@@ -16,16 +16,17 @@ argmin in (4)                  ``me.cache.solver``, see :mod:`coterie.core.proxi
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...errors import MismatchError
 from .. import proximal
 from ..compile import inline
+from ..letters import Vector
 from ..linear import axpy, copy_to, fill, total
 from ..losses import Logistic, Squared
-from ..rules import rule
+from ..method import NamedTuple, method
 from ..world import EVERYONE, VACANT, choose, importance, send
 from .descent import Tie
 
@@ -41,10 +42,10 @@ class Own(NamedTuple):
 
 
 @inline
-def update(data, me, ties, draft):
+def update(data, me, ties, scratch):
     """DJAM (4):  theta_l <- argmin s sum_k W_lk |theta - copy_l[k]|^2 + a_l f_l(theta)."""
     p = me.theta.shape[0]
-    center, rest = draft[:p], draft[p:]
+    center, rest = scratch[:p], scratch[p:]
     degree = total(data.weight)
     weight = 2.0 * data.smooth * degree
     if degree > 0.0:
@@ -57,7 +58,7 @@ def update(data, me, ties, draft):
     me.cache.solver.minimise(data, importance(data, degree), weight, center, me.theta, rest)
 
 
-@rule
+@method
 class DJAM(NamedTuple):
     """Exact minimisation over one's own block after every swap of models with a neighbour, DJAM (4). No parameters.
 
@@ -73,25 +74,11 @@ class DJAM(NamedTuple):
     True
     """
 
-    @property
-    def copies(self):
-        """Of its neighbours, an agent reads ``ties.copy`` alone."""
-        return True
-
-    @property
-    def exchanges(self):
-        """A wake talks to one neighbour."""
-        return True
-
-    @property
-    def dice(self):
-        """Uniform numbers used by a wake: one, to choose the neighbour."""
-        return 1
-
-    @property
-    def letters(self):
-        """Letters that one event may leave in the mail box, replies to them included."""
-        return 2
+    letters = {MODEL: Vector(), ASK: Vector(), ANSWER: Vector()}
+    max_letters = 2
+    dice = 1  # to choose the neighbour
+    exchanges = True
+    copies = True
 
     def fit_for(self, problem):
         """Refuse a problem that this method cannot solve."""
@@ -106,11 +93,7 @@ class DJAM(NamedTuple):
                 "place are swapped for ever; give a ridge > 0, or use ct.CollaborativeADMM()"
             )
 
-    def lengths(self, p):
-        """Numbers in a letter of each kind."""
-        return (p, p, p)
-
-    def scratch(self, world, p):
+    def scratch_size(self, world, p):
         """Numbers of scratch paper that a handler needs."""
         return p + proximal.scratch(world, p)
 
@@ -123,24 +106,24 @@ class DJAM(NamedTuple):
         """A new tie: until the neighbour is heard, it is taken to agree."""
         copy_to(me.theta, ties.copy[slot])
 
-    def greet(self, data, me, ties, mail):
+    def greet(self, data, me, ties, outbox):
         """The initial swap of models."""
-        send(mail, EVERYONE, MODEL, me.theta)
+        send(outbox, EVERYONE, MODEL, me.theta)
 
-    def wake(self, data, me, ties, chance, mail):
+    def wake(self, data, me, ties, chance, outbox):
         """Offer my model to a neighbour, and ask for its own."""
         slot = choose(data, chance)
         if slot != VACANT:
-            send(mail, data.peer[slot], ASK, me.theta)
+            send(outbox, data.peer[slot], ASK, me.theta)
         elif total(data.weight) == 0.0:
-            update(data, me, ties, mail.draft)
+            update(data, me, ties, outbox.scratch)
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         """Answer with my model as it is, remember the neighbour's, and only then update mine."""
         if letter.slot == VACANT:
             return
         if letter.kind == ASK:
-            send(mail, letter.sender, ANSWER, me.theta)
+            send(outbox, letter.sender, ANSWER, me.theta)
         copy_to(letter.text, ties.copy[letter.slot])
         if letter.kind != MODEL:
-            update(data, me, ties, mail.draft)
+            update(data, me, ties, outbox.scratch)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..losses import REALS
+from ..method import NamedTuple, method
 from ..rules import rule
 
 
@@ -49,34 +50,16 @@ class Tie(NamedTuple):
     nothing: np.ndarray  # (ties, 0)
 
 
-@rule
+@method
 class FixedModels(NamedTuple):
     """The method of agents that are content with their models, and do not talk about them."""
 
-    @property
-    def on_balls(self):
-        """Its models stay where they are."""
-        return True
+    letters = dict[int, Any]()
+    max_letters = 0
+    on_balls = True
 
-    @property
-    def dice(self):
-        """Uniform numbers used by a wake."""
-        return 0
-
-    @property
-    def letters(self):
-        """Letters that one event may leave in the mail box, replies to them included."""
-        return 0
-
-    def fit_for(self, problem):
-        """It fits every problem."""
-
-    def lengths(self, p):
-        """It writes no letters."""
-        return ()
-
-    def scratch(self, world, p):
-        """Numbers of scratch paper that a handler needs."""
+    def scratch_size(self, world, p):
+        """Nothing to write."""
         return 0
 
     def start(self, world, theta):
@@ -86,11 +69,8 @@ class FixedModels(NamedTuple):
     def open(self, data, me, ties, slot):
         """Nothing to remember of a neighbour."""
 
-    def greet(self, data, me, ties, mail):
-        """Nothing to say."""
-
-    def wake(self, data, me, ties, chance, mail):
+    def wake(self, data, me, ties, chance, outbox):
         """Nothing to do."""
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         """Nothing comes."""

@@ -37,16 +37,16 @@ from __future__ import annotations
 
 import math
 from numbers import Real
-from typing import NamedTuple
 
 import numpy as np
 
 from ...errors import MismatchError, ParameterError
 from ..compile import inline
+from ..letters import Average, Numbers
 from ..linear import axpy, copy_to, dot, fill
 from ..losses import Logistic, Squared
+from ..method import NamedTuple, method
 from ..proximal import invert
-from ..rules import rule
 from ..world import VACANT, choose, send
 
 #: Kinds of letters: my side of a flow and my estimate, to answer; and the same as an answer.
@@ -59,6 +59,8 @@ NEAR = 1e-2
 FLOOR = 1e-9
 #: No honest letter holds a larger number; the squares of larger ones might not be finite.
 FARTHEST = 1e100
+#: What a letter holds: my side of a flow, and my estimate of the average.
+FLOW = (Numbers(2, 3, FARTHEST), Average(2, 3, FARTHEST))
 
 
 class Population(NamedTuple):
@@ -94,19 +96,19 @@ def estimate(data, me, ties, out):
 
 
 @inline
-def ask(data, me, ties, slot, kind, mail):
+def ask(data, me, ties, slot, kind, outbox):
     """Send my side of a flow, and my estimate."""
     q = me.shared.shape[0]
-    copy_to(ties.flow[slot], mail.draft[:q])
-    estimate(data, me, ties, mail.draft[q : 2 * q])
-    send(mail, data.peer[slot], kind, mail.draft[: 2 * q])
+    copy_to(ties.flow[slot], outbox.scratch[:q])
+    estimate(data, me, ties, outbox.scratch[q : 2 * q])
+    send(outbox, data.peer[slot], kind, outbox.scratch[: 2 * q])
 
 
 @inline
-def exchange(data, me, ties, letter, asked, kind, mail):
-    """Take over the flow; if ``asked``, meet half-way and answer. Returns my estimate, in the draft's second q."""
+def exchange(data, me, ties, letter, asked, kind, outbox):
+    """Take over the flow; if ``asked``, meet half-way and answer. Returns my estimate."""
     q, slot = me.shared.shape[0], letter.slot
-    average = mail.draft[q : 2 * q]
+    average = outbox.scratch[q : 2 * q]
     for k in range(q):
         ties.flow[slot, k] = -letter.text[k]
     estimate(data, me, ties, average)
@@ -115,8 +117,8 @@ def exchange(data, me, ties, letter, asked, kind, mail):
             half = 0.5 * (average[k] - letter.text[q + k])
             ties.flow[slot, k] += half
             average[k] -= half
-        copy_to(ties.flow[slot], mail.draft[:q])
-        send(mail, letter.sender, kind, mail.draft[: 2 * q])
+        copy_to(ties.flow[slot], outbox.scratch[:q])
+        send(outbox, letter.sender, kind, outbox.scratch[: 2 * q])
     return average
 
 
@@ -189,10 +191,11 @@ def newton(data, noise, center, root, theta, inverse, slope, step):
 
 
 @inline
-def posterior(data, noise, center, root, theta, draft):
-    """My model given the population: theta becomes the mode. Leaves the inverse of B in the draft."""
+def posterior(data, noise, center, root, theta, scratch):
+    """My model given the population: theta becomes the mode. Leaves the inverse of B in the scratch."""
     p = theta.shape[0]
-    inverse, slope, step, trial = draft[: p * p], draft[p * p :][:p], draft[p * p + p :][:p], draft[p * p + 2 * p :][:p]
+    inverse, rest = scratch[: p * p], scratch[p * p :]
+    slope, step, trial = rest[:p], rest[p : 2 * p], rest[2 * p : 3 * p]
     for k in range(p):
         if root[k] == 0.0:
             theta[k] = center[k]
@@ -213,17 +216,17 @@ def posterior(data, noise, center, root, theta, draft):
 
 
 @inline
-def learn(data, me, noise, center, root, damping, draft):
+def learn(data, me, noise, center, root, damping, scratch):
     """My posterior given the population; my z_i goes the part ``damping`` of the way to what follows from it."""
     p = me.theta.shape[0]
     m = data.labels.shape[0]
     if m == 0:
         copy_to(center, me.theta)  # nothing to add: its z_i stays zero
         return
-    posterior(data, noise, center, root, me.theta, draft)
+    posterior(data, noise, center, root, me.theta, scratch)
     shared, spread, residual = me.shared, 0.0, 0.0
     for k in range(p):
-        known = draft[k * p + k]  # Var_k / v_k
+        known = scratch[k * p + k]  # Var_k / v_k
         spread += 1.0 - known
         square = me.theta[k] * me.theta[k] + root[k] * root[k] * known
         shared[k] += damping * (me.theta[k] - shared[k])
@@ -239,7 +242,7 @@ def learn(data, me, noise, center, root, damping, draft):
 
 
 @inline
-def begin(data, me, draft):
+def begin(data, me, scratch):
     """My first z_i, once: a ridge regression in my own units, which weighs as one row does. Changes no model."""
     if me.ready[0] > 0.0:
         return
@@ -248,7 +251,7 @@ def begin(data, me, draft):
     if m == 0:
         return
     scale = me.cache if me.cache > 0.0 else 1.0
-    center, root, before, rest = draft[:p], draft[p : 2 * p], draft[2 * p : 3 * p], draft[3 * p :]
+    center, root, before, rest = scratch[:p], scratch[p : 2 * p], scratch[2 * p : 3 * p], scratch[3 * p :]
     fill(0.0, center)
     fill(0.0, root)
     for r in range(m):
@@ -286,7 +289,7 @@ def _checked(cls):
 
 
 @_checked
-@rule
+@method
 class GossipPooling(NamedTuple):
     """Partial pooling by gossip: personal models, the common one, and how much they differ, without a coordinator.
 
@@ -317,30 +320,11 @@ class GossipPooling(NamedTuple):
 
     damping: float = 0.1
 
-    @property
-    def minimises(self):
-        """Nothing of the problem: it comes to rest at a fixed point of its own."""
-        return None
-
-    @property
-    def flows(self):
-        """Its letters hold flows and averages, and no models."""
-        return True
-
-    @property
-    def exchanges(self):
-        """A wake talks to one neighbour."""
-        return True
-
-    @property
-    def dice(self):
-        """Uniform numbers used by a wake: one, to choose the neighbour."""
-        return 1
-
-    @property
-    def letters(self):
-        """Letters that one event may leave in the mail box, replies to them included."""
-        return 2
+    letters = {ASK: FLOW, ANSWER: FLOW}
+    max_letters = 2
+    dice = 1  # to choose the neighbour
+    exchanges = True
+    minimises = False  # it comes to rest at a fixed point of its own
 
     def fit_for(self, problem):
         """Refuse a problem that this method cannot solve."""
@@ -352,11 +336,7 @@ class GossipPooling(NamedTuple):
         if problem.outputs > 1:
             raise MismatchError(f"GossipPooling learns models of one output, and here are {problem.outputs}")
 
-    def lengths(self, p):
-        """Numbers in a letter of each kind: a flow, and an estimate."""
-        return (4 * p + 6, 4 * p + 6)
-
-    def scratch(self, world, p):
+    def scratch_size(self, world, p):
         """Numbers of scratch paper that a handler needs."""
         return 4 * p + 6 + p * p + 6 * p
 
@@ -381,24 +361,24 @@ class GossipPooling(NamedTuple):
             noise[i] = found if found > 0.0 else np.nan
         return Population(mean, root * root, noise)
 
-    def greet(self, data, me, ties, mail):
+    def greet(self, data, me, ties, outbox):
         """Nothing is known yet that a neighbour would need."""
-        begin(data, me, mail.draft)
+        begin(data, me, outbox.scratch)
 
-    def wake(self, data, me, ties, chance, mail):
+    def wake(self, data, me, ties, chance, outbox):
         """Ask a neighbour to exchange. An agent without ties keeps its model."""
-        begin(data, me, mail.draft)
+        begin(data, me, outbox.scratch)
         slot = choose(data, chance)
         if slot != VACANT:
-            ask(data, me, ties, slot, ASK, mail)
+            ask(data, me, ties, slot, ASK, outbox)
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         """Take over the flow; meet half-way and say so, if asked to; and then learn."""
         if letter.slot == VACANT or not is_sound(letter.text):
             return
-        begin(data, me, mail.draft)
-        average = exchange(data, me, ties, letter, letter.kind == ASK, ANSWER, mail)
-        p, rest = me.theta.shape[0], mail.draft[2 * me.shared.shape[0] :]
+        begin(data, me, outbox.scratch)
+        average = exchange(data, me, ties, letter, letter.kind == ASK, ANSWER, outbox)
+        p, rest = me.theta.shape[0], outbox.scratch[2 * me.shared.shape[0] :]
         center, root = rest[:p], rest[p : 2 * p]
         noise = population(average, me.cache, center, root)
         if noise > 0.0:

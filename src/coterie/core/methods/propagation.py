@@ -24,13 +24,13 @@ pi_i^j                         ``data.choice[slot]``, up to a factor
 from __future__ import annotations
 
 from ...errors import MismatchError
+from ..method import method
 from ..proximal import is_mean
-from ..rules import rule
 from ..world import EVERYONE, send
 from .djam import DJAM, MODEL, update
 
 
-@rule
+@method
 class ModelPropagation(DJAM):
     """Gossip of models that were trained alone, MP (6), and synchronous rounds of it, MP (5). No parameters.
 
@@ -56,7 +56,7 @@ class ModelPropagation(DJAM):
                 "make ct.Problem.propagation(problem.local(), problem.graph), or use another method"
             )
 
-    def round(self, data, me, ties, mail):
+    def round(self, data, me, ties, outbox):
         """MP (5): update from the models of the last round, and send the result to all neighbours."""
-        update(data, me, ties, mail.draft)
-        send(mail, EVERYONE, MODEL, me.theta)
+        update(data, me, ties, outbox.scratch)
+        send(outbox, EVERYONE, MODEL, me.theta)

@@ -24,30 +24,7 @@ SLACK = 1e-12
 
 @inline
 def debit(account: np.ndarray, cost: np.ndarray, limit: float) -> int:
-    """Spend the cost of the next release, if the plan has one and the limit allows it.
-
-    Parameters
-    ----------
-    account : ndarray of shape (ACCOUNT,)
-        Changed in place; left as it is when the answer is no.
-    cost : ndarray of shape (T,)
-        What each release of the plan costs. A cost that is negative or not a number is refused.
-    limit : float
-        What all of them together may cost.
-
-    Returns
-    -------
-    int
-        Which release it is, from 0, or NOTHING (-1).
-
-    Examples
-    --------
-    >>> account, cost = np.zeros(ACCOUNT), np.array([0.5, 0.25, 0.25])
-    >>> [debit(account, cost, 1.0) for _ in range(4)]
-    [0, 1, 2, -1]
-    >>> account.tolist()
-    [3.0, 1.0]
-    """
+    """Spend the cost of the next release, if the plan has one and the limit allows it."""
     k = int(account[RELEASES])
     if k >= cost.shape[0]:
         return NOTHING

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..compile import inline
+from ..letters import Vector
 from ..linear import copy_to
 from ..methods.descent import MODEL
 from ..world import EVERYONE, VACANT, send
@@ -29,9 +30,9 @@ def is_model(text):
     return honest
 
 
-def public_curvature(world, bound):
+def public_curvature(world, row_norm):
     """Curvature of each agent's losses, from what everybody may know: how many rows, and a bound on their norm."""
-    return world.row_weight * np.diff(world.row_start) * world.loss.smoothness * bound * bound
+    return world.row_weight * np.diff(world.row_start) * world.loss.smoothness * row_norm * row_norm
 
 
 class PrivateMethod(NamedTuple):
@@ -42,11 +43,6 @@ class PrivateMethod(NamedTuple):
 
     def __repr__(self):
         return f"Private({self.method!r}, {self.terms.words()})"
-
-    @property
-    def plan(self):
-        """The claim, and the noise that makes it true."""
-        return self.terms.plan
 
     @property
     def wakes_per_agent(self):
@@ -71,42 +67,27 @@ class PrivateMethod(NamedTuple):
 class PrivateBroadcast(PrivateMethod):
     """A private method that sends its model, as it is published, to all neighbours, and remembers theirs."""
 
-    @property
-    def copies(self):
-        """Of its neighbours, an agent reads ``ties.copy`` alone."""
-        return True
+    letters = {MODEL: Vector()}
+    dice = KEY  # that noise is made from
+    copies = True
 
-    @property
-    def dice(self):
-        """Uniform numbers used by a wake: the key that noise is made from."""
-        return KEY
-
-    @property
-    def letters(self):
-        """Letters that one event may leave in the mail box, replies to them included."""
-        return 1
-
-    def lengths(self, p):
-        """Numbers in a letter of each kind."""
-        return (p,)
-
-    def scratch(self, world, p):
+    def scratch_size(self, world, p):
         """Numbers of scratch paper that a handler needs."""
         return p
 
     def finish(self, world, own, tie):
         """The models that agents keep to themselves."""
-        return own_models(world, anchors(world, tie.copy), public_curvature(world, self.terms.bound))
+        return own_models(world, anchors(world, tie.copy), public_curvature(world, self.terms.row_norm))
 
     def open(self, data, me, ties, slot):
         """A new tie: until the neighbour is heard, it is taken to agree."""
         copy_to(me.theta, ties.copy[slot])
 
-    def greet(self, data, me, ties, mail):
+    def greet(self, data, me, ties, outbox):
         """The initial swap of models: of what is public."""
-        send(mail, EVERYONE, MODEL, me.theta)
+        send(outbox, EVERYONE, MODEL, me.theta)
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         """Remember the neighbour's model, if it is one."""
         if letter.slot != VACANT and is_model(letter.text):
             copy_to(letter.text, ties.copy[letter.slot])

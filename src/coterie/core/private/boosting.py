@@ -33,8 +33,8 @@ import numpy as np
 
 from ..compile import inline, kernel, noinline
 from ..linear import total
+from ..method import method
 from ..methods.boosting import STEP, WHOLE, gradient_of, move, pull_of, stride, vertex
-from ..rules import rule
 from ..world import EVERYONE, data_of, importance, row, rows, send
 from .account import ACCOUNT, NOTHING, debit
 from .base import PrivateMethod
@@ -140,24 +140,24 @@ def in_ball(pairs, radius):
 
 
 @kernel
-def train(world, own, tie, steps, draft):
+def train(world, own, tie, steps, scratch):
     """Frank-Wolfe on the block of each agent, with its examples in the clear and its neighbours as last heard."""
     for k in range(world.address.shape[0]):
         data, me = data_of(world, k), row(own, k)
         ties = rows(tie, world.tie_start[k], world.tie_start[k + 1])
         for t in range(steps):
-            move(data, me, 0, vertex(gradient_of(data, me, ties, draft)), 2.0 / (t + 2.0))
+            move(data, me, 0, vertex(gradient_of(data, me, ties, scratch)), 2.0 / (t + 2.0))
 
 
-def trained(method, world, theta, tie, heed, steps):
+def trained(inner, world, theta, tie, heed, steps):
     """Models that agents train in the clear, with so much of the usual weight on their neighbours."""
-    own, _ = method.start(world, theta)
+    own, _ = inner.start(world, theta)
     scaled = world._replace(smooth=heed * world.smooth)
-    train(scaled, own, tie, steps, np.zeros(method.scratch(world, theta.shape[1])))
+    train(scaled, own, tie, steps, np.zeros(inner.scratch_size(world, theta.shape[1])))
     return own.theta
 
 
-def own_votes(method, world, theta, tie):
+def own_votes(inner, world, theta, tie):
     """What each agent makes of its own data and of what it has heard, for its own use.
 
     How far to heed its neighbours, it finds out by cross-validation on its own examples.
@@ -166,53 +166,23 @@ def own_votes(method, world, theta, tie):
     scores = np.zeros((len(HEED), sizes.shape[0]))
     for seen, held in folds(world):
         for score, heed in zip(scores, HEED, strict=True):
-            losses_of(held, trained(method, seen, theta, tie, heed, TRIAL), score)
+            losses_of(held, trained(inner, seen, theta, tie, heed, TRIAL), score)
     scores[~np.isfinite(scores)] = np.inf
     choice = np.where(sizes < 2, 0, np.argmin(scores, axis=0))  # too few to choose
-    models = np.stack([trained(method, world, theta, tie, heed, STEPS) for heed in HEED])
+    models = np.stack([trained(inner, world, theta, tie, heed, STEPS) for heed in HEED])
     return models[choice, np.arange(sizes.shape[0])]
 
 
-@rule
+@method(keeps=("letters", "max_letters", "broadcasts", "sparse", "on_balls", "scratch_size", "enlarge"))
 class PrivateBoosting(PrivateMethod):
     """See :func:`coterie.Private`."""
 
-    @property
-    def on_balls(self):
-        """Its models stay in their balls."""
-        return True
-
-    @property
-    def dice(self):
-        """Uniform numbers used by a wake: the key that the choice is made from."""
-        return KEY
-
-    @property
-    def letters(self):
-        """Letters that one event may leave in the mail box, replies to them included."""
-        return self.method.letters
-
-    @property
-    def broadcasts(self):
-        """How many of them may go to all neighbours."""
-        return self.method.broadcasts
+    dice = KEY  # that the choice is made from
 
     def fit_for(self, problem):
         """Refuse a problem whose letters could not be private, or that has no ball."""
         check_private(self, problem)
         self.method.fit_for(problem)
-
-    def lengths(self, p):
-        """Numbers in a letter of each kind; a whole model is pairs of index and value."""
-        return self.method.lengths(p)
-
-    def bits(self, letters, numbers, problem, number_bits):
-        """What letters of each kind say, in bits: as without privacy."""
-        return self.method.bits(letters, numbers, problem, number_bits)
-
-    def scratch(self, world, p):
-        """Numbers of scratch paper that a handler needs."""
-        return self.method.scratch(world, p)
 
     def start(self, world, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
@@ -225,33 +195,29 @@ class PrivateBoosting(PrivateMethod):
         """The models that agents keep to themselves."""
         return own_votes(self.method, world, own.theta, tie)
 
-    def roomier(self, world, tie):
-        """Twice the room for neighbours' models, if one of them may need it soon."""
-        return self.method.roomier(world, tie)
-
     def open(self, data, me, ties, slot):
         """A new tie: until the neighbour is heard, it is taken to agree."""
         self.method.open(data, me, ties, slot)
 
-    def greet(self, data, me, ties, mail):
+    def greet(self, data, me, ties, outbox):
         """My whole model, as I have published it."""
-        self.method.greet(data, me, ties, mail)
+        self.method.greet(data, me, ties, outbox)
 
-    def wake(self, data, me, ties, chance, mail):
+    def wake(self, data, me, ties, chance, outbox):
         """One step on my own block, to a vertex drawn in private, and a word about it; nothing without a budget."""
         release = debit(me.account, self.terms.cost, self.terms.limit)
         if release == NOTHING:
             return
         p = me.theta.shape[0]
-        letter = mail.draft[p : p + 3]
+        letter = outbox.scratch[p : p + 3]
         step = stride(self.method, me.steps[0] if self.method.clock == 0 else chance.moment)
-        goal = drawn_vertex(self.terms, data, me, ties, release, chance.dice, mail.draft[:p])
+        goal = drawn_vertex(self.terms, data, me, ties, release, chance.dice, outbox.scratch[:p])
         move(data, me, 0, goal, step)
         me.steps[0] += 1.0
         letter[0], letter[1], letter[2] = me.steps[0], step, goal
-        send(mail, EVERYONE, STEP, letter)
+        send(outbox, EVERYONE, STEP, letter)
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         """Follow the neighbour; ask for the whole model where a step was missed. One outside the ball is none."""
         if letter.kind != WHOLE or in_ball(letter.text[1:], data.radius):
-            self.method.receive(data, me, ties, letter, mail)
+            self.method.receive(data, me, ties, letter, outbox)

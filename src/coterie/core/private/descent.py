@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..linear import axpy, fill, total
+from ..method import method
 from ..methods.descent import MODEL, Tie, add_pull, descend
-from ..rules import rule
 from ..world import EVERYONE, importance, send
 from .account import ACCOUNT, NOTHING, debit
 from .base import PrivateBroadcast, public_curvature
@@ -40,7 +40,7 @@ class Own(NamedTuple):
     cache: np.ndarray  # (n,) a public bound on the curvature of f_i
 
 
-@rule
+@method
 class PrivateDescent(PrivateBroadcast):
     """See :func:`coterie.Private`."""
 
@@ -49,15 +49,15 @@ class PrivateDescent(PrivateBroadcast):
         check_private_world(self, world)
         n = theta.shape[0]
         owner = np.repeat(np.arange(n), np.diff(world.tie_start))
-        bends = public_curvature(world, self.terms.bound) + 2.0 * world.ridge
+        bends = public_curvature(world, self.terms.row_norm) + 2.0 * world.ridge
         return Own(theta.copy(), np.zeros((n, ACCOUNT)), np.zeros((n, 1)), bends), Tie(theta[owner])
 
-    def wake(self, data, me, ties, chance, mail):
+    def wake(self, data, me, ties, chance, outbox):
         """One noisy step on my own block, then a broadcast; nothing once the budget is spent."""
         release = debit(me.account, self.terms.cost, self.terms.limit)
         if release == NOTHING:
             return
-        theta, gradient = me.theta, mail.draft[: me.theta.shape[0]]
+        theta, gradient = me.theta, outbox.scratch[: me.theta.shape[0]]
         degree = total(data.weight)
         a = importance(data, degree)
         # CD (6):  theta_i <- (1 - alpha) theta_i + alpha ( sum_j W_ij / D_ii theta_j - mu c_i (grad L_i + eta_i) )
@@ -67,4 +67,4 @@ class PrivateDescent(PrivateBroadcast):
         add_pull(data, theta, ties, degree, gradient)  # after the noise, like the ridge: no data in them
         axpy(2.0 * a * data.ridge, theta, gradient)
         descend(data, degree, a, me.cache, gradient, theta)
-        send(mail, EVERYONE, MODEL, theta)
+        send(outbox, EVERYONE, MODEL, theta)

@@ -31,10 +31,10 @@ FOLDS = 5
 
 
 @kernel
-def solve_all(world, cache, weight, center, theta, draft):
+def solve_all(world, cache, weight, center, theta, scratch):
     """``argmin f_i(theta) + weight_i/2 |theta - center_i|^2`` for all agents."""
     for k in range(world.address.shape[0]):
-        row(cache, k).solver.minimise(data_of(world, k), 1.0, weight[k], center[k], theta[k], draft)
+        row(cache, k).solver.minimise(data_of(world, k), 1.0, weight[k], center[k], theta[k], scratch)
 
 
 @kernel
@@ -46,16 +46,7 @@ def losses_of(world, theta, out):
 
 
 def anchors(world: World, copies: np.ndarray) -> np.ndarray:
-    """The weighted mean of what each agent has heard from its neighbours; zeros for one that has none.
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> from coterie.engines.worlds import world_of
-    >>> world = world_of(ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2)))
-    >>> anchors(world, np.array([[3.0], [5.0]])).ravel().tolist()
-    [3.0, 5.0]
-    """
+    """The weighted mean of what each agent has heard from its neighbours; zeros for one that has none."""
     n = world.address.shape[0]
     weight = np.where(world.peer == VACANT, 0.0, world.weight)
     owner = np.repeat(np.arange(n), np.diff(world.tie_start))
@@ -66,30 +57,7 @@ def anchors(world: World, copies: np.ndarray) -> np.ndarray:
 
 
 def own_models(world: World, anchor: np.ndarray, bend: np.ndarray) -> np.ndarray:
-    """What each agent makes of its own data and of the anchor, for its own use.
-
-    Parameters
-    ----------
-    world : World
-    anchor : (n, p) ndarray
-    bend : (n,) ndarray
-        A public bound on the curvature of each agent's losses: the unit of weights.
-
-    Returns
-    -------
-    (n, p) ndarray
-        An agent without examples gets the anchor.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import coterie as ct
-    >>> from coterie.engines.worlds import world_of
-    >>> data = ct.AgentData(np.ones((20, 1)), np.ones(20), agents=np.zeros(20), members=[0.0, 1.0])
-    >>> world = world_of(ct.Problem.personalized(data, ct.graphs.complete(2), loss="squared", ridge=0.0))
-    >>> own_models(world, np.array([[-5.0], [2.0]]), np.ones(2)).round(2).ravel().tolist()  # the anchor is nonsense
-    [1.0, 2.0]
-    """
+    """What each agent makes of its own data and of the anchor, for its own use."""
     sizes = np.diff(world.row_start)
     scores = np.zeros((len(CANDIDATES), sizes.shape[0]))
     for seen, held in folds(world):
@@ -106,17 +74,7 @@ def own_models(world: World, anchor: np.ndarray, bend: np.ndarray) -> np.ndarray
 
 
 def folds(world: World) -> Iterator[tuple[World, World]]:
-    """Divide every agent's examples into parts: the world without one of them, and the world of that alone.
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> from coterie.engines.worlds import world_of
-    >>> data = ct.AgentData([[1.0]] * 7, [1.0] * 7, agents=["a"] * 7)
-    >>> world = world_of(ct.Problem.personalized(data, ct.graphs.empty(1)))
-    >>> [held.labels.shape[0] for _, held in folds(world)]
-    [2, 2, 1, 1, 1]
-    """
+    """Divide every agent's examples into parts: the world without one of them, and the world of that alone."""
     sizes = np.diff(world.row_start)
     # Rows may be sorted by label. An agent's parts do not depend on who else is in the world.
     shuffled = {m: np.random.default_rng(0).permutation(m) for m in np.unique(sizes).tolist()}
@@ -134,17 +92,7 @@ def _solved(world: World, center: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def only(world: World, keep: np.ndarray) -> World:
-    """The same agents with some of their examples, weighted so that they count for all.
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> from coterie.engines.worlds import world_of
-    >>> data = ct.AgentData([[1.0], [2.0]], [1.0, -1.0], agents=["a", "a"])
-    >>> world = world_of(ct.Problem.personalized(data, ct.graphs.empty(1)))
-    >>> only(world, np.array([False, True])).labels.tolist()
-    [-1.0]
-    """
+    """The same agents with some of their examples, weighted so that they count for all."""
     owner = np.repeat(np.arange(world.row_weight.shape[0]), np.diff(world.row_start))
     before, sizes = np.diff(world.row_start), np.bincount(owner[keep], minlength=world.row_weight.shape[0])
     rows: Any

@@ -11,26 +11,7 @@ from ..losses import Location, LogSumExp
 
 
 def check_private(method: Any, problem: Any) -> None:
-    """Refuse a problem for which the claim of a private method would not hold.
-
-    Parameters
-    ----------
-    method : rule
-    problem : Problem
-
-    Raises
-    ------
-    MismatchError
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
-    >>> check_private(ct.Private("cd", wakes_per_agent=5), problem)
-    Traceback (most recent call last):
-    ...
-    coterie.errors.MismatchError: ...
-    """
+    """Refuse a problem for which the claim of a private method would not hold."""
     if getattr(problem.base, "from_data", False):
         raise MismatchError(
             f"{method!r}: the thresholds of {problem.base!r} were placed by everybody's data, and tell of them; give a "
@@ -40,28 +21,7 @@ def check_private(method: Any, problem: Any) -> None:
 
 
 def check_private_world(method: Any, world: Any) -> None:
-    """The part of :func:`check_private` that every engine can ask for, and does when a run starts.
-
-    Parameters
-    ----------
-    method : rule
-    world : World or Problem
-
-    Raises
-    ------
-    MismatchError
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> from coterie.engines.worlds import world_of
-    >>> data = ct.AgentData([[1.0]], [1.0], agents=["a"])
-    >>> world = world_of(ct.Problem.personalized(data, ct.graphs.empty(1), loss="hinge"))
-    >>> check_private_world(ct.Private("cd"), world)
-    Traceback (most recent call last):
-    ...
-    coterie.errors.MismatchError: ... takes gradient steps, and Hinge() has a kink: use a smooth loss
-    """
+    """The part of :func:`check_private` that every engine can ask for, and does when a run starts."""
     loss = world.loss
     if isinstance(loss, Location):
         raise MismatchError(

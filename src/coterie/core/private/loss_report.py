@@ -11,7 +11,7 @@ from ..rules import rule
 class HiddenLoss(NamedTuple):
     """The graph is learned from published models alone: the loss term is dropped."""
 
-    def reported_loss(self, data, me, draft):
+    def reported_loss(self, data, me, scratch):
         """Nothing."""
         return 0.0
 
@@ -20,7 +20,7 @@ class HiddenLoss(NamedTuple):
 class ReleasedLoss(NamedTuple):
     """The noisy loss that went through the ledger, which may be told as often as one likes."""
 
-    def reported_loss(self, data, me, draft):
+    def reported_loss(self, data, me, scratch):
         """``c_k L_k``: the losses as last released, and the ridge, which holds no data."""
         square = 0.0
         for k in range(me.theta.shape[0]):
@@ -29,12 +29,5 @@ class ReleasedLoss(NamedTuple):
 
 
 def loss_report_of(terms):
-    """What may be told under these terms.
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> ct.Private(ct.CoordinateDescent(), epsilon=1.0, delta=1e-5, wakes_per_agent=5, loss_fraction=0.2).loss_report
-    ReleasedLoss()
-    """
+    """What may be told under these terms."""
     return ReleasedLoss() if terms.loss_fraction > 0.0 else HiddenLoss()

@@ -44,22 +44,7 @@ GAUSSIAN, LAPLACE = 0, 1
 
 @inline
 def open_stream(dice: Floats, stream: Ints) -> None:
-    """Begin the stream of bits that belongs to a key. The same key gives the same stream: never use one twice.
-
-    Parameters
-    ----------
-    dice : (KEY,) array
-        Uniform on [0, 1). The first 32 binary digits of each become a word of the key.
-    stream : (SIZE,) array of int64
-        Where the stream goes; what was there is lost.
-
-    Examples
-    --------
-    >>> stream = np.zeros(SIZE, dtype=np.int64)
-    >>> open_stream(np.zeros(KEY), stream)
-    >>> hex(next_word(stream))  # the key stream of 256 zero bits begins 76 b8 e0 ad
-    '0xade0b876'
-    """
+    """Begin the stream of bits that belongs to a key. The same key gives the same stream: never use one twice."""
     # "expand 32-byte k"
     stream[0], stream[1], stream[2], stream[3] = 0x61707865, 0x3320646E, 0x79622D32, 0x6B206574
     for k in range(KEY):
@@ -118,17 +103,7 @@ def _refill(stream: Ints) -> None:
 
 @inline
 def next_word(stream: Ints) -> int:
-    """The next 32 bits of a stream, as a whole number below 2^32.
-
-    Parameters
-    ----------
-    stream : (SIZE,) array of int64
-        See :func:`open_stream`.
-
-    Returns
-    -------
-    int
-    """
+    """The next 32 bits of a stream, as a whole number below 2^32."""
     position = int(stream[POSITION])
     if position == 16:
         _refill(stream)
@@ -139,19 +114,7 @@ def next_word(stream: Ints) -> int:
 
 @inline
 def below(stream: Ints, n: int) -> int:
-    """A whole number in [0, n), each as likely as any other.
-
-    Parameters
-    ----------
-    stream : (SIZE,) array of int64
-        See :func:`open_stream`.
-    n : int
-        From 1 to 2^62. One word of the stream a trial up to 2^32, two above; fewer than two trials on average.
-
-    Returns
-    -------
-    int
-    """
+    """A whole number in [0, n), each as likely as any other."""
     top = n - 1
     mask = top | (top >> 1)
     mask |= mask >> 2
@@ -179,28 +142,7 @@ def _series(stream: Ints, num: int, den: int) -> bool:
 
 @noinline
 def bernoulli_exp(stream: Ints, num: int, den: int) -> bool:
-    """True with probability exp(-num/den).
-
-    Parameters
-    ----------
-    stream : (SIZE,) array of int64
-        See :func:`open_stream`.
-    num : int
-        From 0 to 2^62.
-    den : int
-        From 1 to 2^50, so that den k stays below 2^62 in all series that will ever be drawn; see `LARGEST`.
-
-    Returns
-    -------
-    bool
-
-    Examples
-    --------
-    >>> stream = np.zeros(SIZE, dtype=np.int64)
-    >>> open_stream(np.full(KEY, 0.1), stream)
-    >>> sum(bernoulli_exp(stream, 5, 10) for _ in range(1000))  # 1000 exp(-1/2) = 607
-    609
-    """
+    """True with probability exp(-num/den)."""
     # exp(-1) for every whole part: the first that fails ends it, however many there are
     while num >= den:
         if not _series(stream, 1, 1):
@@ -211,19 +153,7 @@ def bernoulli_exp(stream: Ints, num: int, den: int) -> bool:
 
 @noinline
 def discrete_gaussian(stream: Ints, sigma: int) -> int:
-    """A whole number x with probability proportional to exp(-x^2 / (2 sigma^2)).
-
-    Parameters
-    ----------
-    stream : (SIZE,) array of int64
-        See :func:`open_stream`.
-    sigma : int
-        From 1 to 2^50. The standard deviation is a little less: at sigma = 1, by 1e-7 of it.
-
-    Returns
-    -------
-    int
-    """
+    """A whole number x with probability proportional to exp(-x^2 / (2 sigma^2))."""
     # With |x| = k sigma + j, x^2 / (2 sigma^2) = k^2/2 + k (j/sigma) + (j/sigma)^2/2.
     while True:
         k = 0
@@ -261,19 +191,7 @@ def _series_of_square(stream: Ints, j: int, sigma: int) -> bool:
 
 @noinline
 def discrete_laplace(stream: Ints, scale: int) -> int:
-    """A whole number x with probability proportional to exp(-abs(x) / scale).
-
-    Parameters
-    ----------
-    stream : (SIZE,) array of int64
-        See :func:`open_stream`.
-    scale : int
-        From 1 to 2^50.
-
-    Returns
-    -------
-    int
-    """
+    """A whole number x with probability proportional to exp(-abs(x) / scale)."""
     while True:
         u = below(stream, scale)
         if not _series(stream, u, scale):
@@ -290,23 +208,7 @@ def discrete_laplace(stream: Ints, scale: int) -> int:
 
 @noinline
 def exponential_choice(stream: Ints, scores: Ints, count: int, scale: int) -> int:
-    """An index r < count with probability proportional to exp(scores[r] / scale).
-
-    Parameters
-    ----------
-    stream : (SIZE,) array of int64
-        See :func:`open_stream`.
-    scores : array of int64
-        Between -2^61 and 2^61. Only the first `count` are read.
-    count : int
-        At least 1. The work grows with it, as it takes up to so many trials.
-    scale : int
-        From 1 to 2^50.
-
-    Returns
-    -------
-    int
-    """
+    """An index r < count with probability proportional to exp(scores[r] / scale)."""
     best = int(scores[0])
     for r in range(1, count):
         best = max(best, int(scores[r]))
@@ -328,33 +230,7 @@ def sample_kernel(kind: int, scale: int, dice: Floats, stream: Ints, out: Ints) 
 
 
 def sample(kind: str, scale: int, size: int, dice: Floats | None = None) -> Ints:
-    """Noise as a real peer would draw it.
-
-    Parameters
-    ----------
-    kind : {"gaussian", "laplace"}
-        See :func:`discrete_gaussian` and :func:`discrete_laplace`.
-    scale : int
-        Standard deviation or scale, from 1 to 2^50.
-    size : int
-        How many numbers.
-    dice : (KEY,) array, optional
-        Uniform on [0, 1): the key. By default a new one from the operating system.
-
-    Returns
-    -------
-    (size,) array of int64
-
-    Raises
-    ------
-    ParameterError
-        If one of these is not what it must be.
-
-    Examples
-    --------
-    >>> sample("gaussian", 1000, 5, dice=np.full(KEY, 0.5))
-    array([1799, -569, -181,  491,  686])
-    """
+    """Noise as a real peer would draw it."""
     kinds = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
     if kind not in kinds:
         raise ParameterError(f'kind={kind!r} must be "gaussian" or "laplace"')

@@ -2,7 +2,7 @@
 
 At its first wake an agent publishes one noisy model: a step from zero along the mean of its clipped gradients,
 
-    r_i = -1/c (mean of clipped gradients at 0 + noise),        c = smoothness bound^2,
+    r_i = -1/c (mean of clipped gradients at 0 + noise),        c = smoothness row_norm^2,
 
 in which the noise has the known variance N_i in every coordinate. With ``r_i ~ N(u, U + N_i)``, u and U follow from
 averages over all agents of
@@ -13,8 +13,8 @@ which are made by flows as in :mod:`coterie.core.methods.pooling`. All of that i
 however long it takes. U holds what is uncertain of a model because rows are few, too: nobody knows that variance.
 
 In the end, an agent computes its posterior from its rows in the clear, and never sends it. Where features are
-uncorrelated, u is the common model in other units: ``w_k = u_k bound^2 / E x_k^2``, by the agent's own rows, or by
-``E x_k^2 = bound^2 / p``, as if all features were alike. Clipping and large margins make models look too short. So
+uncorrelated, u is the common model in other units: ``w_k = u_k row_norm^2 / E x_k^2``, by the agent's own rows, or by
+``E x_k^2 = row_norm^2 / p``, as if all features were alike. Clipping and large margins make models look too short. So
 there are several priors to choose from, and a broad one without anybody else's help; they are weighed by the evidence
 that the agent's own rows give for each of them, and their posteriors mixed. A population that contradicts an agent's
 rows loses its say.
@@ -36,10 +36,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..compile import inline
+from ..letters import Vector
 from ..linear import SparseRows, axpy, copy_to, fill
 from ..losses import Squared
-from ..methods.pooling import Population, Tie, ask, estimates, exchange, is_sound
-from ..rules import rule
+from ..method import method
+from ..methods.pooling import FLOW, Population, Tie, ask, estimates, exchange, is_sound
 from ..world import VACANT, choose, send
 from .account import ACCOUNT, NOTHING, debit
 from .base import PrivateMethod
@@ -105,55 +106,24 @@ def publish(me, average):
         me.theta[k] = mean + part * (me.released[k] - mean)
 
 
-@rule
+@method
 class PrivatePooling(PrivateMethod):
     """See :func:`coterie.Private`."""
 
-    @property
-    def minimises(self):
-        """Nothing of the problem."""
-        return None
-
-    @property
-    def flows(self):
-        """Its letters hold flows and averages; but for the release."""
-        return True
-
-    @property
-    def exchanges(self):
-        """A wake talks to one neighbour."""
-        return True
-
-    @property
-    def wakes_per_agent(self):
-        """Any number of wakes: only the first says something new."""
-        return None
-
-    @property
-    def dice(self):
-        """Uniform numbers used by a wake: to choose the neighbour, and the key that noise is made from."""
-        return 1 + KEY
-
-    @property
-    def letters(self):
-        """Letters that one event may leave in the mail box, replies to them included."""
-        return 3
-
-    @property
-    def broadcasts(self):
-        """How many of them may go to all neighbours."""
-        return 1
+    letters = {RELEASE: Vector(), ASK: FLOW, ANSWER: FLOW}
+    max_letters = 3
+    broadcasts = 1
+    dice = 1 + KEY  # to choose the neighbour, and the key that noise is made from
+    exchanges = True
+    minimises = False
+    wakes_per_agent = None  # any number: only the first says something new
 
     def fit_for(self, problem):
         """Refuse a problem that this method cannot solve, or whose letters could not be private."""
         self.method.fit_for(problem)
         PrivateMethod.fit_for(self, problem)
 
-    def lengths(self, p):
-        """Numbers in a letter of each kind."""
-        return (p, 4 * p + 6, 4 * p + 6)
-
-    def scratch(self, world, p):
+    def scratch_size(self, world, p):
         """Numbers of scratch paper that a handler needs."""
         return 4 * p + 6
 
@@ -162,7 +132,7 @@ class PrivatePooling(PrivateMethod):
         check_private_world(self, world)
         (n, p), terms = theta.shape, self.terms
         sizes = np.maximum(np.diff(world.row_start), 1)
-        step = 1.0 / (world.loss.smoothness * terms.bound**2)
+        step = 1.0 / (world.loss.smoothness * terms.row_norm**2)
         z = width_of(terms, 0, 1.0, 2 * GRID) / (2 * GRID) * (math.sqrt(2.0) if terms.mechanism == LAPLACE else 1.0)
         noise = np.square(2.0 * terms.clip * z * step / sizes)
         weight = 1.0 / (noise + np.square(terms.clip * step) / (p * sizes))
@@ -176,16 +146,13 @@ class PrivatePooling(PrivateMethod):
         )
         return own, Tie(np.zeros((world.peer.shape[0], 2 * p + 3)))
 
-    def greet(self, data, me, ties, mail):
-        """Nothing is known yet that a neighbour would need."""
-
-    def wake(self, data, me, ties, chance, mail):
+    def wake(self, data, me, ties, chance, outbox):
         """The release, if it was not made yet; then an exchange with a neighbour."""
         slot = choose(data, chance)
         release = debit(me.account, self.terms.cost, self.terms.limit)
         if release != NOTHING and data.labels.shape[0] > 0:
             p = me.theta.shape[0]
-            gradient, scale = mail.draft[:p], 1.0 / data.labels.shape[0]
+            gradient, scale = outbox.scratch[:p], 1.0 / data.labels.shape[0]
             fill(0.0, me.released)
             fill(0.0, gradient)
             noisy_gradient(self.terms, data, me.released, release, chance.dice[1:], scale, gradient)
@@ -193,17 +160,17 @@ class PrivatePooling(PrivateMethod):
             copy_to(me.released, me.theta)
             me.said[0] = 1.0
             if slot != VACANT:
-                send(mail, data.peer[slot], RELEASE, me.released)
+                send(outbox, data.peer[slot], RELEASE, me.released)
         share(me)
         if slot != VACANT:
-            ask(data, me, ties, slot, ASK, mail)
+            ask(data, me, ties, slot, ASK, outbox)
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         """Take over the flow; meet half-way and say so, if asked to. What was released is in the average, too."""
         if letter.slot == VACANT or letter.kind == RELEASE or not is_sound(letter.text):
             return
         share(me)
-        publish(me, exchange(data, me, ties, letter, letter.kind == ASK, ANSWER, mail))
+        publish(me, exchange(data, me, ties, letter, letter.kind == ASK, ANSWER, outbox))
 
     def population(self, world, own, tie):
         """What each agent takes for the population, in units of what is released: u and U."""
@@ -230,47 +197,23 @@ class PrivatePooling(PrivateMethod):
                 square = float(np.sum(known.mean[i] ** 2))
                 kept = max(0.0, 1.0 - p * error / square) if square > 0 else 0.0
                 u, spread = kept * known.mean[i], known.variance[i] + kept * error
-            models[i] = own_posterior(world.loss, X, y, u, spread, self.terms.bound)
+            models[i] = own_posterior(world.loss, X, y, u, spread, self.terms.row_norm)
         return models
 
 
-def own_posterior(loss: Any, X: np.ndarray, y: np.ndarray, u: np.ndarray, spread: Any, bound: float) -> np.ndarray:
-    """What an agent makes of its rows and of the population, as good as the evidence of its own rows says.
-
-    Parameters
-    ----------
-    loss : Squared or Logistic
-    X, y : (m, p), (m,) ndarray
-    u : (p,) ndarray
-        The mean of the population, in units of what is released.
-    spread : (p,) ndarray or None
-        Its variances; None for an agent that knows of nobody.
-    bound : float
-        A public bound on the norm of rows.
-
-    Returns
-    -------
-    (p,) ndarray
-
-    Examples
-    --------
-    >>> X, y = np.eye(2)[[0, 1] * 20], np.tile([3.0, -3.0], 20)
-    >>> own_posterior(Squared(), X, y, np.array([-50.0, 50.0]), np.full(2, 1e-6), 1.0).round(1).tolist()  # nonsense
-    [3.0, -3.0]
-    >>> own_posterior(Squared(), X[:0], y[:0], np.array([1.0, 2.0]), np.ones(2), 1.0).tolist()  # no rows: as usual
-    [2.0, 4.0]
-    """
+def own_posterior(loss: Any, X: np.ndarray, y: np.ndarray, u: np.ndarray, spread: Any, row_norm: float) -> np.ndarray:
+    """What an agent makes of its rows and of the population; ``spread`` is None for one that knows of nobody."""
     m, p = X.shape
-    usual = bound * bound / p
+    usual = row_norm * row_norm / p
     if m == 0:
-        return u * bound * bound / usual
+        return u * row_norm * row_norm / usual
     with np.errstate(over="ignore"):
         square = (np.sum(X * X, axis=0) + USUAL * usual) / (m + USUAL)
         scale = max(float(np.mean(y * y)), 1e-300) if isinstance(loss, Squared) else 1.0
     noises = [scale * part for part in NOISES] if isinstance(loss, Squared) else [1.0]
     groups = [[(np.zeros(p), scale * part / square) for part in BROAD]]
     if spread is not None:
-        units = [bound * bound / size for size in (np.full(p, usual), square)]
+        units = [row_norm * row_norm / size for size in (np.full(p, usual), square)]
         groups.append([(a * b * u, c * np.square(a * b) * spread) for b in units for a in LENGTHS for c in SPREADS])
     models, evidence = [np.zeros(p)], [-1e300]  # of absurd rows, nothing may be a number
     with np.errstate(all="ignore"):

@@ -29,8 +29,8 @@ import numpy as np
 
 from ..compile import inline
 from ..linear import axpy, copy_to, fill, total
+from ..method import method
 from ..methods.descent import MODEL, Tie
-from ..rules import rule
 from ..world import EVERYONE, importance, send
 from .account import ACCOUNT, NOTHING, debit
 from .base import PrivateBroadcast, public_curvature
@@ -71,14 +71,11 @@ def smooth(data, me, ties):
             axpy(2.0 * data.smooth * data.weight[k] / whole, ties.copy[k], me.theta)
 
 
-@rule
+@method
 class PrivatePropagation(PrivateBroadcast):
     """See :func:`coterie.Private`."""
 
-    @property
-    def wakes_per_agent(self):
-        """Any number of wakes: only the first says something new."""
-        return None
+    wakes_per_agent = None  # any number: only the first says something new
 
     def start(self, world, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
@@ -86,7 +83,7 @@ class PrivatePropagation(PrivateBroadcast):
         n, terms = theta.shape[0], self.terms
         owner = np.repeat(np.arange(n), np.diff(world.tie_start))
         sizes = np.diff(world.row_start)
-        most = terms.most if terms.most else max(1, int(sizes.max(initial=1)))
+        most = terms.max_rows if terms.max_rows else max(1, int(sizes.max(initial=1)))
         # p coordinates of noise, of variance (2 C z)^2, against m gradients of norm C.
         z = width_of(terms, 0, 1.0 - terms.loss_fraction, 2 * GRID) / (2 * GRID)
         noise = 4.0 * theta.shape[1] * z * z * (2.0 if terms.mechanism == LAPLACE else 1.0)
@@ -99,16 +96,16 @@ class PrivatePropagation(PrivateBroadcast):
                 np.zeros((n, 1)),
                 np.zeros((n, ACCOUNT)),
                 np.zeros((n, 1)),
-                Public(public_curvature(world, terms.bound), reliability),
+                Public(public_curvature(world, terms.row_norm), reliability),
             ),
             Tie(theta[owner]),
         )
 
-    def wake(self, data, me, ties, chance, mail):
+    def wake(self, data, me, ties, chance, outbox):
         """The release, if it was not made yet; else the best model for those of my neighbours. Then a broadcast."""
         release = debit(me.account, self.terms.cost, self.terms.limit)
         if release != NOTHING and data.labels.shape[0] > 0:
-            gradient = mail.draft[: me.theta.shape[0]]
+            gradient = outbox.scratch[: me.theta.shape[0]]
             fill(0.0, gradient)
             me.loss[0] = noisy_gradient(self.terms, data, me.released, release, chance.dice, data.row_weight, gradient)
             axpy(-1.0 / me.cache.curvature, gradient, me.released)
@@ -116,4 +113,4 @@ class PrivatePropagation(PrivateBroadcast):
             me.said[0] = 1.0
         else:
             smooth(data, me, ties)
-        send(mail, EVERYONE, MODEL, me.theta)
+        send(outbox, EVERYONE, MODEL, me.theta)

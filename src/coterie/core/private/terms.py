@@ -42,8 +42,8 @@ class Terms(NamedTuple):
     mechanism: int
     accountant: int
     clip: float  # the largest norm of what one example contributes
-    bound: float  # on the norm of a row, as far as steps are concerned
-    most: int  # rows that make a released model reliable; 0 for the most in the world
+    row_norm: float  # of a row at most, as far as steps are concerned
+    max_rows: int  # that make a released model reliable; 0 for the most in the world
     loss_fraction: float  # part of every release's budget that goes to the loss
     final: int
     noise: np.ndarray  # (T,) noise multiplier of every release
@@ -95,28 +95,20 @@ def make_terms(
     mechanism: str,
     accountant: Any,
     clip: Any,
-    bound: Any,
-    most: Any,
+    row_norm: Any,
+    max_rows: Any,
     steps: int,
     allocation: Any,
     rate: Any,
     loss_fraction: Any,
     final: Any,
 ) -> Terms:
-    """Check the terms, and work out the noise.
-
-    Examples
-    --------
-    >>> terms = make_terms(epsilon=1.0, delta=1e-5, mechanism="gaussian", accountant=None, clip=1.0, bound=1.0,
-    ...                    most=None, steps=1, allocation="equal", rate=0.9, loss_fraction=0.0, final="local")
-    >>> terms.noise.round(4).tolist()
-    [3.7306]
-    """
-    for name, value in (("clip", clip), ("bound", bound)):
+    """Check the terms, and work out the noise."""
+    for name, value in (("clip", clip), ("row_norm", row_norm)):
         check_number(name, value, 0.0, math.inf, "be a finite number > 0")
         if not 1.0 / FAR <= value <= FAR:
             raise ParameterError(f"{name}={value!r} must lie between {1 / FAR:g} and {FAR:g}: scale the features")
-    most = 0 if most is None else check_whole("most", most)
+    max_rows = 0 if max_rows is None else check_whole("max_rows", max_rows)
     check_number("loss_fraction", loss_fraction, math.nextafter(0.0, -1.0), 1.0, "lie between 0 and 1, below 1")
     if final not in FINALS:
         raise ParameterError(f'final={final!r} must be "local" or None')
@@ -127,8 +119,8 @@ def make_terms(
         MECHANISMS.index(plan.mechanism),
         NAMES.index(plan.accountant),
         float(clip),
-        float(bound),
-        most,
+        float(row_norm),
+        max_rows,
         float(loss_fraction),
         FINALS.index(final),
         frozen(plan.noise),

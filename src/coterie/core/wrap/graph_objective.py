@@ -43,30 +43,7 @@ COARSE = 1e-14
 
 
 def check_parameters(mu: Any, lam: Any, delta: Any) -> tuple[float, float, float]:
-    """The three parameters of h as floats, or the reason why they cannot be.
-
-    Parameters
-    ----------
-    mu, lam, delta : float
-        All positive.
-
-    Returns
-    -------
-    mu, lam, delta : float
-
-    Raises
-    ------
-    ParameterError
-        Naming the parameter that is not a positive number.
-
-    Examples
-    --------
-    >>> check_parameters(1, 2, 0.01)
-    (1.0, 2.0, 0.01)
-    >>> check_parameters(1, -1.0, 0.01)
-    Traceback (most recent call last):
-    coterie.errors.ParameterError: lam=-1.0 must be a positive number
-    """
+    """The three parameters of h as floats, or the reason why they cannot be."""
     smooth = ": it keeps the logarithm smooth at an agent without ties; 0.01 or less works, 0.1 isolates agents"
     return (
         _positive("mu", mu, "must be a positive number", ": the weights are decided by the costs over mu"),
@@ -87,51 +64,13 @@ def _positive(name: str, value: Any, rule: str, why_not_zero: str) -> float:
 
 @inline
 def tie_cost(mine: Any, theirs: Any, square: Any, mu: float) -> Any:
-    """z_kl, the cost of a unit of weight between two agents.
-
-    Parameters
-    ----------
-    mine, theirs : float or array
-        c_k L_k and c_l L_l, the losses of the two agents times their confidences.
-    square : float or array
-        |theta_k - theta_l|^2.
-    mu : float
-        mu_1.
-
-    Returns
-    -------
-    float or array
-
-    Examples
-    --------
-    >>> tie_cost(1.0, -0.25, 4.0, 0.5)
-    1.75
-    """
+    """z_kl, the cost of a unit of weight between two agents."""
     # DADA (4), the terms that do not depend on w
     return mine + theirs + 0.5 * mu * square
 
 
 def regularizer(weights_of_edges: Floats, degrees: Floats, mu: float, lam: float, delta: float) -> float:
-    """What keeps the weights small and every agent in company: mu ( lam |w|^2 - sum_k log(d_k + delta) ).
-
-    Parameters
-    ----------
-    weights_of_edges : (edges,) array
-        Each edge once.
-    degrees : (K,) array
-        d_k, agents without ties included.
-    mu, lam, delta : float
-        See :func:`check_parameters`.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> regularizer(np.array([1.0]), np.array([1.0, 1.0]), mu=2.0, lam=3.0, delta=1e-9)
-    5.999999996
-    """
+    """What keeps the weights small and every agent in company: mu ( lam |w|^2 - sum_k log(d_k + delta) )."""
     # DADA, Section 4, "Proposed regularizer"
     return float(mu * (lam * np.sum(np.square(weights_of_edges)) - np.sum(np.log(degrees + delta))))
 
@@ -167,28 +106,6 @@ def block(cost: Floats, others: Floats, own: float, mu: float, lam: float, delta
     For u = 1 / (own + delta + sum_l w_l), each weight is the root of one quadratic, or zero. Each is convex and
     nondecreasing in u, so that u (own + delta + sum_l w_l(u)) - 1 is convex and increasing: Newton's method from
     u = 1 / (own + delta) comes down to its zero without a line search.
-
-    Parameters
-    ----------
-    cost : (kappa,) array
-        z_kl of each peer l.
-    others : (kappa,) array
-        Degrees of the peers, without the weights of the block.
-    own : float
-        Degree of the agent, without the weights of the block.
-    mu, lam, delta : float
-        See :func:`check_parameters`.
-    out : (kappa,) array
-        Where the weights go.
-
-    Examples
-    --------
-    Two agents without other ties: 2 w (w + delta) = 1 at cost zero.
-
-    >>> out = np.zeros(1)
-    >>> block(np.zeros(1), np.zeros(1), 0.0, 1.0, 1.0, 1e-9, out)
-    >>> float(out[0])  # 1 - delta/2
-    0.9999999995
     """
     kappa = len(cost)
     free = own + delta
@@ -230,26 +147,7 @@ def proximal_step(
     lipschitz: float,
     out: Floats,
 ) -> None:
-    """One projected gradient step on a block: max(0, w - grad / lipschitz).
-
-    Parameters
-    ----------
-    weight : (kappa,) array
-        The block now.
-    cost, others, own, mu, lam, delta
-        As in :func:`block`.
-    lipschitz : float
-        With :func:`local_lipschitz` or more, h never increases.
-    out : (kappa,) array
-        Where the weights go; may be `weight`.
-
-    Examples
-    --------
-    >>> out = np.zeros(1)
-    >>> proximal_step(np.ones(1), np.full(1, 3.0), np.ones(1), 1.0, 1.0, 1.0, 0.5, 8.0, out)
-    >>> float(out[0])  # 1 - (3 + 2 - 1/2.5 - 1/2.5) / 8
-    0.475
-    """
+    """One projected gradient step on a block: max(0, w - grad / lipschitz)."""
     kappa = len(weight)
     degree = own + delta
     for l in range(kappa):  # noqa: E741
@@ -267,22 +165,6 @@ def local_lipschitz(others: Floats, own: float, mu: float, lam: float, delta: fl
 
     The degrees are those without the block, and so hold wherever the block moves to. Theirs is the only difference
     to :func:`paper_lipschitz`, and it is a matter of orders of magnitude.
-
-    Parameters
-    ----------
-    others, own, mu, lam, delta
-        As in :func:`block`.
-    kappa : int
-        Size of the block; only so many of `others` are read.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> float(local_lipschitz(np.ones(2), 1.0, 1.0, 1.0, 1.0, 2))
-    2.75
     """
     least = math.inf
     for l in range(kappa):  # noqa: E741
@@ -292,22 +174,5 @@ def local_lipschitz(others: Floats, own: float, mu: float, lam: float, delta: fl
 
 @inline
 def paper_lipschitz(kappa: int, mu: float, lam: float, delta: float) -> float:
-    """The constant of the paper's Theorem 2, mu ( (kappa+1)/delta^2 + 2 lam ), which makes for very small steps.
-
-    Parameters
-    ----------
-    kappa : int
-        Size of the block.
-    mu, lam, delta : float
-        See :func:`check_parameters`.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> paper_lipschitz(2, 1.0, 1.0, 0.5)
-    14.0
-    """
+    """The constant of the paper's Theorem 2, mu ( (kappa+1)/delta^2 + 2 lam ), which makes for very small steps."""
     return mu * ((kappa + 1.0) / (delta * delta) + 2.0 * lam)

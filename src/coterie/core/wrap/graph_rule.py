@@ -12,7 +12,7 @@ from .graph_objective import block, check_parameters, local_lipschitz, paper_lip
 
 #: Steps on a block of weights: to its minimum, or along the gradient with one of two bounds on the curvature.
 STEPS = ("exact", "local", "paper")
-#: ``mu`` of a rule that takes that of the smoothness term; ``most`` of one that keeps any number of ties.
+#: ``mu`` of a rule that takes that of the smoothness term; ``max_edges`` of one that keeps any number of ties.
 AUTO, ANY = 0.0, 0
 #: No honest weight is as large; with larger ones, a degree might not be finite.
 MAX_WEIGHT = 1e100
@@ -22,22 +22,22 @@ def _checked(cls):
     """Refuse bad parameters when the rule is made; words are numbers inside, for one compiled type."""
     make = cls.__new__
 
-    def checked(cls, mu=None, lam=1.0, delta=0.01, kappa=5, step="exact", most=None, max_weight=MAX_WEIGHT):
+    def checked(cls, mu=None, lam=1.0, delta=0.01, kappa=5, step="exact", max_edges=None, max_weight=MAX_WEIGHT):
         given, lam, delta = check_parameters(1.0 if mu is None else mu, lam, delta)
         if not (isinstance(kappa, Integral) and kappa >= 1):
             raise ParameterError(f"kappa={kappa!r} must be a whole number of peers, at least 1")
         if step not in STEPS:
             raise ParameterError(f"step={step!r} must be one of {', '.join(STEPS)}")
-        if most is not None and not (isinstance(most, Integral) and most >= 1):
-            raise ParameterError(f"most={most!r} must be a whole number of ties, at least 1")
+        if max_edges is not None and not (isinstance(max_edges, Integral) and max_edges >= 1):
+            raise ParameterError(f"max_edges={max_edges!r} must be a whole number of ties, at least 1")
         if isinstance(max_weight, bool) or not (isinstance(max_weight, Real) and 0 < max_weight <= MAX_WEIGHT):
             raise ParameterError(f"max_weight={max_weight!r} must be a weight, > 0 and at most {MAX_WEIGHT:g}")
-        kept, mu = ANY if most is None else int(most), AUTO if mu is None else given
+        kept, mu = ANY if max_edges is None else int(max_edges), AUTO if mu is None else given
         return make(cls, mu, lam, delta, int(kappa), STEPS.index(step), kept, float(max_weight))
 
     def made_of(self):
-        mu, most = (None if self.mu == AUTO else self.mu), (None if self.most == ANY else self.most)
-        return mu, self.lam, self.delta, self.kappa, STEPS[self.step], most, self.max_weight
+        mu, max_edges = (None if self.mu == AUTO else self.mu), (None if self.max_edges == ANY else self.max_edges)
+        return mu, self.lam, self.delta, self.kappa, STEPS[self.step], max_edges, self.max_weight
 
     cls.__new__ = checked
     cls.__getnewargs__ = made_of
@@ -65,7 +65,7 @@ class GraphRule(NamedTuple):
     step : "exact", "local" or "paper"
         To the minimum over the block; or one gradient step, with the curvature where the degrees are, or with the
         bound of the paper's Theorem 2, which makes for very small steps.
-    most : int, optional
+    max_edges : int, optional
         Keep to zero the weights of all but so many peers, those with the most similar models (Remark 1).
     max_weight : float
         No tie weighs more: an agent does not give a larger weight, and does not take one over from a peer. A peer that
@@ -86,15 +86,15 @@ class GraphRule(NamedTuple):
     delta: float = 0.01
     kappa: int = 5
     step: Any = "exact"
-    most: Any = None
+    max_edges: Any = None
     max_weight: float = MAX_WEIGHT
 
     def __repr__(self):
-        mu, lam, delta, kappa, step, most, max_weight = self.__getnewargs__()
+        mu, lam, delta, kappa, step, max_edges, max_weight = self.__getnewargs__()
         parts = [f"mu={mu:g}"] if mu is not None else []
         parts += [f"lam={lam:g}", f"delta={delta:g}", f"kappa={kappa}"]
         parts += [f"step={step!r}"] if step != "exact" else []
-        parts += [f"most={most}"] if most else []
+        parts += [f"max_edges={max_edges}"] if max_edges else []
         return f"GraphRule({', '.join(parts + ([f'max_weight={max_weight:g}'] if max_weight < MAX_WEIGHT else []))})"
 
     def regularizer(self, problem):

@@ -29,7 +29,9 @@ import numpy as np
 
 from ...errors import MismatchError, ParameterError
 from ..compile import inline, noinline
+from ..letters import Counter, Loss, Number, Pairs, Vector
 from ..linear import are_pairs, copy_to, read_pairs, total, write_pairs
+from ..method import method
 from ..methods import check_fit, resolve_method
 from ..rules import rule as as_rule
 from ..world import EVERYONE, NEEDS_ROOM, TAIL, VACANT, Chance, Letter, loss_of, send, slot_of
@@ -44,6 +46,8 @@ ASK, ANSWER, WEIGHT, OFFSET = 0, 1, 2, SHUFFLED + 1
 #: models when it was last weighed. A question goes on with the number of its round; an answer with that, degree, loss
 #: and model.
 WEIGHT_LENGTH, ASK_LENGTH, ANSWER_LENGTH = 3, 4, 6
+#: A number that is not counted where bits are: the round of a question.
+UNCOUNTED = Number(counted=False)
 #: What an agent notes of each peer that it asked.
 PEER, STAMP, OTHERS, COST, SQUARE, NEW, ANSWERED, BLOCK = 0, 1, 2, 3, 4, 5, 6, 7
 #: What it notes beside: how many times it has asked, how many peers, how many have answered; its wakes; and how many
@@ -79,27 +83,27 @@ class Tie(NamedTuple):
 
 
 @inline
-def forward(mail, first, peer):
+def forward(outbox, first, peer):
     """Letters of the method from ``first`` on get their kind here; those to everybody go to one peer, if given."""
-    for h in range(first, mail.cursor[TAIL]):
-        mail.kind[h] += OFFSET
-        if peer != VACANT and mail.to[h] == EVERYONE:
-            mail.to[h] = peer
+    for h in range(first, outbox.cursor[TAIL]):
+        outbox.kind[h] += OFFSET
+        if peer != VACANT and outbox.to[h] == EVERYONE:
+            outbox.to[h] = peer
 
 
 @as_rule
 class PlainLoss(NamedTuple):
     """Agents tell each other their losses. A private method brings its own ``loss_report``."""
 
-    def reported_loss(self, data, me, draft):
+    def reported_loss(self, data, me, scratch):
         """``c_k L_k``: what a unit of degree costs me. Nothing where a_k does not grow with the degree."""
-        return data.loss_weight * loss_of(data, me.theta, draft) if data.scaled else 0.0
+        return data.loss_weight * loss_of(data, me.theta, scratch) if data.scaled else 0.0
 
 
 @noinline
-def own_cost(self, data, me, draft):
+def own_cost(self, data, me, scratch):
     """What I tell of my loss."""
-    return self.loss_report.reported_loss(data, me.model, draft)
+    return self.loss_report.reported_loss(data, me.model, scratch)
 
 
 @inline
@@ -124,10 +128,10 @@ def describe(data, ties, slot, out):
 
 
 @inline
-def tell(peer, weight, stamp, square, mail):
+def tell(peer, weight, stamp, square, outbox):
     """Tell a peer the weight of our tie."""
-    mail.draft[0], mail.draft[1], mail.draft[2] = weight, stamp, square
-    send(mail, peer, WEIGHT, mail.draft[:WEIGHT_LENGTH])
+    outbox.scratch[0], outbox.scratch[1], outbox.scratch[2] = weight, stamp, square
+    send(outbox, peer, WEIGHT, outbox.scratch[:WEIGHT_LENGTH])
 
 
 @inline
@@ -140,9 +144,9 @@ def end_tie(data, ties, slot):
 
 
 @noinline
-def admit(rule, data, ties, square, mail):
+def admit(rule, data, ties, square, outbox):
     """Remark 1: may a peer with such a model become my neighbour? One with a less similar model may have to go."""
-    if rule.most == 0:
+    if rule.max_edges == 0:
         return True
     count, farthest = 0, VACANT
     for k in range(data.peer.shape[0]):
@@ -150,18 +154,18 @@ def admit(rule, data, ties, square, mail):
             count += 1
             if farthest == VACANT or ties.square[k] > ties.square[farthest]:
                 farthest = k
-    if count < rule.most:
+    if count < rule.max_edges:
         return True
     if ties.square[farthest] <= square:
         return False
     peer, stamp = data.peer[farthest], ties.stamp[farthest]
     end_tie(data, ties, farthest)
-    tell(peer, 0.0, next_stamp(data, peer, stamp, stamp), 0.0, mail)
+    tell(peer, 0.0, next_stamp(data, peer, stamp, stamp), 0.0, outbox)
     return True
 
 
 @noinline
-def set_weight(self, data, me, ties, peer, slot, weight, stamp, square, mail):
+def set_weight(self, data, me, ties, peer, slot, weight, stamp, square, outbox):
     """Change, begin or end a tie. Says whether it could: a tie cannot begin where there is no slot for it."""
     if weight == 0.0:
         if slot != VACANT:
@@ -169,15 +173,15 @@ def set_weight(self, data, me, ties, peer, slot, weight, stamp, square, mail):
         return True
     fresh = slot == VACANT
     if fresh:
-        if not admit(self.rule, data, ties, square, mail):
+        if not admit(self.rule, data, ties, square, outbox):
             return False
         vacant = 0
         for k in range(data.peer.shape[0] - 1, -1, -1):
             if data.peer[k] == VACANT:
                 vacant += 1
                 slot = k
-        if vacant <= self.spare_slots:
-            mail.cursor[NEEDS_ROOM] = 1
+        if vacant <= self.spare:
+            outbox.cursor[NEEDS_ROOM] = 1
         if vacant == 0:
             return False
         data.peer[slot] = peer
@@ -191,30 +195,30 @@ def set_weight(self, data, me, ties, peer, slot, weight, stamp, square, mail):
 
 
 @noinline
-def greet_one(self, data, me, ties, peer, mail):
+def greet_one(self, data, me, ties, peer, outbox):
     """Greet a new neighbour as the method greets everybody at the start."""
-    first = mail.cursor[TAIL]
-    self.method.greet(data, me.model, ties.model, mail)
-    forward(mail, first, peer)
+    first = outbox.cursor[TAIL]
+    self.method.greet(data, me.model, ties.model, outbox)
+    forward(outbox, first, peer)
 
 
 @noinline
-def hear(self, data, me, ties, peer, slot, weight, stamp, square, mail):
+def hear(self, data, me, ties, peer, slot, weight, stamp, square, outbox):
     """Compare the weight of a tie with what the other end says. Says whether mine is the later one."""
     mine = ties.stamp[slot] if slot != VACANT else 0.0
     if stamp > mine and 0.0 <= weight <= self.rule.max_weight:
-        if not set_weight(self, data, me, ties, peer, slot, weight, stamp, square, mail):
+        if not set_weight(self, data, me, ties, peer, slot, weight, stamp, square, outbox):
             # No room for it: then there is no tie.
-            tell(peer, 0.0, next_stamp(data, peer, stamp, stamp), square, mail)
+            tell(peer, 0.0, next_stamp(data, peer, stamp, stamp), square, outbox)
         elif weight > 0.0 and slot == VACANT:
-            greet_one(self, data, me, ties, peer, mail)
+            greet_one(self, data, me, ties, peer, outbox)
     return stamp < mine
 
 
 @noinline
-def ask(self, data, me, ties, dice, mail):
+def ask(self, data, me, ties, dice, outbox):
     """Step 1: draw a set of peers, and request their models, degrees and losses."""
-    self.sampling.stir(data, me.known, dice, mail)
+    self.sampling.refresh(data, me.known, dice, outbox)
     peers = me.block[:, PEER]
     count = self.sampling.sample(data, me.known, dice, peers)
     me.note[ROUND] += 1.0
@@ -222,16 +226,16 @@ def ask(self, data, me, ties, dice, mail):
     for k in range(count):
         me.block[k, ANSWERED] = 0.0
         peer = int(peers[k])
-        describe(data, ties, slot_of(data.peer, peer, VACANT), mail.draft)
-        mail.draft[WEIGHT_LENGTH] = me.note[ROUND]
-        send(mail, peer, ASK, mail.draft[:ASK_LENGTH])
+        describe(data, ties, slot_of(data.peer, peer, VACANT), outbox.scratch)
+        outbox.scratch[WEIGHT_LENGTH] = me.note[ROUND]
+        send(outbox, peer, ASK, outbox.scratch[:ASK_LENGTH])
 
 
 @noinline
-def answer(self, data, me, ties, letter, mail):
+def answer(self, data, me, ties, letter, outbox):
     """My degree, loss and model, and the weight of our tie as I know it."""
-    theta, out = me.model.theta, mail.draft
-    cost = own_cost(self, data, me, mail.draft)
+    theta, out = me.model.theta, outbox.scratch
+    cost = own_cost(self, data, me, outbox.scratch)
     describe(data, ties, slot_of(data.peer, letter.sender, letter.slot), out)
     out[3], out[4], out[5] = letter.text[3], total(data.weight), cost
     size = theta.shape[0]
@@ -239,17 +243,17 @@ def answer(self, data, me, ties, letter, mail):
         size = write_pairs(theta, out[ANSWER_LENGTH:])
     else:
         copy_to(theta, out[ANSWER_LENGTH:])
-    send(mail, letter.sender, ANSWER, out[: ANSWER_LENGTH + size])
+    send(outbox, letter.sender, ANSWER, out[: ANSWER_LENGTH + size])
 
 
 @noinline
-def note_answer(self, data, me, letter, mail):
+def note_answer(self, data, me, letter, outbox):
     """Write down what a peer answered. Says whether all have."""
     weight, stamp, degree, cost = letter.text[0], letter.text[1], letter.text[4], letter.text[5]
     if letter.text[3] != me.note[ROUND]:
         return False
     p, model = me.model.theta.shape[0], letter.text[ANSWER_LENGTH:]
-    theirs = mail.draft[:p]
+    theirs = outbox.scratch[:p]
     if not (are_pairs(model, p) if self.pairs else model.shape[0] == p):
         return False
     if self.pairs:
@@ -272,15 +276,15 @@ def note_answer(self, data, me, letter, mail):
 
 
 @noinline
-def weigh(self, data, me, ties, mail):
+def weigh(self, data, me, ties, outbox):
     """Steps 2 and 3: new weights for the peers that have answered, and a word to each that is concerned."""
     asked, heard = int(me.note[ASKED]), int(me.note[HEARD])
     me.note[ASKED], me.note[HEARD] = 0.0, 0.0
     if heard == 0:
         return
-    mine = own_cost(self, data, me, mail.draft)
-    cost, others = mail.draft[:heard], mail.draft[heard : 2 * heard]
-    weight, out = mail.draft[2 * heard : 3 * heard], mail.draft[3 * heard : 4 * heard]
+    mine = own_cost(self, data, me, outbox.scratch)
+    cost, others = outbox.scratch[:heard], outbox.scratch[heard : 2 * heard]
+    weight, out = outbox.scratch[2 * heard : 3 * heard], outbox.scratch[3 * heard : 4 * heard]
     own, k = total(data.weight), 0
     for a in range(asked):
         line = me.block[a]
@@ -296,7 +300,7 @@ def weigh(self, data, me, ties, mail):
         if me.block[a, ANSWERED] == 1.0:
             me.block[a, NEW] = out[k]
             k += 1
-    for a in range(asked):  # from here on the draft is for letters
+    for a in range(asked):  # from here on the scratch is for letters
         line = me.block[a]
         if line[ANSWERED] == 1.0:
             peer, square = int(line[PEER]), line[SQUARE]
@@ -305,11 +309,11 @@ def weigh(self, data, me, ties, mail):
             if line[NEW] == before:
                 continue
             stamp = next_stamp(data, peer, stamp, line[STAMP])
-            if set_weight(self, data, me, ties, peer, slot, line[NEW], stamp, square, mail):
+            if set_weight(self, data, me, ties, peer, slot, line[NEW], stamp, square, outbox):
                 # First the word, then a greeting: it finds the tie made.
-                tell(peer, line[NEW], stamp, square, mail)
+                tell(peer, line[NEW], stamp, square, outbox)
                 if slot == VACANT and line[NEW] > 0.0:
-                    greet_one(self, data, me, ties, peer, mail)
+                    greet_one(self, data, me, ties, peer, outbox)
 
 
 def check_weights(rule, weight):
@@ -327,29 +331,26 @@ def _checked(cls):
 
     def checked(cls, method, rule=None, every=100, sampling="ideal"):
         method, rule = resolve_method(method), GraphRule() if rule is None else rule
-        if hasattr(method, "models"):
-            raise ParameterError(f"{method!r} is computed in one place: there is no graph to learn")
         if isinstance(method, cls):
             raise ParameterError(f"{method!r} learns its graph already")
         if not isinstance(rule, GraphRule):
             raise ParameterError(f"rule={rule!r} must be a ct.GraphRule")
-        if getattr(method, "minimises", "") is None:
+        if not method.minimises:
             raise MismatchError(
                 f"{method!r} uses ties only to exchange averages over all agents, so that there is no better or worse "
                 "graph to learn: any connected one does, such as ct.graphs.random_regular(n, 6)"
             )
-        if not hasattr(method, "open"):
+        if method.open is None:
             raise ParameterError(f"{method!r} has no handler 'open': it cannot begin a tie while it runs")
         if not (isinstance(every, Real) and 0 < every < np.inf):
             raise ParameterError(f"every={every!r} must be a positive number of wakes")
-        sampler, pairs = resolve_sampler(sampling), hasattr(method, "bits")  # a method with sparse models counts bits
-        loss_report = getattr(method, "loss_report", None)
-        if loss_report is None and getattr(method, "plan", None) is not None:
+        sampler, loss_report = resolve_sampler(sampling), method.loss_report
+        if loss_report is None and method.plan is not None:
             raise ParameterError(
                 f"{method!r} is private, and does not say what may be told of an agent's loss: 'loss_report'"
             )
         loss_report = PlainLoss() if loss_report is None else loss_report
-        return make(cls, method, rule, float(every), sampler, method.dice, rule.kappa + 2, pairs, loss_report)
+        return make(cls, method, rule, float(every), sampler, method.dice, rule.kappa + 2, method.sparse, loss_report)
 
     cls.__new__ = checked
     cls.__getnewargs__ = lambda self: (self.method, self.rule, self.every, self.sampling)
@@ -357,7 +358,7 @@ def _checked(cls):
 
 
 @_checked
-@as_rule
+@method(keeps=("broadcasts", "remembers", "on_balls", "terms", "final"))
 class Learned(NamedTuple):
     """A method whose agents learn the graph on the way, DADA Section 4. It goes with every method.
 
@@ -387,32 +388,12 @@ class Learned(NamedTuple):
     every: float = 100.0
     sampling: Any = "ideal"
     inner_dice: int = 0
-    spare_slots: int = 0
+    spare: int = 0  # slots for new ties: for one block, and some that others may begin
     pairs: bool = False
     loss_report: Any = PlainLoss()
 
     def __repr__(self):
         return f"Learned({self.method!r}, {self.rule!r}, every={self.every:g}, sampling={self.sampling!r})"
-
-    @property
-    def on_balls(self):
-        """Whether its models stay in their balls."""
-        return getattr(self.method, "on_balls", False)
-
-    @property
-    def plan(self):
-        """What the method claims of its privacy, if it does."""
-        return getattr(self.method, "plan", None)
-
-    @property
-    def final(self):
-        """What an agent of a private method does for itself in the end."""
-        return getattr(self.method, "final", None)
-
-    @property
-    def spare(self):
-        """Slots for new ties that an agent always has free: for one block, and some that others may begin."""
-        return self.spare_slots
 
     @property
     def dice(self):
@@ -421,16 +402,21 @@ class Learned(NamedTuple):
 
     @property
     def letters(self):
-        """Letters that one event may leave in the mail box, replies to them included."""
-        inner = self.method.letters
+        """Those about ties, of the sampler, and of the method."""
+        told = (Counter(), Number(0.0, counted=False))  # stamp and square
+        weight, silent = (Number(0.0, self.rule.max_weight, counted) for counted in (True, False))
+        answer = (silent, *told, UNCOUNTED, Number(0.0), Loss(), Pairs() if self.pairs else Vector())
+        ties = {ASK: (silent, *told, UNCOUNTED), ANSWER: answer, WEIGHT: (weight, *told)}
+        inner = {OFFSET + kind: letter for kind, letter in self.method.letters.items()}
+        return ties | dict(self.sampling.letters) | inner
+
+    @property
+    def max_letters(self):
+        """Letters that one event may post, replies to them included."""
+        inner = self.method.max_letters
         # For each peer: question, answer, and at both ends of a tie a weight, one that had to go, and a greeting; and
         # for every greeting what the method answers to it. Twice, for a block that never was complete.
         return inner + 2 + 2 * self.rule.kappa * (8 + 4 * inner)
-
-    @property
-    def broadcasts(self):
-        """How many of them may go to all neighbours."""
-        return getattr(self.method, "broadcasts", self.method.letters)
 
     def fit_for(self, problem):
         """Refuse a problem that this method cannot solve."""
@@ -444,27 +430,12 @@ class Learned(NamedTuple):
         star = problem.graph.from_edges(problem.n, np.zeros(problem.n - 1, int), np.arange(1, problem.n))
         check_fit(self.method, problem.on(graph=star))  # not as it is: anybody may be tied to anybody
 
-    def lengths(self, p):
-        """Numbers in a letter of each kind."""
-        answers = range(ANSWER_LENGTH, ANSWER_LENGTH + 2 * p + 1, 2) if self.pairs else ANSWER_LENGTH + p
-        asked = (ASK_LENGTH, answers, WEIGHT_LENGTH)
-        return (*asked, *self.sampling.lengths(), *self.method.lengths(p))
-
-    def bits(self, letters, numbers, problem, number_bits):
-        """What letters of each kind say, in bits: DADA, Section D. Rounds, stamps and sampling are not counted."""
-        models = (numbers[ANSWER] - ANSWER_LENGTH * letters[ANSWER]) * number_bits
-        inner = numbers[OFFSET:].sum() * number_bits
-        if self.pairs:
-            models *= 0.5 * (1.0 + np.log2(problem.p) / number_bits)
-            inner = self.method.bits(letters[OFFSET:], numbers[OFFSET:], problem, number_bits)
-        return inner + models + (2 * letters[ANSWER] + letters[WEIGHT]) * number_bits
-
-    def scratch(self, world, p):
+    def scratch_size(self, world, p):
         """Numbers of scratch paper that a handler needs."""
         examples = int(np.diff(world.row_start).max(initial=0))
-        views = 2 * self.sampling.swap if hasattr(self.sampling, "swap") else 0
+        views = self.sampling.scratch_size()
         model = 2 * p if self.pairs else p
-        return max(self.method.scratch(world, p), ANSWER_LENGTH + model, examples, 4 * self.rule.kappa, views)
+        return max(self.method.scratch_size(world, p), ANSWER_LENGTH + model, examples, 4 * self.rule.kappa, views)
 
     def start(self, world, theta):
         """State before the first letter: the method's, and an empty block."""
@@ -482,53 +453,53 @@ class Learned(NamedTuple):
         """The models that agents of a private method keep to themselves."""
         return self.method.finish(world, own.model, tie.model)
 
-    def roomier(self, world, tie):
+    def enlarge(self, world, tie):
         """More room for what the method keeps of a tie, if it needs it."""
-        return tie._replace(model=self.method.roomier(world, tie.model)) if hasattr(self.method, "roomier") else tie
+        return tie._replace(model=self.method.enlarge(world, tie.model))
 
     def open(self, data, me, ties, slot):
         """A new tie: the method's part of it."""
         self.method.open(data, me.model, ties.model, slot)
 
-    def greet(self, data, me, ties, mail):
+    def greet(self, data, me, ties, outbox):
         """The initial swap of models."""
-        first = mail.cursor[TAIL]
-        self.method.greet(data, me.model, ties.model, mail)
-        forward(mail, first, VACANT)
+        first = outbox.cursor[TAIL]
+        self.method.greet(data, me.model, ties.model, outbox)
+        forward(outbox, first, VACANT)
 
-    def wake(self, data, me, ties, chance, mail):
+    def wake(self, data, me, ties, chance, outbox):
         """The method's wake; and, when it is time, a look at some peers."""
         me.note[WAKES] += 1.0
         due = me.note[WAKES] >= me.note[PERIOD]
         if due:
             me.note[WAKES] = 0.0
-            weigh(self, data, me, ties, mail)  # those that have answered last time, if not all did
-        first = mail.cursor[TAIL]
+            weigh(self, data, me, ties, outbox)  # those that have answered last time, if not all did
+        first = outbox.cursor[TAIL]
         inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
-        self.method.wake(data, me.model, ties.model, inner, mail)
-        forward(mail, first, VACANT)
+        self.method.wake(data, me.model, ties.model, inner, outbox)
+        forward(outbox, first, VACANT)
         if due:
-            ask(self, data, me, ties, chance.dice[self.inner_dice :], mail)
+            ask(self, data, me, ties, chance.dice[self.inner_dice :], outbox)
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         """A letter of the method, of the sampler, or about a tie."""
         peer, slot, text = letter.sender, letter.slot, letter.text
         if letter.kind >= OFFSET:
             if slot == VACANT:
                 # It takes me for a neighbour, and I do not: one of us has missed something.
-                tell(peer, 0.0, 0.0, 0.0, mail)
-            first = mail.cursor[TAIL]
+                tell(peer, 0.0, 0.0, 0.0, outbox)
+            first = outbox.cursor[TAIL]
             inner = Letter(peer, slot, letter.kind - OFFSET, text)
-            self.method.receive(data, me.model, ties.model, inner, mail)
-            forward(mail, first, VACANT)
+            self.method.receive(data, me.model, ties.model, inner, outbox)
+            forward(outbox, first, VACANT)
         elif letter.kind >= SHUFFLE:
-            self.sampling.mix(data, me.known, letter, mail)
+            self.sampling.merge(data, me.known, letter, outbox)
         else:
-            later = hear(self, data, me, ties, peer, slot, text[0], text[1], text[2], mail)
+            later = hear(self, data, me, ties, peer, slot, text[0], text[1], text[2], outbox)
             if letter.kind == ASK:
-                answer(self, data, me, ties, letter, mail)
+                answer(self, data, me, ties, letter, outbox)
             elif letter.kind == ANSWER:
-                if note_answer(self, data, me, letter, mail):
-                    weigh(self, data, me, ties, mail)
+                if note_answer(self, data, me, letter, outbox):
+                    weigh(self, data, me, ties, outbox)
             elif later and slot != VACANT:
-                tell(peer, data.weight[slot], ties.stamp[slot], ties.square[slot], mail)
+                tell(peer, data.weight[slot], ties.stamp[slot], ties.square[slot], outbox)

@@ -5,20 +5,23 @@ no membership list: agents hold a small view of others, and now and then swap a 
 have not heard of for longest (Cyclon: Voulgaris, Gavidia, van Steen, 2005). An address that nobody answers at drops
 out of all views by and by.
 
-A sampler is a rule with three handlers: ``sample`` chooses peers, ``stir`` is called when its agent wakes, ``mix``
-when one of its letters arrives.
+A sampler is a rule, decorated with ``@sampler``, with three handlers: ``sample`` chooses peers, ``refresh`` is called
+when its agent wakes, ``merge`` when one of its letters arrives.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from numbers import Integral
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import ParameterError
 from ..compile import inline, noinline
-from ..rules import rule
+from ..letters import Addresses
+from ..method import complete
 from ..world import VACANT, send
 
 #: Kinds of letters, of which a host of samplers must know: a part of my view, to be answered; and the answer.
@@ -41,7 +44,41 @@ class View(NamedTuple):
     address: np.ndarray  # (n, size) VACANT for an empty place
     age: np.ndarray  # (n, size) wakes since the address was heard from itself, as far as is known
     sent: np.ndarray  # (n, swap) places of which a copy is under way, to be used for what comes back
-    luck: np.ndarray  # (n, 1) state of a random generator, seeded anew by every wake
+    random: np.ndarray  # (n, 1) state of a random generator, seeded anew by every wake
+
+
+class Sampler(ABC):
+    """The parts of a sampler. A class decorated with ``@sampler`` counts as a subclass; nothing inherits from this."""
+
+    #: What its letters hold, of the two kinds that there are.
+    letters = MappingProxyType({SHUFFLE: (), SHUFFLED: ()})
+
+    @abstractmethod
+    def dice(self, kappa: int) -> int:
+        """Uniform numbers used by a wake that samples kappa peers."""
+
+    @abstractmethod
+    def start(self, world: Any) -> Any:
+        """What the agents of a world know to begin with: a NamedTuple of arrays."""
+
+    @abstractmethod
+    def sample(self, data: Any, view: Any, dice: Any, out: Any) -> int:
+        """Handler: write addresses of other agents; returns how many."""
+
+    def refresh(self, data, view, dice, outbox):  # noqa: B027 - a default
+        """Handler: what to do when the agent wakes. Default: nothing."""
+
+    def merge(self, data, view, letter, outbox):  # noqa: B027 - a default
+        """Handler: what to do with a letter. Default: nothing."""
+
+    def scratch_size(self):
+        """How many numbers of ``outbox.scratch`` a handler uses."""
+        return 0
+
+
+def sampler(cls: Any) -> Any:
+    """Make a sampler of a NamedTuple class: give every part that it leaves out its default."""
+    return complete(cls, Sampler)
 
 
 @inline
@@ -58,24 +95,20 @@ def distinct(dice, count, population, out):
     return count
 
 
-@rule
+@sampler
 class Ideal(NamedTuple):
     """Uniform samples from all other agents. It must know how many there are, and their addresses: 0, 1, 2, ...
 
     Examples
     --------
     >>> import coterie as ct
-    >>> ct.Learned("cd", ct.GraphRule(), sampling=ct.ties.Ideal()).sampling
+    >>> ct.Learned("cd", ct.GraphRule(), sampling=ct.Ideal()).sampling
     Ideal()
     """
 
     def dice(self, kappa):
         """Uniform numbers used by a wake that samples kappa peers."""
         return kappa
-
-    def lengths(self):
-        """Numbers in a letter of each of its two kinds."""
-        return (0, 0)
 
     def start(self, world):
         """What the agents of a world know."""
@@ -88,12 +121,6 @@ class Ideal(NamedTuple):
             if out[k] >= data.address:  # everybody but me
                 out[k] += 1
         return count
-
-    def stir(self, data, view, dice, mail):
-        """Nothing to do."""
-
-    def mix(self, data, view, letter, mail):
-        """Nothing comes."""
 
 
 def _sized(cls):
@@ -109,7 +136,7 @@ def _sized(cls):
 
 
 @_sized
-@rule
+@sampler
 class Shuffle(NamedTuple):
     """Gossip-based peer sampling: agents swap parts of their views.
 
@@ -134,10 +161,14 @@ class Shuffle(NamedTuple):
         """Uniform numbers used by a wake that samples kappa peers."""
         return kappa + 1
 
-    def lengths(self):
-        """Numbers in a letter of each of its two kinds: pairs of address and age."""
-        pairs = range(0, 2 * self.swap + 1, 2)
-        return (pairs, pairs)
+    @property
+    def letters(self):
+        """Both are parts of a view."""
+        return {SHUFFLE: Addresses(self.swap), SHUFFLED: Addresses(self.swap)}
+
+    def scratch_size(self):
+        """For a part of the view."""
+        return 2 * self.swap
 
     def start(self, world):
         """What the agents of a world know to begin with: those that come after them in a circle."""
@@ -162,9 +193,9 @@ class Shuffle(NamedTuple):
                     rest -= 1
         return count
 
-    def stir(self, data, view, dice, mail):
+    def refresh(self, data, view, dice, outbox):
         """Offer a part of my view, and myself, to the one I have not heard of for longest; it leaves my view."""
-        view.luck[0] = 1 + int(dice[dice.shape[0] - 1] * (MODULUS - 2))
+        view.random[0] = 1 + int(dice[dice.shape[0] - 1] * (MODULUS - 2))
         oldest, known = VACANT, 0
         for k in range(view.address.shape[0]):
             if view.address[k] != VACANT:
@@ -178,16 +209,16 @@ class Shuffle(NamedTuple):
         if known > 1:  # the last one stays: an agent that knows nobody could never come back
             view.address[oldest] = VACANT
         draw(view, self.swap - 1)
-        mail.draft[0], mail.draft[1] = data.address, 0.0
-        end = write(view, mail.draft, 2)
-        send(mail, peer, SHUFFLE, mail.draft[:end])
+        outbox.scratch[0], outbox.scratch[1] = data.address, 0.0
+        end = write(view, outbox.scratch, 2)
+        send(outbox, peer, SHUFFLE, outbox.scratch[:end])
 
-    def mix(self, data, view, letter, mail):
+    def merge(self, data, view, letter, outbox):
         """Answer with a part of my view; take in what I was sent, for what I sent or had no use for."""
         if letter.kind == SHUFFLE:
             draw(view, self.swap)
-            end = write(view, mail.draft, 0)
-            send(mail, letter.sender, SHUFFLED, mail.draft[:end])
+            end = write(view, outbox.scratch, 0)
+            send(outbox, letter.sender, SHUFFLED, outbox.scratch[:end])
         take_in(data, view, letter.text)
 
 
@@ -198,8 +229,8 @@ def draw(view, count):
     for k in range(view.sent.shape[0]):
         view.sent[k] = VACANT
     for k in range(count):
-        view.luck[0] = view.luck[0] * FACTOR % MODULUS
-        place = view.luck[0] % size
+        view.random[0] = view.random[0] * FACTOR % MODULUS
+        place = view.random[0] % size
         for _ in range(size):  # the next one that is known and not chosen yet
             free = view.address[place] != VACANT
             for other in range(k):
@@ -250,25 +281,11 @@ SAMPLERS = {"ideal": Ideal(), "shuffle": Shuffle()}
 
 
 def resolve_sampler(sampling: Any) -> Any:
-    """A sampler given as a rule or by its name.
-
-    Parameters
-    ----------
-    sampling : rule or str
-
-    Returns
-    -------
-    rule
-
-    Examples
-    --------
-    >>> resolve_sampler("ideal")
-    Ideal()
-    """
+    """A sampler given as a rule or by its name."""
     if isinstance(sampling, str):
         if sampling not in SAMPLERS:
             raise ParameterError(f"unknown sampling {sampling!r}: choose one of {', '.join(SAMPLERS)}")
         return SAMPLERS[sampling]
-    if isinstance(sampling, type) or not all(hasattr(sampling, name) for name in ("sample", "stir", "mix", "start")):
+    if not isinstance(sampling, Sampler):
         raise ParameterError(f"{sampling!r} does not sample peers: choose one of {', '.join(SAMPLERS)}")
     return sampling

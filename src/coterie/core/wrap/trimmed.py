@@ -1,4 +1,4 @@
-"""A method that does not follow the extremes of what it hears: ``Trimmed(method, share)``.
+"""A method that does not follow the extremes of what it hears: ``Trimmed(method, fraction)``.
 
 The handlers of the method run as they are, on ties that hold, in place of the models that were sent, what the trimmed
 mean makes of them: coordinate by coordinate, the smallest and the largest values stand at the mean of the others,
@@ -29,15 +29,26 @@ import numpy as np
 from ...errors import MismatchError, ParameterError
 from ..compile import inline, kernel, noinline
 from ..linear import copy_to
+from ..method import method
 from ..methods import resolve_method
-from ..rules import rule
 from ..world import VACANT, Letter
 
-#: What a method may have beside its handlers, and keeps when it is trimmed.
-KEPT = frozenset(
-    ("accuracy", "bits", "broadcasts", "exchanges", "final", "on_balls", "plan", "remembers", "terms", "loss_report")
-) | {"wakes_per_agent"}
-#: A share of neighbours that is a whole number but for rounding, is one.
+#: Parts of a method that stay as they are when it is trimmed.
+KEPT = (
+    *(
+        "letters",
+        "max_letters",
+        "broadcasts",
+        "dice",
+        "exchanges",
+        "synchronous",
+        "scratch_size",
+        "fit_for",
+        "accuracy",
+    ),
+    *("remembers", "on_balls", "terms", "wakes_per_agent", "loss_report", "final"),
+)
+#: A part of neighbours that is a whole number but for rounding, is one.
 ROUNDING = 1e-9
 
 
@@ -121,26 +132,24 @@ def trim_all(fraction, start, peer, weight, said, copy):
 
 
 def _checked(cls):
-    """Refuse bad parameters when the method is made, and give it rounds if the method has them."""
+    """Refuse bad parameters when the method is made."""
     make = cls.__new__
 
     def checked(cls, method, fraction=0.2):
         method = resolve_method(method)
-        if hasattr(method, "models"):
-            raise ParameterError(f"{method!r} is computed in one place: nothing is sent, and there is nothing to trim")
         if isinstance(method, Trimmed):
             raise ParameterError(f"{method!r} is trimmed already")
-        if hasattr(method, "spare"):
+        if method.spare:
             raise ParameterError(
                 f"{method!r} learns its graph: trim the method in it, ct.Learned(ct.Trimmed({method.method!r}))"
             )
-        if getattr(method, "minimises", "") is None:
+        if not method.minimises:
             raise MismatchError(
                 f"{method!r} exchanges averages over all agents with one neighbour at a time: there are no models of "
                 "several neighbours to trim, and to leave out part of an average would change it for everybody; for "
                 "neighbours that may lie use ct.Trimmed(ct.CoordinateDescent())"
             )
-        if not getattr(method, "copies", False):
+        if not method.copies:
             raise ParameterError(
                 f"{method!r} does not keep copies of its neighbours' models, and so there is nothing to trim: use "
                 "ct.CoordinateDescent(), ct.ModelPropagation(), ct.DJAM(), or ct.Private(...) of the first two"
@@ -149,8 +158,7 @@ def _checked(cls):
             raise ParameterError(
                 f"fraction={fraction!r} must be a number in [0, 0.5): so many are left out at either end"
             )
-        form = TrimmedRounds if hasattr(method, "round") else Trimmed
-        return make(form, method, float(fraction), bool(getattr(method, "exchanges", False)))
+        return make(cls, method, float(fraction), bool(method.exchanges))
 
     cls.__new__ = checked
     cls.__getnewargs__ = lambda self: (self.method, self.fraction)
@@ -158,15 +166,15 @@ def _checked(cls):
 
 
 @_checked
-@rule
+@method(keeps=KEPT)
 class Trimmed(NamedTuple):
     """A method whose agents leave out the extremes of what their neighbours send, coordinate by coordinate.
 
-    For agents whose neighbours may lie, or be broken. Of d neighbours, the ``floor(share d)`` smallest and as many of
-    the largest values of every coordinate are left out, and the neighbours pull towards the weighted mean of the others
-    with the strength of all of them. As long as no more of an agent's neighbours lie than are left out at one end, what
-    it is pulled towards lies between values that honest neighbours have sent. An agent with fewer than ``1 / fraction``
-    neighbours trusts them all.
+    For agents whose neighbours may lie, or be broken. Of d neighbours, the ``floor(fraction d)`` smallest and as many
+    of the largest values of every coordinate are left out, and the neighbours pull towards the weighted mean of the
+    others with the strength of all of them. As long as no more of an agent's neighbours lie than are left out at one
+    end, what it is pulled towards lies between values that honest neighbours have sent. An agent with fewer than
+    ``1 / fraction`` neighbours trusts them all.
 
     It works with every objective and graph, ``ct.Learned(ct.Trimmed(method))`` included, and costs no privacy: what was
     received is no secret. It no longer minimises the objective: honest extremes are left out, too.
@@ -174,7 +182,7 @@ class Trimmed(NamedTuple):
     Parameters
     ----------
     method : CoordinateDescent, ModelPropagation, DJAM, or Private of one of the first two; or its name
-    share : float
+    fraction : float
         Part of the neighbours that is left out at either end, in [0, 0.5).
 
     Examples
@@ -197,33 +205,6 @@ class Trimmed(NamedTuple):
     def __repr__(self):
         return f"Trimmed({self.method!r}, fraction={self.fraction:g})"
 
-    def __getattr__(self, name):
-        if name in KEPT:
-            return getattr(self.method, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    @property
-    def dice(self):
-        """Uniform numbers used by a wake."""
-        return self.method.dice
-
-    @property
-    def letters(self):
-        """Letters that one event may leave in the mail box, replies to them included."""
-        return self.method.letters
-
-    def fit_for(self, problem):
-        """Refuse a problem that this method cannot solve."""
-        self.method.fit_for(problem)
-
-    def lengths(self, p):
-        """Numbers in a letter of each kind."""
-        return self.method.lengths(p)
-
-    def scratch(self, world, p):
-        """Numbers of scratch paper that a handler needs."""
-        return self.method.scratch(world, p)
-
     def start(self, world, theta):
         """State before the first letter: the method's, and nothing else was said."""
         own, tie = self.method.start(world, theta)
@@ -240,16 +221,16 @@ class Trimmed(NamedTuple):
         self.method.open(data, me, ties.model, slot)
         copy_to(ties.model.copy[slot], ties.said[slot])
 
-    def greet(self, data, me, ties, mail):
+    def greet(self, data, me, ties, outbox):
         """The initial swap of models."""
-        self.method.greet(data, me, ties.model, mail)
+        self.method.greet(data, me, ties.model, outbox)
 
-    def wake(self, data, me, ties, chance, mail):
+    def wake(self, data, me, ties, chance, outbox):
         """The method's wake, on trimmed copies."""
         trim(self.fraction, data.peer, data.weight, ties.said, ties.model.copy)
-        self.method.wake(data, me, ties.model, chance, mail)
+        self.method.wake(data, me, ties.model, chance, outbox)
 
-    def receive(self, data, me, ties, letter, mail):
+    def receive(self, data, me, ties, letter, outbox):
         """Remember what was said, as far as the method takes it for a model; where it acts on it, trim it first."""
         slot, text = letter.slot, letter.text
         if slot != VACANT:
@@ -259,16 +240,11 @@ class Trimmed(NamedTuple):
                 text = ties.model.copy[slot]
             else:
                 copy_to(ties.said[slot], ties.model.copy[slot])
-        self.method.receive(data, me, ties.model, Letter(letter.sender, slot, letter.kind, text), mail)
+        self.method.receive(data, me, ties.model, Letter(letter.sender, slot, letter.kind, text), outbox)
         if slot != VACANT and not self.early:
             copy_to(ties.model.copy[slot], ties.said[slot])
 
-
-@rule
-class TrimmedRounds(Trimmed):
-    """What :class:`Trimmed` makes of a method with a synchronous form."""
-
-    def round(self, data, me, ties, mail):
-        """The method's round, on trimmed copies."""
+    def round(self, data, me, ties, outbox):
+        """The method's round, on trimmed copies; there is one if the method is ``synchronous``."""
         trim(self.fraction, data.peer, data.weight, ties.said, ties.model.copy)
-        self.method.round(data, me, ties.model, mail)
+        self.method.round(data, me, ties.model, outbox)

@@ -1,0 +1,248 @@
+"""What letters hold, declared by kind: the one place that buffers, codec, accounts and the gate of peers read.
+
+A method says ``letters = {MODEL: Vector(), ASK: (Vector(4), Number(0.0, 1.0))}``: for each kind one part, or several in
+the order in which they are written; ``()`` for a letter that says nothing but its kind. Kinds count from 0. At most one
+part of a letter may vary in length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import DataError
+
+#: Counters in letters (steps taken, changes of a tie) are below it.
+MAX_COUNT = 2.0**52
+#: What an agent tells of its loss is no larger.
+MAX_LOSS = 1e12
+
+
+class Bounds(NamedTuple):
+    """What bounds the letters of a run."""
+
+    p: int  # numbers in a model
+    radius: float = math.inf  # no model has a larger norm
+    ball: float = math.inf  # of boosting, whose losses may be negative, but not below this
+    outputs: int = 1
+
+
+class Part:
+    """One part of a letter."""
+
+    def length(self, p: int) -> int | range:
+        """How many numbers it takes, for models of p numbers; a range if that varies."""
+        return 1
+
+    def models(self, numbers: np.ndarray, bounds: Bounds) -> list[np.ndarray]:
+        """The models in it, none of which may leave the public radius."""
+        return []
+
+    def allowed(self, numbers: np.ndarray, bounds: Bounds, members: Container[int]) -> bool:
+        """Could an honest peer have sent these numbers?"""
+        return True
+
+    def bits(self, count: float, bounds: Bounds, number_bits: int) -> float:
+        """What so many numbers of such parts say, in bits, as DADA, Section D counts them."""
+        return count * number_bits
+
+
+@dataclass(frozen=True)
+class Vector(Part):
+    """So many models, one after the other."""
+
+    count: int = 1
+
+    def length(self, p):
+        """P numbers each."""
+        return self.count * p
+
+    def models(self, numbers, bounds):
+        """Every one of them."""
+        return list(numbers.reshape(self.count, bounds.p))
+
+
+@dataclass(frozen=True)
+class Pairs(Part):
+    """A sparse model: pairs of index and value."""
+
+    def length(self, p):
+        """Two numbers for each entry that is not zero."""
+        return range(0, 2 * p + 1, 2)
+
+    def models(self, numbers, bounds):
+        """Its values; zeros do not matter to a norm."""
+        return [numbers[1::2]]
+
+    def bits(self, count, bounds, number_bits):
+        """An index is one of p."""
+        return count / 2 * (number_bits + math.log2(bounds.p))
+
+
+@dataclass(frozen=True)
+class Number(Part):
+    """One number between bounds. One that is not ``counted`` says nothing, as the papers count bits."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    counted: bool = True
+
+    def allowed(self, numbers, bounds, members):
+        """Between the bounds, both included."""
+        return bool(self.low <= numbers[0] <= self.high)
+
+    def bits(self, count, bounds, number_bits):
+        """A real number, or nothing."""
+        return count * number_bits if self.counted else 0.0
+
+
+def Counter() -> Number:  # noqa: N802 - a part, as the others
+    """A number that counts something: from 0 to below :data:`MAX_COUNT`."""
+    return Number(0.0, math.nextafter(MAX_COUNT, 0.0), counted=False)
+
+
+@dataclass(frozen=True)
+class Loss(Part):
+    """What an agent tells of its loss: negative only where models stay in a ball."""
+
+    def allowed(self, numbers, bounds, members):
+        """Boosting's loss is a logarithm, and is no smaller than minus the radius of the ball."""
+        least = -bounds.ball if math.isfinite(bounds.ball) else 0.0
+        return bool(least <= numbers[0] <= MAX_LOSS)
+
+
+@dataclass(frozen=True)
+class Choices(Part):
+    """For each output one of its columns, as ``sign (column + 1)``; 0 for none."""
+
+    def length(self, p):
+        """One for each output, of which there are at most as many as columns."""
+        return range(1, p + 1)
+
+    def allowed(self, numbers, bounds, members):
+        """As many as there are outputs, each of them a column."""
+        columns = bounds.p // bounds.outputs
+        return numbers.shape[0] == bounds.outputs and bool(np.all(np.abs(numbers) <= columns))
+
+    def bits(self, count, bounds, number_bits):
+        """A column and a sign."""
+        return count * (math.log2(bounds.p // bounds.outputs) + 1)
+
+
+@dataclass(frozen=True)
+class Numbers(Part):
+    """``each p + more`` numbers, none of them larger than ``largest``."""
+
+    each: int
+    more: int = 0
+    largest: float = math.inf
+
+    def length(self, p):
+        """So many for each number of a model, and some more."""
+        return self.each * p + self.more
+
+    def allowed(self, numbers, bounds, members):
+        """None is too large."""
+        return bool(np.all(np.abs(numbers) <= self.largest))
+
+
+@dataclass(frozen=True)
+class Average(Numbers):
+    """The same as an average over agents: of a model first, and of the weight that it was added with last."""
+
+    def models(self, numbers, bounds):
+        """The mean model. Of squares, rows and what else is averaged, there is no saying."""
+        return [numbers[: bounds.p] / max(abs(numbers[-1]), 1.0)]
+
+
+@dataclass(frozen=True)
+class Addresses(Part):
+    """Up to ``count`` pairs of a member's address and an age."""
+
+    count: int
+
+    def length(self, p):
+        """Two numbers each."""
+        return range(0, 2 * self.count + 1, 2)
+
+    def allowed(self, numbers, bounds, members):
+        """Nobody is made up."""
+        return all(address in members for address in numbers[::2])
+
+    def bits(self, count, bounds, number_bits):
+        """Sampling is not counted."""
+        return 0.0
+
+
+def parts_of(letter: Any) -> tuple[Part, ...]:
+    """The parts of a declared letter."""
+    return letter if isinstance(letter, tuple) else (letter,)
+
+
+def length_of(letter: Any, p: int) -> int | range:
+    """How many numbers a letter holds: so many, or a range of what may be."""
+    fixed, spans = 0, []
+    for part in parts_of(letter):
+        length = part.length(p)
+        if isinstance(length, range):
+            spans.append(length)
+        else:
+            fixed += length
+    if not spans:
+        return fixed
+    [span] = spans
+    return range(span.start + fixed, span.stop + fixed, span.step)
+
+
+def lengths_of(letters: Mapping[int, Any], p: int) -> tuple[int | range, ...]:
+    """The same for every kind."""
+    return tuple(length_of(letters[kind], p) for kind in range(len(letters)))
+
+
+def longest(lengths: Any) -> int:
+    """The most numbers in a letter of any kind; 0 where there are none."""
+    return max((length[-1] if isinstance(length, range) else length for length in lengths), default=0)
+
+
+def bits_of(letter: Any, letters: float, numbers: float, bounds: Bounds, number_bits: int) -> float:
+    """What so many letters of a kind say, which hold so many numbers together."""
+    lengths = [part.length(bounds.p) for part in parts_of(letter)]
+    rest = numbers - letters * sum(length for length in lengths if not isinstance(length, range))
+    total = 0.0
+    for part, length in zip(parts_of(letter), lengths, strict=True):
+        total += part.bits(rest if isinstance(length, range) else letters * length, bounds, number_bits)
+    return total
+
+
+class Contents:
+    """What the letters of a method may hold in a run: what a receiver checks before the method sees one."""
+
+    def __init__(self, letters: Mapping[int, Any], bounds: Bounds):
+        self.bounds, self.lengths = bounds, lengths_of(letters, bounds.p)
+        self._parts = [
+            [(part, part.length(bounds.p)) for part in parts_of(letters[kind])] for kind in range(len(letters))
+        ]
+
+    def check_length(self, kind: int, count: int) -> None:
+        """Refuse a letter of a kind, or of a length, that the method does not know."""
+        if kind >= len(self.lengths):
+            raise DataError(f"a letter of kind {kind}, which the method does not know")
+        expected = self.lengths[kind]
+        if count not in expected if isinstance(expected, range) else count != expected:
+            raise DataError(f"a letter of kind {kind} with {count} numbers; there must be {expected}")
+
+    def read(self, kind: int, numbers: np.ndarray, members: Container[int]) -> tuple[list[np.ndarray], bool]:
+        """The models in a letter of a good length, and whether all other numbers are such as an honest peer sends."""
+        models: list[np.ndarray] = []
+        allowed, at = True, 0
+        rest = numbers.shape[0] - sum(length for _, length in self._parts[kind] if not isinstance(length, range))
+        for part, length in self._parts[kind]:
+            end = at + (rest if isinstance(length, range) else length)
+            allowed = allowed and part.allowed(numbers[at:end], self.bounds, members)
+            models += part.models(numbers[at:end], self.bounds)
+            at = end
+        return models, allowed

@@ -1,0 +1,184 @@
+"""``@method``: what a method is made of, every part of it and its default, in one place.
+
+A method is a :class:`typing.NamedTuple` of parameters whose class says what its letters hold, and has handlers that see
+one agent and nothing else. :class:`Method` lists all parts; a class takes over the default of each that it leaves out,
+so that whoever asks a method for a part finds it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import operator
+import typing
+from abc import ABC, abstractmethod
+from typing import Any
+
+from .letters import lengths_of
+from .rules import rule
+
+#: That of typing, by a name that type checkers do not follow: they refuse class attributes in one, Python does not.
+NamedTuple: Any = typing.NamedTuple
+
+
+class Method(ABC):
+    """The parts of a method. A class decorated with ``@method`` counts as a subclass; nothing inherits from this."""
+
+    # -- a method must have these ----------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def letters(self) -> Any:
+        """What its letters hold, by kind: ``{MODEL: Vector()}``, see :mod:`coterie.core.letters`."""
+
+    @abstractmethod
+    def scratch_size(self, world: Any, p: int) -> int:
+        """How many numbers of ``outbox.scratch`` a handler uses."""
+
+    @abstractmethod
+    def start(self, world: Any, theta: Any) -> Any:
+        """State before the first letter: NamedTuples of arrays, of the agents (with ``theta``) and of the ties."""
+
+    @abstractmethod
+    def wake(self, data: Any, me: Any, ties: Any, chance: Any, outbox: Any) -> None:
+        """Handler: what an agent does when its clock ticks."""
+
+    @abstractmethod
+    def receive(self, data: Any, me: Any, ties: Any, letter: Any, outbox: Any) -> None:
+        """Handler: what an agent does with a letter."""
+
+    # -- further handlers ------------------------------------------------------------------------------------------
+
+    def greet(self, data, me, ties, outbox):  # noqa: B027 - a default
+        """Handler: the letters of the initial swap. Default: none."""
+
+    #: Handler ``open(data, me, ties, slot)``: makes the state of a new tie, as ``start`` would. A method without it
+    #: cannot begin a tie while it runs, which ``ct.Learned`` asks for.
+    open = None
+    #: Handler ``round(data, me, ties, outbox)``: the synchronous form; called for all agents before letters arrive.
+    round = None
+
+    # -- what it needs and says ------------------------------------------------------------------------------------
+
+    #: Uniform numbers that a wake uses.
+    dice = 0
+    #: Letters that one event may post, replies to them included.
+    max_letters = 1
+    #: How many of them may go to all neighbours.
+    broadcasts = property(lambda self: self.max_letters)
+    #: Whether a wake talks to one neighbour, the one that ``choose(data, chance)`` says.
+    exchanges = False
+    #: Slots for new ties that an agent always has free; above 0, ties are learned.
+    spare = 0
+    #: Whether ``ties.copy`` (ties, p) holds the last models received, and a wake, a round, and a letter where it
+    #: ``exchanges``, read nothing else of the neighbours: ``ct.Trimmed`` asks for it.
+    copies = False
+    #: Whether models are sparse: then who learns the graph sends them as pairs of index and value.
+    sparse = False
+    #: Whether it has rounds.
+    synchronous = property(lambda self: self.round is not None)
+
+    # -- what it promises ------------------------------------------------------------------------------------------
+
+    #: Whether it minimises the objective of the problem, and not only uses its data and ties.
+    minimises = True
+    #: How near to the optimum, relative, it comes in some thousand wakes; a larger number for sublinear convergence.
+    accuracy = 1e-8
+    #: Whether there is more to its optimum than models, such as multipliers.
+    remembers = False
+    #: Whether it keeps models in the balls of ``Problem.boosting``.
+    on_balls = False
+
+    def fit_for(self, problem):  # noqa: B027 - a default
+        """Refuse, by a MismatchError, a problem that it cannot solve. Default: it solves all."""
+
+    # -- of private methods ----------------------------------------------------------------------------------------
+
+    #: The terms it runs under, and what they claim.
+    terms = None
+    plan = property(lambda self: None if self.terms is None else self.terms.plan)
+    #: How many wakes of an agent say something; None for any number.
+    wakes_per_agent = None
+    #: What an agent tells of its loss to those who learn a graph, a rule with ``reported_loss``; None for the loss.
+    loss_report = None
+    #: What agents do for themselves in the end; if not None, ``finish(world, own, tie)`` gives these models.
+    final = None
+    finish = None
+
+    # -- state of unusual size, and what else it knows -------------------------------------------------------------
+
+    #: ``population(world, own, tie)``: what each agent takes for the population, of a method that learns one.
+    population = None
+
+    def enlarge(self, world, tie):
+        """The state of ties with more room; a handler asks for it by ``outbox.cursor[NEEDS_ROOM] = 1``."""
+        return tie
+
+    # -- what follows ----------------------------------------------------------------------------------------------
+
+    def lengths(self, p):
+        """Numbers in a letter of each kind: so many, or a range."""
+        return lengths_of(self.letters, p)
+
+
+def complete(cls: Any, parts: Any) -> Any:
+    """Give a class of rules every part that it leaves out; refuse one that lacks a part without a default."""
+    known = {name: part for name, part in vars(parts).items() if not name.startswith("_")}
+    own = {name for kind in cls.__mro__[: cls.__mro__.index(tuple)] for name in vars(kind) if not name.startswith("_")}
+    what = f"the {parts.__name__.lower()} {cls.__qualname__}"
+    for name in sorted(own - set(known) - set(cls._fields)):
+        close = difflib.get_close_matches(name, known, 1, 0.7)
+        if close:
+            raise TypeError(
+                f"{what} has a part {name!r}, which nobody asks for: is it {close[0]!r}? If not, begin its name with "
+                "an underscore"
+            )
+    for name, part in known.items():
+        if name in own:
+            continue
+        if name in parts.__abstractmethods__:
+            raise TypeError(f"{what} has no {name!r}: {(part.fget if isinstance(part, property) else part).__doc__}")
+        setattr(cls, name, part)
+    made = rule(cls)
+    parts.register(made)
+    return made
+
+
+def method(cls: Any = None, *, keeps: tuple[str, ...] = ()) -> Any:
+    """Make a method of a NamedTuple class: give every part that it leaves out its default, and let kernels call it.
+
+    Parameters
+    ----------
+    cls : type
+        A ``typing.NamedTuple`` with the parts of :class:`coterie.core.method.Method`. Constant parts are plain class
+        attributes.
+    keeps : tuple of str
+        For a composition around the method in its field ``method``: parts that are those of that method.
+
+    Returns
+    -------
+    type
+
+    Raises
+    ------
+    TypeError
+        If a part is missing, or seems to be misspelt.
+
+    Examples
+    --------
+    >>> from typing import NamedTuple
+    >>> import coterie as ct
+    >>> @ct.method
+    ... class Silent(NamedTuple):
+    ...     letters = {}
+    ...     def scratch_size(self, world, p):
+    ...         return 0
+    Traceback (most recent call last):
+    ...
+    TypeError: the method Silent has no 'start': State before the first letter: ...
+    """
+    if cls is None:
+        return functools.partial(method, keeps=keeps)
+    for name in keeps:
+        setattr(cls, name, property(operator.attrgetter(f"method.{name}")))
+    return complete(cls, Method)

@@ -1,0 +1,121 @@
+"""Letters are declared by their parts: lengths, models, ranges and bits follow."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import coterie as ct
+from coterie.core.letters import (
+    MAX_COUNT,
+    MAX_LOSS,
+    Addresses,
+    Average,
+    Bounds,
+    Choices,
+    Contents,
+    Counter,
+    Loss,
+    Number,
+    Numbers,
+    Pairs,
+    Vector,
+    bits_of,
+    lengths_of,
+    longest,
+)
+from coterie.core.methods import METHODS
+from coterie.errors import DataError
+
+LETTERS = {
+    0: Vector(),
+    1: (Vector(2), Number(0.0, 1.0)),
+    2: (Counter(), Pairs()),
+    3: (),
+    4: (Number(), Choices(), Number(-1.0, 1.0)),
+    5: (Numbers(2, 3, 10.0), Average(2, 3, 10.0)),
+    6: Addresses(2),
+    7: Loss(),
+}
+BOUNDS = Bounds(p=4, radius=9.0, outputs=2)
+
+
+def read(kind, numbers, bounds=BOUNDS, members=(3, 5)):
+    contents = Contents(LETTERS, bounds)
+    contents.check_length(kind, len(numbers))
+    return contents.read(kind, np.array(numbers, float), members)
+
+
+def test_lengths():
+    expected = (4, 9, range(1, 10, 2), 0, range(3, 7), 22, range(0, 5, 2), 1)
+    assert lengths_of(LETTERS, 4) == Contents(LETTERS, BOUNDS).lengths == expected
+    assert (longest(expected), longest(())) == (22, 0)
+    with pytest.raises(ValueError, match="too many"):
+        lengths_of({0: (Pairs(), Choices())}, 4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"), [(0, 3), (0, 5), (1, 8), (2, 0), (2, 2), (2, 11), (3, 1), (4, 2), (4, 7), (6, 3), (8, 0)]
+)
+def test_lengths_that_are_refused(kind, count):
+    with pytest.raises(DataError, match=f"a letter of kind {kind}"):
+        Contents(LETTERS, BOUNDS).check_length(kind, count)
+
+
+def test_the_models_in_a_letter():
+    assert [m.tolist() for m in read(1, [1, 2, 3, 4, 5, 6, 7, 8, 0.5])[0]] == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert [m.tolist() for m in read(2, [7, 0, 1.5, 2, -2.5])[0]] == [[1.5, -2.5]]
+    assert [read(kind, numbers)[0] for kind, numbers in ((3, []), (4, [9, 1, 2, 0]), (6, [3, 9]))] == [[], [], []]
+    flow, sums = np.zeros(11), np.arange(11.0)  # of the weight at the end, at least 1 counts
+    assert [m.tolist() for m in read(5, [*flow, *sums])[0]] == [[0.0, 0.1, 0.2, 0.3]]  # over the weight, which is 10
+    assert [m.tolist() for m in read(5, [*flow, *sums[:10], -0.5])[0]] == [[0.0, 1.0, 2.0, 3.0]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers", "allowed"),
+    [
+        (1, [*[0] * 8, 1.0], True),
+        (1, [*[0] * 8, 1.1], False),
+        (1, [*[0] * 8, -0.1], False),
+        (2, [0], True),
+        (2, [MAX_COUNT - 0.5], True),
+        (2, [MAX_COUNT], False),
+        (2, [-1], False),
+        (4, [1e300, 2, -2, 1], True),
+        (4, [0, 3, 0, 1], False),  # there are two columns for each of two outputs
+        (4, [0, 1, 1], False),  # and two outputs
+        (4, [0, 1, 1, 1, 1], False),
+        (4, [0, 1, 1, 2], False),
+        (5, [10.0] * 22, True),
+        (5, [*[0] * 5, -10.1, *[0] * 16], False),
+        (5, [*[0] * 21, 10.1], False),
+        (6, [], True),
+        (6, [3, 1e9, 5, -1], True),
+        (6, [3, 0, 4, 0], False),
+        (6, [3.5, 0], False),
+        (7, [0.0], True),
+        (7, [MAX_LOSS], True),
+        (7, [2 * MAX_LOSS], False),
+        (7, [-0.1], False),
+    ],
+)
+def test_the_numbers_that_an_honest_peer_may_send(kind, numbers, allowed):
+    assert read(kind, numbers)[1] is allowed
+
+
+def test_losses_may_be_negative_in_a_ball():
+    assert read(7, [-2.0], BOUNDS._replace(ball=2.0))[1]
+    assert not read(7, [-2.1], BOUNDS._replace(ball=2.0))[1]
+
+
+def test_bits_by_the_definition():
+    step, whole = METHODS["boosting"].letters[1], METHODS["boosting"].letters[0]
+    # Three letters for two outputs: a real number each, and six choices of one of two columns and a sign.
+    assert bits_of(step, 3, 3 * 4, BOUNDS, 32) == 3 * 32 + 6 * (math.log2(2) + 1)
+    assert bits_of(whole, 2, 2 + 2 * 5, BOUNDS, 32) == 5 * (32 + math.log2(4))  # five entries in both
+    assert bits_of((), 7, 0, BOUNDS, 32) == 0
+    learned = ct.Learned("cd", ct.GraphRule(kappa=2), sampling="shuffle").letters
+    counted = [bits_of(learned[kind], 1, length, BOUNDS, 32) / 32 for kind, length in enumerate((4, 10, 3, 4, 4, 4))]
+    assert counted == [0, 6, 1, 0, 0, 4]  # degree, loss and model; a weight; the method's model
