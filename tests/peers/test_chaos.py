@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from coterie.errors import ContractError
@@ -92,8 +94,10 @@ def no_state(monkeypatch):
 
 
 def no_norm_check(monkeypatch):
-    def lenient(terms, *rest):
-        return check_letter(terms._replace(radius=float("inf")), *rest)
+    def lenient(contents, *rest):
+        boundless = copy.copy(contents)
+        boundless.bounds = contents.bounds._replace(radius=float("inf"))
+        return check_letter(boundless, *rest)
 
     monkeypatch.setattr(node, "check_letter", lenient)
 
