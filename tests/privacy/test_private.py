@@ -288,14 +288,14 @@ class Hosted:
         self.method, self.world = method, world_of(problem, spare=getattr(method, "spare", 0))
         theta = np.zeros((problem.n, problem.p)) if start is None else start
         self.own, self.tie = method.start(self.world, theta)
-        self.outbox, self.away = new_outbox(method, self.world, problem.p, method.max_letters), loop.new_away(0, 1)
+        self.outbox, self.egress = new_outbox(method, self.world, problem.p, method.max_letters), loop.new_egress(0, 1)
         self.account = loop.new_account(method)
         self.kernel = loop.run if compiled else loop.run.python
-        state = (method, self.world, self.own, self.tie, self.outbox, self.away, self.account)
+        state = (method, self.world, self.own, self.tie, self.outbox, self.egress, self.account)
         loop.meet(*state, self.kernel)
 
     def run(self, schedule):
-        state, after = (self.method, self.world, self.own, self.tie), (self.outbox, self.away, self.account)
+        state, after = (self.method, self.world, self.own, self.tie), (self.outbox, self.egress, self.account)
         moments = np.zeros(len(schedule.order))
         self.kernel(*state, schedule.order, schedule.peers, schedule.dice, moments, *after, loop.NO_LIMIT)
         return self

@@ -75,7 +75,7 @@ class Peer:
         self._own, self._tie = method.start(world, theta[None, :])
         self._contents = Contents(method.letters, Bounds(theta.shape[0]))
         self._outbox = new_outbox(method, world, theta.shape[0], method.max_letters)
-        self._away = self._new_away()
+        self._egress = self._new_egress()
         self._account = loop.new_account(method)
         self._ledger = ledger
         plan = method.plan
@@ -92,9 +92,9 @@ class Peer:
         ties = np.count_nonzero(self.world.peer != VACANT)
         return f"Peer({self.method!r}, address={self.address}, ties={ties})"
 
-    def _new_away(self) -> loop.Away:
+    def _new_egress(self) -> loop.Egress:
         letters = self.method.max_letters + self.method.broadcasts * self.world.peer.shape[0]
-        return loop.new_away(letters, longest(self._contents.lengths))
+        return loop.new_egress(letters, longest(self._contents.lengths))
 
     @property
     def address(self) -> int:
@@ -155,9 +155,9 @@ class Peer:
             self._own.account[0] = self._ledger.account  # what is spent is spent, whoever has spent it
         if releases:
             self._ledger.debit()  # before the noise is drawn: what a crash loses is lost, and never spent twice
-        method, world, own, tie, outbox, away, account = self._state()
+        method, world, own, tie, outbox, egress, account = self._state()
         me, peers, moments = np.zeros(1, np.int64), np.array([peer]), np.array([moment])
-        loop.run(method, world, own, tie, me, peers, dice[None, :], moments, outbox, away, account, loop.NO_LIMIT)
+        loop.run(method, world, own, tie, me, peers, dice[None, :], moments, outbox, egress, account, loop.NO_LIMIT)
         letters = self._collect()
         if self._ledger is not None and not np.array_equal(own.account[0], self._ledger.account):
             raise LedgerError(f"{method!r} did not spend what its ledger says: {own.account[0]} was spent")
@@ -225,7 +225,7 @@ class Peer:
         """Go on from a state that was kept: :attr:`own` and :attr:`tie`, and the ties of the world they are of."""
         self.world, self._own, self._tie = world, own, tie
         self._outbox = new_outbox(self.method, world, own.theta.shape[1], self.method.max_letters)
-        self._away = self._new_away()
+        self._egress = self._new_egress()
 
     def _checked(self, dice: np.ndarray) -> np.ndarray:
         """Dice that were given."""
@@ -237,18 +237,18 @@ class Peer:
         return given
 
     def _state(self) -> tuple[Any, ...]:
-        return self.method, self.world, self._own, self._tie, self._outbox, self._away, self._account
+        return self.method, self.world, self._own, self._tie, self._outbox, self._egress, self._account
 
     def _collect(self) -> list[Outgoing]:
-        away = self._away
-        if self._outbox.cursor[REFUSED] or away.counter[1]:
+        egress = self._egress
+        if self._outbox.cursor[REFUSED] or egress.counter[1]:
             raise CapacityError(f"{self.method!r} posted more letters in one event than it announces")
         letters = [
-            Outgoing(self.address, int(away.to[c]), int(away.kind[c]), away.text[c, : away.length[c]].copy())
-            for c in range(away.counter[0])
+            Outgoing(self.address, int(egress.to[c]), int(egress.kind[c]), egress.text[c, : egress.length[c]].copy())
+            for c in range(egress.counter[0])
         ]
-        away.counter[:] = 0
+        egress.counter[:] = 0
         if self._outbox.cursor[NEEDS_ROOM]:
             self.world, self._tie = loop.widen(self.method, self.world, self._tie, self._outbox)
-            self._away = self._new_away()
+            self._egress = self._new_egress()
         return letters
