@@ -16,13 +16,8 @@ import pytest
 from coterie.core.compile import PLAIN
 
 IN_PLAIN_MODE = {
-    "test_letters.py",
-    "test_gate.py",
-    "test_state.py",
-    "test_node.py",
-    "test_chaos.py",
-    "test_metrics.py",
-    "test_commands.py",
+    *("test_letters.py", "test_gate.py", "test_state.py", "test_node.py", "test_chaos.py"),
+    *("test_metrics.py", "test_commands.py"),
 }
 
 
