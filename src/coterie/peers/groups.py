@@ -26,7 +26,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from .._files import drafted, locked, private_folder, read_bounded, rename, write_atomic, write_new
+from .._files import Where, drafted, locked, private_folder, read_bounded, rename, write_atomic, write_new
 from ..errors import DataError, IdentityError, MissingExtra, ParameterError
 from .charter import Charter, charter_json, make_charter, read_charter
 from .identity import (
@@ -68,8 +68,6 @@ REQUEST_SEAL = b"coterie request 1\n"
 INVITATION_SEAL = b"coterie invitation 1\n"
 #: No request, and no certificate, is longer.
 MAX_REQUEST_BYTES = 50_000
-
-Where = str | os.PathLike[str]
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
