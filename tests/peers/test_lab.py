@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from coterie.cli.lab import app
 from coterie.errors import CoterieError, DataError, IdentityError, ParameterError
-from coterie.peers.program import running
+from coterie.peers.process import running
 from coterie.peers.state import read_record
 from coterie.testing.lab import Lab, charter_fields, from_table, synthetic, watch
 from coterie.testing.lab.processes import peers_of

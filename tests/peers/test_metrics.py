@@ -15,8 +15,10 @@ from small_group import P, SmallGroup
 
 from coterie.errors import ParameterError
 from coterie.peers.gate import REASONS
+from coterie.peers.inbox import INBOX_BYTES, INBOX_ROSTERS, NOBODY, Inbox
 from coterie.peers.metrics import LINES, Log, Metrics, prometheus
-from coterie.peers.program import INBOX_BYTES, INBOX_ROSTERS, NOBODY, Inbox, Program, score_of, scores, serve
+from coterie.peers.program import Program
+from coterie.peers.scores import score_of, scores, serve
 from coterie.peers.tables import work_of
 from coterie.peers.transport.memory import Exchange, Memory
 

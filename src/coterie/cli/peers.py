@@ -354,7 +354,7 @@ def _prepared(folder: Path, data: Path, holdout: float) -> bytes:
 @peer.command("status")
 def peer_status(folder: Folder, as_json: AsJson = False) -> None:
     """How a peer is doing: ties, letters, refusals, score, budget."""
-    from ..peers.program import running
+    from ..peers.process import running
 
     pid = running(folder)
     if pid is not None:
@@ -446,7 +446,7 @@ def stop_peer(
     as_json: AsJson = False,
 ) -> None:
     """Let a running peer end cleanly."""
-    from ..peers.program import running
+    from ..peers.process import running
 
     pid = running(folder)
     if pid is None:

@@ -18,7 +18,8 @@ from .charter import Charter
 from .groups import Membership, membership
 from .metrics import Log
 from .node import Node
-from .program import Program, Signals, only_one
+from .process import Signals, only_one
+from .program import Program
 from .roster import Relay, Roster, newer, read_roster
 from .state import FileStore
 from .transport import Contact

@@ -8,91 +8,36 @@ from __future__ import annotations
 
 import json
 import os
-import queue
-import signal
 import subprocess
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .._files import locked, read_bounded, write_atomic
-from ..core.losses import pooled_value
 from ..core.world import EVERYONE
 from ..errors import CoterieError, DataError, IdentityError, LedgerError, StateError
 from .finish import finished, job_of
+from .inbox import INBOX_SECONDS, NOBODY, Inbox
 from .metrics import Log, Metrics, prometheus
 from .node import Node, Send
+from .process import memory
+from .scores import scores, serve
 from .transport import Contact, Transport
 
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - not on this platform
-    fcntl = None  # type: ignore[assignment]
-
-#: What has come and was not looked at yet: more letters, or bytes, are dropped; and more than so many seconds' worth of
-#: one sender's, or lists of members.
-INBOX, INBOX_BYTES, INBOX_SECONDS, INBOX_ROSTERS = 10_000, 1 << 26, 4.0, 8
 #: Seconds that a connection outlives its tie, and that lie between two changes of connections.
 LINK_LINGERS, RELINK_EVERY = 60.0, 2.0
 #: How long letters are gathered before they are looked at, in mean intervals between two wakes.
 GATHER = 0.2
-#: Whose lists of members are.
-NOBODY = -1
 #: Seconds between two looks at everything that is not urgent: status, links, summary of the log, the model's file.
 STATUS_EVERY, LINK_EVERY, SUMMARY_EVERY, MODEL_EVERY, FINAL_EVERY = 5.0, 0.5, 30.0, 10.0, 300.0
 #: The same for status and model of a peer in a lab.
 LAB_EVERY = 1.0
 #: How long links are given to form, and goodbyes to leave.
 LINGER = 0.2
-
-
-class Inbox:
-    """A queue that no sender can fill for the others: so many of each may wait."""
-
-    def __init__(self, per_sender: int):
-        self._queue: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._waiting: Counter[int] = Counter()
-        self._bytes = 0
-        self._limit = per_sender
-        self.dropped = 0
-
-    def put(self, owner: int, data: bytes) -> bool:
-        """Whether there was room."""
-        with self._lock:
-            limit = INBOX_ROSTERS if owner == NOBODY else self._limit
-            full = self._queue.qsize() >= INBOX or self._bytes + len(data) > INBOX_BYTES
-            if full or self._waiting[owner] >= limit:
-                self.dropped += 1
-                return False
-            self._waiting[owner] += 1
-            self._bytes += len(data)
-        self._queue.put((owner, data))
-        return True
-
-    def wake(self) -> None:
-        """Let whoever waits go on. May be called from a signal handler."""
-        self._queue.put(None)
-
-    def get(self, wait: float) -> tuple[int, bytes] | None:
-        """The next one, or None if there is none before so many seconds have passed."""
-        try:
-            item = self._queue.get(timeout=wait) if wait > 0.0 else self._queue.get_nowait()
-        except queue.Empty:
-            return None
-        if item is not None:
-            with self._lock:
-                self._waiting[item[0]] -= 1
-                if not self._waiting[item[0]]:
-                    del self._waiting[item[0]]
-                self._bytes -= len(item[1])
-        return item
 
 
 class Program:
@@ -392,130 +337,8 @@ def _json(thing: dict[str, Any]) -> bytes:
         return json.dumps(finite).encode()
 
 
-def losses_at(node: Node, theta: np.ndarray) -> np.ndarray:
-    """Errors of a model on the rows it is measured with: 0 or 1 for classes, squared ones for numbers."""
-    work = node.work
-    margins = work.seen @ theta
-    if node.charter.labels is not None:
-        return (np.where(margins >= 0.0, 1.0, -1.0) != work.seen_labels).astype(float)
-    return (margins - work.seen_labels) ** 2
-
-
-def score_of(node: Node, theta: np.ndarray) -> float | None:
-    """Accuracy of a model for classes, root mean squared error for numbers; None without rows."""
-    if not node.work.seen_labels.size:
-        return None
-    mean = float(losses_at(node, theta).mean())
-    return 1.0 - mean if node.charter.labels is not None else mean**0.5
-
-
-def scores(node: Node) -> dict[str, Any]:
-    """How good the models are on the peer's own rows: on those kept aside, if there are any."""
-    world = node.peer.world
-    own = world.rows.values @ node.theta if node.work.features.size else np.zeros(0)
-    return {
-        "score": score_of(node, node.theta),
-        "score_alone": score_of(node, node.work.local),
-        "scored_on": "rows kept aside" if node.work.aside else "own rows",
-        "objective": float(pooled_value(world.loss, own, world.labels, node.work.row_weight)),
-    }
-
-
-def serve(node: Node, together: np.ndarray) -> tuple[str, np.ndarray]:
-    """The model to use: learned together, or trained alone if that is clearly better on rows kept aside.
-
-    Clearly: by more than a standard error. So whatever neighbours send, a peer is no worse off than without them, as
-    far as its own rows can tell.
-    """
-    if node.work.aside and node.work.seen_labels.size > 1:
-        worse = losses_at(node, together) - losses_at(node, node.work.local)
-        if worse.mean() > worse.std(ddof=1) / worse.size**0.5:
-            return "alone", node.work.local
-    return "together", together
-
-
-def memory() -> float | None:
-    """Resident megabytes of this process, where the system tells."""
-    try:
-        with open("/proc/self/statm") as file:
-            return round(int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20, 1)
-    except (OSError, ValueError):
-        return None
-
-
 def _read_blocked(path: Path) -> frozenset[int]:
     try:
         return frozenset(json.loads(path.read_text()))
     except (OSError, ValueError):
         return frozenset()
-
-
-# -- one process for one folder ---------------------------------------------------------------------------------------
-
-
-@contextmanager
-def only_one(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; an :class:`~coterie.errors.IdentityError` if another process does."""
-    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        if fcntl is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                pid = os.read(handle, 20).decode(errors="replace").strip()
-                raise IdentityError(f"the peer in {folder} is running already, as process {pid}") from None
-        os.ftruncate(handle, 0)
-        os.write(handle, f"{os.getpid()}\n".encode())
-        for name in ("state", "status.json", "model.json", "roster"):
-            for draft in folder.glob(f".{name}.*"):  # what a kill has left unfinished
-                draft.unlink(missing_ok=True)
-        yield
-    finally:
-        os.close(handle)
-
-
-def running(folder: str | os.PathLike[str]) -> int | None:
-    """The process that runs the peer of a folder, or None."""
-    try:
-        handle = os.open(Path(folder) / "lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        if fcntl is not None:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return None  # nobody holds it
-    except OSError:
-        return int(os.read(handle, 20) or 0) or None
-    finally:
-        os.close(handle)
-    return None
-
-
-class Signals:
-    """SIGTERM and SIGINT stop a program; SIGUSR1 stops it for good, as one who leaves; SIGUSR2 asks for its status.
-
-    They may come before there is a program: then it stops as soon as it has begun.
-    """
-
-    def __init__(self) -> None:
-        self._program: Program | None = None
-        self._came: int | None = None
-        for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGUSR1", signal.SIGTERM)):
-            signal.signal(number, self._take)
-        if hasattr(signal, "SIGUSR2"):
-            signal.signal(signal.SIGUSR2, self._ask)
-
-    def _ask(self, _number: int, _frame: Any) -> None:
-        if self._program is not None:
-            self._program.tell()
-
-    def _take(self, number: int, _frame: Any) -> None:
-        self._came = number
-        if self._program is not None:
-            self._program.stop(leave=number not in (signal.SIGTERM, signal.SIGINT))
-
-    def of(self, program: Program) -> None:
-        """From now on, they are for this one."""
-        self._program = program
-        if self._came is not None:
-            self._take(self._came, None)

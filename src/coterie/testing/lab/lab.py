@@ -21,7 +21,7 @@ from ...data import AgentData
 from ...errors import IdentityError
 from ...graphs import Graph, empty, knn
 from ...peers.groups import Newcomer, create, enroll_all
-from ...peers.program import only_one
+from ...peers.process import only_one
 from ...peers.tables import problem_of, rows_of, work_of
 from ...peers.work import write_work
 from . import processes
