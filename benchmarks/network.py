@@ -4,7 +4,7 @@
     python benchmarks/network.py --quick
 
 Both sides are as many processes on this machine, over mutual TLS, with the same neighbours, the same mean rate, and
-payloads of the same length. Bare Zenoh puts random bytes and counts what comes. A peer checks every letter, verifies
+packets of the same length. Bare Zenoh puts random bytes and counts what comes. A peer checks every letter, verifies
 its signature and takes it in, runs its method, and saves its state to disk at every wake.
 """
 
@@ -49,18 +49,18 @@ def found(folder, n, degree, rate):
         labels=["-1", "1"], objective="personalized", rate=rate, letters_per_second=max(50.0, 25.0 * rate),
     )  # fmt: skip
     rng = np.random.default_rng(0)
+    new = []
     for k, port in enumerate(free_ports(n)):
         near = {(k + s) % n for s in range(-(degree // 2), degree // 2 + 1)} if degree < n - 1 else set(range(n))
         ties = {f"p{j}": 1.0 for j in near if j < k}
-        groups.enroll(folder / "group", folder / f"p{k}", f"p{k}", f"127.0.0.1:{port}", ties=ties)
+        new.append(groups.Newcomer(folder / f"p{k}", f"p{k}", f"127.0.0.1:{port}", ties))
+    groups.enroll_all(folder / "group", new, durable=False)
+    for k in range(n):
         X = rng.normal(size=(ROWS, FEATURES)) / FEATURES**0.5
         work = write_work(work_of(charter, X, np.where(X.sum(axis=1) > 0, 1.0, -1.0)))
         path = folder / f"p{k}" / "work"
         path.touch(0o600)
         path.write_bytes(work)
-    for k in range(n):  # the last version, with everybody in it
-        if k < n - 1:
-            groups.refresh(folder / f"p{k}", folder / "group" / "roster")
 
 
 def cpu(pid):
@@ -242,7 +242,7 @@ def main():
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             found(folder, n, degree, rate)
-            length = 64 + 60 + 16 + 8 * FEATURES  # signature, envelope, header of the frame, numbers
+            length = 64 + 35 + 8 * FEATURES  # signature, header, numbers
             sides = {"bare Zenoh": bare(folder, n, degree, rate, seconds, length), "coterie": ours(folder, n, seconds)}
         for side, seen in sides.items():
             load = f"{n} peers, {degree} neighbours, rate {rate:g}"

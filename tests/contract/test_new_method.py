@@ -12,10 +12,11 @@ import coterie as ct
 from coterie.core import methods
 from coterie.core.letters import Bounds, Contents
 from coterie.engines.peer import Peer
-from coterie.engines.wire import decode, encode
+from coterie.engines.wire import write_numbers
 from coterie.engines.worlds import part_of, world_of
-from coterie.peers.agreement import Charter, charter_json, read_charter
-from coterie.peers.gate import Refused, check_text
+from coterie.peers.charter import charter_json, make_charter, read_charter
+from coterie.peers.gate import Refused, check_letter
+from coterie.peers.packet import VERSION, Packet
 from coterie.peers.tables import check_charter
 from coterie.peers.work import method_of
 from coterie.testing import check_method, hard_problem
@@ -135,6 +136,10 @@ def gates(method, problem, radius):
     return contents, [Peer(method, part_of(world, i, i + 1), start[i]) for i in range(problem.n)]
 
 
+def packet(sender, to, kind, text):
+    return Packet(VERSION, bytes(16), sender, to, 1, 1, 0, kind, write_numbers(text))
+
+
 @pytest.mark.usefixtures("uncompiled")
 def test_peers_exchange_its_bytes_through_the_gate(numbered):
     rng = np.random.default_rng(0)
@@ -143,18 +148,18 @@ def test_peers_exchange_its_bytes_through_the_gate(numbered):
     contents, peers = gates(numbered(), problem, radius=50.0)
     queue, passed = deque(), 0
     for peer in peers:
-        queue.extend((peer.address, post) for post in peer.greet())
+        queue.extend(peer.greet())
     for turn in range(400):
-        queue.extend((turn % 2, post) for post in peers[turn % 2].wake())
+        queue.extend(peers[turn % 2].wake())
         while queue:
-            sender, post = queue.popleft()
-            kind, text = check_text(contents, {0, 1}, sender, post.frame)
-            queue.extend((post.to, answer) for answer in peers[post.to].take(sender, kind, text))
+            letter = queue.popleft()
+            text = check_letter(contents, {0, 1}, packet(*letter))
+            queue.extend(peers[letter.to].take(letter.sender, letter.kind, text))
             passed += 1
     assert passed == 402
     np.testing.assert_allclose([peer.theta for peer in peers], problem.solve(), atol=1e-9)
 
-    good = decode(peers[0].wake()[0].frame)[2]
+    good = peers[0].wake()[0].text
     for change, reason in [
         (lambda text: text[:-1], "shape"),
         (lambda text: np.append(text, 1.0), "shape"),
@@ -164,16 +169,16 @@ def test_peers_exchange_its_bytes_through_the_gate(numbered):
         (lambda text: text * [1.0, np.nan, 1.0, 1.0], "finite"),
     ]:
         with pytest.raises(Refused, match=f"^{reason}"):
-            check_text(contents, {0, 1}, 0, encode(0, 0, change(good)))
+            check_letter(contents, {0, 1}, packet(0, 1, 0, change(good)))
     with pytest.raises(Refused, match=r"^shape"):
-        check_text(contents, {0, 1}, 0, encode(0, 1, good))
+        check_letter(contents, {0, 1}, packet(0, 1, 1, good))
 
 
 @pytest.mark.usefixtures("listed")
 def test_a_charter_names_it(numbered):
     fields = {"title": "a group", "features": ["x"], "target": "y", "loss": "squared", "objective": "collaborative"}
     fields |= {"method": "numbered", "settings": {"length": 0.5}}
-    charter = Charter(steward=bytes(32), **fields)
+    charter = make_charter(steward=bytes(32), **fields)
     assert method_of(charter) == numbered(0.5)
     assert method_of(read_charter(charter_json(charter))) == numbered(0.5)
-    check_charter(fields)
+    check_charter(charter)

@@ -10,10 +10,11 @@ from scipy.special import expit
 import coterie as ct
 from coterie.core.letters import Bounds, Contents
 from coterie.engines.peer import Peer
-from coterie.engines.wire import encode
+from coterie.engines.wire import encode, write_numbers
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import MismatchError, ParameterError
-from coterie.peers.gate import Refused, check_text
+from coterie.peers.gate import Refused, check_letter
+from coterie.peers.packet import VERSION, Packet
 
 BAD = ct.Conditions(latency=1.5, jitter=1.0, loss=0.3, duplication=0.3, outages=[(0, 5.0, 20.0)])
 
@@ -160,22 +161,22 @@ def test_no_letter_can_take_away_or_add_to_the_sum():
         peer.greet()
     die = np.zeros(1)
     [ask] = peers[0].wake(die, 1)
-    peers[1].receive(ask.frame)  # the answer is lost: one end has half of a flow
+    peers[1].receive(ask.data)  # the answer is lost: one end has half of a flow
     sums = averages(peers)
     assert not np.allclose(*sums, rtol=1e-12, atol=0)
     [ask] = peers[1].wake(die, 0)
-    [answer] = peers[0].receive(ask.frame)
+    [answer] = peers[0].receive(ask.data)
     for _ in range(3):
-        peers[1].receive(answer.frame)  # and comes again
+        peers[1].receive(answer.data)  # and comes again
     sums = averages(peers)
     assert np.allclose(*sums, rtol=1e-12, atol=1e-12)
     [old] = peers[2].wake(die, 3)
-    [answer] = peers[3].receive(old.frame)
-    peers[2].receive(answer.frame)
-    peers[3].receive(old.frame)  # the question again, when the flow has gone on
+    [answer] = peers[3].receive(old.data)
+    peers[2].receive(answer.data)
+    peers[3].receive(old.data)  # the question again, when the flow has gone on
     [ask] = peers[2].wake(die, 3)
-    [answer] = peers[3].receive(ask.frame)
-    peers[2].receive(answer.frame)
+    [answer] = peers[3].receive(ask.data)
+    peers[2].receive(answer.data)
     sums = averages(peers)
     assert np.allclose(*sums, rtol=1e-12, atol=1e-12)
 
@@ -216,17 +217,21 @@ def test_absurd_letters_change_nothing():
     assert all(map(np.array_equal, before, (peer.own.shared, peer.tie.flow, peer.theta)))
 
 
+def packet(text):
+    return Packet(VERSION, bytes(16), 1, 0, 1, 1, 0, 0, write_numbers(text))
+
+
 def test_the_gate_looks_at_the_common_model():
     terms = Contents(ct.GossipPooling().letters, Bounds(2, radius=10.0))
     text = np.zeros(14)
     text[:7], text[7:] = 1e6, [3.0, 4.0, 1e6, 1e6, 500.0, 40.0, 0.5]  # flows and squares may be large
-    assert check_text(terms, {1}, 1, encode(1, 0, text))[0] == 0
+    assert check_letter(terms, {1}, packet(text)).tolist() == text.tolist()
     text[7] = 300.0
     with pytest.raises(Refused, match="norm"):
-        check_text(terms, {1}, 1, encode(1, 0, text))
+        check_letter(terms, {1}, packet(text))
     text[7], text[0] = 3.0, 1e120
     with pytest.raises(Refused, match="range"):
-        check_text(terms, {1}, 1, encode(1, 0, text))
+        check_letter(terms, {1}, packet(text))
 
 
 def test_what_does_not_apply_is_refused_with_advice():

@@ -196,13 +196,13 @@ def test_sparse_models_cost_what_is_in_them():
     spy = Spy("boosting", ct.GraphRule(kappa=2), 3 * n)
     world, theta = world_of(problem, spare=spy.spare), np.zeros((n, p))
     own, tie = spy.start(world, theta)
-    outbox, away = new_outbox(spy, world, p, spy.max_letters), loop.new_away(0, 1)
+    outbox, egress = new_outbox(spy, world, p, spy.max_letters), loop.new_egress(0, 1)
     account, done = loop.new_account(spy), 0
     order, dice, moments = rng.integers(0, n, wakes), rng.random((wakes, spy.dice)), np.zeros(wakes)
     NOTED.clear()
     while done < wakes:
         rest = (part[done:] for part in (order, np.full(wakes, VACANT), dice, moments))
-        done += loop.run.python(spy, world, own, tie, *rest, outbox, away, account, loop.NO_LIMIT)
+        done += loop.run.python(spy, world, own, tie, *rest, outbox, egress, account, loop.NO_LIMIT)
         if outbox.cursor[NEEDS_ROOM]:
             world, tie = loop.widen(spy, world, tie, outbox)
     index, expected = np.log2(p), 0.0

@@ -113,12 +113,12 @@ def played(method, problem, wakes=150, start=None):
     world, rng = world_of(problem), np.random.default_rng(0)
     start = problem.local() + rng.normal(size=(problem.n, problem.p)) if start is None else start
     own, tie = method.start(world, start)
-    outbox, away = new_outbox(method, world, problem.p, method.max_letters), loop.new_away(0, 1)
+    outbox, egress = new_outbox(method, world, problem.p, method.max_letters), loop.new_egress(0, 1)
     account = loop.new_account(method)
-    loop.meet(method, world, own, tie, outbox, away, account, loop.run.python)
+    loop.meet(method, world, own, tie, outbox, egress, account, loop.run.python)
     order, dice, still = rng.integers(0, problem.n, wakes), rng.random((wakes, method.dice)), np.zeros(wakes)
     anyone = np.full(wakes, VACANT)
-    loop.run.python(method, world, own, tie, order, anyone, dice, still, outbox, away, account, loop.NO_LIMIT)
+    loop.run.python(method, world, own, tie, order, anyone, dice, still, outbox, egress, account, loop.NO_LIMIT)
     return own, tie, account
 
 
@@ -212,10 +212,10 @@ def in_rounds(method, problem, count):
     """Models after so many rounds in plain Python."""
     world = world_of(problem)
     own, tie = method.start(world, problem.local())
-    outbox, away = new_outbox(method, world, problem.p, problem.n), loop.new_away(0, 1)
+    outbox, egress = new_outbox(method, world, problem.p, problem.n), loop.new_egress(0, 1)
     account = loop.new_account(method)
-    loop.meet(method, world, own, tie, outbox, away, account, loop.run.python)
-    loop.rounds.python(method, world, own, tie, count, outbox, away, account, loop.NO_LIMIT)
+    loop.meet(method, world, own, tie, outbox, egress, account, loop.run.python)
+    loop.rounds.python(method, world, own, tie, count, outbox, egress, account, loop.NO_LIMIT)
     return own.theta
 
 

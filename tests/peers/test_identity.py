@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
-from coterie.errors import DataError, IdentityError, ParameterError, SignatureError
+from coterie.errors import DataError, FileError, IdentityError, ParameterError, SignatureError
 from coterie.peers.identity import (
     Identity,
     certificate_pem,
@@ -316,7 +316,7 @@ def test_damaged_keys_are_named(tmp_path):
                 Identity.load(tmp_path)
             assert good.splitlines()[1].decode() not in str(raised.value)
         (tmp_path / name).unlink()
-        with pytest.raises(IdentityError, match=name):
+        with pytest.raises(FileError, match=name):
             Identity.load(tmp_path)
         (tmp_path / name).touch(0o600)
         (tmp_path / name).write_bytes(good)

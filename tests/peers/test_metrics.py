@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import json
 import re
@@ -12,12 +11,14 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
-from village import P, Village
+from small_group import P, SmallGroup
 
 from coterie.errors import ParameterError
 from coterie.peers.gate import REASONS
+from coterie.peers.inbox import INBOX_BYTES, INBOX_ROSTERS, NOBODY, Inbox
 from coterie.peers.metrics import LINES, Log, Metrics, prometheus
-from coterie.peers.program import Program, score_of, scores, serve
+from coterie.peers.program import Program
+from coterie.peers.scores import score_of, scores, serve
 from coterie.peers.tables import work_of
 from coterie.peers.transport.memory import Exchange, Memory
 
@@ -86,12 +87,12 @@ def parsed(text):
 
 @pytest.fixture
 def program(tmp_path):
-    village = Village("private").start().run(10.0)
-    node = village.nodes[0]
-    node.hear(village.now, 1, b"not a letter")
-    node.hear(village.now, 77, b"nor this")
+    group = SmallGroup("private").start().run(10.0)
+    node = group.nodes[0]
+    node.receive(group.now, 1, b"not a letter")
+    node.receive(group.now, 77, b"nor this")
     transport = Memory(Exchange(by_hand=True), "m0", 0)
-    program = Program(node, transport, tmp_path, Log(io.StringIO()), metrics_port=0, clock=lambda: village.now)
+    program = Program(node, transport, tmp_path, Log(io.StringIO()), metrics_port=0, clock=lambda: group.now)
     yield program
     program.metrics.close()
 
@@ -147,27 +148,41 @@ def test_metrics_are_for_this_machine_alone(program):
         Metrics(port, str)
 
 
+# -- what has come and was not looked at yet ---------------------------------------------------------------------------
+
+
+def test_no_sender_fills_the_inbox_for_the_others():
+    inbox = Inbox(per_sender=2)
+    assert [inbox.put(7, b"packet") for _ in range(3)] == [True, True, False]
+    assert inbox.put(8, b"another")
+    assert inbox.dropped == 1
+    assert [inbox.get(0.0) for _ in range(3)] == [(7, b"packet"), (7, b"packet"), (8, b"another")]
+    assert inbox.put(7, b"packet")
+    assert not any(inbox.put(9, bytes(INBOX_BYTES)) for _ in range(2))  # nor by size
+    assert [inbox.put(NOBODY, b"roster") for _ in range(INBOX_ROSTERS + 1)] == [True] * INBOX_ROSTERS + [False]
+
+
 # -- which model to use ------------------------------------------------------------------------------------------------
 
 
 def served(node):
-    """What the peer uses: the model learned together is given, or is the node's own."""
-    return serve(node, node.theta) if len(inspect.signature(serve).parameters) == 2 else serve(node)
+    """What the peer uses."""
+    return serve(node, node.theta)
 
 
 def poisoned(holdout, poison, labels=None):
     """A peer with many rows whose neighbours all say the same, over and over."""
-    village = Village({"labels": labels, "loss": "squared", "mu": 0.05}, sizes=(20, 5, 5, 5), max_rows=20)
+    group = SmallGroup({"labels": labels, "loss": "squared", "coupling": 20.0}, sizes=(20, 5, 5, 5), max_rows=20)
     rng = np.random.default_rng(2)
     X = rng.normal(size=(20, P))
     y = X @ np.array([1.0, -2.0, 1.0]) + 0.1 * rng.normal(size=20)
-    village.work[0] = work_of(village.charter, X, y if labels is None else np.where(y > 0, 1.0, -1.0), holdout)
-    village.start()
-    node = village.nodes[0]
+    group.work[0] = work_of(group.charter, X, y if labels is None else np.where(y > 0, 1.0, -1.0), holdout)
+    group.start()
+    node = group.nodes[0]
     for _ in range(20):
         for j in node.ties:
-            assert village.offered(j, 0, 0, poison) is None  # within the radius: nothing to be seen from outside
-        node._wake(village.now)
+            assert group.offered(j, 0, 0, poison) is None  # within the radius: nothing to be seen from outside
+        node._wake(group.now)
     return node
 
 
@@ -185,8 +200,8 @@ def test_a_poisoned_peer_falls_back_on_its_own_model(labels):
 
 
 def test_rows_kept_aside_are_not_learned_from():
-    village = Village(sizes=(20, 5, 5, 5))
-    whole, half = (work_of(village.charter, village.X[0], village.y[0], share) for share in (0.0, 0.5))
+    group = SmallGroup(sizes=(20, 5, 5, 5))
+    whole, half = (work_of(group.charter, group.X[0], group.y[0], share) for share in (0.0, 0.5))
     assert (whole.size, half.size, half.features.shape[0], half.seen.shape[0]) == (20, 10, 10, 10)
     assert not {row.tobytes() for row in half.features} & {row.tobytes() for row in half.seen}
     assert (whole.aside, half.aside) == (False, True)

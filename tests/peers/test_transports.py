@@ -26,7 +26,7 @@ pytest.importorskip("cryptography")
 
 from coterie.peers import identity  # noqa: E402
 from coterie.peers.transport import over_zenoh  # noqa: E402
-from coterie.peers.transport.over_zenoh import Papers, ZenohRelay, ZenohTransport  # noqa: E402
+from coterie.peers.transport.over_zenoh import Credentials, ZenohRelay, ZenohTransport  # noqa: E402
 
 NAMES = {0: "ann", 1: "bob", 2: "cat", 3: "dan", 7: "eve"}
 PATIENCE = 15.0
@@ -44,7 +44,7 @@ class Authority:
         self.key, self.certificate = identity.make_ca("coterie test")
         self.folder.mkdir()
 
-    def papers(self, name, endpoint="127.0.0.1:1"):
+    def credentials(self, name, endpoint="127.0.0.1:1"):
         folder = self.folder / name
         if not folder.exists():
             folder.mkdir()
@@ -54,7 +54,7 @@ class Authority:
             (folder / "tls.key").write_bytes(identity.private_pem(tls))
             (folder / "tls.crt").write_bytes(identity.certificate_pem(own))
             (folder / "ca.crt").write_bytes(identity.certificate_pem(self.certificate))
-        return Papers.of(folder)
+        return Credentials.of(folder)
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +100,14 @@ def people(authority, closing):
         contacts = [Contact(n, k, None if n in hidden else free_endpoint()) for k, n in NAMES.items() if n in names]
         found = {}
         for contact in contacts:
-            papers = authority.papers(contact.name)
+            credentials = authority.credentials(contact.name)
             transport = ZenohTransport(
-                "run", *contact, papers=papers, contacts=contacts, relays=relays, **options.get(contact.name, {})
+                "run",
+                *contact,
+                credentials=credentials,
+                contacts=contacts,
+                relays=relays,
+                **options.get(contact.name, {}),
             )
             came, rosters = [], []
             transport.open(lambda owner, payload, came=came: came.append((owner, payload)), rosters.append)
@@ -121,11 +126,14 @@ def people(authority, closing):
 def bare(closing):
     """Opens bare Zenoh sessions, as somebody might who does not run this program."""
 
-    def open_session(papers, connect=None, listen=None, plain=False, authority=None, refused=False):
-        tls = {"root_ca_certificate": str(authority or papers.authority), "enable_mtls": True}
-        if papers is not None:
+    def open_session(credentials, connect=None, listen=None, plain=False, authority=None, refused=False):
+        tls = {"root_ca_certificate": str(authority or credentials.authority), "enable_mtls": True}
+        if credentials is not None:
             for side in ("listen", "connect"):
-                tls |= {f"{side}_private_key": str(papers.key), f"{side}_certificate": str(papers.certificate)}
+                tls |= {
+                    f"{side}_private_key": str(credentials.key),
+                    f"{side}_certificate": str(credentials.certificate),
+                }
         kind = "tcp" if plain else "tls"
         config = {
             "mode": "peer" if listen else "client",
@@ -180,9 +188,10 @@ def test_memory_keeps_the_contract():
 
 
 def test_zenoh_over_mutual_tls_keeps_the_contract(authority):
-    check_transport(lambda addresses: over_the_network(addresses, papers=authority.papers))
+    check_transport(lambda addresses: over_the_network(addresses, credentials=authority.credentials))
 
 
+@pytest.mark.slow
 def test_zenoh_on_the_loopback_keeps_the_contract():
     check_transport(lambda addresses: over_the_network(addresses, insecure_loopback=lambda name: True))
 
@@ -191,10 +200,12 @@ def test_zenoh_through_a_relay_keeps_the_contract(authority, closing):
     def make(addresses):
         post = Contact("post", -1, free_endpoint())
         contacts = [Contact(NAMES[address], address, None) for address in addresses]
-        relay = ZenohRelay("run", "post", post.endpoint, papers=authority.papers("post"), contacts=contacts)
+        relay = ZenohRelay("run", "post", post.endpoint, credentials=authority.credentials("post"), contacts=contacts)
         closing(relay).open()
         return {
-            c.address: ZenohTransport("run", *c, papers=authority.papers(c.name), contacts=contacts, relays=[post])
+            c.address: ZenohTransport(
+                "run", *c, credentials=authority.credentials(c.name), contacts=contacts, relays=[post]
+            )
             for c in contacts
         }
 
@@ -264,7 +275,7 @@ def test_an_exchange_by_hand_delivers_in_order():
     ann.send(1, b"two")
     assert not came
     assert len(exchange) == 2
-    assert exchange.run(most=1) == 1
+    assert exchange.run(limit=1) == 1
     assert exchange.run() == 3
     assert came == [(1, b"one"), (1, b"two"), (0, b"answer"), (0, b"answer")]
 
@@ -347,17 +358,17 @@ def test_who_does_not_speak_tls_is_refused(people, bare):
 
 def test_no_certificate_or_one_of_others_is_refused(people, bare, authority, other_authority):
     p = people("ann", "bob")
-    assert bare(authority.papers("bob"), connect=p.ann.contact.endpoint)  # the scaffold is sound
-    trusted = authority.papers("ann").authority
+    assert bare(authority.credentials("bob"), connect=p.ann.contact.endpoint)  # the scaffold is sound
+    trusted = authority.credentials("ann").authority
     bare(None, connect=p.ann.contact.endpoint, authority=trusted, refused=True)
-    bare(other_authority.papers("bob"), connect=p.ann.contact.endpoint, authority=trusted, refused=True)
+    bare(other_authority.credentials("bob"), connect=p.ann.contact.endpoint, authority=trusted, refused=True)
     assert still_works(p.ann, p.bob)
 
 
 def test_a_member_cannot_put_on_anothers_keys(people, bare, authority):
     p = people("ann", "bob", "eve")
     p.eve.transport.close()
-    eve = bare(authority.papers("eve"), connect=p.ann.contact.endpoint)
+    eve = bare(authority.credentials("eve"), connect=p.ann.contact.endpoint)
 
     def attack():
         eve.put(key("to", "ann", "bob"), b"forged")
@@ -380,7 +391,7 @@ def test_a_member_cannot_hear_letters_to_another(people, bare, authority):
     p = people("ann", "bob", "eve")
     p.eve.transport.close()
     heard, own = [], []
-    eve = bare(authority.papers("eve"), connect=p.ann.contact.endpoint)
+    eve = bare(authority.credentials("eve"), connect=p.ann.contact.endpoint)
     for pattern in (key("to", "bob", "*"), key("to", "*", "ann"), key("to", "**"), "**", key("**"), "coterie/**"):
         eve.declare_subscriber(pattern, lambda sample: heard.append(str(sample.key_expr)), allowed_origin=REMOTE)
     eve.declare_subscriber(key("to", "eve", "*"), lambda sample: own.append(sample.payload.to_bytes()))
@@ -399,7 +410,7 @@ def test_letters_do_not_go_to_who_sits_at_anothers_endpoint(people, bare, author
     p = people("ann", "bob", linked=False)
     p.bob.transport.close()
     heard = []
-    eve = bare(authority.papers("eve"), listen=p.bob.contact.endpoint)  # a member, on the same computer
+    eve = bare(authority.credentials("eve"), listen=p.bob.contact.endpoint)  # a member, on the same computer
     for pattern in ("**", key("to", "bob", "*")):
         eve.declare_subscriber(pattern, lambda sample: heard.append(str(sample.key_expr)), allowed_origin=REMOTE)
     token = eve.liveliness().declare_token(key("alive", "eve"))
@@ -418,7 +429,7 @@ def test_a_member_cannot_pretend_that_another_is_alive(people, bare, authority):
     p = people("ann", "bob", "eve", linked=False)
     p.bob.transport.close()
     p.eve.transport.close()
-    eve = bare(authority.papers("eve"), connect=p.ann.contact.endpoint)
+    eve = bare(authority.credentials("eve"), connect=p.ann.contact.endpoint)
     tokens = [eve.liveliness().declare_token(key("alive", name)) for name in ("bob", "eve")]
     assert eventually(lambda: 7 in p.ann.transport.alive())
     assert p.ann.transport.alive() == {7}
@@ -429,7 +440,7 @@ def test_a_member_cannot_pretend_that_another_is_alive(people, bare, authority):
 def test_too_long_letters_are_dropped_on_arrival(people, bare, authority):
     p = people("ann", "eve", linked=False)
     p.eve.transport.close()
-    eve = bare(authority.papers("eve"), connect=p.ann.contact.endpoint)
+    eve = bare(authority.credentials("eve"), connect=p.ann.contact.endpoint)
 
     def attack():
         for size in (200_001, 900_000, 3_000_000):
@@ -443,7 +454,7 @@ def test_too_long_letters_are_dropped_on_arrival(people, bare, authority):
 
 def test_who_is_not_admitted_is_not_heard(people, bare, authority):
     p = people("ann", "bob")
-    eve = bare(authority.papers("eve"), connect=p.ann.contact.endpoint)  # a certificate, but not in the roster
+    eve = bare(authority.credentials("eve"), connect=p.ann.contact.endpoint)  # a certificate, but not in the roster
     for _ in range(5):
         eve.put(key("to", "ann", "eve"), b"let me in")
     assert still_works(p.ann, p.bob)
@@ -461,7 +472,7 @@ def test_who_is_not_admitted_is_not_heard(people, bare, authority):
 def test_a_newcomer_can_bring_a_roster_and_do_nothing_else(people, bare, authority):
     """Who was just invited is in no roster that others have. Rosters are signed, so any member's key will do."""
     p = people("ann", "bob")
-    eve = bare(authority.papers("eve"), connect=p.ann.contact.endpoint)
+    eve = bare(authority.credentials("eve"), connect=p.ann.contact.endpoint)
     heard, seen = [], set()
     for pattern in ("**", key("**"), key("to", "**"), key("to", "bob", "*"), key("to", "eve", "*"), key("alive", "*")):
         eve.declare_subscriber(pattern, lambda sample: heard.append(str(sample.key_expr)), allowed_origin=REMOTE)
@@ -521,6 +532,7 @@ def test_the_session_is_opened_again_only_if_it_must(people):
     assert eventually(lambda: line._session not in (session, None))
 
 
+@pytest.mark.slow
 def test_connections_on_demand_are_few_and_wait_for_nobody(people, monkeypatch):
     monkeypatch.setattr(over_zenoh, "SPARE_SESSIONS", 1)
     p = people("ann", "bob", "cat", linked=False)
@@ -557,7 +569,7 @@ def test_idle_connections_are_closed(people, monkeypatch):
 @pytest.fixture
 def relay(authority, closing):
     contacts = [Contact(name, k, None) for k, name in NAMES.items()]
-    relay = ZenohRelay("run", "post", free_endpoint(), papers=authority.papers("post"), contacts=contacts)
+    relay = ZenohRelay("run", "post", free_endpoint(), credentials=authority.credentials("post"), contacts=contacts)
     relay.open()
     return closing(relay)
 
@@ -584,7 +596,7 @@ def test_a_relay_keeps_members_to_their_own_keys(people, relay, bare, authority)
     p = people("ann", "bob", "eve", hidden=("ann", "bob", "eve"), relays=[post])
     p.eve.transport.close()
     heard, own = [], []
-    eve = bare(authority.papers("eve"), connect=post.endpoint)
+    eve = bare(authority.credentials("eve"), connect=post.endpoint)
     for pattern in (key("to", "ann", "*"), key("to", "**"), "**", key("**")):
         eve.declare_subscriber(pattern, lambda sample: heard.append(str(sample.key_expr)), allowed_origin=REMOTE)
     eve.declare_subscriber(key("to", "eve", "*"), lambda sample: own.append(sample.payload.to_bytes()))
@@ -610,11 +622,12 @@ def test_a_relay_keeps_members_to_their_own_keys(people, relay, bare, authority)
     token.undeclare()
 
 
+@pytest.mark.slow
 def test_a_relay_that_comes_back_or_another_is_used(people, authority, closing):
     places = [Contact("post", -1, free_endpoint()), Contact("mail", -1, free_endpoint())]
     contacts = [Contact(name, k, None) for k, name in NAMES.items()]
     first, second = (
-        ZenohRelay("run", place.name, place.endpoint, papers=authority.papers(place.name), contacts=contacts)
+        ZenohRelay("run", place.name, place.endpoint, credentials=authority.credentials(place.name), contacts=contacts)
         for place in places
     )
     closing(first).open()
@@ -632,7 +645,9 @@ def test_a_relay_that_comes_back_or_another_is_used(people, authority, closing):
 
 def test_a_relay_must_not_be_a_member(authority):
     with pytest.raises(ParameterError, match="must not have the name of a member"):
-        ZenohRelay("run", "ann", free_endpoint(), papers=authority.papers("ann"), contacts=[Contact("ann", 0)])
+        ZenohRelay(
+            "run", "ann", free_endpoint(), credentials=authority.credentials("ann"), contacts=[Contact("ann", 0)]
+        )
 
 
 # -- two computers, as far as the system can tell ---------------------------------------------------------------------
@@ -676,6 +691,7 @@ class Process:
         self.process.stdout.close()
 
 
+@pytest.mark.slow
 def test_two_computers_and_a_cable_that_is_cut(tmp_path, closing):
     if os.name != "posix" or os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("network namespaces need root and the program ip")
@@ -695,7 +711,7 @@ def test_two_computers_and_a_cable_that_is_cut(tmp_path, closing):
         for k, (space, end, name) in enumerate(zip(spaces, ends, ("ann", "bob"), strict=True)):
             ip("-n", space, "addr", "add", f"10.213.7.{k + 1}/24", "dev", end)
             ip("-n", space, "link", "set", end, "up")
-            group.papers(name, f"10.213.7.{k + 1}:7447")
+            group.credentials(name, f"10.213.7.{k + 1}:7447")
         ann, bob = (
             closing(Process(space, k, tmp_path / "ca" / n))
             for k, (space, n) in enumerate(zip(spaces, ("ann", "bob"), strict=True))

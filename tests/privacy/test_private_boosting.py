@@ -253,11 +253,11 @@ def hosted(method, problem, order, dice, compiled):
     """State and account of a run on one host."""
     world = world_of(problem)
     own, tie = method.start(world, np.zeros((problem.n, problem.p)))
-    outbox, away = new_outbox(method, world, problem.p, method.max_letters), loop.new_away(0, 1)
+    outbox, egress = new_outbox(method, world, problem.p, method.max_letters), loop.new_egress(0, 1)
     account, run = loop.new_account(method), loop.run if compiled else loop.run.python
-    loop.meet(method, world, own, tie, outbox, away, account, run)
+    loop.meet(method, world, own, tie, outbox, egress, account, run)
     peers, moments = np.full(len(order), -1), np.arange(len(order)) / problem.n
-    run(method, world, own, tie, order, peers, dice, moments, outbox, away, account, loop.NO_LIMIT)
+    run(method, world, own, tie, order, peers, dice, moments, outbox, egress, account, loop.NO_LIMIT)
     assert not outbox.cursor[REFUSED]
     return *own[:1], own.cache.values, *own[2:], *tie, account
 
@@ -353,7 +353,7 @@ def test_hostile_letters_do_no_harm():
         padded[0, : len(text)] = text
         address = [np.array([each]) for each in (1, k % 2 * 2, kind, len(text))]  # from 1, to its neighbours 0 and 2
         loop.accept(
-            method, driver.world, driver.own, driver.tie, driver.outbox, driver.away, driver.account, *address, padded
+            method, driver.world, driver.own, driver.tie, driver.outbox, driver.egress, driver.account, *address, padded
         )
         assert not driver.outbox.cursor[REFUSED]
         for tie in range(driver.tie.size.shape[0]):  # nobody is taken to be outside its ball

@@ -11,7 +11,6 @@ import logging
 import sys
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -30,12 +29,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as json, 
 
 
 def run(app: typer.Typer) -> None:
-    """Run a command; turn refusals into one line and an exit code.
-
-    Parameters
-    ----------
-    app : typer.Typer
-    """
+    """Run a command; turn refusals into one line and an exit code."""
     logging.getLogger("coterie").addHandler(_Talk())
     logging.getLogger("coterie").setLevel(logging.INFO)
     try:
@@ -59,19 +53,7 @@ class _Talk(logging.Handler):
 
 
 def show(result: dict[str, Any], table: Table | str, as_json: bool) -> None:
-    """A result: as a table, or as json.
-
-    Parameters
-    ----------
-    result : dict
-    table : Table or str
-    as_json : bool
-
-    Examples
-    --------
-    >>> show({"n": np.int64(3)}, "three", as_json=True)
-    {"n": 3}
-    """
+    """A result: as a table, or as json."""
     if as_json:
         print(json.dumps(result, default=plain))
     else:
@@ -79,17 +61,5 @@ def show(result: dict[str, Any], table: Table | str, as_json: bool) -> None:
 
 
 def plain(value: Any) -> Any:
-    """What json can hold in place of a NumPy number or array.
-
-    Examples
-    --------
-    >>> plain(np.zeros(2))
-    [0.0, 0.0]
-    """
-    return (
-        value.item()
-        if isinstance(value, np.generic)
-        else value.tolist()
-        if isinstance(value, np.ndarray)
-        else str(value)
-    )
+    """What json can hold in place of a NumPy number or array, or of a path."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)

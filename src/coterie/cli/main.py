@@ -44,9 +44,9 @@ from ..privacy import Private
 from ..privacy import audit as audit_letters
 from ..problem import Problem
 from ..problem.baselines import BASELINES, GlobalModel
-from ..testing import lab as _lab  # noqa: F401 - it adds a command
 from . import console, peers
 from . import data as real_data
+from . import lab as _lab  # noqa: F401 - it adds a command
 from .console import EXIT_CODES, AsJson, show, talk
 
 AUDIT_FAILED = 4

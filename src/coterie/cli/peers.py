@@ -23,7 +23,7 @@ from .console import EXIT_CODES, AsJson, run, show, talk
 #: problem at every letter.
 MANY, MANY_TO_SOLVE = 200_000, 5_000
 #: No work that is ready is longer, in bytes.
-MOST_WORK = 1 << 30
+MAX_WORK_BYTES = 1 << 30
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, epilog=EXIT_CODES)
 group = typer.Typer(no_args_is_help=True, help="A group of peers, as its steward sees it; and joining one.")
@@ -38,7 +38,8 @@ GroupFolder = Annotated[Path, typer.Argument(help="The group's folder, which is 
 def main() -> None:
     """Run one of these commands. Only a peer with many rows is worth compiling for."""
     os.environ.setdefault("COTERIE_PLAIN", "1")
-    from ..testing import lab  # noqa: F401 - it adds a command
+    if sys.argv[1:2] == ["lab"]:
+        from . import lab  # noqa: F401 - it adds a command
 
     run(app)
 
@@ -56,24 +57,38 @@ def create_group(
     ] = None,
     method: Annotated[str, typer.Option(help="cd, propagation, admm, djam, boosting or gossip-pooling.")] = "cd",
     objective: Annotated[
-        str | None, typer.Option(help="personalized, collaborative, separate, propagation or boosting.")
+        str | None,
+        typer.Option(help="personalized, collaborative, separate, propagation or boosting. Default: the method's own."),
     ] = None,
     loss: Annotated[
-        str | None, typer.Option(help="For classes logistic or smooth-hinge, else squared or huber.")
+        str | None,
+        typer.Option(
+            help="For classes logistic, smooth-hinge or, to boost, adaboost; for numbers squared or huber. "
+            "Default: one that fits the method."
+        ),
     ] = None,
-    mu: Annotated[float, typer.Option(help="Own data against agreement with neighbours.")] = 1.0,
+    coupling: Annotated[float, typer.Option(help="The more, the more alike are the models of neighbours.")] = 1.0,
     ridge: Annotated[str, typer.Option(help='A number, or "1/m".')] = "1/m",
     confidence: Annotated[
-        str, typer.Option(help="public: rows / most-rows; gossip: rows / the largest heard of; none.")
+        str, typer.Option(help="public: rows / max-rows; gossip: rows / the largest heard of; none.")
     ] = "public",
     max_rows: Annotated[int, typer.Option(help="Nobody has more rows. Public.")] = 1000,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A further argument of the method, name=value; repeat it.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="A further argument of the method, name=value; repeat it. Boosting: stumps, beta, and low and high, "
+            "the public range of the features.",
+        ),
     ] = None,
     learn: Annotated[bool, typer.Option("--learn", help="The members learn who collaborates with whom.")] = False,
-    lam: Annotated[float, typer.Option(help="For --learn: the larger, the more ties.")] = 1.0,
-    kappa: Annotated[int, typer.Option(help="For --learn: how many members to ask at a time.")] = 3,
-    every: Annotated[float, typer.Option(help="For --learn: wakes, of anybody, between two updates.")] = 10.0,
+    lam: Annotated[float | None, typer.Option(help="For --learn: the larger, the more ties. Default: 1.")] = None,
+    kappa: Annotated[
+        int | None, typer.Option(help="For --learn: how many members to ask at a time. Default: 3.")
+    ] = None,
+    every: Annotated[
+        float | None, typer.Option(help="For --learn: wakes, of anybody, between two updates. Default: 10.")
+    ] = None,
     max_weight: Annotated[float | None, typer.Option(help="For --learn: no tie weighs more.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy: the budget of each member.")] = None,
     delta: Annotated[float, typer.Option(help="Privacy: delta.")] = 1e-5,
@@ -93,33 +108,24 @@ def create_group(
     as_json: AsJson = False,
 ) -> None:
     """Found a group: a certificate authority, a steward's key, and a charter of public numbers."""
-    from ..core.methods import METHODS
     from ..peers.groups import create
 
-    if method not in METHODS:
-        raise ParameterError(f"--method {method} is not known: choose one of {', '.join(METHODS)}")
     if classes is not None and len(classes.split(",")) != 2:
         raise ParameterError(f"--classes {classes}: give two, the negative and the positive one, such as no,yes")
     if (ca_key is None) != (ca_certificate is None):
         raise ParameterError("--ca-key and --ca-certificate go together")
-    learned: dict[str, Any] | None = None
-    if learn:
-        learned = {"lam": lam, "kappa": kappa, "every": every, "sampling": "shuffle"}
-        learned |= {} if max_weight is None else {"max_weight": max_weight}
-    privacy: dict[str, Any] | None = None
+    learned = _given(lam=lam, kappa=kappa, every=every, max_weight=max_weight) if learn else None
+    privacy = None
     if epsilon is not None:
-        privacy = {"epsilon": epsilon, "delta": delta, "clip": clip, "row_norm": row_norm}
-        privacy |= {} if releases is None else {"wakes_per_agent": releases}
-    from ..peers.tables import check_charter
-
-    fields: dict[str, Any] = dict(
+        privacy = _given(epsilon=epsilon, delta=delta, clip=clip, row_norm=row_norm, wakes_per_agent=releases)
+    charter = create(
+        folder,
+        ca=None if ca_key is None or ca_certificate is None else (ca_key, ca_certificate),
         title=title,
         features=[name.strip() for name in features.split(",")],
         target=target,
         labels=None if classes is None else [name.strip() for name in classes.split(",")],
-        objective=objective or usual_objective(method, privacy is not None),
-        loss=loss or usual_loss(method, classes is not None),
-        mu=mu,
+        coupling=coupling,
         ridge=_number(ridge),
         confidence=confidence,
         max_rows=max_rows,
@@ -130,13 +136,10 @@ def create_group(
         trim=trim,
         radius=radius,
         rate=rate,
-        letters_per_second=max(50.0, 25.0 * rate),
         center=None if center is None else _floats("--center", center),
         scale=None if scale is None else _floats("--scale", scale),
+        **_given(objective=objective, loss=loss),
     )
-    check_charter(fields)
-    authority = None if ca_key is None or ca_certificate is None else (ca_key, ca_certificate)
-    charter = create(folder, ca=authority, **fields)
     text = (
         f"group {folder}: run {charter.run}\n"
         f"Keep {folder} to yourself: its keys are the steward's. Members begin with\n"
@@ -224,13 +227,14 @@ def _bring(folder: Path, roster: Any) -> str:
 @group.command("show")
 def show_group(folder: GroupFolder, as_json: AsJson = False) -> None:
     """Members, ties and public numbers of a group; of a peer's folder, too."""
-    from ..peers.agreement import read_charter, read_roster
-    from ..peers.files import read
+    from .._files import read_bounded
+    from ..peers.charter import read_charter
+    from ..peers.roster import read_roster
 
     if not (folder / "charter.json").exists():
         raise DataError(f"{folder} holds neither a group nor a peer that has joined one")
-    charter = read_charter(read(folder / "charter.json"))
-    roster = read_roster(read(folder / "roster"), charter)
+    charter = read_charter(read_bounded(folder / "charter.json"))
+    roster = read_roster(read_bounded(folder / "roster"), charter)
     names = {member.address: member.name for member in roster.members}
     table = Table(title=f"run {charter.run}: {charter.method}, {charter.objective}; members, version {roster.version}")
     for column in ("name", "address", "endpoint", "neighbours"):
@@ -316,14 +320,14 @@ def run_peer(
     work: Annotated[Path | None, typer.Option(hidden=True, help="In place of --data: a work that is ready.")] = None,
 ) -> None:
     """Run a peer until it is told to stop. Logs go to standard error, one json object a line."""
-    from ..peers.files import read
+    from .._files import read_bounded
     from ..peers.groups import membership
 
     joined = membership(folder)
     if data is not None:
         content = _prepared(folder, data, holdout)
     elif work is not None:
-        content = read(work, secret=True, most=MOST_WORK)
+        content = read_bounded(work, private=True, limit=MAX_WORK_BYTES)
     else:
         raise ParameterError("--data is missing: a peer learns from rows of its own")
     if compiled is None:
@@ -350,7 +354,7 @@ def _prepared(folder: Path, data: Path, holdout: float) -> bytes:
 @peer.command("status")
 def peer_status(folder: Folder, as_json: AsJson = False) -> None:
     """How a peer is doing: ties, letters, refusals, score, budget."""
-    from ..peers.program import running
+    from ..peers.process import running
 
     pid = running(folder)
     if pid is not None:
@@ -442,7 +446,7 @@ def stop_peer(
     as_json: AsJson = False,
 ) -> None:
     """Let a running peer end cleanly."""
-    from ..peers.program import running
+    from ..peers.process import running
 
     pid = running(folder)
     if pid is None:
@@ -491,28 +495,9 @@ def run_relay(
 # -- small parts ------------------------------------------------------------------------------------------------------
 
 
-def usual_objective(method: str, private: bool) -> str:
-    """What a method is mostly used for.
-
-    Examples
-    --------
-    >>> usual_objective("admm", private=False)
-    'collaborative'
-    """
-    if method == "propagation":
-        return "personalized" if private else "propagation"  # the private form starts from rows
-    return {"admm": "collaborative", "boosting": "boosting"}.get(method, "personalized")
-
-
-def usual_loss(method: str, classes: bool) -> str:
-    """The loss of a method, unless another one is asked for.
-
-    Examples
-    --------
-    >>> usual_loss("cd", classes=True)
-    'logistic'
-    """
-    return "squared" if not classes else "adaboost" if method == "boosting" else "logistic"
+def _given(**options: Any) -> dict[str, Any]:
+    """Those options that were given: the others have their defaults where they belong."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _ties(given: list[str] | None) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The one compiled loop. It hosts the agents of a world; a letter to anyone else leaves through ``away``.
+"""The one compiled loop. It hosts the agents of a world; a letter to anyone else leaves through ``egress``.
 
 Letters are delivered in the order in which they were posted, before the next agent wakes.
 """
@@ -41,7 +41,7 @@ def new_account(method):
     return np.zeros(KINDS + 2 * len(method.letters), np.int64)
 
 
-class Away(NamedTuple):
+class Egress(NamedTuple):
     """Letters for agents of other hosts."""
 
     text: np.ndarray  # (capacity, size)
@@ -63,10 +63,10 @@ class Budget(NamedTuple):
 NO_LIMIT = Budget(0.0, 0.0, math.inf)
 
 
-def new_away(capacity, size):
+def new_egress(capacity, size):
     """An empty box for letters to other hosts."""
     box = [np.zeros(capacity, np.int64) for _ in range(4)]
-    return Away(np.zeros((capacity, size)), *box, np.zeros(2, np.int64))
+    return Egress(np.zeros((capacity, size)), *box, np.zeros(2, np.int64))
 
 
 @inline
@@ -105,7 +105,7 @@ def book(account, kind, letters, length):
 
 
 @inline
-def hand_over(method, world, own, tie, outbox, away, account):
+def hand_over(method, world, own, tie, outbox, egress, account):
     """Deliver all posted letters, and those that they cause."""
     first = world.address[0]
     last = first + world.address.shape[0]
@@ -124,14 +124,14 @@ def hand_over(method, world, own, tie, outbox, away, account):
             if first <= to < last:
                 hint = world.inverse[e] if goal == EVERYONE else VACANT
                 give(method, world, own, tie, outbox, to - first, sender, hint, kind, text)
-            elif away.counter[0] < away.to.shape[0]:
-                c = away.counter[0]
+            elif egress.counter[0] < egress.to.shape[0]:
+                c = egress.counter[0]
                 for k in range(text.shape[0]):
-                    away.text[c, k] = text[k]
-                away.length[c], away.sender[c], away.to[c], away.kind[c] = text.shape[0], sender, to, kind
-                away.counter[0] = c + 1
+                    egress.text[c, k] = text[k]
+                egress.length[c], egress.sender[c], egress.to[c], egress.kind[c] = text.shape[0], sender, to, kind
+                egress.counter[0] = c + 1
             else:
-                away.counter[1] += 1
+                egress.counter[1] += 1
         book(account, kind, sent, text.shape[0])
     outbox.cursor[HEAD] = 0
     outbox.cursor[TAIL] = 0
@@ -144,7 +144,7 @@ def spent(account, budget):
 
 
 @kernel
-def run(method, world, own, tie, order, peers, dice, moments, outbox, away, account, budget):
+def run(method, world, own, tie, order, peers, dice, moments, outbox, egress, account, budget):
     """Wake the agents of ``order`` (numbers in this world) one after the other. Returns how many woke.
 
     Stops early when the budget is spent, or when an agent needs more slots for its ties.
@@ -162,7 +162,7 @@ def run(method, world, own, tie, order, peers, dice, moments, outbox, away, acco
             method.greet(data_of(world, k), row(own, k), rows(tie, a, b), outbox)
         else:
             method.wake(data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice[t], peers[t], moments[t]), outbox)
-        hand_over(method, world, own, tie, outbox, away, account)
+        hand_over(method, world, own, tie, outbox, egress, account)
     return order.shape[0]
 
 
@@ -213,15 +213,15 @@ def moved(old, new, there, here, skip=()):
     return type(old)(*parts)
 
 
-def meet(method, world, own, tie, outbox, away, account, run=run):
+def meet(method, world, own, tie, outbox, egress, account, run=run):
     """The initial swap: every agent greets its neighbours."""
     n = world.address.shape[0]
     everyone, dice = np.full(n, EVERYONE), np.zeros((n, method.dice))
-    run(method, world, own, tie, np.arange(n), everyone, dice, np.zeros(n), outbox, away, account, NO_LIMIT)
+    run(method, world, own, tie, np.arange(n), everyone, dice, np.zeros(n), outbox, egress, account, NO_LIMIT)
 
 
 @kernel
-def rounds(method, world, own, tie, count, outbox, away, account, budget):
+def rounds(method, world, own, tie, count, outbox, egress, account, budget):
     """Synchronous rounds: all agents act, and only then are their letters delivered. Returns how many rounds."""
     for t in range(count):
         if outbox.cursor[REFUSED] > 0 or outbox.cursor[NEEDS_ROOM] > 0 or spent(account, budget):
@@ -230,15 +230,15 @@ def rounds(method, world, own, tie, count, outbox, away, account, budget):
             outbox.cursor[AUTHOR] = k
             a, b = world.tie_start[k], world.tie_start[k + 1]
             method.round(data_of(world, k), row(own, k), rows(tie, a, b), outbox)
-        hand_over(method, world, own, tie, outbox, away, account)
+        hand_over(method, world, own, tie, outbox, egress, account)
     return count
 
 
 @kernel
-def accept(method, world, own, tie, outbox, away, account, sender, to, kind, length, text):
+def accept(method, world, own, tie, outbox, egress, account, sender, to, kind, length, text):
     """Letters that came from other hosts."""
     for c in range(to.shape[0]):
         give(
             method, world, own, tie, outbox, to[c] - world.address[0], sender[c], VACANT, kind[c], text[c, : length[c]]
         )
-        hand_over(method, world, own, tie, outbox, away, account)
+        hand_over(method, world, own, tie, outbox, egress, account)

@@ -159,7 +159,7 @@ class Immediate(Driver):
         super().__init__(problem, method, theta, choice, capacity or method.max_letters)
         self.schedule = schedule
         self.who, self.when, self.fate = seeds(seed, 3)
-        self.away = loop.new_away(0, 1)
+        self.egress = loop.new_egress(0, 1)
         self.asked, self.elapsed = 0, 0.0
         self.drawn = self._draw(0)
         self.meet(self.world)
@@ -176,7 +176,7 @@ class Immediate(Driver):
 
     def meet(self, world: World) -> None:
         """Let the agents greet those they are tied to in this world."""
-        loop.meet(self.method, world, self.own, self.tie, self.outbox, self.away, self.account)
+        loop.meet(self.method, world, self.own, self.tie, self.outbox, self.egress, self.account)
         self._check()
 
     def advance(self, steps: int, budget: loop.Budget) -> None:
@@ -198,7 +198,7 @@ class Immediate(Driver):
                 dice[done:],
                 moments[done:],
                 self.outbox,
-                self.away,
+                self.egress,
                 self.account,
                 budget,
             )
@@ -213,7 +213,7 @@ class Immediate(Driver):
         self.drawn = [part[done:] for part in self.drawn]
 
     def _check(self) -> None:
-        self.outbox.cursor[REFUSED] += self.away.counter[1]  # there is no other host
+        self.outbox.cursor[REFUSED] += self.egress.counter[1]  # there is no other host
         self.check()
 
 
@@ -223,7 +223,7 @@ class Synchronous(Driver):
     def __init__(self, problem: Problem, method: Any, theta: np.ndarray, choice: Any):
         letters = problem.n + problem.graph.peer.shape[0]  # a broadcast of each, or one letter along each tie
         super().__init__(problem, method, theta, choice, letters)
-        self.away = loop.new_away(0, 1)
+        self.egress = loop.new_egress(0, 1)
         self.meet(self.world)
 
     @property
@@ -238,14 +238,14 @@ class Synchronous(Driver):
 
     def meet(self, world: World) -> None:
         """Let the agents greet those they are tied to in this world."""
-        loop.meet(self.method, world, self.own, self.tie, self.outbox, self.away, self.account)
+        loop.meet(self.method, world, self.own, self.tie, self.outbox, self.egress, self.account)
         self.check()
 
     def advance(self, steps: int, budget: loop.Budget) -> None:
         """Take at most so many steps, and stop when the budget is spent."""
         while True:
             done = loop.rounds(
-                self.method, self.world, self.own, self.tie, steps, self.outbox, self.away, self.account, budget
+                self.method, self.world, self.own, self.tie, steps, self.outbox, self.egress, self.account, budget
             )
             self.check()
             self.done += done

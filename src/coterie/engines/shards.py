@@ -66,7 +66,7 @@ class Shard:
         abroad = (self.world.peer < first) | (self.world.peer >= last)
         owner = np.repeat(np.arange(size), np.diff(self.world.tie_start))
         self.most = int(method.max_letters + method.broadcasts * np.bincount(owner[abroad], minlength=size).max())
-        self.away = loop.new_away(max(BOX, self.most), longest(method.lengths(theta.shape[1])))
+        self.egress = loop.new_egress(max(BOX, self.most), longest(method.lengths(theta.shape[1])))
         self.out: list[Batch] = []
 
     def greet(self) -> np.ndarray:
@@ -127,24 +127,23 @@ class Shard:
         return self.method, self.world, self.own, self.tie
 
     def _boxes(self) -> tuple[Any, ...]:
-        return self.outbox, self.away, self.account
+        return self.outbox, self.egress, self.account
 
     def _room(self) -> int:
         """How many events the box has room for, whatever they send; at least one."""
-        if self.away.to.shape[0] - self.away.counter[0] < self.most:
+        if self.egress.to.shape[0] - self.egress.counter[0] < self.most:
             self._empty()
-        return int((self.away.to.shape[0] - self.away.counter[0]) // max(1, self.most))
+        return int((self.egress.to.shape[0] - self.egress.counter[0]) // max(1, self.most))
 
     def _empty(self) -> None:
-        away, count = self.away, self.away.counter[0]
+        egress, count = self.egress, self.egress.counter[0]
         if count:
-            self.out.append(
-                Batch(*(part[:count].copy() for part in (away.sender, away.to, away.kind, away.length, away.text)))
-            )
-        away.counter[0] = 0
+            parts = (egress.sender, egress.to, egress.kind, egress.length, egress.text)
+            self.out.append(Batch(*(part[:count].copy() for part in parts)))
+        egress.counter[0] = 0
 
     def _check(self) -> None:
-        if self.outbox.cursor[REFUSED] or self.away.counter[1]:
+        if self.outbox.cursor[REFUSED] or self.egress.counter[1]:
             raise CapacityError(
                 f"{self.method!r} posted a letter that cannot be delivered: more, or longer, than the "
                 f"{self.method.max_letters} of {self.outbox.text.shape[1]} numbers that it announces for one event"

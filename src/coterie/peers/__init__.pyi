@@ -1,4 +1,5 @@
-from .agreement import Charter, Roster
+from .charter import Charter, make_charter
 from .node import Node
+from .roster import Roster
 
-__all__ = ["Charter", "Node", "Roster"]
+__all__ = ["Charter", "Node", "Roster", "make_charter"]

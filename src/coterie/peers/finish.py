@@ -16,7 +16,7 @@ import numpy as np
 
 from ..engines.peer import Peer
 from ..errors import StateError
-from .agreement import charter_json, read_charter
+from .charter import charter_json, read_charter
 from .node import Node
 from .state import read_record, restored
 from .work import method_of, read_work, world_of_one, write_work
@@ -35,32 +35,13 @@ class Job(msgspec.Struct):
 
 
 def job_of(node: Node) -> bytes:
-    """What another process needs to know to do it.
-
-    Parameters
-    ----------
-    node : Node
-
-    Returns
-    -------
-    bytes
-    """
+    """What another process needs to know to do it."""
     job = Job(charter_json(node.charter), write_work(node.work), node.record(), node.largest)
     return msgspec.msgpack.encode(job)
 
 
 def finished(job: bytes) -> np.ndarray:
-    """The model for the peer's own use. Waits for another process.
-
-    Parameters
-    ----------
-    job : bytes
-        As :func:`job_of` gives it.
-
-    Returns
-    -------
-    (p,) ndarray
-    """
+    """The model for the peer's own use. Waits for another process."""
     done = subprocess.run(
         [sys.executable, "-m", "coterie.peers.finish"],
         input=job,

@@ -5,6 +5,7 @@
 :func:`request`         a peer: who it is, and where; signed with both of its keys. Nothing in it is secret
 :func:`invite`          the steward: a certificate, and a new roster with the peer in it. Nothing in it is secret
 :func:`join`            the peer: checks all of that, and keeps it
+:func:`enroll`          request, invitation and joining at once, where peer and steward are on one machine
 :func:`remove`,         the steward: a new roster. It is the file ``roster`` of the group, which any member can take
 :func:`tie`             (:func:`refresh`) and pass on
 ======================  ==============================================================================================
@@ -17,28 +18,17 @@ word of mouth.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from ..errors import DataError, IdentityError, MissingExtra, ParameterError, SignatureError
-from .agreement import (
-    Charter,
-    Member,
-    Relay,
-    Roster,
-    charter_json,
-    check_steward,
-    from_json,
-    newer,
-    read_charter,
-    read_roster,
-    sign_roster,
-)
-from .files import drafted, locked, private_folder, read, rename, write, write_new
+from .._files import Where, drafted, locked, private_folder, read_bounded, rename, write_atomic, write_new
+from ..errors import DataError, IdentityError, MissingExtra, ParameterError
+from .charter import Charter, charter_json, make_charter, read_charter
 from .identity import (
     MEMBER_DAYS,
     AuthorityKey,
@@ -48,6 +38,7 @@ from .identity import (
     check_ca,
     check_certificate,
     check_name,
+    check_seal,
     make_ca,
     make_csr,
     new_signing_key,
@@ -56,40 +47,40 @@ from .identity import (
     read_certificate,
     read_csr,
     read_key,
+    sealed,
     sign_csr,
     split_endpoint,
-    verify,
 )
-from .letters import ENVELOPE
+from .packet import OVERHEAD
+from .records import PublicKey, from_json, to_json
+from .roster import Member, Relay, Roster, newer, read_roster, sign_roster
 
 try:
     import msgspec
+    from msgspec import Meta
 except ImportError as error:
     raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
 
 if TYPE_CHECKING:
     from cryptography import x509
 
-FORMAT = 1
 REQUEST_SEAL = b"coterie request 1\n"
 INVITATION_SEAL = b"coterie invitation 1\n"
-MOST_REQUEST_BYTES = 50_000
-
-Where = str | os.PathLike[str]
+#: No request, and no certificate, is longer.
+MAX_REQUEST_BYTES = 50_000
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a peer asks the steward for. It checks itself: see :func:`read_request`."""
+    """What a peer asks the steward for: see :func:`read_request`."""
 
-    format: int = FORMAT
+    format: Literal[1] = 1
     name: str
     endpoint: str | None
     csr: str
-    key: bytes
+    key: PublicKey
     signature: bytes = b""
 
     def __post_init__(self) -> None:
-        _check_format(self.format)
         check_name(self.name)
         if self.endpoint is not None:
             split_endpoint(self.endpoint)
@@ -98,7 +89,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 class Invitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the steward answers: see :func:`read_invitation`."""
 
-    format: int = FORMAT
+    format: Literal[1] = 1
     name: str
     charter: Charter
     ca: str
@@ -107,30 +98,19 @@ class Invitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     signature: bytes = b""
 
     def __post_init__(self) -> None:
-        _check_format(self.format)
         check_name(self.name)
 
 
 class _Register(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the steward remembers and rosters do not say."""
 
-    format: int = FORMAT
-    addresses: int = 0  # given so far, also to members that have left
+    format: Literal[1] = 1
+    addresses: Annotated[int, Meta(ge=0)] = 0  # given so far, also to members that have left
     ca_key: str | None = None  # where it is, if not here
     relays: dict[str, bytes] = {}  # their signing keys
 
-    def __post_init__(self) -> None:
-        _check_format(self.format)
-        if self.addresses < 0:
-            raise ParameterError(f"addresses={self.addresses} must not be negative")
 
-
-def _check_format(found: int) -> None:
-    if found != FORMAT:
-        raise ParameterError(f"format={found} is not known: this version reads format {FORMAT}")
-
-
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Group:
     """A group as its steward sees it: see :func:`load_group`."""
 
@@ -143,12 +123,9 @@ class Group:
     register: _Register
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Membership:
-    """What a peer knows after joining: see :func:`membership`.
-
-    ``me`` is the peer's own entry in the roster, a :class:`~coterie.peers.agreement.Relay` of one that only relays.
-    """
+    """What a peer knows after joining: see :func:`membership`. ``me`` is its own entry in the roster."""
 
     identity: Identity
     charter: Charter
@@ -157,46 +134,25 @@ class Membership:
     expires: datetime
 
 
+class Newcomer(NamedTuple):
+    """A peer to be enrolled: where its folder is to be, and with whom it is to be tied."""
+
+    folder: Where
+    name: str
+    listen: str | None = None
+    ties: Mapping[str, float] = {}  # weights by the names of members, or of those enrolled before it
+
+
 # -- the steward -----------------------------------------------------------------------------------------------------
 
 
 def create(folder: Where, *, ca: tuple[Where, Where] | None = None, **fields: Any) -> Charter:
-    """A new group, of nobody yet, in a folder that is the steward's.
+    """A new group, of nobody yet, with a charter of these fields; `ca`: key and certificate of an authority to use."""
+    from .tables import check_charter  # with pandas, which only the one who creates a group needs here
 
-    Parameters
-    ----------
-    folder : path
-        Made if it does not exist.
-    ca : (path, path), optional
-        Key and certificate of an authority to use, instead of one for this group alone. The key stays where it is.
-    **fields
-        Of the :class:`~coterie.peers.agreement.Charter`, all but the steward.
-
-    Returns
-    -------
-    Charter
-
-    Raises
-    ------
-    ParameterError
-        A field is not what it must be.
-    IdentityError
-        There is a group already: it is never overwritten.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     charter = create(folder, title="test", features=["x"], target="y", labels=["no", "yes"],
-    ...                      objective="personalized")
-    ...     load_group(folder).roster.version
-    1
-    """
     steward = new_signing_key()
-    try:
-        charter = Charter(**fields, steward=public_bytes(steward))
-    except TypeError as error:  # a field that is missing, or not known
-        raise ParameterError(f"the charter cannot be made: {error}") from None
+    charter = make_charter(**fields, steward=public_bytes(steward))
+    check_charter(charter)
     where = Path(folder)
     kept: dict[Path, bytes] = {where / "steward.key": private_pem(steward)}
     if ca is None:
@@ -204,58 +160,38 @@ def create(folder: Where, *, ca: tuple[Where, Where] | None = None, **fields: An
         kept[where / "ca.key"] = private_pem(ca_key)
         register = _Register()
     else:
-        certificate = read_certificate(read(Path(ca[1]), most=MOST_REQUEST_BYTES), f"the certificate {ca[1]}")
-        check_ca(certificate, read_key(Path(ca[0]), AuthorityKey, "an EC, RSA or Ed25519 key"))
+        certificate = read_certificate(read_bounded(ca[1], limit=MAX_REQUEST_BYTES), f"the certificate {ca[1]}")
+        check_ca(certificate, _authority_key(Path(ca[0])))
         register = _Register(ca_key=os.path.abspath(ca[0]))
     kept[where / "ca.crt"] = certificate_pem(certificate)
-    kept[where / "group.json"] = _json(register)
+    kept[where / "group.json"] = to_json(register)
     kept[where / "charter.json"] = charter_json(charter)
     kept[where / "roster"] = sign_roster(Roster(charter.run, 1), steward)
     private_folder(where)
-    for path in (*kept, where / "ca.key"):
-        if os.path.lexists(path):
-            raise IdentityError(
-                f"{where} holds a group already ({path.name}), never overwritten: choose another folder"
-            )
-    write_new(kept, {"steward.key", "ca.key"})
+    write_new(kept, {"steward.key", "ca.key"}, "a group")
     return charter
 
 
 def load_group(folder: Where) -> Group:
-    """A group as its steward sees it.
-
-    Parameters
-    ----------
-    folder : path
-
-    Returns
-    -------
-    Group
-
-    Raises
-    ------
-    IdentityError, DataError
-        There is none, or it is damaged.
-
-    Examples
-    --------
-    >>> load_group("no/such/folder")
-    Traceback (most recent call last):
-    ...
-    coterie.errors.IdentityError: no/such/folder holds no group: there is no group.json in it
-    """
+    """A group as its steward sees it."""
     where = Path(folder)
     if not (where / "group.json").is_file():
         raise IdentityError(f"{where} holds no group: there is no group.json in it")
-    register = from_json(read(where / "group.json"), _Register, str(where / "group.json"))
-    charter = read_charter(read(where / "charter.json"), str(where / "charter.json"))
+    register = from_json(read_bounded(where / "group.json"), _Register, str(where / "group.json"))
+    charter = read_charter(read_bounded(where / "charter.json"), str(where / "charter.json"))
     steward = read_key(where / "steward.key", SigningKey, "an Ed25519 key")
-    check_steward(charter, steward)
-    roster = read_roster(read(where / "roster"), charter, str(where / "roster"))
-    ca = read_certificate(read(where / "ca.crt", most=MOST_REQUEST_BYTES), str(where / "ca.crt"))
-    ca_key = read_key(Path(register.ca_key or where / "ca.key"), AuthorityKey, "an EC, RSA or Ed25519 key")
+    if public_bytes(steward) != charter.steward:
+        raise IdentityError("the steward's key is not the one of the charter")
+    roster = read_roster(read_bounded(where / "roster"), charter, str(where / "roster"))
+    ca = read_certificate(read_bounded(where / "ca.crt", limit=MAX_REQUEST_BYTES), str(where / "ca.crt"))
+    ca_key = _authority_key(Path(register.ca_key or where / "ca.key"))
     check_ca(ca, ca_key)
     return Group(where, charter, roster, steward, ca, ca_key, register)
+
+
+def _authority_key(path: Path) -> AuthorityKey:
+    key: AuthorityKey = read_key(path, AuthorityKey, "an EC, RSA or Ed25519 key")
+    return key
 
 
 def invite(
@@ -268,184 +204,106 @@ def invite(
     days: int = MEMBER_DAYS,
     to: Where | None = None,
 ) -> Path:
-    """Take a peer into a group: a certificate, and the next version of the roster.
+    """Take a peer into a group: a certificate, the next roster, and the invitation, by default beside the request.
 
     Inviting a member again, with the same key, renews its certificate and its endpoint; it keeps its address and ties.
-
-    Parameters
-    ----------
-    group : path
-    request_file : path
-        That :func:`request` wrote.
-    ties : dict, optional
-        Weights by the names of other members; 0 for no tie. Other ties stay as they are.
-    relay : bool
-        It only passes on what others send: it gets no address, and is nobody's neighbour.
-    replace : bool
-        Give the name of a member to a peer with another key. It has its ties, but a new address.
-    days : int
-        How long the certificate is good for.
-    to : path, optional
-        The file to write. Default: ``<name>.invitation``, beside the request.
-
-    Returns
-    -------
-    Path
-        The invitation, to be given to the peer.
-
-    Raises
-    ------
-    SignatureError
-        The request is not signed with its own keys.
-    DataError
-        The name belongs to another key, or something else is wrong with the request.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     charter = create(f"{folder}/group", title="", features=["x"], target="y", loss="squared",
-    ...                      objective="separate")
-    ...     ann = Identity.make(f"{folder}/ann", "ann", "127.0.0.1:7447")
-    ...     invite(f"{folder}/group", request(f"{folder}/ann")).name
-    'ann.invitation'
+    Ties are weights by the names of other members, 0 for none; a relay has none, and no address. With `replace`, a peer
+    with another key takes over the name and the ties of a member, but not its address.
     """
     source = Path(request_file)
-    asked = read_request(read(source, most=MOST_REQUEST_BYTES), str(source))
-    with _steward_at(group) as where:
-        office = load_group(where)
-        roster, register = (
-            _with_relay(office, asked, ties, replace) if relay else _with_member(office, asked, ties, replace)
-        )
-        csr = read_csr(asked.csr.encode(), asked.name, asked.key)
-        certificate = sign_csr(csr, office.ca_key, office.ca, name=asked.name, endpoint=asked.endpoint, days=days)
+    asked = read_request(read_bounded(source, limit=MAX_REQUEST_BYTES), str(source))
+    with _steward_at(group) as office:
+        roster, register = (_with_relay if relay else _with_member)(office, asked, ties or {}, replace)
         signed = sign_next(office, roster)
-        invitation = Invitation(
-            name=asked.name,
-            charter=office.charter,
-            ca=certificate_pem(office.ca).decode(),
-            certificate=certificate_pem(certificate).decode(),
-            roster=signed,
-        )
-        content = _json(_sealed(invitation, INVITATION_SEAL, office.steward))
+        content = to_json(invitation_to(office, asked, signed, days))
         path = source.with_name(f"{asked.name}.invitation") if to is None else Path(to)
         if path.is_dir():
             raise ParameterError(f"{path} is a folder: name the file to write the invitation to")
         # The invitation is on the disk before the roster, and gets its name after it: so there is never an invitation
         # of a version that the steward could give to another roster. An address that is lost on the way stays unused.
         with drafted(path, content) as draft:
-            write(where / "group.json", _json(register))
-            write(where / "roster", signed)
+            _keep(office, register, signed)
             rename(draft, path)
         return path
+
+
+def enroll_all(group: Where, newcomers: Sequence[Newcomer], *, durable: bool = True) -> list[Membership]:
+    """Identities, requests, invitations and joining at once, where steward and peers are on one machine.
+
+    There is one new version of the roster. Not `durable`: for an experiment, which a crash of the machine may end.
+    """
+    with _steward_at(group) as office, ThreadPoolExecutor(8) as pool:  # it is mostly the disk that they wait for
+        peers = list(pool.map(lambda new: Identity.make(new.folder, new.name, new.listen), newcomers))
+        requests = list(pool.map(request_of, peers))
+        next_roster, register = office.roster, office.register
+        for asked, new in zip(requests, newcomers, strict=True):
+            so_far = dataclasses.replace(office, roster=next_roster, register=register)
+            next_roster, register = _with_member(so_far, asked, new.ties, replace=False)
+        # One change, one version.
+        signed = sign_next(office, msgspec.structs.replace(next_roster, version=office.roster.version + 1))
+        _keep(office, register, signed)
+
+        def accepted(peer: Identity, asked: Request) -> Membership:
+            _accept(peer, invitation_to(office, asked, signed), f"the invitation of {peer.name}", durable)
+            return membership(peer.folder)
+
+        return list(pool.map(accepted, peers, requests))
+
+
+def enroll(
+    group: Where, folder: Where, name: str, listen: str | None = None, ties: Mapping[str, float] | None = None
+) -> Membership:
+    """The same of one peer."""
+    return enroll_all(group, [Newcomer(folder, name, listen, ties or {})])[0]
 
 
 def remove(group: Where, name: str) -> Roster:
     """Leave out a member or a relay from the next version of the roster.
 
     Its certificate stays good until it expires; but peers that have the roster listen to nothing that it says.
-
-    Parameters
-    ----------
-    group : path
-    name : str
-
-    Returns
-    -------
-    Roster
-        Signed, it is the file ``roster`` of the group.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     charter = create(f"{folder}/group", title="", features=["x"], target="y", loss="squared",
-    ...                      objective="separate")
-    ...     ann = enroll(f"{folder}/group", f"{folder}/ann", "ann")
-    ...     remove(f"{folder}/group", "ann").members
-    []
     """
-    with _steward_at(group) as where:
-        office = load_group(where)
+    with _steward_at(group) as office:
         old = office.roster
         relays = any(one.name == name for one in old.relays)
         roster = old.without_relay(name) if relays else old.without_member(name)
-        write(where / "group.json", _json(_counted(office)))
-        write(where / "roster", sign_next(office, roster))
+        _keep(office, _counted(office), sign_next(office, roster))
         return roster
 
 
 def tie(group: Where, a: str, b: str, weight: float = 1.0) -> Roster:
-    """Tie two members in the next version of the roster.
-
-    Parameters
-    ----------
-    group : path
-    a, b : str
-        Names.
-    weight : float
-        0 for no tie.
-
-    Returns
-    -------
-    Roster
-        Signed, it is the file ``roster`` of the group.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     charter = create(f"{folder}/group", title="", features=["x"], target="y", loss="squared",
-    ...                      objective="separate")
-    ...     for name in ("ann", "bob"):
-    ...         peer = enroll(f"{folder}/group", f"{folder}/{name}", name)
-    ...     tie(f"{folder}/group", "ann", "bob").ties
-    [(0, 1, 1.0)]
-    """
-    with _steward_at(group) as where:
-        office = load_group(where)
-        roster = office.roster.with_tie(
-            office.roster.by_name(a).address, office.roster.by_name(b).address, _weight(b, weight)
-        )
-        write(where / "roster", sign_next(office, roster))
+    """Tie two members in the next version of the roster. A weight of 0 is no tie."""
+    with _steward_at(group) as office:
+        one, other = (office.roster.by_name(name).address for name in (a, b))
+        roster = office.roster.with_tie(one, other, _weight(b, weight))
+        write_atomic(office.folder / "roster", sign_next(office, roster))
         return roster
 
 
 def read_request(content: bytes, what: str = "the request") -> Request:
-    """A peer's request, if both keys in it have signed it.
-
-    Parameters
-    ----------
-    content : bytes
-    what : str
-        What to call it in an error.
-
-    Returns
-    -------
-    Request
-
-    Raises
-    ------
-    SignatureError, DataError
-
-    Examples
-    --------
-    >>> read_request(b"[]")
-    Traceback (most recent call last):
-    ...
-    coterie.errors.DataError: the request is damaged: Expected `object`, got `array`
-    """
+    """A peer's request, if both keys in it have signed it."""
     found = from_json(content, Request, what)
-    if len(found.key) != 32:
-        raise DataError(f"{what} is damaged: its key must be an Ed25519 public key, 32 bytes")
-    _check_seal(found, REQUEST_SEAL, found.key, what)
+    check_seal(found, REQUEST_SEAL, found.key, what)
     read_csr(found.csr.encode(errors="replace"), found.name, found.key)
     return found
 
 
+def invitation_to(office: Group, asked: Request, signed_roster: bytes, days: int = MEMBER_DAYS) -> Invitation:
+    """The steward's answer to a request: a certificate, and a roster in which the peer is."""
+    csr = read_csr(asked.csr.encode(), asked.name, asked.key)
+    certificate = sign_csr(csr, office.ca_key, office.ca, name=asked.name, endpoint=asked.endpoint, days=days)
+    invitation = Invitation(
+        name=asked.name,
+        charter=office.charter,
+        ca=certificate_pem(office.ca).decode(),
+        certificate=certificate_pem(certificate).decode(),
+        roster=signed_roster,
+    )
+    return sealed(invitation, INVITATION_SEAL, office.steward)
+
+
 def sign_next(office: Group, roster: Roster) -> bytes:
     """The next version, if a letter can carry it."""
-    signed, most = sign_roster(roster, office.steward), office.charter.letter_bytes - ENVELOPE
+    signed, most = sign_roster(roster, office.steward), office.charter.letter_bytes - OVERHEAD
     if len(signed) > most:
         raise ParameterError(
             f"a list of {len(roster.members)} members and {len(roster.ties)} ties takes {len(signed)} bytes, and "
@@ -454,9 +312,12 @@ def sign_next(office: Group, roster: Roster) -> bytes:
     return signed
 
 
-def _with_member(
-    office: Group, asked: Request, ties: Mapping[str, float] | None, replace: bool
-) -> tuple[Roster, _Register]:
+def _keep(office: Group, register: _Register, signed: bytes) -> None:
+    write_atomic(office.folder / "group.json", to_json(register))
+    write_atomic(office.folder / "roster", signed)
+
+
+def _with_member(office: Group, asked: Request, ties: Mapping[str, float], replace: bool) -> tuple[Roster, _Register]:
     """The next roster, with a member that asks."""
     roster, register = office.roster, _counted(office)
     if any(one.name == asked.name for one in roster.relays):
@@ -474,20 +335,18 @@ def _with_member(
     address = register.addresses if old is None else old.address
     if old is None:
         register = msgspec.structs.replace(register, addresses=address + 1)
-    for name, weight in (ties or {}).items():
+    for name, weight in ties.items():
         if name == asked.name:
             raise ParameterError(f"ties: {name!r} cannot be tied to itself")
         kept[roster.by_name(name).address] = _weight(name, weight)
     return roster.with_member(Member(asked.name, address, asked.key, asked.endpoint), kept), register
 
 
-def _with_relay(
-    office: Group, asked: Request, ties: Mapping[str, float] | None, replace: bool
-) -> tuple[Roster, _Register]:
+def _with_relay(office: Group, asked: Request, ties: Mapping[str, float], replace: bool) -> tuple[Roster, _Register]:
     """The next roster, with a relay that asks."""
     roster, register = office.roster, _counted(office)
     if ties:
-        raise ParameterError(f"ties={dict(ties)!r}: a relay is nobody's neighbour")
+        raise ParameterError(f"ties={dict(ties)!r}: a relay has no neighbours")
     if asked.endpoint is None:
         raise DataError(f"{asked.name!r} listens nowhere, so it cannot be a relay: make its identity with listen")
     if any(one.name == asked.name for one in roster.members):
@@ -534,113 +393,52 @@ def _weight(name: str, weight: Any) -> float:
 
 
 @contextlib.contextmanager
-def _steward_at(group: Where) -> Iterator[Path]:
-    """The group's folder, for one steward at a time."""
+def _steward_at(group: Where) -> Iterator[Group]:
+    """The group in a folder, for one steward at a time."""
     where = Path(group)
     if not where.is_dir():
         raise IdentityError(f"{where} holds no group: there is no such folder")
     with locked(where):
-        yield where
+        yield load_group(where)
 
 
 # -- a peer ----------------------------------------------------------------------------------------------------------
 
 
 def request(folder: Where) -> Path:
-    """Write the request of a peer, to be given to the steward.
-
-    Parameters
-    ----------
-    folder : path
-        With an identity: :meth:`coterie.peers.identity.Identity.make`.
-
-    Returns
-    -------
-    Path
-        ``<name>.request`` in the folder. Nothing in it is secret.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     ann = Identity.make(folder, "ann", "127.0.0.1:7447")
-    ...     read_request(request(folder).read_bytes()).endpoint
-    '127.0.0.1:7447'
-    """
+    """Write the request of a peer that has an identity, for the steward: ``<name>.request`` in its folder."""
     peer = Identity.load(folder)
+    return write_atomic(peer.folder / f"{peer.name}.request", to_json(request_of(peer)))
+
+
+def request_of(peer: Identity) -> Request:
+    """What a peer asks the steward for, signed with both of its keys. Nothing in it is secret."""
     csr = make_csr(peer.tls, peer.name, peer.public).decode()
-    asked = Request(name=peer.name, endpoint=peer.listen, csr=csr, key=peer.public)
-    return write(peer.folder / f"{peer.name}.request", _json(_sealed(asked, REQUEST_SEAL, peer.signing_key)))
+    return sealed(
+        Request(name=peer.name, endpoint=peer.listen, csr=csr, key=peer.public), REQUEST_SEAL, peer.signing_key
+    )
 
 
-def read_invitation(content: bytes, what: str = "the invitation") -> tuple[Invitation, Roster]:
-    """An invitation that the steward of its charter has signed, and the roster in it.
-
-    Parameters
-    ----------
-    content : bytes
-    what : str
-        What to call it in an error.
-
-    Returns
-    -------
-    Invitation, Roster
-
-    Raises
-    ------
-    SignatureError, DataError
-
-    Examples
-    --------
-    >>> read_invitation(b"")
-    Traceback (most recent call last):
-    ...
-    coterie.errors.DataError: the invitation is damaged: Input data was truncated
-    """
+def read_invitation(content: bytes, what: str = "the invitation") -> Invitation:
+    """An invitation that the steward of its charter has signed."""
     found = from_json(content, Invitation, what)
-    _check_seal(found, INVITATION_SEAL, found.charter.steward, what)
-    return found, read_roster(found.roster, found.charter, f"the roster in {what}")
+    check_seal(found, INVITATION_SEAL, found.charter.steward, what)
+    return found
 
 
 def join(folder: Where, invitation: Where, run: str | None = None) -> Membership:
-    """Accept an invitation, or a renewed one.
-
-    Parameters
-    ----------
-    folder : path
-        Of the peer.
-    invitation : path
-        That :func:`invite` wrote.
-    run : str, optional
-        The run that it must be for, as heard from the steward by another way.
-
-    Returns
-    -------
-    Membership
-
-    Raises
-    ------
-    SignatureError
-        Something in it is not signed by the one who had to.
-    DataError
-        It is for somebody else, of another run, or older than what the peer has.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     charter = create(f"{folder}/group", title="", features=["x"], target="y", loss="squared",
-    ...                      objective="separate")
-    ...     ann = Identity.make(f"{folder}/ann", "ann", "127.0.0.1:7447")
-    ...     join(ann.folder, invite(f"{folder}/group", request(ann.folder))).me.address
-    0
-    """
-    peer = Identity.load(folder)
-    source = Path(invitation)
-    what = f"the invitation {source}"
-    found, roster = read_invitation(read(source), what)
+    """Accept an invitation, or a renewed one; `run` is the one it must be for, as heard from the steward otherwise."""
+    what = f"the invitation {os.fspath(invitation)}"
+    peer, found = Identity.load(folder), read_invitation(read_bounded(invitation), what)
     if run is not None and found.charter.run != run:
         raise DataError(f"{what} is to run {found.charter.run}, and not to {run!r:.80}")
+    _accept(peer, found, what)
+    return membership(folder)
+
+
+def _accept(peer: Identity, found: Invitation, what: str, durable: bool = True) -> None:
+    """Keep what a signed invitation says, if all of it is right."""
+    roster = read_roster(found.roster, found.charter, f"the roster in {what}")
     if found.name != peer.name:
         raise DataError(f"{what} is for {found.name!r}; this is {peer.name!r}")
     ca = read_certificate(found.ca.encode(errors="replace"), f"the authority's certificate in {what}")
@@ -655,184 +453,98 @@ def join(folder: Where, invitation: Where, run: str | None = None) -> Membership
     with locked(peer.folder):
         signed: bytes | None = found.roster
         if peer.roster.exists():
-            roster, signed = _update(peer, found, roster, certificate, what)
+            signed = _update(peer, found, roster, certificate, what)
         else:
-            open_ledger(peer, found.charter)
-        write(peer.tls_certificate, certificate_pem(certificate))
-        write(peer.ca_certificate, certificate_pem(ca))
+            _begin(peer, found.charter, what)
+        write_atomic(peer.tls_certificate, certificate_pem(certificate), durable=durable)
+        write_atomic(peer.ca_certificate, certificate_pem(ca), durable=durable)
         if signed is not None:
             # The roster comes last: a peer that has one has joined.
-            write(peer.charter, charter_json(found.charter))
-            write(peer.roster, signed)
-    return membership(folder)
+            write_atomic(peer.charter, charter_json(found.charter), durable=durable)
+            write_atomic(peer.roster, signed, durable=durable)
 
 
-def open_ledger(peer: Identity, charter: Charter) -> None:
-    """A private peer has its ledger from the day it joins: one that is missing later was lost, and may be spent."""
-    if charter.privacy is None:
-        return
-    from ..privacy.ledger import Ledger
-    from .work import method_of
+def _begin(peer: Identity, charter: Charter, what: str) -> None:
+    """Make all parts of a charter once, before it is accepted; and the ledger of a private peer.
 
-    Ledger(method_of(charter).plan, peer.folder / "ledger").close()
+    It has one from the day it joins: one that is missing later was lost, and may be spent.
+    """
+    from .work import check_parts, method_of  # with NumPy, which a peer that has joined does not need here
+
+    try:
+        check_parts(charter)
+    except ParameterError as error:
+        raise DataError(f"the charter in {what} cannot be used: {error}") from None
+    if charter.privacy is not None:
+        from ..privacy.ledger import Ledger
+
+        Ledger(method_of(charter).plan, peer.folder / "ledger").close()
 
 
 def _update(
     peer: Identity, found: Invitation, roster: Roster, certificate: x509.Certificate, what: str
-) -> tuple[Roster, bytes | None]:
-    """The roster to go on with, and its bytes if they are new."""
-    charter = read_charter(read(peer.charter), str(peer.charter))
+) -> bytes | None:
+    """The roster to go on with, if it is a new one."""
+    charter = read_charter(read_bounded(peer.charter), str(peer.charter))
     if charter.run != found.charter.run:
         raise DataError(
             f"{peer.folder} has joined run {charter.run}, and {what} is to run {found.charter.run}: one folder, one "
             "run. Make another identity in another folder"
         )
-    here = read(peer.roster)
+    here = read_bounded(peer.roster)
     held = read_roster(here, charter, str(peer.roster))
     if newer(held, roster):
-        return roster, found.roster
+        return found.roster
     if held.version == roster.version:
         if here != found.roster:
             raise DataError(
-                f"{what} has another roster of version {held.version} than {peer.roster}: ask the steward which is it"
+                f"{what} has another roster of version {held.version} than {peer.roster}: ask the steward which one is "
+                "right"
             )
-        return held, None
-    # Newer rosters get around without invitations; but a certificate that is older, too, is old hat.
-    old = read_certificate(read(peer.tls_certificate), str(peer.tls_certificate))
+        return None
+    # Newer rosters get around without invitations; but an invitation whose certificate is older, too, is old.
+    old = read_certificate(read_bounded(peer.tls_certificate), str(peer.tls_certificate))
     if certificate.not_valid_before_utc <= old.not_valid_before_utc:
         raise DataError(
             f"{what} is old: its roster is version {roster.version}, and {peer.roster} is version {held.version}"
         )
     _own_entry(peer, held, str(peer.roster))
-    return held, None
+    return None
 
 
 def refresh(folder: Where, roster_file: Where) -> Roster:
-    """Take a newer roster.
-
-    Parameters
-    ----------
-    folder : path
-        Of a peer that has joined.
-    roster_file : path
-        The file ``roster`` of the group, or of another member.
-
-    Returns
-    -------
-    Roster
-
-    Raises
-    ------
-    SignatureError
-        The steward has not signed it.
-    DataError
-        It is not newer, or leaves this peer out.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     charter = create(f"{folder}/group", title="", features=["x"], target="y", loss="squared",
-    ...                      objective="separate")
-    ...     for name in ("ann", "bob"):
-    ...         peer = enroll(f"{folder}/group", f"{folder}/{name}", name)
-    ...     refresh(f"{folder}/ann", f"{folder}/group/roster").version
-    3
-    """
+    """Take a newer roster: the file ``roster`` of the group, or of another member."""
     peer = Identity.load(folder)
     with locked(peer.folder):
         charter, held = _joined(peer)
         what = f"the roster {os.fspath(roster_file)}"
-        content = read(Path(roster_file))
+        content = read_bounded(roster_file)
         roster = read_roster(content, charter, what)
         if not newer(held, roster):
             raise DataError(f"{what} is version {roster.version}; {peer.name} has version {held.version} already")
         old, new = _own_entry(peer, held, str(peer.roster)), _own_entry(peer, roster, what)
         if getattr(old, "address", None) != getattr(new, "address", None):
             raise DataError(f"{what} gives {peer.name} another address: it has to be invited again, in a new folder")
-        write(peer.roster, content)
+        write_atomic(peer.roster, content)
         return roster
 
 
 def membership(folder: Where) -> Membership:
-    """What a peer knows after joining, checked as a whole.
-
-    Parameters
-    ----------
-    folder : path
-
-    Returns
-    -------
-    Membership
-
-    Raises
-    ------
-    IdentityError, DataError
-        It has not joined, a file is damaged, or the certificate has expired.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     ann = Identity.make(folder, "ann")
-    ...     membership(folder)
-    Traceback (most recent call last):
-    ...
-    coterie.errors.IdentityError: ann has not joined a group: there is no roster in ...
-    """
+    """What a peer knows after joining, checked as a whole."""
     peer = Identity.load(folder)
     charter, roster = _joined(peer)
-    ca = read_certificate(read(peer.ca_certificate), str(peer.ca_certificate))
-    certificate = read_certificate(read(peer.tls_certificate), str(peer.tls_certificate))
+    ca = read_certificate(read_bounded(peer.ca_certificate), str(peer.ca_certificate))
+    certificate = read_certificate(read_bounded(peer.tls_certificate), str(peer.tls_certificate))
     check_certificate(certificate, ca, name=peer.name, key=peer.tls, endpoint=peer.listen)
     me = _own_entry(peer, roster, str(peer.roster))
     return Membership(peer, charter, roster, me, certificate.not_valid_after_utc)
 
 
-def enroll(
-    group: Where,
-    folder: Where,
-    name: str,
-    listen: str | None = None,
-    ties: Mapping[str, float] | None = None,
-    relay: bool = False,
-) -> Membership:
-    """Identity, request, invitation and joining at once, where the steward and the peer are on one machine.
-
-    Parameters
-    ----------
-    group : path
-    folder : path
-        Of the peer.
-    name : str
-    listen : str, optional
-    ties : dict, optional
-        Weights by the names of other members.
-    relay : bool
-
-    Returns
-    -------
-    Membership
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     charter = create(f"{folder}/group", title="", features=["x"], target="y", loss="squared",
-    ...                      objective="separate")
-    ...     enroll(f"{folder}/group", f"{folder}/ann", "ann", "127.0.0.1:7447").me.name
-    'ann'
-    """
-    load_group(group)  # before anything is made
-    peer = Identity.make(folder, name, listen)
-    return join(peer.folder, invite(group, request(peer.folder), ties, relay))
-
-
 def _joined(peer: Identity) -> tuple[Charter, Roster]:
     if not peer.roster.exists():
         raise IdentityError(f"{peer.name} has not joined a group: there is no roster in {peer.folder}")
-    charter = read_charter(read(peer.charter), str(peer.charter))
-    return charter, read_roster(read(peer.roster), charter, str(peer.roster))
+    charter = read_charter(read_bounded(peer.charter), str(peer.charter))
+    return charter, read_roster(read_bounded(peer.roster), charter, str(peer.roster))
 
 
 def _own_entry(peer: Identity, roster: Roster, what: str) -> Member | Relay:
@@ -846,27 +558,3 @@ def _own_entry(peer: Identity, roster: Roster, what: str) -> Member | Relay:
                 raise DataError(f"{what} has {peer.name!r} with another signing key: somebody else has that name")
             return member
     raise DataError(f"{what} leaves {peer.name!r} out: it is not a member, or no longer")
-
-
-# -- seals -----------------------------------------------------------------------------------------------------------
-
-
-def _json(thing: Any) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(thing), indent=1) + b"\n"
-
-
-def _unsealed(thing: Any, seal: bytes) -> bytes:
-    """What is signed: what it is, and all of it but the signature."""
-    return seal + msgspec.msgpack.encode(msgspec.structs.replace(thing, signature=b""), order="deterministic")
-
-
-def _sealed(thing: Any, seal: bytes, key: SigningKey) -> Any:
-    return msgspec.structs.replace(thing, signature=key.sign(_unsealed(thing, seal)))
-
-
-def _check_seal(thing: Any, seal: bytes, public: bytes, what: str) -> None:
-    try:
-        message = _unsealed(thing, seal)
-    except (ValueError, OverflowError):  # text that cannot be written
-        raise SignatureError(f"{what} is not signed") from None
-    verify(public, thing.signature, message, what)

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
+from .._files import private_folder, read_bounded, write_atomic, write_new
 from ..errors import CoterieError, DataError, IdentityError, MissingExtra, ParameterError, SignatureError
-from .files import private_folder, read, write, write_new
+from .records import from_json, to_json
 
+try:
+    import msgspec
+except ImportError as error:
+    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
 try:
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
@@ -30,7 +34,6 @@ try:
 except ImportError as error:
     raise MissingExtra('peers on a network need cryptography: pip install "coterie[network]"') from error
 
-FORMAT = 1
 #: A name is the common name of a certificate and a part of the keys that letters are sent under.
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 #: Days that certificates are good for: of a member, and of an authority.
@@ -48,6 +51,7 @@ _LOOPBACK: tuple[x509.GeneralName, ...] = (
 )
 
 SigningKey = ed25519.Ed25519PrivateKey
+Record = TypeVar("Record", bound=msgspec.Struct)
 AuthorityKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 
 
@@ -55,27 +59,7 @@ AuthorityKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519P
 
 
 def check_name(name: Any, what: str = "name") -> str:
-    """A member's name, if it is one.
-
-    Parameters
-    ----------
-    name : str
-    what : str
-        What to call it in an error.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> check_name("ann-2")
-    'ann-2'
-    >>> check_name("Ann/..")
-    Traceback (most recent call last):
-    ...
-    coterie.errors.ParameterError: name='Ann/..' must be 1 to 63 of a-z, 0-9, "_", "." and "-", and begin with ...
-    """
+    """A member's name, if it is one; `what` is what to call it in an error."""
     if not (isinstance(name, str) and NAME.fullmatch(name)):
         shown = repr(name) if len(repr(name)) <= 80 else f"{repr(name)[:80]}..."
         raise ParameterError(
@@ -85,30 +69,7 @@ def check_name(name: Any, what: str = "name") -> str:
 
 
 def split_endpoint(endpoint: Any, what: str = "endpoint") -> tuple[str, int]:
-    """Host and port of an endpoint that others can connect to.
-
-    Parameters
-    ----------
-    endpoint : str
-        Such as ``"192.0.2.7:7447"``, ``"[2001:db8::7]:7447"`` or ``"ann.example.org:7447"``.
-    what : str
-        What to call it in an error.
-
-    Returns
-    -------
-    host : str
-        Without brackets.
-    port : int
-
-    Examples
-    --------
-    >>> split_endpoint("[::1]:7447")
-    ('::1', 7447)
-    >>> split_endpoint("0.0.0.0:7447")
-    Traceback (most recent call last):
-    ...
-    coterie.errors.ParameterError: endpoint='0.0.0.0:7447' must be one address that others can connect to, not all ...
-    """
+    """Host, without brackets, and port of an endpoint that others can connect to."""
     host, _, port = endpoint.rpartition(":") if isinstance(endpoint, str) and len(endpoint) <= 300 else ("", "", "")
     bracketed = host.startswith("[") and host.endswith("]")
     address = _ip(host[1:-1] if bracketed else host)
@@ -146,79 +107,22 @@ def _alternative_names(endpoint: str | None) -> list[x509.GeneralName]:
 
 
 def new_signing_key() -> SigningKey:
-    """A new Ed25519 key.
-
-    Returns
-    -------
-    Ed25519PrivateKey
-
-    Examples
-    --------
-    >>> len(public_bytes(new_signing_key()))
-    32
-    """
+    """A new Ed25519 key."""
     return ed25519.Ed25519PrivateKey.generate()
 
 
 def new_tls_key() -> ec.EllipticCurvePrivateKey:
-    """A new EC P-256 key.
-
-    Returns
-    -------
-    EllipticCurvePrivateKey
-
-    Examples
-    --------
-    >>> new_tls_key().curve.name
-    'secp256r1'
-    """
+    """A new EC P-256 key."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def public_bytes(key: SigningKey) -> bytes:
-    """The 32 bytes that a signing key is known by.
-
-    Parameters
-    ----------
-    key : Ed25519PrivateKey
-
-    Returns
-    -------
-    bytes
-
-    Examples
-    --------
-    >>> key = new_signing_key()
-    >>> verify(public_bytes(key), key.sign(b"hello"), b"hello")
-    """
+    """The 32 bytes that a signing key is known by."""
     return key.public_key().public_bytes_raw()
 
 
 def verify(public: bytes, signature: bytes, message: bytes, what: str = "the message") -> None:
-    """Refuse a message that was not signed with a key.
-
-    Parameters
-    ----------
-    public : bytes
-        32 of them.
-    signature : bytes
-        64 of them.
-    message : bytes
-    what : str
-        What to call it in an error.
-
-    Raises
-    ------
-    SignatureError
-
-    Examples
-    --------
-    >>> key = new_signing_key()
-    >>> verify(public_bytes(key), key.sign(b"hello"), b"hallo")
-    Traceback (most recent call last):
-    ...
-    coterie.errors.SignatureError: the message is not signed with the key ...
-    """
+    """Refuse a message that was not signed with a key."""
     try:
         ed25519.Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError, TypeError):
@@ -226,56 +130,15 @@ def verify(public: bytes, signature: bytes, message: bytes, what: str = "the mes
 
 
 def private_pem(key: AuthorityKey) -> bytes:
-    """A private key as PEM PKCS8, not encrypted.
-
-    Parameters
-    ----------
-    key : private key
-
-    Returns
-    -------
-    bytes
-
-    Examples
-    --------
-    >>> private_pem(new_tls_key()).splitlines()[0]
-    b'-----BEGIN PRIVATE KEY-----'
-    """
+    """A private key as PEM PKCS8, not encrypted."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def read_key(path: Path, kind: Any, words: str) -> Any:
-    """A private key from a file that nobody else can read.
-
-    Parameters
-    ----------
-    path : Path
-    kind : type
-        What it must be.
-    words : str
-        How to say that.
-
-    Returns
-    -------
-    private key
-
-    Raises
-    ------
-    IdentityError
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = write(Path(folder, "tls.key"), private_pem(new_tls_key()), secret=True)
-    ...     read_key(path, SigningKey, "an Ed25519 key")
-    Traceback (most recent call last):
-    ...
-    coterie.errors.IdentityError: .../tls.key is damaged: it does not hold an Ed25519 key (PEM, not encrypted)
-    """
-    content = read(path, secret=True, most=20_000)
+    """A private key from a file that nobody else can read; `words` say what kind of key it must be."""
+    content = read_bounded(path, private=True, limit=20_000)
     try:
         key = serialization.load_pem_private_key(content, password=None)
     except Exception:  # whatever it is, the file has to be named; and nothing of a key be shown
@@ -292,28 +155,7 @@ def read_key(path: Path, kind: Any, words: str) -> Any:
 def make_ca(
     name: str, days: int = CA_DAYS, now: datetime | None = None
 ) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    """An authority of one's own: a key, and a certificate that it has signed itself.
-
-    Parameters
-    ----------
-    name : str
-        Its common name.
-    days : int
-        How long it is good for.
-    now : datetime, optional
-        With a time zone.
-
-    Returns
-    -------
-    key : EllipticCurvePrivateKey
-    certificate : Certificate
-
-    Examples
-    --------
-    >>> key, certificate = make_ca("coterie test")
-    >>> certificate.subject.rfc4514_string()
-    'CN=coterie test'
-    """
+    """An authority of one's own: a key, and a certificate that it has signed itself."""
     key, moment = new_tls_key(), _moment(now)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     certificate = (
@@ -329,28 +171,7 @@ def make_ca(
 
 
 def check_ca(certificate: x509.Certificate, key: AuthorityKey | None = None, now: datetime | None = None) -> None:
-    """Refuse a certificate that cannot sign those of members.
-
-    Parameters
-    ----------
-    certificate : Certificate
-    key : private key, optional
-        That must be its own.
-    now : datetime, optional
-
-    Raises
-    ------
-    DataError
-
-    Examples
-    --------
-    >>> key, certificate = make_ca("coterie test")
-    >>> check_ca(certificate, key)
-    >>> check_ca(certificate, new_tls_key())
-    Traceback (most recent call last):
-    ...
-    coterie.errors.DataError: the authority's certificate is of another key
-    """
+    """Refuse a certificate that cannot sign those of members; `key` must be its own."""
     what = "the authority's certificate"
     with _parsing(what):
         if not _is_ca(certificate):
@@ -367,25 +188,7 @@ def _is_ca(certificate: x509.Certificate) -> bool:
 
 
 def make_csr(tls_key: ec.EllipticCurvePrivateKey, name: str, public: bytes) -> bytes:
-    """A request for a certificate, signed with the TLS key, that names the signing key.
-
-    Parameters
-    ----------
-    tls_key : EllipticCurvePrivateKey
-    name : str
-    public : bytes
-        The public part of the signing key.
-
-    Returns
-    -------
-    bytes
-        PEM.
-
-    Examples
-    --------
-    >>> make_csr(new_tls_key(), "ann", public_bytes(new_signing_key())).splitlines()[0]
-    b'-----BEGIN CERTIFICATE REQUEST-----'
-    """
+    """A request for a certificate, signed with the TLS key, that names the signing key."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, check_name(name))])
     signing = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(WITH_KEY + public.hex())])
     request = x509.CertificateSigningRequestBuilder(subject).add_extension(signing, critical=False)
@@ -393,32 +196,7 @@ def make_csr(tls_key: ec.EllipticCurvePrivateKey, name: str, public: bytes) -> b
 
 
 def read_csr(pem: bytes, name: str, public: bytes) -> x509.CertificateSigningRequest:
-    """A request for a certificate, if it is by this name, for a P-256 key that has signed it, and with a signing key.
-
-    Parameters
-    ----------
-    pem : bytes
-    name : str
-    public : bytes
-        The public part of the signing key.
-
-    Returns
-    -------
-    CertificateSigningRequest
-
-    Raises
-    ------
-    DataError
-
-    Examples
-    --------
-    >>> public = public_bytes(new_signing_key())
-    >>> pem = make_csr(new_tls_key(), "ann", public)
-    >>> read_csr(pem, "bob", public)
-    Traceback (most recent call last):
-    ...
-    coterie.errors.DataError: the certificate request of bob is for another name
-    """
+    """A request for a certificate, if it is by this name, for a P-256 key that has signed it, with this signing key."""
     what = f"the certificate request of {name}"
     with _parsing(what):
         csr = x509.load_pem_x509_csr(pem)
@@ -446,36 +224,7 @@ def sign_csr(
     days: int = MEMBER_DAYS,
     now: datetime | None = None,
 ) -> x509.Certificate:
-    """A member's certificate. Of the request, only the key is taken: the rest is said here.
-
-    Parameters
-    ----------
-    csr : CertificateSigningRequest
-        As :func:`read_csr` returns it.
-    ca_key : private key
-        Of the authority.
-    ca : Certificate
-        Of the authority.
-    name : str
-        The member's.
-    endpoint : str or None
-        Where it can be reached; None: nobody can connect to it.
-    days : int
-        How long it is good for, but no longer than the authority itself.
-    now : datetime, optional
-
-    Returns
-    -------
-    Certificate
-
-    Examples
-    --------
-    >>> ca_key, ca = make_ca("coterie test")
-    >>> tls, public = new_tls_key(), public_bytes(new_signing_key())
-    >>> csr = read_csr(make_csr(tls, "ann", public), "ann", public)
-    >>> certificate = sign_csr(csr, ca_key, ca, name="ann", endpoint="192.0.2.7:7447")
-    >>> check_certificate(certificate, ca, name="ann", key=tls, endpoint="192.0.2.7:7447")
-    """
+    """A member's certificate, good no longer than the authority itself. Of the request, only the key is taken."""
     if not (isinstance(days, int) and 1 <= days <= 36525):
         raise ParameterError(f"days={days!r} must be a whole number from 1 to 36525")
     check_ca(ca, ca_key, now)
@@ -515,35 +264,7 @@ def check_certificate(
     endpoint: str | None = None,
     now: datetime | None = None,
 ) -> None:
-    """Refuse a certificate that is not of this member, from this authority, and good for TLS today.
-
-    Parameters
-    ----------
-    certificate : Certificate
-    ca : Certificate
-        Of the authority.
-    name : str
-        The member's.
-    key : EllipticCurvePrivateKey, optional
-        That must be its own.
-    endpoint : str, optional
-        That it must be good for, as a server's.
-    now : datetime, optional
-
-    Raises
-    ------
-    SignatureError
-        The authority did not sign it.
-    DataError
-
-    Examples
-    --------
-    >>> ca_key, ca = make_ca("coterie test")
-    >>> check_certificate(ca, make_ca("coterie test")[1], name="ann")
-    Traceback (most recent call last):
-    ...
-    coterie.errors.SignatureError: the certificate of ann is not signed by the authority
-    """
+    """Refuse a certificate that is not of this member, from this authority, and good for TLS today."""
     what = f"the certificate of {name}"
     with _parsing(what):
         check_ca(ca, now=now)
@@ -569,32 +290,7 @@ def check_certificate(
 
 
 def read_certificate(pem: bytes, what: str = "the certificate") -> x509.Certificate:
-    """A certificate from its PEM.
-
-    Parameters
-    ----------
-    pem : bytes
-    what : str
-        What to call it in an error.
-
-    Returns
-    -------
-    Certificate
-
-    Raises
-    ------
-    DataError
-
-    Examples
-    --------
-    >>> ca = make_ca("coterie test")[1]
-    >>> read_certificate(certificate_pem(ca)) == ca
-    True
-    >>> read_certificate(b"none")
-    Traceback (most recent call last):
-    ...
-    coterie.errors.DataError: the certificate cannot be read: ...
-    """
+    """A certificate from its PEM."""
     with _parsing(what):
         certificate = x509.load_pem_x509_certificate(pem)
         # They are parsed when asked for.
@@ -603,21 +299,7 @@ def read_certificate(pem: bytes, what: str = "the certificate") -> x509.Certific
 
 
 def certificate_pem(certificate: x509.Certificate) -> bytes:
-    """A certificate as PEM.
-
-    Parameters
-    ----------
-    certificate : Certificate
-
-    Returns
-    -------
-    bytes
-
-    Examples
-    --------
-    >>> certificate_pem(make_ca("coterie test")[1]).splitlines()[0]
-    b'-----BEGIN CERTIFICATE-----'
-    """
+    """A certificate as PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
@@ -672,30 +354,47 @@ def _parsing(what: str) -> Iterator[None]:
         raise DataError(f"{what} cannot be read: {error!s:.200}") from None
 
 
+# -- signatures ------------------------------------------------------------------------------------------------------
+
+
+def sealed(record: Record, seal: bytes, key: SigningKey) -> Record:
+    """The record with its signature; `seal` says what it is, so that no signature is good for something else."""
+    return msgspec.structs.replace(record, signature=key.sign(_signed(record, seal)))
+
+
+def check_seal(record: Any, seal: bytes, public: bytes, what: str) -> None:
+    """Refuse a record that was not signed with a key."""
+    try:
+        message = _signed(record, seal)
+    except (ValueError, OverflowError):  # text that cannot be written
+        raise SignatureError(f"{what} is not signed") from None
+    verify(public, record.signature, message, what)
+
+
+def _signed(record: Any, seal: bytes) -> bytes:
+    """What is signed: what it is, and all of it but the signature."""
+    return seal + msgspec.msgpack.encode(msgspec.structs.replace(record, signature=b""), order="deterministic")
+
+
 # -- an identity -----------------------------------------------------------------------------------------------------
+
+
+class _Described(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The file ``identity.json``: what is no secret of an identity."""
+
+    format: Literal[1] = 1
+    name: str
+    listen: str | None  # such as "192.0.2.7:7447"; None: it can be reached through a relay only
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.listen is not None:
+            split_endpoint(self.listen, "listen")
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A peer's name and keys, in a folder of their own.
-
-    Parameters
-    ----------
-    folder : Path
-    name : str
-    listen : str or None
-        Where it listens, such as ``"192.0.2.7:7447"``. None: it can be reached through a relay only.
-    signing_key : Ed25519PrivateKey
-    tls : EllipticCurvePrivateKey
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     ann = Identity.make(f"{folder}/ann", "ann", "127.0.0.1:7447")
-    ...     Identity.load(f"{folder}/ann").public == ann.public
-    True
-    """
+    """A peer's name and keys, in a folder of their own."""
 
     folder: Path
     name: str
@@ -705,134 +404,40 @@ class Identity:
 
     @classmethod
     def make(cls, folder: str | os.PathLike[str], name: str, listen: str | None = None) -> Identity:
-        """New keys in a folder, which is made if it does not exist.
-
-        Parameters
-        ----------
-        folder : path
-        name : str
-        listen : str, optional
-
-        Returns
-        -------
-        Identity
-
-        Raises
-        ------
-        IdentityError
-            There is one already: it is never overwritten.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     Identity.make(folder, "ann")
-        Identity(folder=...Path('...'), name='ann', listen=None)
-        """
-        check_name(name)
-        if listen is not None:
-            split_endpoint(listen, "listen")
+        """New keys in a folder, which is made if it does not exist. Keys that are there are never overwritten."""
+        described = _Described(name=name, listen=listen)
         where = private_folder(folder)
-        made = cls(where, name, listen, new_signing_key(), new_tls_key())
+        peer = cls(where, name, listen, new_signing_key(), new_tls_key())
         files = {
-            where / "sign.key": private_pem(made.signing_key),
-            where / "tls.key": private_pem(made.tls),
-            where / "identity.json": made._described(),
+            where / "sign.key": private_pem(peer.signing_key),
+            where / "tls.key": private_pem(peer.tls),
+            where / "identity.json": to_json(described),
         }
-        for path in files:
-            if os.path.lexists(path):
-                raise IdentityError(
-                    f"{where} holds an identity already ({path.name}), never overwritten: choose another folder"
-                )
-        write_new(files, {"sign.key", "tls.key"})
-        return made
+        write_new(files, {"sign.key", "tls.key"}, "an identity")
+        return peer
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Identity:
-        """The identity in a folder.
-
-        Parameters
-        ----------
-        folder : path
-
-        Returns
-        -------
-        Identity
-
-        Raises
-        ------
-        IdentityError
-            There is none, it is damaged, or others can read its keys.
-
-        Examples
-        --------
-        >>> Identity.load("no/such/folder")
-        Traceback (most recent call last):
-        ...
-        coterie.errors.IdentityError: no/such/folder holds no identity: there is no identity.json in it
-        """
+        """The identity in a folder."""
         where = Path(folder)
         path = where / "identity.json"
         if not path.is_file():
             raise IdentityError(f"{where} holds no identity: there is no identity.json in it")
         try:
-            fields = json.loads(read(path, most=20_000).decode())
-            if not isinstance(fields, dict) or set(fields) != {"format", "name", "listen"}:
-                raise ValueError("it must have format, name and listen, and nothing else")
-            if fields["format"] != FORMAT:
-                raise ValueError(f"it is of format {fields['format']!r:.80}; this version reads format {FORMAT}")
-            name, listen = check_name(fields["name"]), fields["listen"]
-            if listen is not None:
-                split_endpoint(listen, "listen")
-        except (ValueError, RecursionError) as error:
-            raise IdentityError(f"{path} is damaged: {error!s:.300}") from None
+            found = from_json(read_bounded(path, limit=20_000), _Described, str(path))
+        except DataError as error:
+            raise IdentityError(str(error)) from None
         signing = read_key(where / "sign.key", ed25519.Ed25519PrivateKey, "an Ed25519 key")
         tls = read_key(where / "tls.key", ec.EllipticCurvePrivateKey, "an EC P-256 key")
-        return cls(where, name, listen, signing, tls)
+        return cls(where, found.name, found.listen, signing, tls)
 
     def move(self, listen: str | None) -> Identity:
-        """The same identity at another address; a new request has to tell the steward.
-
-        Parameters
-        ----------
-        listen : str or None
-
-        Returns
-        -------
-        Identity
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     Identity.make(folder, "ann").move("127.0.0.1:7448").listen
-        '127.0.0.1:7448'
-        """
-        if listen is not None:
-            split_endpoint(listen, "listen")
-        moved = Identity(self.folder, self.name, listen, self.signing_key, self.tls)
-        write(self.folder / "identity.json", moved._described())
-        return moved
+        """The same identity at another address; a new request has to tell the steward."""
+        write_atomic(self.folder / "identity.json", to_json(_Described(name=self.name, listen=listen)))
+        return replace(self, listen=listen)
 
     def sign(self, message: bytes) -> bytes:
-        """The signature of a message: 64 bytes.
-
-        Parameters
-        ----------
-        message : bytes
-            Begins with what it is, so that no signature is good for something else.
-
-        Returns
-        -------
-        bytes
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     ann = Identity.make(folder, "ann")
-        >>> verify(ann.public, ann.sign(b"hello"), b"hello")
-        """
+        """The signature of a message, which begins with what it is, so that none is good for something else."""
         return self.signing_key.sign(message)
 
     @property
@@ -864,6 +469,3 @@ class Identity:
     def roster(self) -> Path:
         """File of the signed roster, after joining."""
         return self.folder / "roster"
-
-    def _described(self) -> bytes:
-        return json.dumps({"format": FORMAT, "name": self.name, "listen": self.listen}, indent=1).encode() + b"\n"

@@ -12,13 +12,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, IdentityError
-from .agreement import Charter, Relay, Roster, newer, read_roster
-from .files import locked, read, write
+from .._files import locked, read_bounded, write_atomic
+from ..errors import DataError, FileError, IdentityError
+from .charter import Charter
 from .groups import Membership, membership
 from .metrics import Log
 from .node import Node
-from .program import Program, Signals, only_one
+from .process import Signals, only_one
+from .program import Program
+from .roster import Relay, Roster, newer, read_roster
 from .state import FileStore
 from .transport import Contact
 from .work import method_of, read_work
@@ -37,20 +39,7 @@ def launch(
     insecure_loopback: bool = False,
     lab: bool = False,
 ) -> None:
-    """Run the peer of a folder until a signal stops it.
-
-    Parameters
-    ----------
-    folder : Path
-    joined : Membership
-    work : bytes
-        As :func:`coterie.peers.work.write_work` gives it.
-    metrics : int, optional
-        Port on loopback.
-    wakes : int, optional
-        Stop after so many.
-    insecure_loopback, lab : bool
-    """
+    """Run the peer of a folder, with its work as bytes, until a signal stops it."""
     from .transport.over_zenoh import ZenohTransport
 
     me, charter = joined.me, joined.charter
@@ -63,7 +52,7 @@ def launch(
         ledger = _ledger(folder, method)
         node = Node(
             charter,
-            read(folder / "roster"),
+            read_bounded(folder / "roster"),
             me.address,
             method,
             read_work(work),
@@ -140,15 +129,15 @@ def launch_relay(folder: Path) -> None:
                 log("members", version=roster.version)
             status = {"name": me.name, "relay": me.endpoint, "run": joined.charter.run, "pid": os.getpid()}
             status |= {"members": len(roster.members), "connected": sorted(relay.alive()), "at": round(time.time(), 1)}
-            write(folder / "status.json", json.dumps(status).encode(), secret=True, durable=False)
+            write_atomic(folder / "status.json", json.dumps(status).encode(), private=True, durable=False)
         log("stopped")
 
 
 def _newest(folder: Path, charter: Charter, roster: Roster, came: queue.SimpleQueue[bytes]) -> Roster:
     """The newest list of members of those that are known, in the folder, and that have come."""
     found = []
-    with contextlib.suppress(DataError):
-        found.append(read(folder / "roster"))
+    with contextlib.suppress(DataError, FileError):
+        found.append(read_bounded(folder / "roster"))
     for _ in range(min(came.qsize(), MOST_ROSTERS)):
         found.append(came.get())
     for k, signed in enumerate(found):
@@ -158,7 +147,7 @@ def _newest(folder: Path, charter: Charter, roster: Roster, came: queue.SimpleQu
                 roster = new
                 if k > 0:
                     with locked(folder):
-                        write(folder / "roster", signed)
+                        write_atomic(folder / "roster", signed)
     return roster
 
 

@@ -21,24 +21,7 @@ TELLING = ("score", "score_alone", "objective")
 
 
 class Log:
-    """One json object a line, with a bound on how many of a kind there are in a minute.
-
-    Parameters
-    ----------
-    stream : text file
-    clock : callable
-        Seconds.
-
-    Examples
-    --------
-    >>> log = Log(sys.stdout, clock=lambda: 0.0)
-    >>> for k in range(100):
-    ...     log("refused", reason="replay")
-    {"at": 0.0, "event": "refused", "reason": "replay"}
-    ...
-    >>> log.silenced["refused"]
-    94
-    """
+    """One json object a line, with a bound on how many of a kind there are in a minute."""
 
     def __init__(self, stream: TextIO = sys.stderr, clock: Callable[[], float] = time.time):
         self._stream, self._clock = stream, clock
@@ -81,26 +64,7 @@ class _Handler(logging.Handler):
 
 
 def prometheus(status: Mapping[str, Any]) -> str:
-    """A status as Prometheus text.
-
-    Parameters
-    ----------
-    status : mapping
-        As :meth:`coterie.peers.program.Program.status` gives it.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> print(prometheus({"name": "ann", "run": "00", "wakes": 3, "refused": {"replay": 2}}))
-    # TYPE coterie_wakes_total counter
-    coterie_wakes_total{name="ann",run="00"} 3
-    # TYPE coterie_refused_total counter
-    coterie_refused_total{name="ann",run="00",reason="replay"} 2
-    <BLANKLINE>
-    """
+    """A status as Prometheus text."""
     labels = {"name": status["name"], "run": status["run"]}
     lines: list[str] = []
 
@@ -143,23 +107,7 @@ def _escaped(text: Any) -> str:
 
 
 class Metrics:
-    r"""Serves a text at http://127.0.0.1:port/metrics, to this machine alone.
-
-    Parameters
-    ----------
-    port : int
-        0 for any that is free.
-    text : callable
-        Makes it.
-
-    Examples
-    --------
-    >>> from urllib.request import urlopen
-    >>> metrics = Metrics(0, lambda: "coterie_wakes_total 3\n")
-    >>> urlopen(f"http://127.0.0.1:{metrics.port}/metrics").read()
-    b'coterie_wakes_total 3\n'
-    >>> metrics.close()
-    """
+    """Serves a text at http://127.0.0.1:port/metrics, to this machine alone; port 0 for any that is free."""
 
     def __init__(self, port: int, text: Callable[[], str]):
         class Handler(BaseHTTPRequestHandler):

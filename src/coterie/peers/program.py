@@ -8,42 +8,30 @@ from __future__ import annotations
 
 import json
 import os
-import queue
-import signal
 import subprocess
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..core.losses import pooled_value
+from .._files import locked, read_bounded, write_atomic
 from ..core.world import EVERYONE
 from ..errors import CoterieError, DataError, IdentityError, LedgerError, StateError
-from .files import locked, read, write
 from .finish import finished, job_of
+from .inbox import INBOX_SECONDS, NOBODY, Inbox
 from .metrics import Log, Metrics, prometheus
-from .node import Node, Parcel
+from .node import Node, Send
+from .process import memory
+from .scores import scores, serve
 from .transport import Contact, Transport
 
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - not on this platform
-    fcntl = None  # type: ignore[assignment]
-
-#: What has come and was not looked at yet: more letters, or bytes, are dropped; and more than so many seconds' worth of
-#: one sender's, or lists of members.
-INBOX, INBOX_BYTES, INBOX_SECONDS, INBOX_ROSTERS = 10_000, 1 << 26, 4.0, 8
 #: Seconds that a connection outlives its tie, and that lie between two changes of connections.
 LINK_LINGERS, RELINK_EVERY = 60.0, 2.0
 #: How long letters are gathered before they are looked at, in mean intervals between two wakes.
 GATHER = 0.2
-#: Whose lists of members are.
-NOBODY = -1
 #: Seconds between two looks at everything that is not urgent: status, links, summary of the log, the model's file.
 STATUS_EVERY, LINK_EVERY, SUMMARY_EVERY, MODEL_EVERY, FINAL_EVERY = 5.0, 0.5, 30.0, 10.0, 300.0
 #: The same for status and model of a peer in a lab.
@@ -52,83 +40,8 @@ LAB_EVERY = 1.0
 LINGER = 0.2
 
 
-class Inbox:
-    """A queue that no sender can fill for the others.
-
-    Parameters
-    ----------
-    per_sender : int
-        How much of one sender's may wait.
-
-    Examples
-    --------
-    >>> inbox = Inbox(per_sender=2)
-    >>> [inbox.put(7, b"letter") for _ in range(3)]
-    [True, True, False]
-    >>> inbox.get(0.0)
-    (7, b'letter')
-    """
-
-    def __init__(self, per_sender: int):
-        self._queue: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._waiting: Counter[int] = Counter()
-        self._bytes = 0
-        self._most = per_sender
-        self.dropped = 0
-
-    def put(self, owner: int, payload: bytes) -> bool:
-        """Whether there was room."""
-        with self._lock:
-            most = INBOX_ROSTERS if owner == NOBODY else self._most
-            full = self._queue.qsize() >= INBOX or self._bytes + len(payload) > INBOX_BYTES
-            if full or self._waiting[owner] >= most:
-                self.dropped += 1
-                return False
-            self._waiting[owner] += 1
-            self._bytes += len(payload)
-        self._queue.put((owner, payload))
-        return True
-
-    def wake(self) -> None:
-        """Let whoever waits go on. May be called from a signal handler."""
-        self._queue.put(None)
-
-    def get(self, wait: float) -> tuple[int, bytes] | None:
-        """The next one, or None if there is none before so many seconds have passed."""
-        try:
-            item = self._queue.get(timeout=wait) if wait > 0.0 else self._queue.get_nowait()
-        except queue.Empty:
-            return None
-        if item is not None:
-            with self._lock:
-                self._waiting[item[0]] -= 1
-                if not self._waiting[item[0]]:
-                    del self._waiting[item[0]]
-                self._bytes -= len(item[1])
-        return item
-
-
 class Program:
-    """Runs a node until it is told to stop.
-
-    Parameters
-    ----------
-    node : Node
-    transport : Transport
-    folder : path
-        The peer's own.
-    log : Log
-    metrics_port : int, optional
-        Serve Prometheus text on loopback; 0 for any free port.
-    lab : bool
-        An experiment: look for a file ``blocked`` in the folder, with the addresses whose letters are dropped; write
-        the model as often as the status; and stop when the process that started this one is gone.
-    wakes : int, optional
-        Stop after so many.
-    expires : str, optional
-        When the certificate does.
-    """
+    """Runs a node until it is told to stop."""
 
     def __init__(
         self,
@@ -137,10 +50,10 @@ class Program:
         folder: str | os.PathLike[str],
         log: Log,
         *,
-        metrics_port: int | None = None,
-        lab: bool = False,
-        wakes: int | None = None,
-        expires: str | None = None,
+        metrics_port: int | None = None,  # to serve Prometheus text on loopback; 0 for any free port
+        lab: bool = False,  # an experiment: obey the file "blocked", write the model often, end with the parent process
+        wakes: int | None = None,  # stop after so many
+        expires: str | None = None,  # when the certificate does
         clock: Callable[[], float] = time.monotonic,
     ):
         self.node, self.transport, self.folder, self.log = node, transport, Path(folder), log
@@ -191,7 +104,7 @@ class Program:
                     # What comes soon after is looked at together: one waking of the process costs more than a letter.
                     time.sleep(max(0.0, min(gather, node.next_time - clock())))
                 while item is not None:
-                    self._hear(clock(), *item)
+                    self._receive(clock(), *item)
                     item = self._inbox.get(0.0)
                 now = clock()
                 if now >= node.next_time:
@@ -205,25 +118,25 @@ class Program:
         finally:
             self._end()
 
-    def _deliver(self, owner: int, payload: bytes) -> None:
-        if owner != NOBODY or payload != self.node.signed_roster:  # whoever looks for somebody brings the list to all
-            self._inbox.put(owner, payload)
+    def _deliver(self, owner: int, data: bytes) -> None:
+        if owner != NOBODY or data != self.node.signed_roster:  # whoever looks for somebody brings the list to all
+            self._inbox.put(owner, data)
 
-    def _hear(self, now: float, owner: int, payload: bytes) -> None:
+    def _receive(self, now: float, owner: int, data: bytes) -> None:
         if owner in self._blocked:
             return
         node = self.node
-        self._send(node.take_roster(now, payload) if owner < 0 else node.hear(now, owner, payload))
+        self._send(node.take_roster(now, data) if owner == NOBODY else node.receive(now, owner, data))
 
-    def _send(self, parcels: list[Parcel]) -> None:
-        for parcel in parcels:
-            if parcel.roster:
-                self.transport.publish_roster(parcel.payload, parcel.to)
+    def _send(self, sends: list[Send]) -> None:
+        for to, data, roster in sends:
+            if roster:
+                self.transport.publish_roster(data, to)
                 continue
             # Not the transport's own broadcast: a connection outlives its tie.
-            for j in self.node.ties if parcel.to == EVERYONE else (parcel.to,):
+            for j in self.node.ties if to == EVERYONE else (to,):
                 if j not in self._blocked:
-                    self.transport.send(j, parcel.payload)
+                    self.transport.send(j, data)
 
     def _end(self) -> None:
         """The state is safe, the neighbours are told, and the model is written."""
@@ -291,7 +204,7 @@ class Program:
         """Tell the log of neighbours that come and go."""
         here = self.transport.alive() & set(self.node.ties)
         for j in sorted(here ^ self._here):
-            self.log("connected" if j in here else "lost", name=self._name(j))
+            self.log("connected" if j in here else "disconnected", name=self._name(j))
         self._here = here
 
     def _look_for_roster(self) -> None:
@@ -299,10 +212,10 @@ class Program:
         path = self.folder / "roster"
         stamp = path.stat().st_mtime_ns
         if stamp != self._roster_stamp:
-            self._send(self.node.take_roster(self.clock(), read(path)))
+            self._send(self.node.take_roster(self.clock(), read_bounded(path)))
         if self.node.roster.version != self._roster_version:
             with locked(self.folder):
-                write(path, self.node.signed_roster)
+                write_atomic(path, self.node.signed_roster)
             self._roster_version, stamp = self.node.roster.version, path.stat().st_mtime_ns
             self.log("members", version=self.node.roster.version, count=len(self.node.roster.members))
         self._roster_stamp = stamp
@@ -378,7 +291,7 @@ class Program:
 
     def _write_status(self, running: bool = True) -> None:
         self._status = self.status(running)
-        write(self.folder / "status.json", _json(self._status), secret=True, durable=False)
+        write_atomic(self.folder / "status.json", _json(self._status), private=True, durable=False)
 
     @property
     def _finishes(self) -> bool:
@@ -412,7 +325,7 @@ class Program:
             "published": node.theta.tolist(),
             "alone": node.work.local.tolist(),
         }
-        write(self.folder / "model.json", _json(model), secret=True, durable=False)
+        write_atomic(self.folder / "model.json", _json(model), private=True, durable=False)
 
 
 def _json(thing: dict[str, Any]) -> bytes:
@@ -424,137 +337,8 @@ def _json(thing: dict[str, Any]) -> bytes:
         return json.dumps(finite).encode()
 
 
-def losses_at(node: Node, theta: np.ndarray) -> np.ndarray:
-    """Errors of a model on the rows it is measured with: 0 or 1 for classes, squared ones for numbers."""
-    work = node.work
-    margins = work.seen @ theta
-    if node.charter.labels is not None:
-        return (np.where(margins >= 0.0, 1.0, -1.0) != work.seen_labels).astype(float)
-    return (margins - work.seen_labels) ** 2
-
-
-def score_of(node: Node, theta: np.ndarray) -> float | None:
-    """Accuracy of a model for classes, root mean squared error for numbers; None without rows."""
-    if not node.work.seen_labels.size:
-        return None
-    mean = float(losses_at(node, theta).mean())
-    return 1.0 - mean if node.charter.labels is not None else mean**0.5
-
-
-def scores(node: Node) -> dict[str, Any]:
-    """How good the models are on the peer's own rows: on those kept aside, if there are any."""
-    world = node.peer.world
-    own = world.rows.values @ node.theta if node.work.features.size else np.zeros(0)
-    return {
-        "score": score_of(node, node.theta),
-        "score_alone": score_of(node, node.work.local),
-        "scored_on": "rows kept aside" if node.work.aside else "own rows",
-        "objective": float(pooled_value(world.loss, own, world.labels, node.work.row_weight)),
-    }
-
-
-def serve(node: Node, together: np.ndarray) -> tuple[str, np.ndarray]:
-    """The model to use: learned together, or trained alone if that is clearly better on rows kept aside.
-
-    Clearly: by more than a standard error. So whatever neighbours send, a peer is no worse off than without them, as
-    far as its own rows can tell.
-    """
-    if node.work.aside and node.work.seen_labels.size > 1:
-        worse = losses_at(node, together) - losses_at(node, node.work.local)
-        if worse.mean() > worse.std(ddof=1) / worse.size**0.5:
-            return "alone", node.work.local
-    return "together", together
-
-
-def memory() -> float | None:
-    """Resident megabytes of this process, where the system tells."""
-    try:
-        with open("/proc/self/statm") as file:
-            return round(int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20, 1)
-    except (OSError, ValueError):
-        return None
-
-
 def _read_blocked(path: Path) -> frozenset[int]:
     try:
         return frozenset(json.loads(path.read_text()))
     except (OSError, ValueError):
         return frozenset()
-
-
-# -- one process for one folder ---------------------------------------------------------------------------------------
-
-
-@contextmanager
-def only_one(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; an :class:`~coterie.errors.IdentityError` if another process does."""
-    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        if fcntl is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                pid = os.read(handle, 20).decode(errors="replace").strip()
-                raise IdentityError(f"the peer in {folder} is running already, as process {pid}") from None
-        os.ftruncate(handle, 0)
-        os.write(handle, f"{os.getpid()}\n".encode())
-        for name in ("state", "status.json", "model.json", "roster"):
-            for draft in folder.glob(f".{name}.*"):  # what a kill has left unfinished
-                draft.unlink(missing_ok=True)
-        yield
-    finally:
-        os.close(handle)
-
-
-def running(folder: str | os.PathLike[str]) -> int | None:
-    """The process that runs the peer of a folder, or None.
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     running(folder)
-    """
-    try:
-        handle = os.open(Path(folder) / "lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        if fcntl is not None:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return None  # nobody holds it
-    except OSError:
-        return int(os.read(handle, 20) or 0) or None
-    finally:
-        os.close(handle)
-    return None
-
-
-class Signals:
-    """SIGTERM and SIGINT stop a program; SIGUSR1 stops it for good, as one who leaves; SIGUSR2 asks for its status.
-
-    They may come before there is a program: then it stops as soon as it has begun.
-    """
-
-    def __init__(self) -> None:
-        self._program: Program | None = None
-        self._came: int | None = None
-        for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGUSR1", signal.SIGTERM)):
-            signal.signal(number, self._take)
-        if hasattr(signal, "SIGUSR2"):
-            signal.signal(signal.SIGUSR2, self._ask)
-
-    def _ask(self, _number: int, _frame: Any) -> None:
-        if self._program is not None:
-            self._program.tell()
-
-    def _take(self, number: int, _frame: Any) -> None:
-        self._came = number
-        if self._program is not None:
-            self._program.stop(leave=number not in (signal.SIGTERM, signal.SIGINT))
-
-    def of(self, program: Program) -> None:
-        """From now on, they are for this one."""
-        self._program = program
-        if self._came is not None:
-            self._take(self._came, None)

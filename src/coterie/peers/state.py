@@ -5,7 +5,6 @@ The file is a magic word, the SHA-256 of the rest, and a msgpack record of names
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,17 +12,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .._files import with_checksum, without_checksum, write_atomic
 from ..core.loop import ANEW
-from ..errors import MissingExtra, StateError
-from .files import sync_folder
+from ..errors import DataError, MissingExtra, StateError
 
 try:
     import msgspec
 except ImportError as error:
     raise MissingExtra("real peers need msgspec: pip install 'coterie[network]'") from error
 
-MAGIC = b"coterie state 1\n"
-DIGEST = 32
+MAGIC = b"coterie state 2\n"
 #: No state is larger.
 LARGEST = 1 << 30
 
@@ -36,7 +34,7 @@ class Record(msgspec.Struct, frozen=True):
     boot: int  # how often the peer has been started
     largest: int  # rows of the largest data set heard of
     wakes: int
-    floors: dict[str, tuple[int, int]]  # by public key, in hex: boot and sequence of the last letter taken in
+    last: dict[str, tuple[int, int]]  # by public key, in hex: number of the last packet taken in
     gone: list[int]  # members that have left for good
     arrays: dict[str, tuple[str, list[int], bytes]]  # dtype, shape, content
 
@@ -52,15 +50,7 @@ class Store(Protocol):
 
 
 class MemoryStore:
-    """A state in memory, for simulations.
-
-    Examples
-    --------
-    >>> store = MemoryStore()
-    >>> store.save(b"content")
-    >>> store.load()
-    b'content'
-    """
+    """A state in memory, for simulations."""
 
     def __init__(self) -> None:
         self._content: bytes | None = None
@@ -75,25 +65,10 @@ class MemoryStore:
 
 
 class FileStore:
-    """A state on disk, for its owner's eyes only.
-
-    Parameters
-    ----------
-    path : path
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     store = FileStore(f"{folder}/state")
-    ...     store.save(b"content")
-    ...     store.load()
-    b'content'
-    """
+    """A state on disk, for its owner's eyes only."""
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
-        self._draft = self.path.with_name(f".{self.path.name}.draft")
         self._known = False  # whether the name of the file is on disk, too
 
     def load(self) -> bytes | None:
@@ -107,18 +82,8 @@ class FileStore:
 
     def save(self, content: bytes) -> None:
         """Replace it: a new file, on disk before it takes the old one's name. Nobody else writes here."""
-        handle = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            rest = memoryview(content)
-            while rest:
-                rest = rest[os.write(handle, rest) :]
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        os.replace(self._draft, self.path)
-        if not self._known:
-            sync_folder(self.path.parent)
-            self._known = True
+        write_atomic(self.path, content, private=True, one_writer=True, sync_name=not self._known)
+        self._known = True
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -126,54 +91,29 @@ _decode = msgspec.msgpack.Decoder(Record).decode
 
 
 def write_record(record: Record) -> bytes:
-    """A record as the content of a file.
-
-    Examples
-    --------
-    >>> record = Record("00", 0, 1, 0, 0, {}, [], pack("own", {"theta": np.zeros(2)}))
-    >>> read_record(write_record(record)).boot
-    1
-    """
+    """A record as the content of a file."""
     text = _encode(record)
-    return MAGIC + hashlib.sha256(text).digest() + text
+    return with_checksum(MAGIC, text)
 
 
 def read_record(content: bytes, name: str = "the state") -> Record:
-    """The other way round.
-
-    Raises
-    ------
-    StateError
-        If one bit of it is not as it was written.
-
-    Examples
-    --------
-    >>> read_record(b"something else")
-    Traceback (most recent call last):
-    ...
-    coterie.errors.StateError: the state is not a state of a peer, or one of another version of coterie
-    """
-    head = len(MAGIC) + DIGEST
-    if content[: len(MAGIC)] != MAGIC or not head < len(content) <= LARGEST:
-        raise StateError(f"{name} is not a state of a peer, or one of another version of coterie")
-    if hashlib.sha256(content[head:]).digest() != content[len(MAGIC) : head]:
+    """The other way round; a :class:`~coterie.errors.StateError` if one bit is not as it was written."""
+    try:
+        text = without_checksum(MAGIC, content if len(content) <= LARGEST else b"")
+    except DataError:
+        raise StateError(f"{name} is not a state of a peer, or one of another version of coterie") from None
+    if text is None:
         raise StateError(
             f"{name} is damaged: its checksum is wrong. Without that file, the peer begins again from its data"
         )
     try:
-        return _decode(content[head:])
+        return _decode(text)
     except msgspec.MsgspecError as error:
         raise StateError(f"{name} cannot be read: {error}") from None
 
 
 def fields(group: Any, name: str) -> Iterator[tuple[str, np.ndarray]]:
-    """The arrays of a (nested) tuple or dictionary with their paths, without those called ``cache``.
-
-    Examples
-    --------
-    >>> [path for path, _ in fields({"theta": np.zeros(2), "cache": np.zeros(3)}, "own")]
-    ['own.theta']
-    """
+    """The arrays of a (nested) tuple or dictionary with their paths, without those called ``cache``."""
     items = group.items() if isinstance(group, dict) else zip(group._fields, group, strict=True)
     for field, part in items:
         if field in ANEW:
@@ -185,13 +125,7 @@ def fields(group: Any, name: str) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def pack(name: str, group: Any) -> dict[str, tuple[str, list[int], bytes]]:
-    """Arrays of a (nested) tuple or dictionary, to be kept.
-
-    Examples
-    --------
-    >>> pack("own", {"steps": np.ones((1, 1))})
-    {'own.steps': ('<f8', [1, 1], b'...')}
-    """
+    """Arrays of a (nested) tuple or dictionary, to be kept."""
     return {
         path: (
             array.dtype.newbyteorder("<").str,
@@ -203,13 +137,7 @@ def pack(name: str, group: Any) -> dict[str, tuple[str, list[int], bytes]]:
 
 
 def unpack(arrays: dict[str, tuple[str, list[int], bytes]], path: str) -> np.ndarray:
-    """One array that was kept.
-
-    Examples
-    --------
-    >>> unpack(pack("own", {"steps": np.ones((1, 2))}), "own.steps")
-    array([[1., 1.]])
-    """
+    """One array that was kept."""
     if path not in arrays:
         raise StateError(f"the state has no {path!r}")
     dtype, shape, content = arrays[path]
@@ -222,24 +150,7 @@ def unpack(arrays: dict[str, tuple[str, list[int], bytes]], path: str) -> np.nda
 
 
 def restored(peer: Any, arrays: dict[str, tuple[str, list[int], bytes]]) -> tuple[Any, Any, Any]:
-    """World, own state and state of the ties of a peer as they were kept: for :meth:`coterie.engines.peer.Peer.resume`.
-
-    Parameters
-    ----------
-    peer : Peer
-        Newly made, of the same method.
-    arrays : dict
-        As packed.
-
-    Returns
-    -------
-    world, own, tie
-
-    Raises
-    ------
-    StateError
-        If they are of another method, or of models of another size.
-    """
+    """World, own state and state of the ties as they were kept, for :meth:`coterie.engines.peer.Peer.resume`."""
     ties = {name: unpack(arrays, f"world.{name}") for name in ("peer", "inverse", "weight", "choice")}
     world = peer.world._replace(tie_start=np.array([0, ties["peer"].shape[0]]), **ties)
     own, tie = peer.method.start(world, _like(unpack(arrays, f"own.{theta_path(peer.own)}"), peer.theta[None, :]))
@@ -247,14 +158,7 @@ def restored(peer: Any, arrays: dict[str, tuple[str, list[int], bytes]]) -> tupl
 
 
 def theta_path(own: Any) -> str:
-    """Where the models are in the state of a method, which may be composed of others.
-
-    Examples
-    --------
-    >>> from coterie.core.methods.descent import Own
-    >>> theta_path(Own(np.zeros((1, 2))))
-    'theta'
-    """
+    """Where the models are in the state of a method, which may be composed of others."""
     return "theta" if "theta" in own._fields else f"model.{theta_path(own.model)}"
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from .._files import read_bounded, write_atomic
 from ..core.letters import longest
 from ..core.linear import DenseRows
 from ..core.methods import check_fit
@@ -27,35 +28,26 @@ from ..errors import CoterieError, DataError, ParameterError
 from ..graphs import Graph, complete, empty
 from ..problem import Problem
 from ..problem.confidence import confidences
-from .agreement import Charter, read_charter
-from .files import read, write
-from .letters import ENVELOPE
-from .work import BOOSTING, Work, method_of, write_work
+from ..problem.coupling import mu_of
+from .charter import Charter, read_charter
+from .packet import OVERHEAD
+from .work import BOOSTING, Work, loss_of, make_part, method_of, write_work
 
 #: Objectives in which an agent's loss is weighed by how many rows it has.
 CONFIDENT = ("personalized", "propagation", "boosting")
 
 
-def check_charter(fields: dict[str, Any]) -> None:
-    """Refuse a charter whose parts do not go together, before anybody has agreed to it.
-
-    Parameters
-    ----------
-    fields : dict
-        Of the :class:`~coterie.peers.agreement.Charter`, all but the steward.
-
-    Raises
-    ------
-    ParameterError, MismatchError
-    """
-    charter = Charter(steward=bytes(32), **fields)
+def check_charter(charter: Charter) -> None:
+    """Refuse a charter whose parts do not go together, before anybody has agreed to it."""
     X = np.ones((4, len(charter.features) + charter.intercept))
     pair = AgentData(X, np.array([1.0, -1.0, 1.0, -1.0]), agents=[0, 0, 1, 1])
     method, problem = method_of(charter), problem_of(charter, pair, complete(2))
     check_fit(alone(method), problem)
-    most = 8 * longest(method.lengths(problem.p)) + ENVELOPE
-    if most > charter.letter_bytes:
-        raise ParameterError(f"letter_bytes={charter.letter_bytes}: a letter of {method!r} takes up to {most} bytes")
+    longest_letter = 8 * longest(method.lengths(problem.p)) + OVERHEAD
+    if longest_letter > charter.letter_bytes:
+        raise ParameterError(
+            f"letter_bytes={charter.letter_bytes}: a letter of {method!r} takes up to {longest_letter} bytes"
+        )
 
 
 def alone(method: Any) -> Any:
@@ -64,71 +56,36 @@ def alone(method: Any) -> Any:
 
 
 def problem_of(charter: Charter, data: AgentData, graph: Graph, confident: bool = True) -> Problem:
-    """The problem that a charter states for some members.
-
-    Parameters
-    ----------
-    charter : Charter
-    data : AgentData
-        Rows as :func:`rows_of` gives them.
-    graph : Graph
-    confident : bool
-        Whether losses are weighed by confidences, if the charter says so.
-
-    Returns
-    -------
-    Problem
-    """
+    """The problem that a charter states for some members; `confident`: losses are weighed as the charter says."""
     c = None
     if confident and charter.confidence != "none":
         largest = charter.max_rows if charter.confidence == "public" else int(data.sizes.max(initial=1))
         c = confidences(data.sizes, largest)
+    loss, mu = loss_of(charter), mu_of(charter.coupling, charter.objective)
     match charter.objective:
         case "personalized":
-            return Problem.personalized(data, graph, charter.loss, charter.mu, charter.ridge, c)
+            return Problem.personalized(data, graph, loss, mu, charter.ridge, c)
         case "collaborative":
-            return Problem.collaborative(data, graph, charter.loss, charter.mu, charter.ridge)
+            return Problem.collaborative(data, graph, loss, mu, charter.ridge)
         case "separate":
-            return Problem.separate(data, graph, charter.loss, charter.ridge)
+            return Problem.separate(data, graph, loss, charter.ridge)
         case "propagation":
-            alone = Problem.personalized(data, empty(data.n), charter.loss, charter.mu, charter.ridge, None)
-            return Problem.propagation(alone.local(), graph, alpha=1.0 / (1.0 + charter.mu), confidence=c)
+            alone = Problem.personalized(data, empty(data.n), loss, mu, charter.ridge, None)
+            return Problem.propagation(alone.local(), graph, alpha=1.0 / (1.0 + mu), confidence=c)
         case "boosting":
-            beta = float(charter.settings.get("beta", BOOSTING["beta"]))
-            loss = "squared" if charter.labels is None else "adaboost"
-            return Problem.boosting(data, graph, dictionary_of(charter), charter.mu, beta, c, loss)
-    raise ParameterError(f"objective={charter.objective!r} is not known")
+            beta: Any = charter.settings.get("beta", BOOSTING["beta"])
+            return Problem.boosting(data, graph, dictionary_of(charter), mu, beta, c, loss)
 
 
 def dictionary_of(charter: Charter) -> Stumps:
-    """The base predictors of boosting, which are public: decision stumps over a public range.
-
-    Parameters
-    ----------
-    charter : Charter
-
-    Returns
-    -------
-    Stumps
-    """
-    given = BOOSTING | dict(charter.settings)
-    return Stumps(int(given["stumps"]), low=float(given["low"]), high=float(given["high"]))
+    """The base predictors of boosting, which are public: decision stumps over a public range."""
+    given = BOOSTING | charter.settings
+    made: Stumps = make_part("settings", Stumps, {"low": given["low"], "high": given["high"]}, given["stumps"])
+    return made
 
 
 def rows_of(charter: Charter, table: str | PathLike[str] | pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Features and labels of a table, scaled as the charter says.
-
-    Parameters
-    ----------
-    charter : Charter
-    table : path or DataFrame
-        With at least the columns of the charter.
-
-    Returns
-    -------
-    X : (rows, p) ndarray
-    y : (rows,) ndarray
-    """
+    """Features and labels of a table, scaled as the charter says."""
     frame = table if isinstance(table, pd.DataFrame) else read_table(table)
     where = "the table" if isinstance(table, pd.DataFrame) else str(table)
     if charter.target not in frame.columns:
@@ -152,19 +109,7 @@ def rows_of(charter: Charter, table: str | PathLike[str] | pd.DataFrame) -> tupl
 
 
 def features_of(charter: Charter, frame: pd.DataFrame, where: str) -> np.ndarray:
-    """Features of a table, scaled as the charter says.
-
-    Parameters
-    ----------
-    charter : Charter
-    frame : DataFrame
-    where : str
-        What to call it in an error.
-
-    Returns
-    -------
-    (rows, p) ndarray
-    """
+    """Features of a table, scaled as the charter says; `where` is what to call it in an error."""
     for name in charter.features:
         if name not in frame.columns:
             raise DataError(f"{where} has no column {name!r}, which the charter asks for; it has {list(frame.columns)}")
@@ -194,22 +139,7 @@ def _numbers(column: pd.Series, name: str, where: str) -> np.ndarray:
 
 
 def work_of(charter: Charter, X: np.ndarray, y: np.ndarray, holdout: float = 0.0, seed: int = 0) -> Work:
-    """What a peer with these rows works on.
-
-    Parameters
-    ----------
-    charter : Charter
-    X, y : ndarray
-        As :func:`rows_of` gives them.
-    holdout : float
-        Share of the rows that are kept aside, to measure models with.
-    seed : int
-        Which.
-
-    Returns
-    -------
-    Work
-    """
+    """What a peer with these rows works on; a share `holdout` of them is kept aside to measure models with."""
     aside = np.zeros(len(X), bool)
     aside[np.random.default_rng(seed).permutation(len(X))[: int(holdout * len(X))]] = True
     data = AgentData(X[~aside], y[~aside], agents=np.zeros(int((~aside).sum()), int), members=[0])
@@ -253,27 +183,12 @@ def work_of(charter: Charter, X: np.ndarray, y: np.ndarray, holdout: float = 0.0
 
 
 def predict_file(folder: PathLike[str], table: PathLike[str], output: PathLike[str]) -> tuple[int, str]:
-    """Use the model of a peer's folder on a table, and write its predictions.
-
-    Parameters
-    ----------
-    folder : path
-    table : path
-        With the features of the charter; the target is not needed.
-    output : path
-        A csv file with one column ``prediction``, and for classes ``score``: positive for the positive class.
-
-    Returns
-    -------
-    rows : int
-    served : str
-        "together" or "alone": which model it was.
-    """
-    charter = read_charter(read(Path(folder) / "charter.json"))
+    """Write predictions for a table, by the model in a peer's folder, as csv: how many, and which model it was."""
+    charter = read_charter(read_bounded(Path(folder) / "charter.json"))
     if not (Path(folder) / "model.json").exists():
         raise DataError(f"the peer in {folder} has no model yet: coterie peer run {folder} --data ...")
     try:
-        model = json.loads(read(Path(folder) / "model.json"))
+        model = json.loads(read_bounded(Path(folder) / "model.json"))
         theta, served = np.array(model["theta"], float), str(model["served"])
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{Path(folder) / 'model.json'} is damaged: {error}") from None
@@ -288,7 +203,7 @@ def predict_file(folder: PathLike[str], table: PathLike[str], output: PathLike[s
     columns = {"prediction": margins}
     if charter.labels is not None:
         columns = {"prediction": np.where(margins >= 0.0, charter.labels[1], charter.labels[0]), "score": margins}
-    write(Path(output), pd.DataFrame(columns).to_csv(index=False).encode())
+    write_atomic(Path(output), pd.DataFrame(columns).to_csv(index=False).encode())
     return len(frame), served
 
 
@@ -296,7 +211,7 @@ def main() -> None:
     """Read a table for a peer, and write its work to standard output."""
     folder, table, holdout = sys.argv[1:]
     try:
-        charter = read_charter(read(Path(folder) / "charter.json"))
+        charter = read_charter(read_bounded(Path(folder) / "charter.json"))
         work = work_of(charter, *rows_of(charter, table), holdout=float(holdout))
     except CoterieError as error:
         print(error, file=sys.stderr)

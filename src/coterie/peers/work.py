@@ -7,6 +7,7 @@ as bytes (:func:`write_work`): so a peer stays small.
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import math
@@ -15,21 +16,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..core import losses
 from ..core.linear import DenseRows, frozen
+from ..core.losses import LOSSES, SIGNS, LogSumExp
 from ..core.methods import METHODS
 from ..core.world import VACANT, World
 from ..core.wrap.graph_rule import GraphRule
 from ..core.wrap.learned import Learned
 from ..core.wrap.trimmed import Trimmed
-from ..errors import DataError, ParameterError
+from ..errors import DataError, MismatchError, ParameterError
 from ..problem.confidence import confidences
 
 if TYPE_CHECKING:
-    from .agreement import Charter
+    from .charter import Charter
 
 #: Settings of boosting that are the problem's, not the method's.
-BOOSTING = {"stumps": 200, "beta": 10.0, "low": -3.0, "high": 3.0}
+BOOSTING: dict[str, Any] = {"stumps": 200, "beta": 10.0, "low": -3.0, "high": 3.0}
+#: How peers learn their ties, where the charter says no more than that.
+LEARNED: dict[str, Any] = {"kappa": 3, "every": 10.0, "sampling": "shuffle"}
 
 
 class Work(NamedTuple):
@@ -63,25 +66,7 @@ class Work(NamedTuple):
 def world_of_one(
     work: Work, address: int, ties: Mapping[int, float], n_agents: int, largest: int, spare: int = 0
 ) -> World:
-    """The world of one agent, tied as given.
-
-    Parameters
-    ----------
-    work : Work
-    address : int
-    ties : mapping
-        Weights by address.
-    n_agents : int
-        How many addresses there are.
-    largest : int
-        M of the confidences.
-    spare : int
-        Slots for further ties.
-
-    Returns
-    -------
-    World
-    """
+    """The world of one agent, tied as given, with `spare` slots for further ties; `largest` is M of the confidences."""
     m = work.features.shape[0]
     peer = np.array([*ties, *[VACANT] * spare], np.int64)
     weight = np.array([*ties.values(), *[0.0] * spare])
@@ -109,54 +94,68 @@ def world_of_one(
     )
 
 
+def check_parts(charter: Charter) -> None:
+    """Refuse a charter whose loss, method, graph rule or privacy terms cannot be made."""
+    loss = loss_of(charter)
+    if isinstance(loss, LogSumExp) and charter.objective != "boosting":
+        raise ParameterError(f"loss={charter.loss!r} is for objective='boosting', not for {charter.objective!r}")
+    if loss.labels == SIGNS and charter.labels is None:
+        raise ParameterError(f"loss={charter.loss!r} is for classes: give their two labels, or choose loss='squared'")
+    method_of(charter)
+
+
+def loss_of(charter: Charter) -> Any:
+    """The loss that a charter names."""
+    known = {**LOSSES, "adaboost": LogSumExp()}
+    if charter.loss not in known:
+        raise ParameterError(f"loss={charter.loss!r} is not known: choose one of {', '.join(known)}")
+    return known[charter.loss]
+
+
 def method_of(charter: Charter) -> Any:
-    """The method that a charter states, composed as in the laboratory.
+    """The method that a charter states, composed as in the laboratory."""
+    if charter.method not in METHODS:
+        raise ParameterError(f"method={charter.method!r} is not known: choose one of {', '.join(METHODS)}")
+    apart = BOOSTING if charter.method == "boosting" else ()
+    settings = {name: value for name, value in charter.settings.items() if name not in apart}
+    method = make_part("settings", type(METHODS[charter.method]), settings)
+    if charter.privacy is not None:
+        from ..privacy import Private  # with SciPy, which others do not need
 
-    Parameters
-    ----------
-    charter : Charter
-
-    Returns
-    -------
-    rule
-    """
-    settings = {name: value for name, value in charter.settings.items() if name not in BOOSTING}
-    try:
-        method = type(METHODS[charter.method])(**settings)
-        if charter.privacy is not None:
-            terms: dict[str, Any] = dict(charter.privacy)
-            if charter.method == "propagation":
-                terms.setdefault("max_rows", charter.max_rows)
-            from ..privacy import Private  # with SciPy, which others do not need
-
-            method = Private(method, **terms)
-        if charter.trim > 0.0:
-            method = Trimmed(method, charter.trim)
-        if charter.learned is not None:
-            rule: dict[str, Any] = dict(charter.learned)
-            every, sampling = rule.pop("every", 1.0), rule.pop("sampling", "shuffle")
+        terms = dict(charter.privacy)
+        if charter.method == "propagation":
+            terms.setdefault("max_rows", charter.max_rows)
+        method = make_part("privacy", Private, terms, method)
+    if charter.trim > 0.0:
+        method = make_part("trim", Trimmed, {}, method, charter.trim)
+    if charter.learned is not None:
+        given = LEARNED | charter.learned
+        how = {name: given.pop(name) for name in ("every", "sampling")}
+        rule = make_part("learned", GraphRule, given)
+        if "max_weight" not in given:
             # A tie of an honest agent weighs about 1 / sqrt(lam); one that a hostile one makes, no more than this.
-            rule.setdefault("max_weight", 10.0 / math.sqrt(rule.get("lam", 1.0)))
-            method = Learned(method, GraphRule(**rule), every=every, sampling=sampling)
-    except TypeError as error:
-        raise ParameterError(f"the charter: {error}") from None
+            rule = make_part("learned", GraphRule, given | {"max_weight": 10.0 / math.sqrt(rule.lam)})
+        method = make_part("learned", Learned, how, method, rule)
     return method
+
+
+def make_part(field: str, kind: Any, named: Mapping[str, Any], *first: Any) -> Any:
+    """A part of the library with the arguments that a field of the charter holds; an error names the field."""
+    known = list(inspect.signature(kind).parameters)[len(first) :]
+    for name in named:
+        if name not in known:
+            raise ParameterError(f"{field} has {name!r}, which is not known: choose from {', '.join(known) or 'none'}")
+    try:
+        return kind(*first, **named)
+    except (ParameterError, MismatchError, TypeError) as error:
+        raise ParameterError(f"{field}: {error}") from None
 
 
 # -- from one process to another --------------------------------------------------------------------------------------
 
 
 def write_work(work: Work) -> bytes:
-    """A work as bytes: npz without pickles.
-
-    Examples
-    --------
-    >>> one = np.ones((1, 1))
-    >>> work = Work(losses.Squared(), one, one[0], 1, 1.0, 0.0, 1.0, False, 1.0, 0.5, True, np.inf, 1, one[0], one[0],
-    ...             one, one[0], False)
-    >>> read_work(write_work(work)).loss
-    Squared()
-    """
+    """A work as bytes: npz without pickles."""
     arrays: dict[str, Any] = {name: value for name, value in work._asdict().items() if isinstance(value, np.ndarray)}
     numbers = {name: value for name, value in work._asdict().items() if name not in arrays and name != "loss"}
     buffer = io.BytesIO()
@@ -166,15 +165,7 @@ def write_work(work: Work) -> bytes:
 
 
 def read_work(content: bytes) -> Work:
-    """The other way round; a :class:`~coterie.errors.DataError` for anything else.
-
-    Examples
-    --------
-    >>> read_work(b"?")
-    Traceback (most recent call last):
-    ...
-    coterie.errors.DataError: not the work of a peer: ...
-    """
+    """The other way round; a :class:`~coterie.errors.DataError` for anything else."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

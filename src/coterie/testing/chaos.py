@@ -31,13 +31,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ..core.world import EVERYONE
 from ..data import AgentData
-from ..engines.wire import decode, encode
+from ..engines.wire import encode, read_numbers, write_numbers
 from ..errors import ContractError, StateError
 from ..graphs import Graph
-from ..peers.agreement import Charter, Member, Roster, sign_roster
-from ..peers.gate import Place
-from ..peers.letters import LETTER, SIGNATURE, Envelope, seal, unseal
-from ..peers.node import Node, Parcel
+from ..peers.charter import Charter, make_charter
+from ..peers.node import Node, Send
+from ..peers.packet import SIGNATURE, VERSION, Packet, read_packet, write_packet
+from ..peers.roster import Member, Roster, sign_roster
 from ..peers.state import read_record, theta_path, unpack
 from ..peers.tables import problem_of, work_of
 from ..peers.work import method_of
@@ -66,15 +66,15 @@ TASKS: dict[str, tuple[dict[str, Any], float]] = {
 }
 FEATURES = 3
 #: Seconds, at one wake a second: how long the faults last, and how long it may take from then on.
-STORM, CALM = 40.0, 4000.0
+FAULTY_SECONDS, RECOVERY_SECONDS = 40.0, 4000.0
 #: And how long what private peers have published may take to reach all their neighbours.
-HUSH = 400.0
+PRIVATE_SECONDS = 400.0
 #: How often it is looked whether the models have come to the optimum.
 LOOK = 40.0
 
 
-class Weather(NamedTuple):
-    """How bad it is."""
+class FaultRates(NamedTuple):
+    """How often what goes wrong."""
 
     latency: float
     loss: float
@@ -86,7 +86,7 @@ class Weather(NamedTuple):
     skew: float  # clocks run up to so much faster or slower, and are wrong by any amount
 
     @classmethod
-    def draw(cls, rng: np.random.Generator) -> Weather:
+    def draw(cls, rng: np.random.Generator) -> FaultRates:
         """Some faults, in any combination."""
         often = rng.random(8) < 0.7
         worst = (2.0, 0.4, 0.3, 0.05, 0.05, 0.1, 2.0, 0.2)
@@ -117,7 +117,7 @@ class Report(NamedTuple):
     seed: int
     task: str
     peers: int
-    weather: Weather
+    rates: FaultRates
     letters: int
     refused: dict[str, int]
     crashes: int
@@ -126,16 +126,7 @@ class Report(NamedTuple):
 
 
 class Chaos:
-    """Peers, and everything that goes wrong around them.
-
-    Parameters
-    ----------
-    seed : int
-    task : str, optional
-        A key of :data:`TASKS`. Default: drawn.
-    peers : int, optional
-        Default: drawn, a few; now and then, more than a hundred.
-    """
+    """Peers, and everything that goes wrong around them; task and number of peers are drawn if they are not given."""
 
     def __init__(self, seed: int, task: str | None = None, peers: int | None = None):
         self.seed = seed
@@ -143,20 +134,20 @@ class Chaos:
         self.task = task or list(TASKS)[seed % len(TASKS)]
         drawn = int(self.rng.integers(3, 11)) if seed % 97 else int(self.rng.integers(100, 200))
         self.n = peers or drawn
-        self.weather = Weather.draw(self.rng)
+        self.rates = FaultRates.draw(self.rng)
         self.charter, self.accuracy = self._charter()
         self._keys = [Ed25519PrivateKey.from_private_bytes(self.rng.bytes(32)) for _ in range(self.n)]
         self._make_data()
         self.method = method_of(self.charter)
         self._p = work_of(self.charter, self.X[0], self.y[0]).p
-        self.storm = True
+        self.faulty = True
         self.now = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
-        self._seen: list[tuple[int, int, bytes]] = []  # what the adversary has recorded: from, to, payload
+        self._seen: list[tuple[int, int, bytes]] = []  # what the adversary has recorded: from, to, data
         self._side = np.zeros(self.n, int)  # of the partition
-        self._last: dict[int, Place] = {}
-        self._taken: list[set[tuple[int, Place]]] = [set() for _ in range(self.n)]
+        self._last: dict[int, tuple[int, int]] = {}
+        self._taken: list[set[tuple[int, tuple[int, int]]]] = [set() for _ in range(self.n)]
         self._ticking = [0] * self.n
         self._kept: list[set[bytes]] = [set() for _ in range(self.n)]
         self.letters = self.crashes = 0
@@ -170,13 +161,13 @@ class Chaos:
         steward = Ed25519PrivateKey.from_private_bytes(self.rng.bytes(32))
         self._steward = steward
         boosting = words["objective"] == "boosting"
-        charter = Charter(
+        charter = make_charter(
             title=f"chaos {self.seed}",
             features=[f"x{k}" for k in range(FEATURES)],
             target="y",
             labels=["-1", "1"] if boosting else None,
             intercept=False,
-            loss="squared",
+            loss="adaboost" if boosting else "squared",
             ridge=0.1,
             max_rows=20,
             radius=100.0,
@@ -198,8 +189,8 @@ class Chaos:
         self.ties = [(int(b), int(a), float(rng.uniform(0.5, 2.0))) for a, b in ties]
         # Some join late, and some leave early; enough stay.
         some = rng.permutation(n)[: n // 4 if rng.random() < 0.5 else 0]
-        self.late = {int(i): float(rng.uniform(5.0, 0.7 * STORM)) for i in some[::2]}
-        self.early = {int(i): float(rng.uniform(5.0, 0.7 * STORM)) for i in some[1::2]}
+        self.late = {int(i): float(rng.uniform(5.0, 0.7 * FAULTY_SECONDS)) for i in some[::2]}
+        self.early = {int(i): float(rng.uniform(5.0, 0.7 * FAULTY_SECONDS)) for i in some[1::2]}
         self.present = set(range(n)) - set(self.late)
         self.version = 1
 
@@ -215,12 +206,12 @@ class Chaos:
     # -- life and death -----------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        rng, skew = self.rng, self.weather.skew
+        rng, skew = self.rng, self.rates.skew
         self.nodes: list[Node | None] = [None] * self.n
         self._streams = [np.random.default_rng([self.seed, 11, i]) for i in range(self.n)]
         self._speed = 1.0 + skew * rng.uniform(-1, 1, self.n)
         self._offset = rng.uniform(-1e6, 1e6, self.n) if skew else np.zeros(self.n)
-        self.disks = [Disk(lambda: self.storm and self.rng.random() < self.weather.disk) for _ in range(self.n)]
+        self.disks = [Disk(lambda: self.faulty and self.rng.random() < self.rates.disk) for _ in range(self.n)]
         private = self.charter.privacy is not None
         self.ledgers = [Ledger(self.method.plan) if private else None for _ in range(self.n)]
         self.signed = self._roster()
@@ -231,16 +222,16 @@ class Chaos:
         for i, at in self.early.items():
             self._at(at, partial(self._leave, i))
         for rate, what in (
-            (self.weather.crash * self.n, self._crash),
-            (self.weather.split, self._split),
-            (self.weather.hostile, self._attack),
+            (self.rates.crash * self.n, self._crash),
+            (self.rates.split, self._split),
+            (self.rates.hostile, self._attack),
         ):
             for at in self._times(rate):
                 self._at(at, what)
 
     def _times(self, rate: float) -> Iterator[float]:
         at = 0.0
-        while rate > 0.0 and (at := at + self.rng.exponential(1.0 / rate)) < STORM:
+        while rate > 0.0 and (at := at + self.rng.exponential(1.0 / rate)) < FAULTY_SECONDS:
             yield at
 
     def clock(self, i: int) -> float:
@@ -263,12 +254,12 @@ class Chaos:
             self.demand(np.array_equal(node.theta, kept), f"peer {i} does not go on from the model it had saved")
             self.demand(node.boot > record.boot, f"peer {i} uses boot {node.boot} again")
         try:
-            parcels = node.open(self.clock(i))
+            sends = node.open(self.clock(i))
         except StateError:  # it could not write down that it begins: so it does not
             self._at(self.now + 1.0, lambda: self.start(i))
             return
         self.nodes[i] = node
-        self._send(i, parcels)
+        self._send(i, sends)
         self._schedule(i)
 
     def _schedule(self, i: int) -> None:
@@ -295,11 +286,11 @@ class Chaos:
         if node is None:
             return
         self.crashes += 1
-        self._close_books(node)
+        self._count_refused(node)
         self.nodes[i] = None
         self._at(self.now + self.rng.exponential(3.0), lambda: self.start(i))
 
-    def _close_books(self, node: Node) -> None:
+    def _count_refused(self, node: Node) -> None:
         for reason, count in node.gate.refused.items():
             self.refused[reason] = self.refused.get(reason, 0) + count
 
@@ -315,7 +306,7 @@ class Chaos:
             self._at(self.now + 1.0, lambda: self._leave(i))
             return
         self._send(i, node.close(leave=True))
-        self._close_books(node)
+        self._count_refused(node)
         self.nodes[i] = None
         self.present.discard(i)
         self.version += 1
@@ -343,63 +334,63 @@ class Chaos:
     def _at(self, when: float, what: Callable[[], None]) -> None:
         heapq.heappush(self._events, (when, next(self._count), what))
 
-    def _send(self, i: int, parcels: list[Parcel]) -> None:
+    def _send(self, i: int, sends: list[Send]) -> None:
         node = self.nodes[i]
-        for parcel in parcels:
-            if not parcel.roster:
-                self._watch(i, parcel.payload)
-            goals = list(node.ties) if parcel.to == EVERYONE and node is not None else [parcel.to]
+        for send in sends:
+            if not send.roster:
+                self._watch(i, send.data)
+            goals = list(node.ties) if send.to == EVERYONE and node is not None else [send.to]
             for j in goals:
                 if 0 <= j < self.n:
                     self.letters += 1
-                    self._seen.append((i, j, parcel.payload))
-                    self._carry(i, j, parcel)
+                    self._seen.append((i, j, send.data))
+                    self._carry(i, j, send)
         if len(self._seen) > 5000:
             del self._seen[:2500]
 
-    def _watch(self, i: int, payload: bytes) -> None:
+    def _watch(self, i: int, data: bytes) -> None:
         """What a peer sends carries a number that it has never used; and a release is made once."""
-        letter = unseal(payload)[0]
-        place, last = Place(letter.boot, letter.sequence), self._last.get(i)
-        self.demand(last is None or place > last, f"peer {i} sends letter {place} after {last}")
-        self._last[i] = place
+        packet, last = read_packet(data)[0], self._last.get(i)
+        self.demand(last is None or packet.number > last, f"peer {i} sends number {packet.number} after {last}")
+        self._last[i] = packet.number
         ledger = self.ledgers[i]
         if ledger is not None:
             self.demand(ledger.releases <= self.method.plan.steps, f"peer {i} has made {ledger.releases} releases")
-            if self.task == "private" and letter.topic == LETTER:
+            if self.task == "private" and packet.kind >= 0:
                 # Descent publishes its model and nothing else: where it began, and one for each release.
                 self._kept[i] |= set(ledger.kept)
-                begun = not decode(letter.body)[2].any()
-                self.demand(begun or letter.body in self._kept[i], f"peer {i} publishes a model that is of no release")
+                text = read_numbers(packet.content)
+                known = not text.any() or encode(i, packet.kind, text) in self._kept[i]
+                self.demand(known, f"peer {i} publishes a model that is of no release")
                 self.demand(len(self._kept[i]) <= ledger.releases, f"peer {i} has made a release twice")
 
-    def _carry(self, i: int, j: int, parcel: Parcel) -> None:
-        rng, w = self.rng, self.weather
-        if self.storm and (self._side[i] != self._side[j] or rng.random() < w.loss):
+    def _carry(self, i: int, j: int, send: Send) -> None:
+        rng, w = self.rng, self.rates
+        if self.faulty and (self._side[i] != self._side[j] or rng.random() < w.loss):
             return
-        copies = 2 if self.storm and rng.random() < w.duplication else 1
+        copies = 2 if self.faulty and rng.random() < w.duplication else 1
         for _ in range(copies):
-            wait = rng.exponential(w.latency) if self.storm and w.latency else 1e-3 * rng.random()
-            self._at(self.now + wait, lambda: self._deliver(i, j, parcel, honest=True))
+            wait = rng.exponential(w.latency) if self.faulty and w.latency else 1e-3 * rng.random()
+            self._at(self.now + wait, lambda: self._deliver(i, j, send, honest=True))
 
-    def _deliver(self, i: int, j: int, parcel: Parcel, honest: bool) -> None:
+    def _deliver(self, i: int, j: int, send: Send, honest: bool) -> None:
         node = self.nodes[j]
         if node is None:
             return
-        if parcel.roster:
-            self._send(j, node.take_roster(self.clock(j), parcel.payload))
+        if send.roster:
+            self._send(j, node.take_roster(self.clock(j), send.data))
             self._schedule(j)
             return
         before = node.received["letters"]
-        parcels = node.hear(self.clock(j), i, parcel.payload)
+        sends = node.receive(self.clock(j), i, send.data)
         if node.received["letters"] > before:
             self.demand(honest, f"a hostile letter by the key of {i} reached the method of {j}")
-            letter = unseal(parcel.payload)[0]
-            mark = (letter.sender, Place(letter.boot, letter.sequence))
+            packet = read_packet(send.data)[0]
+            mark = (packet.sender, packet.number)
             self.demand(mark not in self._taken[j], f"letter {mark} reached the method of {j} twice")
             self._taken[j].add(mark)
         self.demand(bool(np.all(np.isfinite(node.theta))), f"the model of {j} is not finite")
-        self._send(j, parcels)
+        self._send(j, sends)
         self._schedule(j)
 
     # -- the adversary ------------------------------------------------------------------------------------------------
@@ -408,24 +399,24 @@ class Chaos:
         rng = self.rng
         if not self._seen:
             return
-        i, j, payload = self._seen[int(rng.integers(len(self._seen)))]
+        i, j, data = self._seen[int(rng.integers(len(self._seen)))]
         match int(rng.integers(7)):
             case 0:  # again, to the same one or to another
                 to = j if rng.random() < 0.5 else int(rng.integers(self.n))
-                self._replay(i, to, payload)
+                self._replay(i, to, data)
                 return
             case 1:  # with some bytes changed
-                broken = bytearray(payload)
+                broken = bytearray(data)
                 for _ in range(int(rng.integers(1, 4))):
                     broken[int(rng.integers(len(broken)))] ^= int(rng.integers(1, 256))
                 self._offer(i, j, bytes(broken))
             case 2:  # cut off, or with something added
-                cut = int(rng.integers(len(payload)))
-                self._offer(i, j, payload[:cut] if rng.random() < 0.5 else payload + bytes(rng.bytes(cut)))
+                cut = int(rng.integers(len(data)))
+                self._offer(i, j, data[:cut] if rng.random() < 0.5 else data + bytes(rng.bytes(cut)))
             case 3:  # under another's name
                 other = int(rng.integers(self.n))
                 if other != i:
-                    self._offer(other, j, payload)
+                    self._offer(other, j, data)
             case 4:  # nothing at all like a letter
                 self._offer(i, j, bytes(rng.bytes(int(rng.integers(300)))))
             case 5:  # for another run
@@ -441,34 +432,32 @@ class Chaos:
                     self._offer(i, j, self._forged(i, j, text=np.full(length, bad), kind=kind), own=True)
 
     def _forged(self, i: int, j: int, text: np.ndarray, kind: int = 0, run: bytes | None = None) -> bytes:
-        boot, sequence = self._last.get(i, Place(1, 1))
-        frame = encode(i, kind, text)
-        letter = Envelope(1, run or bytes.fromhex(self.charter.run), i, j, boot, sequence + 1, LETTER, frame)
-        if run is None:  # the member itself: it takes a number, which its next letter must not use
-            node = self.nodes[i]
-            if node is not None:
-                node.sequence += 1
-                self._last[i] = Place(node.boot, node.sequence)
-                letter = Envelope(1, bytes.fromhex(self.charter.run), i, j, node.boot, node.sequence, LETTER, frame)
-        return seal(letter, self._keys[i].sign)
+        node, (boot, sequence) = self.nodes[i], self._last.get(i, (1, 1))
+        number = boot, sequence + 1
+        if run is None and node is not None:  # the member itself: it takes a number, which its next packet must not use
+            node.sequence += 1
+            number = self._last[i] = node.boot, node.sequence
+        run = run or bytes.fromhex(self.charter.run)
+        packet = Packet(VERSION, run, i, j, *number, largest=0, kind=kind, content=write_numbers(text))
+        return write_packet(packet, self._keys[i].sign)
 
-    def _offer(self, i: int, j: int, payload: bytes, own: bool = False) -> None:
-        if not own and any(payload == seen for _, _, seen in self._seen[-50:]):
+    def _offer(self, i: int, j: int, data: bytes, own: bool = False) -> None:
+        if not own and any(data == seen for _, _, seen in self._seen[-50:]):
             return
-        self._deliver(i, j, Parcel(j, payload), honest=False)
+        self._deliver(i, j, Send(j, data), honest=False)
 
-    def _replay(self, i: int, j: int, payload: bytes) -> None:
+    def _replay(self, i: int, j: int, data: bytes) -> None:
         """An old letter: it may be one that its receiver has never seen, which is just a late one."""
-        if len(payload) > SIGNATURE:
+        if len(data) > SIGNATURE:
             try:
-                letter = unseal(payload)[0]
+                packet = read_packet(data)[0]
             except ValueError:
                 return  # a roster
             node = self.nodes[j]
-            meant = letter.to in (j, EVERYONE)
-            self._deliver(i, j, Parcel(j, payload), honest=meant and node is not None)
+            meant = packet.to in (j, EVERYONE)
+            self._deliver(i, j, Send(j, data), honest=meant and node is not None)
 
-    # -- the course ---------------------------------------------------------------------------------------------------
+    # -- from beginning to end -----------------------------------------------------------------------------------------
 
     def demand(self, holds: bool, what: str) -> None:
         """An invariant."""
@@ -482,24 +471,26 @@ class Chaos:
         self.now = until
 
     def run(self) -> Report:
-        """The storm, the calm after it, and what came of it."""
-        self._advance(STORM)
-        self.storm = False
+        """Faults, the recovery from them, and what came of it."""
+        self._advance(FAULTY_SECONDS)
+        self.faulty = False
         self._heal()
         for i in sorted(self.present):
             self.start(i)
         began, gap = self.now, np.inf
         exact = np.isfinite(self.accuracy)
-        while self.now < began + (CALM if exact else HUSH) and not (exact and gap <= self.accuracy):
+        while self.now < began + (RECOVERY_SECONDS if exact else PRIVATE_SECONDS) and not (
+            exact and gap <= self.accuracy
+        ):
             self._advance(self.now + LOOK)
             gap = self.gap() if exact else np.inf
         self.demand(gap <= self.accuracy, f"stays {gap:.2e} from the optimum")
         self._check_end()
         for node in self.nodes:
             if node is not None:
-                self._close_books(node)
+                self._count_refused(node)
         return Report(
-            self.seed, self.task, self.n, self.weather, self.letters, self.refused, self.crashes, self.now - began, gap
+            self.seed, self.task, self.n, self.rates, self.letters, self.refused, self.crashes, self.now - began, gap
         )
 
     def gap(self) -> float:
@@ -553,29 +544,7 @@ def _with_public(charter: Charter, most: int) -> Charter:
 
 
 def run_seed(seed: int, task: str | None = None) -> Report:
-    """One seed from beginning to end.
-
-    Parameters
-    ----------
-    seed : int
-    task : str, optional
-        A key of :data:`TASKS`.
-
-    Returns
-    -------
-    Report
-
-    Raises
-    ------
-    ContractError
-        If an invariant does not hold.
-
-    Examples
-    --------
-    >>> report = run_seed(8)
-    >>> report.task, report.gap <= 1e-8
-    ('cd', True)
-    """
+    """One seed from beginning to end; a :class:`~coterie.errors.ContractError` if an invariant does not hold."""
     return Chaos(seed, task).run()
 
 

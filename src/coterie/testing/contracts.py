@@ -365,12 +365,12 @@ def _hosted(method: Any, problem: Problem, replay: _Replay, compiled: bool) -> t
     """State, account and overflow after a replay on one host, compiled or in plain Python."""
     world = world_of(problem)
     own, tie = method.start(world, replay.start)
-    outbox, away = new_outbox(method, world, problem.p, method.max_letters), loop.new_away(0, 1)
+    outbox, egress = new_outbox(method, world, problem.p, method.max_letters), loop.new_egress(0, 1)
     account = loop.new_account(method)
     run = loop.run if compiled else loop.run.python
-    loop.meet(method, world, own, tie, outbox, away, account, run)
-    moments = np.arange(len(replay.order)) / problem.n
-    run(method, world, own, tie, replay.order, replay.peers, replay.dice, moments, outbox, away, account, loop.NO_LIMIT)
+    loop.meet(method, world, own, tie, outbox, egress, account, run)
+    events = (replay.order, replay.peers, replay.dice, np.arange(len(replay.order)) / problem.n)
+    run(method, world, own, tie, *events, outbox, egress, account, loop.NO_LIMIT)
     return (own, tie), account, bool(outbox.cursor[REFUSED])
 
 
@@ -668,8 +668,8 @@ def _runs_on_peers(method: Any) -> None:
         nonlocal letters, size
         while queue:
             post = queue.popleft()
-            letters, size = letters + 1, size + len(post.frame)
-            queue.extend(peers[post.to].receive(post.frame))
+            letters, size = letters + 1, size + len(post.data)
+            queue.extend(peers[post.to].receive(post.data))
 
     for peer in peers:
         queue.extend(peer.greet())
@@ -872,14 +872,14 @@ def _learn(learned: Any, meeting: _Meeting, order: np.ndarray, dice: np.ndarray,
     problem = meeting.problem
     world = world_of(problem, spare=learned.spare)
     own, tie = learned.start(world, meeting.theta)
-    outbox, away = new_outbox(learned, world, problem.p, learned.max_letters), loop.new_away(0, 1)
+    outbox, egress = new_outbox(learned, world, problem.p, learned.max_letters), loop.new_egress(0, 1)
     account = loop.new_account(learned)
     run = loop.run if compiled else loop.run.python
-    loop.meet(learned, world, own, tie, outbox, away, account, run)
+    loop.meet(learned, world, own, tie, outbox, egress, account, run)
     done, peers, moments = 0, np.full(len(order), VACANT), np.zeros(len(order))
     while done < len(order):
         rest = (part[done:] for part in (order, peers, dice, moments))
-        done += run(learned, world, own, tie, *rest, outbox, away, account, loop.NO_LIMIT)
+        done += run(learned, world, own, tie, *rest, outbox, egress, account, loop.NO_LIMIT)
         _demand(
             not outbox.cursor[REFUSED], f"it posts more, or longer, letters than the {learned.max_letters} it announces"
         )
@@ -912,8 +912,8 @@ def _learns_the_same_on_peers(learned: Any) -> None:
         nonlocal letters, size
         degree, held = float(peer.world.weight.sum()), _held(peer.world, peer.world.weight)[0]
         for letter in posts:
-            _, kind, text = decode(letter.frame)
-            letters, size = letters + 1, size + len(letter.frame)
+            _, kind, text = decode(letter.data)
+            letters, size = letters + 1, size + len(letter.data)
             if kind == ANSWER:
                 _demand(text[0] == held[letter.to], "an agent says another weight than it holds")
                 _demand(abs(text[4] - degree) <= 1e-12 * degree, "an agent's degree is not the sum of its weights")
@@ -922,7 +922,7 @@ def _learns_the_same_on_peers(learned: Any) -> None:
     def deliver() -> None:
         while queue:
             letter = queue.popleft()
-            post(peers[letter.to], peers[letter.to].receive(letter.frame))
+            post(peers[letter.to], peers[letter.to].receive(letter.data))
 
     for peer in peers:
         post(peer, peer.greet())

@@ -1,6 +1,6 @@
-"""How letters travel between peers: a small contract, and the transports that keep it.
+"""How packets travel between peers: a small contract, and the transports that keep it.
 
-``memory`` carries letters between threads of one process, for tests and examples; ``over_zenoh`` between programs and
+``memory`` carries them between threads of one process, for tests and examples; ``over_zenoh`` between programs and
 computers, over mutual TLS. :func:`coterie.testing.check_transport` checks the contract on any other.
 """
 
@@ -11,28 +11,21 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from ...core.world import EVERYONE
 
-#: What a transport does with a letter that came: ``deliver(owner, payload)``.
+#: What a transport does with a packet that came: ``deliver(owner, data)``.
 Deliver = Callable[[int, bytes], None]
 #: What a transport does with a signed roster that came.
 DeliverRoster = Callable[[bytes], None]
 
 
 class Contact(NamedTuple):
-    """Where a member is found.
-
-    Examples
-    --------
-    >>> from coterie.peers.transport import Contact
-    >>> Contact("ann", 0, "192.0.2.7:7447")
-    Contact(name='ann', address=0, endpoint='192.0.2.7:7447')
-    """
+    """Where a member is found."""
 
     name: str
     address: int
     endpoint: str | None = None  # "host:port", or None: nobody can connect to it, it is reached through a relay
 
 
-class Place(Protocol):
+class Reachable(Protocol):
     """Anything with a name and an endpoint, such as a relay of a roster or a :class:`Contact`."""
 
     @property
@@ -44,10 +37,10 @@ class Place(Protocol):
 
 @runtime_checkable
 class Transport(Protocol):
-    """Carries letters, which are bytes, between members.
+    """Carries packets, which are bytes, between members.
 
-    Delivery is AT MOST ONCE: a letter arrives unchanged and once, or not at all, and nobody is told. Letters are lost
-    while connections form or break, when a queue is full, and when they are longer than the transport's limit. Letters
+    Delivery is AT MOST ONCE: a packet arrives unchanged and once, or not at all, and nobody is told. Packets are lost
+    while connections form or break, when a queue is full, and when they are longer than the transport's limit. Those
     of one sender may overtake each other where they take different ways.
 
     Every method may be called from any thread, also from inside ``deliver``, and none of them waits for another peer.
@@ -60,25 +53,21 @@ class Transport(Protocol):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many letters were ``sent``, ``received``, and ``dropped: <reason>``: a copy. Sent is not delivered."""
+        """How many packets were ``sent``, ``received``, and ``dropped: <reason>``: a copy. Sent is not delivered."""
         ...
 
     def open(self, deliver: Deliver, roster: DeliverRoster | None = None) -> None:
-        """Start. Letters may come before this returns. After :meth:`close`, it may be opened again.
+        """Start. Packets may come before this returns. After :meth:`close`, it may be opened again.
 
-        Parameters
-        ----------
-        deliver : function of (owner, payload)
-            Called with every letter, in any thread but never inside :meth:`send`; it must not block. ``owner`` is the
-            address of the member that the key belongs to on which the letter came: a claim, as good as the
-            transport's access control, that the signature of the letter must prove. What it raises is logged.
-        roster : function of (signed), optional
-            Called with every signed roster that a member publishes. Unchecked: verify it.
+        ``deliver(owner, data)`` is called with every packet, in any thread but never inside :meth:`send`; it must not
+        block. ``owner`` is the address of the member that the key belongs to on which the packet came: a claim, as
+        good as the transport's access control, that the signature must prove. What it raises is logged.
+        ``roster(signed)`` is called with every signed roster that a member publishes: unchecked, so verify it.
         """
         ...
 
     def admit(self, contacts: Iterable[Contact]) -> None:
-        """Whom to let in, and to whom letters may go: everybody in the roster. Replaces those of before.
+        """Whom to let in, and to whom packets may go: everybody in the roster. Replaces those of before.
 
         Members that are linked are admitted too.
         """
@@ -91,22 +80,18 @@ class Transport(Protocol):
         """
         ...
 
-    def send(self, to: int, payload: bytes) -> None:
-        """Send a letter, at most once. Never waits for the other side, never raises for a peer that is not there.
+    def send(self, to: int, data: bytes) -> None:
+        """Send a packet, at most once. Never waits for the other side, never raises for a peer that is not there.
 
-        Parameters
-        ----------
-        to : int
-            An address, linked or only admitted; or ``EVERYONE``, all linked neighbours and nobody else.
-        payload : bytes
+        ``to`` is an address, linked or only admitted; or ``EVERYONE``, all linked neighbours and nobody else.
         """
         ...
 
     def publish_roster(self, signed: bytes, to: int = EVERYONE) -> None:
-        """Give a signed roster to everybody connected, or at least to one member; at most once, like letters."""
+        """Give a signed roster to everybody connected, or at least to one member; at most once, like packets."""
         ...
 
-    def use_relays(self, relays: Iterable[Place]) -> None:
+    def use_relays(self, relays: Iterable[Reachable]) -> None:
         """Go through these where there is no other way, instead of those of before."""
         ...
 
@@ -122,4 +107,4 @@ class Transport(Protocol):
         ...
 
 
-__all__ = ["Contact", "Deliver", "DeliverRoster", "Place", "Transport"]
+__all__ = ["Contact", "Deliver", "DeliverRoster", "Reachable", "Transport"]

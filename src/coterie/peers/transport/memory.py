@@ -9,36 +9,19 @@ from collections.abc import Callable, Iterable
 
 from ...core.world import EVERYONE
 from ...errors import ParameterError
-from . import Contact, Deliver, DeliverRoster, Place
+from . import Contact, Deliver, DeliverRoster, Reachable
 
 log = logging.getLogger("coterie")
 
-#: How many letters may wait on an exchange; more are dropped.
+#: How many packets may wait on an exchange; more are dropped.
 WAITING = 100_000
 
 
 class Exchange:
-    """The hub between :class:`Memory` transports. Letters arrive in the order in which they were sent.
+    """The hub between :class:`Memory` transports. Packets arrive in the order in which they were sent.
 
-    ``deliver`` is never called inside ``send``: letters wait in a queue that a thread of the exchange empties, or, by
-    hand, :meth:`run`.
-
-    Parameters
-    ----------
-    by_hand : bool
-        No thread: letters wait until :meth:`run` is called. Runs can then be repeated exactly.
-
-    Examples
-    --------
-    >>> from coterie.peers.transport.memory import Exchange, Memory
-    >>> exchange = Exchange(by_hand=True)
-    >>> ann, bob = Memory(exchange, "ann", 0), Memory(exchange, "bob", 1)
-    >>> ann.open(lambda owner, payload: None)
-    >>> bob.open(lambda owner, payload: print(owner, payload))
-    >>> ann.send(1, b"hello")
-    >>> exchange.run()
-    0 b'hello'
-    1
+    ``deliver`` is never called inside ``send``: packets wait in a queue that a thread of the exchange empties, or, by
+    hand, :meth:`run`; by hand, runs can be repeated exactly.
     """
 
     def __init__(self, by_hand: bool = False):
@@ -48,10 +31,10 @@ class Exchange:
         self._lock = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def run(self, most: int | None = None) -> int:
+    def run(self, limit: int | None = None) -> int:
         """Deliver what waits, and what is sent meanwhile; at most so many. Returns how many were delivered."""
         done = 0
-        while most is None or done < most:
+        while limit is None or done < limit:
             with self._lock:
                 if not self._waiting:
                     break
@@ -60,7 +43,7 @@ class Exchange:
         return done
 
     def __len__(self) -> int:
-        """How many letters wait."""
+        """How many packets wait."""
         return len(self._waiting)
 
     def _join(self, member: Memory) -> None:
@@ -96,24 +79,11 @@ class Exchange:
                     self._waiting.clear()
                     self._thread = None
                     return
-            self.run(most=100)
+            self.run(limit=100)
 
 
 class Memory:
-    """A transport to the others on the same :class:`Exchange`. Keeps the contract of :class:`Transport`.
-
-    Parameters
-    ----------
-    exchange : Exchange
-    name : str
-    address : int
-    letter_bytes : int
-        No letter is longer.
-
-    Examples
-    --------
-    See :class:`Exchange`.
-    """
+    """A transport to the others on the same :class:`Exchange`. Keeps the contract of :class:`Transport`."""
 
     def __init__(self, exchange: Exchange, name: str, address: int, letter_bytes: int = 200_000):
         self.contact = Contact(name, address, None)
@@ -125,11 +95,11 @@ class Memory:
         self._roster: DeliverRoster | None = None
         self._counts: Counter[str] = Counter()
         self._counting = threading.Lock()
-        self._receiving = threading.RLock()  # held while a letter is delivered, so that close can wait for it
+        self._receiving = threading.RLock()  # held while a packet is delivered, so that close can wait for it
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many letters were sent, received, and dropped by reason."""
+        """How many packets were sent, received, and dropped by reason."""
         with self._counting:
             return dict(self._counts)
 
@@ -141,7 +111,7 @@ class Memory:
         self._deliver, self._roster = deliver, roster
 
     def admit(self, contacts: Iterable[Contact]) -> None:
-        """Whom to let in, and to whom letters may go. At first: everybody on the exchange."""
+        """Whom to let in, and to whom packets may go. At first: everybody on the exchange."""
         self._admitted = {contact.address for contact in contacts}
 
     def link(self, contacts: Iterable[Contact]) -> None:
@@ -151,16 +121,16 @@ class Memory:
     def _knows(self, address: int) -> bool:
         return self._admitted is None or address in self._admitted or address in self._linked
 
-    def send(self, to: int, payload: bytes) -> None:
-        """Send a letter, at most once."""
+    def send(self, to: int, data: bytes) -> None:
+        """Send a packet, at most once."""
         for goal in list(self._linked) if to == EVERYONE else [to]:
-            self._count(self._sent(goal, bytes(payload)))
+            self._count(self._sent(goal, bytes(data)))
 
-    def _sent(self, to: int, payload: bytes) -> str:
+    def _sent(self, to: int, data: bytes) -> str:
         me = self.contact.address
         if self._deliver is None:
             return "dropped: closed"
-        if len(payload) > self._letter_bytes:
+        if len(data) > self._letter_bytes:
             return "dropped: too large"
         if to == me or not self._knows(to):
             return "dropped: unknown address"
@@ -173,11 +143,11 @@ class Memory:
                 goal._count("dropped: not admitted")
             elif goal._deliver is not None:
                 goal._count("received")
-                goal._deliver(me, payload)
+                goal._deliver(me, data)
 
         return "sent" if self._exchange._post(goal, act) else "dropped: queue full"
 
-    def use_relays(self, relays: Iterable[Place]) -> None:
+    def use_relays(self, relays: Iterable[Reachable]) -> None:
         """Everybody is here: there is nothing to go through."""
 
     def publish_roster(self, signed: bytes, to: int = EVERYONE) -> None:
@@ -208,7 +178,7 @@ class Memory:
             try:
                 act()
             except Exception:
-                log.exception("%s could not take a letter", self.contact.name)
+                log.exception("%s could not take a packet", self.contact.name)
                 self._count("dropped: deliver failed")
         return True
 

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple, Self
 from ...core.world import EVERYONE
 from ...errors import MissingExtra, ParameterError
 from ..identity import check_name, split_endpoint
-from . import Contact, Deliver, DeliverRoster, Place
+from . import Contact, Deliver, DeliverRoster, Reachable
 
 log = logging.getLogger("coterie")
 
@@ -54,7 +54,7 @@ SPARE_SESSIONS, IDLE = 8, 30.0
 CONNECT, PAUSE = 2000, 5.0
 
 
-class Papers(NamedTuple):
+class Credentials(NamedTuple):
     """The files that prove who I am: PEM, as in a peer's folder."""
 
     key: Path
@@ -62,7 +62,7 @@ class Papers(NamedTuple):
     authority: Path
 
     @classmethod
-    def of(cls, folder: str | Path) -> Papers:
+    def of(cls, folder: str | Path) -> Credentials:
         """Those in a folder."""
         return cls(Path(folder) / "tls.key", Path(folder) / "tls.crt", Path(folder) / "ca.crt")
 
@@ -83,7 +83,7 @@ class _Wire(NamedTuple):
 
     run: str
     name: str
-    papers: Papers | None  # None: insecure, on this computer only
+    credentials: Credentials | None  # None: insecure, on this computer only
     letter_bytes: int
 
     def check(self) -> None:
@@ -93,14 +93,14 @@ class _Wire(NamedTuple):
         check_name(self.name)  # names become parts of keys: a star in one would be a key to others' letters
         if not 0 < self.letter_bytes <= MESSAGE_BYTES // 2:
             raise ParameterError(f"letter_bytes must lie in 1..{MESSAGE_BYTES // 2}, not {self.letter_bytes}")
-        for paper in self.papers or ():
-            if not paper.is_file():
-                raise ParameterError(f"there is no {paper}: has {self.name} joined the group?")
+        for file in self.credentials or ():
+            if not file.is_file():
+                raise ParameterError(f"there is no {file}: has {self.name} joined the group?")
 
     def locator(self, endpoint: str) -> str:
         """An endpoint as Zenoh writes it."""
         host, _ = split_endpoint(endpoint)
-        if self.papers is not None:
+        if self.credentials is not None:
             return f"tls/{endpoint}"
         with contextlib.suppress(ValueError):
             if ipaddress.ip_address(host).is_loopback:
@@ -113,7 +113,7 @@ class _Wire(NamedTuple):
     def config(self, mode: str, listen: str | None, connect: Iterable[str], rules: Iterable[_Rule]) -> str:
         """The configuration of a session, as text: equal texts, equal sessions."""
         link: dict[str, Any] = {
-            "protocols": ["tcp" if self.papers is None else "tls"],
+            "protocols": ["tcp" if self.credentials is None else "tls"],
             "tx": {"lease": LEASE},
             "rx": {"max_message_size": MESSAGE_BYTES},
             "tcp": {"so_sndbuf": SEND_BUFFER},
@@ -145,8 +145,8 @@ class _Wire(NamedTuple):
                 }
             ],
         }
-        if self.papers is not None:
-            key, certificate, authority = (str(paper) for paper in self.papers)
+        if self.credentials is not None:
+            key, certificate, authority = (str(file) for file in self.credentials)
             link["tls"] = {
                 "so_sndbuf": SEND_BUFFER,
                 "root_ca_certificate": authority,
@@ -287,16 +287,6 @@ class _Line:
 
     A thread of its own opens and closes, so that whoever asks for a change, perhaps inside a callback of this very
     session, never waits for it.
-
-    Parameters
-    ----------
-    title : str
-    wanted : function
-        Returns the configurations to try, in turn; none for no session.
-    start : function of (session)
-        Declares what the session is for.
-    watched : bool
-        Open it again, or another of those wanted, when it is not connected any more: a client does not do so by itself.
     """
 
     def __init__(
@@ -492,40 +482,7 @@ def _connected(session: Any) -> bool:
 
 
 class ZenohTransport:
-    """Letters over Zenoh and mutual TLS. Keeps the contract of :class:`Transport`.
-
-    Parameters
-    ----------
-    run : str
-        Identifies the run; members of other runs do not hear each other.
-    name : str
-        Mine, the common name of my certificate.
-    address : int
-    listen : str or None
-        "192.0.2.7:7447", an address of this computer; None: nobody can connect to me.
-    folder : path, optional
-        Holds ``tls.key``, ``tls.crt`` and ``ca.crt``.
-    papers : Papers, optional
-        Those files, where they lie elsewhere.
-    contacts : iterable of Contact
-        Whom to admit at first.
-    relays : iterable of objects with a name and an endpoint
-        Programs that forward letters to and from members without an endpoint. With ``listen=None`` and relays, all
-        letters go through these.
-    endpoint : str, optional
-        Where others find me, if it is not ``listen`` (port forwarding).
-    letter_bytes : int
-        No letter is longer.
-    insecure_loopback : bool
-        No TLS and no access control, on loopback addresses only. For trying things out.
-
-    Examples
-    --------
-    >>> from coterie.peers.transport.over_zenoh import ZenohTransport
-    >>> ann = ZenohTransport("demo", "ann", 0, "127.0.0.1:17447", insecure_loopback=True)
-    >>> ann.contact
-    Contact(name='ann', address=0, endpoint='127.0.0.1:17447')
-    """
+    """Letters over Zenoh and mutual TLS. Keeps the contract of :class:`Transport`."""
 
     def __init__(
         self,
@@ -535,14 +492,14 @@ class ZenohTransport:
         listen: str | None,
         folder: str | Path | None = None,
         *,
-        papers: Papers | None = None,
+        credentials: Credentials | None = None,
         contacts: Iterable[Contact] = (),
-        relays: Iterable[Place] = (),
+        relays: Iterable[Reachable] = (),
         endpoint: str | None = None,
         letter_bytes: int = 200_000,
         insecure_loopback: bool = False,
     ):
-        self._wire = _Wire(run, name, _papers(folder, papers, insecure_loopback), letter_bytes)
+        self._wire = _Wire(run, name, _credentials(folder, credentials, insecure_loopback), letter_bytes)
         self._wire.check()
         self._listen = listen
         self.contact = Contact(name, address, endpoint or listen)
@@ -573,13 +530,7 @@ class ZenohTransport:
             return dict(self._counts)
 
     def open(self, deliver: Deliver, roster: DeliverRoster | None = None) -> None:
-        """Listen, and connect to the linked neighbours.
-
-        Raises
-        ------
-        ParameterError
-            It cannot listen there: the port is taken, the address is not of this computer, a certificate is damaged.
-        """
+        """Listen, and connect to the linked neighbours."""
         with self._changing:
             if self._deliver is not None:
                 raise ParameterError(f"{self.contact.name} is open already")
@@ -624,7 +575,7 @@ class ZenohTransport:
             if line is not None:
                 line.put(key, bytes(signed))
 
-    def use_relays(self, relays: Iterable[Place]) -> None:
+    def use_relays(self, relays: Iterable[Reachable]) -> None:
         """Relays to go through, instead of those of before."""
         found = _relays(self._wire, relays)
         with self._changing:
@@ -799,17 +750,17 @@ class ZenohTransport:
             self._counts[what] += 1
 
 
-def _papers(folder: str | Path | None, papers: Papers | None, insecure: bool) -> Papers | None:
+def _credentials(folder: str | Path | None, credentials: Credentials | None, insecure: bool) -> Credentials | None:
     if insecure:
-        if folder is not None or papers is not None:
+        if folder is not None or credentials is not None:
             raise ParameterError("insecure_loopback uses no certificates: give the one or the others")
         return None
-    if papers is None and folder is None:
-        raise ParameterError("give the folder with tls.key, tls.crt and ca.crt, or papers=Papers(...)")
-    return papers if papers is not None else Papers.of(folder or "")
+    if credentials is None and folder is None:
+        raise ParameterError("give the folder with tls.key, tls.crt and ca.crt, or credentials=Credentials(...)")
+    return credentials if credentials is not None else Credentials.of(folder or "")
 
 
-def _relays(wire: _Wire, relays: Iterable[Place]) -> list[Contact]:
+def _relays(wire: _Wire, relays: Iterable[Reachable]) -> list[Contact]:
     found = []
     for relay in relays:
         check_name(relay.name)
@@ -825,22 +776,6 @@ class ZenohRelay:
 
     It sees who writes to whom, and letters as they are; it can drop them, but not forge them, because they are signed.
     Its certificate must not have the name of a member.
-
-    Parameters
-    ----------
-    run, name, listen, folder, papers, letter_bytes, insecure_loopback
-        As for :class:`ZenohTransport`.
-    contacts : iterable of Contact
-        Whom to serve.
-    relays : iterable of objects with a name and an endpoint
-        Other relays to stay connected with, so that members of either reach those of the other.
-
-    Examples
-    --------
-    >>> from coterie.peers.transport.over_zenoh import ZenohRelay
-    >>> with ZenohRelay("demo", "post", "127.0.0.1:17448", insecure_loopback=True) as relay:
-    ...     relay.alive()
-    set()
     """
 
     def __init__(
@@ -850,13 +785,13 @@ class ZenohRelay:
         listen: str,
         folder: str | Path | None = None,
         *,
-        papers: Papers | None = None,
+        credentials: Credentials | None = None,
         contacts: Iterable[Contact] = (),
-        relays: Iterable[Place] = (),
+        relays: Iterable[Reachable] = (),
         letter_bytes: int = 200_000,
         insecure_loopback: bool = False,
     ):
-        self._wire = _Wire(run, name, _papers(folder, papers, insecure_loopback), letter_bytes)
+        self._wire = _Wire(run, name, _credentials(folder, credentials, insecure_loopback), letter_bytes)
         self._wire.check()
         self._listen = listen
         self._wire.locator(listen)

@@ -1,0 +1,313 @@
+"""``coterie lab``: many real peers on this machine, watched, disturbed, and compared with the exact optimum."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ..errors import IdentityError, MissingExtra, ParameterError
+from .console import AsJson, show, talk
+from .peers import app
+
+if TYPE_CHECKING:
+    from ..testing.lab import Lab
+
+#: More peers than this are too many for one machine.
+MAX_PEERS = 500
+#: Wakes in a second that a processor can do, with ten ties or so.
+WAKES = 50.0
+#: Seconds between two lines where there is no terminal.
+LINE = 10.0
+ACTIONS = ("kill", "start", "pause", "resume", "partition", "heal", "status", "stop")
+
+
+@app.command("lab")
+def lab_command(
+    action: Annotated[
+        str | None,
+        typer.Argument(metavar="N|ACTION", help=f"A number of peers to start; or {', '.join(ACTIONS)}."),
+    ] = None,
+    who: Annotated[
+        list[str] | None, typer.Argument(help="For kill, start, pause, resume, partition: which, such as 3 or 0-4.")
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="Of the lab; kept when it ends, replaced by the next.")] = Path(
+        "coterie-lab"
+    ),
+    data: Annotated[
+        Path | None, typer.Option(help="A table, one peer for each of its agents. Without: synthetic rows.")
+    ] = None,
+    agent: Annotated[str | None, typer.Option(help="With --data: the column that says whose row it is.")] = None,
+    target: Annotated[str | None, typer.Option(help="With --data: the column to predict.")] = None,
+    ties: Annotated[
+        Path | None, typer.Option(help="With --data: a table of ties with columns agent, peer, weight.")
+    ] = None,
+    neighbours: Annotated[int, typer.Option(help="Nearest peers that a peer is tied to.", min=1)] = 10,
+    method: Annotated[str, typer.Option(help="cd, propagation, admm, djam or boosting.")] = "cd",
+    coupling: Annotated[float, typer.Option(help="The more, the more alike are the models of neighbours.")] = 1 / 3,
+    learn: Annotated[bool, typer.Option("--learn", help="The peers learn who collaborates with whom.")] = False,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy: the budget of each peer.")] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Wakes of a peer in a second. Default: 5, or what the processors can do for so many peers."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Stop after so many, from when all are up.", min=0)] = 60.0,
+    tolerance: Annotated[
+        float, typer.Option(help="Stop when the objective is so near the optimum, relative.", min=0)
+    ] = 1e-6,
+    features: Annotated[int, typer.Option(help="Of synthetic rows.", min=2, max=10_000)] = 20,
+    faults: Annotated[
+        bool, typer.Option("--faults", help="For half of the time, now and then kill, pause and cut off peers.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of synthetic rows and of faults.", min=0)] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Run N real peers on this machine, and compare them with the exact optimum; or do something to them.
+
+    From another terminal, while it runs: coterie lab kill 3 (kill -9), start 3, pause 3, resume 3, partition 0-4 (those
+    against the rest), heal, status, stop.
+    """
+    if os.name != "posix":  # pragma: no cover - not on this platform
+        raise ParameterError("a lab needs signals of POSIX: it runs on Linux and macOS")
+    if action in ACTIONS:
+        _act(action, who or [], folder, as_json)
+        return
+    if who:
+        raise ParameterError(f"{' '.join(who)}: only {', '.join(ACTIONS[:5])} are done to some of the peers")
+    n = _count(action, data)
+    if data is None and (agent is not None or target is not None or ties is not None):
+        raise ParameterError("--agent, --target and --ties go with --data")
+    if data is not None and (agent is None or target is None):
+        raise ParameterError("--data needs --agent and --target, the columns that say whose row it is, and what")
+    if importlib.util.find_spec("zenoh") is None:
+        raise MissingExtra('peers on a network need Zenoh: pip install "coterie[network]"')
+    if method == "gossip-pooling":
+        raise ParameterError(
+            "--method gossip-pooling minimises no objective, and the lab measures how near peers come to the minimum "
+            "of one: watch it in ct.simulate, or found a group of real peers with coterie group create"
+        )
+    from ..testing.lab import Lab, charter_fields, from_table, synthetic
+    from ..testing.lab.processes import check_folder
+    from ..testing.lab.tasks import RATE
+
+    check_folder(folder)
+    with _until_signal() as stop:
+        if data is not None:
+            task = from_table(data, agent or "", target or "", n, ties, neighbours)
+        else:
+            task = synthetic(n or 0, features, seed, neighbours)
+        rate = min(RATE, WAKES * (os.cpu_count() or 1) / len(task.frames)) if rate is None else rate
+        classes = task.fields["labels"] is not None
+        fields = charter_fields(method, classes=classes, coupling=coupling, rate=rate, learn=learn, epsilon=epsilon)
+        report = _run(Lab(folder, task, **fields), seconds, tolerance, seed if faults else None, stop, as_json)
+    show(report, _conclusion(report), as_json)
+
+
+def _run(
+    lab: Lab, seconds: float, tolerance: float, faults: int | None, stop: threading.Event, quiet: bool
+) -> dict[str, Any]:
+    """From nothing to the last report."""
+    from ..testing.lab import Faults, watch
+
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        status = None if quiet else stack.enter_context(talk.status(f"keys and rows of {lab.n} peers"))
+        stack.enter_context(lab)
+        lab.start_all(lambda up: status.update(f"{up} of {lab.n} peers are up") if status else None, stop.is_set)
+        up = round(time.monotonic() - began, 1)
+        if status is not None:
+            status.stop()
+            talk.print(f"{lab.n} peers up after {up:.0f} s, in {lab.folder}")
+        drawn = None if faults is None else Faults(lab, faults, seconds / 2.0)
+        with _shown(quiet) as seen:
+            report = watch(lab, seconds, tolerance, drawn, seen, stop) | {"start_up": up}
+        lab.write_report(report)
+        return report
+
+
+def _count(action: str | None, data: Path | None) -> int | None:
+    if action is None and data is not None:
+        return None
+    try:
+        n = int(action or "")
+    except ValueError:
+        raise ParameterError(
+            f"{action or 'nothing'}: give a number of peers to start, or one of {', '.join(ACTIONS)}"
+        ) from None
+    if not 1 < n <= MAX_PEERS:
+        raise ParameterError(f"{n} peers: a lab has 2 to {MAX_PEERS}")
+    return n
+
+
+def _act(action: str, who: Sequence[str], folder: Path, as_json: bool) -> None:
+    """One of the actions, on a lab that another process runs."""
+    from ..peers.process import running
+    from ..testing.lab import processes
+
+    folders = processes.peers_of(folder)
+    if action == "status":
+        report = processes.read_json(folder / "report.json", None)
+        if report is None:
+            raise IdentityError(f"the lab in {folder} has not seen its peers yet")
+        report["running"] = running(folder) is not None
+        show(report, table_of(report), as_json)
+        return
+    if action == "stop":
+        lab = running(folder)
+        left = processes.stop_lab(folder)
+        if lab is None and not left:
+            raise IdentityError(f"no lab is running in {folder}")
+        others = f"; peers it had left: {', '.join(left)}" if left else ""
+        show({"stopped": lab, "left": left}, f"stopped the lab in {folder}{others}", as_json)
+        return
+    if running(folder) is None:
+        raise IdentityError(f"no lab is running in {folder}")
+    if action == "heal":
+        if who:
+            raise ParameterError(f"heal {' '.join(who)}: it brings all together, leave out whom")
+        processes.partition(folders, [])
+        show({"healed": len(folders)}, "letters go everywhere again", as_json)
+        return
+    some = _numbers(action, who, len(folders))
+    if action == "partition":
+        if len(some) == len(folders):
+            raise ParameterError(f"partition {' '.join(who)}: nobody is left on the other side")
+        processes.partition(folders, some)
+    else:
+        act = {"kill": processes.kill, "pause": processes.pause, "resume": processes.resume, "start": _ask_to_start}[
+            action
+        ]
+        for i in some:
+            act(folders[i])
+    done = {"kill": "killed", "pause": "paused", "resume": "resumed", "start": "started", "partition": "cut off"}
+    names = ", ".join(f"p{i}" for i in some)
+    show({done[action]: some}, f"{done[action]}: {names}", as_json)
+
+
+def _ask_to_start(folder: Path) -> None:
+    from ..testing.lab.lab import START
+    from ..testing.lab.processes import is_running, wait_until
+
+    if is_running(folder):
+        raise IdentityError(f"{folder.name} is running already")
+    (folder / "start").touch()
+    wait_until(lambda: is_running(folder), START, f"{folder.name} has not started")
+
+
+def _numbers(action: str, who: Sequence[str], n: int) -> list[int]:
+    """Peers from what was typed: 3, p3, 0-4, 1,5-7."""
+    if not who:
+        raise ParameterError(f"{action} whom? Give numbers of peers, such as 3 or 0-4")
+    found: set[int] = set()
+    for part in (part for text in who for part in text.split(",")):
+        first, dash, last = part.partition("-")
+        try:
+            low = int(first.removeprefix("p"))
+            high = int(last.removeprefix("p")) if dash else low
+        except ValueError:
+            raise ParameterError(f"{part!r} is no peer: give numbers, such as 3 or 0-4") from None
+        for i in (low, high):
+            if not 0 <= i < n:
+                raise ParameterError(f"there is no peer {i}: they are 0 to {n - 1}")
+        if high < low:
+            raise ParameterError(f"{part}: the first number must be the smaller one")
+        found |= set(range(low, high + 1))
+    return sorted(found)
+
+
+def table_of(report: dict[str, Any]) -> Table:
+    """What was seen, to be shown."""
+    peers = report["peers"]
+    private = "epsilon" in report
+    states = [row["state"] for row in peers]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(sorted(states, reverse=True)))
+    parts = [f"{report['method']}: {counts}", f"{report['seconds']:.0f} s"]
+    if not report.get("running", True):
+        parts.insert(0, "this lab has ended, and its peers with it; before that")
+    if private:
+        parts.append(f"private, epsilon {report['epsilon']:g}")
+    elif report["gap"] is not None:
+        parts.append(f"gap {report['gap']:.1e}")
+    elif report.get("apart"):
+        parts.append("ends of ties do not agree yet")
+    table = Table(title="; ".join(parts))
+    table.add_column("peer", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    columns = ("wakes", "in", "out", "refused", "score", "alone", "releases" if private else "distance")
+    for column in columns:
+        table.add_column(column, justify="right")
+    colours = {"up": "green", "paused": "yellow", "cut off": "magenta", "killed": "red", "failed": "bold red"}
+    for row in peers:
+        name = row["name"] if row["name"] == f"p{row['agent']}" else f"{row['name']} {row['agent']}"
+        state = row["state"]
+        numbers = [f"{row[key]:,}" if key in row else "" for key in ("wakes", "letters_in", "letters_out", "refused")]
+        numbers += [f"{row[key]:.3f}" if row.get(key) is not None else "" for key in ("score", "score_alone")]
+        if private:
+            made, left = row.get("releases"), row.get("releases_left")
+            numbers.append("" if made is None or left is None else f"{made} of {made + left}")
+        else:
+            numbers.append("" if row["distance"] is None else f"{row['distance']:.1e}")
+        colour = colours.get(state)
+        table.add_row(escape(name), f"[{colour}]{state}[/]" if colour else state, *numbers)
+    return table
+
+
+@contextlib.contextmanager
+def _shown(quiet: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Show reports on standard error: a table that changes, or a line now and then where there is no terminal."""
+    if quiet:
+        yield lambda report: None
+    elif talk.is_terminal:
+        from rich.live import Live
+
+        with Live(console=talk, auto_refresh=False, transient=True) as live:
+            yield lambda report: live.update(table_of(report), refresh=True)
+    else:
+        last = [-LINE]
+
+        def line(report: dict[str, Any]) -> None:
+            if report["seconds"] >= last[0] + LINE:
+                last[0] = report["seconds"]
+                talk.print(str(table_of(report).title), soft_wrap=True)
+
+        yield line
+
+
+@contextlib.contextmanager
+def _until_signal() -> Iterator[threading.Event]:
+    """Set by Ctrl-C, and by the signals that want a process to end."""
+    stop, before = threading.Event(), {}
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        before[number] = signal.signal(number, lambda *_: stop.set())
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _conclusion(report: dict[str, Any]) -> Table:
+    table = table_of(report)
+    if "epsilon" in report:
+        table.caption = "score: on rows of the peer's own. Private peers do not come to the optimum"
+    elif report["gap"] is None:
+        table.caption = "not compared with the optimum: " + (
+            "ends of ties do not agree" if report.get("apart") else "some peers have no model"
+        )
+    else:
+        sign = "<=" if report["reached"] else ">"
+        table.caption = (
+            f"relative gap of the objective to the exact optimum: {report['gap']:.2e} {sign} {report['tolerance']:g}; "
+            "distance: of a model from its exact one"
+        )
+    return table

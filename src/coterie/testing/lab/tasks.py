@@ -1,0 +1,139 @@
+"""What the peers of a lab learn: rows of each, the graph, and the words of the charter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ...errors import DataError, ParameterError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ...graphs import Graph
+
+#: Wakes of a peer in a second, if there are not too many of them.
+RATE = 5.0
+
+
+class LabTask(NamedTuple):
+    """What peers are to learn."""
+
+    fields: dict[str, Any]  # of the charter
+    agents: list[Any]  # whose rows they are
+    frames: list[pd.DataFrame]  # the rows of each peer
+    unseen: list[pd.DataFrame] | None  # rows that models are measured with
+    graph: Graph | None  # None: ties to the nearest by local models
+    neighbours: int
+
+
+def synthetic(n: int, features: int = 20, seed: int = 0, neighbours: int = 10) -> LabTask:
+    """Peers that look for lines, some of which are alike (:func:`coterie.datasets.linear_classification`).
+
+    Of the ties of the data set, each peer keeps so many, the heaviest, and those that others keep to it.
+    """
+    import pandas as pd
+
+    from ...datasets import linear_classification
+
+    rows = (10, 100)
+    made = linear_classification(n=n, p=features, seed=seed, rows=rows)
+    columns = [f"x{k}" for k in range(features)]
+
+    def frames(data: Any) -> list[pd.DataFrame]:
+        return [
+            pd.DataFrame(data.X[a:b], columns=columns).assign(y=data.y[a:b].astype(int))
+            for a, b in zip(data.start[:-1], data.start[1:], strict=True)
+        ]
+
+    fields = {"features": columns, "target": "y", "labels": ["-1", "1"], "intercept": False, "max_rows": rows[1]}
+    graph = _heaviest(made.graph, neighbours)
+    return LabTask(fields, list(range(n)), frames(made.train), frames(made.test), graph, neighbours)
+
+
+def _heaviest(graph: Graph, count: int) -> Graph:
+    """Ties that are among the heaviest of at least one of their ends."""
+    from ...graphs import Graph
+
+    W = graph.W.toarray()
+    order = np.argsort(-W, axis=1, kind="stable")
+    kept = np.zeros(W.shape, bool)
+    np.put_along_axis(kept, order[:, :count], True, axis=1)
+    return Graph(np.where(kept | kept.T, W, 0.0))
+
+
+def from_table(
+    table: Path, agent: str, target: str, n: int | None = None, ties: Path | None = None, neighbours: int = 10
+) -> LabTask:
+    """One peer for each agent of a table, or for the first ``n`` of them.
+
+    Two values of the target are classes, more are numbers. All other columns are features; they are scaled to mean 0
+    and variance 1, which in a lab is public. Without a file of ties, agents with the nearest local models are tied.
+    """
+    import pandas as pd
+
+    from ...data import AgentData
+    from ...data.agent_data import read_table, split_frame
+    from ...graphs.reading import read_ties
+    from ...peers.tables import spelt
+
+    if agent == target:
+        raise ParameterError(f"--agent and --target are both {agent!r}: they must be two columns")
+    frame = read_table(table)
+    features, [ids, y] = split_frame(frame, agent, target)
+    for name in features.columns:
+        if not pd.api.types.is_numeric_dtype(features[name]):
+            raise DataError(f"{table}: column {name!r} does not hold numbers: turn it into numbers, or leave it out")
+    everyone = AgentData(np.zeros((len(frame), 1)), agents=ids)
+    if n is not None and n > everyone.n:
+        raise ParameterError(f"{n} peers: {table} has rows of {everyone.n} agents only")
+    classes = sorted({spelt(value) for value in y.unique()})
+    if len(classes) != 2 and not pd.api.types.is_numeric_dtype(y):
+        raise DataError(f"column {target!r} of {table} has {len(classes)} classes: peers know two, or numbers")
+    values = features.to_numpy(float)
+    spread = values.std(axis=0)
+    owner = np.empty(len(frame), int)
+    owner[everyone.origin] = everyone.owner
+    number = everyone.n if n is None else n
+    fields = {
+        "features": [str(name) for name in features.columns],
+        "target": target,
+        "labels": classes if len(classes) == 2 else None,
+        "center": values.mean(axis=0).tolist(),
+        "scale": np.where(spread > 0, spread, 1.0).tolist(),
+        "max_rows": int(everyone.sizes[:number].max()),
+    }
+    graph = None
+    if ties is not None:
+        from ...graphs import Graph
+
+        graph = Graph(read_ties(ties, everyone).W[:number, :number])
+    rows = frame.drop(columns=agent)
+    frames = [rows[owner == i] for i in range(number)]
+    return LabTask(fields, list(everyone.members[:number]), frames, None, graph, neighbours)
+
+
+def charter_fields(
+    method: str = "cd",
+    *,
+    classes: bool = True,
+    coupling: float = 1 / 3,
+    rate: float = RATE,
+    learn: bool = False,
+    epsilon: float | None = None,
+) -> dict[str, Any]:
+    """The fields of a charter that are not about the data: ``learn`` the graph; private peers with ``epsilon``."""
+    from ...peers.charter import usual_loss, usual_objective
+
+    return {
+        "method": method,
+        "objective": usual_objective(method, epsilon is not None),
+        "loss": usual_loss(method, classes, epsilon is not None),
+        "coupling": coupling,
+        "rate": rate,
+        "letters_per_second": max(50.0, 25.0 * rate),
+        "learned": {"lam": 1.0, "kappa": 3, "every": 10.0, "sampling": "shuffle"} if learn else None,
+        "privacy": None if epsilon is None else {"epsilon": epsilon, "delta": 1e-5, "clip": 1.0, "row_norm": 1.0},
+    }
