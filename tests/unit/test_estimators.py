@@ -288,7 +288,7 @@ def test_baselines_are_exact(task, baseline):
     X, y, owner = task.train.X, task.train.y, task.train.owner
     model = ct.CollaborativeClassifier(baseline, graph=task.graph).fit(X, y, agents=owner)
     problem, back = posed(task, "classifier")
-    np.testing.assert_allclose(models(model), back(ct.methods.BASELINES[baseline].models(problem)), atol=1e-9)
+    np.testing.assert_allclose(models(model), back(ct.problem.baselines.BASELINES[baseline].models(problem)), atol=1e-9)
     assert model.run_.vectors == 0
 
 
