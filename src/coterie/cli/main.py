@@ -400,6 +400,7 @@ def fit(
                     y[~test],
                     ids[~test],
                     random_state=seed,
+                    scoring="accuracy" if kind == Task.classification and loss not in (None, "logistic") else None,
                     refit=False,
                     progress=progress,
                 )
