@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import coterie as ct
 from coterie.cli.main import app
 
-COTERIE = [sys.executable, "-m", "coterie.cli"]
+COTERIE = [sys.executable, "-m", "coterie"]
 
 
 def run(*arguments, code=0):

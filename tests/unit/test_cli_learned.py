@@ -16,7 +16,7 @@ import coterie as ct
 from coterie.cli.main import _held_out, app
 from coterie.estimators import tuning
 
-COTERIE = [sys.executable, "-m", "coterie.cli"]
+COTERIE = [sys.executable, "-m", "coterie"]
 
 
 def run(*arguments, code=0):
