@@ -15,7 +15,7 @@ import pandas as pd
 from sklearn import config_context
 from sklearn.base import clone, is_classifier
 from sklearn.metrics import get_scorer
-from sklearn.model_selection import BaseCrossValidator, GridSearchCV
+from sklearn.model_selection import BaseCrossValidator, GridSearchCV, ParameterGrid
 from sklearn.utils.metadata_routing import MetadataRequest
 from sklearn.utils.multiclass import type_of_target
 
@@ -256,8 +256,7 @@ def tune(
     >>> result.best_estimator_.predict(X[:2], agents=agents[:2]).shape
     (2,)
     """
-    points = _checked(estimator, grid)
-    total = n_splits * int(np.prod([len(values) for values in points.values()]))
+    points = _grid(estimator, grid)
     rows, ids = X, agents
     if isinstance(agents, str):
         rows, [ids] = split_frame(X, agents)
@@ -267,8 +266,8 @@ def tune(
     with config_context(enable_metadata_routing=True):
         search = GridSearchCV(
             clone(estimator).set_fit_request(agents=True),
-            points,
-            scoring=_Scorer(default if scoring is None else scoring, progress, total),
+            points.param_grid,
+            scoring=_Scorer(default if scoring is None else scoring, progress, n_splits * len(points)),
             cv=WithinAgents(n_splits, random_state=random_state),
             refit=False,
             error_score="raise",  # our errors say more than a table of those that failed
@@ -284,8 +283,8 @@ def tune(
     )
 
 
-def _checked(estimator: Any, grid: Any) -> dict[str, list[Any]]:
-    """The grid as lists, once it has been found fit for the estimator."""
+def _grid(estimator: Any, grid: Any) -> ParameterGrid:
+    """The points to try: those given, or the default ones for what the estimator has and uses."""
     given = estimator.get_params()
     if grid is None:
         if given.get("method") == "pooling":
@@ -295,23 +294,15 @@ def _checked(estimator: Any, grid: Any) -> dict[str, list[Any]]:
             )
         learns = given.get("graph") is None or (isinstance(given["graph"], str) and given["graph"] == "learn")
         grid = {name: values for name, values in GRID.items() if name in given and (name != "lam" or learns)}
-    if not isinstance(grid, Mapping) or not grid:
+    if not (isinstance(grid, Mapping) and grid and set(grid) <= set(given)):
         raise ParameterError(
-            f"grid={grid!r} must map the name of at least one parameter to the values to try; "
+            f"grid={grid!r} must map names of parameters to the values to try, at least one; "
             f"{type(estimator).__name__} has {', '.join(sorted(given)) or 'no parameters'}"
         )
-    for name, values in grid.items():
-        if name not in given:
-            raise ParameterError(
-                f"grid: {type(estimator).__name__} has no parameter {name!r}; it has {', '.join(sorted(given))}"
-            )
-        if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-            raise ParameterError(f"grid: the values of {name!r} must be a list, got {values!r}")
-    lists = {name: list(values) for name, values in grid.items()}
-    empty = next((name for name, values in lists.items() if not values), None)
-    if empty is not None:
-        raise ParameterError(f"grid: there are no values to try for {empty!r}")
-    return lists
+    try:
+        return ParameterGrid(grid)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"grid: {error}") from None
 
 
 class _Scorer:
