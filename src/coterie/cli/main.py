@@ -330,7 +330,7 @@ def fit(
             "Default: none for pooling, else learn."
         ),
     ] = None,
-    neighbours: Annotated[int, typer.Option(help="Peers of each agent, for knn.", min=1)] = 5,
+    n_neighbors: Annotated[int, typer.Option(help="Peers of each agent, for knn.", min=1)] = 5,
     loss: Annotated[
         str | None,
         typer.Option(
@@ -338,20 +338,18 @@ def fit(
             "squared or huber."
         ),
     ] = None,
-    mu: Annotated[
-        float, typer.Option(help="Own data against agreement with peers; for boosting, agreement against own data.")
-    ] = 1.0,
+    coupling: Annotated[float, typer.Option(help="Over a graph: the more, the more agents agree.")] = 1.0,
     lam: Annotated[float, typer.Option(help="For a learned graph: the larger, the more ties.")] = 1.0,
     beta: Annotated[float, typer.Option(help="For boosting: how closely to fit.")] = 3.0,
     stumps: Annotated[int, typer.Option(help="For boosting: how many decision stumps.", min=1)] = 200,
     tune: Annotated[
-        bool, typer.Option(help="Choose mu, lam and beta by cross-validation inside each agent's rows.")
+        bool, typer.Option(help="Choose coupling, lam and beta by cross-validation inside each agent's rows.")
     ] = False,
     ridge: Annotated[str, typer.Option(help='A number, or "1/m": 1 / rows of the agent. Not for boosting.')] = "1/m",
     holdout: Annotated[
         float, typer.Option(help="Share of each agent's rows kept to measure the gain.", min=0, max=0.9)
     ] = 0.0,
-    max_wakes: Annotated[int, typer.Option(help="Wakes of each agent at most.", min=1)] = 10_000,
+    max_iter: Annotated[int | None, typer.Option(help="Wakes of each agent at most, over a graph.", min=1)] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -369,7 +367,8 @@ def fit(
     estimator: Any = ESTIMATORS[kind, boosts]
     if kind == Task.regression and not pd.api.types.is_numeric_dtype(y):
         raise DataError(f"column {target!r} holds text: it cannot be the target of a regression")
-    settings = {"method": method, "neighbours": neighbours, "mu": mu, "lam": lam, "max_wakes": max_wakes, "seed": seed}
+    settings = {"method": method, "n_neighbors": n_neighbors, "coupling": coupling, "lam": lam, "random_state": seed}
+    settings |= {} if max_iter is None else {"max_iter": max_iter}
     if boosts:
         if loss is not None:
             raise ParameterError(f"--loss {loss}: boosting has a loss of its own, leave it out")
@@ -400,11 +399,13 @@ def fit(
                     features[~test],
                     y[~test],
                     ids[~test],
-                    seed=seed,
+                    random_state=seed,
+                    scoring="accuracy" if kind == Task.classification and loss not in (None, "logistic") else None,
+                    refit=False,
                     progress=progress,
                 )
-            settings |= chosen.parameters
-            result["tuned"] = chosen.parameters | {"cross-validated score": chosen.score}
+            settings |= chosen.best_params_
+            result["tuned"] = chosen.best_params_ | {"cross-validated score": chosen.best_score_}
         if holdout > 0:
             result["holdout"] = _measure_gain(estimator, settings, features, y, ids, test, as_json)
         with _bar(f"learning {everyone.n} models", as_json, known=False) as progress:

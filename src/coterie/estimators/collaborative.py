@@ -70,14 +70,14 @@ class _Collaborative(Estimator):
         loss: Any = None,
         missing: str = "fill",
         members: Any = None,
-        mu: float = 1.0,
+        coupling: float = 1.0,
         lam: float = 1.0,
         ridge: Any = "1/m",
         confidence: Any = "size",
-        neighbours: int = 5,
+        n_neighbors: int = 5,
         tol: float = 1e-6,
-        max_wakes: int = 10_000,
-        seed: int = 0,
+        max_iter: int = 10_000,
+        random_state: int = 0,
     ):
         self.method = method
         self.design = design
@@ -86,14 +86,14 @@ class _Collaborative(Estimator):
         self.loss = loss
         self.missing = missing
         self.members = members
-        self.mu = mu
+        self.coupling = coupling
         self.lam = lam
         self.ridge = ridge
         self.confidence = confidence
-        self.neighbours = neighbours
+        self.n_neighbors = n_neighbors
         self.tol = tol
-        self.max_wakes = max_wakes
-        self.seed = seed
+        self.max_iter = max_iter
+        self.random_state = random_state
 
     # -- fitting -------------------------------------------------------------------------------------------------
 
@@ -414,9 +414,12 @@ class CollaborativeRegressor(_Collaborative):
         Gaps are filled with the mean, beside a column that says where; or refused.
     members : sequence, optional
         All agents and their order, also those without rows.
-    mu, lam, ridge, confidence, neighbours, tol, max_wakes, seed
-        Of the methods over a graph; see :class:`coterie.Problem` and :class:`coterie.GraphRule`. ``mu`` is the weight
-        of the agents' own rows against agreement with their neighbours.
+    coupling : float
+        Of the methods over a graph: weight of agreement with neighbours against the agents' own rows; more is more
+        agreement.
+    lam, ridge, confidence, n_neighbors, tol, max_iter, random_state
+        Of the methods over a graph; see :class:`coterie.Problem` and :class:`coterie.GraphRule`. ``max_iter`` counts
+        wakes of each agent.
 
     Attributes
     ----------
@@ -664,7 +667,9 @@ class CollaborativeClassifier(_Collaborative):
 
     Parameters
     ----------
-    method, design, deviations, graph, missing, members, mu, lam, ridge, confidence, neighbours, tol, max_wakes, seed
+    method, design, deviations, graph, missing, members, coupling, lam, ridge, confidence
+        As in :class:`CollaborativeRegressor`.
+    n_neighbors, tol, max_iter, random_state
         As in :class:`CollaborativeRegressor`.
     loss : str or rule, optional
         Of pooling: "logistic". Over a graph: "logistic", "smooth-hinge", "hinge" (not with "cd"), or a loss for

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..core import losses
 from ..core.linear import DenseRows, frozen
-from ..core.losses import LOSSES, SIGNS, LogSumExp
+from ..core.losses import SIGNS
 from ..core.methods import METHODS
 from ..core.world import VACANT, World
 from ..core.wrap.graph_rule import GraphRule
