@@ -18,7 +18,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from coterie.data import AgentData
-from coterie.data.agent_data import as_agent_ids, as_features, read_table, split_frame
+from coterie.data.frames import split_frame
+from coterie.data.ids import as_agent_ids
+from coterie.data.matrix import as_features
+from coterie.data.readers import read_table
 from coterie.errors import DataError, MissingExtra
 
 ID_KINDS = {

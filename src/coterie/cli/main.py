@@ -29,7 +29,8 @@ from .. import graphs, plots
 from .._version import __version__
 from ..core.methods import METHODS
 from ..data import AgentData
-from ..data.agent_data import read_table, split_frame
+from ..data.frames import split_frame
+from ..data.readers import ids_like, read_table
 from ..datasets import gapminder, linear_classification
 from ..engines.graph_learning import learn_graph
 from ..engines.simulator import simulate

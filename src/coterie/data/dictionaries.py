@@ -30,7 +30,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from ..errors import DataError, ParameterError
-from .agent_data import as_features
+from .matrix import as_features
 
 __all__ = ["Dictionary", "Ensemble", "Function", "StumpDictionary", "Stumps", "outputs", "resolve_base"]
 

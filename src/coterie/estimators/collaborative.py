@@ -16,7 +16,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from .. import pooling
-from ..data.encoding import Columns, agent_codes, agent_numbers
+from ..data.columns import Columns
+from ..data.ids import agent_codes, agent_numbers
 from ..errors import DataError, ExtrapolationWarning, MismatchError, ParameterError
 from ..pooling.families import LARGEST, expit
 from .protocol import Estimator
@@ -937,7 +938,7 @@ def probabilities(log_odds: np.ndarray) -> np.ndarray:
 def _ids_of(X: Any, agents: Any) -> tuple[Any, Any, Any]:
     """Features, agent ids, and the column that held them, if it was one."""
     if isinstance(agents, str):
-        from ..data.agent_data import split_frame
+        from ..data.frames import split_frame
 
         features, [ids] = split_frame(X, agents)
         return features, ids, agents

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import special, stats
 
 from .. import pooling
-from ..data.encoding import agent_numbers
+from ..data.ids import agent_numbers
 from ..errors import DataError
 from ..pooling import designs, fitted
 from ..pooling.blocks import Batch, InRows, batches, one_plus, padded, times

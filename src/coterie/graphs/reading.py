@@ -7,7 +7,7 @@ from os import PathLike
 import numpy as np
 
 from ..data import AgentData
-from ..data.agent_data import read_table
+from ..data.readers import ids_like, read_table
 from ..errors import DataError
 from .graph import Graph
 
@@ -35,11 +35,11 @@ def read_ties(path: str | PathLike[str], everyone: AgentData) -> Graph:
     ...     read_ties(path, AgentData([[1.0], [2.0]], agents=["anna", "bo"])).n_edges
     1
     """
-    table = read_table(path)
+    table = read_table(path, ids=("agent", "peer"))
     missing = [name for name in ("agent", "peer") if name not in table.columns]
     if missing:
         raise DataError(f"{path} has no column {missing[0]!r}: a table of ties has columns agent, peer and weight")
-    ends = {name: everyone.numbers(table[name]) for name in ("agent", "peer")}
+    ends = {name: everyone.numbers(ids_like(table[name], everyone.members)) for name in ("agent", "peer")}
     for name, numbers in ends.items():
         unknown = np.flatnonzero(numbers < 0)
         if unknown.size:

@@ -158,7 +158,8 @@ def from_table(
     import pandas as pd
 
     from ..data import AgentData
-    from ..data.agent_data import read_table, split_frame
+    from ..data.frames import split_frame
+    from ..data.readers import read_table
     from ..graphs.reading import read_ties
     from ..peers.tables import spelt
 
