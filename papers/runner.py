@@ -25,11 +25,11 @@ from typing import Any
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
+from coterie._files import write_atomic
 from coterie._version import __version__
 from coterie.cli.console import plain
 from coterie.datasets import sources
 from coterie.errors import DataError, MissingDataError, ParameterError
-from coterie.peers.files import write
 
 from .claims import Claim
 from .experiment import Experiment, Row
@@ -167,7 +167,7 @@ def reproduce(
         "sources": fingerprint(experiment),
     }
     strict = _strict(json.loads(json.dumps(text, default=plain)))
-    write(record, json.dumps(strict, indent=1, allow_nan=False).encode(), durable=False)
+    write_atomic(record, json.dumps(strict, indent=1, allow_nan=False).encode(), durable=False)
     return Outcome(experiment, quick, rows, claims, tables, seconds, figure, record)
 
 
@@ -261,7 +261,7 @@ class _Store:
         if both := settings.keys() & found.keys():
             raise ParameterError(f"{self._experiment.name} finds what it was given: {', '.join(sorted(both))}")
         text = json.dumps({"found": found, "seconds": seconds}, default=plain)
-        write(self.path(settings, quick), text.encode(), durable=False)
+        write_atomic(self.path(settings, quick), text.encode(), durable=False)
         return {**settings, **json.loads(text)["found"]}, seconds
 
     def forget(self, quick: bool) -> None:

@@ -1,29 +1,209 @@
-"""Where coterie keeps what can be made or fetched again: compiled kernels, converted datasets."""
+"""The one way to write a file, whole or not at all; to read one of bounded size; and where files are cached."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
-import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+from .errors import DataError, FileError, IdentityError
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - not on this platform
+    fcntl = None  # type: ignore[assignment]
+
+#: Nothing that is read here is longer, unless the reader says so.
+MAX_BYTES = 4_000_000
+
+Where = str | os.PathLike[str]
 
 
 def cache_root() -> Path:
-    """``$COTERIE_CACHE``, or the user's cache directory.
-
-    Returns
-    -------
-    Path
-
-    Examples
-    --------
-    >>> cache_root().is_absolute() or "COTERIE_CACHE" in os.environ
-    True
-    """
+    """``$COTERIE_CACHE``, or the user's cache folder: what can be made or fetched again."""
     root = os.environ.get("COTERIE_CACHE")
     if root is not None:
         return Path(root)
-    home = Path(os.path.expanduser("~"))
-    return {
-        "win32": Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local")) / "coterie",
-        "darwin": home / "Library" / "Caches" / "coterie",
-    }.get(sys.platform, Path(os.environ.get("XDG_CACHE_HOME", home / ".cache")) / "coterie")
+    import platformdirs  # only where nothing else was said
+
+    return platformdirs.user_cache_path("coterie", appauthor=False)
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+def write_atomic(
+    path: Where,
+    content: bytes,
+    *,
+    private: bool = False,
+    durable: bool = True,
+    sync_name: bool | None = None,
+    one_writer: bool = False,
+) -> Path:
+    """Write a file whole or not at all; if `durable`, it is on the disk when this returns. Refusals are a `FileError`.
+
+    A `private` file is for its owner alone (0600). `sync_name=False` spares a wait where the name is on the disk
+    already. With `one_writer` a draft that a crash leaves is overwritten by the next one.
+    """
+    with drafted(path, content, private=private, durable=durable, one_writer=one_writer) as draft:
+        rename(draft, path, sync_name=durable if sync_name is None else sync_name)
+    return Path(path)
+
+
+@contextlib.contextmanager
+def drafted(
+    path: Where, content: bytes, *, private: bool = False, durable: bool = True, one_writer: bool = False
+) -> Iterator[Path]:
+    """The content under another name in the same folder, to be renamed; deleted if it is not."""
+    goal = Path(path)
+    draft = goal.with_name(f".{goal.name}.{'draft' if one_writer else os.urandom(6).hex()}")
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if one_writer else os.O_EXCL) | getattr(os, "O_CLOEXEC", 0)
+    try:
+        with _naming(goal):
+            fd = os.open(draft, flags | getattr(os, "O_BINARY", 0), 0o600 if private else 0o666)
+            try:
+                write_all(fd, content)
+                if durable:
+                    sync(fd)
+            finally:
+                os.close(fd)
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def rename(draft: Path, path: Where, *, sync_name: bool = True) -> None:
+    """Give a draft its name."""
+    with _naming(path):
+        os.replace(draft, path)
+        if sync_name:
+            sync_folder(Path(path).parent)
+
+
+def write_all(fd: int, content: bytes, start: int = 0) -> None:
+    """Write everything, also where the system takes it in pieces."""
+    if not hasattr(os, "pwrite"):  # pragma: no cover - not on this platform
+        os.lseek(fd, start, os.SEEK_SET)
+    done, rest = 0, memoryview(content)
+    while done < len(content):
+        pwrite = getattr(os, "pwrite", None)
+        done += os.write(fd, rest[done:]) if pwrite is None else pwrite(fd, rest[done:], start + done)
+
+
+def sync(fd: int) -> None:
+    """Wait until the disk has it, and not only its cache."""
+    full = getattr(fcntl, "F_FULLFSYNC", None)  # macOS
+    if full is not None:
+        with contextlib.suppress(OSError):  # not on every file system
+            fcntl.fcntl(fd, full)
+            return
+    os.fsync(fd)
+
+
+def sync_folder(folder: Where) -> None:
+    """Wait until the disk has the names of the files in a folder."""
+    if os.name != "posix":  # pragma: no cover - a folder cannot be opened there
+        return
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_new(files: dict[Path, bytes], private: set[str], what: str) -> None:
+    """Write files where there are none: all of them, or, if something fails, none. `what` names what they are."""
+    for path in files:
+        if os.path.lexists(path):
+            raise IdentityError(
+                f"{path.parent} holds {what} already ({path.name}), which is never overwritten: choose another folder"
+            )
+    done: list[Path] = []
+    try:
+        for path, content in files.items():
+            done.append(path)
+            write_atomic(path, content, private=path.name in private)
+    except BaseException:
+        for path in done:
+            path.unlink(missing_ok=True)
+        raise
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_bounded(path: Where, *, private: bool = False, limit: int = MAX_BYTES) -> bytes:
+    """What is in a file of bounded size; a `private` one is refused if others than its owner may use it."""
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if private and os.name == "posix" and mode & 0o077:
+                raise IdentityError(
+                    f"{path} is a secret, and others than its owner may use it (mode {mode & 0o777:04o}): "
+                    f"chmod 600 {path}"
+                )
+            content = file.read(limit + 1)
+    except OSError as error:
+        raise FileError(error.errno, f"{path} cannot be read: {error.strerror or error}") from error
+    if len(content) > limit:
+        raise DataError(f"{path} is longer than {limit} bytes: it is not what it should be")
+    return content
+
+
+def with_checksum(magic: bytes, body: bytes) -> bytes:
+    """A magic word, the SHA-256 of the body, and the body."""
+    return magic + hashlib.sha256(body).digest() + body
+
+
+def without_checksum(magic: bytes, content: bytes) -> bytes | None:
+    """The body, or None if one bit of it is not as it was written; a DataError if it begins with another word."""
+    start = len(magic) + hashlib.sha256().digest_size
+    if not content.startswith(magic) or len(content) <= start:
+        raise DataError(f"it does not begin with {magic!r}")
+    body = content[start:]
+    return body if hashlib.sha256(body).digest() == content[len(magic) : start] else None
+
+
+# -- folders ---------------------------------------------------------------------------------------------------------
+
+
+def private_folder(path: Where) -> Path:
+    """A folder that only its owner can open, made if it does not exist; one with files in it is not changed."""
+    folder = Path(path)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.name == "posix" and folder.stat().st_mode & 0o077:
+            if any(folder.iterdir()):
+                raise IdentityError(f"{folder} is to hold secrets, and others can open it: chmod 700 {folder}")
+            folder.chmod(0o700)
+    except OSError as error:
+        raise FileError(
+            error.errno, f"{folder} cannot be made a folder for secrets: {error.strerror or error}"
+        ) from error
+    return folder
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One writer at a time in a folder; a second one waits."""
+    if fcntl is None:  # pragma: no cover - not on this platform
+        yield
+        return
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)  # of the folder itself: no file to leave behind
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _naming(path: Where) -> Iterator[None]:
+    """Name the file in an error of the operating system."""
+    try:
+        yield
+    except OSError as error:
+        raise FileError(error.errno, f"{path} cannot be written: {error.strerror or error}") from error

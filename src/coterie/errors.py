@@ -15,6 +15,7 @@
      ├── ClusterError (RuntimeError)    a cluster cannot be reached, or lost what cannot be replaced
      ├── BudgetError (RuntimeError)     a privacy budget is spent
      ├── LedgerError (RuntimeError)     a privacy ledger is damaged, missing or in use
+     ├── FileError (OSError)            a file cannot be read or written
      ├── IdentityError (RuntimeError)   a peer's or a group's own files are damaged, missing or open to others
      ├── StateError (RuntimeError)      what a peer keeps across restarts is damaged, or another peer's
      ├── ContractError (AssertionError) a loss or a method broke a promise checked by coterie.testing
@@ -109,6 +110,13 @@ class BudgetError(CoterieError, RuntimeError):
 
 class LedgerError(CoterieError, RuntimeError):
     """A privacy ledger is damaged, missing or in use."""
+
+
+class FileError(CoterieError, OSError):
+    """A file cannot be read or written; the message names it."""
+
+    def __str__(self) -> str:
+        return str(self.strerror or super().__str__())
 
 
 class IdentityError(CoterieError, RuntimeError):

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.io import loadmat
 
+from .._files import write_atomic
 from ..errors import DataError
 from .sources import Arrays, content_digest, convert_folder, source_of
 
@@ -170,18 +171,13 @@ def convert(name: str, paths: Sequence[str | os.PathLike[str]], folder: str | os
             f"{'; or '.join(source.originals)}"
         )
     path = Path(convert_folder() if folder is None else folder) / source.file
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with draft.open("wb") as file:
-                np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        return write_atomic(path, content.getvalue())
     except OSError as error:
         raise DataError(f"cannot write {path}: {error}") from error
-    return path
 
 
 # -- one for each dataset ---------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from .._files import write_atomic
 from .._version import __version__
 from ..core.losses import LOSSES
 from ..core.methods import METHODS
@@ -120,8 +121,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
         "arrays": arrays,
         "sha256": checksum,
     }
-    _replace(folder / arrays, content)
-    _replace(folder / "model.json", json.dumps(description, indent=1).encode())
+    write_atomic(folder / arrays, content)
+    write_atomic(folder / "model.json", json.dumps(description, indent=1).encode())
     for old in folder.glob("arrays-*.npz"):
         if old.name != arrays:
             old.unlink()
@@ -270,16 +271,3 @@ def _packed(agent: Any) -> Any:
 
 def _unpacked(agent: Any) -> Any:
     return tuple(_unpacked(part) for part in agent) if isinstance(agent, list) else agent
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -7,9 +7,9 @@ it stands. Where the checkpoint is lost, too, it begins at zero, and the run sti
 
 from __future__ import annotations
 
+import io
 import logging
 import math
-import os
 import shutil
 import tempfile
 import time
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from .._files import write_atomic
 from ..data import AgentData
 from ..engines.cluster import Cluster
 from ..errors import ClusterError, CoterieError, DataError
@@ -64,11 +65,10 @@ class TaskActor:
         if self._worker is None:
             return None
         report = self._worker.improve(order)
-        draft = self._path.with_suffix(".draft")
-        draft.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as file:
-            np.save(file, self._worker.dual, allow_pickle=False)
-        os.replace(draft, self._path)
+        content = io.BytesIO()
+        np.save(content, self._worker.dual, allow_pickle=False)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(self._path, content.getvalue(), durable=False, one_writer=True)
         return report
 
     def evaluate(self, weights: np.ndarray, keep: float) -> np.ndarray | None:

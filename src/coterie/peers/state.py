@@ -5,7 +5,6 @@ The file is a magic word, the SHA-256 of the rest, and a msgpack record of names
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .._files import with_checksum, without_checksum, write_atomic
 from ..core.loop import ANEW
-from ..errors import MissingExtra, StateError
-from .files import sync_folder
+from ..errors import DataError, MissingExtra, StateError
 
 try:
     import msgspec
@@ -23,7 +22,6 @@ except ImportError as error:
     raise MissingExtra("real peers need msgspec: pip install 'coterie[network]'") from error
 
 MAGIC = b"coterie state 1\n"
-DIGEST = 32
 #: No state is larger.
 LARGEST = 1 << 30
 
@@ -93,7 +91,6 @@ class FileStore:
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
-        self._draft = self.path.with_name(f".{self.path.name}.draft")
         self._known = False  # whether the name of the file is on disk, too
 
     def load(self) -> bytes | None:
@@ -107,18 +104,8 @@ class FileStore:
 
     def save(self, content: bytes) -> None:
         """Replace it: a new file, on disk before it takes the old one's name. Nobody else writes here."""
-        handle = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            rest = memoryview(content)
-            while rest:
-                rest = rest[os.write(handle, rest) :]
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        os.replace(self._draft, self.path)
-        if not self._known:
-            sync_folder(self.path.parent)
-            self._known = True
+        write_atomic(self.path, content, private=True, one_writer=True, sync_name=not self._known)
+        self._known = True
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -135,7 +122,7 @@ def write_record(record: Record) -> bytes:
     1
     """
     text = _encode(record)
-    return MAGIC + hashlib.sha256(text).digest() + text
+    return with_checksum(MAGIC, text)
 
 
 def read_record(content: bytes, name: str = "the state") -> Record:
@@ -153,15 +140,16 @@ def read_record(content: bytes, name: str = "the state") -> Record:
     ...
     coterie.errors.StateError: the state is not a state of a peer, or one of another version of coterie
     """
-    head = len(MAGIC) + DIGEST
-    if content[: len(MAGIC)] != MAGIC or not head < len(content) <= LARGEST:
-        raise StateError(f"{name} is not a state of a peer, or one of another version of coterie")
-    if hashlib.sha256(content[head:]).digest() != content[len(MAGIC) : head]:
+    try:
+        text = without_checksum(MAGIC, content if len(content) <= LARGEST else b"")
+    except DataError:
+        raise StateError(f"{name} is not a state of a peer, or one of another version of coterie") from None
+    if text is None:
         raise StateError(
             f"{name} is damaged: its checksum is wrong. Without that file, the peer begins again from its data"
         )
     try:
-        return _decode(content[head:])
+        return _decode(text)
     except msgspec.MsgspecError as error:
         raise StateError(f"{name} cannot be read: {error}") from None
 

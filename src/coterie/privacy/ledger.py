@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._files import sync, sync_folder, write_all, write_atomic
 from ..accounting.plans import Plan
 from ..core.private.account import ACCOUNT, NOTHING, RELEASES, debit
 from ..errors import BudgetError, LedgerError, MissingExtra, ParameterError
@@ -320,8 +321,7 @@ class Ledger:
             now = _Letters(k, letters)
             if self._journal is not None:
                 with _refusing(f"the letters of release {k} could not be kept in {self._journal.path}.kept"):
-                    _replace(f"{self._journal.path}.kept", now.packed())
-                    _sync_folder(self._journal.path)
+                    write_atomic(f"{self._journal.path}.kept", now.packed(), private=True, one_writer=True)
             self._letters = now
 
     @property
@@ -563,7 +563,7 @@ class _Journal:
         _check_identity(self.name, identity)
         self.torn = False  # what there is of it is as it should be
         self.append("plan", **_described(plan))
-        _sync_folder(self.path)
+        sync_folder(os.path.dirname(self.path))
         self.write_head()
 
     def check_head(self, identity: Where | None) -> None:
@@ -598,26 +598,25 @@ class _Journal:
         if self.torn:
             # Until the record is whole, a crash must leave something torn. So one byte stays, and becomes its first.
             os.ftruncate(fd, start + 1)
-            _write(fd, line[:1], start)
-            _sync(fd)
+            write_all(fd, line[:1], start)
+            sync(fd)
             self.torn = False
-        _write(fd, line, start)
-        _sync(fd)
+        write_all(fd, line, start)
+        sync(fd)
         self.size = start + len(line)
         self.records.append(record)
 
     def cut(self) -> None:
         """Forget what is torn, when there is nothing left to spend in its place."""
         os.ftruncate(self.file.fileno(), self.size)
-        _sync(self.file.fileno())
+        sync(self.file.fileno())
         self.torn = False
 
     def write_head(self) -> None:
         """Remember the last record."""
         first = not os.path.exists(f"{self.path}.head")
-        _replace(f"{self.path}.head", _canonical({"n": len(self.records) - 1, "hash": self.last}) + b"\n")
-        if first:
-            _sync_folder(self.path)
+        head = _canonical({"n": len(self.records) - 1, "hash": self.last}) + b"\n"
+        write_atomic(f"{self.path}.head", head, private=True, one_writer=True, sync_name=first)
 
     def close(self) -> None:
         """Give up the lock, also for forks that share it."""
@@ -801,40 +800,3 @@ def _content(path: str) -> bytes | None:
             return file.read()
     except FileNotFoundError:
         return None
-
-
-def _write(fd: int, content: bytes, start: int) -> None:
-    done = 0
-    while done < len(content):
-        done += os.pwrite(fd, content[done:], start + done)
-
-
-def _sync(fd: int) -> None:
-    """Wait until the disk has it, and not only its cache."""
-    full = getattr(fcntl, "F_FULLFSYNC", None)  # macOS
-    if full is not None:
-        with contextlib.suppress(OSError):  # not on every file system
-            fcntl.fcntl(fd, full)
-            return
-    os.fsync(fd)
-
-
-def _replace(path: str, content: bytes) -> None:
-    """Write a file whole or not at all. The one writer has one draft, which a crash may leave: it is overwritten."""
-    draft = f"{path}.draft"
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        _write(fd, content, 0)
-        _sync(fd)
-    finally:
-        os.close(fd)
-    os.replace(draft, path)
-
-
-def _sync_folder(path: str) -> None:
-    """Wait until the disk has the names of the files beside this one."""
-    fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        _sync(fd)
-    finally:
-        os.close(fd)
