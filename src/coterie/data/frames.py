@@ -43,6 +43,19 @@ def split_frame(X: Any, *names: Hashable) -> tuple[Any, list[Any]]:
     return rest, [X[name] for name in names]
 
 
+def split_ids(X: Any, agents: Any, column: str | None = None) -> tuple[Any, Any, str | None]:
+    """Features, agent ids, and the name of the column that held them, if it was one.
+
+    `agents` are ids, or the name of a column. Without it, `column` holds them, if it is given and X is a frame.
+    """
+    if agents is None and column is not None and hasattr(X, "columns"):
+        agents = column
+    if isinstance(agents, str):
+        features, [ids] = split_frame(X, agents)
+        return features, ids, agents
+    return X, agents, None
+
+
 def hint(name: Any, known: Sequence[Any]) -> str:
     """What may have been meant instead of an unknown name, or a few examples."""
     # Only the first ones are compared: the search is slow, and an error should not be.

@@ -17,8 +17,8 @@ from ..core.methods import FrankWolfeBoosting
 from ..core.methods.boosting import CLOCKS
 from ..core.wrap.graph_rule import GraphRule
 from ..data import AgentData
+from ..data.agent_data import as_agent_ids
 from ..data.dictionaries import Dictionary, Function, StumpDictionary, Stumps, outputs, resolve_base
-from ..data.ids import as_agent_ids
 from ..engines.simulator import simulate
 from ..errors import ParameterError
 from ..graphs import Graph

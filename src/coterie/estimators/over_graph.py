@@ -29,9 +29,7 @@ from ..core.methods.fixed import FixedModels
 from ..core.wrap.graph_rule import GraphRule
 from ..core.wrap.learned import Learned
 from ..data import AgentData
-from ..data.frames import split_frame
-from ..data.ids import as_agent_ids
-from ..data.matrix import as_features
+from ..data.agent_data import as_agent_ids, as_features, split_frame
 from ..engines.graph_learning import learn_graph
 from ..engines.run import Run
 from ..engines.simulator import simulate

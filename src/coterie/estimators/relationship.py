@@ -14,8 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..core.losses import SIGNS, Logistic
 from ..core.offsets import Offset, with_offsets
 from ..data import AgentData
-from ..data.ids import as_agent_ids
-from ..data.matrix import as_features, nonfinite
+from ..data.agent_data import _nonfinite, as_agent_ids, as_features
 from ..errors import DataError, MismatchError, ParameterError
 from ..multitask import Relationship, relationship
 from ..multitask.covariance import correlation
@@ -481,7 +480,7 @@ def _mapped(features: Any, data: AgentData, X: Any) -> Any:
     matrix, _ = as_features(features.transform(X))
     if matrix.shape[0] != data.n_rows:
         raise DataError(f"{features!r} made {matrix.shape[0]} rows of {data.n_rows}: expected one for each")
-    rows, _ = nonfinite(matrix)
+    rows, _ = _nonfinite(matrix)
     if rows.size:
         raise DataError(f"{data.where(int(rows[0]))}: {features!r} makes NaN or infinity of it")
     return matrix

@@ -101,7 +101,9 @@ class Report:
         return _plain({"summary": self.summary} | found | {"columns": self.columns, "notes": self.notes})
 
 
-def report(model: Any, folds: int = 5, seed: int = 0, X: Any = None, y: Any = None, agents: Any = None) -> Report:
+def report(
+    model: Any, folds: int = 5, random_state: int = 0, X: Any = None, y: Any = None, agents: Any = None
+) -> Report:
     """See :meth:`coterie.CollaborativeRegressor.report`."""
     model._check_fitted()
     if (X is None) != (y is None):
@@ -114,7 +116,7 @@ def report(model: Any, folds: int = 5, seed: int = 0, X: Any = None, y: Any = No
         try:
             if rows is None:
                 raise DataError(_no_rows(pools))
-            table, measured = gains(model, rows, folds, seed, notes)
+            table, measured = gains(model, rows, folds, random_state, notes)
         except DataError as error:
             table, measured = None, {}
             notes.append(f"gains are not available: {error}")

@@ -16,8 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import ParameterGrid
 
 from ..data import AgentData
-from ..data.frames import split_frame
-from ..data.ids import as_agent_ids
+from ..data.agent_data import as_agent_ids, split_frame
 from ..errors import CoterieError, DataError, ParameterError
 
 #: What is tried by default, of those parameters that the estimator has and uses.

@@ -193,7 +193,7 @@ def from_table(
     if ties is not None:
         from ..graphs import Graph
 
-        graph = Graph(read_ties(ties, everyone).W[:number, :number])
+        graph = Graph(read_ties(ties, everyone.members).W[:number, :number])
     rows = frame.drop(columns=agent)
     frames = [rows[owner == i] for i in range(number)]
     return Task(fields, list(everyone.members[:number]), frames, None, graph, neighbours)
