@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import coterie as ct
 from coterie.cli.main import app
 
-COTERIE = [sys.executable, "-m", "coterie.cli"]
+COTERIE = [sys.executable, "-m", "coterie"]
 
 
 def run(*arguments, code=0):
@@ -150,7 +150,7 @@ def test_a_given_graph(table, tmp_path):
         ({"--method": "cd", "--loss": "hinge"}, "has a kink"),
         ({"--design": "cubic"}, "design='cubic'"),
         ({"--deviations": "some"}, "deviations='some'"),
-        ({"--method": "cd", "--mu": "-1"}, "mu=-1.0 must be a positive number"),
+        ({"--method": "cd", "--coupling": "-1"}, "coupling = -1.0: expected a positive finite number"),
         ({"--ridge": "lots"}, "--ridge lots"),
         ({"--graph": "nowhere.csv"}, "nowhere.csv"),
         ({"--target": "c", "--task": "classification"}, "continuous"),

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from coterie.cli import main as cli
+from coterie.cli import audit as cli
 from coterie.cli.main import app
 from coterie.engines.wire import encode
 from coterie.errors import ParameterError

@@ -13,10 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 import coterie as ct
-from coterie.cli.main import _held_out, app
+from coterie.cli.main import app
+from coterie.cli.models import held_out
 from coterie.estimators import tuning
 
-COTERIE = [sys.executable, "-m", "coterie.cli"]
+COTERIE = [sys.executable, "-m", "coterie"]
 
 
 def run(*arguments, code=0):
@@ -64,7 +65,7 @@ def test_boosting_from_end_to_end(table, tmp_path):
     assert isinstance(model, ct.BoostedClassifier)
     assert (model.base, model.beta, model.lam, model.graph) == (20, 2.0, 0.5, "learn")
     assert fitted["ties"] == model.graph_.n_edges
-    same = ct.BoostedClassifier(base=20, beta=2.0, lam=0.5, max_wakes=10_000).fit(X, y, agents=ids)
+    same = ct.BoostedClassifier(base=20, beta=2.0, lam=0.5).fit(X, y, agents=ids)
     assert np.array_equal(model.coef_, same.coef_)
     predicted = invoke("predict", tmp_path / "m", table)
     assert predicted["predictions"] == same.predict(X, agents=ids).tolist()
@@ -88,13 +89,13 @@ def test_boosted_regression_from_end_to_end(table, tmp_path):
 
 @pytest.mark.parametrize("method", ["cd", "boosting"])
 def test_the_graph_is_learned_by_default(table, tmp_path, method):
-    options = ["--method", method, "--stumps", 20]
+    options = ["--method", method, *(["--stumps", 20] if method == "boosting" else [])]
     plain, asked = (fit(table, tmp_path / "m", *options, *more) for more in ([], ["--graph", "learn"]))
     assert plain == asked
     assert ct.load(tmp_path / "m").graph in (None, "learn")
     fewer = fit(table, tmp_path / "m", *options, "--lam", 0.01)
     assert 0 < fewer["ties"] < plain["ties"]
-    knn = fit(table, tmp_path / "m", *options, "--graph", "knn", "--neighbours", 2)
+    knn = fit(table, tmp_path / "m", *options, "--graph", "knn", "--n-neighbors", 2)
     assert 8 <= knn["ties"] <= 16
     assert ct.load(tmp_path / "m").graph == "knn"
 
@@ -102,35 +103,35 @@ def test_the_graph_is_learned_by_default(table, tmp_path, method):
 def by_hand(table, method, holdout, seed=0):
     """What tuning the same estimator on the rows that are not held out gives."""
     X, y, ids = parts(table)
-    rest = ~_held_out(ids, holdout, seed)
-    settings = {"max_wakes": 10_000, "seed": seed, "members": sorted(set(ids))}
+    rest = ~held_out(ids, holdout, seed)
+    settings = {"random_state": seed, "members": sorted(set(ids))}
     if method == "boosting":
         model = ct.BoostedClassifier(base=8, **settings)
     else:
         model = ct.CollaborativeClassifier(method, **settings)
-    return tuning.tune(model, X[rest], y[rest], ids[rest], seed=seed)
+    return tuning.tune(model, X[rest], y[rest], ids[rest], random_state=seed, refit=False)
 
 
 @pytest.mark.parametrize("method", ["cd", "boosting"])
 @pytest.mark.parametrize("holdout", [0.0, 0.3])
-def test_parameters_are_tuned_on_rows_that_are_not_held_out(table, tmp_path, monkeypatch, method, holdout):
-    grid = {"mu": (0.1, 1), "lam": (0.1, 1), "beta": (1, 3)}  # a part of the real one, for the sake of time
+def test_parameters_are_tuned_on_rows_that_are_notheld_out(table, tmp_path, monkeypatch, method, holdout):
+    grid = {"coupling": (0.1, 1), "lam": (0.1, 1), "beta": (1, 3)}  # a part of the real one, for the sake of time
     assert all(set(values) < set(tuning.GRID[name]) for name, values in grid.items())
     monkeypatch.setattr(tuning, "GRID", grid)
-    options = ["--method", method, "--stumps", 8, "--tune", "--holdout", holdout]
+    options = ["--method", method, *(["--stumps", 8] if method == "boosting" else []), "--tune", "--holdout", holdout]
     fitted = fit(table, tmp_path / "m", *options)
     expected = by_hand(table, method, holdout)
-    assert fitted["tuned"] == expected.parameters | {"cross-validated score": expected.score}
-    assert set(expected.parameters) == ({"mu", "lam", "beta"} if method == "boosting" else {"mu", "lam"})
-    assert all(value in grid[name] for name, value in expected.parameters.items())
+    assert fitted["tuned"] == expected.best_params_ | {"cross-validated score": expected.best_score_}
+    assert set(expected.best_params_) == ({"coupling", "lam", "beta"} if method == "boosting" else {"coupling", "lam"})
+    assert all(value in grid[name] for name, value in expected.best_params_.items())
     model = ct.load(tmp_path / "m")
-    assert {name: getattr(model, name) for name in expected.parameters} == expected.parameters
+    assert {name: getattr(model, name) for name in expected.best_params_} == expected.best_params_
     assert ("holdout" in fitted) == (holdout > 0)
 
 
 def test_labels_of_held_out_rows_do_not_change_what_is_chosen(table, tmp_path):
     frame = pd.read_csv(table)
-    test = _held_out(frame["user"], 0.4, 0)
+    test = held_out(frame["user"], 0.4, 0)
     assert 0 < test.sum() < len(frame)
     frame.loc[test, "bought"] = frame.loc[test, "bought"].map({"yes": "no", "no": "yes"})
     frame.loc[test, ["a", "b"]] *= -1.0
@@ -148,8 +149,8 @@ def test_what_was_chosen_is_shown(table, tmp_path):
     chosen = by_hand(table, "cd", 0.0)
     shown = [line.strip("│ ").split() for line in out.splitlines() if "│" in line]
     rows = {" ".join(words[: words.index("│")]): words[-1] for words in shown}
-    assert {name: rows[name] for name in ("mu", "lam")} == {k: format(v) for k, v in chosen.parameters.items()}
-    assert float(rows["cross-validated score"]) == pytest.approx(chosen.score, abs=1e-3)
+    assert {name: rows[name] for name in ("coupling", "lam")} == {k: format(v) for k, v in chosen.best_params_.items()}
+    assert float(rows["cross-validated score"]) == pytest.approx(chosen.best_score_, abs=1e-3)
     assert "cross-validation" in err
 
 
@@ -161,6 +162,8 @@ def test_what_was_chosen_is_shown(table, tmp_path):
         (["--method", "boosting", "--lam", "-1"], "lam=-1.0 must be a positive number"),
         (["--method", "boosting", "--beta", "0"], "beta=0.0 must be a positive number"),
         (["--graph", "friends"], "friends"),
+        (["--beta", "2"], "--beta: CollaborativeClassifier has no such setting"),
+        (["--method", "cd", "--stumps", "5"], "--stumps: CollaborativeClassifier has no such setting"),
         (["--tune"], "pooling learns its strengths by itself"),
     ],
 )

@@ -498,7 +498,7 @@ def test_a_model_with_ties_comes_back_from_a_file(tmp_path, graph):
 @pytest.mark.parametrize("method", ["cd", "local", "global"])
 def test_a_model_over_a_graph_comes_back_from_a_file(tmp_path, method):
     X, y, ids = table(n=5)
-    model = ct.CollaborativeRegressor(method, graph="knn", neighbours=2).fit(X, y, agents=ids)
+    model = ct.CollaborativeRegressor(method, graph="knn", n_neighbors=2).fit(X, y, agents=ids)
     again = ct.load(ct.save(model, tmp_path / "model"))
     asked = np.where(np.arange(len(ids)) % 7 == 0, 99, ids)
     assert np.array_equal(again.predict(X, agents=asked), model.predict(X, agents=asked))

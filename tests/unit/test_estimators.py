@@ -73,7 +73,7 @@ def models(model):
 @pytest.mark.parametrize("kind", MODELS)
 def test_models_are_the_exact_optimum(task, kind):
     X, y, ids = arguments(task, kind)
-    model = MODELS[kind]("cd", graph=task.graph, mu=0.7, tol=1e-13).fit(X, y, agents=ids)
+    model = MODELS[kind]("cd", graph=task.graph, coupling=1 / 0.7, tol=1e-13).fit(X, y, agents=ids)
     problem, back = posed(task, kind, mu=0.7)
     np.testing.assert_allclose(models(model), back(problem.solve()), atol=1e-5)
 
@@ -174,7 +174,7 @@ def test_the_run_tells_what_was_sent(task):
 def test_a_search_can_pass_agents_on(task):
     X, y, ids = arguments(task, "classifier")
     with sklearn.config_context(enable_metadata_routing=True):
-        model = ct.CollaborativeClassifier("cd", neighbours=2, members=range(12))
+        model = ct.CollaborativeClassifier("cd", n_neighbors=2, members=range(12))
         model = model.set_fit_request(agents=True).set_score_request(agents=True)
         search = GridSearchCV(model, {"mu": [0.1, 10.0]}, cv=2).fit(X, y, agents=ids)
     assert search.best_params_["mu"] in (0.1, 10.0)
@@ -199,8 +199,8 @@ def test_probabilities_only_where_there_are_any(task):
 
 def test_slow_convergence_is_said(task):
     X, y, ids = arguments(task, "regressor")
-    with pytest.warns(ConvergenceWarning, match="raise max_wakes"):
-        ct.CollaborativeRegressor("cd", graph=task.graph, max_wakes=1, tol=1e-12).fit(X * 100, y, agents=ids)
+    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
+        ct.CollaborativeRegressor("cd", graph=task.graph, max_iter=1, tol=1e-12).fit(X * 100, y, agents=ids)
 
 
 @pytest.mark.parametrize(
@@ -213,13 +213,13 @@ def test_slow_convergence_is_said(task):
         ({"graph": "friends"}, ParameterError, "graph='friends' must be"),
         ({"graph": ct.graphs.ring(5)}, GraphError, "5 agents and the data 12"),
         ({"graph": -np.ones((12, 12))}, GraphError, r"W\[0, 0\]|nonnegative"),
-        ({"mu": -1.0}, ParameterError, "mu=-1.0 must be a positive number"),
+        ({"coupling": -1.0}, ParameterError, "coupling = -1.0: expected a positive finite number"),
         ({"ridge": "m"}, ParameterError, "ridge='m'"),
-        ({"graph": "knn", "neighbours": 0}, ParameterError, "neighbours=0"),
+        ({"graph": "knn", "n_neighbors": 0}, ParameterError, "n_neighbors = 0"),
         ({"lam": -1.0}, ParameterError, "lam=-1.0 must be"),
         ({"graph": ct.GraphRule(kappa=20)}, ParameterError, "kappa=20"),
         ({"members": range(11)}, DataError, "11"),
-        ({"seed": -1}, ParameterError, "seed=-1"),
+        ({"random_state": -1}, ParameterError, "random_state = -1"),
     ],
 )
 def test_bad_settings_are_refused_by_name(task, settings, error, message):
@@ -240,7 +240,7 @@ def test_convergence_does_not_depend_on_units(task, unit):
 def test_features_of_very_different_sizes_do_not_hide_each_other(task):
     X, y, ids = arguments(task, "regressor")
     stamped = np.column_stack([X, 1.7e9 + 1e5 * np.random.default_rng(0).normal(size=len(X))])
-    model = ct.CollaborativeRegressor("cd", graph=task.graph, ridge=0.0, max_wakes=200).fit(stamped, y, agents=ids)
+    model = ct.CollaborativeRegressor("cd", graph=task.graph, ridge=0.0, max_iter=200).fit(stamped, y, agents=ids)
     assert model.score(stamped, y, agents=ids) > 0.9
 
 
@@ -274,7 +274,7 @@ def test_a_loss_with_a_kink_is_learned_by_admm(task):
 
 def test_propagation_smooths_the_models_trained_alone(task):
     X, y, owner = task.train.X, task.train.y, task.train.owner
-    model = ct.CollaborativeClassifier("propagation", graph=task.graph, mu=0.25, tol=1e-12).fit(X, y, agents=owner)
+    model = ct.CollaborativeClassifier("propagation", graph=task.graph, coupling=4.0, tol=1e-12).fit(X, y, agents=owner)
     problem, back = posed(task, "classifier")
     c = task.train.sizes / task.train.sizes.max()
     best = ct.Problem.propagation(problem.local(), task.graph, alpha=0.8, confidence=c).solve()
@@ -286,7 +286,7 @@ def test_baselines_are_exact(task, baseline):
     X, y, owner = task.train.X, task.train.y, task.train.owner
     model = ct.CollaborativeClassifier(baseline, graph=task.graph).fit(X, y, agents=owner)
     problem, back = posed(task, "classifier")
-    np.testing.assert_allclose(models(model), back(ct.methods.BASELINES[baseline].models(problem)), atol=1e-9)
+    np.testing.assert_allclose(models(model), back(BASELINES[baseline].models(problem)), atol=1e-9)
     assert model.run_.vectors == 0
 
 

@@ -23,7 +23,7 @@ def frame(rng, ids, classes):
 )
 def test_methods_and_baselines_come_back(tmp_path, method):
     X, y = frame(np.random.default_rng(0), ["abc"[k % 3] for k in range(30)], ["no", "yes"])
-    model = ct.CollaborativeClassifier(method, neighbours=1).fit(X, y, agents="who")
+    model = ct.CollaborativeClassifier(method, n_neighbors=1).fit(X, y, agents="who")
     again = ct.load(ct.save(model, tmp_path / "model"))
     assert repr(again.method) == repr(method)
     assert np.array_equal(again.coef_, model.coef_)
@@ -33,13 +33,13 @@ def test_methods_and_baselines_come_back(tmp_path, method):
 @pytest.mark.parametrize("ids", [["ann", "bob", "cyd"], [3, 1, 2], [("a", 1), ("a", 2), ("b", 1)]])
 def test_a_classifier_comes_back_the_same(tmp_path, classes, ids):
     X, y = frame(np.random.default_rng(0), [ids[k % 3] for k in range(60)], classes)
-    model = ct.CollaborativeClassifier(neighbours=1, mu=2.0).fit(X, y, agents="who")
+    model = ct.CollaborativeClassifier(n_neighbors=1, coupling=2.0).fit(X, y, agents="who")
     again = ct.load(ct.save(model, tmp_path / "model"))
     assert np.array_equal(again.predict(X), model.predict(X))
     assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
     assert again.agents_ == model.agents_
     assert again.graph_ == model.graph_
-    assert again.mu == 2.0
+    assert again.coupling == 2.0
 
 
 def test_a_regressor_on_arrays_comes_back_the_same(tmp_path):
@@ -63,7 +63,7 @@ def test_parameters_come_back(tmp_path):
 @pytest.fixture
 def saved(tmp_path):
     rng = np.random.default_rng(2)
-    model = ct.CollaborativeRegressor(neighbours=1).fit(
+    model = ct.CollaborativeRegressor(n_neighbors=1).fit(
         rng.normal(size=(8, 1)), rng.normal(size=8), agents=list("aabbccdd")
     )
     return ct.save(model, tmp_path / "model")
@@ -117,7 +117,7 @@ def test_half_a_description_is_refused(saved):
 def test_saving_again_leaves_one_set_of_arrays(saved):
     rng = np.random.default_rng(3)
     ct.save(
-        ct.CollaborativeRegressor(neighbours=1).fit(rng.normal(size=(4, 2)), rng.normal(size=4), agents=[1, 1, 2, 2]),
+        ct.CollaborativeRegressor(n_neighbors=1).fit(rng.normal(size=(4, 2)), rng.normal(size=4), agents=[1, 1, 2, 2]),
         saved,
     )
     assert len(list(saved.iterdir())) == 2
@@ -126,7 +126,7 @@ def test_saving_again_leaves_one_set_of_arrays(saved):
 
 def test_what_cannot_be_saved_is_refused_before_anything_is_written(tmp_path):
     days = [datetime.date(2020, 1, 1 + k % 2) for k in range(6)]
-    model = ct.CollaborativeRegressor(neighbours=1).fit(np.eye(6), np.arange(6.0), agents=days)
+    model = ct.CollaborativeRegressor(n_neighbors=1).fit(np.eye(6), np.arange(6.0), agents=days)
     with pytest.raises(DataError, match="only text, numbers and tuples"):
         ct.save(model, tmp_path / "model")
     assert not (tmp_path / "model").exists()
