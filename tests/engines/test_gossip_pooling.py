@@ -159,22 +159,22 @@ def test_no_letter_can_take_away_or_add_to_the_sum():
         peer.greet()
     die = np.zeros(1)
     [ask] = peers[0].wake(die, 1)
-    peers[1].receive(ask.frame)  # the answer is lost: one end has half of a flow
+    peers[1].receive(ask.data)  # the answer is lost: one end has half of a flow
     sums = averages(peers)
     assert not np.allclose(*sums, rtol=1e-12, atol=0)
     [ask] = peers[1].wake(die, 0)
-    [answer] = peers[0].receive(ask.frame)
+    [answer] = peers[0].receive(ask.data)
     for _ in range(3):
-        peers[1].receive(answer.frame)  # and comes again
+        peers[1].receive(answer.data)  # and comes again
     sums = averages(peers)
     assert np.allclose(*sums, rtol=1e-12, atol=1e-12)
     [old] = peers[2].wake(die, 3)
-    [answer] = peers[3].receive(old.frame)
-    peers[2].receive(answer.frame)
-    peers[3].receive(old.frame)  # the question again, when the flow has gone on
+    [answer] = peers[3].receive(old.data)
+    peers[2].receive(answer.data)
+    peers[3].receive(old.data)  # the question again, when the flow has gone on
     [ask] = peers[2].wake(die, 3)
-    [answer] = peers[3].receive(ask.frame)
-    peers[2].receive(answer.frame)
+    [answer] = peers[3].receive(ask.data)
+    peers[2].receive(answer.data)
     sums = averages(peers)
     assert np.allclose(*sums, rtol=1e-12, atol=1e-12)
 

@@ -70,7 +70,7 @@ def replay(method, world, start, order, neighbours, dice):
     def deliver(posts):
         while posts:
             post = posts.pop(0)
-            posts += peers[post.to].receive(post.frame)
+            posts += peers[post.to].receive(post.data)
 
     for peer in peers:
         deliver(peer.greet())

@@ -22,7 +22,7 @@ from scipy.special import expit
 
 import coterie as ct
 from coterie.core.world import VACANT, choose
-from coterie.engines.wire import frame_size
+from coterie.engines.wire import letter_size
 from coterie.errors import MismatchError, ParameterError
 
 GAMMA, DELTA = 0.5, 0.4
@@ -429,7 +429,7 @@ def assert_account(run, edges, exchanges, each):
     """2 |E| vectors in the initial swap, ``each`` in an exchange of two letters."""
     assert run.letters == 2 * edges + 2 * exchanges
     assert run.vectors == 2 * edges + each * exchanges
-    assert run.bytes == 2 * edges * frame_size(P) + 2 * exchanges * frame_size(each * P // 2)
+    assert run.bytes == 2 * edges * letter_size(P) + 2 * exchanges * letter_size(each * P // 2)
 
 
 # ---------------------------------------------------------------- model propagation
@@ -497,7 +497,7 @@ def test_mp_synchronous():
     edges = problem.graph.n_edges
     assert run.wakes == rounds * N
     assert run.vectors == run.letters == 2 * edges + rounds * 2 * edges
-    assert run.bytes == run.vectors * frame_size(P)
+    assert run.bytes == run.vectors * letter_size(P)
 
 
 @over([pair for pair in PAIRS if pair[1] == "location"])
@@ -571,7 +571,7 @@ def test_admm_accounts_for_the_rho_it_sends():
     events = meetings(setting.W, 50, 15)
     met, edges = np.count_nonzero(events[:, 1] >= 0), problem.graph.n_edges
     run = ct.simulate(problem, ADMM(), events=events)
-    assert run.bytes == 2 * edges * frame_size(P) + 2 * met * frame_size(4 * P + 1)
+    assert run.bytes == 2 * edges * letter_size(P) + 2 * met * letter_size(4 * P + 1)
     assert run.vectors == (2 * edges * P + 2 * met * (4 * P + 1)) // P
 
 
@@ -962,8 +962,8 @@ def test_no_synchronous_form(method):
 def test_budgets(method, letters, vectors, unit):
     """An event of this ring of six sends ``letters`` letters of ``vectors`` vectors; the initial swap 12 of one."""
     problem = small()
-    start = 12 if unit == "vectors" else 12 * frame_size(2)
-    cost = letters * (vectors if unit == "vectors" else frame_size(round(2 * vectors)))
+    start = 12 if unit == "vectors" else 12 * letter_size(2)
+    cost = letters * (vectors if unit == "vectors" else letter_size(round(2 * vectors)))
     for limit in (0, start, start + 1, int(start + 3 * cost), int(start + 3 * cost) + 1, start + 1001):
         run = ct.simulate(problem, method, seed=29, **{unit: limit})
         assert run.wakes == np.ceil(max(0, limit - start) / cost)
@@ -984,9 +984,9 @@ def test_budgets(method, letters, vectors, unit):
 def test_every_changes_nothing(method, unit, request):
     if unit == "rounds" and method != MP:  # no other test needs its kernel
         request.getfixturevalue("uncompiled")
-    length = {unit: {"wakes": 150, "rounds": 20, "vectors": 52, "bytes": 52 * frame_size(2)}[unit]}
+    length = {unit: {"wakes": 150, "rounds": 20, "vectors": 52, "bytes": 52 * letter_size(2)}[unit]}
     plain = ct.simulate(small(), method, seed=30, **length)
-    scale = frame_size(2) if unit == "bytes" else 1
+    scale = letter_size(2) if unit == "bytes" else 1
     for every in (1, 7, 10_000):
         run = ct.simulate(small(), method, seed=30, every=every * scale, **length)
         np.testing.assert_array_equal(run.theta, plain.theta)
@@ -1219,8 +1219,8 @@ def test_changes_in_other_units():
         assert first["value"] == before.value(theta)
         assert last["value"] == after.value(theta)
         if unit != "rounds":
-            assert moment <= first[unit] < moment + 2 * (1 if unit == "vectors" else frame_size(P))
-            assert total <= getattr(run, unit) < total + 2 * (1 if unit == "vectors" else frame_size(P))
+            assert moment <= first[unit] < moment + 2 * (1 if unit == "vectors" else letter_size(P))
+            assert total <= getattr(run, unit) < total + 2 * (1 if unit == "vectors" else letter_size(P))
 
 
 def test_events_are_checked_against_the_problem_of_their_time():

@@ -14,7 +14,7 @@ import pytest
 from scipy import sparse, stats
 
 import coterie as ct
-from coterie.engines.wire import frame_size
+from coterie.engines.wire import letter_size
 from coterie.errors import CapacityError, MismatchError, ParameterError
 
 CD = ct.CoordinateDescent()
@@ -174,7 +174,7 @@ def test_replay(which):
         np.testing.assert_allclose(run.theta, expected, rtol=0, atol=1e-9)
         assert run.wakes == count
         assert run.vectors == run.letters == vectors
-        assert run.bytes == vectors * frame_size(P)
+        assert run.bytes == vectors * letter_size(P)
         assert run.value == pytest.approx(problem.value(expected), rel=1e-9)
 
 
@@ -284,7 +284,7 @@ def test_the_trace():
         np.testing.assert_array_equal(theta, again.theta)
         assert row.value == problem.value(theta)
         assert row.vectors == degree.sum() + degree[woken].sum()
-        assert row.bytes == row.vectors * frame_size(2)
+        assert row.bytes == row.vectors * letter_size(2)
         assert row.size == np.linalg.norm(theta)
         assert row.top == theta.max()
     assert run.vectors == trace["vectors"].iloc[-1]
@@ -381,7 +381,7 @@ def test_accounts_are_exact_whatever_the_mail():
     for conditions in CONDITIONS.values():
         run = ct.simulate(problem, CD, wakes=777, seed=2, conditions=conditions)
         assert run.letters == run.vectors == 24 + 2 * 777
-        assert run.bytes == run.vectors * frame_size(2)
+        assert run.bytes == run.vectors * letter_size(2)
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.5])
@@ -462,7 +462,7 @@ def test_letters_under_way_grow_beyond_what_was_foreseen():
     problem = propagation(n, degree=2)
     run = ct.simulate(problem, CD, wakes=wakes, seed=6, conditions=ct.Conditions(latency=50.0, duplication=0.5))
     assert run.letters == run.vectors == 2 * n + 2 * wakes
-    assert run.bytes == run.vectors * frame_size(2)
+    assert run.bytes == run.vectors * letter_size(2)
     assert run.lost == 0
     assert stats.binomtest(run.duplicated, run.letters, 0.5).pvalue > 1e-5
     assert np.isfinite(run.theta).all()

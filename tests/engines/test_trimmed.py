@@ -15,10 +15,10 @@ from coterie.core.methods.djam import ASK
 from coterie.core.world import VACANT, Letter, data_of, new_mail, row, rows, widened
 from coterie.core.wrap.learned import WEIGHT
 from coterie.core.wrap.trimmed import Trimmed, trim, trim_all, trimmed_count
+from coterie.engines.peer import Peer
 from coterie.engines.wire import encode
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import MismatchError, ParameterError
-from coterie.peers import Peer
 from coterie.privacy import Ledger
 from coterie.testing.contracts import METHOD_CHECKS, _arrays, _held, _learn, hard_problem
 

@@ -2,7 +2,7 @@
 
 One of these files is one test here. For a single test of it:
 
-    COTERIE_PLAIN=1 pytest tests/network/test_node.py -k ...
+    COTERIE_PLAIN=1 pytest tests/peers/test_node.py -k ...
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from coterie.core.compile import PLAIN
 
-IN_PLAIN_MODE = {"test_letters.py", "test_gate.py", "test_state.py", "test_node.py", "test_chaos.py", "test_metrics.py"}
+IN_PLAIN_MODE = {"test_packet.py", "test_gate.py", "test_state.py", "test_node.py", "test_chaos.py", "test_metrics.py"}
 
 
 def pytest_pycollect_makemodule(module_path, parent):

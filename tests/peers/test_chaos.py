@@ -6,18 +6,24 @@ import pytest
 
 from coterie.errors import ContractError
 from coterie.peers import node
-from coterie.peers.gate import REASONS, check_text
+from coterie.peers.gate import REASONS, check_letter
 from coterie.testing import chaos
 from coterie.testing.chaos import TASKS, Chaos, Weather
 
 #: Few of them: letters of a learned graph, and of one that publishes, are many.
-PEERS = {"learned": None, "published": 3}
-SEEDS = {"learned": (5, 21), "published": (1, 2), "boosting": (2, 3, 4)}
+PEERS = {"published": 3}
+SEEDS = {"learned": (5,), "published": (2,)}
+#: And some that take longer, of as many peers as are drawn.
+MORE = [("learned", 5), ("learned", 21), ("published", 1), ("boosting", 3), ("boosting", 4), ("cd", 1), ("admm", 1)]
 
 
-@pytest.mark.parametrize(("task", "seed"), [(task, seed) for task in TASKS for seed in SEEDS.get(task, (1, 2, 3))])
-def test_seeds_pass(task, seed):
-    report = Chaos(seed, task, peers=PEERS.get(task, 4)).run()
+@pytest.mark.parametrize(
+    ("task", "seed", "peers"),
+    [(task, seed, PEERS.get(task, 4)) for task in TASKS for seed in SEEDS.get(task, (2, 3))]
+    + [pytest.param(task, seed, None, marks=pytest.mark.slow) for task, seed in MORE],
+)
+def test_seeds_pass(task, seed, peers):
+    report = Chaos(seed, task, peers).run()
     assert (report.seed, report.task) == (seed, task)
     assert set(report.refused) <= set(REASONS)
     assert report.letters > 100
@@ -26,7 +32,7 @@ def test_seeds_pass(task, seed):
 
 def test_the_weather_of_these_seeds_is_bad():
     """Each fault happens in some seed that is tried, or it would not be tested."""
-    weathers = [Chaos(seed, "cd", peers=4).weather for seed in (1, 2, 3)]
+    weathers = [Chaos(seed, "cd", peers=4).weather for seed in (2, 3)]
     for fault in chaos.Weather._fields:
         assert any(getattr(weather, fault) > 0.0 for weather in weathers), fault
 
@@ -34,18 +40,16 @@ def test_the_weather_of_these_seeds_is_bad():
 def test_many_peers():
     """Too many to wait for their optimum: what must hold always, holds for a while."""
     storm = Chaos(2, "djam", peers=120)
-    storm._advance(6.0)
-    assert storm.letters > 2000
+    storm._advance(3.0)
+    assert storm.letters > 1000
     assert storm.crashes > 0
     assert sum(here is not None for here in storm.nodes) > 60
 
 
-@pytest.mark.parametrize("task", ["cd", "private"])
-def test_a_seed_can_be_run_again(task):
-    one, other = (Chaos(2, task, peers=4).run() for _ in range(2))
+def test_a_seed_can_be_run_again():
+    one, other = (Chaos(2, "private", peers=4).run() for _ in range(2))
     assert one == other
     assert one.crashes > 0
-    assert one != Chaos(3, task, peers=4).run()
 
 
 # -- a test of the tester ----------------------------------------------------------------------------------------------
@@ -89,9 +93,9 @@ def no_state(monkeypatch):
 
 def no_norm_check(monkeypatch):
     def lenient(terms, *rest):
-        return check_text(terms._replace(radius=float("inf")), *rest)
+        return check_letter(terms._replace(radius=float("inf")), *rest)
 
-    monkeypatch.setattr(node, "check_text", lenient)
+    monkeypatch.setattr(node, "check_letter", lenient)
 
 
 def no_proof(monkeypatch):
@@ -127,7 +131,7 @@ def no_greeting(monkeypatch):
 @pytest.mark.parametrize(
     ("plant", "task", "complaint"),
     [
-        (same_boot, "cd", "uses boot|after Place"),
+        (same_boot, "cd", "uses boot|sends number"),
         (no_replay_check, "cd", "twice"),
         (no_state, "cd", "does not go on from"),
         (no_norm_check, "cd", "hostile letter"),

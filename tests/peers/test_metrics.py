@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
-from village import P, Village
+from small_group import P, SmallGroup
 
 from coterie.errors import ParameterError
 from coterie.peers.gate import REASONS
@@ -86,12 +86,12 @@ def parsed(text):
 
 @pytest.fixture
 def program(tmp_path):
-    village = Village("private").start().run(10.0)
-    node = village.nodes[0]
-    node.hear(village.now, 1, b"not a letter")
-    node.hear(village.now, 77, b"nor this")
+    group = SmallGroup("private").start().run(10.0)
+    node = group.nodes[0]
+    node.receive(group.now, 1, b"not a letter")
+    node.receive(group.now, 77, b"nor this")
     transport = Memory(Exchange(by_hand=True), "m0", 0)
-    program = Program(node, transport, tmp_path, Log(io.StringIO()), metrics_port=0, clock=lambda: village.now)
+    program = Program(node, transport, tmp_path, Log(io.StringIO()), metrics_port=0, clock=lambda: group.now)
     yield program
     program.metrics.close()
 
@@ -157,17 +157,17 @@ def served(node):
 
 def poisoned(holdout, poison, labels=None):
     """A peer with many rows whose neighbours all say the same, over and over."""
-    village = Village({"labels": labels, "loss": "squared", "mu": 0.05}, sizes=(20, 5, 5, 5), max_rows=20)
+    group = SmallGroup({"labels": labels, "loss": "squared", "mu": 0.05}, sizes=(20, 5, 5, 5), max_rows=20)
     rng = np.random.default_rng(2)
     X = rng.normal(size=(20, P))
     y = X @ np.array([1.0, -2.0, 1.0]) + 0.1 * rng.normal(size=20)
-    village.work[0] = work_of(village.charter, X, y if labels is None else np.where(y > 0, 1.0, -1.0), holdout)
-    village.start()
-    node = village.nodes[0]
+    group.work[0] = work_of(group.charter, X, y if labels is None else np.where(y > 0, 1.0, -1.0), holdout)
+    group.start()
+    node = group.nodes[0]
     for _ in range(20):
         for j in node.ties:
-            assert village.offered(j, 0, 0, poison) is None  # within the radius: nothing to be seen from outside
-        node._wake(village.now)
+            assert group.offered(j, 0, 0, poison) is None  # within the radius: nothing to be seen from outside
+        node._wake(group.now)
     return node
 
 
@@ -185,8 +185,8 @@ def test_a_poisoned_peer_falls_back_on_its_own_model(labels):
 
 
 def test_rows_kept_aside_are_not_learned_from():
-    village = Village(sizes=(20, 5, 5, 5))
-    whole, half = (work_of(village.charter, village.X[0], village.y[0], share) for share in (0.0, 0.5))
+    group = SmallGroup(sizes=(20, 5, 5, 5))
+    whole, half = (work_of(group.charter, group.X[0], group.y[0], share) for share in (0.0, 0.5))
     assert (whole.size, half.size, half.features.shape[0], half.seen.shape[0]) == (20, 10, 10, 10)
     assert not {row.tobytes() for row in half.features} & {row.tobytes() for row in half.seen}
     assert (whole.aside, half.aside) == (False, True)

@@ -10,13 +10,14 @@ import stat
 import msgspec
 import numpy as np
 import pytest
-from village import WORDS, P, Village
+from small_group import WORDS, P, SmallGroup
 
 from coterie.core.loop import ANEW
 from coterie.core.methods import METHODS
 from coterie.engines.peer import Peer
+from coterie.engines.wire import encode, read_numbers
 from coterie.errors import StateError
-from coterie.peers.letters import unseal
+from coterie.peers.packet import read_packet
 from coterie.peers.state import (
     MAGIC,
     FileStore,
@@ -84,14 +85,14 @@ def test_an_array_holds_numbers(dtype):
 
 
 def test_whose_state_it_is():
-    village = Village().start()
-    content = village.nodes[0].record()
+    group = SmallGroup().start()
+    content = group.nodes[0].record()
     record = read_record(content)
 
     def begin(member=0, words="cd", **other):
         store = MemoryStore()
         store.save(write_record(msgspec.structs.replace(record, **other)))
-        return Village(words).make(member, store=store)
+        return SmallGroup(words).make(member, store=store)
 
     assert begin().boot == record.boot + 1
     with pytest.raises(StateError, match=r"of run .*, and this is run .*: use another folder"):
@@ -116,9 +117,9 @@ def test_whose_state_it_is():
 @pytest.mark.parametrize("other", ["admm", "boosting", "learned"])
 def test_a_state_of_another_method_is_refused(other):
     """Even if the charter were the same: what a method keeps has names and shapes."""
-    village = Village("cd").start()
-    record = read_record(village.nodes[0].record())
-    stranger = Village(other)
+    group = SmallGroup("cd").start()
+    record = read_record(group.nodes[0].record())
+    stranger = SmallGroup(other)
     peer = Peer(stranger.method, world_of_one(stranger.work[0], 0, {1: 1.0}, 4, 20), stranger.work[0].theta)
     with pytest.raises(StateError):
         restored(peer, record.arrays)
@@ -170,15 +171,15 @@ def test_a_folder_that_is_not_there(tmp_path):
 
 
 def test_a_damaged_file_is_refused_and_kept(tmp_path):
-    village = Village()
+    group = SmallGroup()
     store = FileStore(tmp_path / "state")
-    node = village.make(0, store=store)
+    node = group.make(0, store=store)
     node.open(0.0)
     content = bytearray(store.load())
     content[-1] ^= 1
     store.path.write_bytes(content)
     with pytest.raises(StateError, match="checksum"):
-        village.make(0, store=store)
+        group.make(0, store=store)
     assert store.load() == content  # for whoever wants to know what happened
 
 
@@ -192,11 +193,11 @@ def arrays_of(peer):
 
 @pytest.mark.parametrize("words", WORDS)
 def test_a_restored_peer_is_the_one_that_was_saved(words):
-    village = Village(words).start().run(15.0)
-    node = village.nodes[0]
+    group = SmallGroup(words).start().run(15.0)
+    node = group.nodes[0]
     node._save()
     before = {name: array.copy() for name, array in arrays_of(node.peer).items()}
-    again = village.make(0)
+    again = group.make(0)
     after = arrays_of(again.peer)
     used = {k for k, j in enumerate(before["world.peer"]) if j != -1}
     assert set(before) == set(after)
@@ -218,40 +219,41 @@ def test_a_restored_peer_is_the_one_that_was_saved(words):
 def test_a_restored_peer_goes_on_as_if_nothing_had_happened(words):
     """The same dice and letters: the same models, to the last bit."""
     fixed = {"settings": {"rho": 1.0}} if words == "admm" else {}  # when it looks at its penalty again is not kept
-    village = Village(words, **fixed).start().run(15.0)
-    node = village.nodes[0]
+    group = SmallGroup(words, **fixed).start().run(15.0)
+    node = group.nodes[0]
     node._save()
     ledgers = [None, None]
-    if village.ledgers[0] is not None:
-        ledgers = [Ledger(village.method.plan) for _ in range(2)]
+    if group.ledgers[0] is not None:
+        ledgers = [Ledger(group.method.plan) for _ in range(2)]
         for ledger in ledgers:
-            for _ in range(min(2, village.ledgers[0].releases)):
+            for _ in range(min(2, group.ledgers[0].releases)):
                 ledger.debit()
-    one, other = (village.make(0, ledger=ledger) for ledger in ledgers)
+    one, other = (group.make(0, ledger=ledger) for ledger in ledgers)
     one.peer._own, one.peer._tie = node.peer.own, node.peer.tie
     one.peer.world = node.peer.world
     one.peer.resume(one.peer.world, one.peer.own, one.peer.tie)
-    mail = [payload for i, j, payload in village.mail if i == 2 and j == 0 and unseal(payload)[0].topic == 0]
+    mail = [data for i, j, data in group.mail if i == 2 and j == 0 and read_packet(data)[0].kind >= 0]
     rng = np.random.default_rng(3)
     assert mail
-    for k, payload in enumerate(mail[-10:]):
-        letter, dice = unseal(payload)[0], rng.random(village.method.dice)
-        sent = [peer.receive(letter.body) + peer.wake(dice, moment=float(k)) for peer in (one.peer, other.peer)]
-        assert sent[0] == sent[1]
+    for k, data in enumerate(mail[-10:]):
+        packet, dice = read_packet(data)[0], rng.random(group.method.dice)
+        letter = encode(packet.sender, packet.kind, read_numbers(packet.content))
+        sent = [peer.receive(letter) + peer.wake(dice, moment=float(k)) for peer in (one.peer, other.peer)]
+        assert [(sent.to, sent.data) for sent in sent[0]] == [(sent.to, sent.data) for sent in sent[1]]
         assert np.array_equal(one.theta, other.theta)
 
 
 def test_every_method_is_tried():
-    tried = {repr(type(method_of(Village(words).charter))) for words in WORDS}
+    tried = {repr(type(method_of(SmallGroup(words).charter))) for words in WORDS}
     assert {repr(type(method)) for method in METHODS.values()} <= tried
 
 
 def test_a_state_with_ties_that_are_gone():
-    village = Village().start().run(5.0)
-    village.nodes[0]._save()
-    copies = dict(zip(village.nodes[0].peer.world.peer.tolist(), village.nodes[0].peer.tie.copy.copy(), strict=True))
-    village.change(drop=[1])
-    again = village.make(0)
+    group = SmallGroup().start().run(5.0)
+    group.nodes[0]._save()
+    copies = dict(zip(group.nodes[0].peer.world.peer.tolist(), group.nodes[0].peer.tie.copy.copy(), strict=True))
+    group.change(drop=[1])
+    again = group.make(0)
     assert sorted(again.ties) == [2, 3]
     for j, copy in zip(again.peer.world.peer.tolist(), again.peer.tie.copy, strict=True):
         assert np.array_equal(copy, copies[j])

@@ -8,9 +8,9 @@ from scipy import stats
 
 import coterie as ct
 from coterie.core.linear import frozen
-from coterie.engines.wire import decode, encode
+from coterie.engines.peer import Outgoing, Peer
+from coterie.engines.wire import decode
 from coterie.errors import MismatchError, ParameterError
-from coterie.peers import Peer, Post
 from coterie.privacy import Ledger, Plan, epsilon_of, gdp_delta
 from coterie.privacy.auditing import SCENARIOS, Audit, _bound, _guess, _scores, audit, clopper_pearson, leak_of
 
@@ -100,7 +100,7 @@ class WarmGreeting(Peer):
 
     def greet(self):
         values = self.world.rows.values
-        return [Post(1, encode(0, 0, values.mean(axis=0)))]
+        return [Outgoing(0, 1, 0, values.mean(axis=0))]
 
 
 def steps_by_data(method, world, theta, ledger):
@@ -122,7 +122,7 @@ class Reference:
         self.laplace = method.plan.mechanism == "laplace"
 
     def greet(self):
-        return [Post(1, encode(0, 0, self.theta))]
+        return [Outgoing(0, 1, 0, self.theta)]
 
     def receive(self, frame):
         self.heard = decode(frame)[2]
@@ -137,7 +137,7 @@ class Reference:
         a = self.world.loss_weight[0]  # of degree 1
         gradient = a * total / len(y) + self.theta - self.heard
         self.theta = self.theta - gradient / (1.0 + a * self.terms.bound**2)
-        return [Post(1, encode(0, 0, self.theta))]
+        return [Outgoing(0, 1, 0, self.theta)]
 
     def norms(self, gradients):
         return np.linalg.norm(gradients, axis=-1, ord=1 if self.laplace else 2)
@@ -288,7 +288,7 @@ def test_silent_agents_and_letters_of_odd_lengths():
 
         def wake(self, dice=None):
             row = self.world.rows.values.sum(axis=0)
-            return [Post(1, encode(0, 0, np.concatenate([np.zeros(4), row, [1.0, 2.0]])))]
+            return [Outgoing(0, 1, 0, np.concatenate([np.zeros(4), row, [1.0, 2.0]]))]
 
     result = audit(GAUSSIAN, features=4, runs=4, agent=Silent)
     assert result.passed

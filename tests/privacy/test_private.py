@@ -27,10 +27,10 @@ from coterie.core.private.terms import GRID
 from coterie.core.world import VACANT, Data, Letter, data_of, new_mail, row, rows
 from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, ASK_LENGTH
 from coterie.engines.drivers import Immediate, Timed
+from coterie.engines.peer import Peer
 from coterie.engines.wire import decode, encode
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import DataError, MismatchError, ParameterError
-from coterie.peers import Peer
 from coterie.privacy import Ledger
 from coterie.testing.contracts import hard_problem
 
@@ -559,8 +559,8 @@ class Network:
         self.queue.extend(posts)
         while self.queue:
             post = self.queue.popleft()
-            self.letters, self.size = self.letters + 1, self.size + len(post.frame)
-            self.queue.extend(self.peers[post.to].receive(post.frame))
+            self.letters, self.size = self.letters + 1, self.size + len(post.data)
+            self.queue.extend(self.peers[post.to].receive(post.data))
 
 
 @pytest.mark.parametrize("make", [cd, mp])
@@ -576,7 +576,7 @@ def test_simulator_and_peers_agree(make):
         new = ledger.releases - before
         made[i] += 1
         assert new == (made[i] <= method.plan.steps)
-        frames = [post.frame for post in posts]
+        frames = [post.data for post in posts]
         if new:  # a release: the same to all neighbours, and kept
             assert ledger.kept == frames
             said = network.peers[i].theta if network.peers[i].world.row_start[-1] or make is cd else None
@@ -629,7 +629,7 @@ def test_a_peer_made_anew_has_what_is_left():
         np.testing.assert_array_equal(peer.theta, 0.0)
         posts = peer.wake()
         assert len(posts) == (3 if life < 3 else 0)
-        said += [decode(post.frame)[2] for post in posts[:1]]
+        said += [decode(post.data)[2] for post in posts[:1]]
         assert ledger.releases == min(life + 1, 3)
         assert peer.theta.any() == (life < 3)
     kept = ledger.kept
@@ -652,11 +652,11 @@ def test_a_propagation_peer_made_anew_says_nothing_new_of_its_data():
         posts = again.wake()  # the mean of what it has heard
         assert len(posts) == 3
         for post in posts:
-            np.testing.assert_array_equal(decode(post.frame)[2], 0.0)
+            np.testing.assert_array_equal(decode(post.data)[2], 0.0)
     for neighbour in (post.to for post in posts):
         assert again.receive(encode(neighbour, 0, np.ones(P))) == []
     for post in again.wake():
-        np.testing.assert_allclose(decode(post.frame)[2], 1.0)
+        np.testing.assert_allclose(decode(post.data)[2], 1.0)
     assert ledger.releases == 1
 
 
@@ -690,7 +690,7 @@ def test_nonsense_is_not_a_model(make, number):
                 data_of(troubled.world, 0), row(state[0], 0), ties, letter, new_mail(method, troubled.world, P, 2)
             )
     np.testing.assert_array_equal(troubled._tie.copy, 0.0)
-    said = [[post.frame for post in peer.wake(dice[0], 0)] for peer in (honest, troubled)]
+    said = [[post.data for post in peer.wake(dice[0], 0)] for peer in (honest, troubled)]
     assert said[0] == said[1]
     assert len(said[0]) == 4
     assert troubled._ledger.account.tolist() == honest._ledger.account.tolist()
@@ -707,7 +707,7 @@ def test_what_neighbours_say_moves_the_model_and_not_the_noise():
             peer.receive(encode(j, 0, np.full(P, size)))
         posts = peer.wake(dice)
         assert peer._ledger.account.tolist() == [1.0, method.plan.cost[0]]
-        said.append(decode(posts[0].frame)[2])
+        said.append(decode(posts[0].data)[2])
         for _ in range(10):
             peer.wake()
         assert np.isfinite(peer.theta).all()
@@ -1084,8 +1084,8 @@ def test_dice_of_a_peer(tmp_path):
         with pytest.raises(ParameterError, match="noise must be fresh"):
             real.wake(np.zeros(KEY))
         assert ledger.releases == 0  # refused before anything was spent
-        first = real.wake()[0].frame
-        assert first != Peer(method, world, theta, Ledger(method.plan)).wake()[0].frame
+        first = real.wake()[0].data
+        assert first != Peer(method, world, theta, Ledger(method.plan)).wake()[0].data
 
 
 def test_a_peer_refuses_a_world_that_cannot_be_private():

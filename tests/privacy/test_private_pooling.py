@@ -107,14 +107,14 @@ def test_after_the_release_letters_know_nothing_of_the_rows():
     frames = []
     for other in (False, True):
         peer = peer_of(problem)
-        said = [post.frame for post in peer.wake(dice[0], 1)]
+        said = [post.data for post in peer.wake(dice[0], 1)]
         if other:
             world = peer.world
             rows = type(world.rows)(frozen(-7.0 * world.rows.values))
             peer.resume(world._replace(rows=rows, labels=frozen(-world.labels)), peer.own, peer.tie)
         for k in range(1, 6):
-            said += [post.frame for post in peer.wake(dice[k], 1 if k % 2 else 11)]
-            said += [post.frame for post in peer.receive(encode(1, 1, np.linspace(0.1, 1.0, 4 * P + 6)))]
+            said += [post.data for post in peer.wake(dice[k], 1 if k % 2 else 11)]
+            said += [post.data for post in peer.receive(encode(1, 1, np.linspace(0.1, 1.0, 4 * P + 6)))]
         frames.append(said)
     assert frames[0] == frames[1]
     assert len(frames[0]) == 2 + 5 + 5
@@ -128,11 +128,11 @@ def test_a_peer_made_anew_says_nothing_new_and_takes_over_what_it_has_said():
     [release, _] = first.wake()
     again = peer_of(problem, ledger=ledger)
     [ask] = again.wake()
-    assert not decode(ask.frame)[2].any()  # it does not remember, and must not make another
+    assert not decode(ask.data)[2].any()  # it does not remember, and must not make another
     again = peer_of(problem, ledger=ledger)
     again.recover()
     [ask] = again.wake()
-    assert np.array_equal(again.own.released[0], decode(release.frame)[2])
+    assert np.array_equal(again.own.released[0], decode(release.data)[2])
     assert np.array_equal(again.own.shared, first.own.shared)
     assert ledger.releases == 1
 
@@ -154,7 +154,7 @@ def test_simulator_and_peers_agree():
         posts = peers[i].wake(given, j)
         while posts:
             post = posts.pop(0)
-            posts += peers[post.to].receive(post.frame)
+            posts += peers[post.to].receive(post.data)
     assert np.array_equal(driver.theta, [peer.theta for peer in peers])
     assert np.array_equal(driver.own.shared, [peer.own.shared[0] for peer in peers])
     assert np.allclose(driver.final, [peer.final for peer in peers], atol=0.2)  # a peer may not know how many there are

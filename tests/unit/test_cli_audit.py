@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from coterie.cli import audit as cli
 from coterie.cli.main import app
+from coterie.engines.peer import Peer
 from coterie.engines.wire import encode
 from coterie.errors import ParameterError
-from coterie.peers import Peer
 
 
 def test_an_audit_from_the_shell():

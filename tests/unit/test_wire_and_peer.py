@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import coterie as ct
 from coterie.core.world import EVERYONE, VACANT, send
-from coterie.engines.wire import decode, encode, frame_size
+from coterie.engines.peer import Peer
+from coterie.engines.wire import decode, encode, letter_size
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import CapacityError, DataError, ParameterError
-from coterie.peers import Peer
 from coterie.testing.contracts import hard_problem
 
 numbers = st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=20)
@@ -22,7 +22,7 @@ numbers = st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=20
 @given(sender=st.integers(0, 2**63 - 1), kind=st.integers(0, 2**16 - 1), text=numbers)
 def test_round_trip(sender, kind, text):
     frame = encode(sender, kind, np.array(text, float))
-    assert len(frame) == frame_size(len(text))
+    assert len(frame) == letter_size(len(text))
     back = decode(frame)
     assert back[:2] == (sender, kind)
     assert back[2].tolist() == text
@@ -35,7 +35,7 @@ def test_any_bytes_are_decoded_or_refused(frame):
         _, _, text = decode(frame)
     except DataError:
         return
-    assert len(frame) == frame_size(len(text))
+    assert len(frame) == letter_size(len(text))
     assert np.all(np.isfinite(text))
 
 
@@ -65,7 +65,7 @@ def test_a_peer_writes_to_all_its_neighbours():
     problem = hard_problem()
     posts = peer(2).wake()
     assert sorted(post.to for post in posts) == problem.graph.neighbours(2).tolist()
-    assert len({post.frame for post in posts}) == 1
+    assert len({post.data for post in posts}) == 1
 
 
 def test_a_refused_letter_changes_nothing():

@@ -17,11 +17,18 @@ from ..errors import CapacityError, DataError, LedgerError, ParameterError
 from .wire import decode, encode
 
 
-class Post(NamedTuple):
-    """A letter ready to be sent."""
+class Outgoing(NamedTuple):
+    """A letter to be sent."""
 
+    sender: int  # address
     to: int  # address
-    frame: bytes
+    kind: int
+    text: np.ndarray
+
+    @property
+    def data(self) -> bytes:
+        """The letter as bytes, for :meth:`Peer.receive` of another."""
+        return encode(self.sender, self.kind, self.text)
 
 
 class Peer:
@@ -42,15 +49,15 @@ class Peer:
     Examples
     --------
     >>> import coterie as ct
-    >>> from coterie.peers import Peer
+    >>> from coterie.engines.peer import Peer
     >>> from coterie.engines.worlds import part_of, world_of
     >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
     >>> world, models = world_of(problem), problem.local()
     >>> ann, bob = (Peer(ct.CoordinateDescent(), part_of(world, i, i + 1), models[i]) for i in (0, 1))
-    >>> for post in bob.greet():
-    ...     ann.receive(post.frame)
+    >>> for letter in bob.greet():
+    ...     ann.receive(letter.data)
     []
-    >>> [post.to for post in ann.wake()]  # half-way between its own model and bob's
+    >>> [letter.to for letter in ann.wake()]  # half-way between its own model and bob's
     [1]
     >>> ann.theta.tolist()
     [1.0]
@@ -123,12 +130,12 @@ class Peer:
         model: np.ndarray = self.method.finish(self.world, self._own, self._tie)[0]
         return model
 
-    def greet(self) -> list[Post]:
+    def greet(self) -> list[Outgoing]:
         """The letters of the initial swap."""
         loop.meet(*self._state())
         return self._collect()
 
-    def wake(self, dice: np.ndarray | None = None, peer: int | None = None, moment: float = 0.0) -> list[Post]:
+    def wake(self, dice: np.ndarray | None = None, peer: int | None = None, moment: float = 0.0) -> list[Outgoing]:
         """Take one step.
 
         Parameters
@@ -142,7 +149,7 @@ class Peer:
 
         Returns
         -------
-        list of Post
+        list of Outgoing
         """
         dice = system_dice(self.method.dice) if dice is None else self._checked(dice)
         peer = VACANT if peer is None else peer
@@ -156,22 +163,22 @@ class Peer:
         method, world, own, tie, mail, away, account = self._state()
         me, peers, moments = np.zeros(1, np.int64), np.array([peer]), np.array([moment])
         loop.run(method, world, own, tie, me, peers, dice[None, :], moments, mail, away, account, loop.NO_LIMIT)
-        posts = self._collect()
+        letters = self._collect()
         if self._ledger is not None and not np.array_equal(own.account[0], self._ledger.account):
             raise LedgerError(f"{method!r} did not spend what its ledger says: {own.account[0]} was spent")
         if releases:
-            self._ledger.keep([post.frame for post in posts])  # what has to be sent again is sent as it is
-        return posts
+            self._ledger.keep([letter.data for letter in letters])  # what has to be sent again is sent as it is
+        return letters
 
-    def receive(self, frame: bytes) -> list[Post]:
+    def receive(self, data: bytes) -> list[Outgoing]:
         """Take in one letter; a :class:`~coterie.errors.DataError` if it is not a good one.
 
         Returns
         -------
-        list of Post
+        list of Outgoing
             Replies, if the method gives any.
         """
-        sender, kind, text = decode(frame)
+        sender, kind, text = decode(data)
         if sender == self.address:
             raise DataError(f"a letter from {sender}, which is this agent itself")
         if kind >= len(self._lengths):
@@ -181,12 +188,12 @@ class Peer:
             raise DataError(f"a letter of {text.shape[0]} numbers from {sender}; there must be {expected}")
         return self.take(sender, kind, text)
 
-    def take(self, sender: int, kind: int, text: np.ndarray) -> list[Post]:
+    def take(self, sender: int, kind: int, text: np.ndarray) -> list[Outgoing]:
         """Take in one letter that was decoded and checked already: :attr:`lengths` says how long it may be.
 
         Returns
         -------
-        list of Post
+        list of Outgoing
             Replies, if the method gives any.
         """
         one = np.array([sender, self.address, kind, text.shape[0]]).reshape(4, 1)
@@ -209,12 +216,12 @@ class Peer:
         """
         if self._ledger is None:
             return
-        own, frames = self._own, self._ledger.kept
+        own, kept = self._own, self._ledger.kept
         while not hasattr(type(own), "_fields") or "account" not in own._fields:
             own = own.model
-        if not frames or own.account[0, 0] >= self._ledger.account[0]:
+        if not kept or own.account[0, 0] >= self._ledger.account[0]:
             return
-        _, _, text = decode(frames[0])
+        _, _, text = decode(kept[0])
         if text.shape == own.theta[0].shape:
             for name in ("theta", "released"):
                 if name in own._fields:
@@ -241,16 +248,16 @@ class Peer:
     def _state(self) -> tuple[Any, ...]:
         return self.method, self.world, self._own, self._tie, self._mail, self._away, self._account
 
-    def _collect(self) -> list[Post]:
+    def _collect(self) -> list[Outgoing]:
         away = self._away
         if self._mail.cursor[REFUSED] or away.counter[1]:
             raise CapacityError(f"{self.method!r} posted more letters in one event than it announces")
-        posts = [
-            Post(int(away.to[c]), encode(self.address, int(away.kind[c]), away.text[c, : away.length[c]]))
+        letters = [
+            Outgoing(self.address, int(away.to[c]), int(away.kind[c]), away.text[c, : away.length[c]].copy())
             for c in range(away.counter[0])
         ]
         away.counter[:] = 0
         if self._mail.cursor[NEEDS_ROOM]:
             self.world, self._tie = loop.widen(self.method, self.world, self._tie, self._mail)
             self._away = self._new_away()
-        return posts
+        return letters

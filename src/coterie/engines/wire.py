@@ -1,7 +1,8 @@
-"""Letters as bytes: the one place that knows how long a letter is on the wire.
+"""Letters as bytes: the one place that knows how long a letter is, and how numbers are written.
 
-A frame is a fixed header (version, kind, sender, how many numbers) followed by the numbers as little-endian doubles.
-The simulator counts bytes with :func:`letters_size`; peers send what :func:`encode` returns.
+A letter is a header of 16 bytes (version, kind, sender, how many numbers) followed by little-endian doubles. The
+simulator counts bytes with :func:`letters_size`; what :func:`encode` returns is as long. Peers on a network sign a
+header of their own (:mod:`coterie.peers.packet`), followed by the same doubles.
 """
 
 from __future__ import annotations
@@ -19,100 +20,46 @@ HEADER_SIZE = _HEADER.size
 NUMBER_SIZE = 8
 
 
-def frame_size(count: int) -> int:
-    """Bytes on the wire of a letter of ``count`` numbers.
-
-    Parameters
-    ----------
-    count : int
-
-    Returns
-    -------
-    int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> frame_size(3) == len(encode(0, 0, np.zeros(3))) == 40
-    True
-    """
+def letter_size(count: int) -> int:
+    """Bytes of a letter of ``count`` numbers."""
     return letters_size(1, count)
 
 
 def letters_size(letters: int, numbers: int) -> int:
-    """Bytes on the wire of several letters that hold so many numbers together.
-
-    Parameters
-    ----------
-    letters, numbers : int
-
-    Returns
-    -------
-    int
-
-    Examples
-    --------
-    >>> letters_size(2, 6) == 2 * frame_size(3)
-    True
-    """
+    """Bytes of several letters that hold so many numbers together."""
     return HEADER_SIZE * letters + NUMBER_SIZE * numbers
 
 
-def encode(sender: int, kind: int, text: np.ndarray) -> bytes:
-    """A letter as bytes.
-
-    Parameters
-    ----------
-    sender : int
-        Address of the sender.
-    kind : int
-        The method's code for this kind of letter.
-    text : (count,) ndarray of float
-
-    Returns
-    -------
-    bytes
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> decode(encode(7, 1, np.array([0.5, -2.0])))
-    (7, 1, array([ 0.5, -2. ]))
-    """
-    return _HEADER.pack(VERSION, 0, kind, sender, text.shape[0]) + text.astype("<f8", copy=False).tobytes()
+def write_numbers(text: np.ndarray) -> bytes:
+    """Numbers as little-endian doubles."""
+    return text.astype("<f8", copy=False).tobytes()
 
 
-def decode(frame: bytes) -> tuple[int, int, np.ndarray]:
-    """Sender, kind and text of a frame; a :class:`~coterie.errors.DataError` for anything else.
-
-    Parameters
-    ----------
-    frame : bytes
-
-    Returns
-    -------
-    sender : int
-    kind : int
-    text : (count,) ndarray of float
-
-    Examples
-    --------
-    >>> decode(b"hello")
-    Traceback (most recent call last):
-    ...
-    coterie.errors.DataError: a frame of 5 bytes is shorter than its header of 16
-    """
-    if len(frame) < HEADER_SIZE:
-        raise DataError(f"a frame of {len(frame)} bytes is shorter than its header of {HEADER_SIZE}")
-    version, _, kind, sender, count = _HEADER.unpack_from(frame)
-    if sender >= 1 << 63:
-        raise DataError(f"a frame from {sender}, which is no address")
-    if version != VERSION:
-        raise DataError(f"a frame of version {version}; this is version {VERSION}")
-    if len(frame) != frame_size(count):
-        raise DataError(f"a frame of {len(frame)} bytes that announces {count} numbers, {frame_size(count)} bytes")
-    text = np.frombuffer(frame, "<f8", count, HEADER_SIZE).astype(np.float64)
+def read_numbers(data: bytes, offset: int = 0) -> np.ndarray:
+    """The numbers from ``offset`` on; a :class:`~coterie.errors.DataError` if they are not whole, or not finite."""
+    if (len(data) - offset) % NUMBER_SIZE:
+        raise DataError(f"{len(data) - offset} bytes are not a whole number of doubles")
+    text = np.frombuffer(data, "<f8", -1, offset).astype(np.float64) if len(data) > offset else np.zeros(0)
     # A sum that is finite has only finite numbers in it, and is quick; one that is not may have come too far.
     if not math.isfinite(sum(text.tolist())) and not np.all(np.isfinite(text)):
         raise DataError("a letter holds a number that is not finite")
-    return sender, kind, text
+    return text
+
+
+def encode(sender: int, kind: int, text: np.ndarray) -> bytes:
+    """A letter as bytes: the sender's address, the method's code for this kind of letter, and its numbers."""
+    return _HEADER.pack(VERSION, 0, kind, sender, text.shape[0]) + write_numbers(text)
+
+
+def decode(data: bytes) -> tuple[int, int, np.ndarray]:
+    """Sender, kind and numbers of a letter; a :class:`~coterie.errors.DataError` for anything else."""
+    if len(data) < HEADER_SIZE:
+        raise DataError(f"a letter of {len(data)} bytes is shorter than its header of {HEADER_SIZE}")
+    version, _, kind, sender, count = _HEADER.unpack_from(data)
+    if sender >= 1 << 63:
+        raise DataError(f"a letter from {sender}, which is no address")
+    if version != VERSION:
+        raise DataError(f"a letter of version {version}; this is version {VERSION}")
+    if len(data) != letter_size(count):
+        raise DataError(f"a letter of {len(data)} bytes that announces {count} numbers, {letter_size(count)} bytes")
+    return sender, kind, read_numbers(data, HEADER_SIZE)

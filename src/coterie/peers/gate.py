@@ -1,9 +1,9 @@
 """What a letter must pass before a method sees it.
 
-In this order: it is from a member; short enough; not one too many; it decodes; its version and run are ours; its sender
-owns the key that it came by; it is for us; it is newer than the last one from that sender; its signature is good; and
-then what it holds: a kind that the method knows, as many numbers as there must be, all of them finite, no model longer
-than the run's public radius. Anything else is refused, and counted by its reason.
+In this order: its packet is from a member; short enough; not one too many; it decodes; its version and run are ours;
+its sender owns the key that it came by; it is for us; it is newer than the last one from that sender; its signature is
+good; and then what it holds: a kind that the method knows, as many numbers as there must be, all of them finite, no
+model longer than the run's public radius. Anything else is refused, and counted by its reason.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ..core.methods.boosting import MISSED, WHOLE
 from ..core.methods.pooling import FARTHEST
 from ..core.world import EVERYONE
 from ..core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT, Learned
-from ..engines.wire import decode
+from ..engines.wire import read_numbers
 from ..errors import DataError, MissingExtra
-from .letters import VERSION, Envelope, unseal
+from .packet import VERSION, Packet, read_packet
 
 try:
     from cryptography.exceptions import InvalidSignature
@@ -36,7 +36,7 @@ REASONS = (
     "stranger",  # not from a member
     "size",
     "rate",  # too many in a second
-    "format",  # no sealed letter
+    "format",  # not a packet
     "version",
     "run",
     "sender",  # not the owner of the key it came by
@@ -69,29 +69,15 @@ class Refused(DataError):  # noqa: N818 - it says what happened
         self.reason = reason
 
 
-class Place(NamedTuple):
-    """Where a letter stands among those of its sender: compares as (boot, sequence)."""
-
-    boot: int
-    sequence: int
-
-
 class Bucket:
-    """Lets so many through in a second, and some more at once.
+    """Lets ``rate`` through in a second, and ``capacity`` at once."""
 
-    Examples
-    --------
-    >>> bucket = Bucket(rate=1.0, most=2.0)
-    >>> [bucket.take(now) for now in (0.0, 0.0, 0.0, 1.0)]
-    [True, True, False, True]
-    """
-
-    def __init__(self, rate: float, most: float):
-        self.rate, self.most, self._left, self._then = rate, most, most, 0.0
+    def __init__(self, rate: float, capacity: float):
+        self.rate, self.capacity, self._left, self._then = rate, capacity, capacity, 0.0
 
     def take(self, now: float) -> bool:
         """Whether one more may pass."""
-        self._left = min(self.most, self._left + max(0.0, now - self._then) * self.rate)
+        self._left = min(self.capacity, self._left + max(0.0, now - self._then) * self.rate)
         self._then = now
         if self._left < 1.0:
             return False
@@ -100,26 +86,12 @@ class Bucket:
 
 
 class Gate:
-    """Checks letters, and remembers which were the last.
-
-    Parameters
-    ----------
-    run : bytes
-        The run's id, 16 bytes.
-    address : int
-        Whose gate it is.
-    letter_bytes : int
-        No letter may be longer.
-    letters_per_second : float
-        From one sender.
-    max_rows : int
-        No data set is larger.
-    """
+    """Checks packets that come to a peer, and remembers the number of the last from each sender."""
 
     def __init__(self, run: bytes, address: int, letter_bytes: int, letters_per_second: float, max_rows: int):
         self.run, self.address, self.letter_bytes, self.max_rows = run, address, letter_bytes, max_rows
         self.rate = letters_per_second
-        self.last: dict[bytes, Place] = {}  # by public key
+        self.last: dict[bytes, tuple[int, int]] = {}  # numbers, by public key
         self.refused: Counter[str] = Counter()
         self._keys: dict[int, tuple[bytes, Ed25519PublicKey]] = {}
         self._buckets: dict[int, Bucket] = {}
@@ -133,44 +105,54 @@ class Gate:
         }
         self._buckets = {address: bucket for address, bucket in self._buckets.items() if address in self._keys}
 
-    def check(self, now: float, owner: int, sealed: bytes) -> Envelope:
-        """The letter in a sealed one that came by a key of ``owner``: authentic and new, or :class:`Refused`.
+    def check(self, now: float, owner: int, data: bytes) -> Packet:
+        """The packet that came by a key of ``owner``: authentic and new, or :class:`Refused`.
 
-        What the letter holds is not looked at yet: :func:`check_text`.
+        What it holds is not looked at yet: :func:`check_letter`.
         """
         if owner not in self._keys:
             raise Refused("stranger", f"from {owner}, who is no member, or is this peer itself")
-        if len(sealed) > self.letter_bytes:
-            raise Refused("size", f"{len(sealed)} bytes from {owner}; at most {self.letter_bytes}")
+        if len(data) > self.letter_bytes:
+            raise Refused("size", f"{len(data)} bytes from {owner}; at most {self.letter_bytes}")
         bucket = self._buckets.get(owner)
         if bucket is None:
             bucket = self._buckets[owner] = Bucket(self.rate, BURST * self.rate)
         if not bucket.take(now):
             raise Refused("rate", f"more than {self.rate:g} letters a second from {owner}")
         try:
-            letter, signature, signed = unseal(sealed)
+            packet, signature, signed = read_packet(data)
         except DataError as error:
             raise Refused("format", f"from {owner}: {error}") from None
-        if letter.version != VERSION:
-            raise Refused("version", f"{letter.version} from {owner}; this is {VERSION}")
-        if letter.run != self.run:
-            raise Refused("run", f"{letter.run.hex()} from {owner}; this is {self.run.hex()}")
-        if letter.sender != owner:
-            raise Refused("sender", f"{letter.sender} by the key of {owner}")
-        if letter.to not in (self.address, EVERYONE):
-            raise Refused("recipient", f"from {owner} for {letter.to}; this is {self.address}")
+        if packet.version != VERSION:
+            raise Refused("version", f"{packet.version} from {owner}; this is {VERSION}")
+        if packet.run != self.run:
+            raise Refused("run", f"{packet.run.hex()} from {owner}; this is {self.run.hex()}")
+        if packet.sender != owner:
+            raise Refused("sender", f"{packet.sender} by the key of {owner}")
+        if packet.to not in (self.address, EVERYONE):
+            raise Refused("recipient", f"from {owner} for {packet.to}; this is {self.address}")
         key, verifier = self._keys[owner]
-        place, last = Place(letter.boot, letter.sequence), self.last.get(key)
-        if last is not None and place <= last:
-            raise Refused("replay", f"letter {place} from {owner}, after {last}")
+        last = self.last.get(key)
+        if last is not None and packet.number <= last:
+            raise Refused("replay", f"number {packet.number} from {owner}, after {last}")
         try:
             verifier.verify(signature, signed)
         except InvalidSignature:
             raise Refused("signature", f"not {owner}'s") from None
-        self.last[key] = place  # it was sent by its sender, whatever it holds: never again
-        if letter.largest > self.max_rows:
-            raise Refused("rows", f"{owner} tells of {letter.largest} rows; at most {self.max_rows}")
-        return letter
+        self.last[key] = packet.number  # it was sent by its sender, whatever it holds: never again
+        if packet.largest > self.max_rows:
+            raise Refused("rows", f"{owner} tells of {packet.largest} rows; at most {self.max_rows}")
+        return packet
+
+
+def check_letter(terms: Terms, members: Container[int], packet: Packet) -> np.ndarray:
+    """The numbers of a packet of the method's; refuses what no honest peer sends."""
+    try:
+        text = read_numbers(packet.content)
+    except DataError as error:
+        raise Refused("finite" if "finite" in str(error) else "shape", f"from {packet.sender}: {error}") from None
+    check_text(terms, members, packet.sender, packet.kind, text)
+    return text
 
 
 class Terms(NamedTuple):
@@ -184,46 +166,8 @@ class Terms(NamedTuple):
     outputs: int = 1
 
 
-def check_text(terms: Terms, members: Container[int], owner: int, frame: bytes) -> tuple[int, np.ndarray]:
-    """Kind and numbers of a letter of a method; refuses one that no honest peer sends.
-
-    Parameters
-    ----------
-    terms : Terms
-    members : container of int
-        Addresses that there are.
-    owner : int
-        Who sends it.
-    frame : bytes
-
-    Returns
-    -------
-    kind : int
-    text : ndarray
-
-    Raises
-    ------
-    Refused
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from coterie.core.methods import CoordinateDescent
-    >>> from coterie.engines.wire import encode
-    >>> terms = Terms(CoordinateDescent(), (2,), p=2, radius=10.0)
-    >>> check_text(terms, {7, 8}, 7, encode(7, 0, np.array([3.0, 4.0])))
-    (0, array([3., 4.]))
-    >>> check_text(terms, {7, 8}, 7, encode(7, 0, np.array([30.0, 40.0])))
-    Traceback (most recent call last):
-    ...
-    coterie.peers.gate.Refused: norm: a model of norm 50 from 7; at most 10
-    """
-    try:
-        sender, kind, text = decode(frame)
-    except DataError as error:
-        raise Refused("finite" if "finite" in str(error) else "shape", f"from {owner}: {error}") from None
-    if sender != owner:
-        raise Refused("sender", f"a frame of {sender} in a letter of {owner}")
+def check_text(terms: Terms, members: Container[int], owner: int, kind: int, text: np.ndarray) -> None:
+    """Refuse numbers of ``owner`` that no honest peer sends: ``members`` are the addresses that there are."""
     if kind >= len(terms.lengths):
         raise Refused("shape", f"kind {kind} from {owner}, which {terms.method!r} does not know")
     expected = terms.lengths[kind]
@@ -235,7 +179,6 @@ def check_text(terms: Terms, members: Container[int], owner: int, frame: bytes) 
     norm = max((math.hypot(*model.tolist()) for model in models), default=0.0)
     if not norm <= terms.radius:
         raise Refused("norm", f"a model of norm {norm:.4g} from {owner}; at most {terms.radius:g}")
-    return kind, text
 
 
 def parts(

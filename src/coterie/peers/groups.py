@@ -60,7 +60,7 @@ from .identity import (
     split_endpoint,
     verify,
 )
-from .letters import ENVELOPE
+from .packet import OVERHEAD
 
 try:
     import msgspec
@@ -445,7 +445,7 @@ def read_request(content: bytes, what: str = "the request") -> Request:
 
 def sign_next(office: Group, roster: Roster) -> bytes:
     """The next version, if a letter can carry it."""
-    signed, most = sign_roster(roster, office.steward), office.charter.letter_bytes - ENVELOPE
+    signed, most = sign_roster(roster, office.steward), office.charter.letter_bytes - OVERHEAD
     if len(signed) > most:
         raise ParameterError(
             f"a list of {len(roster.members)} members and {len(roster.ties)} ties takes {len(signed)} bytes, and "

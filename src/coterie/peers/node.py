@@ -1,13 +1,13 @@
 """A peer without input or output: what to do when time passes, when a letter comes, when it begins and when it ends.
 
 Time, randomness, storage and transport come from outside, so the same code runs over a real network, in memory, and in
-the fault simulator (:mod:`coterie.testing.chaos`), where a failure can be replayed. Every call answers with the letters
+the fault simulator (:mod:`coterie.testing.chaos`), where a failure can be replayed. Every call answers with the packets
 to send.
 
 Freshness
 ---------
-Letters of a sender are numbered: (boot, sequence). A boot is never used twice, because it is on disk before the first
-letter of it is sent; so nothing needs to be written for a single letter. A receiver takes a letter only if its number
+Packets of a sender are numbered: (boot, sequence). A boot is never used twice, because it is on disk before the first
+packet of it is sent; so nothing needs to be written for a single packet. A receiver takes a packet only if its number
 is greater than the last one's. What it has heard between its last save and a crash it has forgotten, so after a restart
 it believes nobody until they have proved that they speak now: it says HELLO with a random nonce, and the signed WELCOME
 that echoes it says where its sender's numbers are.
@@ -28,12 +28,12 @@ import numpy as np
 
 from ..core.world import EVERYONE, VACANT
 from ..core.wrap.learned import WEIGHT, WEIGHT_LENGTH
-from ..engines.peer import Peer, Post
-from ..engines.wire import encode
+from ..engines.peer import Outgoing, Peer
+from ..engines.wire import write_numbers
 from ..errors import CapacityError, DataError, StateError
 from .agreement import Charter, newer, read_roster
-from .gate import Bucket, Gate, Place, Refused, Terms, check_text
-from .letters import BYE, HELLO, LETTER, ROSTER, VERSION, WELCOME, Envelope, read_hello, seal, write_hello
+from .gate import Bucket, Gate, Refused, Terms, check_letter
+from .packet import BYE, HELLO, ROSTER, VERSION, WELCOME, Packet, read_hello, write_hello, write_packet
 from .state import Record, Store, pack, read_record, restored, write_record
 from .work import Work, world_of_one
 
@@ -52,12 +52,19 @@ STRANGERS = 4
 STOPS, LEAVES = b"stops", b"leaves"
 
 
-class Parcel(NamedTuple):
-    """Something to be sent: a sealed letter; or the list of members, which anybody may bring: the steward signed it."""
+class Send(NamedTuple):
+    """What to send to whom: a packet; or the list of members, which anybody may bring, as the steward has signed it."""
 
     to: int  # address, or EVERYONE
-    payload: bytes
+    data: bytes
     roster: bool = False
+
+
+def declared(method: Any, name: str, default: Any) -> Any:
+    """A part that a method, or the one that it wraps, may have."""
+    if hasattr(method, name):
+        return getattr(method, name)
+    return declared(method.method, name, default) if hasattr(method, "method") else default
 
 
 class Node:
@@ -132,12 +139,9 @@ class Node:
         record = None if saved is None else read_record(saved, str(getattr(store, "path", "the state")))
         if record is not None:
             self._recall(record)
-        inner = method
-        while hasattr(inner, "method"):
-            inner = inner.method
-        self._remembers = getattr(inner, "remembers", False)
+        self._remembers = declared(method, "remembers", False)
         self._admit()
-        self.peer = Peer(method, self._world(), work.theta, ledger)
+        self.peer = Peer(method, self._world_with(self.roster.neighbours(address)), work.theta, ledger)
         if record is not None:
             self.peer.resume(*restored(self.peer, record.arrays))
             self.peer.renew(self._world())
@@ -161,7 +165,7 @@ class Node:
         self.boot, self.wakes = record.boot, record.wakes
         self._largest = max(self._largest, record.largest)
         self.gone = set(record.gone)
-        self.gate.last = {bytes.fromhex(key): Place(*place) for key, place in record.floors.items()}
+        self.gate.last = {bytes.fromhex(key): number for key, number in record.last.items()}
 
     # -- what it knows ------------------------------------------------------------------------------------------------
 
@@ -193,16 +197,17 @@ class Node:
 
     def _world(self) -> Any:
         """The world as it is now: own rows, and ties to those who are there."""
-        learned = self.learns and hasattr(self, "peer")
-        known = self.ties if learned else self.roster.neighbours(self.address)
+        return self._world_with(self.ties if self.learns else self.roster.neighbours(self.address))
+
+    def _world_with(self, known: dict[int, float]) -> Any:
         ties = {j: w for j, w in known.items() if j in self.members and j not in self.gone}
         n_agents = max(self.members) + 1
-        spare = getattr(self.method, "spare", 0)
+        spare = declared(self.method, "spare", 0)
         return world_of_one(self.work, self.address, ties, n_agents, self.largest, 4 * spare)
 
     # -- what happens to it -------------------------------------------------------------------------------------------
 
-    def open(self, now: float) -> list[Parcel]:
+    def open(self, now: float) -> list[Send]:
         """Begin. The number of this boot is on disk before anything is sent, or it raises a StateError."""
         try:
             self._store.save(self.record())
@@ -215,7 +220,7 @@ class Node:
             self._hello[j] = (now, PATIENCE)
         return self._say_hello(now)
 
-    def tick(self, now: float) -> list[Parcel]:
+    def tick(self, now: float) -> list[Send]:
         """Do what is due."""
         out = self._say_hello(now)
         if now >= self._refresh_at:
@@ -234,20 +239,18 @@ class Node:
             out += self._wake(now)
         return out
 
-    def hear(self, now: float, owner: int, payload: bytes) -> list[Parcel]:
+    def receive(self, now: float, owner: int, data: bytes) -> list[Send]:
         """Take in what came by a key of ``owner``. What does not pass the gate is counted, and that is all."""
         try:
-            letter = self.gate.check(now, owner, payload)
+            packet = self.gate.check(now, owner, data)
             self.heard[owner] = now
-            if letter.topic == LETTER:
-                return self._take(now, letter)
-            return self._talk(now, letter)
+            return self._take_letter(now, packet) if packet.kind >= 0 else self._take_notice(now, packet)
         except Refused as refusal:
             self.gate.refused[refusal.reason] += 1
             self.last_refusal = str(refusal)
             return []
 
-    def take_roster(self, now: float, signed: bytes) -> list[Parcel]:
+    def take_roster(self, now: float, signed: bytes) -> list[Send]:
         """A list of members, from anywhere: it is the steward's signature that counts, and that it is newer."""
         if signed == self.signed_roster:
             return []
@@ -272,14 +275,14 @@ class Node:
         self.proven &= set(self.members)
         self._hello = {j: at for j, at in self._hello.items() if j in self.members}
         self._retie(now)
-        told = [Parcel(j, signed, roster=True) for j in removed]  # it would not know why nobody answers
-        return told + [parcel for j in self.ties if j in self.proven for parcel in self._bring(now, j)]
+        told = [Send(j, signed, roster=True) for j in removed]  # it would not know why nobody answers
+        return told + [send for j in self.ties if j in self.proven for send in self._bring(now, j)]
 
-    def close(self, leave: bool = False) -> list[Parcel]:
+    def close(self, leave: bool = False) -> list[Send]:
         """End: keep the state, and tell the neighbours. With ``leave``, that it is for good."""
         if not (self._opened and self._save() and self.ties):
             return []
-        return [Parcel(EVERYONE, self._seal(BYE, EVERYONE, LEAVES if leave else STOPS))]
+        return [self._packet(EVERYONE, BYE, LEAVES if leave else STOPS)]
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -292,7 +295,7 @@ class Node:
         """A random number below ``count``."""
         return int.from_bytes(self._random(7), "little") % count
 
-    def _wake(self, now: float) -> list[Parcel]:
+    def _wake(self, now: float) -> list[Send]:
         """A wake of the method. Nothing leaves before what it has changed is on disk."""
         if not self.ready:
             return []
@@ -300,7 +303,7 @@ class Node:
             self._stale = False
             self.peer.renew(self._world())
         dice = None if self._dice is None else self._dice(self.method.dice)
-        posts = self.peer.wake(dice, moment=(now - self._started) * self.charter.rate)
+        letters = self.peer.wake(dice, moment=(now - self._started) * self.charter.rate)
         self.wakes += 1
         norm = float(np.linalg.norm(self.peer.theta))
         if not np.isfinite(norm):
@@ -312,7 +315,7 @@ class Node:
                 f"the model's norm is {norm:.4g}, and no neighbour takes in one above {self.charter.radius:g}: "
                 "scale the data, or agree on a larger radius"
             )
-        return self._post(now, posts) if self._save() else []
+        return self._packets(now, letters) if self._save() else []
 
     @property
     def ready(self) -> bool:
@@ -331,7 +334,7 @@ class Node:
             self.peer.resume(*restored(self.peer, read_record(saved).arrays))
             self.peer.renew(self._world())
 
-    def _say_hello(self, now: float) -> list[Parcel]:
+    def _say_hello(self, now: float) -> list[Send]:
         """To those who have not answered yet, more and more rarely."""
         out, ties = [], self.ties
         for j, (at, wait) in list(self._hello.items()):
@@ -343,7 +346,7 @@ class Node:
             self._hello[j] = (now + wait, min(2.0 * wait, LONGEST_PATIENCE))
             out.append(self._greeting(HELLO, j, self._nonce))
             if wait > PATIENCE and self._may_bring(now, j):  # it may not know yet that there is such a member
-                out.append(Parcel(j, self.signed_roster, roster=True))
+                out.append(Send(j, self.signed_roster, roster=True))
         return out
 
     def _may_bring(self, now: float, to: int) -> bool:
@@ -353,58 +356,58 @@ class Node:
         self._brought[to] = now
         return True
 
-    def _bring(self, now: float, j: int) -> list[Parcel]:
+    def _bring(self, now: float, j: int) -> list[Send]:
         """The list of members, for one who has an older one."""
-        return [Parcel(j, self._seal(ROSTER, j, self.signed_roster))] if self._may_bring(now, j) else []
+        return [self._packet(j, ROSTER, self.signed_roster)] if self._may_bring(now, j) else []
 
     # -- letters ------------------------------------------------------------------------------------------------------
 
-    def _take(self, now: float, letter: Envelope) -> list[Parcel]:
+    def _take_letter(self, now: float, packet: Packet) -> list[Send]:
         """A letter of the method."""
-        j = letter.sender
+        j = packet.sender
         if j not in self.proven:
             self._prove(now, j)
             raise Refused("unproven", f"{j} has not answered to this boot yet")
-        kind, text = check_text(self._terms, self.members, j, letter.body)
-        self._learn_largest(letter.largest)
+        text = check_letter(self._terms, self.members, packet)
+        self._learn_largest(packet.largest)
         try:
-            posts = self.peer.take(j, kind, text)
+            replies = self.peer.take(j, packet.kind, text)
         except (ArithmeticError, ValueError, IndexError, CapacityError) as error:
             self.peer.resume(self.peer.world, self.peer.own, self.peer.tie)  # what it was about to send is gone
             raise Refused("method", f"{self.method!r} raised {error!r} at a letter from {j}") from error
         self.received["letters"] += 1
-        return self._post(now, posts)
+        return self._packets(now, replies)
 
-    def _talk(self, now: float, letter: Envelope) -> list[Parcel]:
+    def _take_notice(self, now: float, packet: Packet) -> list[Send]:
         """What peers say to each other."""
-        j, out = letter.sender, []
-        if letter.topic in (HELLO, WELCOME):
+        j, out = packet.sender, []
+        if packet.kind in (HELLO, WELCOME):
             try:
-                hello = read_hello(letter.body)
+                hello = read_hello(packet.content)
             except DataError as error:
                 raise Refused("format", str(error)) from None
-            if letter.topic == HELLO:
+            if packet.kind == HELLO:
                 out.append(self._greeting(WELCOME, j, hello.nonce))
                 if j in self.gone:
                     self.gone.discard(j)
                     self._retie(now)
                 if j not in self.proven:
                     self._prove(now, j)
-                out += self._post(now, self._greetings(j))
+                out += self._packets(now, self._greetings(j))
                 out += self._say_hello(now)
             elif hello.nonce == self._nonce:
                 fresh = j not in self.proven
                 self.proven.add(j)
                 self._hello.pop(j, None)
-                out += self._post(now, self._greetings(j)) if fresh else []
+                out += self._packets(now, self._greetings(j)) if fresh else []
             if hello.roster < self.roster.version:
                 out += self._bring(now, j)
-            self._learn_largest(letter.largest)
-        elif letter.topic == BYE:
+            self._learn_largest(packet.largest)
+        elif packet.kind == BYE:
             if j not in self.proven:
                 self._prove(now, j)
                 raise Refused("unproven", f"a goodbye of {j}, who has not answered to this boot yet")
-            if letter.body == LEAVES:
+            if packet.content == LEAVES:
                 if now < self._left.get(j, -math.inf) + LEAVE_EVERY:
                     raise Refused("rate", f"{j} leaves again and again")
                 self._left[j] = now
@@ -413,29 +416,29 @@ class Node:
                 self._hello.pop(j, None)
                 self._retie(now)
                 self._save()
-        elif letter.topic == ROSTER:
-            out += self.take_roster(now, letter.body)
+        elif packet.kind == ROSTER:
+            out += self.take_roster(now, packet.content)
         else:
-            raise Refused("format", f"topic {letter.topic} from {j}")
-        self.received["talk"] += 1
+            raise Refused("format", f"kind {packet.kind} from {j}")
+        self.received["notices"] += 1
         return out
 
-    def _greetings(self, j: int) -> list[Post]:
+    def _greetings(self, j: int) -> list[Outgoing]:
         """The method's greeting, to one neighbour: for who has just begun, or may have missed something.
 
         A method that remembers more of a tie than a model would forget it for that; its next exchange says it all.
         """
-        posts = [] if self._remembers else [post for post in self.peer.greet() if post.to == j]
-        return [Post(j, self._word(j)), *posts] if self.learns else posts
+        letters = [] if self._remembers else [letter for letter in self.peer.greet() if letter.to == j]
+        return [self._tie_letter(j), *letters] if self.learns else letters
 
-    def _word(self, j: int) -> bytes:
+    def _tie_letter(self, j: int) -> Outgoing:
         """A tie of a learned graph as this end knows it, or that there is none: one end may have missed a change."""
         slots = np.flatnonzero(self.peer.world.peer == j)
         text = np.zeros(WEIGHT_LENGTH)
         if slots.size:
             tie, k = self.peer.tie, int(slots[0])
             text[:] = self.peer.world.weight[k], tie.stamp[k], tie.square[k]
-        return encode(self.address, WEIGHT, text)
+        return Outgoing(self.address, j, WEIGHT, text)
 
     def _look_around(self) -> None:
         """Put a random member into the view of a sampler that swaps views: what gets lost would not come back."""
@@ -452,36 +455,37 @@ class Node:
         """Ask for a sign of life, unless that is under way."""
         self._hello.setdefault(j, (now, PATIENCE))
 
-    def _post(self, now: float, posts: Iterable[Post]) -> list[Parcel]:
-        """Letters of the method, sealed: those that all neighbours get alike, once for all of them."""
-        copies: dict[bytes, list[int]] = {}
-        for post in posts:
-            if post.to in self.members:
-                copies.setdefault(post.frame, []).append(post.to)
-        out: list[Parcel] = []
+    def _packets(self, now: float, letters: Iterable[Outgoing]) -> list[Send]:
+        """Letters of the method, as packets: those that all neighbours get alike, once for all of them."""
+        copies: dict[tuple[int, bytes], list[int]] = {}
+        for letter in letters:
+            if letter.to in self.members:
+                copies.setdefault((letter.kind, write_numbers(letter.text)), []).append(letter.to)
+        out: list[Send] = []
         if not copies:
             return out
         everyone = set(self.ties)
-        for frame, to in copies.items():
+        for (kind, content), to in copies.items():
             goals = [EVERYONE] if len(to) > 1 and set(to) == everyone else to
             for j in to:
                 if j not in self.proven:
                     self._prove(now, j)
-            out += [Parcel(j, self._seal(LETTER, j, frame)) for j in goals]
+            out += [self._packet(j, kind, content) for j in goals]
             self.sent["letters"] += len(to)
         return out
 
-    def _greeting(self, topic: int, to: int, nonce: bytes) -> Parcel:
-        return Parcel(to, self._seal(topic, to, write_hello(nonce, self.roster.version)))
+    def _greeting(self, kind: int, to: int, nonce: bytes) -> Send:
+        return self._packet(to, kind, write_hello(nonce, self.roster.version))
 
-    def _seal(self, topic: int, to: int, body: bytes) -> bytes:
+    def _packet(self, to: int, kind: int, content: bytes) -> Send:
+        """Sign, with the next number."""
         self.sequence += 1
         largest = self._largest if self.charter.confidence == "gossip" else 0
-        envelope = Envelope(VERSION, self._run, self.address, to, self.boot, self.sequence, topic, body, largest)
-        sealed = seal(envelope, self._sign)
-        self.sent["sealed"] += 1
-        self.sent["bytes"] += len(sealed)
-        return sealed
+        packet = Packet(VERSION, self._run, self.address, to, self.boot, self.sequence, largest, kind, content)
+        data = write_packet(packet, self._sign)
+        self.sent["packets"] += 1
+        self.sent["bytes"] += len(data)
+        return Send(to, data)
 
     # -- what it keeps ------------------------------------------------------------------------------------------------
 
@@ -512,8 +516,8 @@ class Node:
         world = self.peer.world
         ties = {name: getattr(world, name) for name in ("peer", "inverse", "weight", "choice")}
         arrays = pack("own", self.peer.own) | pack("tie", self.peer.tie) | pack("world", ties)
-        floors = {key.hex(): (place.boot, place.sequence) for key, place in self.gate.last.items()}
+        last = {key.hex(): number for key, number in self.gate.last.items()}
         gone = sorted(self.gone)
         return write_record(
-            Record(self.charter.run, self.address, self.boot, self._largest, self.wakes, floors, gone, arrays)
+            Record(self.charter.run, self.address, self.boot, self._largest, self.wakes, last, gone, arrays)
         )

@@ -27,7 +27,7 @@ from ..errors import CoterieError, DataError, IdentityError, LedgerError, StateE
 from .files import locked, read, write
 from .finish import finished, job_of
 from .metrics import Log, Metrics, prometheus
-from .node import Node, Parcel
+from .node import Node, Send, declared
 from .transport import Contact, Transport
 
 try:
@@ -191,7 +191,7 @@ class Program:
                     # What comes soon after is looked at together: one waking of the process costs more than a letter.
                     time.sleep(max(0.0, min(gather, node.next_time - clock())))
                 while item is not None:
-                    self._hear(clock(), *item)
+                    self._receive(clock(), *item)
                     item = self._inbox.get(0.0)
                 now = clock()
                 if now >= node.next_time:
@@ -205,25 +205,25 @@ class Program:
         finally:
             self._end()
 
-    def _deliver(self, owner: int, payload: bytes) -> None:
-        if owner != NOBODY or payload != self.node.signed_roster:  # whoever looks for somebody brings the list to all
-            self._inbox.put(owner, payload)
+    def _deliver(self, owner: int, data: bytes) -> None:
+        if owner != NOBODY or data != self.node.signed_roster:  # whoever looks for somebody brings the list to all
+            self._inbox.put(owner, data)
 
-    def _hear(self, now: float, owner: int, payload: bytes) -> None:
+    def _receive(self, now: float, owner: int, data: bytes) -> None:
         if owner in self._blocked:
             return
         node = self.node
-        self._send(node.take_roster(now, payload) if owner < 0 else node.hear(now, owner, payload))
+        self._send(node.take_roster(now, data) if owner == NOBODY else node.receive(now, owner, data))
 
-    def _send(self, parcels: list[Parcel]) -> None:
-        for parcel in parcels:
-            if parcel.roster:
-                self.transport.publish_roster(parcel.payload, parcel.to)
+    def _send(self, sends: list[Send]) -> None:
+        for to, data, roster in sends:
+            if roster:
+                self.transport.publish_roster(data, to)
                 continue
             # Not the transport's own broadcast: a connection outlives its tie.
-            for j in self.node.ties if parcel.to == EVERYONE else (parcel.to,):
+            for j in self.node.ties if to == EVERYONE else (to,):
                 if j not in self._blocked:
-                    self.transport.send(j, parcel.payload)
+                    self.transport.send(j, data)
 
     def _end(self) -> None:
         """The state is safe, the neighbours are told, and the model is written."""
@@ -383,7 +383,7 @@ class Program:
     @property
     def _finishes(self) -> bool:
         """Whether the peer's own model is another than the one that it publishes. A lab looks at the latter alone."""
-        return not self.lab and getattr(self.node.method, "final", None) is not None
+        return not self.lab and declared(self.node.method, "final", None) is not None
 
     def _start_finishing(self) -> None:
         """Work out the peer's own model in the background: letters do not wait for it."""

@@ -21,7 +21,7 @@ try:
 except ImportError as error:
     raise MissingExtra("real peers need msgspec: pip install 'coterie[network]'") from error
 
-MAGIC = b"coterie state 1\n"
+MAGIC = b"coterie state 2\n"
 #: No state is larger.
 LARGEST = 1 << 30
 
@@ -34,7 +34,7 @@ class Record(msgspec.Struct, frozen=True):
     boot: int  # how often the peer has been started
     largest: int  # rows of the largest data set heard of
     wakes: int
-    floors: dict[str, tuple[int, int]]  # by public key, in hex: boot and sequence of the last letter taken in
+    last: dict[str, tuple[int, int]]  # by public key, in hex: number of the last packet taken in
     gone: list[int]  # members that have left for good
     arrays: dict[str, tuple[str, list[int], bytes]]  # dtype, shape, content
 

@@ -29,7 +29,7 @@ from ..problem import Problem
 from ..problem.confidence import confidences
 from .agreement import Charter, read_charter
 from .files import read, write
-from .letters import ENVELOPE
+from .packet import OVERHEAD
 from .work import BOOSTING, Work, method_of, write_work
 
 #: Objectives in which an agent's loss is weighed by how many rows it has.
@@ -53,7 +53,7 @@ def check_charter(fields: dict[str, Any]) -> None:
     pair = AgentData(X, np.array([1.0, -1.0, 1.0, -1.0]), agents=[0, 0, 1, 1])
     method, problem = method_of(charter), problem_of(charter, pair, complete(2))
     check_fit(alone(method), problem)
-    most = 8 * longest(method.lengths(problem.p)) + ENVELOPE
+    most = 8 * longest(method.lengths(problem.p)) + OVERHEAD
     if most > charter.letter_bytes:
         raise ParameterError(f"letter_bytes={charter.letter_bytes}: a letter of {method!r} takes up to {most} bytes")
 

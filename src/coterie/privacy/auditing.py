@@ -282,7 +282,7 @@ class _Letters:
 
     def note(self, run: int, event: int, posts: Iterable[Any]) -> None:
         for order, post in enumerate(posts):
-            _, kind, text = decode(post.frame)
+            _, kind, text = decode(post.data)
             if self.boosts:  # the sum over all letters of a kind tells all there is to know
                 self.found.setdefault((kind,), np.zeros((self.runs, 1)))[run] += _way(kind, text)
                 continue
@@ -514,8 +514,8 @@ def audit(
         there are restart and huge norm.
     agent : callable, optional
         What to audit in place of the library's own peer: ``agent(method, world, theta, ledger)`` returns something with
-        ``greet()``, ``wake(dice)`` and ``receive(frame)`` that return posts, as :class:`coterie.peers.Peer` does. The
-        ledger is in memory, and is the same one when an agent is made again in the same run.
+        ``greet()``, ``wake(dice)`` and ``receive(data)`` that return letters, as :class:`coterie.engines.peer.Peer`
+        does. The ledger is in memory, and is the same one when an agent is made again in the same run.
     progress : callable, optional
         Called with the runs done and the runs in all.
 

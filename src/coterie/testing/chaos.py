@@ -31,13 +31,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ..core.world import EVERYONE
 from ..data import AgentData
-from ..engines.wire import decode, encode
+from ..engines.wire import encode, read_numbers, write_numbers
 from ..errors import ContractError, StateError
 from ..graphs import Graph
 from ..peers.agreement import Charter, Member, Roster, sign_roster
-from ..peers.gate import Place
-from ..peers.letters import LETTER, SIGNATURE, Envelope, seal, unseal
-from ..peers.node import Node, Parcel
+from ..peers.node import Node, Send
+from ..peers.packet import SIGNATURE, VERSION, Packet, read_packet, write_packet
 from ..peers.state import read_record, theta_path, unpack
 from ..peers.tables import problem_of, work_of
 from ..peers.work import method_of
@@ -153,10 +152,10 @@ class Chaos:
         self.now = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
-        self._seen: list[tuple[int, int, bytes]] = []  # what the adversary has recorded: from, to, payload
+        self._seen: list[tuple[int, int, bytes]] = []  # what the adversary has recorded: from, to, data
         self._side = np.zeros(self.n, int)  # of the partition
-        self._last: dict[int, Place] = {}
-        self._taken: list[set[tuple[int, Place]]] = [set() for _ in range(self.n)]
+        self._last: dict[int, tuple[int, int]] = {}
+        self._taken: list[set[tuple[int, tuple[int, int]]]] = [set() for _ in range(self.n)]
         self._ticking = [0] * self.n
         self._kept: list[set[bytes]] = [set() for _ in range(self.n)]
         self.letters = self.crashes = 0
@@ -263,12 +262,12 @@ class Chaos:
             self.demand(np.array_equal(node.theta, kept), f"peer {i} does not go on from the model it had saved")
             self.demand(node.boot > record.boot, f"peer {i} uses boot {node.boot} again")
         try:
-            parcels = node.open(self.clock(i))
+            sends = node.open(self.clock(i))
         except StateError:  # it could not write down that it begins: so it does not
             self._at(self.now + 1.0, lambda: self.start(i))
             return
         self.nodes[i] = node
-        self._send(i, parcels)
+        self._send(i, sends)
         self._schedule(i)
 
     def _schedule(self, i: int) -> None:
@@ -343,63 +342,63 @@ class Chaos:
     def _at(self, when: float, what: Callable[[], None]) -> None:
         heapq.heappush(self._events, (when, next(self._count), what))
 
-    def _send(self, i: int, parcels: list[Parcel]) -> None:
+    def _send(self, i: int, sends: list[Send]) -> None:
         node = self.nodes[i]
-        for parcel in parcels:
-            if not parcel.roster:
-                self._watch(i, parcel.payload)
-            goals = list(node.ties) if parcel.to == EVERYONE and node is not None else [parcel.to]
+        for send in sends:
+            if not send.roster:
+                self._watch(i, send.data)
+            goals = list(node.ties) if send.to == EVERYONE and node is not None else [send.to]
             for j in goals:
                 if 0 <= j < self.n:
                     self.letters += 1
-                    self._seen.append((i, j, parcel.payload))
-                    self._carry(i, j, parcel)
+                    self._seen.append((i, j, send.data))
+                    self._carry(i, j, send)
         if len(self._seen) > 5000:
             del self._seen[:2500]
 
-    def _watch(self, i: int, payload: bytes) -> None:
+    def _watch(self, i: int, data: bytes) -> None:
         """What a peer sends carries a number that it has never used; and a release is made once."""
-        letter = unseal(payload)[0]
-        place, last = Place(letter.boot, letter.sequence), self._last.get(i)
-        self.demand(last is None or place > last, f"peer {i} sends letter {place} after {last}")
-        self._last[i] = place
+        packet, last = read_packet(data)[0], self._last.get(i)
+        self.demand(last is None or packet.number > last, f"peer {i} sends number {packet.number} after {last}")
+        self._last[i] = packet.number
         ledger = self.ledgers[i]
         if ledger is not None:
             self.demand(ledger.releases <= self.method.plan.steps, f"peer {i} has made {ledger.releases} releases")
-            if self.task == "private" and letter.topic == LETTER:
+            if self.task == "private" and packet.kind >= 0:
                 # Descent publishes its model and nothing else: where it began, and one for each release.
                 self._kept[i] |= set(ledger.kept)
-                begun = not decode(letter.body)[2].any()
-                self.demand(begun or letter.body in self._kept[i], f"peer {i} publishes a model that is of no release")
+                text = read_numbers(packet.content)
+                known = not text.any() or encode(i, packet.kind, text) in self._kept[i]
+                self.demand(known, f"peer {i} publishes a model that is of no release")
                 self.demand(len(self._kept[i]) <= ledger.releases, f"peer {i} has made a release twice")
 
-    def _carry(self, i: int, j: int, parcel: Parcel) -> None:
+    def _carry(self, i: int, j: int, send: Send) -> None:
         rng, w = self.rng, self.weather
         if self.storm and (self._side[i] != self._side[j] or rng.random() < w.loss):
             return
         copies = 2 if self.storm and rng.random() < w.duplication else 1
         for _ in range(copies):
             wait = rng.exponential(w.latency) if self.storm and w.latency else 1e-3 * rng.random()
-            self._at(self.now + wait, lambda: self._deliver(i, j, parcel, honest=True))
+            self._at(self.now + wait, lambda: self._deliver(i, j, send, honest=True))
 
-    def _deliver(self, i: int, j: int, parcel: Parcel, honest: bool) -> None:
+    def _deliver(self, i: int, j: int, send: Send, honest: bool) -> None:
         node = self.nodes[j]
         if node is None:
             return
-        if parcel.roster:
-            self._send(j, node.take_roster(self.clock(j), parcel.payload))
+        if send.roster:
+            self._send(j, node.take_roster(self.clock(j), send.data))
             self._schedule(j)
             return
         before = node.received["letters"]
-        parcels = node.hear(self.clock(j), i, parcel.payload)
+        sends = node.receive(self.clock(j), i, send.data)
         if node.received["letters"] > before:
             self.demand(honest, f"a hostile letter by the key of {i} reached the method of {j}")
-            letter = unseal(parcel.payload)[0]
-            mark = (letter.sender, Place(letter.boot, letter.sequence))
+            packet = read_packet(send.data)[0]
+            mark = (packet.sender, packet.number)
             self.demand(mark not in self._taken[j], f"letter {mark} reached the method of {j} twice")
             self._taken[j].add(mark)
         self.demand(bool(np.all(np.isfinite(node.theta))), f"the model of {j} is not finite")
-        self._send(j, parcels)
+        self._send(j, sends)
         self._schedule(j)
 
     # -- the adversary ------------------------------------------------------------------------------------------------
@@ -408,24 +407,24 @@ class Chaos:
         rng = self.rng
         if not self._seen:
             return
-        i, j, payload = self._seen[int(rng.integers(len(self._seen)))]
+        i, j, data = self._seen[int(rng.integers(len(self._seen)))]
         match int(rng.integers(7)):
             case 0:  # again, to the same one or to another
                 to = j if rng.random() < 0.5 else int(rng.integers(self.n))
-                self._replay(i, to, payload)
+                self._replay(i, to, data)
                 return
             case 1:  # with some bytes changed
-                broken = bytearray(payload)
+                broken = bytearray(data)
                 for _ in range(int(rng.integers(1, 4))):
                     broken[int(rng.integers(len(broken)))] ^= int(rng.integers(1, 256))
                 self._offer(i, j, bytes(broken))
             case 2:  # cut off, or with something added
-                cut = int(rng.integers(len(payload)))
-                self._offer(i, j, payload[:cut] if rng.random() < 0.5 else payload + bytes(rng.bytes(cut)))
+                cut = int(rng.integers(len(data)))
+                self._offer(i, j, data[:cut] if rng.random() < 0.5 else data + bytes(rng.bytes(cut)))
             case 3:  # under another's name
                 other = int(rng.integers(self.n))
                 if other != i:
-                    self._offer(other, j, payload)
+                    self._offer(other, j, data)
             case 4:  # nothing at all like a letter
                 self._offer(i, j, bytes(rng.bytes(int(rng.integers(300)))))
             case 5:  # for another run
@@ -441,32 +440,30 @@ class Chaos:
                     self._offer(i, j, self._forged(i, j, text=np.full(length, bad), kind=kind), own=True)
 
     def _forged(self, i: int, j: int, text: np.ndarray, kind: int = 0, run: bytes | None = None) -> bytes:
-        boot, sequence = self._last.get(i, Place(1, 1))
-        frame = encode(i, kind, text)
-        letter = Envelope(1, run or bytes.fromhex(self.charter.run), i, j, boot, sequence + 1, LETTER, frame)
-        if run is None:  # the member itself: it takes a number, which its next letter must not use
-            node = self.nodes[i]
-            if node is not None:
-                node.sequence += 1
-                self._last[i] = Place(node.boot, node.sequence)
-                letter = Envelope(1, bytes.fromhex(self.charter.run), i, j, node.boot, node.sequence, LETTER, frame)
-        return seal(letter, self._keys[i].sign)
+        node, (boot, sequence) = self.nodes[i], self._last.get(i, (1, 1))
+        number = boot, sequence + 1
+        if run is None and node is not None:  # the member itself: it takes a number, which its next packet must not use
+            node.sequence += 1
+            number = self._last[i] = node.boot, node.sequence
+        run = run or bytes.fromhex(self.charter.run)
+        packet = Packet(VERSION, run, i, j, *number, largest=0, kind=kind, content=write_numbers(text))
+        return write_packet(packet, self._keys[i].sign)
 
-    def _offer(self, i: int, j: int, payload: bytes, own: bool = False) -> None:
-        if not own and any(payload == seen for _, _, seen in self._seen[-50:]):
+    def _offer(self, i: int, j: int, data: bytes, own: bool = False) -> None:
+        if not own and any(data == seen for _, _, seen in self._seen[-50:]):
             return
-        self._deliver(i, j, Parcel(j, payload), honest=False)
+        self._deliver(i, j, Send(j, data), honest=False)
 
-    def _replay(self, i: int, j: int, payload: bytes) -> None:
+    def _replay(self, i: int, j: int, data: bytes) -> None:
         """An old letter: it may be one that its receiver has never seen, which is just a late one."""
-        if len(payload) > SIGNATURE:
+        if len(data) > SIGNATURE:
             try:
-                letter = unseal(payload)[0]
+                packet = read_packet(data)[0]
             except ValueError:
                 return  # a roster
             node = self.nodes[j]
-            meant = letter.to in (j, EVERYONE)
-            self._deliver(i, j, Parcel(j, payload), honest=meant and node is not None)
+            meant = packet.to in (j, EVERYONE)
+            self._deliver(i, j, Send(j, data), honest=meant and node is not None)
 
     # -- the course ---------------------------------------------------------------------------------------------------
 

@@ -500,8 +500,8 @@ def _runs_on_peers(method: Any) -> None:
         nonlocal letters, size
         while queue:
             post = queue.popleft()
-            letters, size = letters + 1, size + len(post.frame)
-            queue.extend(peers[post.to].receive(post.frame))
+            letters, size = letters + 1, size + len(post.data)
+            queue.extend(peers[post.to].receive(post.data))
 
     for peer in peers:
         queue.extend(peer.greet())
@@ -742,8 +742,8 @@ def _learns_the_same_on_peers(learned: Any) -> None:
         nonlocal letters, size
         degree, held = float(peer.world.weight.sum()), _held(peer.world, peer.world.weight)[0]
         for letter in posts:
-            _, kind, text = decode(letter.frame)
-            letters, size = letters + 1, size + len(letter.frame)
+            _, kind, text = decode(letter.data)
+            letters, size = letters + 1, size + len(letter.data)
             if kind == ANSWER:
                 _demand(text[0] == held[letter.to], "an agent says another weight than it holds")
                 _demand(abs(text[4] - degree) <= 1e-12 * degree, "an agent's degree is not the sum of its weights")
@@ -752,7 +752,7 @@ def _learns_the_same_on_peers(learned: Any) -> None:
     def deliver() -> None:
         while queue:
             letter = queue.popleft()
-            post(peers[letter.to], peers[letter.to].receive(letter.frame))
+            post(peers[letter.to], peers[letter.to].receive(letter.data))
 
     for peer in peers:
         post(peer, peer.greet())

@@ -8,10 +8,10 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from coterie.core.world import EVERYONE
-from coterie.engines.wire import encode
+from coterie.engines.wire import write_numbers
 from coterie.peers.agreement import Charter, Member, Roster, sign_roster
-from coterie.peers.letters import LETTER, VERSION, Envelope, seal
 from coterie.peers.node import Node
+from coterie.peers.packet import VERSION, Packet, write_packet
 from coterie.peers.state import MemoryStore
 from coterie.peers.tables import work_of
 from coterie.peers.work import method_of
@@ -63,7 +63,7 @@ STEWARD = 10_000
 
 def charter_of(**words):
     given = {
-        "title": "village",
+        "title": "small group",
         "features": [f"x{k}" for k in range(P)],
         "target": "y",
         "labels": None,
@@ -88,10 +88,10 @@ def rows_of(charter, sizes, seed=0):
     return X, y if charter.labels is None else [np.where(values >= 0, 1.0, -1.0) for values in y]
 
 
-class Village:
+class SmallGroup:
     """Members whose letters arrive at once, in the order in which they were sent.
 
-    What was delivered is in ``mail``: (from, to, payload).
+    What was delivered is in ``mail``: (from, to, data).
     """
 
     def __init__(self, words="cd", sizes=(4, 6, 3, 5), ties=TIES, seed=0, **more):
@@ -140,22 +140,22 @@ class Village:
     def crash(self, i):
         return self.nodes.pop(i)
 
-    def send(self, i, parcels):
-        for parcel in parcels:
-            goals = self.nodes[i].ties if parcel.to == EVERYONE else [parcel.to]
-            self.queue.extend((i, j, parcel) for j in goals)
+    def send(self, i, sends):
+        for send in sends:
+            goals = self.nodes[i].ties if send.to == EVERYONE else [send.to]
+            self.queue.extend((i, j, send) for j in goals)
 
     def settle(self):
         """Deliver everything, and what comes of it."""
         while self.queue:
-            i, j, parcel = self.queue.popleft()
-            if parcel.roster:
+            i, j, send = self.queue.popleft()
+            if send.roster:
                 if j in self.nodes:
-                    self.send(j, self.nodes[j].take_roster(self.now, parcel.payload))
+                    self.send(j, self.nodes[j].take_roster(self.now, send.data))
                 continue
-            self.mail.append((i, j, parcel.payload))
+            self.mail.append((i, j, send.data))
             if j in self.nodes:
-                self.send(j, self.nodes[j].hear(self.now, i, parcel.payload))
+                self.send(j, self.nodes[j].receive(self.now, i, send.data))
 
     def run(self, seconds):
         """Let time pass."""
@@ -171,20 +171,30 @@ class Village:
         self.now = until
         return self
 
-    def sealed(self, i, to, body=b"", topic=LETTER, sign=None, **fields):
-        """A letter that member i signs, with its next number; fields of the envelope may be others."""
+    def run_until(self, holds, seconds, step=10.0):
+        """Let time pass until something holds, which must not take longer."""
+        until = self.now + seconds
+        while not holds():
+            assert self.now < until, f"still not so after {seconds:g} seconds"
+            self.run(step)
+        return self
+
+    def packet(self, i, to, kind=0, content=b"", sign=None, **fields):
+        """A packet that member i signs, with its next number; fields of the header may be others."""
         node = self.nodes.get(i)
         if node is not None:
             node.sequence += 1
-        place = {"boot": 1, "sequence": 1} if node is None else {"boot": node.boot, "sequence": node.sequence}
-        given = {"version": VERSION, "run": bytes.fromhex(self.charter.run), "sender": i, "to": to} | place | fields
-        return seal(Envelope(**given, topic=topic, body=body), key_of(i if sign is None else sign).sign)
+        boot, sequence = (1, 1) if node is None else (node.boot, node.sequence)
+        run = bytes.fromhex(self.charter.run)
+        given = {"version": VERSION, "run": run, "sender": i, "to": to, "boot": boot, "sequence": sequence}
+        packet = Packet(**given | {"largest": 0} | fields, kind=kind, content=content)
+        return write_packet(packet, key_of(i if sign is None else sign).sign)
 
     def offered(self, i, j, kind, text, **fields):
         """What comes of numbers that member i sends to j: the reason why they are refused, or None."""
         node = self.nodes[j]
         before, taken = node.gate.refused.copy(), node.received["letters"]
-        node.hear(self.now, i, self.sealed(i, j, encode(i, kind, np.asarray(text, float)), **fields))
+        node.receive(self.now, i, self.packet(i, j, kind, write_numbers(np.asarray(text, float)), **fields))
         reasons = list(node.gate.refused - before)
         assert (node.received["letters"] - taken) + len(reasons) == 1
         return reasons[0] if reasons else None
