@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -168,6 +169,43 @@ def test_bad_input_ends_with_code_3_and_writes_nothing(table, tmp_path, changes,
 def test_errors_are_json_when_asked():
     out, _ = run("predict", "no/model", "no.csv", "--json", code=3)
     assert json.loads(out) == {"error": "no/model holds no model: there is no model.json in it", "kind": "DataError"}
+
+
+def test_ids_are_written_as_they_were(tmp_path):
+    """An agent 007 is not 7, and one called NA is not missing: in fit, in ties, in predict and in what it writes."""
+    rng = np.random.default_rng(0)
+    names = np.array(["006", "007", "NA", "7"])
+    frame = pd.DataFrame({"shop": names[np.arange(80) % 4], "x": rng.normal(size=80)})
+    frame["sales"] = 2.0 * frame["x"] + 10.0 * (np.arange(80) % 4) + rng.normal(size=80)
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    (tmp_path / "ties.csv").write_text("agent,peer\n006,007\n7,NA\n")
+    where = ["--agent", "shop", "--target", "sales", "-o", tmp_path / "m"]
+    assert invoke("fit", tmp_path / "table.csv", *where)["agents"] == 4
+    assert ct.load(tmp_path / "m").agents_ == tuple(sorted(names))
+    told = invoke("predict", tmp_path / "m", tmp_path / "table.csv", "-o", tmp_path / "out.csv")
+    assert told["never_met"] == []
+    written = pd.read_csv(tmp_path / "out.csv", dtype=str, keep_default_na=False)
+    assert written["shop"].tolist() == frame["shop"].tolist()
+    expected = ct.load(tmp_path / "m").predict(frame[["x"]], agents=frame["shop"])
+    np.testing.assert_allclose(told["predictions"], expected, rtol=1e-12)
+    (tmp_path / "one.csv").write_text("shop,x\n7,0.5\n")  # numbers alone, but the model's ids are text
+    assert invoke("predict", tmp_path / "m", tmp_path / "one.csv")["never_met"] == []
+    assert (
+        invoke("fit", tmp_path / "table.csv", *where, "--graph", tmp_path / "ties.csv", "--method", "local")["ties"]
+        == 2
+    )
+    (tmp_path / "gap.csv").write_text("shop,x\n,0.5\n")
+    assert "the id at row 0 is missing" in run("predict", tmp_path / "m", tmp_path / "gap.csv", code=3)[1]
+
+
+def test_defaults_are_those_of_the_estimators(tmp_path, table):
+    """Nothing that was not asked for is changed: the same model as from Python."""
+    for method, kind in (("pooling", ct.CollaborativeClassifier), ("local", ct.CollaborativeClassifier)):
+        where = ["--agent", "user", "--target", "bought", "-o", tmp_path / "m"]
+        invoke("fit", table, *where, "--method", method)
+        assert ct.load(tmp_path / "m").get_params() == kind(method=method).get_params()
+    named = {option.replace("-", "_") for option in re.findall(r"--([a-z-]+)", run("fit", "--help")[0])}
+    assert {"coupling", "n_neighbors", "max_iter", "lam", "ridge", "design", "deviations", "missing"} <= named
 
 
 def test_a_missing_feature_is_named(table, tmp_path):

@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coterie as ct
 from coterie.errors import DataError, GraphError, MismatchError, ParameterError
+from coterie.problem.baselines import BASELINES
 
 MODELS = {"classifier": ct.CollaborativeClassifier, "regressor": ct.CollaborativeRegressor}
 

@@ -105,7 +105,13 @@ def test_how_the_graph_was_learned_comes_back(frame, tmp_path, kind, graph):
 
 
 def test_a_method_and_a_confidence_come_back(frame, tmp_path):
-    settings = {"method": ct.FrankWolfeBoosting(), "confidence": [0.5] * 8, "tol": 0.2, "random_state": 3, "max_iter": 900}
+    settings = {
+        "method": ct.FrankWolfeBoosting(),
+        "confidence": [0.5] * 8,
+        "tol": 0.2,
+        "random_state": 3,
+        "max_iter": 900,
+    }
     model = ct.BoostedClassifier(base=16, **settings).fit(frame, labels(frame), agents="who")
     again = there_and_back(model, tmp_path)
     assert {name: again.get_params()[name] for name in settings} == settings

@@ -7,7 +7,7 @@ trust its input and slice it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -101,16 +101,29 @@ class AgentData:
         X, columns = split_frame(X, *(given for given in (y, agents) if isinstance(given, str | int)))
         y, agents = (columns.pop(0) if isinstance(given, str | int) else given for given in (y, agents))
         matrix, names = as_features(X)
-        rows = matrix.shape[0]
-        labels = None if y is None else as_labels(y, rows)
-        number, ordered = agent_codes(agents, members, rows)
+        codes, ordered = agent_codes(agents, members, matrix.shape[0])
+        self._group(matrix, y, codes, ordered, names)
+
+    @classmethod
+    def of_codes(cls, X: Any, y: Any, codes: Integers, members: Sequence[Hashable]) -> AgentData:
+        """Rows whose agents are numbered already, as those of a :class:`~coterie.data.table.Table` are."""
+        data = object.__new__(cls)
+        matrix, names = as_features(X)
+        data._group(matrix, y, codes, tuple(members), names)
+        return data
+
+    def _group(
+        self, matrix: Any, y: Any, codes: Integers, members: tuple[Hashable, ...], names: tuple[str, ...] | None
+    ) -> None:
+        """Put the rows of each agent side by side, and check them."""
+        labels = None if y is None else as_labels(y, matrix.shape[0])
         # Stable, so that the rows of one agent keep the order in which they were given.
-        origin = np.argsort(number, kind="stable")
+        origin = np.argsort(codes, kind="stable")
         self._fill(
             X=matrix[origin],
             y=None if labels is None else labels[origin],
-            members=ordered,
-            owner=number[origin],
+            members=members,
+            owner=codes[origin],
             origin=origin,
             feature_names=names,
         )

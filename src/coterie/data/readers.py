@@ -48,21 +48,23 @@ def read_table(path: str | PathLike[str], ids: Sequence[str] = ()) -> pd.DataFra
 
 
 def _read_csv(path: Path, ids: Sequence[str]) -> pd.DataFrame:
-    frame = pd.read_csv(path, converters=dict.fromkeys(ids, str))
+    # pandas looks for gaps also in what a converter returns: the sign keeps it from finding "NA".
+    frame = pd.read_csv(path, converters=dict.fromkeys(ids, "={}".format))
     return frame.assign(**{name: _as_written(frame[name]) for name in ids if name in frame.columns})
 
 
-def _as_written(ids: pd.Series) -> pd.Series:
+def _as_written(column: pd.Series) -> pd.Series:
     """Ids from text: numbers if all are written as numbers, else text; nothing at all is a gap."""
-    if all(_NUMBER.fullmatch(text.strip()) for text in ids):
-        return pd.to_numeric(ids)
-    return ids.where(ids != "", None)
+    texts = [text[1:] for text in column.tolist()]
+    if all(_NUMBER.fullmatch(text.strip()) for text in texts):
+        return pd.to_numeric(pd.Series(texts, index=column.index))
+    return pd.Series([text or None for text in texts], index=column.index, dtype=object)
 
 
 def ids_like(ids: pd.Series, members: Sequence[Any]) -> pd.Series:
     """Ids of one file as those of another one: a single odd value makes a whole column text."""
     if all(isinstance(member, str) for member in members):
-        return ids.astype(str).where(ids.notna(), None)
+        return pd.Series([None if pd.isna(one) else str(one) for one in ids], index=ids.index, dtype=object)
     if pd.api.types.is_numeric_dtype(ids):
         return ids
     numbers = pd.to_numeric(ids, errors="coerce")

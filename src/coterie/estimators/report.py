@@ -90,12 +90,7 @@ class Report:
         return "\n\n".join(part for part in [*parts, _listed("Notes", self.notes)] if part)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists, dicts, numbers and text, as json has them; None for what is not a finite number.
-
-        Returns
-        -------
-        dict
-        """
+        """Plain lists, dicts, numbers and text, as json has them; None for what is not a finite number."""
         tables = {name: getattr(self, name) for name in ("gains", "features", "outliers", "choices")}
         found = {name: None if table is None else table.to_dict(orient="records") for name, table in tables.items()}
         return _plain({"summary": self.summary} | found | {"columns": self.columns, "notes": self.notes})
