@@ -31,7 +31,7 @@ from .estimators import (
     RelationshipRegressor,
 )
 from .estimators.storage import load, save
-from .estimators.tuning import tune
+from .estimators.tuning import WithinAgents, tune
 from .graphs import Graph, exact_graph
 from .multitask import Relationship, relationship
 from .privacy import Private
@@ -77,6 +77,7 @@ __all__ = [
     "Squared",
     "Stumps",
     "Trimmed",
+    "WithinAgents",
     "__version__",
     "compare",
     "comparison",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -12,7 +13,9 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coterie as ct
+from coterie.data.dictionaries import StumpDictionary
 from coterie.errors import DataError, GraphError, MismatchError, ParameterError
+from coterie.estimators.boosted import between
 from coterie.estimators.over_graph import LEARNING
 
 MODELS = {"classifier": ct.BoostedClassifier, "regressor": ct.BoostedRegressor}
@@ -73,7 +76,7 @@ def said(model, X):
 @pytest.mark.parametrize("tol", [0.1, 0.01])
 @pytest.mark.parametrize("confidence", ["size", None])
 def test_a_classifier_is_as_near_the_optimum_as_tol_says(task, tol, confidence):
-    model = fitted(task, mu=0.7, beta=2.0, tol=tol, confidence=confidence)
+    model = fitted(task, coupling=0.7, beta=2.0, tol=tol, confidence=confidence)
     settings = {"base": model.base_, "mu": 0.7, "beta": 2.0, "confidence": confidence}
     problem, alpha = ct.Problem.boosting(task.train, task.graph, **settings), weights(model)
     allowed = tol * problem.importance.sum()
@@ -86,7 +89,7 @@ def test_a_classifier_is_as_near_the_optimum_as_tol_says(task, tol, confidence):
 
 @pytest.mark.parametrize("tol", [0.1, 0.01])
 def test_a_regressor_is_as_near_the_optimum_as_tol_says(task, tol):
-    model = fitted(task, "regressor", mu=0.7, tol=tol)
+    model = fitted(task, "regressor", coupling=0.7, tol=tol)
     problem, theta = model.run_.problem, model.run_.theta
     unit = model.coef_[weights(model) != 0.0] / weights(model)[weights(model) != 0.0]
     np.testing.assert_allclose(unit, unit[0])
@@ -105,7 +108,7 @@ def test_agents_without_ties_learn_alone_as_near_as_tol_says(task):
 def test_classes_against_the_rest_are_separate_problems(task):
     X, ids = task.train.X, task.train.owner
     y = three_classes(X)
-    model = ct.BoostedClassifier(base=16, graph=task.graph, mu=0.7, tol=0.01).fit(X, y, agents=ids)
+    model = ct.BoostedClassifier(base=16, graph=task.graph, coupling=0.7, tol=0.01).fit(X, y, agents=ids)
     assert model.coef_.shape == (12, 3, 16)
     assert model.intercept_.shape == (12, 3)
     worth, best, alpha = 0.0, 0.0, weights(model).reshape(12, 3, 16)
@@ -260,6 +263,11 @@ def test_a_number_is_so_many_stumps(task):
     assert np.array_equal(one.coef_, other.coef_)
 
 
+def test_thresholds_lie_in_the_middle_between_values():
+    X = np.array([[0.0], [1.0], [2.0], [4.0]])
+    assert between(StumpDictionary([0, 0], [0.9, 2.0]), X).threshold.tolist() == [0.5, 3.0]
+
+
 def test_stumps_on_a_public_range(task):
     model = fitted(task, base=ct.Stumps(4, low=-1.0, high=[1.0, 3.0]))
     assert model.base_.to_arrays()["threshold"].tolist() == [-0.5, 0.5, 0.0, 2.0]
@@ -294,6 +302,9 @@ def test_trees_survive_cloning(task):
     trees = [DecisionTreeClassifier(max_depth=depth).fit(X, y) for depth in (1, 2, 3)]
     model = clone(ct.BoostedClassifier(base=trees, graph=task.graph))
     np.testing.assert_array_equal(model.fit(X, y, agents=ids).coef_, fitted(task, base=trees).coef_)
+    with sklearn.config_context(enable_metadata_routing=True):
+        asks = clone(model.set_fit_request(agents=True))
+        assert asks.get_metadata_routing().fit.requests["agents"] is True
 
 
 def test_a_function_of_x(task):
@@ -440,7 +451,7 @@ def test_a_given_graph_has_one_stage(task):
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_same_seed_gives_the_same_models(task, kind):
-    one, again, other = (fitted(task, kind, graph="learn", seed=seed) for seed in (0, 0, 1))
+    one, again, other = (fitted(task, kind, graph="learn", random_state=seed) for seed in (0, 0, 1))
     assert np.array_equal(one.coef_, again.coef_)
     assert one.graph_ == again.graph_
     assert one.run_.bytes == again.run_.bytes
@@ -468,15 +479,18 @@ def test_progress_is_told(task):
         ({"base": [DecisionTreeClassifier()]}, ParameterError, "DecisionTreeClassifier.* is not fitted"),
         ({"base": ct.Stumps(4, low=[0.0] * 3, high=1.0)}, ParameterError, "low has 3 values for 2 features"),
         ({"beta": 0}, ParameterError, "beta=0 must be a positive number"),
-        ({"mu": -1.0}, ParameterError, "mu=-1.0 must be a finite number >= 0"),
+        ({"coupling": -1.0}, ParameterError, "coupling = -1.0: expected a positive"),
         ({"graph": "learn", "lam": -1}, ParameterError, "lam=-1 must be a positive number"),
-        ({"graph": "learn", "mu": 0.0}, MismatchError, "mu=0, have no graph to learn"),
+        ({"coupling": 0.0}, ParameterError, "coupling = 0.0: expected a positive"),
         ({"graph": "friends"}, ParameterError, "graph='friends' must be"),
         ({"graph": ct.graphs.ring(5)}, GraphError, "5 agents and the data 12"),
         ({"graph": ct.GraphRule(kappa=20)}, ParameterError, "kappa=20"),
         ({"members": range(11)}, DataError, "agent 11"),
         ({"confidence": [1.0]}, ParameterError, "confidence must hold one number for each of the 12"),
-        ({"seed": -1}, ParameterError, "seed=-1"),
+        ({"random_state": -1}, ParameterError, "random_state = -1"),
+        ({"max_iter": 0}, ParameterError, "max_iter = 0"),
+        ({"tol": -1.0}, ParameterError, "tol = -1.0"),
+        ({"n_neighbors": 0}, ParameterError, "n_neighbors = 0"),
         ({"method": "sgd"}, ParameterError, "unknown method 'sgd'"),
     ],
 )
@@ -519,5 +533,6 @@ def test_a_refused_fit_leaves_the_model_as_it_was(task, settings):
 
 
 def test_slow_convergence_is_said(task):
-    with pytest.warns(ConvergenceWarning, match="raise max_wakes"):
-        fitted(task, max_wakes=1, tol=1e-6)
+    with pytest.warns(ConvergenceWarning, match="raise max_iter") as caught:
+        fitted(task, max_iter=1, tol=1e-6)
+    assert [warning.filename for warning in caught] == [__file__]

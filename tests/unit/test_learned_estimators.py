@@ -10,10 +10,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 import coterie as ct
 from coterie.errors import ParameterError
-from coterie.estimators.over_graph import KAPPA, LEARNING, GraphClassifier, GraphRegressor
+from coterie.estimators.over_graph import KAPPA, LEARNING
 
-#: What ``method="cd"`` is behind the front door, in the units of the problem.
-MODELS = {"classifier": GraphClassifier, "regressor": GraphRegressor}
+MODELS = {"classifier": ct.CollaborativeClassifier, "regressor": ct.CollaborativeRegressor}
 LOSSES = {"classifier": "logistic", "regressor": "squared"}
 
 
@@ -29,13 +28,17 @@ def arguments(task, kind):
 
 def fitted(task, kind="classifier", **settings):
     X, y, ids = arguments(task, kind)
-    return MODELS[kind](**settings).fit(X, y, agents=ids)
+    return MODELS[kind](**{"method": "cd"} | settings).fit(X, y, agents=ids)
+
+
+def standard(values):
+    return (values - values.mean(axis=0)) / values.std(axis=0)
 
 
 def separate(task, kind="classifier", **settings):
-    """The problem of agents without ties, models with an intercept."""
+    """The problem of agents without ties: of rows and numbers in standard units, models with an intercept."""
     X, y, ids = arguments(task, kind)
-    data = ct.AgentData(X, y, agents=ids).append_column()
+    data = ct.AgentData(standard(X), y if kind == "classifier" else standard(y), agents=ids).append_column()
     return ct.Problem.personalized(data, ct.graphs.empty(data.n), LOSSES[kind], **settings)
 
 
@@ -47,7 +50,7 @@ def same(graph, other):
 @pytest.mark.parametrize("mu", [0.3, 3.0])
 @pytest.mark.parametrize("lam", [0.2, 2.0])
 def test_the_graph_is_the_best_one_for_models_trained_alone(task, kind, mu, lam):
-    model, problem = fitted(task, kind, mu=mu, lam=lam), separate(task, kind, mu=mu)
+    model, problem = fitted(task, kind, coupling=1 / mu, lam=lam), separate(task, kind, mu=mu)
     alone = problem.local()
     best = ct.exact_graph(alone, problem.losses(alone), problem.loss_weight, mu=1.0, lam=lam)
     assert best.n_edges > 0
@@ -64,10 +67,10 @@ def test_confidences_count_in_the_graph(task):
 def test_three_classes_share_one_graph(task):
     X, ids = task.train.X, task.train.owner
     y = np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.4, 0.4])
-    model = MODELS["classifier"](mu=0.5).fit(X, y, agents=ids)
+    model = MODELS["classifier"]("cd", coupling=2.0).fit(X, y, agents=ids)
     models, losses = [], 0.0
     for k in range(3):
-        data = ct.AgentData(X, np.where(y == k, 1.0, -1.0), agents=ids).append_column()
+        data = ct.AgentData(standard(X), np.where(y == k, 1.0, -1.0), agents=ids).append_column()
         problem = ct.Problem.personalized(data, ct.graphs.empty(8), mu=0.5)
         models.append(problem.local())
         losses = losses + problem.losses(models[-1])
@@ -77,19 +80,23 @@ def test_three_classes_share_one_graph(task):
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("tol", [1e-4, 1e-9])
 def test_models_are_the_optimum_on_the_graph_that_was_learned(task, kind, tol):
-    model = fitted(task, kind, mu=0.7, tol=tol)
+    model = fitted(task, kind, coupling=1 / 0.7, tol=tol)
     problem = model.run_.problem
     assert problem.graph == model.graph_
     best = problem.value(problem.solve())
     assert abs(problem.value(model.run_.theta) - best) <= 1.01 * tol * best
     given = separate(task, kind, mu=0.7).on(graph=model.graph_)
     assert given.value(given.solve()) == pytest.approx(best)
-    np.testing.assert_array_equal(model.run_.theta, np.column_stack([model.coef_, model.intercept_]))
+    X, y, _ = arguments(task, kind)
+    middle, unit = (0.0, 1.0) if kind == "classifier" else (y.mean(), y.std())
+    margins = X @ model.coef_.T + model.intercept_
+    np.testing.assert_allclose(margins, unit * (standard(X) @ model.run_.theta[:, :3].T + model.run_.theta[:, 3]) + middle)
 
 
 def test_learning_is_what_happens_by_default(task):
     model = fitted(task)
-    assert model.graph == "learn"
+    assert model.graph is None
+    assert model.graph_ == fitted(task, graph="learn").graph_
     assert model.graph_ == fitted(task, graph=ct.GraphRule(lam=1.0, kappa=KAPPA)).graph_
 
 
@@ -130,7 +137,7 @@ def test_every_method_learns_on_the_same_graph(task, method):
 @pytest.mark.usefixtures("seldom_compiled")
 def test_propagation_smooths_models_that_fit_perfectly(task):
     """To it a model trained alone is all there is to fit, so that no agent has a loss to begin with."""
-    model = fitted(task, method="propagation", mu=0.25, tol=1e-10)
+    model = fitted(task, method="propagation", coupling=4.0, tol=1e-10)
     problem = separate(task)
     alone = problem.local()
     assert same(model.graph_, ct.exact_graph(alone, np.zeros(8)))
@@ -159,7 +166,7 @@ def test_the_account_has_both_stages(task):
     before = run.before
     assert before.wakes == LEARNING * 8
     assert before.graph == run.graph
-    np.testing.assert_array_equal(before.theta, separate(task).local())  # models wait meanwhile
+    np.testing.assert_allclose(before.theta, separate(task).local(), atol=1e-9)  # models wait meanwhile
     second = ct.simulate(run.problem, "cd", run.wakes - before.wakes, seed=0, start=before.theta)
     np.testing.assert_array_equal(second.theta, run.theta)
     for unit in ("letters", "vectors", "bytes"):
@@ -172,17 +179,17 @@ def test_the_account_has_both_stages(task):
 @pytest.mark.parametrize("kind", MODELS)
 def test_one_agent_has_nobody_to_learn_from(task, kind):
     X, y, _ = arguments(task, kind)
-    model = MODELS[kind]().fit(X, y)
+    model = MODELS[kind]("cd").fit(X, y)
     assert model.graph_ == ct.graphs.empty(1)
     assert model.run_.before is None
-    np.testing.assert_array_equal(model.coef_, MODELS[kind](method="local").fit(X, y).coef_)
+    np.testing.assert_array_equal(model.coef_, MODELS[kind]("local").fit(X, y).coef_)
     assert model.predict(X).shape == y.shape
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_two_agents_find_each_other(task, kind):
     X, y, ids = arguments(task, kind)
-    model = MODELS[kind]().fit(X, y, agents=ids % 2)
+    model = MODELS[kind]("cd").fit(X, y, agents=ids % 2)
     assert model.graph_.n_edges == 1
     assert model.run_.before.method.rule.kappa == 1
 
@@ -190,14 +197,14 @@ def test_two_agents_find_each_other(task, kind):
 def test_an_agent_without_rows_finds_peers(task):
     X, y, ids = arguments(task, "regressor")
     keep = ids != 3
-    model = MODELS["regressor"](members=range(8), tol=1e-12).fit(X[keep], y[keep], agents=ids[keep])
+    model = MODELS["regressor"]("cd", members=range(8), tol=1e-12).fit(X[keep], y[keep], agents=ids[keep])
     assert model.graph_.degrees[3] > 0
     theta = model.run_.theta
     np.testing.assert_allclose(theta[3], (model.graph_.W @ theta)[3] / model.graph_.degrees[3], atol=1e-5)
 
 
 def test_the_same_seed_gives_the_same_models(task):
-    one, again, other = (fitted(task, seed=seed) for seed in (0, 0, 1))
+    one, again, other = (fitted(task, random_state=seed) for seed in (0, 0, 1))
     assert np.array_equal(one.coef_, again.coef_)
     assert one.graph_ == again.graph_
     assert same(one.graph_, other.graph_)
@@ -222,6 +229,6 @@ def test_all_wakes_count_against_the_most(most):
     X, ids = rng.normal(size=(60, 3)), np.arange(60) % 6
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        run = MODELS["regressor"](max_wakes=most, tol=1e-30).fit(X, X @ [1.0, 2.0, 3.0], agents=ids).run_
+        run = MODELS["regressor"]("cd", max_iter=most, tol=1e-30).fit(X, X @ [1.0, 2.0, 3.0], agents=ids).run_
     assert run.before.wakes == 6 * min(LEARNING, most // 2)
     assert run.wakes == 6 * most

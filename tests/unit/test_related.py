@@ -34,7 +34,7 @@ LEVELS = np.array(["high", "low", "mid"])
 @pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning", "ignore::sklearn.exceptions.SkipTestWarning"
 )
-@parametrize_with_checks([model(alternations=60) for model in MODELS.values()])
+@parametrize_with_checks([model(max_iter=60) for model in MODELS.values()])
 def test_scikit_learns_contract(estimator, check):
     check(estimator)
 
@@ -105,7 +105,7 @@ def test_models_are_those_of_the_function(rows, kind):
         ("classifier", {"loss": ct.SmoothHinge(0.5)}, {"loss": ct.SmoothHinge(0.5), "method": "exact"}),
         ("classifier", {"method": "exact"}, {}),
         ("classifier", {"method": "sdca"}, {}),
-        ("classifier", {"local_steps": 50, "rounds": 2, "alternations": 4000}, {}),
+        ("classifier", {"local_steps": 50, "rounds": 2, "max_iter": 4000}, {}),
         ("classifier", {"staleness": 2}, {}),
         ("regressor", {"loss": "huber"}, {"loss": "huber", "method": "sdca"}),
     ],
@@ -117,7 +117,7 @@ def test_every_way_reaches_the_same_optimum(rows, kind, settings, same):
     one, other = (MODELS[kind](lam=0.03, **each).fit(X, y, agents=ids) for each in (settings, same))
     near = 5e-3 if settings.get("loss") == "hinge" else 2e-4
     assert one.run_.value == pytest.approx(other.run_.value, rel=near)
-    assert hasattr(one, "predict_proba") == (one.loss == "logistic")
+    assert hasattr(one, "predict_proba") == (one.loss is None)
     assert one.score(X, y, agents=ids) > 0.85
     assert one.correlation_[0, 1] > 0.8
     assert one.correlation_[0, 2] < -0.8
@@ -287,17 +287,33 @@ def test_parameters_and_copies(kind):
     again.set_params(features__gamma=0.7, lam=0.3, method="exact")
     assert (again.features.gamma, again.lam, again.method) == (0.7, 0.3, "exact")
     assert model.features.gamma == 0.5
-    assert MODELS[kind]().loss == {"classifier": "logistic", "regressor": "squared"}[kind]
-    shared = {"graph", "mu", "ridge", "members", "max_wakes"}
-    assert shared.isdisjoint(MODELS[kind]().get_params())
+    assert {"graph", "coupling", "ridge", "members", "n_neighbors"}.isdisjoint(MODELS[kind]().get_params())
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_they_are_none_of_the_front_doors_estimators(kind):
+    assert not issubclass(MODELS[kind], (ct.CollaborativeClassifier, ct.CollaborativeRegressor))
+    assert not any("ollaborative" in parent.__name__ or "raph" in parent.__name__ for parent in MODELS[kind].__mro__)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_usual_loss_is_that_of_the_kind(rows, kind):
+    X, numbers, ids = rows
+    usual = {"classifier": "logistic", "regressor": "squared"}[kind]
+    one, other = (MODELS[kind](loss=loss).fit(X, labels(numbers, kind), agents=ids) for loss in (None, usual))
+    np.testing.assert_array_equal(one.coef_, other.coef_)
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_defaults_are_those_of_the_function(kind):
     function = inspect.signature(ct.relationship).parameters
-    given = {name: value for name, value in MODELS[kind]().get_params().items() if name in function}
-    assert len(given) == 12
-    assert given == {name: function[name].default for name in given} | {"loss": given["loss"]}
+    theirs = {"max_iter": "alternations", "random_state": "seed"}
+    given = {theirs.get(name, name): value for name, value in MODELS[kind]().get_params().items()}
+    assert set(given) - set(function) == {"features"}
+    assert given == {name: function[name].default for name in given if name != "features"} | {
+        "loss": None,
+        "features": None,
+    }
 
 
 def test_searches_pass_agents_on(rows):
@@ -311,14 +327,14 @@ def test_searches_pass_agents_on(rows):
 def test_progress_and_seed(rows):
     X, numbers, ids = rows
     told = []
-    model = ct.RelationshipClassifier(lam=0.1, seed=1)
+    model = ct.RelationshipClassifier(lam=0.1, random_state=1)
     model.fit(X, levels(numbers), agents=ids, progress=lambda *said: told.append(said))
     counts, parts = zip(*told, strict=True)
     assert list(counts) == sorted(counts)
     assert counts[-1] == sum(run.rounds for run in model.run_)
     assert all(part >= 0.0 for part in parts)
-    same = ct.RelationshipClassifier(lam=0.1, seed=1).fit(X, levels(numbers), agents=ids)
-    other = ct.RelationshipClassifier(lam=0.1, seed=2).fit(X, levels(numbers), agents=ids)
+    same = ct.RelationshipClassifier(lam=0.1, random_state=1).fit(X, levels(numbers), agents=ids)
+    other = ct.RelationshipClassifier(lam=0.1, random_state=2).fit(X, levels(numbers), agents=ids)
     assert np.array_equal(same.coef_, model.coef_)
     assert not np.array_equal(other.coef_, model.coef_)
 
@@ -340,7 +356,8 @@ def test_progress_and_seed(rows):
         ("classifier", {"covariance": np.eye(4)}, ParameterError, "trace 4"),
         ("regressor", {"engine": "ray"}, ParameterError, "engine='ray' must be a ct.Cluster"),
         ("classifier", {"method": "exact", "loss": "hinge"}, MismatchError, 'use method="sdca"'),
-        ("regressor", {"alternations": 0}, ParameterError, "alternations=0"),
+        ("regressor", {"max_iter": 0}, ParameterError, "max_iter = 0"),
+        ("regressor", {"random_state": -1}, ParameterError, "random_state = -1"),
         ("regressor", {"tol": 0.0}, ParameterError, "tol=0.0"),
     ],
     ids=str,
@@ -388,8 +405,8 @@ def test_a_fit_that_is_refused_leaves_the_model_as_it_was(rows, kind):
 def test_a_fit_that_did_not_converge_warns(rows, classes):
     X, numbers, ids = rows
     y = numbers > 0 if classes == 2 else levels(numbers)
-    with pytest.warns(ConvergenceWarning, match="raise alternations, rounds or passes") as caught:
-        model = ct.RelationshipClassifier(alternations=2).fit(X, y, agents=ids)
+    with pytest.warns(ConvergenceWarning, match="raise max_iter, rounds or passes") as caught:
+        model = ct.RelationshipClassifier(max_iter=2).fit(X, y, agents=ids)
     assert len(caught) == 1
     assert caught[0].filename == __file__
     assert model.duality_gap_ > 0
@@ -405,7 +422,7 @@ def test_models_come_back_the_same(rows, kind, tmp_path):
     frame = pd.DataFrame(X, columns=list("abc")).assign(who=ids)
     y = levels(numbers) if kind == "classes" else labels(numbers, kind)
     estimator = ct.RelationshipRegressor if kind == "regressor" else ct.RelationshipClassifier
-    model = estimator(lam=0.03, seed=5).fit(frame, y, agents="who")
+    model = estimator(lam=0.03, random_state=5).fit(frame, y, agents="who")
     again = ct.load(ct.save(model, tmp_path / "model"))
     assert type(again) is estimator
     assert again.get_params() == model.get_params()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from copy import deepcopy
 from numbers import Integral
 from typing import Any, Self
 
@@ -17,125 +17,116 @@ from ..core.methods import FrankWolfeBoosting
 from ..core.methods.boosting import CLOCKS
 from ..core.wrap.graph_rule import GraphRule
 from ..data import AgentData
-from ..data.agent_data import as_agent_ids
 from ..data.dictionaries import Dictionary, Function, StumpDictionary, Stumps, outputs, resolve_base
+from ..engines.run import Run
 from ..engines.simulator import simulate
 from ..errors import ParameterError
 from ..graphs import Graph
 from ..problem import Problem
-from ..problem.baselines import resolve_method
-from .canonical import by_content
+from ..problem.baselines import Baseline, resolve_method
+from ..problem.coupling import mu_of
 from .intercepts import calibrated, folds, random_intercepts, some_rows, without_levels
-from .over_graph import (
-    ROUND,
-    GraphClassifier,
-    GraphRegressor,
-    _Collaborative,
-    _ids_of,
-    _no_missing,
-    _Settled,
-    probabilities,
-)
+from .over_graph import ROUND, Settled, check_settings, graph_of, run_together
+from .per_agent import PerAgent, PerAgentClassifier, PerAgentRegressor, with_mean
 
 
-class _Boosted(_Collaborative):
+class _Boosted(PerAgent):
     """What both estimators share. Parameters are documented on the public classes."""
-
-    _loss: Any
 
     def __init__(
         self,
         base: Any = 200,
         graph: Any = "learn",
-        mu: float = 1.0,
+        coupling: float = 1.0,
         lam: float = 1.0,
         beta: float = 3.0,
         confidence: Any = "size",
-        neighbours: int = 5,
+        n_neighbors: int = 5,
         members: Any = None,
         tol: float = 0.1,
-        max_wakes: int = 5000,
-        seed: int = 0,
+        max_iter: int = 5000,
+        random_state: int = 0,
         method: Any = "boosting",
     ):
         self.base = base
         self.graph = graph
-        self.mu = mu
+        self.coupling = coupling
         self.lam = lam
         self.beta = beta
         self.confidence = confidence
-        self.neighbours = neighbours
+        self.n_neighbors = n_neighbors
         self.members = members
         self.tol = tol
-        self.max_wakes = max_wakes
-        self.seed = seed
+        self.max_iter = max_iter
+        self.random_state = random_state
         self.method = method
 
     def __sklearn_clone__(self) -> Self:
         """A copy that is not fitted. Base predictors stay as they are: cloned, they would not be fitted, either."""
         parameters = self.get_params(deep=False)
-        return type(self)(
+        made = type(self)(
             **{name: value if name == "base" else clone(value, safe=False) for name, value in parameters.items()}
         )
+        if "_metadata_request" in vars(self):
+            made._metadata_request = deepcopy(self._metadata_request)
+        return made
 
-    @property
-    def _meanwhile(self) -> Any:
-        """While the graph is learned, models are, too: DADA alternates."""
-        method = resolve_method(self.method)
-        return method if isinstance(method, FrankWolfeBoosting) else FrankWolfeBoosting()
-
-    def _afterwards(self, method: Any, learning: int) -> Any:
-        """Boosting goes on with the steps that it had come to: the first one of a fresh start forgets the model."""
-        if not isinstance(method, FrankWolfeBoosting):
-            return method
-        return FrankWolfeBoosting(CLOCKS[method.clock], method.head + learning)
-
-    def _fit(self, X: Any, y: Any, agents: Any, progress: Callable[[int, int], None] | None) -> Self:
+    def _fit(self, X: Any, y: Any, agents: Any, progress: Any) -> Self:
         """Encode, evaluate the dictionary, run, find slopes and intercepts, and take the models apart again."""
         method = resolve_method(self.method)
-        if not (isinstance(method, FrankWolfeBoosting) or hasattr(method, "models")):
+        if not isinstance(method, FrankWolfeBoosting | Baseline):
             raise ParameterError(
                 f'method={self.method!r} does not boost: choose "boosting", "local", "global" or "component"'
             )
-        X, ids, column = _ids_of(X, agents)
-        rows, y = self._validated(X, _no_missing(y, ids))
-        targets, fitted = self._encode(y, self._loss)
-        ids = np.zeros(rows.shape[0], int) if ids is None else as_agent_ids(ids, rows.shape[0])
-        labels = targets[0] if len(targets) == 1 else np.argmax(np.stack(targets), axis=0).astype(float)
-        given = AgentData(X if hasattr(X, "columns") else rows, labels, agents=ids, members=self.members)
-        data, order = by_content(given)
+        check_settings(self)
+        given = self._prepared(X, y, agents)
+        data, parts = given.data, len(given.targets)
         base = self._dictionary(data)
-        alone = self._posed(data, base, len(targets), order)
-        zeros = np.zeros((alone.n, alone.p))  # what boosting begins with
-        run = self._together(
-            alone, method, lambda: zeros, lambda: self._given(alone, order), progress, "raise max_wakes"
-        )
-        models = run.theta.reshape(data.n, len(targets), -1)
+        run = self._run(method, self._posed(data, base, parts, given.order), given.order, progress)
+        models = run.theta.reshape(data.n, parts, -1)
         slopes, intercepts = self._levels(run.problem, data, base, models)
         # Nothing was changed before: a fit that is refused leaves the estimator as it was.
-        place = np.argsort(order)
-        self.agents_, self.graph_, self._agent_column = given.members, run.graph.relabel(place), column
+        self._remember(given)
         self.base_, self.run_, self.n_iter_ = base, run, max(1, run.wakes // data.n)
-        for name, value in fitted.items():
-            setattr(self, name, value)
-        models, intercepts = slopes[:, None] * models[place], intercepts[place]
-        stranger, level = (np.average(each, axis=0, weights=given.sizes) for each in (models, intercepts))
-        self._keep(np.concatenate([models, stranger[None]]), np.concatenate([intercepts, level[None]]))
+        place = given.place
+        self.graph_ = run.graph.relabel(place)
+        kept = (slopes[:, None] * models[place], intercepts[place])
+        coefficients, levels = (with_mean(each, data.sizes[place]) for each in kept)
+        self._expose(self._unit * coefficients, self._unit * levels + self._center)
         return self
+
+    def _run(self, method: Any, alone: Problem, order: np.ndarray, progress: Any) -> Run:
+        """While the graph is learned, models are, too: DADA alternates; and boosting goes on from there."""
+        boosts = isinstance(method, FrankWolfeBoosting)
+
+        def afterwards(method: Any, wakes: int) -> Any:
+            # With the steps that it had come to: the first one of a fresh start forgets the model.
+            return FrankWolfeBoosting(CLOCKS[method.clock], method.head + wakes) if boosts else method
+
+        def asked_for() -> Graph:
+            # One that is given has its agents in the order of agents_.
+            graph = graph_of(self, alone, alone.members)
+            named = isinstance(self.graph, str | GraphRule | nx.Graph)
+            return graph if named or graph.n != alone.n else graph.relabel(order)
+
+        zeros, meanwhile = np.zeros((alone.n, alone.p)), method if boosts else FrankWolfeBoosting()
+        return run_together(self, alone, method, lambda: zeros, asked_for, progress, meanwhile, afterwards)
 
     def _posed(self, data: AgentData, base: Dictionary, parts: int, order: np.ndarray) -> Problem:
         """The problem of agents without ties."""
         confidence = self.confidence
         if not (confidence is None or isinstance(confidence, str)) and np.shape(confidence) == (data.n,):
             confidence = np.asarray(confidence)[order]
-        settings = {"mu": self.mu, "beta": self.beta, "confidence": confidence, "loss": self._loss, "outputs": parts}
-        return Problem.boosting(data, graphs.empty(data.n), base=base, **settings)
-
-    def _given(self, alone: Problem, order: np.ndarray) -> Graph:
-        """The graph asked for. One that is given has its agents in the order of ``agents_``."""
-        graph = self._graph(alone)
-        named = isinstance(self.graph, str | GraphRule | nx.Graph)
-        return graph if named or graph.n != alone.n else graph.relabel(order)
+        return Problem.boosting(
+            data,
+            graphs.empty(data.n),
+            base=base,
+            mu=mu_of(self.coupling, "boosting"),
+            beta=self.beta,
+            confidence=confidence,
+            loss=self._loss,
+            outputs=parts,
+        )
 
     def _dictionary(self, data: AgentData) -> Dictionary:
         base = resolve_base(self.base, data.X)
@@ -148,18 +139,15 @@ class _Boosted(_Collaborative):
         """What to multiply the models of every output with, (outputs,), and the intercepts, (n, outputs)."""
         raise NotImplementedError
 
-    def _keep(self, coefficients: np.ndarray, intercepts: np.ndarray) -> None:
-        self._expose(coefficients, intercepts)
-
     def _inputs(self, data: AgentData) -> Any:
         """What models are weights of: the outputs of the base predictors."""
         return outputs(self.base_, data.X, data.where)
 
 
-class BoostedClassifier(_Boosted, GraphClassifier):
+class BoostedClassifier(_Boosted, PerAgentClassifier):
     """One boosted classifier for each agent, over a graph that they learn together: DADA.
 
-    Minimises DADA (1), ``mu/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i D_ii c_i L_i(theta_i)``, where a model
+    Minimises DADA (1), ``coupling/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i D_ii c_i L_i(theta_i)``, where a model
     weighs the votes of base predictors, stays in the ball ``|theta_i|_1 <= beta``, and L_i is the log of the sum of the
     exponential losses of agent i's rows. More than two classes are learned one against the rest, over one graph.
 
@@ -176,18 +164,18 @@ class BoostedClassifier(_Boosted, GraphClassifier):
     graph : "learn", "knn", GraphRule, Graph, (n, n) array or sparse matrix, or networkx graph
         Who collaborates with whom; "learn" finds out while the models are learned. See
         :class:`coterie.CollaborativeClassifier`.
-    mu : float
-        Weight of agreement with neighbours against an agent's own data.
+    coupling : float
+        Weight of agreement with neighbours against an agent's own data: more is more agreement. The paper's mu.
     lam : float
         For ``graph="learn"``: the larger, the more ties, and the lighter.
     beta : float
         How much weight all base predictors may have in a model together: large fits the data closely.
-    confidence, neighbours, members, seed
+    confidence, n_neighbors, members, random_state
         As in :class:`coterie.CollaborativeClassifier`.
     tol : float
         Stop when the Frank-Wolfe gap, which bounds how far the objective is from its optimum, is this for an agent's
         own loss, on average.
-    max_wakes : int
+    max_iter : int
         Stop after this many wakes of each agent, on average.
     method : str or rule
         "boosting"; for comparison "local", "global" or "component": exact, and in one place.
@@ -220,7 +208,6 @@ class BoostedClassifier(_Boosted, GraphClassifier):
     """
 
     _loss = LogSumExp()
-    loss = LogSumExp()  # for what is shared with the linear classifier
 
     def _levels(
         self, problem: Problem, data: AgentData, base: Dictionary, models: np.ndarray
@@ -233,11 +220,11 @@ class BoostedClassifier(_Boosted, GraphClassifier):
             run = simulate(
                 part,
                 resolve_method(self.method),
-                wakes=self.max_wakes * data.n,
-                seed=self.seed,
+                wakes=self.max_iter * data.n,
+                seed=self.random_state,
                 start=np.zeros((part.n, part.p)),
                 every=ROUND * data.n,
-                until=_Settled(part, self.tol),
+                until=Settled(part, self.tol),
             )
             said = outputs(base, data.X[test], None)
             margins[test] = np.einsum("rj,rkj->rk", said, run.theta.reshape(models.shape)[data.owner[test]])
@@ -247,30 +234,8 @@ class BoostedClassifier(_Boosted, GraphClassifier):
         slopes, intercepts = zip(*found, strict=True)
         return 2.0 * np.array(slopes), np.stack(intercepts, axis=1)
 
-    def predict_proba(self, X: Any, agents: Any = None) -> np.ndarray:
-        """Probabilities of the classes, calibrated; one-against-rest scores are normalised.
 
-        Parameters
-        ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        agents : (rows,) sequence of hashables, or a column name of X, optional
-
-        Returns
-        -------
-        (rows, classes) ndarray
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
-        >>> model = ct.BoostedClassifier(base=3).fit(X, y, agents=ids)
-        >>> model.predict_proba(X, agents=ids).argmax(axis=1).tolist()
-        [0, 0, 1, 1]
-        """
-        return probabilities(self.decision_function(X, agents))
-
-
-class BoostedRegressor(_Boosted, GraphRegressor):
+class BoostedRegressor(_Boosted, PerAgentRegressor):
     """One boosted regression for each agent, over a graph that they learn together: least squares on the same ball.
 
     As :class:`BoostedClassifier`, with numbers in place of classes and half the mean squared error for L_i. Targets and
@@ -278,7 +243,7 @@ class BoostedRegressor(_Boosted, GraphRegressor):
 
     Parameters
     ----------
-    base, graph, mu, lam, confidence, neighbours, members, tol, max_wakes, seed, method
+    base, graph, coupling, lam, confidence, n_neighbors, members, tol, max_iter, random_state, method
         As in :class:`BoostedClassifier`.
     beta : float
         How much weight all base predictors may have in a model together, in units of the standard deviation that
@@ -307,15 +272,6 @@ class BoostedRegressor(_Boosted, GraphRegressor):
     """
 
     _loss = Squared()
-    loss = Squared()
-
-    def _encode(self, y: np.ndarray, loss: Any) -> tuple[list[np.ndarray], dict[str, Any]]:
-        """The labels in units in which beta is measured."""
-        [values], _ = super()._encode(y, loss)
-        center, scale = float(np.mean(values)), float(np.std(values))
-        if scale <= 1e-12 * abs(center):  # all alike: there is nothing to learn but the mean
-            return [np.zeros_like(values)], {"_center": center, "_scale": 0.0}
-        return [(values - center) / scale], {"_center": center, "_scale": scale}
 
     def _posed(self, data: AgentData, base: Dictionary, parts: int, order: np.ndarray) -> Problem:
         """Least squares on what is left when intercepts are taken out, of the targets and of every base predictor."""
@@ -335,19 +291,11 @@ class BoostedRegressor(_Boosted, GraphRegressor):
         found = random_intercepts(labels, data.owner, data.n, said, classes=False)
         return np.array([scale]), found.own[:, None]
 
-    def _keep(self, coefficients: np.ndarray, intercepts: np.ndarray) -> None:
-        self._expose(self._scale * coefficients, self._scale * intercepts + self._center)
-
 
 def between(stumps: StumpDictionary, X: Any) -> StumpDictionary:
     """Stumps that tell the same rows apart, with thresholds in the middle between two values.
 
     A threshold on a value would depend on how a column is rounded, and so on its units.
-
-    Examples
-    --------
-    >>> between(StumpDictionary([0, 0], [0.9, 2.0]), np.array([[0.0], [1.0], [2.0], [4.0]])).threshold.tolist()
-    [0.5, 3.0]
     """
     columns = X.tocsc() if sparse.issparse(X) else X
     threshold = stumps.threshold.copy()

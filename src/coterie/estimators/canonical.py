@@ -20,31 +20,11 @@ __all__ = ["by_content", "spread"]
 
 
 def by_content(data: AgentData) -> tuple[AgentData, np.ndarray]:
-    """The same rows and agents, ordered by features and labels alone.
+    """The same rows and agents, ordered by features and labels alone; agent k of the result was agent ``order[k]``.
 
     A row's key is a fixed combination of its standardised columns; an agent's keys are how many rows it has, and the
     first moments of their keys. Columns that are scaled, shifted or negated have the same keys, and so have labels.
     Agents with the same rows, or with none, keep their order.
-
-    Parameters
-    ----------
-    data : AgentData
-        With labels.
-
-    Returns
-    -------
-    AgentData
-    (n,) ndarray of int
-        Its agent k was agent ``order[k]``.
-
-    Examples
-    --------
-    >>> one = AgentData([[1.0], [2.0], [5.0]], [0, 1, 1], agents=["ann", "bob", "ann"])
-    >>> other = AgentData([[5.0], [2.0], [1.0]], [1, 1, 0], agents=["zoe", "bob", "zoe"])
-    >>> by_content(one)[0].X.ravel().tolist() == by_content(other)[0].X.ravel().tolist()
-    True
-    >>> by_content(one)[0].members, by_content(other)[0].members
-    (('bob', 'ann'), ('bob', 'zoe'))
     """
     key = _keys(data)
     size = np.maximum(data.sizes, 1)
@@ -61,23 +41,7 @@ def by_content(data: AgentData) -> tuple[AgentData, np.ndarray]:
 
 
 def spread(X: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of columns; 1 in place of the deviation of a column that does not vary.
-
-    Parameters
-    ----------
-    X : (rows, p) array or sparse array
-
-    Returns
-    -------
-    (p,) ndarray
-    (p,) ndarray
-
-    Examples
-    --------
-    >>> mean, deviation = spread(np.array([[1.0, 7.0], [3.0, 7.0]]))
-    >>> mean.tolist(), deviation.tolist()
-    ([2.0, 7.0], [1.0, 1.0])
-    """
+    """Mean and standard deviation of columns; 1 in place of the deviation of a column that does not vary."""
     mean = np.asarray(X.mean(axis=0)).ravel()
     if sparse.issparse(X):
         square = np.asarray(X.multiply(X).mean(axis=0)).ravel()

@@ -145,11 +145,7 @@ class _Collaborative(Estimator):
             if self.graph is not None:
                 models, extra = self._tie(models, table.members)
         else:
-            if table.weight is not None:
-                raise MismatchError(f'method={self.method!r} takes no sample_weight; method="pooling" does')
-            from .over_graph import learn_over_graph
-
-            models, extra = learn_over_graph(self, table.X, targets, table.codes, table.members, progress)
+            models, extra = self._learn_over_graph(table, targets, progress)
         # Nothing was changed before: a fit that is refused leaves the estimator as it was.
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("__")]:
             delattr(self, name)
@@ -184,6 +180,14 @@ class _Collaborative(Estimator):
         loss, n = self.loss or self._losses[1], len(table.members)
         with threadpool_limits(1):  # of thousands of small matrices, more threads only get in each other's way
             return pooling.fit(table.X, targets, table.codes, n, loss, self.design, deviations, table.weight, progress)
+
+    def _learn_over_graph(self, table: Table, targets: list[np.ndarray], progress: Any) -> tuple[Any, dict[str, Any]]:
+        """One of the papers' methods; they are imported when they are asked for."""
+        from .over_graph import learn_over_graph
+
+        if table.weight is not None:
+            raise MismatchError(f'method={self.method!r} takes no sample_weight; method="pooling" does')
+        return learn_over_graph(self, table, targets, progress)
 
     def _check_wide(self) -> None:
         """Refuse what is not there for many columns, before the work."""

@@ -43,32 +43,9 @@ class Intercepts(NamedTuple):
 def random_intercepts(
     labels: np.ndarray, owner: np.ndarray, n: int, margins: np.ndarray | None = None, classes: bool = True
 ) -> Intercepts:
-    """The common intercept, and those of the agents, by empirical Bayes.
+    """Intercepts by empirical Bayes, of labels -1 and +1, or of numbers of variance about 1; margins are 0 by default.
 
-    Parameters
-    ----------
-    labels : (rows,) ndarray
-        -1 and +1; or numbers of variance about 1.
-    owner : (rows,) ndarray of int
-        The agent of each row.
-    n : int
-        How many agents there are; those without rows get the common intercept.
-    margins : (rows,) ndarray, optional
-        Default: zeros.
-    classes : bool
-
-    Returns
-    -------
-    Intercepts
-
-    Examples
-    --------
-    Two agents of many rows, whose intercepts are their log-odds, and one of a single row, whose is finite:
-
-    >>> labels = np.array([1.0] * 60 + [-1.0] * 40 + [1.0] * 10 + [-1.0] * 90 + [1.0])
-    >>> owner = np.repeat([0, 1, 2], [100, 100, 1])
-    >>> random_intercepts(labels, owner, 3).own.round(1).tolist()
-    [0.4, -2.1, 0.7]
+    Agents without rows get the common intercept.
     """
     z = np.zeros(len(labels)) if margins is None else margins
     y = 0.5 * (1.0 + labels) if classes else labels
@@ -113,29 +90,7 @@ def _taken(known: np.ndarray, v: float, free: np.ndarray) -> float:
 def calibrated(labels: np.ndarray, owner: np.ndarray, n: int, log_odds: np.ndarray) -> tuple[float, np.ndarray]:
     """A slope and intercepts, with which log-odds of rows that a model has not seen are right on average.
 
-    Parameters
-    ----------
-    labels : (rows,) ndarray
-        -1 and +1.
-    owner : (rows,) ndarray of int
-    n : int
-    log_odds : (rows,) ndarray
-
-    Returns
-    -------
-    float
-        The slope; 1 is expected, and a factor of e is one standard deviation from it.
-    (n,) ndarray
-        The intercepts.
-
-    Examples
-    --------
-    Log-odds of 4 for what is right three times in four, which are 1.1:
-
-    >>> labels = np.array([1.0, 1.0, 1.0, -1.0] * 25 + [-1.0, -1.0, -1.0, 1.0] * 25)
-    >>> slope, intercepts = calibrated(labels, np.arange(200) % 2, 2, np.repeat([4.0, -4.0], 100))
-    >>> round(4.0 * slope, 1), bool(abs(intercepts).max() < 1e-6)
-    (1.1, True)
+    A slope of 1 is expected, and a factor of e is one standard deviation from it.
     """
     everybody = np.zeros_like(owner)
     best = minimize_scalar(
@@ -155,24 +110,7 @@ def _surprise(labels: np.ndarray, log_odds: np.ndarray, everybody: np.ndarray) -
 
 
 def without_levels(values: np.ndarray, data: AgentData, part: np.ndarray) -> np.ndarray:
-    """Columns less their mean, and less the given part of each agent's mean of what is left.
-
-    Parameters
-    ----------
-    values : (rows,) or (rows, columns) ndarray
-    data : AgentData
-    part : (n,) ndarray
-
-    Returns
-    -------
-    ndarray of the same shape
-
-    Examples
-    --------
-    >>> data = AgentData(np.zeros((4, 1)), agents=["ann", "ann", "bob", "bob"])
-    >>> without_levels(np.array([1.0, 3.0, 5.0, 7.0]), data, np.array([1.0, 0.5])).tolist()
-    [-1.0, 1.0, 0.0, 2.0]
-    """
+    """Columns less their mean, and less the given part of each agent's mean of what is left."""
     around = values - values.mean(axis=0)
     sums = np.zeros((data.n, *values.shape[1:]))
     np.add.at(sums, data.owner, around)
@@ -186,20 +124,6 @@ def folds(data: AgentData) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
     At random, but the rows of an agent are divided evenly; not by class, which would tell models of the rows to train
     on what the rows to test on are.
-
-    Parameters
-    ----------
-    data : AgentData
-
-    Yields
-    ------
-    (train, test) : pair of ndarray of int
-
-    Examples
-    --------
-    >>> data = AgentData(np.zeros((6, 1)), agents=["ann", "ann", "ann", "ann", "ann", "bob"])
-    >>> sorted(len(test) for _, test in folds(data))
-    [1, 1, 1, 1, 2]
     """
     shuffled = np.lexsort([np.random.default_rng(0).uniform(size=data.n_rows), data.owner])
     fold = np.empty(data.n_rows, int)
@@ -209,21 +133,6 @@ def folds(data: AgentData) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def some_rows(data: AgentData, rows: np.ndarray) -> AgentData:
-    """Some of the stored rows, all of the agents.
-
-    Parameters
-    ----------
-    data : AgentData
-    rows : ndarray of int
-
-    Returns
-    -------
-    AgentData
-
-    Examples
-    --------
-    >>> some_rows(AgentData([[1.0], [2.0]], agents=["ann", "bob"]), np.array([1])).sizes.tolist()
-    [0, 1]
-    """
+    """Some of the stored rows, all of the agents."""
     y = None if data.y is None else data.y[rows]
     return data._like(X=data.X[rows], y=y, owner=data.owner[rows], origin=data.origin[rows])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -11,45 +10,47 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from .._checks import integer
 from ..core.losses import SIGNS, Logistic
 from ..core.offsets import Offset, with_offsets
 from ..data import AgentData
-from ..data.agent_data import _nonfinite, as_agent_ids, as_features
+from ..data.matrix import as_features, nonfinite
 from ..errors import DataError, MismatchError, ParameterError
 from ..multitask import Relationship, relationship
 from ..multitask.covariance import correlation
 from ..problem.problem import resolve_loss
-from .canonical import by_content, spread
+from .canonical import spread
 from .intercepts import calibrated, folds, random_intercepts, some_rows, without_levels
-from .over_graph import GraphClassifier, GraphRegressor, _Collaborative, _ids_of, _no_missing, _scaled
+from .over_graph import scaled
+from .per_agent import PerAgent, PerAgentClassifier, PerAgentRegressor, with_mean
 
 #: How near the optimum models are that only say how sure to be.
 ROUGH = 1e-3
 
 
-class _Related(_Collaborative):
-    """What both estimators share. Parameters are documented on the public classes."""
+class _Related(PerAgent):
+    """What both estimators share. Parameters are documented on the public classes.
 
-    members = None  # a task without rows has nothing to relate it to others by
-    tol: Any
-    run_: Any
+    ``members`` is no parameter: a task without rows has nothing to relate it to others by.
+    """
+
     features_: Any = None
-    _center, _unit = 0.0, 1.0  # of the labels
+    _usual: str  # the loss by default
 
     def __init__(
         self,
-        loss: Any = "squared",
+        loss: Any = None,
         lam: float = 1e-2,
         features: Any = None,
         covariance: Any = None,
         method: str = "dmtrl",
-        alternations: int = 5000,
+        max_iter: int = 5000,
         rounds: int | None = None,
         local_steps: int | None = None,
         passes: float = 10.0,
         tol: float | None = None,
         staleness: int | None = None,
-        seed: int = 0,
+        random_state: int = 0,
         engine: Any = None,
     ):
         self.loss = loss
@@ -57,94 +58,93 @@ class _Related(_Collaborative):
         self.features = features
         self.covariance = covariance
         self.method = method
-        self.alternations = alternations
+        self.max_iter = max_iter
         self.rounds = rounds
         self.local_steps = local_steps
         self.passes = passes
         self.tol = tol
         self.staleness = staleness
-        self.seed = seed
+        self.random_state = random_state
         self.engine = engine
 
-    def _fit(  # type: ignore[override]
-        self, X: Any, y: Any, agents: Any, progress: Callable[[int, float], None] | None
-    ) -> Self:
+    @property
+    def _loss(self) -> Any:  # type: ignore[override]
+        return resolve_loss(self._usual if self.loss is None else self.loss)
+
+    def _fit(self, X: Any, y: Any, agents: Any, progress: Any) -> Self:
         """Encode, scale, map, learn weights and covariance of every output, and take the models apart again."""
-        loss = resolve_loss(self.loss)
-        if self.method == "exact" and not np.isfinite(loss.smoothness):
-            raise MismatchError(f'method="exact" is for smooth losses, and {loss!r} has a kink: use method="sdca"')
-        X, ids, column = _ids_of(X, agents)
-        rows, y = self._validated(X, _no_missing(y, ids))
-        targets, fitted = self._encode(y, loss)
-        ids = np.zeros(rows.shape[0], int) if ids is None else as_agent_ids(ids, rows.shape[0])
-        labels = targets[0] if len(targets) == 1 else np.argmax(np.stack(targets), axis=0).astype(float)
-        given = AgentData(X if hasattr(X, "columns") else rows, labels, agents=ids)
-        data, order = by_content(given)
-        targets = [target[data.origin] for target in targets]
+        if self.method == "exact" and not np.isfinite(self._loss.smoothness):
+            raise MismatchError(
+                f'method="exact" is for smooth losses, and {self._loss!r} has a kink: use method="sdca"'
+            )
+        integer("max_iter", self.max_iter)
+        integer("random_state", self.random_state, least=0)
+        given = self._prepared(X, y, agents)
+        data, order, place = given.data, given.order, given.place
         standard = center, scale = _standards(data.X)
-        data, features = data.with_features(_scaled(data.X, center, scale)), self._fresh_map()
+        data, features = data.with_features(scaled(data.X, center, scale)), self._fresh_map()
         if features is not None:  # the models are of what the map makes of the rows, and so in its units
             data = data.with_features(_mapped(features.fit(data.X.copy()), data, data.X.copy()))
             center, scale = _standards(data.X)[0], np.ones(data.p)
-            data = data.with_features(_scaled(data.X, center, scale))
+            data = data.with_features(scaled(data.X, center, scale))
         covariance = self.covariance
         if covariance is not None and np.shape(covariance) == (data.n, data.n):
             covariance = np.asarray(covariance)[np.ix_(order, order)]
-        runs = self._runs(data, targets, loss, covariance, progress)
-        found = [self._levels(run, data, target, loss, covariance) for run, target in zip(runs, targets, strict=True)]
+        runs = self._runs(data, given.targets, covariance, progress)
+        found = [self._levels(run, data, target, covariance) for run, target in zip(runs, given.targets, strict=True)]
         # Nothing was changed before: a fit that is refused leaves the estimator as it was.
-        self.agents_, self._agent_column = given.members, column
+        self._remember(given)
         self.run_ = runs[0] if len(runs) == 1 else runs
         self.features_, self._standard = features, standard
-        for name, value in fitted.items():
-            setattr(self, name, value)
-        place = np.argsort(order)
         models, intercepts = (np.stack(each, axis=1)[place] for each in zip(*found, strict=True))
         coefficients = self._unit * models / scale
         intercepts = self._unit * intercepts + self._center - coefficients @ center
-        stranger, level = (np.average(each, axis=0, weights=given.sizes) for each in (coefficients, intercepts))
-        self._expose(np.concatenate([coefficients, stranger[None]]), np.concatenate([intercepts, level[None]]))
+        sizes = data.sizes[place]
+        self._expose(with_mean(coefficients, sizes), with_mean(intercepts, sizes))
         self._relate(np.stack([run.covariance[np.ix_(place, place)] for run in runs]), max(run.gap for run in runs))
         self.n_iter_ = max(1, *(run.rounds for run in runs))
         return self
 
-    def _runs(
-        self, data: AgentData, targets: list[np.ndarray], loss: Any, covariance: Any, progress: Any
-    ) -> list[Relationship]:
+    def _runs(self, data: AgentData, targets: list[np.ndarray], covariance: Any, progress: Any) -> list[Relationship]:
         """Weights and covariance of every output: problems of their own."""
         runs: list[Relationship] = []
         for target in targets:
             before = sum(run.rounds for run in runs)
             options = {"tol": self.tol, "engine": self.engine, "progress": _after(before, progress)}
-            runs.append(self._learn(data, target, loss, covariance, **options))
-        late = [run for run in runs if not run.converged]
-        if late:
-            worst = max(late, key=lambda run: run.gap / max(abs(run.value), 1e-300))
-            warnings.warn(worst.notes[-1], ConvergenceWarning, stacklevel=4)
+            runs.append(self._learn(data, target, covariance, **options))
+        apart = [run.gap / max(abs(run.value), 1e-300) for run in runs if not run.converged]
+        if apart:
+            advice = "" if self.method == "exact" else "; raise max_iter, rounds or passes"
+            warnings.warn(
+                f"stopped before the objective was near enough its optimum: it may be {max(apart):.1e} of itself above"
+                + advice,
+                ConvergenceWarning,
+                stacklevel=4,
+            )
         return runs
 
-    def _learn(self, data: AgentData, labels: np.ndarray, loss: Any, covariance: Any, **options: Any) -> Relationship:
+    def _learn(self, data: AgentData, labels: np.ndarray, covariance: Any, **options: Any) -> Relationship:
         """Weights and covariance of one output, for intercepts that take what the levels of the tasks explain."""
-        signs = loss.labels == SIGNS
+        posed = self._loss
+        signs = posed.labels == SIGNS
         level = random_intercepts(labels, data.owner, data.n, classes=signs)
         X = data.X if data.is_sparse else without_levels(data.X, data, level.part)
         if signs:
             # The margin of a task's mean row; for other losses of classes, whose margins are about 1, the mean label.
-            own = level.own if isinstance(loss, Logistic) else np.tanh(0.5 * level.own)
-            posed, labels = Offset(loss), with_offsets(labels, own[data.owner])
+            own = level.own if isinstance(posed, Logistic) else np.tanh(0.5 * level.own)
+            posed, labels = Offset(posed), with_offsets(labels, own[data.owner])
         else:
-            posed, unit = loss, self._within(data, labels)
-            own = level.own[data.owner]
+            unit, own = self._within(data, labels), level.own[data.owner]
             labels = (labels - own if data.is_sparse else without_levels(labels, data, level.part)) / unit
         return relationship(
             data._like(X=X, y=labels),
             posed,
-            self.lam,
-            self.alternations,
-            self.rounds,
-            self.local_steps,
-            covariance,
-            self.seed,
+            lam=self.lam,
+            alternations=self.max_iter,
+            rounds=self.rounds,
+            local_steps=self.local_steps,
+            covariance=covariance,
+            seed=self.random_state,
             method=self.method,
             passes=self.passes,
             staleness=self.staleness,
@@ -152,7 +152,7 @@ class _Related(_Collaborative):
         )
 
     def _levels(
-        self, run: Relationship, data: AgentData, labels: np.ndarray, loss: Any, covariance: Any
+        self, run: Relationship, data: AgentData, labels: np.ndarray, covariance: Any
     ) -> tuple[np.ndarray, np.ndarray]:
         """Models (m, d) and intercepts (m,) of one output."""
         raise NotImplementedError
@@ -185,10 +185,10 @@ class _Related(_Collaborative):
         """What models are weights of: the features, or what the map makes of them."""
         if self.features_ is None:
             return data.X
-        return _mapped(self.features_, data, _scaled(data.X, *self._standard))
+        return _mapped(self.features_, data, scaled(data.X, *self._standard))
 
 
-class RelationshipClassifier(_Related, GraphClassifier):
+class RelationshipClassifier(_Related, PerAgentClassifier):
     """One linear classifier for each agent, learned with how the agents' tasks are related: DMTRL.
 
     Minimises ``sum_i 1/n_i sum_j l(w_i . x_ij, y_ij) + lam/2 tr(W Sigma^-1 W')`` over the weights W and the covariance
@@ -203,12 +203,13 @@ class RelationshipClassifier(_Related, GraphClassifier):
 
     Parameters
     ----------
-    loss : str or rule
-        "logistic", "hinge", "smooth-hinge", or a loss for labels -1 and +1.
+    loss : str or rule, optional
+        "logistic" (default), "hinge", "smooth-hinge", or a loss for labels -1 and +1.
     lam : float
         Weight of the penalty against the sum of the tasks' mean losses. Since Sigma has trace one, m tasks that are
         all alike pay ``lam/2 |w_i|^2`` each, as they do with "single-task"; m tasks of the same size that have nothing
-        in common pay m times as much. So a large lam keeps weights small, and makes tasks share.
+        in common pay m times as much. So a large lam keeps weights small, and makes tasks share. It is no ``coupling``:
+        no lam makes opposite tasks agree, and what related tasks share is learned.
     features : transformer of scikit-learn, optional
         A feature map phi, such as ``RBFSampler(gamma=0.5, n_components=300, random_state=0)``: models are linear in
         phi(x), and ``coef_`` are weights of phi(x), where x is scaled to mean 0 and variance 1. A copy of it is fitted
@@ -219,7 +220,7 @@ class RelationshipClassifier(_Related, GraphClassifier):
     method : {"dmtrl", "single-task", "exact", "sdca"}
         "dmtrl": workers and a server. For comparison "single-task", every task alone; "exact" and "sdca", with all
         rows in one place.
-    alternations : int
+    max_iter : int
         How many times the covariance may be fitted to the weights.
     rounds : int, optional
         How many rounds of communication there may be with the same covariance. Default: 1 where it is learned; 10,000
@@ -233,7 +234,7 @@ class RelationshipClassifier(_Related, GraphClassifier):
         given covariance, 5e-5 for a learned one.
     staleness : int, optional
         Rounds without waiting: a worker may be so many rounds ahead of the slowest. Default: all wait for each other.
-    seed : int
+    random_state : int
         Of the order in which workers take their rows.
     engine : Cluster, optional
         Run on a Ray cluster. Default: in this process.
@@ -278,75 +279,14 @@ class RelationshipClassifier(_Related, GraphClassifier):
     array([ True, False])
     """
 
-    def __init__(
-        self,
-        loss: Any = "logistic",
-        lam: float = 1e-2,
-        features: Any = None,
-        covariance: Any = None,
-        method: str = "dmtrl",
-        alternations: int = 5000,
-        rounds: int | None = None,
-        local_steps: int | None = None,
-        passes: float = 10.0,
-        tol: float | None = None,
-        staleness: int | None = None,
-        seed: int = 0,
-        engine: Any = None,
-    ):
-        super().__init__(
-            loss,
-            lam,
-            features,
-            covariance,
-            method,
-            alternations,
-            rounds,
-            local_steps,
-            passes,
-            tol,
-            staleness,
-            seed,
-            engine,
-        )
+    _usual = "logistic"
 
-    def fit(  # type: ignore[override]
-        self, X: Any, y: Any, agents: Any = None, progress: Callable[[int, float], None] | None = None
-    ) -> Self:
-        """Learn one model for each agent, and how they are related.
-
-        Parameters
-        ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        y : (rows,) array_like
-            Classes.
-        agents : (rows,) sequence of hashables, or a column name of X, optional
-            Whose row it is. Default: all rows belong to one task.
-        progress : callable, optional
-            Called with (rounds done, part of the objective that it may be from its optimum) now and then; for one
-            class after the other.
-
-        Returns
-        -------
-        RelationshipClassifier
-
-        Raises
-        ------
-        DataError
-            If all rows are of one class, among other things.
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
-        >>> model = ct.RelationshipClassifier().fit(X, y, agents=ids)
-        >>> model.predict(X, agents=ids).tolist()
-        ['no', 'no', 'yes', 'yes']
-        """
-        return self._fit(X, y, agents, progress)
+    @property
+    def _has_probabilities(self) -> bool:
+        return isinstance(self._loss, Logistic)
 
     def _levels(
-        self, run: Relationship, data: AgentData, labels: np.ndarray, loss: Any, covariance: Any
+        self, run: Relationship, data: AgentData, labels: np.ndarray, covariance: Any
     ) -> tuple[np.ndarray, np.ndarray]:
         """A slope and intercepts for log-odds that are right, by rows that models have not seen."""
         margins = np.zeros(data.n_rows)
@@ -358,15 +298,15 @@ class RelationshipClassifier(_Related, GraphClassifier):
                 total = np.trace(sub)
                 sub = sub / total if total > 0 else np.eye(len(here)) / len(here)
             rough = max(ROUGH, self.tol or 0.0)
-            found = self._learn(part.only(here), labels[train], loss, sub, tol=rough).weights.T
+            found = _models_of(self._learn(part.only(here), labels[train], sub, tol=rough))
             models = np.repeat(np.average(found, axis=0, weights=part.sizes[here])[None], data.n, axis=0)
             models[here] = found
             margins[test] = _products(data.X[test], models[data.owner[test]])
         slope, intercepts = calibrated(labels, data.owner, data.n, margins)
-        return slope * run.weights.T, intercepts
+        return slope * _models_of(run), intercepts
 
 
-class RelationshipRegressor(_Related, GraphRegressor):
+class RelationshipRegressor(_Related, PerAgentRegressor):
     """One linear regression for each agent, learned with how the agents' tasks are related: DMTRL.
 
     As :class:`RelationshipClassifier`, with numbers in place of classes. Labels are scaled inside, too, to the
@@ -375,13 +315,11 @@ class RelationshipRegressor(_Related, GraphRegressor):
 
     Parameters
     ----------
-    loss : str or rule
-        "squared", "huber", or a loss of real labels, in units of their deviation.
+    loss : str or rule, optional
+        "squared" (default), "huber", or a loss of real labels, in units of their deviation.
     lam : float
         Weight of the penalty against the sum of the tasks' mean losses, as in :class:`RelationshipClassifier`.
-    features, covariance, method, alternations, rounds, local_steps, passes, tol
-        As in :class:`RelationshipClassifier`.
-    staleness, seed, engine
+    features, covariance, method, max_iter, rounds, local_steps, passes, tol, staleness, random_state, engine
         As in :class:`RelationshipClassifier`.
 
     Attributes
@@ -412,49 +350,19 @@ class RelationshipRegressor(_Related, GraphRegressor):
     [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
     """
 
-    def fit(  # type: ignore[override]
-        self, X: Any, y: Any, agents: Any = None, progress: Callable[[int, float], None] | None = None
-    ) -> Self:
-        """Learn one model for each agent, and how they are related.
-
-        Parameters
-        ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        y : (rows,) array_like
-            Numbers.
-        agents : (rows,) sequence of hashables, or a column name of X, optional
-            Whose row it is. Default: all rows belong to one task.
-        progress : callable, optional
-            Called with (rounds done, part of the objective that it may be from its optimum) now and then.
-
-        Returns
-        -------
-        RelationshipRegressor
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.0, 4.0, 6.0], ["ann", "bob", "ann", "bob"]
-        >>> model = ct.RelationshipRegressor(lam=1e-6).fit(X, y, agents=ids)
-        >>> model.coef_.round(2).tolist()
-        [[2.0], [2.0]]
-        """
-        return self._fit(X, y, agents, progress)
-
-    def _encode(self, y: np.ndarray, loss: Any) -> tuple[list[np.ndarray], dict[str, Any]]:
-        """The labels in units of their deviation from their mean."""
-        [values], _ = super()._encode(y, loss)
-        center, unit = float(np.mean(values)), float(np.std(values))
-        if unit <= 1e-12 * abs(center):  # all alike: there is nothing to learn but the mean
-            return [np.zeros_like(values)], {"_center": center, "_unit": 0.0}
-        return [(values - center) / unit], {"_center": center, "_unit": unit}
+    _usual = "squared"
 
     def _levels(
-        self, run: Relationship, data: AgentData, labels: np.ndarray, loss: Any, covariance: Any
+        self, run: Relationship, data: AgentData, labels: np.ndarray, covariance: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        models = self._within(data, labels) * run.weights.T
+        models = self._within(data, labels) * _models_of(run)
         said = _products(data.X, models[data.owner])
         return models, random_intercepts(labels, data.owner, data.n, said, classes=False).own
+
+
+def _models_of(run: Relationship) -> np.ndarray:
+    """One row for each task."""
+    return run.weights.T
 
 
 def _after(before: int, progress: Any) -> Any:
@@ -480,7 +388,7 @@ def _mapped(features: Any, data: AgentData, X: Any) -> Any:
     matrix, _ = as_features(features.transform(X))
     if matrix.shape[0] != data.n_rows:
         raise DataError(f"{features!r} made {matrix.shape[0]} rows of {data.n_rows}: expected one for each")
-    rows, _ = _nonfinite(matrix)
+    rows, _ = nonfinite(matrix)
     if rows.size:
         raise DataError(f"{data.where(int(rows[0]))}: {features!r} makes NaN or infinity of it")
     return matrix

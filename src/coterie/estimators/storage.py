@@ -72,7 +72,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
     >>> import numpy as np
     >>> import coterie as ct
     >>> X, y, ids = np.arange(8.0)[:, None], np.arange(8.0), list("aabbaabb")
-    >>> model = ct.CollaborativeRegressor(neighbours=1).fit(X, y, agents=ids)
+    >>> model = ct.CollaborativeRegressor(n_neighbors=1).fit(X, y, agents=ids)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     again = ct.load(ct.save(model, folder))
     >>> bool(np.all(again.predict(X, agents=ids) == model.predict(X, agents=ids)))

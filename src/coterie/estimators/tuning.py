@@ -1,29 +1,153 @@
-"""Hyper-parameters, chosen by cross-validation inside each agent's own training rows (DADA, appendix E.1)."""
+"""Hyper-parameters, chosen by cross-validation inside each agent's own rows (DADA, appendix E.1).
+
+That is scikit-learn's search with a splitter of ours.
+"""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from numbers import Integral
+from functools import wraps
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import sparse
+from sklearn import config_context
 from sklearn.base import clone, is_classifier
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import ParameterGrid
+from sklearn.metrics import get_scorer
+from sklearn.model_selection import BaseCrossValidator, GridSearchCV
+from sklearn.utils.metadata_routing import MetadataRequest
+from sklearn.utils.multiclass import type_of_target
 
-from ..data import AgentData
-from ..data.agent_data import as_agent_ids, split_frame
-from ..errors import CoterieError, DataError, ParameterError
+from .._checks import integer
+from ..data.frames import split_ids
+from ..data.ids import agent_codes, as_agent_ids
+from ..errors import DataError, ParameterError
 
 #: What is tried by default, of those parameters that the estimator has and uses.
-GRID = {"mu": (0.1, 1, 10), "lam": (0.1, 1, 10), "beta": (1, 3, 10, 30)}
+GRID = {"coupling": (0.1, 1, 10), "lam": (0.1, 1, 10), "beta": (1, 3, 10, 30)}
 
-#: Scores that differ by less than this are equal, and the first wins.
-TIE = 1e-12
+Scoring = str | Callable[[Any, Any, Any, Any], float]
+
+
+# -- folds ------------------------------------------------------------------------------------------------------------
+
+
+def folds(ids: Any, count: int = 3, seed: int = 0, y: Any = None, shuffle: bool = True) -> np.ndarray:
+    """The fold in which each row is tested; -1 for the only row of an agent, which is always trained on.
+
+    Each agent's rows are dealt out as evenly as possible, and with classes y, also those of one class: so every agent
+    has rows to train on in every fold.
+    """
+    ids = as_agent_ids(ids)
+    if not len(ids):
+        raise DataError("agents holds no ids: there are no rows to split")
+    integer("count", count, least=2)
+    classes = np.zeros(len(ids), int) if y is None else pd.factorize(_labels(y, len(ids)))[0]
+    owner = agent_codes(ids)[0]
+    sizes = np.bincount(owner)
+    random = np.random.default_rng(seed)
+    order = random.permutation(len(ids)) if shuffle else np.arange(len(ids))
+    order = order[np.lexsort((classes[order], owner[order]))]  # stable: still shuffled within agent and class
+    rank = np.arange(len(ids)) - (np.cumsum(sizes) - sizes)[owner[order]]
+    # Dealt out from a fold of its own choice, or the first folds would test all the small agents.
+    first = random.integers(count, size=len(sizes)) if shuffle else np.arange(len(sizes))
+    dealt = (rank + first[owner[order]]) % count
+    fold = np.empty(len(ids), int)
+    fold[order] = np.where(sizes[owner[order]] > 1, dealt, -1)
+    return fold
+
+
+class WithinAgents(BaseCrossValidator):
+    """Cross-validation inside agents: in each fold, agents test on some of their own rows and train on the others.
+
+    Every agent has rows to train on in every fold: models of agents never met are another question. Each row is tested
+    once, but the only row of an agent, which is always trained on. Where y holds classes, each agent's rows of one
+    class are spread over the folds, too.
+
+    Parameters
+    ----------
+    n_splits : int
+        How many folds, at least 2.
+    shuffle : bool
+        Whether rows are shuffled before they are dealt out.
+    random_state : int
+        Of the shuffling: the same one gives the same folds.
+
+    Examples
+    --------
+    scikit-learn's functions take it as ``cv``, and the agents as ``groups``:
+
+    >>> import coterie as ct
+    >>> agents = ["ann", "ann", "ann", "bob", "bob", "cyd"]
+    >>> for train, test in ct.WithinAgents(n_splits=2, shuffle=False).split(agents, groups=agents):
+    ...     print(train, test)
+    [1 3 5] [0 2 4]
+    [0 2 4 5] [1 3]
+    """
+
+    __metadata_request__split = {"groups": True}  # noqa: RUF012 - the name and form that scikit-learn looks for
+
+    def __init__(self, n_splits: int = 3, *, shuffle: bool = True, random_state: int = 0):
+        self.n_splits = n_splits
+        self.shuffle = shuffle
+        self.random_state = random_state
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Rows to train on and rows to test on, fold by fold.
+
+        Parameters
+        ----------
+        X : ignored
+        y : (rows,) array_like, optional
+            Classes are spread evenly; numbers are not looked at.
+        groups : (rows,) sequence of hashables
+            Whose row it is.
+
+        Yields
+        ------
+        (train, test) : pair of ndarray of int
+            Numbers of rows.
+        """
+        count, seed = self.get_n_splits(), integer("random_state", self.random_state, least=0)
+        if groups is None:
+            raise DataError("groups is missing: say whose rows these are, one id for each row")
+        classes = y is not None and type_of_target(y) in ("binary", "multiclass")
+        fold = folds(groups, count, seed, y if classes else None, self.shuffle)
+        tested = np.bincount(fold[fold >= 0], minlength=count)
+        if not tested.any():
+            raise DataError(
+                "no agent has two rows: cross-validation trains on some of an agent's rows and tests on others"
+            )
+        if not tested.all():
+            raise DataError(
+                f"n_splits={count} leaves a fold without rows to test: agents have too few, choose fewer folds"
+            )
+        for k in range(count):
+            yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """How many folds there are.
+
+        Parameters
+        ----------
+        X, y, groups : ignored
+
+        Returns
+        -------
+        int
+        """
+        return integer("n_splits", self.n_splits, least=2)
+
+
+def _labels(y: Any, rows: int) -> np.ndarray:
+    labels = np.asarray(y)
+    if labels.shape != (rows,):
+        raise DataError(f"y has shape {labels.shape} for {rows} rows; one label per row is needed")
+    return labels
+
+
+# -- the search -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -32,87 +156,27 @@ class Tuning:
 
     Attributes
     ----------
-    estimator : estimator
-        A clone of the one given, with the best parameters set; not fitted.
-    parameters : dict
+    best_params_ : dict
         The best parameters.
-    score : float
-        Their score: the mean, over folds, of the mean over agents of accuracy or of minus the root mean squared error.
+    best_score_ : float
+        Their score, the mean over folds.
+    best_estimator_ : estimator
+        A clone of the one given with the best parameters; fitted to all rows, unless ``refit=False``.
     table : DataFrame
-        One row for each point of the grid: its parameters, score and std (mean and standard deviation over folds),
-        unconverged (how many of its fits warned that they had not converged), and failed (why a fit was refused, or
-        ""). A point that failed has no score.
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.0, 4.0, 6.0], ["ann", "ann", "bob", "bob"]
-    >>> result = tune(ct.CollaborativeRegressor(ridge=0.01), X, y, ids, {"mu": [0.01, 100.0]}, count=2)
-    >>> result.parameters
-    {'mu': 0.01}
-    >>> result.estimator.mu
-    0.01
+        One row for each point of the grid: its parameters, score and std, the mean and the standard deviation over
+        folds.
     """
 
-    estimator: Any
-    parameters: dict[str, Any]
-    score: float
+    best_params_: dict[str, Any]
+    best_score_: float
+    best_estimator_: Any
     table: pd.DataFrame
 
     def __repr__(self) -> str:
-        chosen = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
-        lines = [
-            f"Tuning of {type(self.estimator).__name__}: {chosen} is best of {len(self.table)}, score {self.score:.6g}"
-        ]
-        if unconverged := int(self.table["unconverged"].sum()):
-            lines.append(f"  {unconverged} of the fits had not converged")
-        if failed := int((self.table["failed"] != "").sum()):
-            lines.append(f"  {failed} of the points failed: see table['failed']")
-        shown = self.table.drop(columns=["unconverged", "failed"])
-        return "\n".join([*lines, shown.to_string(max_rows=20, max_colwidth=40)])
-
-
-def folds(ids: Any, count: int = 3, seed: int = 0, y: Any = None) -> np.ndarray:
-    """Deal each agent's rows out to folds, as evenly as its rows allow.
-
-    Parameters
-    ----------
-    ids : (rows,) sequence of hashables
-        Whose row it is.
-    count : int
-        How many folds.
-    seed : int
-        Of the shuffling.
-    y : (rows,) array_like, optional
-        Classes: each agent's rows of one class are then spread over the folds as evenly as possible, too.
-
-    Returns
-    -------
-    (rows,) int ndarray
-        The fold in which a row is tested; -1 for the only row of an agent, which is always trained on. So every agent
-        has rows to train on in every fold.
-
-    Examples
-    --------
-    >>> fold = folds(["ann", "ann", "ann", "bob"])
-    >>> sorted(fold[:3].tolist()), fold[3].item()
-    ([0, 1, 2], -1)
-    """
-    ids = as_agent_ids(ids)
-    if not len(ids):
-        raise DataError("agents holds no ids: there are no rows to split")
-    _check_count(count)
-    classes = np.zeros(len(ids), int) if y is None else pd.factorize(_labels(y, len(ids)))[0]
-    _, owner, sizes = _owners(ids)
-    random = np.random.default_rng(seed)
-    order = random.permutation(len(ids))
-    order = order[np.lexsort((classes[order], owner[order]))]  # stable: still shuffled within agent and class
-    rank = np.arange(len(ids)) - (np.cumsum(sizes) - sizes)[owner[order]]
-    # Dealt out from a fold of its own choice, or the first folds would test all the small agents.
-    dealt = (rank + random.integers(count, size=len(sizes))[owner[order]]) % count
-    fold = np.empty(len(ids), int)
-    fold[order] = np.where(sizes[owner[order]] > 1, dealt, -1)
-    return fold
+        chosen = ", ".join(f"{name}={value!r}" for name, value in self.best_params_.items())
+        name = type(self.best_estimator_).__name__
+        first = f"Tuning of {name}: {chosen} is best of {len(self.table)}, score {self.best_score_:.6g}"
+        return f"{first}\n{self.table.to_string(max_rows=20, max_colwidth=40)}"
 
 
 def tune(
@@ -121,15 +185,17 @@ def tune(
     y: Any,
     agents: Any,
     grid: Mapping[str, Iterable[Any]] | None = None,
-    count: int = 3,
-    seed: int = 0,
+    n_splits: int = 3,
+    random_state: int = 0,
+    scoring: Scoring | None = None,
+    refit: bool = True,
+    n_jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tuning:
     """Choose hyper-parameters by cross-validation: in each fold, every agent tests on some of its own rows.
 
-    A point of the grid is scored by each agent's accuracy (minus its root mean squared error, if the estimator is no
-    classifier), averaged over the agents that have rows in the fold, whatever their number, and then over folds. Give
-    it training rows only: what is chosen then knows nothing of the rows kept for the final test.
+    That is scikit-learn's ``GridSearchCV`` with :class:`WithinAgents`. Give it training rows only: what is chosen then
+    knows nothing of the rows kept for the final test.
 
     Parameters
     ----------
@@ -140,14 +206,22 @@ def tune(
     agents : (rows,) sequence of hashables, or a column name of X
         Whose row it is.
     grid : mapping, optional
-        Values to try, by the name of the parameter. By default 0.1, 1, 10 for mu and lam and 1, 3, 10, 30 for beta,
-        whichever of them the estimator has.
-    count : int
+        Values to try, by the name of the parameter. By default 0.1, 1, 10 for coupling and lam and 1, 3, 10, 30 for
+        beta, whichever of them the estimator has.
+    n_splits : int
         How many folds.
-    seed : int
-        Of the folds, see :func:`folds`.
+    random_state : int
+        Of the folds.
+    scoring : str or callable, optional
+        By default the log-loss of a classifier, and the squared error of a regressor, over all rows of a fold; both
+        negative, since more is better. Or the name of another of scikit-learn's scores, such as "accuracy", which a
+        classifier without probabilities needs; or a function of (fitted estimator, X, y, agents).
+    refit : bool
+        Whether the best one is fitted to all rows.
+    n_jobs : int, optional
+        How many processes, as in scikit-learn.
     progress : callable, optional
-        Called with (fits done, fits in all) after each fit.
+        Called with (fits done, fits in all) after each fit in this process.
 
     Returns
     -------
@@ -156,17 +230,10 @@ def tune(
     Raises
     ------
     ParameterError
-        If the grid is empty or names what the estimator does not have, or there are fewer than two folds.
+        If the grid is empty or names what the estimator does not have, or there are fewer than two folds; and whatever
+        the fit of a point is refused with.
     DataError
         If no agent has two rows.
-    CoterieError
-        The first one, if the fits of all points were refused.
-
-    Notes
-    -----
-    Of points with the same score the first in the order of the grid (names sorted, the last one varying fastest) wins.
-    An estimator whose parameter ``members`` is None is told all agents, so that they have the same numbers in every
-    fold. After a refused fit, the remaining folds of its point are skipped.
 
     Examples
     --------
@@ -175,166 +242,111 @@ def tune(
     >>> random = np.random.default_rng(0)
     >>> X, agents = random.normal(size=(48, 3)), np.repeat(np.arange(8), 6)
     >>> y = X @ [1.0, -1.0, 2.0] + random.normal(size=48)
-    >>> result = tune(ct.CollaborativeRegressor(graph=ct.graphs.complete(8)), X, y, agents, {"mu": [0.1, 100.0]})
-    >>> result.parameters  # all agents want the same model, so they should collaborate
-    {'mu': 0.1}
-    >>> model = result.estimator.fit(X, y, agents=agents)
+    >>> model = ct.CollaborativeRegressor(method="cd", graph=ct.graphs.complete(8))
+    >>> result = ct.tune(model, X, y, agents, {"coupling": [0.01, 10.0]})
+    >>> result.best_params_  # all agents want the same model, so they should collaborate
+    {'coupling': 10.0}
+    >>> result.best_estimator_.predict(X[:2], agents=agents[:2]).shape
+    (2,)
     """
-    points = _points(estimator, grid)
-    _check_count(count)
-    if isinstance(agents, str):
-        X, [agents] = split_frame(X, agents)
-    X = _indexable(X)
-    ids = as_agent_ids(agents, X.shape[0])
-    classifies = is_classifier(estimator)
-    y = _labels(y, len(ids)) if classifies else _numbers(y, len(ids))
-    fold = folds(ids, count, seed, y if classifies else None)
-    members, owner, _ = _owners(ids)
-    # With fewer rows than folds for every agent, a fold may have nothing to test.
-    tested = [number for number in range(count) if (fold == number).any()]
-    if not tested:
-        raise DataError("no agent has two rows: cross-validation trains on some of an agent's rows and tests on others")
-
-    def score(model: Any, test: np.ndarray) -> float:
-        rows = np.flatnonzero(~test)
-        model.fit(_take(X, rows), y[rows], agents=ids[rows])
-        rows = np.flatnonzero(test)
-        found = np.asarray(model.predict(_take(X, rows), agents=ids[rows]))
-        if found.shape != rows.shape:
-            raise DataError(f"predict returned shape {found.shape} for {rows.size} rows: one number each is needed")
-        agreement = found == y[rows] if classifies else -np.square(found - y[rows])
-        _, who = np.unique(owner[rows], return_inverse=True)
-        means = np.bincount(who, agreement) / np.bincount(who)
-        if not np.isfinite(means).all():
-            raise DataError("predict returned numbers that are not finite")
-        return float(np.mean(means if classifies else -np.sqrt(-means)))
-
-    lines, errors = [], []
-    for number, point in enumerate(points):
-        scores, unconverged, failed = [], 0, ""
-        for k, this in enumerate(tested, start=1):
-            done = number * len(tested) + k
-            try:
-                model = _with(estimator, point, members)
-                got, warned = _without_warnings(score, model, fold == this)
-                scores.append(got)
-                unconverged += warned
-            except CoterieError as error:
-                errors.append(error)
-                scores, failed = [np.nan], str(error) or type(error).__name__
-                done = (number + 1) * len(tested)
-            if progress is not None:
-                progress(done, len(points) * len(tested))
-            if failed:
-                break
-        lines.append(
-            {**point, "score": np.mean(scores), "std": np.std(scores), "unconverged": unconverged, "failed": failed}
-        )
-    if len(errors) == len(points):
-        raise errors[0]
-    table = pd.DataFrame(lines)
-    best = int(np.argmax(table["score"] >= table["score"].max() - TIE))  # the first, of equals
+    points = _checked(estimator, grid)
+    total = n_splits * int(np.prod([len(values) for values in points.values()]))
+    rows, ids, _ = split_ids(X, agents)
+    ids = as_agent_ids(ids, len(rows) if isinstance(rows, list) else rows.shape[0])
+    _labels(y, len(ids))
+    default = _log_loss if is_classifier(estimator) else _squared_error
+    with config_context(enable_metadata_routing=True):
+        search = GridSearchCV(
+            clone(estimator).set_fit_request(agents=True),
+            points,
+            scoring=_Scorer(default if scoring is None else scoring, progress, total),
+            cv=WithinAgents(n_splits, random_state=random_state),
+            refit=False,
+            error_score="raise",  # our errors say more than a table of those that failed
+            n_jobs=n_jobs,
+        ).fit(rows, y, agents=ids, groups=ids)
+    best = clone(estimator).set_params(**search.best_params_)
+    table = pd.DataFrame(search.cv_results_["params"])
     return Tuning(
-        estimator=clone(estimator).set_params(**points[best]),
-        parameters=points[best],
-        score=float(table["score"].iloc[best]),
-        table=table,
+        best_params_=search.best_params_,
+        best_score_=float(search.best_score_),
+        best_estimator_=best.fit(X, y, agents=agents) if refit else best,
+        table=table.assign(score=search.cv_results_["mean_test_score"], std=search.cv_results_["std_test_score"]),
     )
 
 
-def _points(estimator: Any, grid: Any) -> list[dict[str, Any]]:
-    """Every point of the grid, once it has been found fit for the estimator."""
-    if not hasattr(estimator, "get_params"):
-        raise ParameterError(f"estimator={estimator!r} has no get_params: it must be a scikit-learn estimator")
-    known = sorted(estimator.get_params())
+def _checked(estimator: Any, grid: Any) -> dict[str, list[Any]]:
+    """The grid as lists, once it has been found fit for the estimator."""
+    given = estimator.get_params()
     if grid is None:
-        given = estimator.get_params()
-        graph, method = given.get("graph", "learn"), given.get("method")
-        learns = graph is None or (isinstance(graph, str) and graph == "learn")
-        grid = {name: values for name, values in GRID.items() if name in known and (name != "lam" or learns)}
-        if isinstance(method, str) and method == "pooling":
+        if given.get("method") == "pooling":
             raise ParameterError(
                 'method="pooling" learns its strengths by itself, there is nothing to tune by default: give '
                 "grid={name: values}, or another method"
             )
-        if not grid:
-            raise ParameterError(
-                f"{type(estimator).__name__} has none of the parameters that are tuned by default "
-                f"({', '.join(GRID)}): give grid={{name: values}}; it has {', '.join(known) or 'no parameters'}"
-            )
+        learns = given.get("graph") is None or (isinstance(given["graph"], str) and given["graph"] == "learn")
+        grid = {name: values for name, values in GRID.items() if name in given and (name != "lam" or learns)}
     if not isinstance(grid, Mapping) or not grid:
-        raise ParameterError(f"grid={grid!r} must map the name of at least one parameter to the values to try")
+        raise ParameterError(
+            f"grid={grid!r} must map the name of at least one parameter to the values to try; "
+            f"{type(estimator).__name__} has {', '.join(sorted(given)) or 'no parameters'}"
+        )
     for name, values in grid.items():
-        if name not in known:
+        if name not in given:
             raise ParameterError(
-                f"grid: {type(estimator).__name__} has no parameter {name!r}; it has {', '.join(known)}"
+                f"grid: {type(estimator).__name__} has no parameter {name!r}; it has {', '.join(sorted(given))}"
             )
-        listed = isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)
-        if not listed or getattr(values, "ndim", 1) != 1:
+        if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
             raise ParameterError(f"grid: the values of {name!r} must be a list, got {values!r}")
     lists = {name: list(values) for name, values in grid.items()}
-    for name, values in lists.items():
-        if not values:
-            raise ParameterError(f"grid: there are no values to try for {name!r}")
-    return list(ParameterGrid(lists))
+    empty = next((name for name, values in lists.items() if not values), None)
+    if empty is not None:
+        raise ParameterError(f"grid: there are no values to try for {empty!r}")
+    return lists
 
 
-def _with(estimator: Any, point: dict[str, Any], members: tuple[Any, ...]) -> Any:
-    """A clone at this point of the grid, which knows all agents."""
-    model = clone(estimator).set_params(**point)
-    if model.get_params(deep=False).get("members", members) is None:
-        model.set_params(members=members)
-    return model
+class _Scorer:
+    """A score of rows whose agents are known, which asks scikit-learn for the agents and tells that a fit is done."""
+
+    def __init__(self, score: Scoring, progress: Callable[[int, int], None] | None, total: int):
+        self.score, self.progress, self.total, self.done = score, progress, total, 0
+
+    def __call__(self, model: Any, X: Any, y: Any, agents: np.ndarray) -> float:
+        if isinstance(self.score, str):
+            found = get_scorer(self.score)(_Asked(model, agents), X, y)
+        else:
+            found = self.score(model, X, np.asarray(y), agents)
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done, self.total)
+        return float(found)
+
+    def get_metadata_routing(self) -> MetadataRequest:
+        request = MetadataRequest(owner=self)
+        request.score.add_request(param="agents", alias=True)
+        return request
 
 
-def _without_warnings(score: Callable[..., float], model: Any, test: np.ndarray) -> tuple[float, bool]:
-    """The score, and whether the fit had not converged. Other warnings are passed on."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ConvergenceWarning)
-        value = score(model, test)
-    others = [warning for warning in caught if not issubclass(warning.category, ConvergenceWarning)]
-    for warning in others:
-        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    return value, len(others) < len(caught)
+class _Asked:
+    """A fitted estimator for rows of known agents, as scikit-learn's scores use one."""
+
+    def __init__(self, model: Any, agents: np.ndarray):
+        self._model, self._agents = model, agents
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._model, name)
+        if name not in ("predict", "predict_proba", "decision_function"):
+            return found
+        return wraps(found)(lambda X: found(X, agents=self._agents))
 
 
-def _check_count(count: Any) -> None:
-    if not isinstance(count, Integral) or count < 2:
-        raise ParameterError(f"count={count!r} must be an integer, at least 2: one fold is tested, the rest train")
+def _log_loss(model: Any, X: Any, y: np.ndarray, agents: np.ndarray) -> float:
+    """Negative; a class that no row to train on had counts as nearly impossible."""
+    shares = np.asarray(model.predict_proba(X, agents=agents))
+    right = shares[np.arange(len(y)), np.clip(np.searchsorted(model.classes_, y), 0, shares.shape[1] - 1)]
+    return float(np.mean(np.log(np.clip(np.where(np.isin(y, model.classes_), right, 0.0), 1e-15, 1.0))))
 
 
-def _owners(ids: np.ndarray) -> tuple[tuple[Any, ...], np.ndarray, np.ndarray]:
-    """The agents, the number of each row's agent, and how many rows each has."""
-    data = AgentData(np.zeros((len(ids), 1)), agents=ids)
-    owner = np.empty(len(ids), int)
-    owner[data.origin] = data.owner
-    return data.members, owner, data.sizes
-
-
-def _labels(y: Any, rows: int) -> np.ndarray:
-    labels = np.asarray(y)
-    if labels.shape != (rows,):
-        raise DataError(f"y has shape {labels.shape} for {rows} rows; one label per row is needed")
-    return labels
-
-
-def _numbers(y: Any, rows: int) -> np.ndarray:
-    labels = _labels(y, rows)
-    try:
-        return labels.astype(np.float64)
-    except (TypeError, ValueError):
-        raise DataError("y must hold numbers, as the estimator is no classifier (no ClassifierMixin)") from None
-
-
-def _indexable(X: Any) -> Any:
-    """X, in a form whose rows can be taken."""
-    if sparse.issparse(X):
-        return X.tocsr()
-    X = X if hasattr(X, "columns") else np.asarray(X)
-    if not X.shape:
-        raise DataError(f"X must be 2-D, (rows, features); got {X.item()!r}")
-    return X
-
-
-def _take(X: Any, rows: np.ndarray) -> Any:
-    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+def _squared_error(model: Any, X: Any, y: np.ndarray, agents: np.ndarray) -> float:
+    """Negative, the mean over rows."""
+    return float(-np.mean((np.asarray(model.predict(X, agents=agents)) - y) ** 2))
