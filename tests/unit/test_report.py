@@ -20,6 +20,7 @@ from coterie.errors import DataError, MismatchError, ParameterError
 from coterie.estimators import gains as measuring
 from coterie.estimators.report import adjusted, features, outliers
 from coterie.estimators.tuning import folds as deal
+from coterie.pooling import designs
 from coterie.pooling.population import FLAT
 
 
@@ -152,7 +153,7 @@ def test_an_agent_of_one_class_alone_is_not_sure_of_it():
         X = np.random.default_rng(m).normal(size=(m, 2))
         rows = measuring.Rows(X, np.ones(m), np.zeros(m, int), None)
         [p] = measuring._averaged(rows, rows.some(np.array([0]))._replace(X=np.zeros((1, 2))),
-                                  [measuring._linear(rows)], "logistic")  # fmt: skip
+                                  [designs.linear(X)], "logistic")  # fmt: skip
         assert 0.5 < p < (m + 0.5) / (m + 1.0) + 0.03
 
 

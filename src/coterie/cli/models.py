@@ -54,7 +54,7 @@ ESTIMATORS: dict[tuple[Task, bool], Any] = {
 
 def _option(text: str, parameter: str, **more: Any) -> Any:
     """An option that is left to the estimators if it is not given: they say what its default is."""
-    ways = {"": CollaborativeRegressor, "with boosting ": BoostedRegressor}
+    ways: dict[str, Any] = {"": CollaborativeRegressor, "with boosting ": BoostedRegressor}
     known = {way: signatures.signature(kind.__init__).parameters for way, kind in ways.items()}
     found = {way: known[way][parameter].default for way in ways if parameter in known[way]}
     if len(set(found.values())) == 1:
@@ -133,7 +133,13 @@ def fit(
         raise ParameterError("--tune: pooling learns its strengths by itself, there is nothing to tune; leave it out")
     if method == "boosting" and loss is not None:
         raise ParameterError(f"--loss {loss}: boosting has a loss of its own, leave it out")
-    given = {"design": design, "deviations": deviations, "missing": missing, "n_neighbors": n_neighbors, "loss": loss}
+    given: dict[str, Any] = {
+        "design": design,
+        "deviations": deviations,
+        "missing": missing,
+        "n_neighbors": n_neighbors,
+        "loss": loss,
+    }
     given |= {"coupling": coupling, "lam": lam, "beta": beta, "base": stumps, "max_iter": max_iter, "graph": graph}
     given |= {"ridge": None if ridge is None else _number_or("1/m", ridge, "--ridge")}
     estimator = ESTIMATORS[kind, method == "boosting"]
@@ -259,7 +265,11 @@ def _measure_gain(
             model = estimator(**settings).fit(**train, progress=progress)
         scores = {name: found["score"] for name, found in compared(model, X[test], y[test], ids[test]).items()}
     else:
-        ways = {"alone": {"method": "local"}, "one model": {"method": "global"}, "together": {}}
+        ways: dict[str, dict[str, Any]] = {
+            "alone": {"method": "local"},
+            "one model": {"method": "global"},
+            "together": {},
+        }
         scores = {}
         for name, changes in ways.items():
             if changes:  # nobody talks to anybody, and nothing else was asked for

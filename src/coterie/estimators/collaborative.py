@@ -706,7 +706,9 @@ class CollaborativeClassifier(_Collaborative):
     _routed = Estimator._routed | {"predict_proba": ("agents",), "decision_function": ("agents",)}
     classes_: np.ndarray
 
-    def partial_fit(self, X: Any, y: Any, agents: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(  # type: ignore[override]  # scikit-learn has its classes before the weights
+        self, X: Any, y: Any, agents: Any = None, classes: Any = None, sample_weight: Any = None
+    ) -> Self:
         """Take more rows: as :meth:`CollaborativeRegressor.partial_fit`, of classes that the model knows.
 
         Parameters
