@@ -90,7 +90,9 @@ def test_models_are_the_optimum_on_the_graph_that_was_learned(task, kind, tol):
     X, y, _ = arguments(task, kind)
     middle, unit = (0.0, 1.0) if kind == "classifier" else (y.mean(), y.std())
     margins = X @ model.coef_.T + model.intercept_
-    np.testing.assert_allclose(margins, unit * (standard(X) @ model.run_.theta[:, :3].T + model.run_.theta[:, 3]) + middle)
+    np.testing.assert_allclose(
+        margins, unit * (standard(X) @ model.run_.theta[:, :3].T + model.run_.theta[:, 3]) + middle
+    )
 
 
 def test_learning_is_what_happens_by_default(task):

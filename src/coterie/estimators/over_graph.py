@@ -125,6 +125,8 @@ def run_together(
 
 def _check_method(method: Any) -> None:
     """Refuse what an estimator cannot keep the promises of."""
+    if isinstance(method, Baseline):
+        return
     if isinstance(method, Learned):
         raise ParameterError(f"method={method!r}: the estimator learns the graph, say how with graph=ct.GraphRule(...)")
     if getattr(method, "plan", None) is not None:
@@ -132,7 +134,7 @@ def _check_method(method: Any) -> None:
             f"method={method!r}: an estimator scales, starts from local models and takes a graph from them, "
             "all in the clear, so that nothing private could be claimed; use ct.simulate(problem, method)"
         )
-    if getattr(method, "minimises", "") is None:
+    if not getattr(method, "minimises", True):
         raise MismatchError(
             f"method={method!r} minimises no objective, and an estimator goes on until its own is minimised: use "
             "ct.simulate(problem, method)"
