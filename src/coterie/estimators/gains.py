@@ -83,8 +83,8 @@ def kept_rows(model: Any) -> Rows | None:
     return Rows(X, y.astype(np.int64) if model._kind == "classifier" else y, codes, weight)
 
 
-def given_rows(model: Any, X: Any, y: Any, agents: Any) -> Rows:
-    """Rows that were passed, as the model has them."""
+def given_rows(model: Any, X: Any, y: Any, agents: Any) -> tuple[Rows, np.ndarray]:
+    """Rows that were passed, as the model has them; and which of those passed each of them is."""
     table = model._rows(X, agents)
     matrix, codes = table.X, table.codes
     if len(codes) and codes.min() < 0:
@@ -93,7 +93,7 @@ def given_rows(model: Any, X: Any, y: Any, agents: Any) -> Rows:
     order = np.argsort(codes, kind="stable")
     labels = targets[0] if len(targets) == 1 else np.argmax(np.stack(targets), axis=0)
     labels = labels.astype(np.int64) if model._kind == "classifier" else labels
-    return Rows(matrix[order], labels[order], codes[order], None)
+    return Rows(matrix[order], labels[order], codes[order], None), order
 
 
 # -- gains ------------------------------------------------------------------------------------------------------------
@@ -146,11 +146,10 @@ def compared(model: Any, X: Any, y: Any, agents: Any) -> dict[str, dict[str, flo
     The score is accuracy or R^2, the error as :func:`gains` has it, over all rows. Every agent of these rows must have
     had some in the fit.
     """
-    train, test = kept_rows(model), given_rows(model, X, y, agents)
+    train, (test, order) = kept_rows(model), given_rows(model, X, y, agents)
     if train is None:
         raise DataError("the model does not have its rows: compare it before it is saved, or fit it anew")
     as_given = Rows(X, test.y, test.codes, None)
-    order = np.argsort(model._rows(X, agents).codes, kind="stable")  # as given_rows has them
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit's own warnings were given by it
         predicted = {

@@ -103,7 +103,7 @@ def report(
     model._check_fitted()
     if (X is None) != (y is None):
         raise ParameterError("report takes X and y together, or neither")
-    rows = kept_rows(model) if X is None else given_rows(model, X, y, agents)
+    rows = kept_rows(model) if X is None else given_rows(model, X, y, agents)[0]
     pools = not isinstance(model._models, Linear)
     notes: list[str] = []
     tells = pools and isinstance(model._models[0], Pooled)
