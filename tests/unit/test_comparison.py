@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 
 import coterie as ct
+from coterie.core.losses import LOSSES
+from coterie.core.methods import METHODS
 from coterie.errors import DataError, MismatchError, ParameterError
 
 
@@ -132,7 +134,7 @@ def test_what_fits_is_what_runs():
     assert isinstance(table, pd.DataFrame)
     assert set(table.stack().unique()) == {"yes", "no", "with a ridge"}
     for (objective, name), row in table.iterrows():
-        loss = ct.losses.LOSSES[name]
+        loss = LOSSES[name]
         data = ct.AgentData([[0.5], [2.0]], None if "location" in name else [1.0, -1.0], agents=["a", "b"])
         graph = ct.graphs.complete(2)
         for method, word in row.items():
@@ -140,7 +142,7 @@ def test_what_fits_is_what_runs():
                 problem = ct.Problem.propagation([[0.5], [2.0]], graph)
             else:
                 problem = getattr(ct.Problem, objective)(data, graph, loss=loss, ridge=0.0)
-            rule = ct.methods.METHODS[method]
+            rule = METHODS[method]
             if word == "yes":
                 rule.fit_for(problem)
             else:

@@ -24,7 +24,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import coterie as ct
 from coterie.core.offsets import Offset, with_offsets
 from coterie.errors import DataError, MismatchError, ParameterError
-from coterie.estimators.intercepts import random_intercepts, without_levels
+from coterie.estimators.canonical import spread
+from coterie.estimators.intercepts import folds, random_intercepts, some_rows, without_levels
 
 MODELS = {"classifier": ct.RelationshipClassifier, "regressor": ct.RelationshipRegressor}
 NAMES = np.array(["ann", "bob", "cyd", "dan"])
@@ -187,6 +188,32 @@ def test_an_agent_never_met_gets_the_mean_model_weighted_by_rows(rows, kind):
     np.testing.assert_allclose(ask(X[:2], agents=["ann", "nobody"])[1], mean[1])
     with pytest.warns(UserWarning, match="none of these agents was met"):
         model.predict(X[:2], agents=[7, 8])
+
+
+# -- their parts -----------------------------------------------------------------------------------------------------
+
+
+def test_levels_are_taken_off_as_far_as_was_said():
+    data = ct.AgentData(np.zeros((4, 1)), agents=["ann", "ann", "bob", "bob"])
+    left = without_levels(np.array([1.0, 3.0, 5.0, 7.0]), data, np.array([1.0, 0.5]))
+    assert left.tolist() == [-1.0, 1.0, 0.0, 2.0]
+
+
+def test_calibration_tests_each_row_once_and_divides_agents_evenly():
+    data = ct.AgentData(np.zeros((26, 1)), agents=np.repeat(list("abc"), [5, 20, 1]))
+    tested = np.zeros(26, int)
+    for train, test in folds(data):
+        assert sorted([*train, *test]) == list(range(26))
+        assert np.bincount(data.owner[test], minlength=3)[:2].tolist() == [1, 4]
+        tested[test] += 1
+        assert some_rows(data, train).sizes.tolist() == np.bincount(data.owner[train], minlength=3).tolist()
+    assert (tested == 1).all()
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
+def test_a_column_that_does_not_vary_has_the_unit_one(storage):
+    mean, deviation = spread(storage(np.array([[1.0, 7.0], [3.0, 7.0]])))
+    assert (mean.tolist(), deviation.tolist()) == ([2.0, 7.0], [1.0, 1.0])
 
 
 # -- rows of every kind ----------------------------------------------------------------------------------------------
