@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -69,14 +68,8 @@ def show(result: dict[str, Any], table: Table | str, as_json: bool) -> None:
 
 
 def plain(value: Any) -> Any:
-    """What json can hold in place of a NumPy number or array."""
-    return (
-        value.item()
-        if isinstance(value, np.generic)
-        else value.tolist()
-        if isinstance(value, np.ndarray)
-        else str(value)
-    )
+    """What json can hold in place of a NumPy number or array, or of a path."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 @contextmanager
