@@ -52,9 +52,9 @@ def main():
     order = np.argsort(task.cluster, kind="stable")
     oracle = {"oracle graph": 2.0 * task.graph.n_edges / n}
     figures = {
-        "accuracy-wakes": plots.course(runs, "test", levels=levels, label="test accuracy"),
-        "accuracy-bytes": plots.course(runs, "test", unit="bytes", levels=levels, label="test accuracy"),
-        "neighbours": plots.course(
+        "accuracy-wakes": plots.traces(runs, "test", levels=levels, label="test accuracy"),
+        "accuracy-bytes": plots.traces(runs, "test", unit="bytes", levels=levels, label="test accuracy"),
+        "neighbours": plots.traces(
             {"learned graph": learned}, "neighbours", levels=oracle, label="neighbours of an agent, on average"
         ),
         "weights": plots.weights(task.graph, learned.graph, order=order, titles=["Oracle", "Learned"]),

@@ -413,7 +413,7 @@ def comparison(
     figure = Figure(figsize=(6.4 * len(panels), 4.2), layout="constrained")
     for axes, column in zip(np.ravel(figure.subplots(1, len(panels))), panels, strict=True):
         for number, (label, rows) in enumerate(table.groupby("method", sort=False)):
-            _course(axes, rows, unit, column, f"C{number}", str(label))
+            _trace(axes, rows, unit, column, f"C{number}", str(label))
         if column in optimum:
             axes.axhline(optimum[column], color="black", linestyle="--", linewidth=1.0, label="exact optimum")
         if column == "gap":
@@ -426,7 +426,7 @@ def comparison(
     return figure
 
 
-def course(
+def traces(
     runs: Mapping[str, Run | Sequence[Run]],
     column: str,
     unit: str = "wakes",
@@ -465,7 +465,7 @@ def course(
     >>> import coterie as ct
     >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
     >>> runs = [ct.simulate(problem, "cd", wakes=20, every=5, seed=seed) for seed in range(3)]
-    >>> figure = course({"descent": runs}, "value", unit="bytes", levels={"alone": 2.0})
+    >>> figure = traces({"descent": runs}, "value", unit="bytes", levels={"alone": 2.0})
     >>> figure.axes[0].get_xlabel(), figure.axes[0].get_xscale()
     ('bytes sent', 'log')
     """
@@ -487,7 +487,7 @@ def course(
                     f"runs[{name!r}]: its trace has no column {column!r}; there are {', '.join(run.trace)}"
                 )
         rows = pd.concat([run.trace.assign(point=np.arange(len(run.trace))) for run in several])
-        _course(axes, rows, unit, column, f"C{number}", name)
+        _trace(axes, rows, unit, column, f"C{number}", name)
     for number, (name, level) in enumerate((levels or {}).items(), start=len(runs)):
         axes.axhline(level, color=f"C{number}", linestyle="--", linewidth=1.2, label=name)
     if unit == "bytes":
@@ -926,7 +926,7 @@ def _edges(graph: Graph, places: np.ndarray) -> LineCollection:
     return LineCollection(list(segments), colors=shades, linewidths=width * (0.4 + 1.6 * share), zorder=1)
 
 
-def _course(axes: Axes, rows: pd.DataFrame, unit: str, column: str, color: str, label: str) -> None:
+def _trace(axes: Axes, rows: pd.DataFrame, unit: str, column: str, color: str, label: str) -> None:
     """One method: a curve, or a dotted line for a baseline, which costs nothing and does not move."""
     values = rows[column].clip(lower=1e-16) if column == "gap" else rows[column]
     points = rows.assign(shown=values).groupby("point")[[unit, "shown"]].agg(["mean", "min", "max"])

@@ -67,3 +67,26 @@ def test_where_mu_weighs_agreement_it_is_the_same():
 def test_what_is_no_strength_is_refused(coupling):
     with pytest.raises(ParameterError, match=r"coupling = .*expected a positive finite number"):
         mu_of(coupling, "personalized")
+
+
+OBJECTIVES = ("propagation", "collaborative", "personalized", "boosting")
+
+
+def solved(objective, coupling):
+    """Exact models of two agents who see opposite things."""
+    data = ct.AgentData([[0.0], [1.0], [0.0], [1.0]], [-1, 1, 1, -1], agents=["a", "a", "b", "b"])
+    graph, mu = ct.graphs.complete(2), mu_of(coupling, objective)
+    match objective:
+        case "propagation":
+            return ct.Problem.propagation([[-1.0], [1.0]], graph, alpha=1.0 / (1.0 + mu)).solve()
+        case "collaborative":
+            return ct.Problem.collaborative(data, graph, loss="squared", mu=mu, ridge=0.1).solve()
+        case "personalized":
+            return ct.Problem.personalized(data, graph, loss="squared", mu=mu, ridge=0.1).solve()
+    return ct.Problem.boosting(data, graph, ct.Stumps(2, low=0.0, high=1.0), mu=mu, beta=1.0, loss="squared").solve()
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_more_coupling_is_more_agreement(objective):
+    apart = [np.linalg.norm(np.diff(solved(objective, coupling), axis=0)) for coupling in (0.1, 1.0, 10.0)]
+    assert apart[0] > 1.05 * apart[1] > 1.1 * apart[2] > 0

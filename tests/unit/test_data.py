@@ -18,7 +18,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from coterie.data import AgentData
-from coterie.data.agent_data import as_agent_ids, as_features, read_table, split_frame
+from coterie.data.frames import split_frame
+from coterie.data.ids import agent_codes, as_agent_ids
+from coterie.data.matrix import as_features
+from coterie.data.readers import ids_like, read_table
 from coterie.errors import DataError, MissingExtra
 
 ID_KINDS = {
@@ -598,6 +601,16 @@ def test_members_that_are_refused(members, message):
         small(members=members)
 
 
+def test_rows_of_agents_that_are_numbered_already():
+    X, y, ids = np.arange(10.0).reshape(5, 2), np.arange(5.0), ["b", "a", "c", "a", "b"]
+    codes, members = agent_codes(ids)
+    assert_same(AgentData.of_codes(X, y, codes, members), AgentData(X, y, agents=ids))
+    with pytest.raises(DataError, match=r"row 3 \(agent 'a'\): column 1 of X is nan"):
+        AgentData.of_codes(np.where(X == 7.0, np.nan, X), y, codes, members)
+    with pytest.raises(DataError, match="y has 4 labels for 5 rows"):
+        AgentData.of_codes(X, y[:4], codes, members)
+
+
 # -------------------------------------------------------------------------------------------------- helpers
 
 
@@ -633,6 +646,41 @@ def test_read_table(tmp_path, suffix):
         getattr(frame(), f"to_{suffix[1:]}")(path)
     pd.testing.assert_frame_equal(read_table(path), frame())
     pd.testing.assert_frame_equal(read_table(str(path)), frame())
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (["3", "-1", "20"], [3, -1, 20]),
+        (["3", " 1"], [3, 1]),
+        (["1.5", "2"], [1.5, 2.0]),
+        (["007", "12"], ["007", "12"]),
+        (["NA", "nan", "None"], ["NA", "nan", "None"]),
+        (["1e5", "100000"], ["1e5", "100000"]),
+        (["12345678901234567890123", "1"], ["12345678901234567890123", "1"]),
+        (["ann", ""], ["ann", None]),
+        (["1", ""], ["1", None]),
+    ],
+)
+def test_ids_of_a_csv_file_stay_as_they_are_written(tmp_path, written, read):
+    path = tmp_path / "table.csv"
+    path.write_text("x,who\n" + "".join(f"007,{text}\n" for text in written))
+    found = read_table(path, ids=["who", "nobody"])
+    assert found["who"].tolist() == read
+    assert found["x"].tolist() == [7] * len(read)  # other columns are numbers where they can be
+
+
+@pytest.mark.parametrize(
+    ("ids", "members", "found"),
+    [
+        ([1, 2], ("1", "b"), ["1", "2"]),
+        (["1", None], ("1", "b"), ["1", None]),
+        (["1", "new"], (1, 2), [1, "new"]),
+        ([1, 2], (1, 2), [1, 2]),
+    ],
+)
+def test_ids_of_one_file_are_read_as_those_of_another(ids, members, found):
+    assert ids_like(pd.Series(ids), members).tolist() == found
 
 
 def test_read_table_refuses(tmp_path):

@@ -22,7 +22,9 @@ from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d
 
 from coterie.data import AgentData
-from coterie.data.encoding import MAX_LEVELS, Columns, agent_codes, agent_numbers
+from coterie.data.columns import Columns
+from coterie.data.ids import agent_codes, agent_numbers
+from coterie.data.levels import MAX_LEVELS
 from coterie.errors import DataError, ParameterError
 
 NAN = float("nan")
@@ -705,7 +707,7 @@ def test_refusals_of_agents(ids, options, words):
 def test_arrays_import_nothing_but_numpy():
     code = (
         "import sys, numpy as np\n"
-        "from coterie.data.encoding import Columns, agent_codes, agent_numbers\n"
+        "from coterie.data.columns import Columns\nfrom coterie.data.ids import agent_codes, agent_numbers\n"
         "columns, _ = Columns.learn(np.array([[1.0, 2.0, np.nan], [2.0, 2.0, 1.0], [2.0, 2.0, 4.0]]))\n"
         "columns.apply([[1.0, None, 3.0]])\n"
         "Columns.learn([['a', 1], ['b', 2]])\n"

@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coterie as ct
 from coterie.errors import DataError, GraphError, MismatchError, ParameterError
+from coterie.problem.baselines import BASELINES
 
 MODELS = {"classifier": ct.CollaborativeClassifier, "regressor": ct.CollaborativeRegressor}
 
@@ -288,7 +289,7 @@ def test_baselines_are_exact(task, baseline):
     X, y, owner = task.train.X, task.train.y, task.train.owner
     model = ct.CollaborativeClassifier(baseline, graph=task.graph).fit(X, y, agents=owner)
     problem, back = posed(task, "classifier")
-    np.testing.assert_allclose(models(model), back(ct.problem.baselines.BASELINES[baseline].models(problem)), atol=1e-9)
+    np.testing.assert_allclose(models(model), back(BASELINES[baseline].models(problem)), atol=1e-9)
     assert model.run_.vectors == 0
 
 

@@ -174,7 +174,7 @@ def line(axes, label):
 @pytest.mark.parametrize("unit", ["wakes", "vectors", "bytes"])
 def test_curves_are_the_traces(unit):
     runs = {"one": run(), "two": run(0.1, rows=3)}
-    [axes] = ct.plots.course(runs, "accuracy", unit).axes
+    [axes] = ct.plots.traces(runs, "accuracy", unit).axes
     for label, made in runs.items():
         np.testing.assert_allclose(line(axes, label).get_xdata(), made.trace[unit])
         np.testing.assert_allclose(line(axes, label).get_ydata(), made.trace["accuracy"])
@@ -183,7 +183,7 @@ def test_curves_are_the_traces(unit):
 
 
 def test_several_seeds_are_their_mean_with_a_band():
-    [axes] = ct.plots.course({"all": [run(), run(0.3), run(-0.15)]}, "accuracy").axes
+    [axes] = ct.plots.traces({"all": [run(), run(0.3), run(-0.15)]}, "accuracy").axes
     np.testing.assert_allclose(line(axes, "all").get_ydata(), run(0.05).trace["accuracy"])
     [band] = axes.collections
     [path] = band.get_paths()
@@ -193,7 +193,7 @@ def test_several_seeds_are_their_mean_with_a_band():
 
 
 def test_levels_are_dashed_lines_across():
-    figure = ct.plots.course({"one": run()}, "accuracy", levels={"alone": 0.6, "global": 0.7}, label="y", xlabel="x")
+    figure = ct.plots.traces({"one": run()}, "accuracy", levels={"alone": 0.6, "global": 0.7}, label="y", xlabel="x")
     [axes] = figure.axes
     assert [line(axes, name).get_ydata()[0] for name in ("alone", "global")] == [0.6, 0.7]
     assert {line(axes, name).get_linestyle() for name in ("alone", "global")} == {"--"}
@@ -203,7 +203,7 @@ def test_levels_are_dashed_lines_across():
 
 
 def test_bytes_read_as_bytes():
-    figure = ct.plots.course({"one": run(rows=5000)}, "accuracy", "bytes")
+    figure = ct.plots.traces({"one": run(rows=5000)}, "accuracy", "bytes")
     FigureCanvasAgg(figure).draw()
     ticks = [text.get_text() for text in figure.axes[0].get_xticklabels()]
     assert {"1 kB", "10 kB", "1 MB"} <= set(ticks)
@@ -223,11 +223,11 @@ def test_bytes_read_as_bytes():
 )
 def test_course_refuses_what_it_cannot_draw(bad, message):
     with pytest.raises(ParameterError, match=message):
-        ct.plots.course(**({"runs": {"one": run()}, "column": "accuracy"} | bad))
+        ct.plots.traces(**({"runs": {"one": run()}, "column": "accuracy"} | bad))
 
 
 def test_pyplot_is_left_alone(graph):
     ct.plots.ties(graph)
     ct.plots.weights(graph)
-    ct.plots.course({"one": run()}, "accuracy")
+    ct.plots.traces({"one": run()}, "accuracy")
     assert plt.get_fignums() == []

@@ -20,6 +20,7 @@ from coterie.errors import DataError, MismatchError, ParameterError
 from coterie.estimators import gains as measuring
 from coterie.estimators.report import adjusted, features, outliers
 from coterie.estimators.tuning import folds as deal
+from coterie.pooling import designs
 from coterie.pooling.population import FLAT
 
 
@@ -104,7 +105,7 @@ def ridge_by_hand(X, y, Z):
 def test_gains_are_those_of_a_cross_validation_by_hand():
     X, y, codes = population(seed=3, n=9, rows=(4, 9))
     model = ct.CollaborativeRegressor(design="linear").fit(X, y, agents=codes)
-    report = model.report(folds=3, seed=1)
+    report = model.report(folds=3, random_state=1)
     fold = deal(codes, 3, 1)
     errors = {"alone": np.zeros(len(y)), "one_model": np.zeros(len(y)), "together": np.zeros(len(y))}
     for k in range(3):
@@ -133,7 +134,7 @@ def test_gains_of_classes_are_log_losses_of_refits():
     X, y, codes = population(seed=4, n=8, rows=(6, 12))
     y = np.where(y > 3.0, "up", np.where(y < -3.0, "down", "level"))
     model = ct.CollaborativeClassifier(design="linear").fit(X, y, agents=codes)
-    report = model.report(folds=3, seed=0)
+    report = model.report(folds=3, random_state=0)
     number = np.searchsorted(model.classes_, y)
     fold, loss = deal(codes, 3, 0, number), np.zeros(len(y))
     for k in range(3):
@@ -152,7 +153,7 @@ def test_an_agent_of_one_class_alone_is_not_sure_of_it():
         X = np.random.default_rng(m).normal(size=(m, 2))
         rows = measuring.Rows(X, np.ones(m), np.zeros(m, int), None)
         [p] = measuring._averaged(rows, rows.some(np.array([0]))._replace(X=np.zeros((1, 2))),
-                                  [measuring._linear(rows)], "logistic")  # fmt: skip
+                                  [designs.linear(X)], "logistic")  # fmt: skip
         assert 0.5 < p < (m + 0.5) / (m + 1.0) + 0.03
 
 

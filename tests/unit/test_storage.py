@@ -140,3 +140,21 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(tmp_path):
         ct.save(model, tmp_path / "model")
     with pytest.raises(MismatchError, match="only a fitted"):
         ct.save(ct.CollaborativeRegressor(), tmp_path / "model")
+
+
+@pytest.mark.parametrize(("kind", "mu"), [(ct.CollaborativeRegressor, 0.25), (ct.BoostedRegressor, 4.0)])
+def test_models_of_the_format_before_are_read(tmp_path, kind, mu):
+    """Their parameters had other names, and mu weighed an agent's own rows where it did not weigh agreement."""
+    X, y, ids = np.arange(24.0).reshape(12, 2) % 7, np.arange(12.0) % 5, [0, 1, 2] * 4
+    more = {"base": 4, "method": "local", "graph": ct.graphs.ring(3)} if kind is ct.BoostedRegressor else {}
+    model = kind(coupling=4.0, n_neighbors=2, max_iter=40, random_state=1, **more).fit(X, y, agents=ids)
+    path = ct.save(model, tmp_path) / "model.json"
+    described = json.loads(path.read_text())
+    parameters = described["parameters"]
+    for now, then in (("n_neighbors", "neighbours"), ("max_iter", "max_wakes"), ("random_state", "seed")):
+        parameters[then] = parameters.pop(now)
+    del parameters["coupling"]
+    path.write_text(json.dumps(described | {"format": 2, "parameters": parameters | {"mu": mu}}))
+    again = ct.load(tmp_path)
+    assert (again.coupling, again.n_neighbors, again.max_iter, again.random_state) == (4.0, 2, 40, 1)
+    assert np.array_equal(again.predict(X, agents=ids), model.predict(X, agents=ids))

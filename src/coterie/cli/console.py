@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ..errors import CoterieError
+from ..errors import CoterieError, DataError
 
 BAD_INPUT = 3
 EXIT_CODES = "Exit codes: 0 done, 1 a bug, 2 command not understood, 3 bad input, 4 audit failed, 130 interrupted."
@@ -25,6 +31,7 @@ EXIT_CODES = "Exit codes: 0 done, 1 a bug, 2 command not understood, 3 bad input
 talk = Console(stderr=True)
 out = Console()
 
+Seed = Annotated[int, typer.Option(help="Seed of everything random.", min=0)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as json, and nothing else.")]
 
 
@@ -63,3 +70,59 @@ def show(result: dict[str, Any], table: Table | str, as_json: bool) -> None:
 def plain(value: Any) -> Any:
     """What json can hold in place of a NumPy number or array, or of a path."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+@contextmanager
+def bar(text: str, quiet: bool, known: bool = True, unit: str = "rounds") -> Iterator[Any]:
+    """A progress bar for a function of (done, total), shown from its first call on.
+
+    Where the end is not ``known``, because the work stops when it has converged, only what is done is counted.
+    """
+    count = MofNCompleteColumn() if known else TextColumn(f"{{task.completed:,.0f}} {unit}")
+    progress = Progress(TextColumn("{task.description}"), BarColumn(), count, TimeElapsedColumn(), console=talk)
+    task = progress.add_task(text, total=None)
+
+    def update(done: int, total: int = 0) -> None:
+        if not quiet:
+            progress.start()
+        progress.update(task, completed=done, total=total if known else None)
+
+    try:
+        yield update
+        progress.update(task, total=max(progress.tasks[0].completed, 1), completed=max(progress.tasks[0].completed, 1))
+    except KeyboardInterrupt:
+        progress.stop()
+        talk.print("interrupted: nothing was written")
+        raise
+    finally:
+        progress.stop()
+
+
+@contextmanager
+def warnings_said() -> Iterator[None]:
+    """Say what the library warns of, once, without a source line."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for message in dict.fromkeys(str(warning.message) for warning in caught):
+        talk.print(f"[yellow]warning:[/] {escape(message)}", soft_wrap=True)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse early where a folder or file cannot be made later."""
+    ancestor = path
+    while not ancestor.exists() and ancestor != ancestor.parent:
+        ancestor = ancestor.parent
+    if not (ancestor.is_dir() and os.access(ancestor, os.W_OK)):
+        raise DataError(f"cannot write to {path}: {ancestor} is not a folder that can be written to")
+
+
+def write_figures(figures: dict[str, Any], folder: Path) -> list[str]:
+    """Write figures to a folder under their names; the paths of the files."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, figure in figures.items():
+            figure.savefig(folder / name, dpi=120)
+    except OSError as error:
+        raise DataError(f"cannot write figures to {folder}: {error}") from None
+    return [str(folder / name) for name in figures]

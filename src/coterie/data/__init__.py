@@ -1,5 +1,5 @@
-"""Examples grouped by agent, read from tables and files."""
+"""Examples grouped by agent, read from tables and files: names are in ``__init__.pyi``, imported when first used."""
 
-from .agent_data import AgentData
+import lazy_loader
 
-__all__ = ["AgentData"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -30,7 +30,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from ..errors import DataError, ParameterError
-from .agent_data import as_features
+from .matrix import as_features
 
 __all__ = ["Dictionary", "Ensemble", "Function", "StumpDictionary", "Stumps", "outputs", "resolve_base"]
 
@@ -76,21 +76,7 @@ class Dictionary(ABC):
         """
 
     def describe(self, j: int) -> str:
-        """One base predictor in words.
-
-        Parameters
-        ----------
-        j : int
-
-        Returns
-        -------
-        str
-
-        Examples
-        --------
-        >>> StumpDictionary([2], [0.5]).describe(0)
-        'base predictor 0 (x[2] > 0.5)'
-        """
+        """One base predictor in words."""
         return f"base predictor {j}"
 
 
@@ -99,18 +85,6 @@ class StumpDictionary(Dictionary):
     """Decision stumps: ``h(x) = +1 if x[feature] > threshold else -1``.
 
     A stump of a missing feature (NaN) says NaN, which :func:`outputs` refuses.
-
-    Parameters
-    ----------
-    feature : (size,) integers
-    threshold : (size,) floats
-
-    Examples
-    --------
-    >>> stumps = StumpDictionary(feature=[0, 1], threshold=[0.5, 2.0])
-    >>> stumps.transform([[0.5, 3.0], [0.6, 2.0]])
-    array([[-1.,  1.],
-           [ 1., -1.]])
     """
 
     feature: Integers
@@ -139,22 +113,7 @@ class StumpDictionary(Dictionary):
         return int(self.feature.size)
 
     def transform(self, X: Any) -> Floats:
-        """Outputs of the stumps, -1 and +1.
-
-        Parameters
-        ----------
-        X : array or sparse matrix of shape (rows, p)
-
-        Returns
-        -------
-        (rows, size) ndarray
-
-        Examples
-        --------
-        >>> StumpDictionary([0], [0.0]).transform(sparse.csr_array([[0.0, 1.0], [2.0, 0.0]]))
-        array([[-1.],
-               [ 1.]])
-        """
+        """Outputs of the stumps, -1 and +1."""
         matrix = _matrix(X)
         last = int(self.feature.max())
         if matrix.shape[1] <= last:
@@ -168,56 +127,16 @@ class StumpDictionary(Dictionary):
         return np.ascontiguousarray(result)
 
     def describe(self, j: int) -> str:
-        """One stump in words: what makes it say +1.
-
-        Parameters
-        ----------
-        j : int
-
-        Returns
-        -------
-        str
-
-        Examples
-        --------
-        >>> StumpDictionary([3], [-1.0]).describe(0)
-        'base predictor 0 (x[3] > -1)'
-        """
+        """One stump in words: what makes it say +1."""
         return f"base predictor {j} (x[{self.feature[j]}] > {self.threshold[j]:g})"
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """The stumps as arrays, from which :meth:`from_arrays` makes them again.
-
-        Returns
-        -------
-        dict of ndarray
-
-        Examples
-        --------
-        >>> StumpDictionary([0, 1], [0.5, 2.0]).to_arrays()
-        {'feature': array([0, 1]), 'threshold': array([0.5, 2. ])}
-        """
+        """The stumps as arrays, from which :meth:`from_arrays` makes them again."""
         return {"feature": self.feature, "threshold": self.threshold}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, ArrayLike]) -> StumpDictionary:
-        """The stumps that :meth:`to_arrays` wrote.
-
-        Parameters
-        ----------
-        arrays : mapping
-            With `feature` and `threshold`.
-
-        Returns
-        -------
-        StumpDictionary
-
-        Examples
-        --------
-        >>> stumps = StumpDictionary([0, 1], [0.5, 2.0])
-        >>> StumpDictionary.from_arrays(stumps.to_arrays()) == stumps
-        True
-        """
+        """The stumps that :meth:`to_arrays` wrote."""
         for name in ("feature", "threshold"):
             if name not in arrays:
                 raise DataError(f"no array {name!r} among {sorted(arrays)}: these are not stumps")
@@ -360,20 +279,6 @@ class Ensemble(Dictionary):
 
     A classifier must know exactly two classes: it says -1 for the first of its ``classes_`` and +1 for the second. What
     a regressor predicts is taken as it is.
-
-    Parameters
-    ----------
-    estimators : list
-        Fitted.
-
-    Examples
-    --------
-    >>> from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
-    >>> X = [[0.0], [1.0]]
-    >>> trees = [DecisionTreeClassifier().fit(X, ["no", "yes"]), DecisionTreeRegressor().fit(X, [5.0, 7.0])]
-    >>> Ensemble(trees).transform(X)
-    array([[-1.,  5.],
-           [ 1.,  7.]])
     """
 
     estimators: tuple[Any, ...]
@@ -409,23 +314,7 @@ class Ensemble(Dictionary):
         return len(self.estimators)
 
     def transform(self, X: Any) -> Floats:
-        """Outputs of the estimators.
-
-        Parameters
-        ----------
-        X : array or sparse matrix of shape (rows, p)
-
-        Returns
-        -------
-        (rows, size) ndarray
-
-        Examples
-        --------
-        >>> from sklearn.dummy import DummyRegressor
-        >>> Ensemble([DummyRegressor().fit([[0.0]], [3.0])]).transform([[1.0], [2.0]])
-        array([[3.],
-               [3.]])
-        """
+        """Outputs of the estimators."""
         matrix = _matrix(X)
         rows = matrix.shape[0]
         result = np.empty((rows, self.size))
@@ -443,22 +332,7 @@ class Ensemble(Dictionary):
         return result
 
     def describe(self, j: int) -> str:
-        """One estimator in words: its number and type.
-
-        Parameters
-        ----------
-        j : int
-
-        Returns
-        -------
-        str
-
-        Examples
-        --------
-        >>> from sklearn.dummy import DummyRegressor
-        >>> Ensemble([DummyRegressor().fit([[0.0]], [3.0])]).describe(0)
-        'base predictor 0 (DummyRegressor)'
-        """
+        """One estimator in words: its number and type."""
         return f"base predictor {j} ({type(self.estimators[j]).__name__})"
 
     def __repr__(self) -> str:
@@ -470,17 +344,6 @@ class Function(Dictionary):
     """All base predictors at once, as one function.
 
     How many there are shows when it is first used on data; from then on the number stays.
-
-    Parameters
-    ----------
-    call : callable
-        From X of shape (rows, p) to an array of shape (rows, size).
-
-    Examples
-    --------
-    >>> waves = Function(lambda X: np.hstack([np.sign(X), np.sin(X)]))
-    >>> waves.transform([[0.0, 1.0]]).round(2), waves.size
-    (array([[0.  , 1.  , 0.  , 0.84]]), 4)
     """
 
     def __init__(self, call: Callable[[Any], ArrayLike]) -> None:
@@ -497,21 +360,7 @@ class Function(Dictionary):
         return self._size
 
     def transform(self, X: Any) -> Floats:
-        """Outputs of the function.
-
-        Parameters
-        ----------
-        X : array or sparse matrix of shape (rows, p)
-
-        Returns
-        -------
-        (rows, size) ndarray
-
-        Examples
-        --------
-        >>> Function(np.sign).transform([[-2.0, 3.0]])
-        array([[-1.,  1.]])
-        """
+        """Outputs of the function."""
         matrix = _matrix(X)
         returned: Any = self.call(matrix)
         said = returned.toarray() if sparse.issparse(returned) else np.asarray(returned)
@@ -536,34 +385,7 @@ class Function(Dictionary):
 
 
 def resolve_base(base: Any, X: Any) -> Dictionary:
-    """A dictionary, from whatever describes one.
-
-    Parameters
-    ----------
-    base : Dictionary, Stumps, int, list or callable
-        A dictionary is returned as it is; a whole number is that many stumps, see :class:`Stumps`; a list or tuple
-        holds fitted estimators, see :class:`Ensemble`; anything else that can be called is a :class:`Function`.
-    X : array or sparse matrix of shape (rows, p)
-        Data to place the stumps by, or to try the function on.
-
-    Returns
-    -------
-    Dictionary
-
-    Raises
-    ------
-    ParameterError
-        If `base` is nothing of this kind, or has no base predictors.
-    DataError
-        If a function returns an array of the wrong shape.
-
-    Examples
-    --------
-    >>> resolve_base(6, np.array([[0.0, 1.0], [2.0, 3.0]]))
-    StumpDictionary(size=6, features=2)
-    >>> resolve_base(np.sign, np.array([[0.0, 1.0], [2.0, 3.0]])).size
-    2
-    """
+    """A dictionary, from whatever describes one."""
     if isinstance(base, Dictionary):
         return base
     if isinstance(base, Integral) and not isinstance(base, bool):
@@ -587,32 +409,7 @@ def resolve_base(base: Any, X: Any) -> Dictionary:
 
 
 def outputs(dictionary: Dictionary, X: Any, where: Callable[[int], str] | None = None) -> Floats:
-    """What the base predictors say of every row, checked.
-
-    Parameters
-    ----------
-    dictionary : Dictionary
-    X : array or sparse matrix of shape (rows, p)
-    where : callable, optional
-        From the number of a row to words for it, such as :meth:`coterie.AgentData.where`, to name the agent in an
-        error.
-
-    Returns
-    -------
-    (rows, size) ndarray
-        Finite, of float64 and C-contiguous.
-
-    Raises
-    ------
-    DataError
-        If an output is NaN or infinite, or their shape is wrong.
-
-    Examples
-    --------
-    >>> outputs(StumpDictionary([0], [0.5]), [[0.0], [1.0]])
-    array([[-1.],
-           [ 1.]])
-    """
+    """What the base predictors say of every row, checked."""
     said = np.ascontiguousarray(dictionary.transform(X), dtype=np.float64)
     expected = (_rows(X), dictionary.size)
     if said.shape != expected:

@@ -16,9 +16,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from .. import pooling
-from ..data.encoding import Columns, agent_codes, agent_numbers
+from ..data.columns import Columns
+from ..data.frames import split_ids
+from ..data.ids import agent_codes
+from ..data.table import Table, labels_of, weights_of
 from ..errors import DataError, ExtrapolationWarning, MismatchError, ParameterError
-from ..pooling.families import LARGEST, expit
+from ..pooling.families import LARGEST
 from .protocol import Estimator
 
 DESIGNS = ("auto", "linear", "additive")
@@ -97,32 +100,56 @@ class _Collaborative(Estimator):
 
     # -- fitting -------------------------------------------------------------------------------------------------
 
-    def _fit(self, X: Any, y: Any, agents: Any, sample_weight: Any, progress: Any) -> Self:
-        """Encode, learn, and show what was learned."""
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        agents: Any = None,
+        sample_weight: Any = None,
+        progress: Callable[..., None] | None = None,
+    ) -> Self:
+        """Learn one model for each agent.
+
+        Parameters
+        ----------
+        X : (rows, p) array_like, sparse matrix or DataFrame
+        y : (rows,) array_like
+            Numbers of a regressor, classes of a classifier.
+        agents : (rows,) sequence of hashables, or a column name of X, optional
+            Whose row it is. Default: all rows belong to one agent.
+        sample_weight : (rows,) array_like, optional
+            A weight of 2 counts as two rows.
+        progress : callable, optional
+            Called now and then: with the number of rounds done, or, over a graph, (wakes done, wakes at most).
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.0, 4.0, 6.0], ["ann", "bob", "ann", "bob"]
+        >>> ct.CollaborativeRegressor().fit(X, y, agents=ids).coef_.round(2).tolist()
+        [[2.0], [2.0]]
+        >>> ct.CollaborativeClassifier().fit(X, ["no", "no", "yes", "yes"], agents=ids).classes_.tolist()
+        ['no', 'yes']
+        """
         pools = isinstance(self.method, str) and self.method == "pooling"
         self._check_parameters(pools)
-        X, ids, column = _ids_of(X, agents)
-        columns, matrix = Columns.learn(X, self.missing, type(self).__name__)
-        rows = matrix.shape[0]
-        codes, members = agent_codes(ids, self.members, rows)
-        values = _labels(y, rows, codes, members)
-        targets, fitted = self._encode(values)
-        weight = _weights(sample_weight, rows)
+        table = Table.learn(X, y, agents, self.members, self.missing, sample_weight, type(self).__name__)
+        targets, fitted = self._encode(np.asarray(table.y))
         if pools:
-            models: Any = self._pool(matrix, targets, codes, len(members), weight, progress)
+            models: Any = self._pool(table, targets, progress)
             extra: dict[str, Any] = {"graph_": None}
             if self.graph is not None:
-                models, extra = self._tie(models, members)
+                models, extra = self._tie(models, table.members)
         else:
-            if weight is not None:
-                raise MismatchError(f'method={self.method!r} takes no sample_weight; method="pooling" does')
-            from .over_graph import learn_over_graph
-
-            models, extra = learn_over_graph(self, matrix, targets, codes, members, progress)
+            models, extra = self._learn_over_graph(table, targets, progress)
         # Nothing was changed before: a fit that is refused leaves the estimator as it was.
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("__")]:
             delattr(self, name)
-        self._take(columns, members, column, models)
+        self._take(table.columns, table.members, table.agent_column, models)
         for name, value in (fitted | extra).items():
             setattr(self, name, value)
         return self
@@ -145,15 +172,22 @@ class _Collaborative(Estimator):
         elif self.design == "additive":
             raise MismatchError(f'design="additive" needs method="pooling"; method={self.method!r} is linear')
 
-    def _pool(
-        self, X: Any, targets: list[np.ndarray], codes: np.ndarray, n: int, weight: np.ndarray | None, progress: Any
-    ) -> list[Any]:
-        if X.shape[1] > pooling.WIDE:
+    def _pool(self, table: Table, targets: list[np.ndarray], progress: Any) -> list[Any]:
+        """Partial pooling, one model for each output."""
+        if table.X.shape[1] > pooling.WIDE:
             self._check_wide()
         deviations = "full" if self.deviations == "auto" else self.deviations
-        loss = self.loss or self._losses[1]
+        loss, n = self.loss or self._losses[1], len(table.members)
         with threadpool_limits(1):  # of thousands of small matrices, more threads only get in each other's way
-            return pooling.fit(X, targets, codes, n, loss, self.design, deviations, weight, progress)
+            return pooling.fit(table.X, targets, table.codes, n, loss, self.design, deviations, table.weight, progress)
+
+    def _learn_over_graph(self, table: Table, targets: list[np.ndarray], progress: Any) -> tuple[Any, dict[str, Any]]:
+        """One of the papers' methods; they are imported when they are asked for."""
+        from .over_graph import learn_over_graph
+
+        if table.weight is not None:
+            raise MismatchError(f'method={self.method!r} takes no sample_weight; method="pooling" does')
+        return learn_over_graph(self, table, targets, progress)
 
     def _check_wide(self) -> None:
         """Refuse what is not there for many columns, before the work."""
@@ -247,15 +281,38 @@ class _Collaborative(Estimator):
 
     # -- more rows -----------------------------------------------------------------------------------------------
 
-    def _partial_fit(self, X: Any, y: Any, agents: Any, sample_weight: Any) -> Self:
-        """New rows, of agents met and of new ones: their own posteriors, and nobody else's."""
+    def partial_fit(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> Self:
+        """Take more rows, of agents met and of new ones: they get their own posteriors, and nobody else changes.
+
+        The population (common model, variances, noise) stays as it was learned; fit anew when much has changed.
+        Without a fit before, this is one.
+
+        Parameters
+        ----------
+        X, y, agents, sample_weight
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.1, 3.9, 6.0], ["ann", "bob", "ann", "bob"]
+        >>> model = ct.CollaborativeRegressor().fit(X, y, agents=ids)
+        >>> model.partial_fit([[1.0], [2.0]], [7.0, 9.0], agents=["cyd", "cyd"]).agents_
+        ('ann', 'bob', 'cyd')
+        """
+        if not self.__sklearn_is_fitted__():
+            return self.fit(X, y, agents, sample_weight)
         if isinstance(self._models, Linear):
             raise MismatchError(f'method={self.method!r} cannot take more rows; method="pooling" can')
         if self.graph_ is not None:
             raise MismatchError(
                 "deviations are smoothed over a graph, where new rows concern neighbours, too: fit anew"
             )
-        X, ids = self._with_ids(X, agents)
+        X, ids, _ = split_ids(X, agents, self._agent_column)
         matrix = self._columns.apply(X, type(self).__name__)
         rows = matrix.shape[0]
         if ids is None:
@@ -263,9 +320,9 @@ class _Collaborative(Estimator):
         if ids is None:
             raise DataError("agents is missing: say whose rows these are, one id for each row")
         places, asked = agent_codes(ids, None, rows)
-        values = _labels(y, rows, places, asked)
+        values = labels_of(y, rows, places, asked)
         targets = self._encode_more(values)
-        weight = _weights(sample_weight, rows)
+        weight = weights_of(sample_weight, rows)
         members = (*self.agents_, *(agent for agent in asked if agent not in self._number))
         number = {member: k for k, member in enumerate(members)}
         codes = np.array([number[agent] for agent in asked], dtype=np.int64)[places]
@@ -280,43 +337,17 @@ class _Collaborative(Estimator):
 
     # -- predicting ----------------------------------------------------------------------------------------------
 
-    def _with_ids(self, X: Any, agents: Any) -> tuple[Any, Any]:
-        if agents is None and self._agent_column is not None and hasattr(X, "columns"):
-            agents = self._agent_column
-        X, ids, _ = _ids_of(X, agents)
-        return X, ids
-
-    def _rows(self, X: Any, agents: Any) -> tuple[Any, np.ndarray]:
-        """Encoded rows, and the numbers of their agents: -1 for those never met."""
+    def _rows(self, X: Any, agents: Any) -> Table:
+        """Rows to predict, encoded as at fit."""
         self._check_fitted()
-        X, ids = self._with_ids(X, agents)
-        matrix = self._columns.apply(X, type(self).__name__)
-        rows = matrix.shape[0]
-        if ids is None:
-            if len(self.agents_) > 1:
-                raise DataError(
-                    f"this model was fitted for {len(self.agents_)} agents: pass agents=..., one id for each row"
-                )
-            return matrix, np.zeros(rows, dtype=np.int64)
-        codes = agent_numbers(ids, self._number)
-        if len(codes) != rows:
-            raise DataError(f"agents has {len(codes)} ids for {rows} rows; one per row is needed")
-        if rows and np.all(codes < 0):
-            self._warn_of_types(ids)
-        return matrix, codes
-
-    def _warn_of_types(self, ids: Any) -> None:
-        asked = agent_codes(ids)[1]
-        if {type(agent) for agent in self.agents_}.isdisjoint(type(agent) for agent in asked):
-            warnings.warn(
-                "none of these agents was met: all rows are predicted by the common model. Are the ids of the right "
-                f"type? The model knows agents such as {self.agents_[0]!r}; it was asked for {asked[0]!r}",
-                stacklevel=5,
-            )
+        return Table.more(X, agents, self._columns, self._number, self._agent_column, type(self).__name__)
 
     def _latent(self, X: Any, agents: Any, spread: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Means and variances of the linear predictors, (rows, outputs), and which rows are of agents that were met."""
-        matrix, codes = self._rows(X, agents)
+        table = self._rows(X, agents)
+        matrix, codes = table.X, table.codes
+        if np.all(codes < 0):
+            self._warn_of_types(X, agents)
         if isinstance(self._models, Linear):
             mean = self._models.latent(matrix, codes)
             return mean, np.zeros_like(mean), codes >= 0
@@ -325,6 +356,16 @@ class _Collaborative(Estimator):
             found = [model.latent(matrix, codes, spread) for model in self._models]
         means, variances = (np.stack(parts, axis=1) for parts in zip(*found, strict=True))
         return means, variances, codes >= 0
+
+    def _warn_of_types(self, X: Any, agents: Any) -> None:
+        """Nobody was met: perhaps because ids are text in one table and numbers in the other."""
+        asked = agent_codes(split_ids(X, agents, self._agent_column)[1])[1]
+        if {type(agent) for agent in self.agents_}.isdisjoint(type(agent) for agent in asked):
+            warnings.warn(
+                "none of these agents was met: all rows are predicted by the common model. Are the ids of the right "
+                f"type? The model knows agents such as {self.agents_[0]!r}; it was asked for {asked[0]!r}",
+                stacklevel=4,
+            )
 
     def _warn_of_range(self, matrix: Any, codes: np.ndarray) -> None:
         """Evidence cannot see extrapolation, in time for one: say so where most rows lie outside their agents' own."""
@@ -338,9 +379,37 @@ class _Collaborative(Estimator):
                 stacklevel=4,
             )
 
+    def predict(self, X: Any, agents: Any = None) -> Any:
+        """The prediction of every row by its agent's model."""
+        raise NotImplementedError
+
+    def score(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> float:
+        """How well rows are predicted: R^2 of numbers, accuracy of classes, over all rows.
+
+        Parameters
+        ----------
+        X, y, agents, sample_weight
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.0, 4.0, 6.0], ["ann", "bob", "ann", "bob"]
+        >>> round(ct.CollaborativeRegressor().fit(X, y, agents=ids).score(X, y, agents=ids), 3)
+        1.0
+        """
+        from sklearn.metrics import accuracy_score, r2_score
+
+        measure = accuracy_score if self._kind == "classifier" else r2_score
+        return float(measure(y, self.predict(X, agents), sample_weight=sample_weight))
+
     # -- reporting -----------------------------------------------------------------------------------------------
 
-    def report(self, folds: int = 5, seed: int = 0, X: Any = None, y: Any = None, agents: Any = None) -> Any:
+    def report(self, folds: int = 5, random_state: int = 0, X: Any = None, y: Any = None, agents: Any = None) -> Any:
         """Who gains how much, which features differ, who is an outlier, what was chosen and why.
 
         Gains are measured by cross-validation inside agents: some of an agent's rows are held out at a time, and
@@ -352,8 +421,8 @@ class _Collaborative(Estimator):
         ----------
         folds : int
             How many parts the rows of each agent are dealt into, to measure gains.
-        seed : int
-            Of the folds, and of the sample of agents where these are many.
+        random_state : int
+            Seed of the folds, and of the sample of agents where these are many.
         X, y, agents
             The rows of the fit, for a model that does not have them: one from a file, or over a graph.
 
@@ -377,7 +446,7 @@ class _Collaborative(Estimator):
         """
         from .report import report
 
-        return report(self, folds, seed, X, y, agents)
+        return report(self, folds, random_state, X, y, agents)
 
     def _posterior_only(self, what: str) -> None:
         self._check_fitted()
@@ -415,11 +484,19 @@ class CollaborativeRegressor(_Collaborative):
     members : sequence, optional
         All agents and their order, also those without rows.
     coupling : float
-        Of the methods over a graph: weight of agreement with neighbours against the agents' own rows; more is more
-        agreement.
-    lam, ridge, confidence, n_neighbors, tol, max_iter, random_state
-        Of the methods over a graph; see :class:`coterie.Problem` and :class:`coterie.GraphRule`. ``max_iter`` counts
-        wakes of each agent.
+        Over a graph: how much agents agree with their neighbours; more is more agreement.
+    lam : float
+        Over a learned graph: the larger, the more ties.
+    ridge, confidence
+        Over a graph: see :meth:`coterie.Problem.personalized`.
+    n_neighbors : int
+        How many ties each agent has, for ``graph="knn"``.
+    tol : float
+        Over a graph: agents learn until the objective is so near to its optimum.
+    max_iter : int
+        Over a graph: how many times each agent wakes, at most.
+    random_state : int
+        Over a graph: seed of the order in which agents wake, and of whom they meet.
 
     Attributes
     ----------
@@ -471,70 +548,6 @@ class CollaborativeRegressor(_Collaborative):
     _kind = "regressor"
     _losses = NUMBERS
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        agents: Any = None,
-        sample_weight: Any = None,
-        progress: Callable[..., None] | None = None,
-    ) -> Self:
-        """Learn one model for each agent.
-
-        Parameters
-        ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        y : (rows,) array_like
-            Numbers.
-        agents : (rows,) sequence of hashables, or a column name of X, optional
-            Whose row it is. Default: all rows belong to one agent.
-        sample_weight : (rows,) array_like, optional
-            A weight of 2 counts as two rows.
-        progress : callable, optional
-            Called now and then: with the number of rounds done, or, over a graph, (wakes done, wakes at most).
-
-        Returns
-        -------
-        CollaborativeRegressor
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.0, 4.0, 6.0], ["ann", "bob", "ann", "bob"]
-        >>> ct.CollaborativeRegressor().fit(X, y, agents=ids).coef_.round(2).tolist()
-        [[2.0], [2.0]]
-        """
-        return self._fit(X, y, agents, sample_weight, progress)
-
-    def partial_fit(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> Self:
-        """Take more rows, of agents met and of new ones: they get their own posteriors, and nobody else changes.
-
-        The population (common model, variances, noise) stays as it was learned; fit anew when much has changed.
-        Without a fit before, this is one.
-
-        Parameters
-        ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        y : (rows,) array_like
-        agents : (rows,) sequence of hashables, or a column name of X
-        sample_weight : (rows,) array_like, optional
-
-        Returns
-        -------
-        CollaborativeRegressor
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.1, 3.9, 6.0], ["ann", "bob", "ann", "bob"]
-        >>> model = ct.CollaborativeRegressor().fit(X, y, agents=ids)
-        >>> model.partial_fit([[1.0], [2.0]], [7.0, 9.0], agents=["cyd", "cyd"]).agents_
-        ('ann', 'bob', 'cyd')
-        """
-        if not self.__sklearn_is_fitted__():
-            return self.fit(X, y, agents, sample_weight)
-        return self._partial_fit(X, y, agents, sample_weight)
-
     def _encode(self, y: np.ndarray) -> tuple[list[np.ndarray], dict[str, Any]]:
         return self._encode_more(y), {}
 
@@ -567,8 +580,8 @@ class CollaborativeRegressor(_Collaborative):
 
         Parameters
         ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        agents : (rows,) sequence of hashables, or a column name of X, optional
+        X, agents
+            As in :meth:`fit`.
         return_std : bool
             Also return the standard deviation of a new label of every row: noise, and what is not known of the model.
 
@@ -604,8 +617,8 @@ class CollaborativeRegressor(_Collaborative):
 
         Parameters
         ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        agents : (rows,) sequence of hashables, or a column name of X, optional
+        X, agents
+            As in :meth:`fit`.
         coverage : float
             In (0, 1).
 
@@ -631,32 +644,6 @@ class CollaborativeRegressor(_Collaborative):
         means, variances, _ = self._latent(X, agents)
         return np.asarray(self._models[0].interval(means[:, 0], variances[:, 0], self._models[0].s2, coverage))
 
-    def score(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> float:
-        """R^2 over all rows.
-
-        Parameters
-        ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        y : (rows,) array_like
-        agents : (rows,) sequence of hashables, or a column name of X, optional
-        sample_weight : (rows,) array_like, optional
-
-        Returns
-        -------
-        float
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.0, 4.0, 6.0], ["ann", "bob", "ann", "bob"]
-        >>> model = ct.CollaborativeRegressor().fit(X, y, agents=ids)
-        >>> round(model.score(X, y, agents=ids), 3)
-        1.0
-        """
-        from sklearn.metrics import r2_score
-
-        return float(r2_score(y, self.predict(X, agents), sample_weight=sample_weight))
-
 
 class CollaborativeClassifier(_Collaborative):
     """One classifier for each agent, learned together.
@@ -667,13 +654,11 @@ class CollaborativeClassifier(_Collaborative):
 
     Parameters
     ----------
-    method, design, deviations, graph, missing, members, coupling, lam, ridge, confidence
-        As in :class:`CollaborativeRegressor`.
-    n_neighbors, tol, max_iter, random_state
-        As in :class:`CollaborativeRegressor`.
     loss : str or rule, optional
         Of pooling: "logistic". Over a graph: "logistic", "smooth-hinge", "hinge" (not with "cd"), or a loss for
         labels -1 and +1.
+    method, design, deviations, graph, missing, members, coupling, lam, ridge, confidence, n_neighbors
+        As in :class:`CollaborativeRegressor`; and so are tol, max_iter and random_state.
 
     Attributes
     ----------
@@ -721,60 +706,21 @@ class CollaborativeClassifier(_Collaborative):
     _routed = Estimator._routed | {"predict_proba": ("agents",), "decision_function": ("agents",)}
     classes_: np.ndarray
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        agents: Any = None,
-        sample_weight: Any = None,
-        progress: Callable[..., None] | None = None,
+    def partial_fit(  # type: ignore[override]  # scikit-learn has its classes before the weights
+        self, X: Any, y: Any, agents: Any = None, classes: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Learn one model for each agent.
+        """Take more rows: as :meth:`CollaborativeRegressor.partial_fit`, of classes that the model knows.
 
         Parameters
         ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        y : (rows,) array_like
-            Classes.
-        agents : (rows,) sequence of hashables, or a column name of X, optional
-            Whose row it is. Default: all rows belong to one agent.
-        sample_weight : (rows,) array_like, optional
-            A weight of 2 counts as two rows.
-        progress : callable, optional
-            Called now and then: with the number of rounds done, or, over a graph, (wakes done, wakes at most).
-
-        Returns
-        -------
-        CollaborativeClassifier
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
-        >>> ct.CollaborativeClassifier().fit(X, y, agents=ids).classes_.tolist()
-        ['no', 'yes']
-        """
-        return self._fit(X, y, agents, sample_weight, progress)
-
-    def partial_fit(self, X: Any, y: Any, agents: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Take more rows, of agents met and of new ones: they get their own posteriors, and nobody else changes.
-
-        The population (common model and variances) stays as it was learned; fit anew when much has changed. Without a
-        fit before, this is one.
-
-        Parameters
-        ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        y : (rows,) array_like
-            Classes that the model knows.
-        agents : (rows,) sequence of hashables, or a column name of X
+        X, y, agents, sample_weight
+            As in :meth:`fit`.
         classes : ignored
             scikit-learn's, which a fitted model does not need.
-        sample_weight : (rows,) array_like, optional
 
         Returns
         -------
-        CollaborativeClassifier
+        self
 
         Examples
         --------
@@ -784,9 +730,7 @@ class CollaborativeClassifier(_Collaborative):
         >>> model.partial_fit([[1.0], [2.0]], ["yes", "yes"], agents=["cyd", "cyd"]).agents_
         ('ann', 'bob', 'cyd')
         """
-        if not self.__sklearn_is_fitted__():
-            return self.fit(X, y, agents, sample_weight)
-        return self._partial_fit(X, y, agents, sample_weight)
+        return super().partial_fit(X, y, agents, sample_weight)
 
     def _encode(self, y: np.ndarray) -> tuple[list[np.ndarray], dict[str, Any]]:
         """1 for a class and 0 for the others: of the second of two, else of every class."""
@@ -831,8 +775,8 @@ class CollaborativeClassifier(_Collaborative):
 
         Parameters
         ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        agents : (rows,) sequence of hashables, or a column name of X, optional
+        X, agents
+            As in :meth:`fit`.
 
         Returns
         -------
@@ -857,8 +801,8 @@ class CollaborativeClassifier(_Collaborative):
 
         Parameters
         ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        agents : (rows,) sequence of hashables, or a column name of X, optional
+        X, agents
+            As in :meth:`fit`.
 
         Returns
         -------
@@ -880,8 +824,8 @@ class CollaborativeClassifier(_Collaborative):
 
         Parameters
         ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        agents : (rows,) sequence of hashables, or a column name of X, optional
+        X, agents
+            As in :meth:`fit`.
 
         Returns
         -------
@@ -900,105 +844,10 @@ class CollaborativeClassifier(_Collaborative):
             raise MismatchError(f"loss={self.loss!r} gives no probabilities; the logistic loss does")
         mean, variance, known = self._latent(X, agents)
         if isinstance(self._models, Linear):
-            return probabilities(self._odds(mean, variance))
+            return pooling.one_against_rest(self._odds(mean, variance))
         if isinstance(self._models[0], pooling.Wide):
             known[:] = True  # its variances are rough, of strangers' rows as of others'
         return pooling.probabilities(self._odds(mean, variance), self.sharpness_, known)
-
-    def score(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> float:
-        """Accuracy over all rows.
-
-        Parameters
-        ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        y : (rows,) array_like
-        agents : (rows,) sequence of hashables, or a column name of X, optional
-        sample_weight : (rows,) array_like, optional
-
-        Returns
-        -------
-        float
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], ["no", "no", "yes", "yes"], ["ann", "bob", "ann", "bob"]
-        >>> ct.CollaborativeClassifier().fit(X, y, agents=ids).score(X, y, agents=ids)
-        1.0
-        """
-        from sklearn.metrics import accuracy_score
-
-        return float(accuracy_score(y, self.predict(X, agents), sample_weight=sample_weight))
-
-
-def probabilities(log_odds: np.ndarray) -> np.ndarray:
-    """Of two classes, or of several that are scored one against the rest."""
-    if log_odds.ndim == 1:
-        return np.stack([expit(-log_odds), expit(log_odds)], axis=1)
-    scores = expit(log_odds)
-    return np.asarray(scores / scores.sum(axis=1, keepdims=True))
-
-
-def _ids_of(X: Any, agents: Any) -> tuple[Any, Any, Any]:
-    """Features, agent ids, and the column that held them, if it was one."""
-    if isinstance(agents, str):
-        from ..data.agent_data import split_frame
-
-        features, [ids] = split_frame(X, agents)
-        return features, ids, agents
-    return X, agents, None
-
-
-def _labels(y: Any, rows: int, codes: np.ndarray, members: tuple[Any, ...]) -> np.ndarray:
-    """One label for each row, none of them missing."""
-    if y is None:
-        raise DataError("y is missing: requires y to be passed, but the target y is None")
-    values = np.asarray(y)
-    if values.ndim == 2 and values.shape[1] == 1:
-        from sklearn.utils import column_or_1d
-
-        values = column_or_1d(values, warn=True)
-    if values.ndim != 1:
-        raise DataError(f"y should be a 1d array, got an array of shape {values.shape} instead.")
-    if len(values) != rows:
-        raise DataError(
-            f"y has {len(values)} labels for {rows} rows (inconsistent numbers of samples); one each is needed"
-        )
-    if values.dtype.kind == "c":
-        raise DataError("Complex data not supported: y holds complex numbers")
-    if values.dtype.kind == "f":
-        missing = np.isnan(values)
-    elif values.dtype.kind == "O":
-        missing = np.array(
-            [value is None or str(value) in ("<NA>", "nan", "NaT") for value in values.tolist()], dtype=bool
-        )
-    else:
-        return values
-    if missing.any():
-        row = int(np.argmax(missing))
-        raise DataError(
-            f"row {row} (agent {members[codes[row]]!r}): the label is missing (NaN): fill it in, or drop the row"
-        )
-    if values.dtype.kind == "O":  # numbers in an object array, as frames have them
-        plain = np.asarray(values.tolist())
-        alike = plain.dtype.kind in "biuf" or all(isinstance(value, str) for value in values.tolist())
-        values = plain if alike and plain.ndim == 1 else values
-    return values
-
-
-def _weights(sample_weight: Any, rows: int) -> np.ndarray | None:
-    if sample_weight is None:
-        return None
-    weight = np.asarray(sample_weight, dtype=np.float64)
-    if weight.shape == ():
-        weight = np.full(rows, float(weight))
-    if weight.shape != (rows,):
-        raise DataError(f"sample_weight.shape == {weight.shape}, expected {(rows,)}!")
-    if not np.all(np.isfinite(weight)) or weight.min(initial=0.0) < 0.0:
-        raise DataError("sample_weight must be finite and not negative")
-    if rows and weight.max() == 0.0:
-        raise DataError("sample_weight is zero for all rows: there is nothing to learn from")
-    return weight
 
 
 __all__ = ["CollaborativeClassifier", "CollaborativeRegressor"]

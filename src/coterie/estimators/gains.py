@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import special, stats
 
 from .. import pooling
-from ..data.encoding import agent_numbers
+from ..data.table import labels_of
 from ..errors import DataError
 from ..pooling import designs, fitted
 from ..pooling.blocks import Batch, InRows, batches, one_plus, padded, times
@@ -21,7 +21,7 @@ from ..pooling.designs import Design
 from ..pooling.families import FAMILIES, LARGEST, expit
 from ..pooling.population import Population
 from ..pooling.wide import Wide, dense
-from .collaborative import Linear, _labels
+from .collaborative import Linear
 from .tuning import folds as deal
 
 #: Agents and rows that gains are measured with, at most.
@@ -83,20 +83,17 @@ def kept_rows(model: Any) -> Rows | None:
     return Rows(X, y.astype(np.int64) if model._kind == "classifier" else y, codes, weight)
 
 
-def given_rows(model: Any, X: Any, y: Any, agents: Any) -> Rows:
-    """Rows that were passed, as the model has them."""
-    X, ids = model._with_ids(X, agents)
-    matrix = model._columns.apply(X, type(model).__name__)
-    codes = np.zeros(matrix.shape[0], dtype=np.int64) if ids is None else agent_numbers(ids, model._number)
-    if len(codes) != matrix.shape[0]:
-        raise DataError(f"agents has {len(codes)} ids for {matrix.shape[0]} rows; one per row is needed")
+def given_rows(model: Any, X: Any, y: Any, agents: Any) -> tuple[Rows, np.ndarray]:
+    """Rows that were passed, as the model has them; and which of those passed each of them is."""
+    table = model._rows(X, agents)
+    matrix, codes = table.X, table.codes
     if len(codes) and codes.min() < 0:
         raise DataError(f"row {int(np.argmin(codes))} belongs to an agent that the model never met")
-    targets = model._encode_more(_labels(y, len(codes), codes, model.agents_))
+    targets = model._encode_more(labels_of(y, len(codes), codes, model.agents_))
     order = np.argsort(codes, kind="stable")
     labels = targets[0] if len(targets) == 1 else np.argmax(np.stack(targets), axis=0)
     labels = labels.astype(np.int64) if model._kind == "classifier" else labels
-    return Rows(matrix[order], labels[order], codes[order], None)
+    return Rows(matrix[order], labels[order], codes[order], None), order
 
 
 # -- gains ------------------------------------------------------------------------------------------------------------
@@ -149,11 +146,10 @@ def compared(model: Any, X: Any, y: Any, agents: Any) -> dict[str, dict[str, flo
     The score is accuracy or R^2, the error as :func:`gains` has it, over all rows. Every agent of these rows must have
     had some in the fit.
     """
-    train, test = kept_rows(model), given_rows(model, X, y, agents)
+    train, (test, order) = kept_rows(model), given_rows(model, X, y, agents)
     if train is None:
         raise DataError("the model does not have its rows: compare it before it is saved, or fit it anew")
     as_given = Rows(X, test.y, test.codes, None)
-    order = np.argsort(model._rows(X, agents)[1], kind="stable")  # as given_rows has them
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit's own warnings were given by it
         predicted = {
@@ -278,7 +274,7 @@ def alone(model: Any, together: Any, train: Rows, test: Rows) -> np.ndarray:
         train._replace(codes=np.searchsorted(who, train.codes)),
         test._replace(codes=np.searchsorted(who, test.codes)),
     )
-    made = [_linear(train)]
+    made = [designs.linear(train.X, train.weight)]
     if not isinstance(together._models, Linear) and together.design_ == "additive":
         made.append(together._models[0].design)
     if model._kind == "classifier":
@@ -295,15 +291,6 @@ def alone(model: Any, together: Any, train: Rows, test: Rows) -> np.ndarray:
     if family == "student":
         return _each_student(train, test, made[-1].name)
     return _averaged(train, test, made, family)
-
-
-def _linear(rows: Rows) -> Design:
-    """The columns in standard units; sparse ones are not centred."""
-    if isinstance(rows.X, np.ndarray):
-        return designs.linear(rows.X, rows.weight)
-    p = rows.X.shape[1]
-    scale = np.sqrt(np.asarray(rows.X.multiply(rows.X).mean(axis=0)).ravel())
-    return Design({}, np.zeros(p), np.where(scale > 0.0, scale, 1.0), np.arange(p))
 
 
 def _averaged(train: Rows, test: Rows, made: list[Design], family: str) -> np.ndarray:

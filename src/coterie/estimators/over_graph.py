@@ -23,6 +23,7 @@ from ..core.methods.fixed import FixedModels
 from ..core.wrap.graph_rule import GraphRule
 from ..core.wrap.learned import Learned
 from ..data import AgentData
+from ..data.table import Table
 from ..engines.graph_learning import learn_graph
 from ..engines.run import Run
 from ..engines.simulator import simulate
@@ -174,7 +175,7 @@ def _given(graph: Any, members: tuple[Any, ...]) -> Graph:
 
 
 def learn_over_graph(
-    model: Any, X: Any, targets: list[np.ndarray], codes: np.ndarray, members: tuple[Any, ...], progress: Any
+    model: Any, table: Table, targets: list[np.ndarray], progress: Any
 ) -> tuple[Linear, dict[str, Any]]:
     """Models of a front-door estimator by one of the papers' methods; features and numbers are scaled first.
 
@@ -188,12 +189,12 @@ def learn_over_graph(
         raise ParameterError(
             f'graph="auto" is for method="pooling"; for method={model.method!r} choose "learn" or "knn"'
         )
-    center, scale = standards(X) if isinstance(X, np.ndarray) else (np.zeros(X.shape[1]), _root_mean_square(X))
+    center, scale = standards(table.X)
     middle, unit = (0.0, 1.0) if classifies else (part.item() for part in standards(targets[0][:, None]))
     labels = [np.where(target > 0.0, 1.0, -1.0) if classifies else (target - middle) / unit for target in targets]
-    data = _one_model_for_all_outputs(scaled(X, center, scale), labels, codes, len(members))
+    data = _one_model_for_all_outputs(scaled(table.X, center, scale), labels, table)
     alone, posed = _posed(model, method, loss, data, len(labels))
-    run = run_together(model, posed, method, alone.local, lambda: graph_of(model, alone, members), progress)
+    run = run_together(model, posed, method, alone.local, lambda: graph_of(model, alone, table.members), progress)
     models = with_mean(run.theta.reshape(data.n, len(labels), -1), run.problem.data.sizes)
     coefficients = models[:, :, :-1] * (unit / scale)
     intercepts = models[:, :, -1] * unit + middle - coefficients @ center
@@ -214,25 +215,20 @@ def _posed(model: Any, method: Any, loss: Any, data: AgentData, outputs: int) ->
     return alone, Problem.propagation(alone.local(), alone.graph, alpha, alone.loss_weight / weight)
 
 
-def _one_model_for_all_outputs(X: Any, labels: list[np.ndarray], codes: np.ndarray, n: int) -> AgentData:
+def _one_model_for_all_outputs(X: Any, labels: list[np.ndarray], table: Table) -> AgentData:
     """Append the intercept, and give every further output its own copy of the rows and of the features."""
-    data = AgentData(X, labels[0], agents=codes, members=range(n)).append_column()
+    n = len(table.members)
+    data = AgentData.of_codes(X, labels[0], table.codes, range(n)).append_column()
     if len(labels) == 1:
         return data
     copies = sparse.block_diag([sparse.csr_array(data.X)] * len(labels), format="csr")
     y = np.concatenate([target[data.origin] for target in labels])
-    return AgentData(copies, y, agents=np.tile(data.owner, len(labels)), members=data.members)
+    return AgentData.of_codes(copies, y, np.tile(data.owner, len(labels)), range(n))
 
 
 def scaled(X: Any, center: np.ndarray, scale: np.ndarray) -> Any:
     """Columns in standard units; sparse ones are not centred, which would fill them."""
     return X @ sparse.diags_array(1.0 / scale) if sparse.issparse(X) else (X - center) / scale
-
-
-def _root_mean_square(X: Any) -> np.ndarray:
-    """Scales of sparse columns, which are not centred."""
-    square = np.sqrt(np.asarray(X.multiply(X).mean(axis=0)).ravel())
-    return np.where(square > 0.0, square, 1.0)
 
 
 # -- pooling with ties ------------------------------------------------------------------------------------------------

@@ -21,10 +21,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..core.linear import frozen, margins_kernel, rows_of
 from ..core.losses import SIGNS
 from ..data import AgentData
-from ..data.agent_data import as_agent_ids, as_features
+from ..data.frames import split_ids
+from ..data.ids import agent_numbers, as_agent_ids
+from ..data.matrix import as_features
 from ..errors import DataError, MismatchError
+from ..pooling import one_against_rest
 from .canonical import by_content
-from .collaborative import _ids_of, probabilities
 
 
 class Prepared(NamedTuple):
@@ -79,10 +81,9 @@ class PerAgent(BaseEstimator):
 
     def _prepared(self, X: Any, y: Any, agents: Any) -> Prepared:
         """Check and encode what a fit was given: the way in for its rows."""
-        X, ids, column = _ids_of(X, agents)
+        X, ids, column = split_ids(X, agents)
         rows, y = self._validated(X, _no_missing(y, ids))
         targets, fitted = self._encode(y)
-        ids = np.zeros(rows.shape[0], int) if ids is None else as_agent_ids(ids, rows.shape[0])
         labels = targets[0] if len(targets) == 1 else np.argmax(np.stack(targets), axis=0).astype(float)
         named = X if hasattr(X, "columns") else rows  # a frame names its columns in errors
         given = AgentData(named, labels, agents=ids, members=self.members)
@@ -109,14 +110,12 @@ class PerAgent(BaseEstimator):
         self._coefficients, self._intercepts = coefficients, intercepts
         only = slice(None) if coefficients.shape[1] > 1 else 0
         self.coef_, self.intercept_ = coefficients[:-1, only], intercepts[:-1, only]
-        self._roster = AgentData(np.empty((0, 1)), agents=[], members=self.agents_)
+        self._number = {member: k for k, member in enumerate(self.agents_)}
 
     def _margins(self, X: Any, agents: Any) -> np.ndarray:
         """``x . theta_i`` for the agent i of every row, (rows, outputs): the way in for rows to predict."""
         check_is_fitted(self, "coef_")
-        if agents is None and self._agent_column is not None and hasattr(X, "columns"):
-            agents = self._agent_column
-        X, ids, _ = _ids_of(X, agents)
+        X, ids, _ = split_ids(X, agents, self._agent_column)
         rows = self._validated(X, reset=False)
         if ids is None and len(self.agents_) > 1:
             raise DataError(
@@ -124,7 +123,7 @@ class PerAgent(BaseEstimator):
             )
         data = AgentData(X if hasattr(X, "columns") else rows, agents=ids)  # refuses what is not finite, by its place
         # -1, the last model, for agents never met; without ids, all rows are of the only agent.
-        number = np.zeros(1, int) if ids is None else self._roster.numbers(data.members)
+        number = np.zeros(1, int) if ids is None else agent_numbers(data.members, self._number)
         known, asked = ({type(agent) for agent in agents} for agents in (self.agents_, data.members))
         if data.n_rows and np.all(number < 0) and known.isdisjoint(asked):
             warnings.warn(
@@ -216,7 +215,7 @@ class PerAgentClassifier(ClassifierMixin, PerAgent):
         -------
         (rows, classes) ndarray
         """
-        return probabilities(self.decision_function(X, agents))
+        return one_against_rest(self.decision_function(X, agents))
 
     def score(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> float:
         """Accuracy over all rows.

@@ -29,16 +29,7 @@ class Estimator:
         return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by their names; with those of parameters that have some, if ``deep``.
-
-        Parameters
-        ----------
-        deep : bool
-
-        Returns
-        -------
-        dict
-        """
+        """Parameters by their names; with those of parameters that have some, if ``deep``."""
         found = {}
         for name in self._parameters():
             value = found[name] = getattr(self, name)
@@ -47,12 +38,7 @@ class Estimator:
         return found
 
     def set_params(self, **parameters: Any) -> Self:
-        """Change parameters by their names.
-
-        Returns
-        -------
-        self
-        """
+        """Change parameters by their names."""
         nested: dict[str, dict[str, Any]] = {}
         for key, value in parameters.items():
             name, _, inner = key.partition("__")
@@ -98,12 +84,7 @@ class Estimator:
     # -- metadata routing: set_fit_request(agents=True) and the like ----------------------------------------------
 
     def get_metadata_routing(self) -> Any:
-        """What is routed where, for scikit-learn.
-
-        Returns
-        -------
-        MetadataRequest
-        """
+        """What is routed where, for scikit-learn."""
         from copy import deepcopy
 
         from sklearn.utils.metadata_routing import MetadataRequest
@@ -126,39 +107,19 @@ class Estimator:
         return self
 
     def set_fit_request(self, **asked: Any) -> Self:
-        """Whether metadata such as ``agents`` are passed on to :meth:`fit`: ``set_fit_request(agents=True)``.
-
-        Returns
-        -------
-        self
-        """
+        """Whether metadata such as ``agents`` are passed on to :meth:`fit`: ``set_fit_request(agents=True)``."""
         return self._request("fit", asked)
 
     def set_partial_fit_request(self, **asked: Any) -> Self:
-        """Whether metadata are passed on to ``partial_fit``.
-
-        Returns
-        -------
-        self
-        """
+        """Whether metadata are passed on to ``partial_fit``."""
         return self._request("partial_fit", asked)
 
     def set_predict_request(self, **asked: Any) -> Self:
-        """Whether metadata are passed on to ``predict``.
-
-        Returns
-        -------
-        self
-        """
+        """Whether metadata are passed on to ``predict``."""
         return self._request("predict", asked)
 
     def set_score_request(self, **asked: Any) -> Self:
-        """Whether metadata are passed on to ``score``.
-
-        Returns
-        -------
-        self
-        """
+        """Whether metadata are passed on to ``score``."""
         return self._request("score", asked)
 
 

@@ -14,7 +14,7 @@ from .._checks import integer
 from ..core.losses import BERNOULLI, SIGNS, resolve_loss
 from ..core.offsets import Offset, with_offsets
 from ..data import AgentData
-from ..data.agent_data import _nonfinite, as_features
+from ..data.matrix import as_features, nonfinite
 from ..errors import DataError, MismatchError, ParameterError
 from ..multitask import Relationship, relationship
 from ..multitask.covariance import correlation
@@ -387,7 +387,7 @@ def _mapped(features: Any, data: AgentData, X: Any) -> Any:
     matrix, _ = as_features(features.transform(X))
     if matrix.shape[0] != data.n_rows:
         raise DataError(f"{features!r} made {matrix.shape[0]} rows of {data.n_rows}: expected one for each")
-    rows, _ = _nonfinite(matrix)
+    rows, _ = nonfinite(matrix)
     if rows.size:
         raise DataError(f"{data.where(int(rows[0]))}: {features!r} makes NaN or infinity of it")
     return matrix

@@ -90,23 +90,20 @@ class Report:
         return "\n\n".join(part for part in [*parts, _listed("Notes", self.notes)] if part)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists, dicts, numbers and text, as json has them; None for what is not a finite number.
-
-        Returns
-        -------
-        dict
-        """
+        """Plain lists, dicts, numbers and text, as json has them; None for what is not a finite number."""
         tables = {name: getattr(self, name) for name in ("gains", "features", "outliers", "choices")}
         found = {name: None if table is None else table.to_dict(orient="records") for name, table in tables.items()}
         return _plain({"summary": self.summary} | found | {"columns": self.columns, "notes": self.notes})
 
 
-def report(model: Any, folds: int = 5, seed: int = 0, X: Any = None, y: Any = None, agents: Any = None) -> Report:
+def report(
+    model: Any, folds: int = 5, random_state: int = 0, X: Any = None, y: Any = None, agents: Any = None
+) -> Report:
     """See :meth:`coterie.CollaborativeRegressor.report`."""
     model._check_fitted()
     if (X is None) != (y is None):
         raise ParameterError("report takes X and y together, or neither")
-    rows = kept_rows(model) if X is None else given_rows(model, X, y, agents)
+    rows = kept_rows(model) if X is None else given_rows(model, X, y, agents)[0]
     pools = not isinstance(model._models, Linear)
     notes: list[str] = []
     tells = pools and isinstance(model._models[0], Pooled)
@@ -114,7 +111,7 @@ def report(model: Any, folds: int = 5, seed: int = 0, X: Any = None, y: Any = No
         try:
             if rows is None:
                 raise DataError(_no_rows(pools))
-            table, measured = gains(model, rows, folds, seed, notes)
+            table, measured = gains(model, rows, folds, random_state, notes)
         except DataError as error:
             table, measured = None, {}
             notes.append(f"gains are not available: {error}")

@@ -30,7 +30,7 @@ from . import CollaborativeClassifier, CollaborativeRegressor
 from .boosted import BoostedClassifier, BoostedRegressor
 from .relationship import RelationshipClassifier, RelationshipRegressor
 
-FORMAT = 2
+FORMAT = 3
 #: In place of a graph that was given: it is kept among the arrays.
 GIVEN = "given"
 #: Rules that a parameter may name.
@@ -154,7 +154,9 @@ def load(path: str | os.PathLike[str]) -> Any:
     try:
         description = json.loads((folder / "model.json").read_text())
         form, kind = description["format"], description["kind"]
-        if form != FORMAT:
+        if form == 2:
+            description["parameters"] = _of_format_2(kind, description["parameters"])
+        elif form != FORMAT:
             raise DataError(f"{folder} holds a model of format {form}; this version reads format {FORMAT}")
         if kind not in KINDS:
             raise DataError(f"{folder} holds a {kind!r}; this version knows {', '.join(KINDS)}")
@@ -207,6 +209,15 @@ def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
         return model
     model.graph_ = _graph(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"])
     return _as_given(model, description)
+
+
+def _of_format_2(kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters as they are called since format 3; mu weighed agreement in boosting, and an agent's own rows else."""
+    now = {"neighbours": "n_neighbors", "max_wakes": "max_iter", "alternations": "max_iter", "seed": "random_state"}
+    now |= {"mu": "coupling"}
+    if "mu" in parameters and not kind.startswith("Boosted"):
+        parameters = parameters | {"mu": 1.0 / parameters["mu"]}
+    return {now.get(name, name): value for name, value in parameters.items()}
 
 
 def _as_given(model: Any, description: dict[str, Any]) -> Any:

@@ -20,8 +20,8 @@ from sklearn.utils.metadata_routing import MetadataRequest
 from sklearn.utils.multiclass import type_of_target
 
 from .._checks import integer
-from ..data import AgentData
-from ..data.agent_data import as_agent_ids, split_frame
+from ..data.frames import split_ids
+from ..data.ids import agent_codes, as_agent_ids
 from ..errors import DataError, ParameterError
 
 #: What is tried by default, of those parameters that the estimator has and uses.
@@ -44,7 +44,8 @@ def folds(ids: Any, count: int = 3, seed: int = 0, y: Any = None, shuffle: bool 
         raise DataError("agents holds no ids: there are no rows to split")
     integer("count", count, least=2)
     classes = np.zeros(len(ids), int) if y is None else pd.factorize(_labels(y, len(ids)))[0]
-    owner, sizes = _owners(ids)
+    owner = agent_codes(ids)[0]
+    sizes = np.bincount(owner)
     random = np.random.default_rng(seed)
     order = random.permutation(len(ids)) if shuffle else np.arange(len(ids))
     order = order[np.lexsort((classes[order], owner[order]))]  # stable: still shuffled within agent and class
@@ -137,14 +138,6 @@ class WithinAgents(BaseCrossValidator):
         int
         """
         return integer("n_splits", self.n_splits, least=2)
-
-
-def _owners(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The number of each row's agent, and how many rows each has."""
-    data = AgentData(np.zeros((len(ids), 1)), agents=ids)
-    owner = np.empty(len(ids), int)
-    owner[data.origin] = data.owner
-    return owner, data.sizes
 
 
 def _labels(y: Any, rows: int) -> np.ndarray:
@@ -257,9 +250,7 @@ def tune(
     (2,)
     """
     points = _grid(estimator, grid)
-    rows, ids = X, agents
-    if isinstance(agents, str):
-        rows, [ids] = split_frame(X, agents)
+    rows, ids, _ = split_ids(X, agents)
     ids = as_agent_ids(ids, len(rows) if isinstance(rows, list) else rows.shape[0])
     _labels(y, len(ids))
     default = _log_loss if is_classifier(estimator) else _squared_error

@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from os import PathLike
 
 import numpy as np
 
-from ..data import AgentData
-from ..data.agent_data import read_table
+from ..data.ids import agent_numbers
+from ..data.readers import ids_like, read_table
 from ..errors import DataError
 from .graph import Graph
 
 
-def read_ties(path: str | PathLike[str], everyone: AgentData) -> Graph:
-    r"""Read a graph from a table of ties.
-
-    Parameters
-    ----------
-    path : path
-        Of a table with columns ``agent`` and ``peer``, and ``weight`` if it is not 1; as :func:`read_table` reads it.
-    everyone : AgentData
-        The agents.
-
-    Returns
-    -------
-    Graph
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "ties.csv")
-    ...     _ = path.write_text("agent,peer,weight\nbo,anna,0.5\n")
-    ...     read_ties(path, AgentData([[1.0], [2.0]], agents=["anna", "bo"])).n_edges
-    1
-    """
-    table = read_table(path)
+def read_ties(path: str | PathLike[str], members: Sequence[Hashable]) -> Graph:
+    """The graph of a table of ties: columns agent and peer, and weight if it is not 1; of agents with these ids."""
+    table = read_table(path, ids=("agent", "peer"))
     missing = [name for name in ("agent", "peer") if name not in table.columns]
     if missing:
         raise DataError(f"{path} has no column {missing[0]!r}: a table of ties has columns agent, peer and weight")
-    ends = {name: everyone.numbers(table[name]) for name in ("agent", "peer")}
+    number = {member: k for k, member in enumerate(members)}
+    ends = {name: agent_numbers(ids_like(table[name], members), number) for name in ("agent", "peer")}
     for name, numbers in ends.items():
         unknown = np.flatnonzero(numbers < 0)
         if unknown.size:
@@ -49,4 +30,4 @@ def read_ties(path: str | PathLike[str], everyone: AgentData) -> Graph:
     bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
     if bad.size:
         raise DataError(f"{path}, row {bad[0]}: weight {weight[bad[0]]:g} must be a finite number >= 0")
-    return Graph.from_edges(everyone.n, ends["agent"], ends["peer"], weight)
+    return Graph.from_edges(len(members), ends["agent"], ends["peer"], weight)

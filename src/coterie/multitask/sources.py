@@ -19,7 +19,8 @@ import pandas as pd
 from scipy import sparse
 
 from ..data import AgentData
-from ..data.agent_data import read_table, split_frame
+from ..data.frames import split_frame
+from ..data.readers import read_table
 from ..errors import DataError
 
 __all__ = ["Source", "gather", "load_task"]

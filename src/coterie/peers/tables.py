@@ -22,8 +22,8 @@ from ..core.linear import DenseRows
 from ..core.methods import check_fit
 from ..core.wrap.learned import Learned
 from ..data import AgentData
-from ..data.agent_data import read_table
 from ..data.dictionaries import Stumps
+from ..data.readers import read_table
 from ..errors import CoterieError, DataError, ParameterError
 from ..graphs import Graph, complete, empty
 from ..problem import Problem

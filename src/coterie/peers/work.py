@@ -98,7 +98,7 @@ def world_of_one(
 def check_parts(charter: Charter) -> None:
     """Refuse a charter whose loss, method, graph rule or privacy terms cannot be made."""
     loss = loss_of(charter)
-    if isinstance(loss, LogSumExp) and charter.objective != "boosting":
+    if loss.pooled and charter.objective != "boosting":
         raise ParameterError(f"loss={charter.loss!r} is for objective='boosting', not for {charter.objective!r}")
     if loss.labels == SIGNS and charter.labels is None:
         raise ParameterError(f"loss={charter.loss!r} is for classes: give their two labels, or choose loss='squared'")
@@ -107,10 +107,9 @@ def check_parts(charter: Charter) -> None:
 
 def loss_of(charter: Charter) -> Any:
     """The loss that a charter names."""
-    known = {**LOSSES, "adaboost": LogSumExp()}
-    if charter.loss not in known:
-        raise ParameterError(f"loss={charter.loss!r} is not known: choose one of {', '.join(known)}")
-    return known[charter.loss]
+    if charter.loss not in losses.LOSSES:
+        raise ParameterError(f"loss={charter.loss!r} is not known: choose one of {', '.join(losses.LOSSES)}")
+    return losses.LOSSES[charter.loss]
 
 
 def method_of(charter: Charter) -> Any:

@@ -34,13 +34,24 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return odds / odds.sum(axis=1, keepdims=True)
 
 
+def one_against_rest(log_odds: np.ndarray) -> np.ndarray:
+    """Probabilities of two classes, or of several that are scored one against the rest, made to sum up to one."""
+    if log_odds.ndim == 1:
+        return np.stack([expit(-log_odds), expit(log_odds)], axis=1)
+    return _to_one(expit(log_odds))
+
+
+def _to_one(scores: np.ndarray) -> np.ndarray:
+    return np.asarray(scores / scores.sum(axis=1, keepdims=True))
+
+
 def probabilities(odds: np.ndarray, sharpness: float, known: np.ndarray) -> np.ndarray:
     """Of moderated log-odds, (rows,) or (rows, classes); `known` says which rows are of agents that were met."""
     both = np.stack([-0.5 * odds, 0.5 * odds], axis=1) if odds.ndim == 1 else odds
     out = softmax(sharpness * both)
     if not known.all():
-        each = softmax(both) if odds.ndim == 1 else expit(both)
-        out[~known] = (each / each.sum(axis=1, keepdims=True))[~known]
+        each = _to_one(softmax(both)) if odds.ndim == 1 else one_against_rest(odds)
+        out[~known] = each[~known]
     return out
 
 

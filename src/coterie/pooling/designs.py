@@ -144,7 +144,7 @@ class Design(NamedTuple):
         return cls(splines, arrays["design_mean"], arrays["design_scale"], arrays["design_source"])
 
 
-def linear(X: np.ndarray, weight: np.ndarray | None = None) -> Design:
+def linear(X: Any, weight: np.ndarray | None = None) -> Design:
     """The columns as they are, in standard units."""
     return _scaled({}, X, np.arange(X.shape[1]), weight)
 
@@ -165,13 +165,19 @@ def additive(
     return _scaled(splines, design.unscaled(X), source, weight)
 
 
-def _scaled(splines: dict[int, Spline], X: np.ndarray, source: np.ndarray, weight: np.ndarray | None) -> Design:
+def _scaled(splines: dict[int, Spline], X: Any, source: np.ndarray, weight: np.ndarray | None) -> Design:
     mean, scale = standards(X, weight)
     return Design(splines, mean, scale, source)
 
 
-def standards(X: np.ndarray, weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of columns, in blocks of rows: no copy of X is made. A constant has scale 1."""
+def standards(X: Any, weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of columns, in blocks of rows: no copy of X is made. A constant has scale 1.
+
+    Sparse columns are not centred, which would fill them: zeros, and their root mean squares.
+    """
+    if not isinstance(X, np.ndarray):
+        scale = np.sqrt(np.asarray(X.multiply(X).mean(axis=0)).ravel())
+        return np.zeros(X.shape[1]), np.where(scale > 0.0, scale, 1.0)
     rows, step = len(X), max(1, 4_000_000 // max(1, X.shape[1]))
     total = float(rows if weight is None else weight.sum())
     mean, square = np.zeros(X.shape[1]), np.zeros(X.shape[1])

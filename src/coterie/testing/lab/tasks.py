@@ -75,7 +75,8 @@ def from_table(
     import pandas as pd
 
     from ...data import AgentData
-    from ...data.agent_data import read_table, split_frame
+    from ...data.frames import split_frame
+    from ...data.readers import read_table
     from ...graphs.reading import read_ties
     from ...peers.tables import spelt
 
@@ -109,7 +110,7 @@ def from_table(
     if ties is not None:
         from ...graphs import Graph
 
-        graph = Graph(read_ties(ties, everyone).W[:number, :number])
+        graph = Graph(read_ties(ties, everyone.members).W[:number, :number])
     rows = frame.drop(columns=agent)
     frames = [rows[owner == i] for i in range(number)]
     return LabTask(fields, list(everyone.members[:number]), frames, None, graph, neighbours)

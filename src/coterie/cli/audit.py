@@ -1,0 +1,61 @@
+"""``coterie audit``: attack a private method's letters."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from ..privacy import Private
+from ..privacy import audit as audit_letters
+from .console import AsJson, Seed, bar, show
+
+AUDIT_FAILED = 4
+
+
+class Mechanism(StrEnum):
+    """Where noise comes from."""
+
+    gaussian = "gaussian"
+    laplace = "laplace"
+    exponential = "exponential"
+
+
+def audit(
+    method: Annotated[str, typer.Option(help="cd, propagation, boosting or gossip-pooling.")] = "cd",
+    epsilon: Annotated[float, typer.Option(help="The budget that is claimed, > 0.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Its delta, in (0, 1).")] = 1e-5,
+    mechanism: Annotated[Mechanism | None, typer.Option(help="Default: gaussian; exponential for boosting.")] = None,
+    clip: Annotated[float, typer.Option(help="Norm to which an example's gradient is clipped.")] = 1.0,
+    wakes_per_agent: Annotated[int | None, typer.Option(help="Releases that the budget is split for.")] = None,
+    features: Annotated[int, typer.Option(help="Length of a model, and number of canaries in a run.")] = 64,
+    runs: Annotated[int | None, typer.Option(help="Runs in each scenario. Default: enough.")] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Attack a private method's letters, and see whether they tell more than they may."""
+    private = Private(
+        method,
+        epsilon,
+        delta,
+        None if mechanism is None else mechanism.value,
+        clip,
+        wakes_per_agent,
+    )
+    with bar("auditing", as_json) as progress:
+        result = audit_letters(private, features=features, runs=runs, seed=seed, progress=progress)
+    table = Table(title=repr(result))
+    for name in ("scenario", "epsilon", "claimed delta", "leak", "trials"):
+        table.add_column(name, justify="left" if name == "scenario" else "right")
+    worst = result.table.loc[
+        (result.table["leak"] - result.table["claimed"]).groupby(result.table["scenario"]).idxmax()
+    ]
+    for _, line in worst.iterrows():
+        numbers = (f"{line[name]:.3g}" for name in ("epsilon", "claimed", "leak"))
+        table.add_row(line["scenario"], *numbers, f"{line['trials']:,}")
+    found = {"passed": result.passed, "method": repr(private), "epsilon_lower": result.epsilon_lower}
+    show(found | {"table": result.table.to_dict(orient="records")}, table, as_json)
+    if not result.passed:
+        raise typer.Exit(AUDIT_FAILED)

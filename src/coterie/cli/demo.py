@@ -1,0 +1,182 @@
+"""``coterie demo``: the tour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from .. import graphs, plots
+from ..datasets import gapminder, linear_classification
+from ..engines.graph_learning import learn_graph
+from ..engines.simulator import simulate
+from ..estimators import CollaborativeRegressor
+from ..estimators.gains import compared
+from ..problem import Problem
+from ..problem.baselines import GlobalModel
+from .console import AsJson, Seed, bar, check_writable, show, talk, write_figures
+from .models import held_out
+
+
+def demo(
+    peers: Annotated[
+        bool, typer.Option("--peers", help="Instead: synthetic users who exchange models with similar peers.")
+    ] = False,
+    agents: Annotated[int, typer.Option(help="With --peers: how many users.", min=2)] = 100,
+    features: Annotated[int, typer.Option(help="With --peers: how many features.", min=2)] = 20,
+    seed: Seed = 0,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where figures go.")] = Path("coterie-demo"),
+    as_json: AsJson = False,
+) -> None:
+    """The tour: life expectancy in 142 countries, with a model of its own for each, learned together."""
+    check_writable(output)
+    if peers:
+        _exchange_models(agents, features, seed, output, as_json)
+    else:
+        _pool_countries(seed, output, as_json)
+
+
+def _pool_countries(seed: int, output: Path, as_json: bool) -> None:
+    """Real grouped data: countries alone, all as one, and together; on years held out, and for new countries."""
+    frame = gapminder()
+    X, y, ids = frame.drop(columns=["lifeExp", "country"]), frame["lifeExp"], frame["country"]
+    names = ids.unique()
+    new = ids.isin(np.random.default_rng(seed).choice(names, len(names) // 5, replace=False)).to_numpy()
+    test = held_out(ids, 1 / 3, seed) & ~new
+    train = ~test & ~new
+    if not as_json:
+        talk.print(
+            f"Life expectancy in {len(names)} countries, 12 times from 1952 to 2007, by continent, year, population "
+            f"and income. A third of each country's rows is held out to test on, and {new.sum() // 12} countries "
+            "altogether."
+        )
+    model = CollaborativeRegressor().fit(X[train], y[train], agents=ids[train])
+    one = CollaborativeRegressor().fit(X[train], y[train])
+    rows: list[dict[str, Any]] = [
+        {"models": name, "error": numbers["error"]}
+        for name, numbers in compared(model, X[test], y[test], ids[test]).items()
+    ]
+    low, high = model.predict_interval(X[test], ids[test]).T
+    rows[-1]["coverage"] = float(np.mean((low <= y[test]) & (y[test] <= high)))
+    low, high = model.predict_interval(X[new], ids[new]).T
+    rows[-1] |= {
+        "error_new": float(np.sqrt(np.mean((model.predict(X[new], ids[new]) - y[new]) ** 2))),
+        "coverage_new": float(np.mean((low <= y[new]) & (y[new] <= high))),
+    }
+    rows[1]["error_new"] = float(np.sqrt(np.mean((one.predict(X[new]) - y[new]) ** 2)))
+    table = Table(
+        title="Error of life expectancy, in years (root mean square)",
+        caption="coverage: how many labels the 90 % intervals hold",
+    )
+    table.add_column("models", no_wrap=True)
+    for column in ("held-out years", "coverage", "new countries", "coverage"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        cells = (
+            (name, f"{row[name]:.0%}" if "coverage" in name else f"{row[name]:.2f}") if name in row else (name, "")
+            for name in ("error", "coverage", "error_new", "coverage_new")
+        )
+        table.add_row(row["models"], *(text for _, text in cells))
+    everything = CollaborativeRegressor().fit(X, y, agents=ids)
+    report = everything.report(random_state=seed)
+    figures = {
+        "curves.png": plots.curves(
+            CollaborativeRegressor().fit(X[["year"]], y, agents=ids),
+            "year",
+            ["Cambodia", "China", "Rwanda", "Sweden", "Vietnam"],
+        ),
+        "gains.png": plots.gains(report),
+        "shrinkage.png": plots.shrinkage(
+            CollaborativeRegressor(design="linear").fit(X[["year", "gdpPercap"]], y, agents=ids)
+        ),
+    }
+    outliers = report.outliers["agent"].drop_duplicates().tolist() if report.outliers is not None else []
+    show({"models": rows, "outliers": outliers, "figures": write_figures(figures, output)}, table, as_json)
+    if not as_json:
+        talk.print(f"Countries that stand out: {', '.join(outliers[:6])}. All there is to say: model.report()")
+        talk.print(f"figures: {', '.join(str(output / figure) for figure in figures)}")
+
+
+def _exchange_models(agents: int, features: int, seed: int, output: Path, as_json: bool) -> None:
+    """Synthetic users learn personal models alone, all as one, and together with similar peers."""
+    task = linear_classification(n=agents, p=features, seed=seed)
+    if not as_json:
+        least, most = task.train.sizes.min(), task.train.sizes.max()
+        talk.print(
+            f"{agents} users, {features} features, {least} to {most} examples each. Every user looks for its own line; "
+            "some of the lines are alike."
+        )
+    alone = Problem.personalized(task.train, graphs.empty(agents)).local()
+    everyone = GlobalModel().models(Problem.personalized(task.train, graphs.empty(agents)))
+    runs, problems = {}, {}
+    nearest, found, similar = min(10, agents - 1), "with peers they find", "with truly similar peers"
+    separate = Problem.personalized(task.train, graphs.empty(agents), mu=3.0)
+    with bar("looking for similar peers", as_json) as progress:
+        learned = learn_graph(
+            alone, separate.losses(alone), separate.loss_weight, kappa=min(5, agents - 1), seed=seed, progress=progress
+        )
+    for name, graph in (
+        (f"with {nearest} nearest peers", graphs.knn(alone, nearest)),
+        (found, learned.graph),
+        (similar, task.graph),
+    ):
+        problems[name] = problem = Problem.personalized(task.train, graph, mu=3.0)
+        with bar(f"coordinate descent {name}", as_json) as progress:
+            runs[name] = simulate(
+                problem, "cd", wakes=60 * agents, seed=seed, start=alone, every=agents, progress=progress
+            )
+
+    rows = []
+    for name, theta in (
+        ("alone", alone),
+        ("one model for all", everyone),
+        *((name, run.theta) for name, run in runs.items()),
+    ):
+        score = np.sort(task.accuracy(theta))
+        row = {"models": name, "accuracy": score.mean(), "worst_tenth": score[: max(1, agents // 10)].mean()}
+        if name in runs:
+            optimum = problems[name].value(problems[name].solve())
+            row["suboptimality"] = (runs[name].value - optimum) / optimum
+            search = learned if name == found else None  # what it took to find them counts, too
+            for unit in ("vectors", "bytes"):
+                row[unit] = getattr(runs[name], unit) + (getattr(search, unit) if search else 0)
+        rows.append(row)
+
+    table = Table(
+        title="Accuracy on unseen examples", caption="gap: relative distance of the objective to the exact optimum"
+    )
+    table.add_column("models", no_wrap=True)
+    for column in ("mean", "worst 10%", "gap", "vectors", "MB sent"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(
+            row["models"],
+            f"{row['accuracy']:.3f}",
+            f"{row['worst_tenth']:.3f}",
+            f"{row['suboptimality']:.1e}" if "vectors" in row else "",
+            f"{row['vectors']:,}" if "vectors" in row else "",
+            f"{row['bytes'] / 1e6:.1f}" if "bytes" in row else "",
+        )
+    optimum = problems[similar].value(problems[similar].solve())
+    angle = np.arctan2(task.targets[:, 1], task.targets[:, 0])
+    figures = {
+        "gains.png": plots.gains(
+            task.train.sizes, task.accuracy(alone), task.accuracy(runs[found].theta), title=f"Alone, and {found}"
+        ),
+        "convergence.png": plots.convergence(runs[similar], optimum),
+        "weights.png": plots.weights(
+            task.graph, learned.graph, order=np.argsort(angle), titles=["Truly similar", "Found"]
+        ),
+        "ties.png": plots.ties(
+            learned.graph,
+            separate.loss_weight,
+            separate.losses(alone),
+            title="Who found whom: size is data, colour is loss",
+        ),
+    }
+    show({"models": rows, "figures": write_figures(figures, output)}, table, as_json)
+    if not as_json:
+        talk.print(f"figures: {', '.join(str(output / figure) for figure in figures)}")

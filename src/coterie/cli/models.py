@@ -1,0 +1,436 @@
+"""``coterie fit``, ``predict`` and ``inspect``: models of a table, from the table to the report."""
+
+from __future__ import annotations
+
+import inspect as signatures
+import json
+import sys
+import warnings
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+import typer
+from rich.table import Table
+from sklearn.base import is_classifier
+
+from .. import graphs, plots
+from .._files import write_atomic
+from ..core.methods import METHODS
+from ..data.frames import split_frame
+from ..data.ids import agent_codes
+from ..data.readers import ids_like, read_table
+from ..errors import DataError, ParameterError
+from ..estimators import BoostedClassifier, BoostedRegressor, CollaborativeClassifier, CollaborativeRegressor
+from ..estimators.gains import compared
+from ..estimators.storage import load, save
+from ..estimators.tuning import tune as cross_validate
+from ..graphs.reading import read_ties
+from ..problem.baselines import BASELINES
+from .console import AsJson, Seed, bar, check_writable, show, talk, warnings_said, write_figures
+
+# -- fit --------------------------------------------------------------------------------------------------------------
+
+
+class Task(StrEnum):
+    """What the target is."""
+
+    auto = "auto"
+    classification = "classification"
+    regression = "regression"
+
+
+#: Methods of a front-door estimator beside pooling.
+OVER_GRAPH = [name for name in (*METHODS, *BASELINES) if name not in ("boosting", "gossip-pooling")]
+#: Which estimator a task needs, without boosting and with it.
+ESTIMATORS: dict[tuple[Task, bool], Any] = {
+    (Task.classification, False): CollaborativeClassifier,
+    (Task.classification, True): BoostedClassifier,
+    (Task.regression, False): CollaborativeRegressor,
+    (Task.regression, True): BoostedRegressor,
+}
+
+
+def _option(text: str, parameter: str, **more: Any) -> Any:
+    """An option that is left to the estimators if it is not given: they say what its default is."""
+    ways: dict[str, Any] = {"": CollaborativeRegressor, "with boosting ": BoostedRegressor}
+    known = {way: signatures.signature(kind.__init__).parameters for way, kind in ways.items()}
+    found = {way: known[way][parameter].default for way in ways if parameter in known[way]}
+    if len(set(found.values())) == 1:
+        found = {"": next(iter(found.values()))}
+    default = ", ".join(f"{way}{value}" for way, value in found.items())
+    return typer.Option(help=f"{text} Default: {default}.", **more)
+
+
+def fit(
+    data: Annotated[Path, typer.Argument(help="A csv or parquet file, one row for each example.")],
+    agent: Annotated[str, typer.Option(help="The column that says whose row it is.")],
+    target: Annotated[str, typer.Option(help="The column to predict.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the model.")],
+    task: Annotated[
+        Task, typer.Option(help="auto: text, booleans and at most 20 whole numbers are classes.")
+    ] = Task.auto,
+    method: Annotated[
+        str,
+        typer.Option(
+            help=f"pooling: a common model and personal deviations. Over a graph: {', '.join(OVER_GRAPH)}. "
+            "boosting: decision stumps."
+        ),
+    ] = "pooling",
+    design: Annotated[str | None, _option("Of pooling: auto, linear, or additive (curves).", "design")] = None,
+    deviations: Annotated[str | None, _option("Of pooling: auto, full, diagonal or scalar.", "deviations")] = None,
+    missing: Annotated[
+        str | None,
+        _option("fill: gaps become the mean and an indicator; error: refuse.", "missing"),
+    ] = None,
+    graph: Annotated[
+        str | None,
+        typer.Option(
+            help="auto (pooling only), knn, learn, or a csv file of ties with columns agent, peer, weight. "
+            "Default: none for pooling, else learn."
+        ),
+    ] = None,
+    n_neighbors: Annotated[int | None, _option("Ties of each agent, for knn.", "n_neighbors", min=1)] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            help="Of pooling: logistic; squared, student, poisson or auto. Over a graph: logistic or smooth-hinge; "
+            "squared or huber."
+        ),
+    ] = None,
+    coupling: Annotated[
+        float | None,
+        _option("Over a graph: agreement with neighbours, more is more.", "coupling"),
+    ] = None,
+    lam: Annotated[float | None, _option("For a learned graph: the larger, the more ties.", "lam")] = None,
+    beta: Annotated[float | None, _option("For boosting: how closely to fit.", "beta")] = None,
+    stumps: Annotated[int | None, _option("For boosting: how many decision stumps.", "base", min=1)] = None,
+    tune: Annotated[
+        bool, typer.Option(help="Choose coupling, lam and beta by cross-validation inside each agent's rows.")
+    ] = False,
+    ridge: Annotated[
+        str | None,
+        _option('Over a graph: a number, or "1/m": 1 / rows of the agent.', "ridge"),
+    ] = None,
+    holdout: Annotated[
+        float, typer.Option(help="Share of each agent's rows kept to measure the gain.", min=0, max=0.9)
+    ] = 0.0,
+    max_iter: Annotated[int | None, _option("Over a graph: wakes of each agent at most.", "max_iter", min=1)] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Learn one model for each agent of a table, and keep them."""
+    if agent == target:
+        raise ParameterError(f"--agent and --target are both {agent!r}: they must be two columns")
+    check_writable(output)
+    frame = read_table(data, ids=[agent])
+    X, [y] = split_frame(frame, target)
+    kind = _task_of(y, target, as_json) if task == Task.auto else task
+    if kind == Task.regression and not pd.api.types.is_numeric_dtype(y):
+        raise DataError(f"column {target!r} holds text: it cannot be the target of a regression")
+    if method == "pooling" and tune:
+        raise ParameterError("--tune: pooling learns its strengths by itself, there is nothing to tune; leave it out")
+    if method == "boosting" and loss is not None:
+        raise ParameterError(f"--loss {loss}: boosting has a loss of its own, leave it out")
+    given: dict[str, Any] = {
+        "design": design,
+        "deviations": deviations,
+        "missing": missing,
+        "n_neighbors": n_neighbors,
+        "loss": loss,
+    }
+    given |= {"coupling": coupling, "lam": lam, "beta": beta, "base": stumps, "max_iter": max_iter, "graph": graph}
+    given |= {"ridge": None if ridge is None else _number_or("1/m", ridge, "--ridge")}
+    estimator = ESTIMATORS[kind, method == "boosting"]
+    settings = _settings(estimator, given) | {"method": method, "random_state": seed}
+    if graph not in (None, "auto", "learn", "knn"):
+        settings["graph"] = read_ties(Path(str(graph)), agent_codes(_column(frame, agent))[1])
+    found: dict[str, Any] = {}
+    with warnings_said():
+        if tune or holdout > 0:
+            found = _tried(estimator, settings, split_frame(X, agent), y, tune, holdout, seed, as_json)
+        with bar("learning one model for each agent", as_json, known=False) as progress:
+            model = estimator(**settings).fit(X, y, agents=agent, progress=progress)
+    try:
+        save(model, output)
+    except OSError as error:
+        raise DataError(f"cannot write the model to {output}: {error}") from None
+    result = {"task": str(kind), "agents": len(model.agents_), "rows": len(frame), "features": X.shape[1] - 1}
+    _show_fit(result | found | {"model": str(output)} | _told(model), output, as_json)
+
+
+def _settings(estimator: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given, by the names of the estimator's parameters; others are as it has them."""
+    asked = {name: value for name, value in given.items() if value is not None}
+    for name in asked:
+        if name not in signatures.signature(estimator.__init__).parameters:
+            option = {"base": "stumps"}.get(name, name.replace("_", "-"))
+            raise ParameterError(f"--{option}: {estimator.__name__} has no such setting, leave it out")
+    return asked
+
+
+def _column(frame: pd.DataFrame, name: str) -> pd.Series:
+    return split_frame(frame, name)[1][0]
+
+
+def _tried(
+    estimator: Any,
+    settings: dict[str, Any],
+    split: tuple[Any, list[Any]],
+    y: Any,
+    tune: bool,
+    holdout: float,
+    seed: int,
+    quiet: bool,
+) -> dict[str, Any]:
+    """What is tried on a part of the rows: settings by cross-validation, which are changed here, and the gain."""
+    X, [ids] = split
+    everyone, test, found = agent_codes(ids)[1], held_out(ids, holdout, seed), {}
+    if tune:
+        with bar("cross-validation", quiet) as progress:
+            model = estimator(**settings, members=everyone)
+            log_odds = not hasattr(model, "loss") or settings.get("loss") in (None, "logistic")
+            chosen = cross_validate(
+                model,
+                X[~test],
+                y[~test],
+                ids[~test],
+                random_state=seed,
+                scoring=None if log_odds or not is_classifier(model) else "accuracy",  # else there is no log-loss
+                refit=False,
+                progress=progress,
+            )
+        settings |= chosen.best_params_
+        found["tuned"] = chosen.best_params_ | {"cross-validated score": chosen.best_score_}
+    if holdout > 0:
+        found["holdout"] = _measure_gain(estimator, settings | {"members": everyone}, X, y, ids, test, quiet)
+    return found
+
+
+def _show_fit(result: dict[str, Any], output: Path, as_json: bool) -> None:
+    table = Table(title=f"{result['agents']} personal models in {output}", show_header=False)
+    for name, value in result.items():
+        for label, number in value.items() if isinstance(value, dict) else [(name, value)]:
+            form = ",.4g" if isinstance(number, float) else "," if isinstance(number, int) else ""
+            table.add_row(label.replace("_", " "), format(number, form))
+    show(result, table, as_json)
+
+
+def _told(model: Any) -> dict[str, Any]:
+    """What a fit has to say of itself."""
+    if model.graph_ is not None:
+        told: dict[str, Any] = {"ties": model.graph_.n_edges}
+    else:
+        told = {}
+    if hasattr(model, "run_"):
+        run, n = model.run_, len(model.agents_)
+        run = run[0] if isinstance(run, list) else run
+        return told | {
+            "wakes_per_agent": run.wakes / n,
+            "vectors": run.vectors,
+            "bytes": run.bytes,
+            "objective": run.value,
+        }
+    told |= {"design": model.design_, "log_evidence": model.log_evidence_}
+    if getattr(model, "noise_", None) is not None:
+        told["noise"] = float(model.noise_)
+    return told | {f"column {k + 1}": note for k, note in enumerate(model._columns.notes)}
+
+
+def _task_of(y: Any, target: str, quiet: bool) -> Task:
+    """Classification for text, booleans and at most 20 whole numbers; regression for other numbers."""
+    kind = Task.classification
+    if pd.api.types.is_numeric_dtype(y) and not pd.api.types.is_bool_dtype(y):
+        values = y.dropna().unique()
+        whole = np.all(np.mod(values.astype(float), 1) == 0)
+        kind = Task.classification if whole and len(values) <= 20 else Task.regression
+    if not quiet:
+        kinds = f"classes, {y.nunique()} of them" if kind == Task.classification else "numbers"
+        talk.print(f"{target!r} is taken for {kinds} (--task says otherwise)")
+    return kind
+
+
+def held_out(ids: Any, share: float, seed: int) -> np.ndarray:
+    """Which rows are kept to measure the gain. An agent keeps at least one row to learn from."""
+    rng = np.random.default_rng(seed)
+    place = pd.Series(rng.permutation(len(ids))).groupby(np.asarray(ids)).rank()
+    size = place.groupby(np.asarray(ids)).transform("size")
+    test: np.ndarray = (place <= np.floor(share * size)).to_numpy()
+    if share > 0 and not test.any():
+        raise ParameterError(f"--holdout {share:g}: no agent has enough rows to spare one")
+    return test
+
+
+def _measure_gain(
+    estimator: Any, settings: dict[str, Any], X: Any, y: Any, ids: Any, test: np.ndarray, quiet: bool
+) -> dict[str, float]:
+    """Scores on held-out rows: alone, with one model for all, and together."""
+    train = {"X": X[~test], "y": y[~test], "agents": ids[~test]}
+    pools = settings["method"] == "pooling"
+    if pools:
+        with bar("measuring the gain", quiet, known=False) as progress:
+            model = estimator(**settings).fit(**train, progress=progress)
+        scores = {name: found["score"] for name, found in compared(model, X[test], y[test], ids[test]).items()}
+    else:
+        ways: dict[str, dict[str, Any]] = {
+            "alone": {"method": "local"},
+            "one model": {"method": "global"},
+            "together": {},
+        }
+        scores = {}
+        for name, changes in ways.items():
+            if changes:  # nobody talks to anybody, and nothing else was asked for
+                changes = changes | {"graph": graphs.empty(len(settings["members"]))}
+            kept = {key: value for key, value in settings.items() if not (changes and key in ("design", "loss"))}
+            with bar(f"measuring the gain, {name}", quiet, known=False) as progress:
+                model = estimator(**kept | changes).fit(**train, progress=progress)
+            scores[name] = model.score(X[test], y[test], agents=ids[test])
+    metric = "accuracy" if hasattr(model, "classes_") else "R2"
+    if scores["together"] < max(scores["alone"], scores["one model"]) and not quiet:
+        other = "boosting" if pools else "pooling"
+        talk.print(f"together is not the best on these rows: compare --method {other}")
+    return {"held-out rows": int(test.sum())} | {f"{metric} {name}": score for name, score in scores.items()}
+
+
+def _number_or(word: str, text: str, option: str) -> float | str:
+    try:
+        return word if text == word else float(text)
+    except ValueError:
+        raise ParameterError(f'{option} {text}: it must be a number, or "{word}"') from None
+
+
+# -- predict ----------------------------------------------------------------------------------------------------------
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="The directory that fit wrote.")],
+    data: Annotated[
+        Path, typer.Argument(help="A csv or parquet file with the same columns; the target may be missing.")
+    ],
+    agent: Annotated[str | None, typer.Option(help="The column of agents. Default: as in fit.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A csv file. Default: standard output.")] = None,
+    interval: Annotated[
+        float | None, typer.Option(help="Also columns low and high that hold this share of new labels, such as 0.9.")
+    ] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Of classes: also a column for each, such as 'probability of yes'.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add a column of predictions to a table, each by the model of the row's own agent.
+
+    An agent that was never met is predicted by what the others have in common.
+    """
+    if output is not None:
+        check_writable(output.parent)
+        if output.is_dir():
+            raise DataError(f"cannot write predictions to {output}: it is a folder")
+    fitted = load(model)
+    if interval is not None and not hasattr(fitted, "predict_interval"):
+        raise ParameterError("--interval: only models of numbers have intervals")
+    if probabilities and not hasattr(fitted, "classes_"):
+        raise ParameterError("--probabilities: only models of classes have probabilities")
+    frame, rows, ids, _ = _rows_for(fitted, data, agent)
+    known = set(fitted.agents_)
+    strangers = [agent for agent in ids.unique().tolist() if agent not in known]
+    with warnings_said():
+        warnings.filterwarnings("ignore", message="none of these agents was met")  # said below
+        predictions = fitted.predict(rows, agents=ids)
+    more: dict[str, Any] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # they were said above
+        if interval is not None:
+            more["low"], more["high"] = fitted.predict_interval(rows, agents=ids, coverage=interval).T
+        if probabilities:
+            found = fitted.predict_proba(rows, agents=ids)
+            more |= {f"probability of {name}": found[:, k] for k, name in enumerate(fitted.classes_.tolist())}
+    table = frame.assign(prediction=predictions, **more)
+    if output is not None:
+        try:
+            write_atomic(output, table.to_csv(index=False).encode(), durable=False)
+        except (OSError, DataError) as error:
+            raise DataError(f"cannot write predictions to {output}: {error}") from None
+    if as_json:
+        result = {"predictions": predictions, **more, "never_met": strangers, "output": output}
+        print(json.dumps(result, default=lambda value: value.tolist() if hasattr(value, "tolist") else str(value)))
+        return
+    if strangers:
+        shown = ", ".join(map(repr, strangers[:3])) + ("..." if len(strangers) > 3 else "")
+        talk.print(f"{len(strangers)} agent(s) never met ({shown}): predicted by what the others have in common")
+    if output is None:
+        table.to_csv(sys.stdout, index=False)
+    else:
+        talk.print(f"{len(table)} predictions in {output}")
+
+
+def _rows_for(
+    fitted: Any, data: Path, agent: str | None, target: str | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.Series, Any]:
+    """A table, its columns that a model was fitted with, whose rows they are, and their labels if there is a target."""
+    column = agent or fitted._agent_column
+    if column is None:
+        raise ParameterError("the model does not know its column of agents: name it with --agent")
+    frame = read_table(data, ids=[column])
+    features, [ids, *labels] = split_frame(frame, column, *([] if target is None else [target]))
+    missing = [name for name in fitted.feature_names_in_ if name not in features.columns]
+    if missing:
+        raise DataError(f"{data} has no column {missing[0]!r}, which the model was fitted with")
+    rows = features[list(fitted.feature_names_in_)]
+    return frame, rows, ids_like(ids, fitted.agents_), labels[0] if labels else None
+
+
+# -- inspect ----------------------------------------------------------------------------------------------------------
+
+
+def inspect(
+    model: Annotated[Path, typer.Argument(help="The directory that fit wrote.")],
+    data: Annotated[
+        Path | None, typer.Option(help="The table that the model was fitted with: needed to measure gains.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="The column of labels in it.")] = None,
+    agent: Annotated[str | None, typer.Option(help="The column of agents in it. Default: as in fit.")] = None,
+    folds: Annotated[int, typer.Option(help="Parts of each agent's rows, to measure gains.", min=2)] = 5,
+    seed: Seed = 0,
+    figures: Annotated[Path | None, typer.Option(help="Draw figures, too, and write them to this folder.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a model found: who gains, which features differ, who is an outlier, what was chosen and why."""
+    if (data is None) != (target is None):
+        raise ParameterError("--data and --target go together: a table, and its column of labels")
+    if figures is not None:
+        check_writable(figures)
+    fitted = load(model)
+    if not hasattr(fitted, "report"):
+        raise ParameterError(f"{model} holds a {type(fitted).__name__}, which has no report; linear models have")
+    rows: dict[str, Any] = {}
+    if data is not None:
+        _, X, ids, y = _rows_for(fitted, data, agent, target)
+        rows = {"X": X, "y": y, "agents": ids}
+    report = fitted.report(folds=folds, random_state=seed, **rows)
+    written = [] if figures is None else write_figures(_figures(fitted, report), figures)
+    if as_json:
+        show(report.to_dict() | {"figures": written}, "", as_json)
+        return
+    print(report)
+    if written:
+        talk.print(f"figures: {', '.join(written)}")
+
+
+def _figures(model: Any, report: Any) -> dict[str, Any]:
+    """What can be drawn of a model: gains, how coefficients shrink, and the column that differs most."""
+    found = {} if report.gains is None else {"gains.png": plots.gains(report)}
+    if report.features is None or report.outliers is None:
+        return found
+    if report.gains is not None and model._models[0].kept is None:
+        found["shrinkage.png"] = plots.shrinkage(model)
+    kind = report.features["kind"]
+    for name, kinds, draw in (
+        ("coefficients", ["line"], plots.caterpillar),
+        ("curves", ["curve", "line"], plots.curves),
+    ):
+        some = report.features[kind.isin(kinds)]
+        if len(some):
+            found[f"{name}.png"] = draw(model, some["feature"].iloc[0])
+    return found

@@ -1,0 +1,3 @@
+from .agent_data import AgentData
+
+__all__ = ["AgentData"]

@@ -1,0 +1,358 @@
+"""How the columns of a table become numbers: learned once at fit, applied again at predict."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError, ParameterError
+from .gaps import refuse_gaps, statistics
+from .levels import Levels, choose_levels, level_text
+from .notes import Part, copy_notes, level_note, number_note, titles_of
+from .raw import FIRST_BLOCK, Names, RawTable, blocks, canonical, label_of, plain_name, read, sparse_means
+
+__all__ = ["Columns"]
+
+
+@dataclass(frozen=True, repr=False)
+class Columns:
+    """How the columns of a table become numbers: made by :meth:`learn`, applied to new rows by :meth:`apply`.
+
+    * Numbers and booleans stay as they are, as floats.
+    * Text and categories become one column of 0 and 1 for each level but the most frequent one, which is the
+      reference. A level that was not there at fit counts as the reference. Of more than ``MAX_LEVELS`` levels, the
+      most frequent ones are kept and all others are the reference.
+    * A gap (NaN, None, ``pd.NA``, ``NaT``, null) among numbers is filled with the mean, and a column "... missing" says
+      where. Among text it is a level of its own. A gap in a column that had none at fit is filled with the mean, or is
+      the reference, without a word.
+    * Columns that are constant, all missing, or a copy of an earlier one are left out; those of a sparse matrix stay.
+    """
+
+    names: tuple[str, ...]  # of the encoded columns: "age", "colour=red", "age missing"; "x0", "x1", ... for arrays
+    source: tuple[int, ...]  # input column of each encoded one
+    input_names: Names  # None for arrays, and for frames whose names are not strings
+    n_features_in: int
+    notes: list[str] = field(hash=False)  # what was done, in plain words
+    missing: str  # "fill" or "error": what happens to gaps
+    kinds: tuple[str, ...]  # of each input column: "number", "text", "category"; "empty" if all of it is missing
+    means: tuple[float | None, ...]  # of each input column of numbers
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def learn(cls, X: Any, missing: str = "fill", owner: str = "Columns") -> tuple[Columns, Any]:
+        """Learn how to encode a table, and encode it; `owner` is the estimator's name, for messages.
+
+        The matrix is C-contiguous, float64, or float32 if all of `X` is; `X` itself if nothing is to be done to it.
+        """
+        if missing not in ("fill", "error"):
+            raise ParameterError(f'missing must be "fill" or "error", got {missing!r}')
+        table = read(X, owner)
+        if table.sparse is not None:
+            everything = range(table.width)
+            plain = cls(
+                names=tuple(f"x{j}" for j in everything),
+                source=tuple(everything),
+                input_names=None,
+                n_features_in=table.width,
+                notes=[],
+                missing=missing,
+                kinds=("number",) * table.width,
+                means=tuple(sparse_means(table.sparse)),
+                parts=(("value", None),) * table.width,
+            )
+            return plain, table.sparse
+        return _learn(cls, table, missing)
+
+    def apply(self, X: Any, owner: str = "Columns") -> Any:
+        """Encode new rows in the same way; sparse if `X` is, and `X` itself if nothing is to be done to it.
+
+        Warns as scikit-learn does if only one of `X` and the table at fit has names of columns.
+        """
+        used = frozenset(self.source)
+        table = read(X, owner, used, self._check_names)
+        if table.width != self.n_features_in:
+            raise DataError(
+                f"X has {table.width} features, but {owner} is expecting {self.n_features_in} features as input"
+            )
+        if table.sparse is not None:
+            return self._apply_sparse(table.sparse)
+        names = self.input_names or table.names
+        if table.matrix is not None and any(self.kinds[j] in ("text", "category") for j in used):
+            table = RawTable(table.rows, table.width, names, columns=list(table.matrix.T))
+        if table.columns is not None:
+            for j in used:
+                table.columns[j] = self._as_at_fit(j, table.columns[j], names)
+        numbers = sorted(j for j in used if self.kinds[j] == "number")
+        gaps = statistics(table, numbers, names, only_gaps=True).gaps
+        if self.missing == "error":
+            whole = {j for j, count in zip(numbers, gaps.tolist(), strict=True) if not count}
+            refuse_gaps(table, sorted(used - whole), names)
+        if gaps.any() or not self._is_identity or table.matrix is None:
+            return _encode(table, self.source, self.parts, self.means)
+        return table.matrix
+
+    @property
+    def _is_identity(self) -> bool:
+        return self.source == tuple(range(self.n_features_in)) and all(what == "value" for what, _ in self.parts)
+
+    def _check_names(self, names: Names, owner: str) -> None:
+        """Refuse other names than at fit, in scikit-learn's own words."""
+        if names is None and self.input_names is None:
+            return
+        if self.input_names is None:
+            warnings.warn(f"X has feature names, but {owner} was fitted without feature names", stacklevel=5)
+        elif names is None:
+            warnings.warn(
+                f"X does not have valid feature names, but {owner} was fitted with feature names", stacklevel=5
+            )
+        elif names != self.input_names:
+            message = "The feature names should match those that were passed during fit.\n"
+            unseen = sorted(set(names) - set(self.input_names))
+            absent = sorted(set(self.input_names) - set(names))
+            if unseen:
+                message += "Feature names unseen at fit time:\n" + _bullets(unseen)
+            if absent:
+                message += "Feature names seen at fit time, yet now missing:\n" + _bullets(absent)
+            if not unseen and not absent:
+                message += "Feature names must be in the same order as they were in fit.\n"
+            raise DataError(message)
+
+    def _as_at_fit(self, j: int, column: Any, names: Names) -> Any:
+        """One column of new rows, as numbers if it held numbers at fit and as levels if it held levels."""
+        label = label_of(j, names)
+        if self.kinds[j] == "number":
+            if not isinstance(column, Levels):
+                return column
+            row = int(np.argmax(column.codes >= 0))
+            if column.codes[row] < 0:
+                return np.full(column.codes.size, np.nan)
+            value = column.texts[column.codes[row]]
+            raise DataError(f"row {row}: column {label} is {value!r}, but held numbers at fit; make it a number")
+        if isinstance(column, Levels):
+            return column
+        there = ~np.isnan(column)
+        codes = np.full(column.size, -1, np.int64)
+        if not there.any():
+            return Levels(codes, [], declared=False)
+        if self.kinds[j] == "text":
+            row = int(np.argmax(there))
+            raise DataError(f"row {row}: column {label} is {column[row]:g}, but held text at fit; make it text")
+        values, codes[there] = np.unique(column[there], return_inverse=True)
+        return Levels(codes, [level_text(value) for value in values.tolist()], declared=True)
+
+    def _apply_sparse(self, matrix: Any) -> Any:
+        for j, (what, _) in zip(self.source, self.parts, strict=True):
+            if what == "level":
+                raise DataError(
+                    f"column {label_of(j, self.input_names)} held text at fit, and a sparse matrix holds numbers only;"
+                    " give a table like the one at fit"
+                )
+        if self._is_identity:
+            return matrix
+        # Stored numbers are never missing: each "missing" column is zero.
+        values = [k for k, (what, _) in enumerate(self.parts) if what == "value"]
+        sources = [self.source[k] for k in values]
+        chosen = type(matrix)(
+            (np.ones(len(values), matrix.dtype), (sources, values)), shape=(self.n_features_in, len(self.parts))
+        )
+        return canonical(matrix @ chosen)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain types that JSON can write."""
+        return {
+            "names": list(self.names),
+            "source": list(self.source),
+            "input_names": None if self.input_names is None else list(self.input_names),
+            "n_features_in": self.n_features_in,
+            "notes": list(self.notes),
+            "missing": self.missing,
+            "kinds": list(self.kinds),
+            "means": list(self.means),
+            "parts": [list(part) for part in self.parts],
+        }
+
+    @classmethod
+    def from_dict(cls, d: Mapping[str, Any]) -> Columns:
+        """The way back from :meth:`to_dict`."""
+        try:
+            columns = cls(
+                names=tuple(map(str, d["names"])),
+                source=tuple(map(int, d["source"])),
+                input_names=None if d["input_names"] is None else tuple(map(str, d["input_names"])),
+                n_features_in=int(d["n_features_in"]),
+                notes=list(map(str, d["notes"])),
+                missing=str(d["missing"]),
+                kinds=tuple(map(str, d["kinds"])),
+                means=tuple(None if mean is None else float(mean) for mean in d["means"]),
+                parts=tuple((str(what), None if text is None else str(text)) for what, text in d["parts"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"this does not describe the columns of a table: {error!r}") from error
+        columns._check()
+        return columns
+
+    def _check(self) -> None:
+        """Refuse a description that was changed by hand, before it reads out of bounds."""
+        width = self.n_features_in
+        sound = (
+            len(self.names) == len(self.source) == len(self.parts)
+            and len(self.kinds) == len(self.means) == width
+            and (self.input_names is None or len(self.input_names) == width)
+            and self.missing in ("fill", "error")
+            and set(self.kinds) <= {"number", "text", "category", "empty"}
+            and all((kind == "number") == (mean is not None) for kind, mean in zip(self.kinds, self.means, strict=True))
+            and all(mean is None or np.isfinite(mean) for mean in self.means)
+            and all(0 <= j < width for j in self.source)
+            and all(
+                (what == "value" and self.kinds[j] == "number")
+                or (what == "level" and self.kinds[j] in ("text", "category") and text is not None)
+                or (what == "missing" and self.kinds[j] != "empty")
+                for j, (what, text) in zip(self.source, self.parts, strict=True)
+            )
+        )
+        if not sound:
+            raise DataError("this does not describe the columns of a table: its parts do not fit together")
+
+    def __repr__(self) -> str:
+        return f"Columns({self.n_features_in} -> {len(self.names)}, missing={self.missing!r})"
+
+
+def _bullets(names: list[str]) -> str:
+    few = "".join(f"- {name}\n" for name in names[:5])
+    return few + ("- ...\n" if len(names) > 5 else "")
+
+
+def _learn(cls: type[Columns], table: RawTable, missing: str) -> tuple[Columns, Any]:
+    """Columns of a table that is not sparse, and its matrix."""
+    names, rows = table.names, table.rows
+    numbers = [j for j in range(table.width) if not isinstance(table.column(j), Levels)]
+    found = statistics(table, numbers, names)
+    position = {j: k for k, j in enumerate(numbers)}
+    if missing == "error":
+        refuse_gaps(table, (j for j in range(table.width) if j not in position or found.gaps[position[j]]), names)
+    kinds: list[str] = []
+    means: list[float | None] = []
+    notes: list[tuple[int, str]] = []
+    encoded: list[tuple[int, Part]] = []
+    for j in range(table.width):
+        name = plain_name(j, names)
+        if j in position:
+            k = position[j]
+            gaps, constant = int(found.gaps[k]), bool(found.constant[k])
+            mean = None if gaps == rows else float(found.mean[k])
+            kinds.append("empty" if mean is None else "number")
+            means.append(mean)
+            if mean is not None and not constant:
+                encoded.append((j, ("value", None)))
+            note = number_note(gaps, rows, constant, mean)
+        else:
+            column = table.column(j)
+            kept, reference = choose_levels(column, label_of(j, names))
+            gaps = int((column.codes < 0).sum())
+            kinds.append("empty" if gaps == rows else "category" if column.declared else "text")
+            means.append(None)
+            encoded.extend((j, ("level", text)) for text in kept)
+            note = level_note(kinds[-1], gaps, rows, column, kept, reference)
+        if 0 < gaps < rows:
+            encoded.append((j, ("missing", None)))
+        if note:
+            notes.append((j, f"{name}: {note}"))
+
+    source = [j for j, _ in encoded]
+    parts = [part for _, part in encoded]
+    titles = titles_of(source, parts, names)
+    copies = _copies(table, source, parts, means)
+    notes = copy_notes(notes, copies, source, parts, titles, names)
+    keep = [k for k in range(len(source)) if k not in copies]
+    columns = cls(
+        names=tuple(titles[k] for k in keep),
+        source=tuple(source[k] for k in keep),
+        input_names=names,
+        n_features_in=table.width,
+        notes=[text for _, text in sorted(notes, key=lambda note: note[0])],
+        missing=missing,
+        kinds=tuple(kinds),
+        means=tuple(means),
+        parts=tuple(parts[k] for k in keep),
+    )
+    if table.matrix is not None and columns._is_identity and not found.gaps.any():
+        return columns, table.matrix
+    return columns, _encode(table, columns.source, columns.parts, columns.means)
+
+
+def _copies(
+    table: RawTable, source: Sequence[int], parts: Sequence[Part], means: Sequence[float | None]
+) -> dict[int, int]:
+    """Encoded columns that equal an earlier one, and which."""
+    # Columns are parted block by block, by their bytes; those that equal no other are done with, so that in most
+    # tables a few rows are enough, and the answer is exact.
+    group = [0] * len(source)
+    for rows in blocks(table.rows, len(source), FIRST_BLOCK):
+        size = Counter(group)
+        together = [k for k, g in enumerate(group) if size[g] > 1]
+        if not together:
+            break
+        block = _encode(table, [source[k] for k in together], [parts[k] for k in together], means, rows)
+        block += 0.0  # -0.0 equals 0.0, but not in its bytes
+        number: dict[tuple[int, bytes], int] = {}
+        fresh = max(group) + 1
+        for k, content in zip(together, np.ascontiguousarray(block.T), strict=True):
+            group[k] = number.setdefault((group[k], content.tobytes()), fresh + len(number))
+    first: dict[int, int] = {}
+    copies = {}
+    for k, g in enumerate(group):
+        if first.setdefault(g, k) != k:
+            copies[k] = first[g]
+    return copies
+
+
+def _encode(
+    table: RawTable,
+    source: Sequence[int],
+    parts: Sequence[Part],
+    means: Sequence[float | None],
+    only: slice | None = None,
+) -> NDArray[Any]:
+    """The encoded columns of a table, or of some of its rows."""
+    dtype = table.dtype
+    values = [k for k, (what, _) in enumerate(parts) if what == "value"]
+    value_source = [source[k] for k in values]
+    fill = np.array([means[j] for j in value_source], dtype)
+    flags = []  # gaps among numbers
+    lookups: dict[int, NDArray[np.int64]] = {}  # code -> encoded column, -1 for none; the last is for gaps
+    position: dict[int, dict[str, int]] = {}
+    for k, (j, (what, text)) in enumerate(zip(source, parts, strict=True)):
+        if what == "value":
+            continue
+        column = table.column(j)
+        if not isinstance(column, Levels):
+            flags.append(k)
+            continue
+        if j not in lookups:
+            lookups[j] = np.full(len(column.texts) + 1, -1, np.int64)
+            position[j] = {value: code for code, value in enumerate(column.texts)}
+        code = -1 if what == "missing" else position[j].get(str(text))
+        if code is not None:
+            lookups[j][code] = k
+    flag_source = [source[k] for k in flags]
+
+    start, stop = (0, table.rows) if only is None else (only.start, only.stop)
+    out = np.zeros((stop - start, len(parts)), dtype)
+    for rows in blocks(stop - start, max(len(parts), 1)):
+        taken, target = slice(start + rows.start, start + rows.stop), out[rows]
+        if values:
+            block = table.numbers(value_source, taken)
+            target[:, values] = np.where(np.isnan(block), fill, block)
+        if flags:
+            target[:, flags] = np.isnan(table.numbers(flag_source, taken))
+        for j, lookup in lookups.items():
+            column = lookup[table.column(j).codes[taken]]
+            hit = np.flatnonzero(column >= 0)
+            target[hit, column[hit]] = 1.0
+    return out

@@ -1,0 +1,181 @@
+"""Agents by their numbers: any hashable ids, as codes 0..n-1. There is no other way from ids to numbers.
+
+Lists of text or of integers, and arrays of integers, are numbered by NumPy alone; other ids need pandas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from .frames import is_frame, is_polars
+
+Integers = NDArray[np.int64]
+
+
+def agent_codes(ids: Any, members: Any = None, rows: int | None = None) -> tuple[Integers, tuple[Hashable, ...]]:
+    """Number of the agent of each row, and the agents in this order.
+
+    Without ids every row belongs to agent 0. Without members these are the distinct ids, sorted if they can be and
+    otherwise in order of appearance; with them, an id that is not among them is refused.
+    """
+    codes, found = (np.zeros(rows or 0, np.int64), [0] if rows else []) if ids is None else _distinct(ids, rows)
+    if members is None:
+        if not codes.size:
+            raise DataError("X has no rows; give members=[...] to describe agents that have no data")
+        ordered = _in_order(found)
+    else:
+        ordered = _members(members)
+    if ordered == tuple(found):
+        return codes, ordered
+    numbers = _numbers(codes, found, {member: k for k, member in enumerate(ordered)})
+    if numbers.size and numbers.min() < 0:
+        row = int(np.argmax(numbers < 0))
+        raise DataError(f"row {row} (agent {found[codes[row]]!r}): this agent is not among members=")
+    return numbers, ordered
+
+
+def agent_numbers(ids: Any, number: Mapping[Hashable, int], rows: int | None = None) -> Integers:
+    """Numbers of agents that are known, -1 for others; a missing id is an error, not an unknown agent."""
+    return _numbers(*_distinct(ids, rows), number)
+
+
+def _numbers(codes: Integers, found: Sequence[Hashable], number: Mapping[Hashable, int]) -> Integers:
+    """From codes of the ids that were found to numbers of agents."""
+    return np.array([number.get(value, -1) for value in found], np.int64)[codes]
+
+
+def _distinct(ids: Any, rows: int | None = None, what: str = "agents") -> tuple[Integers, list[Any]]:
+    """Which of the distinct ids each entry is, and these as Python scalars: sorted, or in order of appearance."""
+    light = _light(ids)
+    if light is None:
+        return _distinct_of_any_kind(as_agent_ids(ids, rows, what), what)
+    _check_length(light, rows, what)
+    return _distinct_of_one_kind(light)
+
+
+def _light(ids: Any) -> NDArray[Any] | list[Any] | None:
+    """Ids that NumPy can number: an array of integers, or a list of Python integers or of strings. None for others."""
+    if type(ids) is np.ndarray and ids.ndim == 1:
+        if ids.dtype.kind in "iu":
+            return ids
+        if ids.dtype.kind not in "UO":
+            return None
+        ids = ids.tolist()
+    elif type(ids) not in (list, tuple, range):
+        return None
+    kinds = set(map(type, ids))
+    return list(ids) if kinds in ({int}, {str}, set()) else None
+
+
+def _distinct_of_one_kind(ids: NDArray[Any] | list[Any]) -> tuple[Integers, list[Any]]:
+    """Which of the distinct ids each entry is, and these, sorted."""
+    if isinstance(ids, list):
+        found = sorted(set(ids))
+        number = {value: k for k, value in enumerate(found)}
+        return np.fromiter(map(number.__getitem__, ids), np.int64, len(ids)), found
+    if not ids.size:
+        return np.zeros(0, np.int64), []
+    low, span = ids.min(), int(ids.max()) - int(ids.min())
+    if span > 4 * ids.size + 1000:
+        values, codes = np.unique(ids, return_inverse=True)
+        return codes.astype(np.int64, copy=False), values.tolist()
+    # Ids that lie close together need no sorting. Subtracted in their own type only where int64 cannot hold them.
+    shifted = (ids - low).astype(np.int64) if ids.dtype == np.uint64 else ids.astype(np.int64) - np.int64(low)
+    present = np.zeros(span + 1, np.bool_)
+    present[shifted] = True
+    first = int(low)
+    return (np.cumsum(present) - 1)[shifted], [first + k for k in np.flatnonzero(present).tolist()]
+
+
+def as_agent_ids(values: Any, rows: int | None = None, what: str = "agents") -> NDArray[Any]:
+    """Agent ids as a 1-D array; a list is never coerced, so that ``[1, "a"]`` does not turn into ``["1", "a"]``."""
+    if values is None:
+        return np.zeros(rows or 0, dtype=np.int64)
+    if np.ma.isMaskedArray(values):
+        values = values.tolist()  # None where masked
+    elif is_polars(values) and not is_frame(values) and not values.dtype.is_numeric():
+        values = values.to_list()  # to_numpy would turn dates into datetime64
+    if isinstance(values, Sequence) and not isinstance(values, str | bytes):
+        ids = np.fromiter(values, dtype=object, count=len(values))
+    elif hasattr(values, "__array__"):
+        ids = np.asarray(values)
+    else:
+        raise DataError(f"{what} must be a list, an array or a Series of ids, got {type(values).__name__}")
+    if ids.ndim != 1:
+        raise DataError(f"{what} must be 1-D, one id per row; got shape {ids.shape}")
+    _check_length(ids, rows, what)
+    return ids
+
+
+def _check_length(ids: NDArray[Any] | list[Any], rows: int | None, what: str) -> None:
+    if rows is not None and len(ids) != rows:
+        raise DataError(f"{what} has {len(ids)} ids for {rows} rows; one per row is needed")
+
+
+def _distinct_of_any_kind(ids: NDArray[Any], what: str) -> tuple[Integers, list[Any]]:
+    """Which of the distinct ids each entry is, and these, in order of appearance."""
+    import pandas as pd
+
+    if ids.dtype.kind == "f":
+        ids = ids.astype(np.float64)  # pandas has no hash table for half precision
+    elif ids.dtype.kind not in "biuM":
+        ids = ids.astype(object)
+    try:
+        codes, uniques = pd.factorize(ids)
+    except TypeError:
+        row = next(row for row, value in enumerate(ids) if not _is_hashable(value))
+        raise DataError(
+            f"{what}: the id at row {row} is {ids[row]!r}, which is not hashable;"
+            " use a number, a string or a tuple of such"
+        ) from None
+    if (codes < 0).any():
+        raise DataError(f"{what}: the id at row {np.argmax(codes < 0)} is missing")
+    # An index gives Timestamps for datetime64; told its dtype, it leaves objects as they are.
+    values = pd.Index(uniques, dtype=uniques.dtype).tolist()
+    return codes.astype(np.int64), [_plain(value) for value in values]
+
+
+def _is_hashable(value: Any) -> bool:
+    # A tuple that holds a list claims to be hashable; only trying tells.
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _plain(value: Any) -> Any:
+    import pandas as pd
+
+    if isinstance(value, np.datetime64):
+        return pd.Timestamp(value)  # .item() is an integer for nanoseconds
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _in_order(ids: list[Any]) -> tuple[Hashable, ...]:
+    """Sorted if the ids have a total order, else as they are."""
+    try:
+        ordered = sorted(ids)
+        # Sets compare without complaint, by inclusion, and then sort to nothing in particular.
+        total = all(a < b for a, b in pairwise(ordered))
+    except TypeError:
+        total = False
+    return tuple(ordered if total else ids)
+
+
+def _members(values: Any) -> tuple[Hashable, ...]:
+    """Every agent, in the order given, each of them once."""
+    codes, found = _distinct(values, what="members")
+    if not found:
+        raise DataError("members is empty; at least one agent is needed")
+    if len(found) < len(codes):
+        _, first = np.unique(codes, return_index=True)
+        again = int(np.setdiff1d(np.arange(len(codes)), first)[0])
+        raise DataError(f"members holds {found[codes[again]]!r} twice")
+    return tuple(found[code] for code in codes.tolist())

@@ -1,0 +1,89 @@
+"""Text and categories: the levels of a column, those that get a column of their own, and the reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from .dates import are_dates, date_error
+
+#: The most levels of one text column that get a column of their own.
+MAX_LEVELS = 50
+
+
+@dataclass
+class Levels:
+    """Text of one column: which of `texts` each row holds, -1 for a gap. All texts occur."""
+
+    codes: NDArray[Any]
+    texts: list[str]
+    declared: bool
+
+
+def declared_levels(codes: NDArray[Any], categories: list[Any], label: str) -> Levels:
+    """Levels of a column that was declared to be a category: those that occur, whatever they are, as text."""
+    counts = np.bincount(codes[codes >= 0], minlength=len(categories))
+    occurring = np.flatnonzero(counts)
+    texts: dict[str, Any] = {}
+    for code in occurring:
+        value = categories[code]
+        text = level_text(value)
+        if text in texts:
+            raise DataError(f"column {label}: the levels {texts[text]!r} and {value!r} read alike; rename one of them")
+        texts[text] = value
+    renumbered = np.full(len(categories) + 1, -1, np.int64)
+    renumbered[occurring] = np.arange(occurring.size)
+    return Levels(renumbered[codes], list(texts), declared=True)
+
+
+def level_text(value: Any) -> str:
+    """A level in words: 1 and 1.0 are one level, since a gap turns whole numbers into floats."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def text_levels(column: NDArray[Any], missing: NDArray[np.bool_]) -> Levels:
+    """Levels of a column of text, numbered as they appear."""
+    there = [str.__str__(value) for value in column[~missing].tolist()]
+    number = {text: code for code, text in enumerate(dict.fromkeys(there))}
+    codes = np.full(column.size, -1, np.int64)
+    codes[~missing] = np.fromiter(map(number.__getitem__, there), np.int64, len(there))
+    return Levels(codes, list(number), declared=False)
+
+
+def choose_levels(column: Levels, label: str) -> tuple[list[str], str | None]:
+    """Levels that get a column, sorted, and the reference; None if that is many levels."""
+    counts = np.bincount(column.codes[column.codes >= 0], minlength=len(column.texts))
+    there = int(counts.sum())
+    # Most frequent first and ties by text, so that the order of the rows plays no role.
+    order = sorted(range(len(column.texts)), key=lambda code: (-int(counts[code]), column.texts[code]))
+    ranked = [column.texts[code] for code in order]
+    if are_dates(ranked):
+        raise date_error(label, f"text such as {ranked[0]!r}")
+    if len(ranked) <= MAX_LEVELS:
+        return sorted(ranked[1:]), ranked[0] if ranked else None
+    if 2 * len(ranked) > there:
+        example = min(ranked)
+        if _is_number_text(example):
+            advice = "if these are numbers, convert them first (astype(float))"
+        else:
+            advice = "an id or free text says nothing about new rows: drop the column, or give it as agents="
+        raise DataError(
+            f"column {label}: {len(ranked)} different texts in {there} values, such as {example!r}; {advice}"
+        )
+    return sorted(ranked[:MAX_LEVELS]), None
+
+
+def _is_number_text(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
