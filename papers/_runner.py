@@ -27,15 +27,15 @@ from threadpoolctl import threadpool_limits
 
 from coterie._version import __version__
 from coterie.cli.console import plain
+from coterie.core.numba_backend import digest
 from coterie.datasets import sources
 from coterie.errors import DataError, MissingDataError, ParameterError
-from coterie.peers.files import write
 
-from .claims import Claim
-from .experiment import Experiment, Row
+from ._claims import Claim
+from ._experiment import Experiment, Row
 
-#: Sources on which no number depends.
-NO_NUMBERS = ("__main__.py", "cli.py", "console.py", "network", "plots.py", "reproduce", "testing.py")
+#: Where results go, unless another folder is named.
+OUTPUT = Path("reproduced")
 #: Packages whose versions are put on record.
 PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "pandas", "matplotlib")
 
@@ -44,29 +44,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Outcome:
-    """What :func:`reproduce` found, and where it was written.
-
-    Attributes
-    ----------
-    experiment : Experiment
-    quick : bool
-        Whether it was small, to see that it works: verdicts are then no more than a hint.
-    rows : list of dict
-        Settings and numbers of all pieces.
-    claims : list of Claim
-    tables : dict of str to DataFrame
-    seconds : float
-        Time of one core, over all pieces, also of those that an earlier run had finished.
-    figure, record : Path
-        The figure, and a json file with everything else.
-    """
+    """What :func:`reproduce` found, and where it was written. Verdicts of a quick run are no more than a hint."""
 
     experiment: Experiment
     quick: bool
     rows: list[Row]
     claims: list[Claim]
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
-    seconds: float = 0.0
+    seconds: float = 0.0  # of one core, over all pieces, also of those that an earlier run had finished
     figure: Path = Path()
     record: Path = Path()
 
@@ -78,7 +63,7 @@ class Outcome:
 
 def reproduce(
     experiment: Experiment,
-    folder: str | os.PathLike[str] = "reproduced",
+    folder: str | os.PathLike[str] = OUTPUT,
     *,
     quick: bool = False,
     workers: int = 1,
@@ -87,32 +72,8 @@ def reproduce(
 ) -> Outcome:
     """Run an experiment, or what is left of it, and write its figure and its numbers.
 
-    Parameters
-    ----------
-    experiment : Experiment
-    folder : path
-        Where ``NAME.png`` and ``NAME.json`` go; and finished pieces, into ``pieces/``.
-    quick : bool
-        A small one, in seconds.
-    workers : int
-        How many processes work on pieces.
-    fresh : bool
-        Whether to forget pieces that an earlier run had finished.
-    progress : callable, optional
-        Called with (pieces done, pieces known of) at first and after each piece. There may be more to come.
-
-    Returns
-    -------
-    Outcome
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from papers import find
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     outcome = reproduce(find("propagation-admm-figure-4")[0], folder, quick=True)
-    ...     sorted(path.name for path in outcome.record.parent.iterdir())
-    ['pieces', 'propagation-admm-figure-4-quick.json', 'propagation-admm-figure-4-quick.png']
+    ``NAME.png`` and ``NAME.json`` go into the folder, finished pieces into its ``pieces/``; `fresh` forgets these.
+    `progress` is called with (pieces done, pieces known of) at first and after each piece: there may be more to come.
     """
     if workers < 1:
         raise ParameterError(f"workers={workers}: at least 1 process is needed")
@@ -126,7 +87,7 @@ def reproduce(
         store.forget(quick)
     rows: list[Row] = []
     seconds = 0.0
-    with threadpool_limits(1), _crew(workers) as crew:
+    with threadpool_limits(1), _pool(workers) as pool:
         plan = experiment.plan(quick)
         batch = next(plan)
         while True:
@@ -134,7 +95,7 @@ def reproduce(
             if progress is not None:
                 progress(done, done + len(batch))
             found: list[Row | None] = [None] * len(batch)
-            for place, (row, spent) in _worked(experiment, batch, store, crew, quick):
+            for place, (row, spent) in _worked(experiment, batch, store, pool, quick):
                 found[place], seconds = row, seconds + spent
                 if progress is not None:
                     done += 1
@@ -154,7 +115,7 @@ def reproduce(
         "experiment": experiment.name,
         "title": experiment.title,
         "quick": quick,
-        "command": f"coterie reproduce {experiment.name}{' --quick' if quick else ''}",
+        "command": f"python -m papers {experiment.name}{' --quick' if quick else ''}",
         "claims": [asdict(claim) for claim in claims],
         "tables": {title: json.loads(table.to_json(orient="split")) for title, table in tables.items()},
         "data": {name: sources.SOURCES[name].digest for name in experiment.data},
@@ -167,8 +128,15 @@ def reproduce(
         "sources": fingerprint(experiment),
     }
     strict = _strict(json.loads(json.dumps(text, default=plain)))
-    write(record, json.dumps(strict, indent=1, allow_nan=False).encode(), durable=False)
+    _write(record, json.dumps(strict, indent=1, allow_nan=False))
     return Outcome(experiment, quick, rows, claims, tables, seconds, figure, record)
+
+
+def _write(path: Path, text: str) -> None:
+    """A file that is there whole or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text)
+    draft.replace(path)
 
 
 def _strict(value: Any) -> Any:
@@ -189,27 +157,8 @@ def _versions() -> dict[str, str]:
 
 @cache
 def fingerprint(experiment: Experiment) -> str:
-    """A digest of all that the numbers of an experiment depend on: the library, its work, and what its work uses.
-
-    Parameters
-    ----------
-    experiment : Experiment
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> from papers import find
-    >>> len(fingerprint(find("djam")[0]))
-    16
-    """
-    package = Path(__file__).parents[1]
-    state = hashlib.sha256()
-    used = [path for path in sorted(package.rglob("*.py")) if path.relative_to(package).parts[0] not in NO_NUMBERS]
-    for path in used:
-        state.update(path.name.encode() + path.read_bytes())
+    """A digest of what the numbers depend on: compiled code, the experiment's work, and what that uses of papers/."""
+    state = hashlib.sha256(digest().encode())
     for text in [*sorted(_used(experiment.work, {})), repr(_versions())]:
         state.update(text.encode())
     return state.hexdigest()[:16]
@@ -261,7 +210,7 @@ class _Store:
         if both := settings.keys() & found.keys():
             raise ParameterError(f"{self._experiment.name} finds what it was given: {', '.join(sorted(both))}")
         text = json.dumps({"found": found, "seconds": seconds}, default=plain)
-        write(self.path(settings, quick), text.encode(), durable=False)
+        _write(self.path(settings, quick), text)
         return {**settings, **json.loads(text)["found"]}, seconds
 
     def forget(self, quick: bool) -> None:
@@ -274,7 +223,7 @@ def _worked(
     experiment: Experiment,
     batch: Sequence[dict[str, Any]],
     store: _Store,
-    crew: ProcessPoolExecutor | None,
+    pool: ProcessPoolExecutor | None,
     quick: bool,
 ) -> Iterator[tuple[int, tuple[Row, float]]]:
     """The pieces of a batch as they are finished: place in the batch, and (row, seconds)."""
@@ -284,12 +233,12 @@ def _worked(
             yield place, kept
         else:
             left.append(place)
-    if crew is None:
+    if pool is None:
         for place in left:
             found, seconds = _timed(experiment.work, batch[place])
             yield place, store.keep(batch[place], quick, found, seconds)
         return
-    asked = {crew.submit(_elsewhere, experiment.work, batch[place]): place for place in left}
+    asked = {pool.submit(_elsewhere, experiment.work, batch[place]): place for place in left}
     for answer in as_completed(asked):
         place = asked[answer]
         found, seconds = answer.result()
@@ -302,7 +251,7 @@ def _timed(work: Callable[..., Row], settings: dict[str, Any]) -> tuple[Row, flo
 
 
 def _elsewhere(work: Callable[..., Row], settings: dict[str, Any]) -> tuple[Row, float]:
-    """One piece, in a process of the crew."""
+    """One piece, in another process."""
     with threadpool_limits(1):
         return _timed(work, settings)
 
@@ -313,17 +262,17 @@ def _deaf() -> None:
 
 
 @contextmanager
-def _crew(workers: int) -> Iterator[ProcessPoolExecutor | None]:
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor | None]:
     if workers == 1:
         yield None
         return
     others = set(active_children())
-    crew = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_deaf)
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_deaf)
     try:
-        yield crew
+        yield pool
     except BaseException:
         for process in set(active_children()) - others:  # nobody waits for the pieces they are at
             process.terminate()
         raise
     finally:
-        crew.shutdown(cancel_futures=True)
+        pool.shutdown(cancel_futures=True)

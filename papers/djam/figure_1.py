@@ -1,4 +1,4 @@
-"""Jacobi steps with one neighbour at a time (DJAM): Figure 1."""
+"""DJAM and CL-ADMM with several penalties: relative error against rounds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from coterie import datasets
 from coterie.core.methods import DJAM, CollaborativeADMM
 from coterie.engines.simulator import simulate
 
-from .claims import NOT_REPRODUCED, Claim, alike, compared, ordered
-from .experiment import Experiment, Plan, Row, column, where
-from .figures import line
+from .._claims import Alike, Compared, Ordered, Unseen
+from .._experiment import Plan, Row, column, where
+from .._figures import line, sheet
+
+MINUTES = 1.6
 
 #: The penalties of Figure 1, with the colours and markers of its caption. DJAM is a blue line without any.
 RHOS = {
@@ -52,33 +54,19 @@ VARIED = {
 GRID = tuple(float(rho) for rho in 10.0 ** np.arange(-1.5, 1.1, 0.5))
 
 
-def _plan(quick: bool) -> Plan:
+def plan(quick: bool) -> Plan:
     n, rounds, pieces, together = (12, 5_000, 1, 3) if quick else (30, 24_000, 10, TOGETHER)
-    fields = list(FIELDS)[:4] if quick else list(FIELDS)
-    grid = GRID[1:6:2] if quick else GRID
+    fields, grid = (list(FIELDS)[:4], GRID[1:6:2]) if quick else (list(FIELDS), GRID)
+    shown = {"figure": True, "field": "as in the figure", "n": n, "rounds": rounds, "trials": together}
+    other = {"figure": False, "n": n, "rounds": 4 * rounds, "seed": 1000, "trials": 2}
+    seeds = range(0, pieces * together, together)
     yield [
-        *(
-            {
-                "figure": True,
-                "field": "as in the figure",
-                "n": n,
-                "rho": rho,
-                "rounds": rounds,
-                "seed": seed,
-                "trials": together,
-            }
-            for rho in (NONE, *RHOS)
-            for seed in range(0, pieces * together, together)
-        ),
-        *(
-            {"figure": False, "field": field, "n": n, "rho": rho, "rounds": 4 * rounds, "seed": 1000, "trials": 2}
-            for field in fields
-            for rho in (NONE, *grid)
-        ),
+        *(shown | {"rho": rho, "seed": seed} for rho in (NONE, *RHOS) for seed in seeds),
+        *(other | {"field": field, "rho": rho} for field in fields for rho in (NONE, *grid)),
     ]
 
 
-def _work(figure: bool, field: str, n: int, rho: float, rounds: int, seed: int, trials: int) -> Row:
+def work(figure: bool, field: str, n: int, rho: float, rounds: int, seed: int, trials: int) -> Row:
     """Mean relative error per agent, and rounds until it is small, of each trial: an edge sequence of its own.
 
     The field is the same in all trials, as in the paper: its seed is 0.
@@ -113,10 +101,10 @@ def _work(figure: bool, field: str, n: int, rho: float, rounds: int, seed: int, 
 
 def _all_of(rows: Sequence[Row], name: str, goal: int, rho: float) -> np.ndarray:
     """One number of every trial of a method in the figure; not a number where the goal was not reached."""
-    return _numbers([trial[goal] for trials in column(rows, name, figure=True, rho=rho) for trial in trials])
+    return _floats([trial[goal] for trials in column(rows, name, figure=True, rho=rho) for trial in trials])
 
 
-def _numbers(values: Sequence[float | None]) -> np.ndarray:
+def _floats(values: Sequence[float | None]) -> np.ndarray:
     return np.array([np.nan if value is None else float(value) for value in values])
 
 
@@ -139,7 +127,7 @@ def _least(rows: Sequence[Row]) -> dict[str, tuple[float, float, float]]:
     found = {}
     for field in dict.fromkeys(column(rows, "field", figure=False)):
         took = {
-            row["rho"]: float(np.mean(_numbers([trial[0] for trial in row["took"]])))
+            row["rho"]: float(np.mean(_floats([trial[0] for trial in row["took"]])))
             for row in where(rows, figure=False, field=field)
         }
         alone = took.pop(NONE)
@@ -149,10 +137,25 @@ def _least(rows: Sequence[Row]) -> dict[str, tuple[float, float, float]]:
     return found
 
 
-def _on_par(rows: Sequence[Row], k: int) -> Claim:
+def numbers(rows: list[Row]) -> Mapping[Any, Any]:
+    last = {rho: np.concatenate(column(rows, "last", figure=True, rho=rho)) for rho in (NONE, *RHOS)}
+    slow, rho = max(RHOS, key=lambda rho: float(np.mean(last[rho]))), _best_rho(rows, 1)
+    floor = np.log10(np.maximum(last[NONE], 1e-17))
+    found = {"slow": slow, "best": rho, "floor": floor}
+    found["varies"] = np.log10(last[slow]) - np.log10(np.maximum(last[rho], 1e-17))
+    found["why above"] = (
+        "Erratum 14: rounding leaves errors of 1e-15, not 1e-8."
+        if floor.mean() < -8.0
+        else "The run ends before the error is 1e-8."
+    )
+    for k in range(len(GOALS)):
+        found |= _on_par(rows, k)
+    return found | _varied(rows)
+
+
+def _on_par(rows: Sequence[Row], k: int) -> Row:
     """Rounds of DJAM beside those of the best penalty. Nothing is shown by trials that end before the goal."""
     rho = _best_rho(rows, k)
-    what = f"rounds of DJAM / rounds of CL-ADMM with the best rho ({rho:g}), until the error is {GOALS[k]:.0e}"
     ours, theirs = _all_of(rows, "took", k, NONE), _all_of(rows, "took", k, rho)
     both = np.isfinite(ours) & np.isfinite(theirs)
     if not both.all():
@@ -161,82 +164,59 @@ def _on_par(rows: Sequence[Row], k: int) -> Claim:
         )
         ratio = float(np.mean(ours[both] / theirs[both])) if both.any() else np.nan
         reason = f"The run ends too early: of {both.size} trials, {missed} did not get there. The others are shown."
-        return Claim(what, "on par", ratio, np.nan, NOT_REPRODUCED, reason, form=".2f")
-    sent = _all_of(rows, "vectors", k, rho) / _all_of(rows, "vectors", k, NONE)
-    return alike(
-        what,
-        "on par",
-        ours / theirs,
-        target=1.0,
-        within=0.5,
-        reason=f"{'Slower' if np.mean(ours / theirs) > 1.0 else 'Faster'} than the best rho on this field.",
-        note=f"{ours.mean():,.0f} and {theirs.mean():,.0f} rounds; ADMM sends {sent.mean():.1f} times as much. "
-        "On par: within half as much again, by our choice.",
-        form=".2f",
-    )
+        return {f"ratio {k}": Unseen(ratio, reason), f"rho {k}": rho}
+    return {
+        f"ratio {k}": ours / theirs, f"rho {k}": rho, f"djam {k}": ours, f"admm {k}": theirs,
+        f"sent {k}": _all_of(rows, "vectors", k, rho) / _all_of(rows, "vectors", k, NONE),
+        f"pace {k}": "Slower" if np.mean(ours / theirs) > 1.0 else "Faster",
+    }  # fmt: skip
 
 
-def _varies(rows: Sequence[Row]) -> list[Claim]:
+def _varied(rows: Sequence[Row]) -> Row:
     """How far apart the best penalties of some fields are: on the grid, not at all or by half a decade at least."""
-    claims, found = [], _least(rows)
+    found: Row = {}
+    of = _least(rows)
     for name, fields in VARIED.items():
-        best = {field: found[field][0] for field in fields if field in found}
-        if len(best) < 2:
-            continue
-        what = f"log10 of (largest / smallest best rho), over fields that differ in {name}"
-        paper = f"the optimal rho varies significantly with {name}"
-        seen = ", ".join(f"{field}: {rho:.3g}" for field, rho in best.items())
-        if not np.isfinite(list(best.values())).all():
-            reason = f"The runs end too early to tell. {seen}."
-            claims.append(Claim(what, paper, np.nan, np.nan, NOT_REPRODUCED, reason, form=".2f"))
-            continue
-        apart = float(np.log10(max(best.values()) / min(best.values())))
-        reason = "Not reproduced on a grid of half decades: all have the same best rho."
-        claims.append(ordered(what, paper, apart, reason=reason, note=f"{seen}.", form=".2f"))
-    return claims
+        rhos = {field: of[field][0] for field in fields if field in of}
+        if len(rhos) > 1:
+            seen = found[f"rhos of {name}"] = ", ".join(f"{field}: {rho:.3g}" for field, rho in rhos.items())
+            if np.isfinite(list(rhos.values())).all():
+                found[name] = float(np.log10(max(rhos.values()) / min(rhos.values())))
+            else:
+                found[name] = Unseen(np.nan, f"The runs end too early to tell. {seen}.")
+    return found
 
 
-def _claims(rows: list[Row]) -> Sequence[Claim]:
-    claims = [_on_par(rows, k) for k in range(len(GOALS))]
-    last = {rho: np.concatenate(column(rows, "last", figure=True, rho=rho)) for rho in (NONE, *RHOS)}
-    means = {rho: float(np.mean(last[rho])) for rho in RHOS}
-    slow = max(means, key=lambda rho: means[rho])
-    claims.append(
-        ordered(
-            f"log10 of the last error of CL-ADMM: slowest rho ({slow:g}) - best rho ({_best_rho(rows, 1):g})",
-            "the speed of CL-ADMM varies with rho noticeably",
-            np.log10(last[slow]) - np.log10(np.maximum(last[_best_rho(rows, 1)], 1e-17)),
-            reason="On this field, all penalties are about as fast.",
-            form=".1f",
-        )
-    )
-    floor = np.log10(np.maximum(last[NONE], 1e-17))
-    claims.append(
-        compared(
-            "log10 of the last error of DJAM",
-            -8.0,
-            floor,
-            tolerance=0.5,
-            better="lower",
-            paper="no method gets below 1e-8, slightly above",
-            reason="Erratum 14: rounding leaves errors of 1e-15, not 1e-8."
-            if floor.mean() < -8.0
-            else "The run ends before the error is 1e-8.",
-            form=".1f",
-        )
-    )
-    return [*claims, *_varies(rows)]
+# fmt: off
+CLAIMS = (
+    *(Alike(f"rounds of DJAM / rounds of CL-ADMM with the best rho ({{rho {k}:g}}), until the error is {goal:.0e}",
+            "on par", f"ratio {k}", 1.0, 0.5, form=".2f",
+            reason=f"{{pace {k}}} than the best rho on this field.",
+            note=f"{{djam {k}:,.0f}} and {{admm {k}:,.0f}} rounds; ADMM sends {{sent {k}:.1f}} times as much. "
+                 "On par: within half as much again, by our choice.")
+      for k, goal in enumerate(GOALS)),
+    Ordered("log10 of the last error of CL-ADMM: slowest rho ({slow:g}) - best rho ({best:g})",
+            "the speed of CL-ADMM varies with rho noticeably", "varies", form=".1f",
+            reason="On this field, all penalties are about as fast."),
+    Compared("log10 of the last error of DJAM", -8.0, "floor", 0.5, "lower",
+             "no method gets below 1e-8, slightly above", form=".1f", reason="{why above}"),
+    *(Ordered(f"log10 of (largest / smallest best rho), over fields that differ in {name}",
+              f"the optimal rho varies significantly with {name}", name, form=".2f",
+              reason="Not reproduced on a grid of half decades: all have the same best rho.",
+              note=f"{{rhos of {name}}}.")
+      for name in VARIED),
+)
+# fmt: on
 
 
-def _tables(rows: list[Row]) -> Mapping[str, pd.DataFrame]:
+def tables(rows: list[Row]) -> Mapping[str, pd.DataFrame]:
     table = pd.DataFrame.from_dict(_least(rows), orient="index", columns=["best rho", "its rounds", "rounds of DJAM"])
     table["best rho"] = table["best rho"].map(lambda rho: float(f"{rho:.3g}"))
     return {"Until the error is 1e-6, on other fields": table.rename_axis("field").reset_index()}
 
 
-def _draw(rows: list[Row]) -> Figure:
-    figure = Figure(figsize=(7.0, 5.0), layout="constrained")
-    axes = figure.add_subplot()
+def draw(rows: list[Row]) -> Figure:
+    figure, [axes] = sheet(7.0, 5.0)
     shown = where(rows, figure=True)
     line(axes, where(shown, rho=NONE), "round", "error", "DJAM", "blue", linewidth=2.0)
     for rho, (colour, marker) in RHOS.items():
@@ -251,17 +231,3 @@ def _draw(rows: list[Row]) -> Figure:
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, loc="lower left")
     return figure
-
-
-EXPERIMENTS = (
-    Experiment(
-        "djam-figure-1",
-        "DJAM and CL-ADMM with several penalties: relative error against rounds",
-        _plan,
-        _work,
-        _claims,
-        _draw,
-        minutes=1.6,
-        tables=_tables,
-    ),
-)

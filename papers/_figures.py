@@ -11,32 +11,21 @@ from matplotlib.figure import Figure
 
 from coterie.plots import BLUE, GREY, RED
 
-from .experiment import Row
+from ._experiment import Row
 
 #: Colours of lines, in the order in which they are wanted.
 COLOURS = (BLUE, RED, "#3a9a5b", "#8b5fb0", "#d99a2b", "#2ba5b5", GREY)
 
 
+def sheet(width: float, height: float, down: int = 1, across: int = 1, **options: Any) -> tuple[Figure, Any]:
+    """A figure, and its panels: an array, of one dimension if they are in one row."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    panels = figure.subplots(down, across, squeeze=False, **options)
+    return figure, panels[0] if down == 1 else panels
+
+
 def line(axes: Axes, rows: Sequence[Row], x: str, y: str, label: str, colour: str, **style: Any) -> None:
-    """The mean of a number over the rows that have the same x, with a band of two standard errors.
-
-    Parameters
-    ----------
-    axes : Axes
-    rows : sequence of dict
-    x, y : str
-        Names of numbers; or of lists as long as each other, such as traces on one grid.
-    label, colour : str
-    **style
-        As in ``axes.plot``.
-
-    Examples
-    --------
-    >>> axes = Figure().add_subplot()
-    >>> line(axes, [{"p": 2, "error": 0.1}, {"p": 2, "error": 0.3}, {"p": 9, "error": 0.5}], "p", "error", "ours", BLUE)
-    >>> axes.lines[0].get_ydata().tolist()
-    [0.2, 0.5]
-    """
+    """The mean of a number over the rows that have the same x, with a band of two standard errors."""
     along, values = grouped(rows, x, y)
     mean = np.array([found.mean() for found in values])
     error = np.array([found.std(ddof=1) / np.sqrt(found.size) if found.size > 1 else 0.0 for found in values])
@@ -46,23 +35,7 @@ def line(axes: Axes, rows: Sequence[Row], x: str, y: str, label: str, colour: st
 
 
 def grouped(rows: Sequence[Row], x: str, y: str) -> tuple[list[Any], list[np.ndarray]]:
-    """All y of each x, by increasing x.
-
-    Parameters
-    ----------
-    rows : sequence of dict
-    x, y : str
-        Names of numbers, or of lists as long as each other.
-
-    Returns
-    -------
-    (list, list of ndarray)
-
-    Examples
-    --------
-    >>> grouped([{"t": [0, 1], "error": [3.0, 1.0]}, {"t": [0, 1], "error": [5.0, 2.0]}], "t", "error")
-    ([0, 1], [array([3., 5.]), array([1., 2.])])
-    """
+    """All y of each x, by increasing x: names of numbers, or of lists as long as each other, such as traces."""
     found: dict[Any, list[float]] = {}
     for row in rows:
         for at, value in zip(np.atleast_1d(row[x]).tolist(), np.atleast_1d(row[y]).tolist(), strict=True):
@@ -74,29 +47,8 @@ def grouped(rows: Sequence[Row], x: str, y: str) -> tuple[list[Any], list[np.nda
 def bars(
     ours: Mapping[str, Mapping[str, Sequence[float]]], paper: Mapping[str, Mapping[str, float]], label: str
 ) -> Figure:
-    """A table as a picture: our means as bars with two standard errors, the paper's numbers as dashes.
-
-    Parameters
-    ----------
-    ours : dict of dict of sequence of float
-        Values of independent runs, by group (such as a dataset) and then by bar (such as a method).
-    paper : dict of dict of float
-        The paper's numbers, by group and bar; some may be missing.
-    label : str
-        What is measured.
-
-    Returns
-    -------
-    Figure
-
-    Examples
-    --------
-    >>> figure = bars({"School": {"alone": [0.7], "together": [0.72, 0.73]}}, {"School": {"alone": 0.71}}, "accuracy")
-    >>> len(figure.axes[0].patches)
-    2
-    """
-    figure = Figure(figsize=(max(5.0, 2.4 * len(ours)), 4.0), layout="constrained")
-    panels = np.atleast_1d(figure.subplots(1, len(ours)))
+    """A table as a picture, by group and bar: our means with two standard errors, the paper's numbers as dashes."""
+    figure, panels = sheet(max(5.0, 2.4 * len(ours)), 4.0, 1, len(ours))
     for axes, (group, values) in zip(panels, ours.items(), strict=True):
         shown = [*paper.get(group, {}).values()]
         for place, (name, found) in enumerate(values.items()):
