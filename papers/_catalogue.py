@@ -24,7 +24,7 @@ PAPERS = {
 }
 
 
-TEMP = ("propagation-admm", "djam")
+TEMP = ("propagation-admm", "djam", "private-descent", "dada")
 
 
 @cache
