@@ -24,14 +24,11 @@ PAPERS = {
 }
 
 
-TEMP = ("propagation-admm", "djam", "private-descent", "dada")
-
-
 @cache
 def experiments() -> dict[str, Experiment]:
     """All experiments by their names, in the order of the papers; figures first, then tables."""
     found: dict[str, Experiment] = {}
-    for paper in PAPERS if not TEMP else TEMP:
+    for paper in PAPERS:
         folder = importlib.import_module(f".{paper.replace('-', '_')}", __package__)
         names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
         for name in names:

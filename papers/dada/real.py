@@ -59,9 +59,9 @@ CHOSEN: dict[str, dict[str, tuple[float, float, float]]] = {
 
 def _loaded(dataset: str) -> RealTask:
     if dataset == "HARWS":
-        return datasets.human_activity("sitting", share=0.2)
+        return datasets.human_activity("sitting", train_size=0.2)
     if dataset == "VEHICLE":  # of the subset there is, half: 20 % of the full data are far more rows
-        return datasets.vehicle_sensor(share=0.5)
+        return datasets.vehicle_sensor(train_size=0.5)
     return datasets.computer_buyers() if dataset == "COMPUTER" else datasets.school_pass()
 
 

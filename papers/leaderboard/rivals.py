@@ -32,21 +32,7 @@ DEGREE = 6
 
 
 def installed(package: str) -> str:
-    """The version of a package, or that it is not there.
-
-    Parameters
-    ----------
-    package : str
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> installed("no-such-package")
-    "no-such-package is not installed: pip install 'coterie[bench]'"
-    """
+    """The version of a package, or that it is not there."""
     try:
         return f"{package} {version(package)}"
     except PackageNotFoundError:
@@ -54,18 +40,7 @@ def installed(package: str) -> str:
 
 
 class Rival(BaseEstimator):
-    """What all have in common.
-
-    Parameters
-    ----------
-    classes : bool
-        Whether labels are classes, -1 and 1, or numbers.
-
-    Examples
-    --------
-    >>> Rival(classes=False)
-    Rival(classes=False)
-    """
+    """What all have in common. Labels are classes, -1 and 1, or numbers."""
 
     classes: bool
     model_: Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -80,27 +55,14 @@ class Rival(BaseEstimator):
         return tags
 
     def fit(self, X: np.ndarray, y: np.ndarray, agents: Any) -> Self:
-        """Learn from rows.
-
-        Examples
-        --------
-        >>> OneHot(classes=False).fit(np.zeros((2, 1)), np.array([1.0, 3.0]), ["ann", "bob"])
-        OneHot(classes=False)
-        """
+        """Learn from rows."""
         codes, members = pd.factorize(np.asarray(agents))
         self.members_ = pd.Index(members)
         self.model_ = self._learned(X, y, codes, len(members))
         return self
 
     def predict(self, X: np.ndarray, agents: Any) -> np.ndarray:
-        """Numbers or classes of rows; their agents have been met.
-
-        Examples
-        --------
-        >>> model = OneHot(classes=False, ridge=1e-9).fit(np.zeros((2, 1)), np.array([1.0, 3.0]), ["ann", "bob"])
-        >>> model.predict(np.zeros((1, 1)), ["bob"]).round(3).tolist()
-        [3.0]
-        """
+        """Numbers or classes of rows; their agents have been met."""
         found = self.model_(X, self.members_.get_indexer(np.asarray(agents)))
         return np.where(found > 0.0, 1.0, -1.0) if self.classes else found
 
@@ -110,21 +72,7 @@ class Rival(BaseEstimator):
 
 
 class OneHot(Rival):
-    """Pooled regression, ridge or logistic, with an indicator for each agent.
-
-    Parameters
-    ----------
-    classes : bool
-    ridge : float
-        On slopes and on the agents' indicators.
-
-    Examples
-    --------
-    >>> X, agents = np.array([[0.0], [1.0], [0.0], [1.0]]), np.array([7, 7, 9, 9])
-    >>> model = OneHot(classes=False, ridge=1e-6).fit(X, np.array([0.0, 1.0, 5.0, 6.0]), agents)
-    >>> model.predict(np.array([[2.0]]), [9]).round(3).tolist()
-    [7.0]
-    """
+    """Pooled regression, ridge or logistic, with an indicator for each agent; the ridge is on both."""
 
     def __init__(self, classes: bool = True, ridge: float = 1.0):
         super().__init__(classes)
@@ -145,18 +93,7 @@ class OneHot(Rival):
 
 class Mixed(Rival):
     """A mixed model: fixed effects of all columns, a random intercept and random slopes of those columns that vary
-    inside agents, if these are not many.
-
-    Parameters
-    ----------
-    classes : bool
-    package : "gpboost" or "statsmodels"
-        Independent random effects; or correlated ones, of numbers only.
-
-    Examples
-    --------
-    >>> Mixed(package="statsmodels")
-    Mixed(package='statsmodels')
+    inside agents, if these are not many; independent ("gpboost") or correlated, of numbers only ("statsmodels").
     """
 
     def __init__(self, classes: bool = True, package: str = "gpboost"):
@@ -222,23 +159,7 @@ def _gpboost(X: np.ndarray, y: np.ndarray, codes: np.ndarray, columns: np.ndarra
 
 
 class Trees(Rival):
-    """LightGBM: trees for each agent, or for all with the agent as a category.
-
-    Parameters
-    ----------
-    classes : bool
-    each : bool
-        Whether every agent has trees of its own.
-    rounds : int
-        How many trees, at most.
-    leaf : int
-        Rows in a leaf, at least.
-
-    Examples
-    --------
-    >>> Trees(each=True)
-    Trees(each=True)
-    """
+    """LightGBM: trees for each agent, or for all with the agent as a category; `leaf` is the least rows of a leaf."""
 
     def __init__(self, classes: bool = True, each: bool = False, rounds: int = 100, leaf: int = 20):
         super().__init__(classes)
@@ -280,21 +201,8 @@ class Trees(Rival):
 class Gossip(Rival):
     """Partial pooling without a coordinator: linear models and what is known of the population, by pairwise gossip.
 
-    Who is tied to whom does not matter to it, as long as all are: the graph is a random one.
-
-    Parameters
-    ----------
-    classes : bool
-    wakes : int
-        Of each agent. It takes part in twice as many exchanges: those it begins, and those it is asked for.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> X, agents = rng.normal(size=(60, 1)), np.repeat(np.arange(6), 10)
-    >>> model = Gossip(classes=False, wakes=20).fit(X, 2.0 * X[:, 0] + agents, agents)
-    >>> model.run_.bytes > 0
-    True
+    Who is tied to whom does not matter to it, as long as all are: the graph is a random one. An agent takes part in
+    twice as many exchanges as it has wakes: those it begins, and those it is asked for.
     """
 
     def __init__(self, classes: bool = True, wakes: int = 100):

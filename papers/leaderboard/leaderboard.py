@@ -1,4 +1,4 @@
-"""All real datasets, all methods: how good the models are, for everybody and for those worst off, and what they cost.
+"""Accuracy or error of all methods on all real datasets, for all agents and the worst tenth; bytes; CPU time.
 
 Pooling and mixed models learn their strengths; all else is tuned by 3-fold cross-validation on training rows. Descent,
 ADMM and DJAM reach the optimum of the same objective, so that the three share what was tuned for it; they differ in
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from coterie import datasets, graphs
 from coterie.datasets import RealTask
+from coterie.datasets.real import agent_scores
 from coterie.datasets.sources import find, missing, source_of
 from coterie.engines.wire import letters_size
 from coterie.errors import CoterieError, ExtrapolationWarning, MissingDataError
@@ -34,22 +35,23 @@ from coterie.estimators.tuning import tune
 from coterie.graphs import Graph
 from coterie.plots import BLUE, GREY, RED
 
-from .claims import Claim
-from .experiment import Experiment, Plan, Row, where
+from .._experiment import Plan, Row, where
+from .._figures import sheet
 from .rivals import Gossip, Mixed, OneHot, Trees, installed
 
+MINUTES = 30.0
 #: Real datasets: the file, and how it is loaded. Sizes are such that everything ends on a laptop.
 TASKS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "school": ("school", "school", {}),
-    "parkinsons": ("parkinsons", "parkinsons", {"share": 0.2}),
+    "parkinsons": ("parkinsons", "parkinsons", {"train_size": 0.2}),
     "school pass": ("school", "school_pass", {}),
     "computers": ("computers", "computer_buyers", {}),
-    "harws": ("harws", "human_activity", {"share": 0.05}),
-    "vehicle": ("vehicle_ditto_train", "vehicle_sensor", {"share": 0.5}),
-    "landmine": ("landmine", "landmine", {"share": 0.2}),
+    "harws": ("harws", "human_activity", {"train_size": 0.05}),
+    "vehicle": ("vehicle_ditto_train", "vehicle_sensor", {"train_size": 0.5}),
+    "landmine": ("landmine", "landmine", {"train_size": 0.2}),
     "mnist": ("mnist", "mnist_one_vs_all", {"rows": 100}),
-    "sentiment 4": ("mds4", "sentiment", {"domains": 4, "share": 0.1}),
-    "sentiment 14": ("mds14", "sentiment", {"domains": 14, "share": 0.1}),
+    "sentiment 4": ("mds4", "sentiment", {"domains": 4, "train_size": 0.1}),
+    "sentiment 14": ("mds14", "sentiment", {"domains": 14, "train_size": 0.1}),
 }
 #: More features than this are replaced by so many singular directions: the exact solvers look at p x p matrices.
 MANY, COMPONENTS = 100, 50
@@ -117,26 +119,7 @@ NAMES = {
 
 
 def load(dataset: str, reduced: bool = True) -> RealTask:
-    """A dataset with features of mean 0 and variance 1; of many, the first singular directions.
-
-    Only training rows say how to scale, and which directions.
-
-    Parameters
-    ----------
-    dataset : str
-        One of :data:`TASKS`.
-    reduced : bool
-        Whether many features become few. Else sparse ones stay as they are.
-
-    Returns
-    -------
-    RealTask
-
-    Examples
-    --------
-    >>> load("school")  # doctest: +SKIP
-    RealTask(school: regression, 139 agents, 28 features, 11472 + 3890 rows)
-    """
+    """A dataset with features of mean 0 and variance 1; many become the first singular directions of training rows."""
     _, loader, options = TASKS[dataset]
     task: RealTask = getattr(datasets, loader)(**options)
     if not task.train.is_sparse:
@@ -149,23 +132,7 @@ def load(dataset: str, reduced: bool = True) -> RealTask:
 
 
 def given(task: RealTask) -> Graph:
-    """A graph that is known before any model: of agents with similar covariates, or of all with all.
-
-    Parameters
-    ----------
-    task : RealTask
-
-    Returns
-    -------
-    Graph
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> rows = ct.AgentData([[1.0], [2.0], [3.0]], y=[1, -1, 1], agents=["ann", "bob", "cyd"])
-    >>> given(RealTask("three", rows, rows, "classification")).n_edges
-    3
-    """
+    """A graph that is known before any model: of agents with similar covariates, or of all with all."""
     covariates = task.auxiliary.get("covariates")
     if covariates is None:
         return graphs.complete(task.train.n)
@@ -177,26 +144,7 @@ def given(task: RealTask) -> Graph:
 
 
 def estimator(task: RealTask, method: str, kind: str) -> Any:
-    """The estimator of a method on a kind of graph, before anything is tuned.
-
-    Parameters
-    ----------
-    task : RealTask
-    method : str
-    kind : {"given", "knn", "learn", ""}
-        Of graph, or the form of a method without one, see :data:`WITHOUT`.
-
-    Returns
-    -------
-    estimator
-
-    Examples
-    --------
-    >>> import coterie as ct
-    >>> rows = ct.AgentData([[1.0], [2.0]], y=[1, -1], agents=["ann", "bob"])
-    >>> estimator(RealTask("two", rows, rows, "classification"), "djam", "knn")
-    CollaborativeClassifier(method='djam', graph='knn', tol=0.001, max_wakes=2000)
-    """
+    """The estimator of a method on a kind of graph, or in one of its forms, before anything is tuned."""
     classes = task.kind == "classification"
     linear = CollaborativeClassifier if classes else CollaborativeRegressor
     if method == "pooling":
@@ -221,21 +169,8 @@ def _parts(data: Any) -> tuple[Any, Any, np.ndarray]:
     return data.X, data.y, np.asarray(data.members)[data.owner]
 
 
-# -- the experiment ---------------------------------------------------------------------------------------------------
-
-
 def entrants() -> list[tuple[str, str]]:
-    """Methods, and their forms or kinds of graphs, that take part.
-
-    Returns
-    -------
-    list of (str, str)
-
-    Examples
-    --------
-    >>> entrants()[:3], len(entrants())
-    ([('pooling', ''), ('pooling', 'linear'), ('pooling', 'all')], 27)
-    """
+    """Methods, and their forms or kinds of graphs, that take part."""
     return [*WITHOUT, *((method, kind) for method in ON_GRAPHS for kind in KINDS)]
 
 
@@ -247,7 +182,7 @@ def _asked(name: str, method: str, kind: str) -> Row:
     return settings
 
 
-def _plan(quick: bool) -> Plan:
+def plan(quick: bool) -> Plan:
     names = [name for name in (QUICK if quick else TASKS) if find(TASKS[name][0]) is not None]
     if not names:
         raise MissingDataError(f"no dataset of the leaderboard is there: {missing(source_of(TASKS[QUICK[0]][0]))}")
@@ -269,7 +204,7 @@ def _plan(quick: bool) -> Plan:
     yield pieces
 
 
-def _work(
+def work(
     stage: str,
     dataset: str,
     method: str,
@@ -303,7 +238,8 @@ def _work(
     X, y, agents = _parts(task.test)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExtrapolationWarning)  # all methods are asked for the same rows
-        scores = _scores(task, model.predict(X, agents=agents))
+        scores = agent_scores(task.test, model.predict(X, agents=agents), task.kind)
+    scores = scores[task.test.sizes > 0]
     worst = np.sort(scores)[:: 1 if task.kind == "classification" else -1][: int(np.ceil(scores.size / 10))]
     return {
         "metric": "accuracy" if task.kind == "classification" else "rmse",
@@ -329,16 +265,7 @@ def _sent(task: RealTask, method: str, kind: str, model: Any) -> int | None:
     return int(model.run_.bytes) + search
 
 
-def _scores(task: RealTask, predicted: np.ndarray) -> np.ndarray:
-    """Accuracy or root mean squared error of every agent that has test rows."""
-    test = task.test
-    wrong = predicted != test.y if task.kind == "classification" else np.square(predicted - test.y)
-    mean = np.bincount(test.owner, weights=wrong, minlength=test.n)[test.sizes > 0] / test.sizes[test.sizes > 0]
-    return 1.0 - mean if task.kind == "classification" else np.sqrt(mean)
-
-
-def _claims(rows: list[Row]) -> Sequence[Claim]:
-    return []
+CLAIMS = ()  # no paper has made any
 
 
 def _label(method: str, kind: str) -> str:
@@ -350,7 +277,7 @@ def _tests(rows: list[Row], dataset: str) -> list[Row]:
     return [row for row in where(rows, stage="test", dataset=dataset) if "score" in row]
 
 
-def _tables(rows: list[Row]) -> dict[str, pd.DataFrame]:
+def tables(rows: list[Row]) -> dict[str, pd.DataFrame]:
     """For each dataset, a line for each method."""
     found = {}
     for name in dict.fromkeys(row["dataset"] for row in rows):
@@ -380,12 +307,12 @@ def _tables(rows: list[Row]) -> dict[str, pd.DataFrame]:
     return found
 
 
-def _draw(rows: list[Row]) -> Figure:
+def draw(rows: list[Row]) -> Figure:
     names = list(dict.fromkeys(row["dataset"] for row in rows))
     across = min(5, len(names))
     down = int(np.ceil(len(names) / across))
-    figure = Figure(figsize=(3.0 * across + 1.5, 5.2 * down), layout="constrained")
-    panels = np.atleast_1d(figure.subplots(down, across, sharey=True)).ravel()
+    figure, panels = sheet(3.0 * across + 1.5, 5.2 * down, down, across, sharey=True)
+    panels = panels.ravel()
     order = [_label(*each) for each in entrants() if any((row["method"], row["kind"]) == each for row in rows)]
     colours = {"given": RED, "knn": GREEN, "learn": BLUE}
     for axes, name in zip(panels, names, strict=False):
@@ -405,32 +332,10 @@ def _draw(rows: list[Row]) -> Figure:
         axes.grid(alpha=0.3)
     for axes in panels[len(names) :]:
         axes.set_visible(False)
-    handles = [
-        Line2D([], [], color=colour, marker="o", linestyle="", label=label)
-        for label, colour in (
-            ("pooling", ORANGE),
-            ("no graph", GREY),
-            ("given graph", RED),
-            ("k-NN graph", GREEN),
-            ("learned graph", BLUE),
-        )
-    ]
+    named = {"pooling": ORANGE, "no graph": GREY, "given graph": RED, "k-NN graph": GREEN, "learned graph": BLUE}
+    handles = [Line2D([], [], color=colour, marker="o", linestyle="", label=label) for label, colour in named.items()]
     handles.append(
         Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="", label="worst tenth of the agents")
     )
     figure.legend(handles=handles, loc="outside lower center", ncols=6)
     return figure
-
-
-EXPERIMENTS = (
-    Experiment(
-        "leaderboard",
-        "accuracy or error of all methods on all real datasets, for all agents and the worst tenth; bytes; CPU time",
-        _plan,
-        _work,
-        _claims,
-        _draw,
-        minutes=30.0,
-        tables=_tables,
-    ),
-)
