@@ -1,5 +1,6 @@
 # make demo    set up and run the tour
 # make test    set up and run everything that must hold: lint, types, import arrows, tests
+# make paper   set up and run a figure or table of a paper: make paper NAME=djam-figure-1 ARGS=--quick
 # make bench   set up and print the table of speed ratios
 # make chaos   set up and drive peers through seeded faults: make chaos SEEDS=1000
 # make clean   remove the virtual environment and caches
@@ -8,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHELL := /bin/sh
 
-.PHONY: help demo test lint bench chaos clean
+.PHONY: help demo test lint paper bench chaos clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -29,6 +30,10 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	@echo "== import arrows"
 	$(BIN)/lint-imports
+
+NAME := --list
+paper: $(VENV)/.runtime
+	$(BIN)/python -m papers $(NAME) $(ARGS)
 
 bench: $(VENV)/.runtime
 	@echo "== speed, as ratios measured side by side"

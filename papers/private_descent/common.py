@@ -129,10 +129,10 @@ def _private(
     return simulate(problem_of(task, mu), method, seed=seed, start=start if before else "zeros").theta
 
 
-def ours(task: LinearTask, epsilon: float, seed: int) -> np.ndarray:
+def ours(task: LinearTask, epsilon: float, seed: int, delta: float = DELTA, mu: float = OUR_MU) -> np.ndarray:
     """One Gaussian release, free propagation, and a final step that is never sent."""
-    method = Private(ModelPropagation(), epsilon, DELTA)
-    return simulate(problem_of(task, OUR_MU), method, wakes=PROPAGATION * task.train.n, seed=seed).theta
+    method = Private(ModelPropagation(), epsilon, delta)
+    return simulate(problem_of(task, mu), method, wakes=PROPAGATION * task.train.n, seed=seed).theta
 
 
 def tune_schemes(n: int, p: int, seed: int, mu: float) -> Row:

@@ -1,8 +1,8 @@
-"""Put figures and tables of `coterie reproduce` into the pages of the papers.
+"""Put figures and tables of `python -m papers` into the pages of the papers.
 
-python benchmarks/pages.py FOLDER [--pages docs/papers]
+python -m papers.pages FOLDER [--pages docs/papers]
 
-FOLDER is what `coterie reproduce ... -o FOLDER` has written. In every page, what is between the lines
+FOLDER is what `python -m papers ... -o FOLDER` has written. In every page, what is between the lines
 `<!-- claims NAME -->` and `<!-- /claims -->` becomes the table of the claims of NAME, what is between
 `<!-- tables NAME -->` and `<!-- /tables -->` its further tables; NAME.png is put beside the page. Quick runs are not
 taken, and what FOLDER does not have stays as it is.
