@@ -52,8 +52,8 @@ class Experiment:
         """The experiment that a module is."""
         title = (module.__doc__ or "").splitlines()[0].removesuffix(".")
         claims = partial(_claims, module)
-        options = {"tables": getattr(module, "tables", None), "data": getattr(module, "DATA", ())}
-        return cls(name, title, module.plan, module.work, claims, module.draw, module.MINUTES, **options)
+        tables, data = getattr(module, "tables", None), getattr(module, "DATA", ())
+        return cls(name, title, module.plan, module.work, claims, module.draw, module.MINUTES, tables, data)
 
     @property
     def paper(self) -> str:

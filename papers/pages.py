@@ -15,11 +15,12 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 MARK = re.compile(r"(<!-- (claims|tables) ([\w-]+) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 
 
-def cell(value, form=".4g"):
+def cell(value: Any, form: str = ".4g") -> str:
     """A number or a text, for a table of markdown."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
@@ -27,13 +28,13 @@ def cell(value, form=".4g"):
     return text.replace("|", "\\|")
 
 
-def table(heads, rows):
+def table(heads: list[str], rows: list[list[str]]) -> str:
     """A table of markdown."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def claims(record):
+def claims(record: dict[str, Any]) -> str:
     """What the paper says, what we see, and the verdict."""
     rows = []
     for claim in record["claims"]:
@@ -44,7 +45,7 @@ def claims(record):
     return table(["what", "paper", "ours", "verdict", "why"], rows)
 
 
-def tables(record):
+def tables(record: dict[str, Any]) -> str:
     """Further tables, each with its title."""
     parts = []
     for title, frame in record["tables"].items():
@@ -55,11 +56,12 @@ def tables(record):
     return "\n".join(parts)
 
 
-def fill(page, folder):
+def fill(page: Path, folder: Path) -> tuple[list[str], list[str]]:
     """One page: its tables and figures. Gives the names of what was filled, and of what was not there."""
-    filled, missing = [], []
+    filled: list[str] = []
+    missing: list[str] = []
 
-    def replaced(match):
+    def replaced(match: re.Match[str]) -> str:
         head, kind, name, tail = match.groups()
         path = folder / f"{name}.json"
         if not path.exists():
@@ -76,7 +78,7 @@ def fill(page, folder):
     return filled, missing
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--pages", type=Path, default=Path(__file__).parents[1] / "docs" / "papers")

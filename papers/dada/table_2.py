@@ -65,9 +65,9 @@ HINGE = "Our steps are of the logistic loss, the authors' of the hinge loss."
 # fmt: off
 CLAIMS = tuple(
     row for name in FEATURES for k, budget in enumerate(BUDGETS) for row in (
-        *(Compared(f"{name}, {method}, DZ x {budget} bits for each user: test accuracy, %", TABLE_2[name, method][k],
+        *(Compared(f"{name}, {method}, DZ x {budget} bits for each user: test accuracy, %", number,
                    (name, method, budget), 0.5, "higher", form=".2f", reason=HINGE if method == PERSO_LIN else "")
-          for method in LEARNED if TABLE_2[name, method][k] is not None),
+          for method in LEARNED for number in [TABLE_2[name, method][k]] if number is not None),
         Ordered(f"{name}, DZ x {budget} bits: {DADA} - {PERSO_LIN}, points", "higher accuracy under limited budgets",
                 (name, budget), form=".2f", reason=DEARER.get(name, "")),
     )

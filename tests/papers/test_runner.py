@@ -13,11 +13,15 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+import coterie as ct
 from coterie.errors import MissingDataError, ParameterError
-from papers import Experiment, compared, experiments, find, ordered, reproduce
-from papers.experiment import best, column, where
-from papers.figures import grouped, line
-from papers.runner import fingerprint
+from papers import Alike, Compared, Experiment, Ordered, experiments, find, judged, reproduce
+from papers._claims import Unseen
+from papers._experiment import best, best_along, column, held_out, where
+from papers._figures import bars, grouped, line
+from papers._runner import fingerprint
+
+ROOT = Path(__file__).parents[2]
 
 
 def plan(quick):
@@ -35,7 +39,7 @@ def work(step, alpha, seed):
 
 
 def claims(rows):
-    return [compared("error", 0.0, column(rows, "error", step="measure"), tolerance=0.1)]
+    return judged([Compared("error", 0.0, "error", 0.1)], {"error": column(rows, "error", step="measure")})
 
 
 def draw(rows):
@@ -139,6 +143,13 @@ def draw():
     assert len(set(prints[1:])) == 4
 
 
+def test_pieces_are_forgotten_when_compiled_code_changes(monkeypatch):
+    (experiment,) = find("djam")
+    before = fingerprint(experiment)
+    monkeypatch.setattr("papers._runner.digest", lambda: "another core")
+    assert fingerprint.__wrapped__(experiment) != before
+
+
 def test_a_name_given_and_found_is_refused(tmp_path):
     def echo(a):
         return {"a": 2}
@@ -153,30 +164,77 @@ def iter_once(batch):
 
 
 def test_processes_find_what_one_process_finds(tmp_path):
-    (experiment,) = find("djam-figure-1")
+    (experiment,) = find("propagation-admm-figure-4")
     alone = reproduce(experiment, tmp_path / "one", quick=True)
     together = reproduce(experiment, tmp_path / "two", quick=True, workers=2)
     assert together.rows == alone.rows
 
 
+def claim(kind, *given, values, **more):
+    """One row, judged beside some values."""
+    [found] = judged([kind("x", *given[:1], "ours", *given[1:], **more)], {"ours": values})
+    return found
+
+
 def test_verdicts():
     values = [0.80, 0.82, 0.84]  # mean 0.82, standard error 0.0115
-    assert compared("x", 0.82, values, tolerance=0.0).verdict == "reproduced"
-    assert compared("x", 0.8, values, tolerance=0.0).verdict == "reproduced"  # within two standard errors
-    assert compared("x", 0.7, values, tolerance=0.0).verdict == "not reproduced"
-    assert compared("x", 0.7, values, tolerance=0.0, better="higher", reason="why").verdict == "better"
-    assert compared("x", 0.7, values, tolerance=0.0, better="lower").verdict == "not reproduced"
-    assert compared("x", 0.9, values, tolerance=0.0, better="lower").verdict == "better"
-    assert compared("x", 0.82, values, tolerance=0.0, reason="why").reason == ""
-    assert compared("x", 0.7, values, tolerance=0.0, reason="why", note="and").reason == "why and"
-    assert ordered("x", "more", [0.1, 0.2, 0.3]).verdict == "reproduced"
-    assert ordered("x", "more", [0.3, -0.1, 0.1]).verdict == "not reproduced"
-    assert ordered("x", "more", 0.1).seen == "0.1"
+
+    def verdict(number, **more):
+        return claim(Compared, number, 0.0, values=values, **more).verdict
+
+    assert verdict(0.82) == verdict(0.8) == "reproduced"  # within two standard errors
+    assert verdict(0.7) == verdict(0.7, better="lower") == "not reproduced"
+    assert verdict(0.7, better="higher") == verdict(0.9, better="lower") == "better"
+    assert claim(Compared, 0.82, 0.0, values=values, reason="why").reason == ""
+    assert claim(Compared, 0.7, 0.0, values=values, reason="why", note="and").reason == "why and"
+    assert claim(Compared, 0.85, 0.02, values=[0.84, 0.86], form=".2f").seen == "0.85 ± 0.01"
+    assert claim(Ordered, "more", values=[0.1, 0.2, 0.3]).verdict == "reproduced"
+    assert claim(Ordered, "more", values=[0.3, -0.1, 0.1]).verdict == "not reproduced"
+    assert claim(Ordered, "more", values=0.1).seen == "0.1"
+    assert claim(Alike, "as fast", 1.0, 0.2, values=[1.1, 1.2]).verdict == "reproduced"
+    assert claim(Alike, "as fast", 1.0, 0.1, values=[1.1, 1.2]).verdict == "not reproduced"
     for wrong in ([], [np.nan]):
         with pytest.raises(ParameterError, match="finite"):
-            ordered("x", "more", wrong)
+            claim(Ordered, "more", values=wrong)
     with pytest.raises(ParameterError, match="better='more'"):
-        compared("x", 1.0, 1.0, tolerance=0.0, better="more")
+        claim(Compared, 1.0, 0.0, values=1.0, better="more")
+
+
+def test_texts_of_a_table_are_filled_in_and_rows_without_numbers_left_out():
+    table = [
+        Ordered("a - b, of {n} runs", "more than {least:.1f}", "gap", note="{gap:.2f}, {who}."),
+        Compared("not measured", 1.0, "other", 0.1),
+        Compared("wide", 1.0, "gap", "width"),
+    ]
+    first, second = judged(table, {"gap": [1.0, 2.0], "n": 2, "least": 0.0, "who": "both", "width": 0.6})
+    assert (first.what, first.paper, first.reason) == ("a - b, of 2 runs", "more than 0.0", "1.50, both.")
+    assert (second.what, second.verdict, second.paper) == ("wide", "reproduced", "1")
+    [short] = judged(table[:1], {"gap": Unseen(np.nan, "too short"), "n": 2, "least": 0.0, "who": "both"})
+    assert (short.verdict, short.reason, short.seen) == ("not reproduced", "too short", "nan")
+
+
+def test_the_best_settings_are_those_of_the_best_mean():
+    rows = [{"mu": 1, "error": 0.2}, {"mu": 1, "error": 0.4}, {"mu": 9, "error": 0.1}]
+    assert best(rows, "error", "mu", highest=False) == (9,)
+    assert best_along([{"mp": [1.0, 0.0, 0.8]}, {"mp": [0.0, 1.0, 0.8]}], "mp", (0.1, 0.2, 0.3)) == 0.3
+
+
+def test_folds_are_of_everybodys_own_rows():
+    data = ct.AgentData(np.arange(12.0)[:, None], np.tile([1.0, -1.0], 6), agents=["b", "a", "a"] * 4)
+    parts = [held_out(data, fold) for fold in range(3)]
+    tested = np.sort(np.concatenate([test.X.ravel() for _, test in parts]))
+    assert np.array_equal(tested, np.arange(12.0))
+    for train, test in parts:
+        assert np.array_equal(np.sort(np.concatenate([train.X, test.X]).ravel()), np.arange(12.0))
+        assert (train.sizes > 0).all()
+        assert test.members == data.members
+
+
+def test_bars_are_drawn_beside_the_papers_numbers():
+    figure = bars({"School": {"alone": [0.7], "together": [0.72, 0.73]}}, {"School": {"alone": 0.71}}, "accuracy")
+    assert len(figure.axes[0].patches) == 2
+    [dashes] = [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+    assert list(dashes.get_ydata()) == [0.71, 0.71]
 
 
 def test_a_band_is_two_standard_errors():
@@ -209,11 +267,11 @@ def test_every_figure_and_table_that_was_promised_is_there():
 
 @pytest.mark.skipif(not hasattr(signal, "SIGINT") or sys.platform == "win32", reason="needs signals of POSIX")
 def test_the_command_keeps_pieces_when_it_is_interrupted(tmp_path):
-    command = [sys.executable, "-m", "coterie", "reproduce", "propagation-admm-figure-2", "-o", str(tmp_path)]
+    command = [sys.executable, "-m", "papers", "propagation-admm-figure-1", "-o", str(tmp_path)]
     process = subprocess.Popen(
-        [*command, "--workers", "1"], stderr=subprocess.PIPE, text=True, env=os.environ | {"COLUMNS": "200"}
+        [*command, "--workers", "1"], stderr=subprocess.PIPE, text=True, cwd=ROOT, env=os.environ | {"COLUMNS": "200"}
     )
-    pieces = tmp_path / "pieces" / "propagation-admm-figure-2"
+    pieces = tmp_path / "pieces" / "propagation-admm-figure-1"
     deadline = time.monotonic() + 120.0
     while process.poll() is None and not list(pieces.glob("full-*.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -224,7 +282,7 @@ def test_the_command_keeps_pieces_when_it_is_interrupted(tmp_path):
     kept = list(pieces.glob("full-*.json"))
     assert kept
     assert all(json.loads(path.read_text())["found"] for path in kept)
-    assert not (tmp_path / "propagation-admm-figure-2.json").exists()
+    assert not (tmp_path / "propagation-admm-figure-1.json").exists()
 
 
 def test_missing_data_are_asked_for_before_anything_runs(tmp_path, monkeypatch):
@@ -239,15 +297,9 @@ def test_missing_data_are_asked_for_before_anything_runs(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_without_any_data_the_command_says_how_to_get_some(tmp_path):
-    environment = {"COTERIE_DATA": str(tmp_path), "COLUMNS": "200", "COTERIE_PLAIN": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "coterie", "reproduce", "leaderboard", "--quick", "-o", str(tmp_path / "out")],
-        env=os.environ | environment | {"COTERIE_CACHE": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 3
-    assert "coterie data convert vehicle_ditto_train mytrain.json" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_without_any_data_the_leaderboard_says_how_to_get_some(tmp_path, monkeypatch):
+    monkeypatch.setenv("COTERIE_DATA", str(tmp_path))
+    monkeypatch.setenv("COTERIE_CACHE", str(tmp_path))
+    (experiment,) = find("leaderboard")
+    with pytest.raises(MissingDataError, match=r"coterie data convert vehicle_ditto_train mytrain.json"):
+        reproduce(experiment, tmp_path / "out", quick=True)
