@@ -44,6 +44,14 @@ def fraction(name: str, value: Any) -> float:
     return _real(name, value, "a number strictly between 0 and 1", lambda x: 0 < x < 1)
 
 
+def ascending(name: str, ends: Any) -> tuple[float, float]:
+    """Two positive finite numbers, the first not above the second."""
+    low, high = ends
+    if not 0 < low <= high < math.inf:
+        raise ParameterError(f"{name} = {ends!r}: expected two positive finite numbers, the smaller one first")
+    return low, high
+
+
 def _real(name: str, value: Any, expected: str, accepts: Callable[[float], bool]) -> float:
     try:
         number = float(+value)  # the plus refuses text, which float() alone would read
