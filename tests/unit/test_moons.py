@@ -100,7 +100,7 @@ def test_everybody_has_both_classes():
 
 def test_rate_of_the_flipped_labels():
     # A label is flipped if and only if its point lies on the other moon.
-    task = clustered_moons(n=2000, p=2, moon_noise=0.0, test_rows=10, noise=0.05, seed=6)
+    task = clustered_moons(n=600, p=2, moon_noise=0.0, test_rows=10, noise=0.05, seed=6)
     flipped = to_moon(unrotated(task.train, task), task.train.y) > 1e-9
     low, high = stats.binom.ppf([0.5e-4, 1 - 0.5e-4], flipped.size, 0.05)  # a right sample fails with probability 1e-4
     assert low <= flipped.sum() <= high
