@@ -11,7 +11,7 @@ import coterie as ct
 from coterie.datasets import RealTask
 from papers.leaderboard import leaderboard
 from papers.leaderboard.leaderboard import entrants, given
-from papers.leaderboard.rivals import Mixed, OneHot, Trees
+from papers.leaderboard.rivals import Gossip, Mixed, OneHot, Trees
 
 BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -84,6 +84,13 @@ def test_rivals_learn_what_differs_between_agents(make, error, wrong, classes):
     found = model.fit(*train).predict(X, agents)
     missed = np.mean(found != y) if classes else np.sqrt(np.mean(np.square(found - y)))
     assert missed < (wrong if classes else error)  # the best constants have 6.6, and 0.43
+
+
+def test_gossip_is_counted_and_learns_what_differs_between_agents(uncompiled):
+    train, (X, y, agents) = grouped(False)
+    model = Gossip(classes=False, wakes=20).fit(*train)
+    assert model.run_.bytes > 0
+    assert np.sqrt(np.mean(np.square(model.predict(X, agents) - y))) < 0.5
 
 
 @pytest.mark.slow  # it compiles every method

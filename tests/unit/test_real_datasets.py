@@ -313,6 +313,17 @@ def two_rows():
     return RealTask("two rows", train, ct.AgentData([[1.0, 50.0]], [1], ["bo"], ["anna", "bo"]), "classification")
 
 
+def test_scores_of_predictions_are_of_each_agent_that_has_test_rows():
+    def scores(kind, y, said):
+        rows = ct.AgentData(np.arange(5.0)[:, None], y, agents=["a", "a", "b", "b", "b"], members=["a", "b", "c"])
+        return datasets.real.agent_scores(rows, np.array(said), kind)
+
+    accuracy = scores("classification", [1, -1, 1, 1, 1], [1.0, 1.0, 1.0, -1.0, 1.0])
+    np.testing.assert_allclose(accuracy, [0.5, 2 / 3, np.nan])
+    rmse = scores("regression", [1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 4.0, 3.0, 4.0, 8.0])
+    np.testing.assert_allclose(rmse, [np.sqrt(2.0), np.sqrt(3.0), np.nan])
+
+
 def test_scores_and_scalings_refuse_what_they_cannot_use():
     task = two_rows()
     assert np.isnan(task.score(np.ones((2, 2)))[0])
