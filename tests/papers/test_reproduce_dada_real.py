@@ -20,7 +20,7 @@ def small_task(n=12):
 # -- helpers ----------------------------------------------------------------------------------------------------------
 
 
-def test_one_boosted_model_for_all_is_near_the_optimum(monkeypatch):
+def test_one_boosted_model_for_all_is_near_the_optimum(monkeypatch, uncompiled):
     monkeypatch.setitem(real.STUMPS, "moons", 20)
     task = real._for_boosting(small_task(), "moons")
     assert task.train.p == 20
@@ -35,7 +35,7 @@ def test_one_boosted_model_for_all_is_near_the_optimum(monkeypatch):
     assert 0.0 <= loss(found) - loss(exact) + 1e-9 < 0.02
 
 
-def test_the_first_graph_costs_what_the_paper_counts(monkeypatch):
+def test_the_first_graph_costs_what_the_paper_counts(monkeypatch, uncompiled):
     monkeypatch.setitem(real.STUMPS, "moons", 40)
     task = small_task()
     n, kappa, bits = task.train.n, real.KAPPA, real.NUMBER_BITS
@@ -51,7 +51,7 @@ def test_the_first_graph_costs_what_the_paper_counts(monkeypatch):
     assert answers * (model + 2 * bits) < spent <= answers * (model + 4 * bits)
 
 
-def test_a_longer_run_begins_as_a_shorter_one():
+def test_a_longer_run_begins_as_a_shorter_one(uncompiled):
     problem, _ = real.first_graph(real._linear(small_task()), ct.CoordinateDescent(), 1.0)
     seen = []
 
