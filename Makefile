@@ -2,6 +2,7 @@
 # make test    set up and run everything that must hold: lint, types, import arrows, tests; minutes
 # make test-all  the same with every case and every long test; most of an hour
 # make mutants   plant faults in a copy, one at a time, and see that the tests of `make test` find them
+# make paper   set up and run a figure or table of a paper: make paper NAME=djam-figure-1 ARGS=--quick
 # make bench   set up and print the table of speed ratios
 # make chaos   set up and drive peers through seeded faults: make chaos SEEDS=1000
 # make clean   remove the virtual environment and caches
@@ -10,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHELL := /bin/sh
 
-.PHONY: help demo test test-all mutants lint bench chaos clean
+.PHONY: help demo test test-all mutants lint paper bench chaos clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -39,6 +40,10 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	@echo "== import arrows"
 	$(BIN)/lint-imports
+
+NAME := --list
+paper: $(VENV)/.runtime
+	$(BIN)/python -m papers $(NAME) $(ARGS)
 
 bench: $(VENV)/.runtime
 	@echo "== speed, as ratios measured side by side"

@@ -33,7 +33,9 @@ def scores(seed, p, rows):
     graphs = {"local": separate.graph, "5 nearest": ct.graphs.knn(alone, 5), "oracle": task.graph}
     for lam in LAMS:
         rule = ct.GraphRule(lam=lam)
-        graphs[f"alone first, lam={lam:g}"] = ct.exact_graph(alone, separate.losses(alone), separate.trust, lam=lam)
+        graphs[f"alone first, lam={lam:g}"] = ct.exact_graph(
+            alone, separate.losses(alone), separate.loss_weight, lam=lam
+        )
         graphs[f"together, lam={lam:g}"] = ct.simulate(separate, ct.Learned("cd", rule), wakes=20_000, seed=seed).graph
     return {
         name: (

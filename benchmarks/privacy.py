@@ -1,6 +1,6 @@
 """Test accuracy against epsilon on collaborative linear classification (CD, Section 5): what privacy costs.
 
-python benchmarks/privacy.py [--quick] [--delta DELTA] [--figure FILE]
+python -m benchmarks.privacy [--quick] [--delta DELTA] [--figure FILE]
 
 100 agents with 10 to 100 points each, delta = e^-5 unless told otherwise, and four schemes:
 
@@ -23,26 +23,17 @@ from rich.console import Console
 from rich.table import Table
 
 import coterie as ct
+from papers.private_descent.common import CLIPS, WAKES, ours, problem_of, task_of
 
 DIMENSIONS = (2, 20, 50, 100)
 EPSILONS = (0.15, 0.5, 1.0, 2.0, 5.0)
 HELD_OUT = 10_000
 MUS = (0.3, 1.0, 3.0)
-WAKES, CLIPS = (1, 5, 20), (1.0, 5.0)
-#: Wakes of each agent in which released models are propagated.
-PROPAGATION = 20
-
-
-def ours(task, epsilon, delta, mu, seed):
-    problem = ct.Problem.personalized(task.train, task.graph, mu=mu)
-    method = ct.Private(ct.ModelPropagation(), epsilon, delta)
-    return ct.simulate(problem, method, wakes=PROPAGATION * problem.n, seed=seed).theta
 
 
 def paper(task, epsilon, delta, mu, wakes, clip, seed):
-    problem = ct.Problem.personalized(task.train, task.graph, mu=mu)
     method = ct.Private(ct.CoordinateDescent(), epsilon, delta, "laplace", clip, wakes, final=None)
-    return ct.simulate(problem, method, seed=seed).theta
+    return ct.simulate(problem_of(task, mu), method, seed=seed).theta
 
 
 def best(task, scheme, *choices):
@@ -54,20 +45,20 @@ def best(task, scheme, *choices):
 
 def row(p, epsilons, delta, seeds):
     """Mean accuracies of one dimension: (alone, not private), and for each epsilon (paper, ours)."""
-    held = ct.datasets.linear_classification(n=100, p=p, seed=HELD_OUT)
-    [free] = best(held, lambda mu: ct.Problem.personalized(held.train, held.graph, mu=mu).solve(), MUS)
+    held = task_of(100, p, HELD_OUT)
+    [free] = best(held, lambda mu: problem_of(held, mu).solve(), MUS)
     chosen = {}
     for epsilon in epsilons:
-        [mu] = best(held, lambda mu, e=epsilon: ours(held, e, delta, mu, HELD_OUT), MUS)
+        [mu] = best(held, lambda mu, e=epsilon: ours(held, e, HELD_OUT, delta, mu), MUS)
         theirs = best(held, lambda m, t, c, e=epsilon: paper(held, e, delta, m, int(t), c, HELD_OUT), MUS, WAKES, CLIPS)
         chosen[epsilon] = mu, theirs
     plain, private = [], {epsilon: [] for epsilon in epsilons}
     for seed in seeds:
-        task = ct.datasets.linear_classification(n=100, p=p, seed=seed)
-        problem = ct.Problem.personalized(task.train, task.graph, mu=free)
+        task = task_of(100, p, seed)
+        problem = problem_of(task, free)
         plain.append([task.accuracy(models).mean() for models in (problem.local(), problem.solve())])
         for epsilon, (mu, (m, t, c)) in chosen.items():
-            models = paper(task, epsilon, delta, m, int(t), c, seed), ours(task, epsilon, delta, mu, seed)
+            models = paper(task, epsilon, delta, m, int(t), c, seed), ours(task, epsilon, seed, delta, mu)
             private[epsilon].append([task.accuracy(theta).mean() for theta in models])
     return np.mean(plain, axis=0), {epsilon: np.mean(pairs, axis=0) for epsilon, pairs in private.items()}
 

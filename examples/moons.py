@@ -60,7 +60,7 @@ def main():
         "weights": plots.weights(task.graph, learned.graph, order=order, titles=["Oracle", "Learned"]),
         "ties": plots.ties(
             learned.graph,
-            learned.problem.trust,
+            learned.problem.loss_weight,
             learned.problem.losses(learned.theta),
             labels=np.rint(task.angles).astype(int),
         ),

@@ -1,23 +1,33 @@
-"""The papers' figures and tables, one experiment each, and our numbers beside the papers'.
+"""The papers' figures and tables, a folder for each paper, and our numbers beside the papers'.
 
-An :class:`Experiment` is a plan of independent pieces, what one piece works out, what the paper claims about the
-numbers, and a figure. :func:`reproduce` runs one, keeps every finished piece, and so goes on where it was interrupted.
+``python -m papers NAME`` runs one, ``python -m papers --list`` says what there is. A module is an experiment:
+
+plan(quick)     settings of independent pieces, see :class:`Experiment`
+work(...)       what one piece finds
+numbers(rows)   what the table of claims is about, by name
+CLAIMS          the table: what is measured, what the paper has, which of the numbers is ours, and how near it must be
+draw(rows)      the figure
+tables(rows)    further tables to print, if there are any
+MINUTES, DATA   of one core at full size; the real datasets it needs, if any
+
+Its first line says what it shows.
 """
 
-from .catalogue import PAPERS, experiments, find
-from .claims import Claim, alike, compared, ordered
-from .experiment import Experiment
-from .runner import Outcome, reproduce
+from ._catalogue import PAPERS, experiments, find
+from ._claims import Alike, Claim, Compared, Ordered, judged
+from ._experiment import Experiment
+from ._runner import Outcome, reproduce
 
 __all__ = [
     "PAPERS",
+    "Alike",
     "Claim",
+    "Compared",
     "Experiment",
+    "Ordered",
     "Outcome",
-    "alike",
-    "compared",
     "experiments",
     "find",
-    "ordered",
+    "judged",
     "reproduce",
 ]

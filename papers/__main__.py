@@ -1,4 +1,4 @@
-"""The command ``coterie reproduce``."""
+"""The command ``python -m papers``."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from coterie.cli import console
 from coterie.cli.console import AsJson, out, talk
 from coterie.errors import MissingDataError, ParameterError
 
-from .catalogue import PAPERS, experiments, find
-from .claims import BETTER, REPRODUCED
-from .experiment import Experiment
-from .runner import Outcome
-from .runner import reproduce as run_experiment
+from ._catalogue import PAPERS, experiments, find
+from ._claims import BETTER, REPRODUCED
+from ._experiment import Experiment
+from ._runner import OUTPUT, Outcome, reproduce
 
 COLOURS = {REPRODUCED: "green", BETTER: "cyan"}
 
 
-def reproduce(
+def main(
     name: Annotated[
         str | None,
         typer.Argument(help="An experiment such as dada-figure-1, a paper such as dada, or all.", show_default=False),
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Print what there is.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Small, in seconds, to see that it works.")] = False,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where figures and numbers go.")] = Path("reproduced"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where figures and numbers go.")] = OUTPUT,
     workers: Annotated[
         int | None, typer.Option(help="Processes at work; by default one for each core.", min=1, show_default=False)
     ] = None,
@@ -77,7 +76,7 @@ def _run(experiment: Experiment, output: Path, quick: bool, workers: int, fresh:
     with bar:
         task = bar.add_task(experiment.name, total=None)
         try:
-            return run_experiment(
+            return reproduce(
                 experiment,
                 output,
                 quick=quick,
@@ -94,26 +93,20 @@ def _run(experiment: Experiment, output: Path, quick: bool, workers: int, fresh:
 
 def _list(as_json: bool) -> None:
     known = experiments().values()
-    rows = [
-        {"name": each.name, "title": each.title, "minutes": each.minutes, "data": list(each.data)} for each in known
-    ]
     if as_json:
-        print(json.dumps(rows))
+        print(
+            json.dumps([{name: getattr(each, name) for name in ("name", "title", "minutes", "data")} for each in known])
+        )
         return
     table = Table(title="Minutes are of one core, at full size; with --quick, seconds, once kernels are compiled")
     for heading in ("name", "what it shows", "minutes", "data"):
         table.add_column(heading, justify="right" if heading == "minutes" else "left", no_wrap=heading == "name")
-    for paper, (title, _) in PAPERS.items():
+    for paper, title in PAPERS.items():
         table.add_section()
         table.add_row(f"[bold]{paper}[/]", f"[dim]{escape(title)}[/]", "", "")
-        for row in rows:
-            if find(str(row["name"]))[0].paper == paper:
-                table.add_row(
-                    str(row["name"]),
-                    escape(str(row["title"])),
-                    f"{row['minutes']:g}",
-                    ", ".join(find(str(row["name"]))[0].data),
-                )
+        for each in known:
+            if each.paper == paper:
+                table.add_row(each.name, escape(each.title), f"{each.minutes:g}", ", ".join(each.data))
     out.print(table)
 
 
@@ -159,3 +152,9 @@ def _cell(value: Any) -> str:
     return (
         f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else escape(str(value))
     )
+
+
+if __name__ == "__main__":
+    app = typer.Typer(add_completion=False)
+    app.command()(main)
+    console.run(app)

@@ -55,6 +55,14 @@ def within(name: str, value: Any, low: float, high: float, ends: str = "[]") -> 
     return _real(name, value, f"a number in {left}{low:g}, {high:g}{right}", accepts)
 
 
+def ascending(name: str, ends: Any) -> tuple[float, float]:
+    """Two positive finite numbers, the first not above the second."""
+    low, high = ends
+    if not 0 < low <= high < math.inf:
+        raise ParameterError(f"{name} = {ends!r}: expected two positive finite numbers, the smaller one first")
+    return low, high
+
+
 def _real(name: str, value: Any, expected: str, accepts: Callable[[float], bool]) -> float:
     number = math.nan  # which no interval accepts
     if not isinstance(value, bool | np.bool_) and getattr(value, "ndim", 0) == 0:

@@ -1,7 +1,7 @@
 """Clustered moons as DADA reports them (Section 6, Figure 1): who beats whom, and what the learned graph looks like.
 
-With zeros on the empty axes, as in the authors' figures. The margins below are far from what benchmarks/moons.py
-measures, and farther from none; 29 % of the pairs are inside clusters.
+With zeros on the empty axes, as in the authors' figures. The margins below are far from what 20
+instances show, and farther from none; 29 % of the pairs are inside clusters.
 """
 
 import itertools

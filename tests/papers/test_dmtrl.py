@@ -38,7 +38,7 @@ def assert_relations(found, task):
     assert np.abs(found.correlation[~inside & ~np.eye(task.train.n, dtype=bool)]).max() < 0.3
 
 
-@pytest.mark.parametrize("loss", ["hinge", "logistic"])
+@pytest.mark.parametrize("loss", ["hinge", pytest.param("logistic", marks=pytest.mark.slow)])
 def test_the_relations_of_synthetic_1_are_found(loss):
     task = ct.datasets.related_tasks(rows=1000, test_rows=811, seed=0)
     found = ct.relationship(task.train, loss, LAM, tol=1e-3)

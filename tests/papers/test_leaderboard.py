@@ -1,4 +1,4 @@
-"""The leaderboard: its scores by an independent formula, its graphs, and a small one from end to end."""
+"""The leaderboard: its graphs, what it compares with, and a small one from end to end."""
 
 import os
 from functools import partial
@@ -9,9 +9,9 @@ import pytest
 
 import coterie as ct
 from coterie.datasets import RealTask
-from papers import find, leaderboard, reproduce
-from papers.leaderboard import _scores, entrants, given
-from papers.rivals import Mixed, OneHot, Trees
+from papers.leaderboard import leaderboard
+from papers.leaderboard.leaderboard import entrants, given
+from papers.leaderboard.rivals import Gossip, Mixed, OneHot, Trees
 
 BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -23,18 +23,6 @@ def files(monkeypatch):
     if not (folder / "vehicle_ditto_train.npz").exists():
         pytest.skip("the real datasets are not here: COTERIE_DATA names no folder of them")
     monkeypatch.setenv("COTERIE_DATA", str(folder))
-
-
-def task_of(kind, y, said):
-    rows = ct.AgentData(np.arange(5.0)[:, None], y, agents=["a", "a", "b", "b", "b"], members=["a", "b", "c"])
-    return RealTask("tiny", rows, rows, kind), np.array(said)
-
-
-def test_scores_are_of_each_agent_that_has_test_rows():
-    accuracy = _scores(*task_of("classification", [1, -1, 1, 1, 1], [1.0, 1.0, 1.0, -1.0, 1.0]))
-    assert accuracy.tolist() == [0.5, pytest.approx(2 / 3)]
-    rmse = _scores(*task_of("regression", [1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 4.0, 3.0, 4.0, 8.0]))
-    assert rmse.tolist() == [pytest.approx(np.sqrt(2.0)), pytest.approx(np.sqrt(3.0))]
 
 
 def test_a_given_graph_ties_agents_with_similar_covariates():
@@ -50,15 +38,15 @@ def test_a_given_graph_ties_agents_with_similar_covariates():
 def test_a_method_whose_package_is_not_installed_is_left_out_with_a_word(monkeypatch):
     monkeypatch.setattr(leaderboard, "installed", lambda package: f"{package} is not installed: get it")
     monkeypatch.setattr(leaderboard, "find", lambda name: name)  # all files, as far as the plan knows
-    plan = leaderboard._plan(quick=False)
+    plan = leaderboard.plan(quick=False)
     asked = [piece for piece in next(plan) if "package" in piece]
     assert {piece["method"] for piece in asked} == {"trees"}
-    rows = [{**piece, **leaderboard._work(**piece)} for piece in asked]
+    rows = [{**piece, **leaderboard.work(**piece)} for piece in asked]
     assert all(row["parameters"] is None for row in rows)
     more = [piece for piece in plan.send([*rows]) if "package" in piece]
     assert {piece["package"].split()[0] for piece in more} == {"statsmodels", "gpboost"}
-    rows += [{**piece, **leaderboard._work(**piece)} for piece in more]
-    for name, table in leaderboard._tables(rows).items():
+    rows += [{**piece, **leaderboard.work(**piece)} for piece in more]
+    for name, table in leaderboard.tables(rows).items():
         mixed = ["mixed model, GPBoost", *["mixed model, statsmodels"] * (name in ("school", "parkinsons"))]
         assert table["method"].tolist() == ["LightGBM, agent as category", "LightGBM, per agent", *mixed]
         assert table["tuned or learned"].str.startswith("left out: ").all()
@@ -98,9 +86,16 @@ def test_rivals_learn_what_differs_between_agents(make, error, wrong, classes):
     assert missed < (wrong if classes else error)  # the best constants have 6.6, and 0.43
 
 
+def test_gossip_is_counted_and_learns_what_differs_between_agents(uncompiled):
+    train, (X, y, agents) = grouped(False)
+    model = Gossip(classes=False, wakes=20).fit(*train)
+    assert model.run_.bytes > 0
+    assert np.sqrt(np.mean(np.square(model.predict(X, agents) - y))) < 0.5
+
+
 @pytest.mark.slow  # it compiles every method
-def test_a_small_leaderboard_from_end_to_end(files, tmp_path):
-    outcome = reproduce(find("leaderboard")[0], tmp_path, quick=True)
+def test_a_small_leaderboard_from_end_to_end(files, quick):
+    outcome = quick("leaderboard")
     vehicle, parkinsons = outcome.tables["vehicle"], outcome.tables["parkinsons"]
     methods = [each for each in entrants() if each[1] not in ("given", "knn", "all")]
     assert len(vehicle) + 2 == len(parkinsons) == len(methods)  # two are not for vehicle

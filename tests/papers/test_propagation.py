@@ -24,6 +24,7 @@ def propagated(task, confidence):
     return ct.Problem.propagation(local_means(task), task.graph, alpha=ALPHA, confidence=confidence).solve()
 
 
+@pytest.mark.slow
 def test_confidences_win_as_often_as_in_the_paper():
     """Figure 2, middle: about 0.85 at spread 1. Left: the error with confidences is less than half of that without."""
     instances, rng = 500, np.random.default_rng(2017)
@@ -52,13 +53,13 @@ def test_without_spread_confidences_change_nothing():
 
 def test_the_error_with_confidences_hardly_grows_with_the_spread():
     """Figure 2, left: "remains constant"; without confidences it more than doubles."""
-    errors = np.empty((60, 2, 2))
-    for seed in range(60):
+    errors = np.empty((30, 2, 2))
+    for seed in range(30):
         for k, spread in enumerate((0.0, 1.0)):
             task = ct.datasets.mean_estimation(spread=spread, seed=seed)
             errors[seed, k] = [task.error(propagated(task, c)) for c in (task.confidence, 0.5)]
     calm, spread_out = errors.mean(axis=0)
-    # The standard error of this difference is 0.033.
+    # The standard error of this difference is 0.047; the seeds are fixed.
     assert abs(spread_out[0] - calm[0]) < 0.1
     assert spread_out[1] > 2.0 * calm[1]
 

@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 
 import coterie as ct
-from papers import djam as module
-from papers import find, reproduce
-from papers.experiment import column, where
+from papers import judged
+from papers._experiment import column, where
+from papers.djam import figure_1 as module
+
+pytestmark = pytest.mark.slow  # DJAM and ADMM on fields are compiled for this alone
 
 
-@pytest.fixture(scope="module")
-def outcome(tmp_path_factory):
-    return reproduce(find("djam-figure-1")[0], tmp_path_factory.mktemp("reproduced"), quick=True)
+@pytest.fixture
+def outcome(quick):
+    return quick("djam-figure-1")
 
 
 def test_djam_is_on_par_with_the_best_penalty_and_penalties_differ(outcome):
@@ -51,7 +53,7 @@ def test_trials_that_miss_a_goal_are_no_errors_and_no_success(outcome):
             row["took"][0][1] = None  # one trial, one goal
         if not row["figure"] and row["field"] == "10 agents":
             row["took"] = [[None, None] for _ in row["took"]]
-    first, second, *_, agents, ties, noise = module._claims(rows)
+    first, second, *_, agents, ties, noise = judged(module.CLAIMS, module.numbers(rows))
     assert first == outcome.claims[0]
     assert second.verdict == "not reproduced"
     assert np.isfinite(second.ours)
@@ -62,8 +64,8 @@ def test_trials_that_miss_a_goal_are_no_errors_and_no_success(outcome):
     assert [repr(ties), repr(noise)] == [repr(claim) for claim in outcome.claims[-2:]]  # the others are as they were
     for row in rows:
         row["took"] = [[None, None] for _ in row["took"]]
-    assert {claim.verdict for claim in module._claims(rows)[:2]} == {"not reproduced"}
-    assert len(module._tables(rows)) == 1
+    assert {claim.verdict for claim in judged(module.CLAIMS, module.numbers(rows))[:2]} == {"not reproduced"}
+    assert len(module.tables(rows)) == 1
 
 
 def test_errors_of_the_figure_are_those_of_the_trials(outcome):

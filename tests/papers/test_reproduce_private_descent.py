@@ -4,24 +4,16 @@ import numpy as np
 import pytest
 
 import coterie as ct
-from papers import find, reproduce
-from papers import private_descent as module
-from papers.experiment import column, where
+from papers._experiment import column, where
+from papers.private_descent import common as module
 
 
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("reproduced")
-    return {e.name.rsplit("-", 1)[1]: reproduce(e, folder, quick=True) for e in find("private-descent")}
+@pytest.fixture
+def outcomes(quick):
+    return {str(k): quick(f"private-descent-figure-{k}") for k in (1, 2, 3, 4)}
 
 
-def test_every_figure_is_there(outcomes):
-    assert sorted(outcomes) == ["1", "2", "3", "4"]
-    for outcome in outcomes.values():
-        assert outcome.claims
-        assert outcome.figure.stat().st_size > 10_000
-
-
+@pytest.mark.slow  # it compiles what nothing else does
 def test_descent_needs_fewer_iterations_and_vectors_than_admm(outcomes):
     # In the two runs it is 100 times nearer the optimum and more; that it be worse is out of the question.
     objective = [claim for claim in outcomes["1"].claims if "log10" in claim.what]
@@ -29,6 +21,7 @@ def test_descent_needs_fewer_iterations_and_vectors_than_admm(outcomes):
     assert all(claim.ours > 1.0 for claim in objective)
 
 
+@pytest.mark.slow  # it compiles what nothing else does
 def test_the_private_scheme_of_the_paper_does_not_beat_local_models_and_ours_comes_close(outcomes):
     # Accuracies of 24 agents with 100 test points each, in 2 runs: standard errors of 0.02 at most, margins of 0.1.
     scores = where(outcomes["2"].rows, step="score", p=10)
@@ -39,6 +32,7 @@ def test_the_private_scheme_of_the_paper_does_not_beat_local_models_and_ours_com
     assert np.mean(column(scores, "ours 1.05")) > np.mean(column(scores, "paper 1.05")) + 0.1
 
 
+@pytest.mark.slow  # it compiles what nothing else does
 def test_noise_on_the_data_costs_more_than_ten_points(outcomes):
     # Means over 2 runs and 2 dimensions, with standard errors of 0.02 or so: about 0.4 is lost.
     lost = [claim.ours for claim in outcomes["4"].claims if claim.what.startswith("local - ")]
@@ -46,6 +40,7 @@ def test_noise_on_the_data_costs_more_than_ten_points(outcomes):
     assert min(lost) > 0.1
 
 
+@pytest.mark.slow  # it compiles what nothing else does
 def test_classes_of_sizes_are_means_over_their_agents(outcomes):
     # Weighted by how many agents there are in each class, the means of the classes are the mean over all agents.
     row = where(outcomes["3"].rows, step="score", seed=0)[0]
@@ -60,7 +55,7 @@ def test_classes_of_sizes_are_means_over_their_agents(outcomes):
 @pytest.mark.parametrize("wakes", [1, 5, 100])
 def test_noise_as_printed_is_that_of_theorem_1_to_the_letter(epsilon, wakes):
     # s = 2 L_0 / (eps_t m) with L_0 = 1: multiplier times clip is 1 / eps_t, whatever the clip.
-    method = module._descent(epsilon, "printed", wakes, 100.0, 1.0)
+    method = module.descent(epsilon, "printed", wakes, 100.0, 1.0)
     [step] = set((1.0 / (method.plan.noise * 100.0)).round(12))
     # The sums end before the roots: these are of one step.
     first = sum((np.exp(step) - 1.0) * step / (np.exp(step) + 1.0) for _ in range(wakes))
@@ -83,6 +78,7 @@ def test_without_a_warm_start_the_whole_budget_is_for_the_descent():
     assert np.array_equal(found, ct.simulate(problem, method, seed=3).theta)
 
 
+@pytest.mark.slow  # it compiles what nothing else does
 def test_lines_about_our_scheme_say_so_and_whatever_fails_has_a_reason(outcomes):
     # A verdict on ours is none on the paper's scheme.
     for outcome in outcomes.values():
@@ -96,7 +92,7 @@ def test_lines_about_our_scheme_say_so_and_whatever_fails_has_a_reason(outcomes)
 def test_the_papers_scheme_spends_what_it_says_warm_start_included():
     task = ct.datasets.linear_classification(n=6, p=3, seed=0)
     problem = ct.Problem.personalized(task.train, task.graph)
-    method = module._descent(0.15 - module.WARM, "paper", 2, 1.0, 1.0)
-    run = ct.simulate(problem, method, start=module._warm(problem, 0))
+    method = module.descent(0.15 - module.WARM, "paper", 2, 1.0, 1.0)
+    run = ct.simulate(problem, method, start=module.warm(problem, 0))
     assert run.epsilon == pytest.approx(0.15)
     assert run.delta == pytest.approx(np.exp(-5))

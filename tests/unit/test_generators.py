@@ -487,28 +487,28 @@ def test_the_most_probable_field_is_nearer_to_the_true_one_than_what_was_measure
 @pytest.mark.parametrize(
     ("make", "bad", "message"),
     [
-        (linear_classification, {"n": 0}, "n=0: at least 1 agent"),
+        (linear_classification, {"n": 0}, "n = 0: expected an integer >= 1"),
         (linear_classification, {"p": 1}, "p=1: the targets live in the first two dimensions"),
-        (linear_classification, {"rows": (0, 4)}, r"rows=\(0, 4\) must be two whole numbers"),
-        (linear_classification, {"rows": (5, 4)}, r"rows=\(5, 4\) must be two whole numbers"),
-        (linear_classification, {"test_rows": 0}, "test_rows=0: at least 1"),
-        (linear_classification, {"noise": 1.1}, r"noise=1\.1 must lie between 0 and 1"),
+        (linear_classification, {"rows": (0, 4)}, r"rows = \(0, 4\): expected two positive finite numbers"),
+        (linear_classification, {"rows": (5, 4)}, r"rows = \(5, 4\): expected two positive finite numbers"),
+        (linear_classification, {"test_rows": 0}, "test_rows = 0: expected an integer >= 1"),
+        (linear_classification, {"noise": 1.1}, r"noise = 1\.1: expected a number in \[0, 1\]"),
         (linear_classification, {"gamma": 0.0}, "gamma"),
-        (rotated_moons, {"n": 0}, "n=0: at least 1 agent"),
-        (rotated_moons, {"n": -1}, "n=-1: at least 1 agent"),
+        (rotated_moons, {"n": 0}, "n = 0: expected an integer >= 1"),
+        (rotated_moons, {"n": -1}, "n = -1: expected an integer >= 1"),
         (rotated_moons, {"p": 1}, "p=1: the moons live in the first two dimensions"),
-        (rotated_moons, {"rows": (0, 4)}, r"rows=\(0, 4\) must be two whole numbers"),
+        (rotated_moons, {"rows": (0, 4)}, r"rows = \(0, 4\): expected two positive finite numbers"),
         (rotated_moons, {"empty": "ones"}, "empty='ones' is not known"),
-        (rotated_moons, {"cut": 0.0}, r"cut=0\.0 must be more than 0"),
+        (rotated_moons, {"cut": 0.0}, r"cut = 0\.0: expected a number strictly between 0 and 1"),
         (rotated_moons, {"pivot": (1.0, np.inf)}, "must be a point of the plane"),
         (field_estimation, {"n": 1}, "n=1: a field needs at least 2 agents"),
         (field_estimation, {"neighbours": 0}, "neighbours = 0"),
         (field_estimation, {"neighbours": 30}, "neighbours = 30 with 30 agents"),
-        (field_estimation, {"noise": -1.0}, r"noise=-1\.0 must be a finite number >= 0"),
-        (field_estimation, {"outliers": 1.5}, r"outliers=1\.5 must lie between 0 and 1"),
-        (field_estimation, {"outlier_noise": np.nan}, "outlier_noise=nan must be a finite number >= 0"),
-        (field_estimation, {"coupling": (0.0, 1.0)}, r"coupling=\(0\.0, 1\.0\) must be two finite numbers"),
-        (field_estimation, {"own": (0.2, 0.1)}, r"own=\(0\.2, 0\.1\) must be two finite numbers, 0 < least <= most"),
+        (field_estimation, {"noise": -1.0}, r"noise = -1\.0: expected a nonnegative finite number"),
+        (field_estimation, {"outliers": 1.5}, r"outliers = 1\.5: expected a number in \[0, 1\]"),
+        (field_estimation, {"outlier_noise": np.nan}, "outlier_noise = nan: expected a nonnegative finite number"),
+        (field_estimation, {"coupling": (0.0, 1.0)}, r"coupling = \(0\.0, 1\.0\): expected two positive"),
+        (field_estimation, {"own": (0.2, 0.1)}, r"own = \(0\.2, 0\.1\): expected two positive finite numbers"),
         (synthetic1, {"rows": 0}, "rows=0 must be a whole number >= 1"),
         (synthetic2, {"test_rows": [1, 2]}, r"test_rows=\[1, 2\] must be a whole number >= 1, or 16 of them"),
     ],
@@ -521,5 +521,5 @@ def test_refusals(make, bad, message):
 def test_the_field_refuses_other_shapes_and_penalties(fields):
     with pytest.raises(ParameterError, match=r"theta has shape \(30,\): expected \(30, 1\), a row per agent"):
         fields[0].error(np.zeros(30))
-    with pytest.raises(ParameterError, match=r"delta=0\.0 must be a finite number > 0"):
+    with pytest.raises(ParameterError, match=r"delta = 0\.0: expected a positive finite number"):
         fields[0].problem(delta=0.0)

@@ -273,7 +273,7 @@ def test_probabilities_are_calibrated(name):
 @pytest.mark.skipif("COTERIE_DATA" not in os.environ, reason="needs the real datasets")
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_together_is_no_worse_than_alone_on_real_rows(name):
-    task = ct.datasets.landmine(share=0.2).scaled()
+    task = ct.datasets.landmine(train_size=0.2).scaled()
     train, test = task.train, task.test
     together, alone = (
         log_loss(model.fit(train.X, train.y, agents=np.asarray(train.members)[train.owner]), test)

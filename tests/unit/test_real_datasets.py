@@ -55,11 +55,11 @@ LOADERS = {
     "vehicle": ("vehicle_ditto_train", datasets.vehicle_sensor, {}, 23, 100, 373, 1860),
     "mnist": ("mnist", datasets.mnist_one_vs_all, {"rows": 40}, 10, 784, 400, 20400),
     "sentiment 14": ("mds14", datasets.sentiment, {}, 14, 13298, 19446, 27780),
-    "sentiment 14, published": ("mds14", datasets.sentiment, {"share": None}, 14, 13298, 22180, 27780),
+    "sentiment 14, published": ("mds14", datasets.sentiment, {"train_size": None}, 14, 13298, 22180, 27780),
     "sentiment 4": ("mds4", datasets.sentiment, {"domains": 4}, 4, 17323, 5600, 8000),
     "landmine": ("landmine", datasets.landmine, {}, 29, 9, 7406, 14820),
     "parkinsons": ("parkinsons", datasets.parkinsons, {}, 42, 19, 2934, 5875),
-    "parkinsons, all": ("parkinsons", datasets.parkinsons, {"share": 1.0, "target": "motor"}, 42, 19, 5875, 5875),
+    "parkinsons, all": ("parkinsons", datasets.parkinsons, {"train_size": 1.0, "target": "motor"}, 42, 19, 5875, 5875),
 }
 #: What has been loaded: tasks cannot be changed, so tests share them.
 LOADED = {}
@@ -161,9 +161,9 @@ def dense(line):
     [
         ("school", datasets.school, [{"split": k} for k in range(10)]),
         ("computers", datasets.computer_buyers, [{"seed": 2018}, {"seed": 0}]),
-        ("vehicle_ditto_train", datasets.vehicle_sensor, [{"seed": 0}, {"seed": 1}, {"share": 0.01}]),
+        ("vehicle_ditto_train", datasets.vehicle_sensor, [{"seed": 0}, {"seed": 1}, {"train_size": 0.01}]),
         ("landmine", datasets.landmine, [{"seed": 0}, {"seed": 1}]),
-        ("parkinsons", datasets.parkinsons, [{"seed": 0}, {"seed": 1}, {"share": 0.9}]),
+        ("parkinsons", datasets.parkinsons, [{"seed": 0}, {"seed": 1}, {"train_size": 0.9}]),
     ],
 )
 def test_splits_are_disjoint_complete_and_all_different(load, name, loader, given):
@@ -223,7 +223,7 @@ def test_human_activity(load):
 
 
 def test_vehicle_sensors_with_few_rows_have_one_to_learn_from(load):
-    task = load("vehicle_ditto_train", datasets.vehicle_sensor, share=0.01)
+    task = load("vehicle_ditto_train", datasets.vehicle_sensor, train_size=0.01)
     assert task.train.sizes.min() == 1
     np.testing.assert_array_equal(
         task.train.sizes, np.maximum(1, np.round(0.01 * (task.train.sizes + task.test.sizes)))
@@ -254,13 +254,13 @@ def test_all_digits(load):
 
 
 def test_sentiment(load):
-    task = load("mds14", datasets.sentiment, share=None)
+    task = load("mds14", datasets.sentiment, train_size=None)
     assert task.train.members[:3] == ("apparel", "baby", "books")
     assert "imdb" not in task.train.members
     assert "MR" not in task.train.members
     assert task.test.sizes.tolist() == [400] * 14
     assert task.train.is_sparse
-    books = load("mds4", datasets.sentiment, domains=4, share=0.25).train
+    books = load("mds4", datasets.sentiment, domains=4, train_size=0.25).train
     assert books.sizes.tolist() == [500] * 4
     assert books.members == ("books", "dvd", "electronics", "kitchen")
 
@@ -288,14 +288,14 @@ def test_a_real_task_can_be_learned(load):
     ("call", "words"),
     [
         (lambda: datasets.human_activity("flying"), "no activity 'flying'; known are walking"),
-        (lambda: datasets.human_activity(share=0.0), r"share must be in \(0, 1\], got 0.0"),
-        (lambda: datasets.vehicle_sensor(share=1.5), r"share must be in \(0, 1\], got 1.5"),
-        (lambda: datasets.landmine(share=float("nan")), "share must be in"),
+        (lambda: datasets.human_activity(train_size=0.0), r"train_size must be in \(0, 1\], got 0.0"),
+        (lambda: datasets.vehicle_sensor(train_size=1.5), r"train_size must be in \(0, 1\], got 1.5"),
+        (lambda: datasets.landmine(train_size=float("nan")), "train_size must be in"),
         (lambda: datasets.landmine(seed=-1), "seed must be a whole number"),
         (lambda: datasets.computer_buyers(seed=0.5), "seed must be a whole number"),
         (lambda: datasets.parkinsons(target="both"), "target must be 'total' or 'motor', got 'both'"),
         (lambda: datasets.sentiment(domains=25), "domains must be 14 or 4, got 25"),
-        (lambda: datasets.sentiment(domains=4, share=None), "the 4 domains have none"),
+        (lambda: datasets.sentiment(domains=4, train_size=None), "the 4 domains have none"),
         (lambda: datasets.mnist_one_vs_all(rows=1), "rows must be a whole number >= 2, got 1"),
         (lambda: datasets.school(split=10), r"split must be in 0..9, got 10"),
         (lambda: datasets.school_pass(split=-1), r"split must be in 0..9, got -1"),
@@ -311,6 +311,17 @@ def test_arguments_out_of_range(call, words):
 def two_rows():
     train = ct.AgentData([[1.0, 10.0], [1.0, 30.0]], [-1, 1], ["anna", "bo"])
     return RealTask("two rows", train, ct.AgentData([[1.0, 50.0]], [1], ["bo"], ["anna", "bo"]), "classification")
+
+
+def test_scores_of_predictions_are_of_each_agent_that_has_test_rows():
+    def scores(kind, y, said):
+        rows = ct.AgentData(np.arange(5.0)[:, None], y, agents=["a", "a", "b", "b", "b"], members=["a", "b", "c"])
+        return datasets.real.agent_scores(rows, np.array(said), kind)
+
+    accuracy = scores("classification", [1, -1, 1, 1, 1], [1.0, 1.0, 1.0, -1.0, 1.0])
+    np.testing.assert_allclose(accuracy, [0.5, 2 / 3, np.nan])
+    rmse = scores("regression", [1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 4.0, 3.0, 4.0, 8.0])
+    np.testing.assert_allclose(rmse, [np.sqrt(2.0), np.sqrt(3.0), np.nan])
 
 
 def test_scores_and_scalings_refuse_what_they_cannot_use():

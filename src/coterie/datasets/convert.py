@@ -48,20 +48,7 @@ SIXTEEN_DOMAINS = (
 
 
 class Originals:
-    """Files by the ends of their names, wherever they are: given as such, in folders, in zip or tar archives.
-
-    Parameters
-    ----------
-    paths : sequence of path
-
-    Examples
-    --------
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "labels.gz").write_bytes(gzip.compress(b"1 2"))
-    ...     Originals([folder]).read("labels")
-    b'1 2'
-    """
+    """Files by the ends of their names, wherever they are: given as such, in folders, in zip or tar archives."""
 
     def __init__(self, paths: Sequence[str | os.PathLike[str]]) -> None:
         self.paths = [Path(path) for path in paths]
@@ -105,13 +92,7 @@ class Originals:
                 self._files[f"{name}/{member}"] = lambda member=member: archive.read(member)  # type: ignore[misc]
 
     def read(self, *names: str) -> bytes:
-        """The content of the one file whose name ends like this, without or with ``.gz``.
-
-        Parameters
-        ----------
-        *names : str
-            Names that the file may have, such as ``train/y_train.txt``.
-        """
+        """The content of the one file whose name ends like one of these, without or with ``.gz``."""
         ends = [f"/{name}{suffix}" for name in names for suffix in ("", ".gz")]
         found = [file for file in self._files if f"/{file}".endswith(tuple(ends))]
         if len(found) != 1:

@@ -2,14 +2,6 @@
 
 Nothing is bundled. ``coterie data convert`` turns the original public files into one npz file for each set, and every
 file is checked against the digest below whenever it is read, whoever made it.
-
-=====================  ======================================================
-:class:`Source`        one dataset: names, licence, origin, checksums
-:data:`SOURCES`        all of them, by name
-:func:`content_digest`  what identifies arrays, whatever zip file holds them
-:func:`folders`        where files are looked for
-:func:`raw`            the verified arrays of one dataset
-=====================  ======================================================
 """
 
 from __future__ import annotations
@@ -231,26 +223,7 @@ SOURCES: Mapping[str, Source] = {
 
 
 def content_digest(arrays: Mapping[str, Any]) -> str:
-    """SHA-256 over the names, types, shapes and values of arrays, in the order of their names.
-
-    It does not depend on how a file is compressed, nor on the memory order of the arrays.
-
-    Parameters
-    ----------
-    arrays : dict of str to ndarray
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> columns_first = np.asfortranarray([[1, 2], [3, 4]])
-    >>> content_digest({"X": columns_first}) == content_digest({"X": np.array([[1, 2], [3, 4]])})
-    True
-    >>> content_digest({"X": columns_first}) == content_digest({"X": columns_first.astype(float)})
-    False
-    """
+    """SHA-256 over names, types, shapes and values of arrays, whatever their memory order and the file they are in."""
     state = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
@@ -261,62 +234,25 @@ def content_digest(arrays: Mapping[str, Any]) -> str:
 
 
 def convert_folder() -> Path:
-    """Where converted files go: ``data`` in ``$COTERIE_CACHE``, or in coterie's part of the user's cache directory.
-
-    Examples
-    --------
-    >>> convert_folder().name
-    'data'
-    """
+    """Where converted files go: ``data`` in ``$COTERIE_CACHE``, or in coterie's part of the user's cache directory."""
     return cache_root() / "data"
 
 
 def folders() -> list[Path]:
-    """Where files are looked for, in this order: ``$COTERIE_DATA`` if it is set, and :func:`convert_folder`.
-
-    Examples
-    --------
-    >>> folders()[-1] == convert_folder()
-    True
-    """
+    """Where files are looked for, in this order: ``$COTERIE_DATA`` if it is set, and :func:`convert_folder`."""
     given = os.environ.get("COTERIE_DATA")
     return [*([Path(given)] if given else []), convert_folder()]
 
 
 def source_of(name: str) -> Source:
-    """The source of this name.
-
-    Examples
-    --------
-    >>> source_of("mds4").agents
-    4
-    >>> source_of("mds5")
-    Traceback (most recent call last):
-    coterie.errors.ParameterError: no dataset 'mds5'; known are school, computers, harws, vehicle_ditto_train, mnist,...
-    """
+    """The source of this name, or a refusal that says which names there are."""
     if name not in SOURCES:
         raise ParameterError(f"no dataset {name!r}; known are {', '.join(SOURCES)}")
     return SOURCES[name]
 
 
 def find(name: str) -> Path | None:
-    """The file of a dataset, unread; None if there is none.
-
-    Parameters
-    ----------
-    name : str
-        One of :data:`SOURCES`.
-
-    Returns
-    -------
-    Path or None
-
-    Examples
-    --------
-    >>> path = find("school")
-    >>> path is None or path.name == "school.npz"
-    True
-    """
+    """The file of a dataset, unread; None if there is none."""
     source = source_of(name)
     return next((folder / source.file for folder in folders() if (folder / source.file).is_file()), None)
 

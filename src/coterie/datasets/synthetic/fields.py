@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from ..._checks import ascending, nonnegative, positive, probability
 from ...core.losses import Huber, Location
 from ...data.agent_data import AgentData
 from ...errors import ParameterError
 from ...graphs import Graph, knn
 from ...problem.problem import Problem
-from . import _check
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class FieldTask:
         >>> task.error(task.problem().solve()) < task.error(task.points.X)
         True
         """
-        _check.positive("delta", delta)
+        positive("delta", delta)
         return Problem.separate(self.points, self.graph, loss=Location(Huber(delta)), ridge=self.ridge)
 
     def error(self, theta: np.ndarray) -> float:
@@ -150,11 +150,11 @@ def field_estimation(
     """
     if n < 2:
         raise ParameterError(f"n={n}: a field needs at least 2 agents")
-    _check.nonnegative("noise", noise)
-    _check.nonnegative("outlier_noise", outlier_noise)
-    _check.share("outliers", outliers)
-    _check.positive_range("coupling", *coupling)
-    _check.positive_range("own", *own)
+    nonnegative("noise", noise)
+    nonnegative("outlier_noise", outlier_noise)
+    probability("outliers", outliers)
+    ascending("coupling", coupling)
+    ascending("own", own)
     rng = np.random.default_rng(seed)
     positions = rng.uniform(size=(n, 2))
     i, j, _ = _joined(knn(positions, neighbours), positions).edges()

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..._checks import ascending, integer, probability
 from ...data.agent_data import AgentData
 from ...errors import ParameterError
 from ...graphs import Graph, angles
-from . import _check
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ def linear_classification(
     >>> task.train.n, task.train.p, bool(task.train.sizes.min() >= 10)
     (10, 5, True)
     """
-    _check.at_least("n", n, 1, " agent")
+    integer("n", n)
     if p < 2:
         raise ParameterError(f"p={p}: the targets live in the first two dimensions, so p must be at least 2")
-    _check.row_range(rows)
-    _check.at_least("test_rows", test_rows, 1)
-    _check.share("noise", noise)
+    ascending("rows", rows)
+    integer("test_rows", test_rows)
+    probability("noise", noise)
     rng = np.random.default_rng(seed)
     targets = np.zeros((n, p))
     targets[:, :2] = rng.normal(size=(n, 2))

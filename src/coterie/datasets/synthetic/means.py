@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.datasets import make_moons
 
+from ..._checks import nonnegative, probability
 from ...data.agent_data import AgentData
 from ...errors import ParameterError
 from ...graphs import Graph, kernel
@@ -113,12 +114,11 @@ def mean_estimation(
     # * Of 0.9, 0.95, 0.99 and 0.999, alpha = 0.99 is the best, as in the paper, with noise 0.1 (0.999 with 0.05).
     if n < 2:
         raise ParameterError(f"n={n}: two moons need at least 2 agents")
-    if not 0.0 <= spread <= 1.0:
-        raise ParameterError(f"spread={spread!r} must lie between 0 and 1")
+    probability("spread", spread)
     if not 0.0 <= cut < 1.0:
         raise ParameterError(f"cut={cut!r} must be at least 0 and less than 1")
-    if not (np.isfinite(deviation) and deviation >= 0.0 and np.isfinite(noise) and noise >= 0.0):
-        raise ParameterError(f"deviation={deviation!r} and noise={noise!r} must be finite numbers >= 0")
+    nonnegative("deviation", deviation)
+    nonnegative("noise", noise)
     rng = np.random.default_rng(seed)
     auxiliary, lower = make_moons(n, noise=noise, random_state=int(rng.integers(2**32)))
     targets = np.where(lower == 0, 1.0, -1.0)

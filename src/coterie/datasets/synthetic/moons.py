@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.datasets import make_moons
 
+from ..._checks import ascending, fraction, integer, nonnegative, positive, probability
 from ...data.agent_data import AgentData
 from ...errors import ParameterError
 from ...graphs import Graph, angles
-from . import _check
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def clustered_moons(
     >>> bool((task.train.X[:, 2:] == 0.0).all()), np.unique(task.train.y).tolist()
     (True, [-1.0, 1.0])
     """
-    _check.nonnegative("spread", spread)
+    nonnegative("spread", spread)
     share = np.asarray(clusters, dtype=np.float64)
     if share.ndim != 1 or share.size == 0 or not (np.isfinite(share).all() and (share > 0.0).all()):
         raise ParameterError(f"clusters={clusters!r} must be shares, one finite number > 0 per cluster")
@@ -195,18 +195,17 @@ def _task(
     pivot: tuple[float, float],
 ) -> MoonsTask:
     """Moons of everybody, rotated by angles that `turns` draws, in degrees."""
-    _check.at_least("n", n, 1, " agent")
+    integer("n", n)
     if p < 2:
         raise ParameterError(f"p={p}: the moons live in the first two dimensions, so p must be at least 2")
-    _check.row_range(rows)
-    _check.at_least("test_rows", test_rows, 1)
-    _check.share("noise", noise)
+    ascending("rows", rows)
+    integer("test_rows", test_rows)
+    probability("noise", noise)
     if empty not in ("zeros", "random"):
         raise ParameterError(f"empty={empty!r} is not known: expected 'zeros' or 'random'")
-    _check.nonnegative("moon_noise", moon_noise)
-    _check.positive("sigma", sigma)
-    if not 0.0 < cut < 1.0:
-        raise ParameterError(f"cut={cut!r} must be more than 0 and less than 1")
+    nonnegative("moon_noise", moon_noise)
+    positive("sigma", sigma)
+    fraction("cut", cut)
     centre = np.asarray(pivot, dtype=np.float64)
     if centre.shape != (2,) or not np.isfinite(centre).all():
         raise ParameterError(f"pivot={pivot!r} must be a point of the plane, two finite numbers")

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
+from ..._checks import integer, nonnegative, positive
 from ...data.agent_data import AgentData
 from ...errors import ParameterError
 
@@ -125,14 +126,10 @@ def related_tasks(
     >>> bool(np.abs(task.correlation[same]).min() > 0.9 > 0.5 > np.abs(task.correlation[~same]).max())
     True
     """
-    if n < 1:
-        raise ParameterError(f"n={n}: at least 1 task is needed")
-    if p < 1:
-        raise ParameterError(f"p={p}: at least 1 feature is needed")
-    if not (np.isfinite(noise) and noise >= 0.0):
-        raise ParameterError(f"noise={noise!r} must be a finite number >= 0")
-    if not (np.isfinite(scale) and scale > 0.0):
-        raise ParameterError(f"scale={scale!r} must be a finite number > 0")
+    integer("n", n)
+    integer("p", p)
+    nonnegative("noise", noise)
+    positive("scale", scale)
     if loss not in ("logistic", "squared"):
         raise ParameterError(f"loss={loss!r} is not known: expected 'logistic' or 'squared'")
     rng = np.random.default_rng(seed)

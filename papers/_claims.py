@@ -1,0 +1,164 @@
+"""What a paper says, as rows of a table; our numbers beside it; and a verdict in one word.
+
+A row is of one of three kinds: the paper gives a number (:class:`Compared`), it says that something is more than
+something else (:class:`Ordered`), or in words that it is about so much (:class:`Alike`). ``ours`` names the number of
+ours that it is about. Texts may name numbers, too: ``{gain:.1f}`` is shown as the mean of ``gain``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coterie.errors import ParameterError
+
+REPRODUCED, BETTER, NOT_REPRODUCED = "reproduced", "better", "not reproduced"
+
+#: How many standard errors of ours may lie between two numbers that are called the same.
+ERRORS = 2.0
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One row, judged. The error is nan if there is but one value; ``published`` is the paper's number, if any."""
+
+    what: str
+    paper: str
+    ours: float
+    error: float
+    verdict: str
+    reason: str = ""
+    published: float | None = None
+    form: str = ".3g"
+
+    @property
+    def seen(self) -> str:
+        """Our number with its standard error."""
+        shown = format(self.ours, self.form)
+        return shown if np.isnan(self.error) else f"{shown} ± {format(self.error, self.form)}"
+
+
+class Unseen(NamedTuple):
+    """In place of a number that the runs were too short for: what there is of it, and why it shows nothing."""
+
+    ours: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Says:
+    """What rows of all kinds have: a reason, shown if the claim does not hold, and a note, shown in any case."""
+
+    reason: str = ""
+    note: str = ""
+    form: str = ".3g"
+
+    def verdict(self, mean: float, error: float, numbers: Mapping[Any, Any]) -> str:
+        """One of the three words."""
+        raise NotImplementedError
+
+    @property
+    def published(self) -> float | None:
+        """The paper's number, if it gives one."""
+        return None
+
+
+@dataclass(frozen=True)
+class Compared(Says):
+    """The paper gives a number: is ours the same, within the tolerance and two of our standard errors?
+
+    The tolerance is how exactly the paper's number is known: its rounding, its own standard error, or what can be read
+    from a plot; or the name of a number of ours. ``better`` is where a number further away would be an improvement.
+    """
+
+    what: str
+    number: float
+    ours: Hashable
+    tolerance: float | str
+    better: str | None = None
+    paper: str | None = None
+
+    def verdict(self, mean: float, error: float, numbers: Mapping[Any, Any]) -> str:
+        """The same, or further away to the good or the bad side."""
+        if self.better not in (None, "higher", "lower"):
+            raise ParameterError(f"better={self.better!r} must be 'higher', 'lower' or None")
+        tolerance = numbers[self.tolerance] if isinstance(self.tolerance, str) else self.tolerance
+        beyond = mean - self.number
+        if abs(beyond) <= tolerance + ERRORS * np.nan_to_num(error):
+            return REPRODUCED
+        return BETTER if self.better and (beyond > 0) == (self.better == "higher") else NOT_REPRODUCED
+
+    @property
+    def published(self) -> float:
+        """The paper's number."""
+        return float(self.number)
+
+
+@dataclass(frozen=True)
+class Ordered(Says):
+    """The paper says that something is more than something else: is the difference positive by two standard errors?"""
+
+    what: str
+    paper: str
+    ours: Hashable
+
+    def verdict(self, mean: float, error: float, numbers: Mapping[Any, Any]) -> str:
+        """Whether it is."""
+        return REPRODUCED if mean - ERRORS * np.nan_to_num(error) > 0.0 else NOT_REPRODUCED
+
+
+@dataclass(frozen=True)
+class Alike(Says):
+    """The paper says in words that something is about so much: is it within what we take that to mean?
+
+    Whoever writes the row chooses how far it may be, so standard errors do not widen it.
+    """
+
+    what: str
+    paper: str
+    ours: Hashable
+    target: float
+    within: float
+
+    def verdict(self, mean: float, error: float, numbers: Mapping[Any, Any]) -> str:
+        """Whether it is."""
+        return REPRODUCED if abs(mean - self.target) <= self.within else NOT_REPRODUCED
+
+
+def judged(table: Sequence[Any], numbers: Mapping[Any, Any]) -> list[Claim]:
+    """The rows of a table beside our numbers; rows whose number was not measured are left out."""
+    shown = {name: _Mean(value) for name, value in numbers.items() if isinstance(name, str)}
+    return [_judged(row, numbers, shown) for row in table if row.ours in numbers]
+
+
+def _judged(row: Any, numbers: Mapping[Any, Any], shown: Mapping[str, _Mean]) -> Claim:
+    found = numbers[row.ours]
+    what = row.what.format_map(shown)
+    paper = format(row.number, row.form) if row.paper is None else row.paper.format_map(shown)
+    if isinstance(found, Unseen):
+        return Claim(what, paper, found.ours, float("nan"), NOT_REPRODUCED, found.reason, row.published, row.form)
+    mean, error = _summary(found)
+    verdict = row.verdict(mean, error, numbers)
+    why = [row.note] if verdict == REPRODUCED else [row.reason, row.note]
+    text = " ".join(text.format_map(shown) for text in why if text)
+    return Claim(what, paper, mean, error, verdict, text, row.published, row.form)
+
+
+def _summary(values: Any) -> tuple[float, float]:
+    """Mean and standard error."""
+    found = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    if not found.size or not np.isfinite(found).all():
+        raise ParameterError(f"values={values!r} must be finite numbers, one at least")
+    return float(found.mean()), float(found.std(ddof=1) / np.sqrt(found.size)) if found.size > 1 else float("nan")
+
+
+class _Mean(NamedTuple):
+    """Numbers as texts show them: by their mean."""
+
+    value: Any
+
+    def __format__(self, form: str) -> str:
+        return format(float(np.mean(self.value)), form) if form else str(self.value)

@@ -1,0 +1,1 @@
+"""Boosted personal models and learned graphs (DADA)."""

@@ -1,0 +1,1 @@
+"""Jacobi steps with one neighbour at a time (DJAM)."""

@@ -1,0 +1,1 @@
+"""Distributed multi-task relationship learning (DMTRL)."""

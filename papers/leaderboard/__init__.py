@@ -1,0 +1,1 @@
+"""All real datasets, all methods."""

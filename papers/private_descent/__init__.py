@@ -1,0 +1,1 @@
+"""Coordinate descent, with and without privacy (CD, DP)."""

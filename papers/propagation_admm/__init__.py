@@ -1,0 +1,1 @@
+"""Model propagation and collaborative learning by ADMM (MP, CL)."""
