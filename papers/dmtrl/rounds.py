@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from coterie.core.losses import resolve_loss
 from coterie.datasets import RealTask
 from coterie.multitask import exact_weights, relationship
 from coterie.multitask.actors import shards_of
@@ -17,7 +18,6 @@ from coterie.multitask.training import Options, Training
 from coterie.multitask.worker import Update, Worker, WorkerState
 from coterie.multitask.workers import LocalWorkers
 from coterie.plots import GREY
-from coterie.problem.problem import resolve_loss
 
 from .._claims import Ordered
 from .._experiment import Row, column, where
@@ -73,9 +73,7 @@ def _curve(
     task: RealTask, lam: float, steps: int, rounds: int, *, alone: bool = False, covariance: np.ndarray | None = None
 ) -> Row:
     """Gap, error and seconds after some of the rounds: of a W-step, or until weights and covariance are learned."""
-    _training(task, lam, 1, 1, alone, covariance).advance(
-        0.0
-    )  # what is compiled, or loaded, is so before the clock runs
+    _training(task, lam, 1, 1, alone, covariance).advance(0.0)  # all is compiled and loaded before the clock runs
     training = _training(task, lam, steps, rounds, alone, covariance)
     server = training.server
     timed: Any = server.workers

@@ -8,7 +8,7 @@ import pytest
 
 import coterie as ct
 from coterie.datasets import RealTask
-from coterie.multitask.worker import Worker
+from coterie.multitask.worker import Request, Worker
 from papers.dmtrl import common, rounds
 
 
