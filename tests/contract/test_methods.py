@@ -266,6 +266,8 @@ def test_compositions_keep_what_they_are_made_of():
     for made in (private, ct.Trimmed(private), ct.Learned(private), ct.Learned(ct.Trimmed(private))):
         assert (made.plan, made.terms, made.final) == (private.plan, private.terms, "local"), made
         assert made.loss_report == private.loss_report
+    assert repr(private.loss_report) == "HiddenLoss()"
+    assert repr(ct.Trimmed(ct.Private("cd", loss_fraction=0.2)).loss_report) == "ReleasedLoss()"
     assert ct.Trimmed(private).wakes_per_agent == 3
     assert ct.Learned(private).wakes_per_agent is None  # it goes on to learn ties when all is said
     assert [ct.Trimmed(name).synchronous for name in ("cd", "propagation", "djam")] == [False, True, False]

@@ -16,6 +16,7 @@ import pytest
 
 import coterie as ct
 from coterie.core import loop
+from coterie.core.methods import resolve_method
 from coterie.engines import shards
 from coterie.engines.shards import Shards
 from coterie.engines.worlds import part_of, world_of
@@ -92,7 +93,7 @@ class Here:
 
 
 def driver_of(name, count, ray=None, total=WAKES, cpus=0.5):
-    problem, method = example(name), ct.methods.resolve_method(name)
+    problem, method = example(name), resolve_method(name)
     return Shards(
         problem, method, problem.local(), "uniform", SEED, ct.Cluster(None, count, cpus), ray or Here(), total
     )
@@ -307,6 +308,7 @@ def test_bad_clusters(wrong):
         ({"vectors": 5}, "vectors=... does not go with engine"),
         ({"bytes": 5}, "bytes=... does not go with engine"),
         ({"wakes": 5, "engine": "ray"}, "engine='ray' must be a ct.Cluster"),
+        ({"wakes": 5, "method": "global"}, r"GlobalModel\(\) is computed in one place: leave engine out"),
         ({"wakes": 5, "method": ct.Learned(ct.CoordinateDescent(), ct.GraphRule())}, "learns who is tied to whom"),
     ],
     ids=lambda value: "" if isinstance(value, str) else "-".join(value),

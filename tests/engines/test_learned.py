@@ -354,8 +354,8 @@ def test_bad_rules_are_refused(bad, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("local",), "one place"),
-        ((ct.GlobalModel(),), "one place"),
+        (("local",), "unknown method .local.: choose one of cd"),
+        ((ct.GlobalModel(),), "not a method that agents can run"),
         (("nobody",), "unknown method"),
         ((ct.Learned("cd"),), r"learns its graph already"),
         (("cd", "exact"), r"must be a ct\.GraphRule"),

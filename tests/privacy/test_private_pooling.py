@@ -175,6 +175,8 @@ def test_nonsense_loses_its_say():
         assert np.isfinite(model).all()
         assert np.linalg.norm(model - alone) < 0.7 * np.linalg.norm(alone)
     assert np.isfinite(own_posterior(ct.Squared(), 1e200 * X, y, np.ones(P), np.ones(P), 1.0)).all()
+    none = own_posterior(ct.Squared(), X[:0], y[:0], np.arange(P), np.ones(P), 1.0)
+    assert none.tolist() == (P * np.arange(P)).tolist()  # no rows: features are taken to be of usual size
 
 
 @pytest.mark.usefixtures("uncompiled")
