@@ -26,7 +26,7 @@ class Leaky(Peer):
 
     def wake(self, dice):
         data = self.world.rows.values.T @ self.world.labels
-        return [post._replace(kind=0, text=data) for post in super().wake(dice)]
+        return [letter._replace(kind=0, text=data) for letter in super().wake(dice)]
 
 
 def test_a_failed_audit_has_an_exit_code_of_its_own(monkeypatch):
