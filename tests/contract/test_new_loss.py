@@ -13,7 +13,7 @@ import pytest
 import coterie as ct
 from coterie.core import losses
 from coterie.engines.peer import Peer
-from coterie.peers import agreement
+from coterie.peers import make_charter
 from coterie.peers.tables import work_of
 from coterie.peers.work import world_of_one, write_work
 from coterie.testing import check_loss, hard_problem
@@ -141,11 +141,9 @@ def test_in_files(loss, given, tmp_path, uncompiled):
     np.testing.assert_array_equal(again.predict(X, agents=ids), model.predict(X, agents=ids))
 
 
-def test_a_charter_may_name_it_and_a_plain_peer_works_with_it(loss, tmp_path, monkeypatch):
-    if isinstance(getattr(agreement, "LOSSES", None), tuple):  # its own copy of the names
-        monkeypatch.setattr(agreement, "LOSSES", tuple(losses.LOSSES))
+def test_a_charter_may_name_it_and_a_plain_peer_works_with_it(loss, tmp_path):
     fields = {"title": "", "features": ["a", "b"], "target": "c", "labels": ["no", "yes"], "loss": "squared-hinge"}
-    charter = agreement.Charter(**fields, objective="personalized", method="cd", intercept=False, steward=bytes(32))
+    charter = make_charter(**fields, objective="personalized", method="cd", intercept=False, steward=bytes(32))
     X, y, _ = rows()
     work = work_of(charter, X, y)
     (tmp_path / "work").write_bytes(write_work(work))

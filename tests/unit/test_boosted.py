@@ -413,7 +413,7 @@ def test_agents_find_peers_of_their_own_cluster(moons):
 
 
 def test_a_rule_says_how_the_graph_is_learned(task):
-    rule = ct.GraphRule(lam=10.0, kappa=4, most=2)
+    rule = ct.GraphRule(lam=10.0, kappa=4, max_edges=2)
     model = fitted(task, graph=rule)
     assert model.run_.before.method.rule == rule
     assert 0 < np.diff(model.graph_.start).max() <= 2
@@ -478,7 +478,7 @@ def test_progress_is_told(task):
         ({"base": "stumps"}, ParameterError, "base='stumps' is str: expected Stumps, a whole number"),
         ({"base": [DecisionTreeClassifier()]}, ParameterError, "DecisionTreeClassifier.* is not fitted"),
         ({"base": ct.Stumps(4, low=[0.0] * 3, high=1.0)}, ParameterError, "low has 3 values for 2 features"),
-        ({"beta": 0}, ParameterError, "beta=0 must be a positive number"),
+        ({"beta": 0}, ParameterError, "beta = 0: expected a positive"),
         ({"coupling": -1.0}, ParameterError, "coupling = -1.0: expected a positive"),
         ({"graph": "learn", "lam": -1}, ParameterError, "lam=-1 must be a positive number"),
         ({"coupling": 0.0}, ParameterError, "coupling = 0.0: expected a positive"),

@@ -82,7 +82,7 @@ def test_models_are_those_of_the_function(rows, kind):
         loss, labelled = "squared", left / left.std()
     found = ct.relationship(data._like(y=labelled), loss, **given)
     assert model.agents_ == found.members == ("ann", "bob", "cyd", "dan")
-    slopes = model.coef_ * X.std(axis=0) / found.weights.T
+    slopes = model.coef_ * X.std(axis=0) / found.weights
     np.testing.assert_allclose(slopes, slopes[0, 0], rtol=0.01)
     np.testing.assert_array_equal(model.covariance_, found.covariance)
     assert model.duality_gap_ == model.run_.gap <= 1e-9 * model.run_.value
@@ -372,20 +372,20 @@ def test_progress_and_seed(rows):
 @pytest.mark.parametrize(
     ("kind", "settings", "error", "message"),
     [
-        ("classifier", {"lam": 0.0}, ParameterError, "lam=0.0 must be a positive number"),
-        ("regressor", {"lam": -1.0}, ParameterError, "lam=-1.0 must be a positive number"),
+        ("classifier", {"lam": 0.0}, ParameterError, "lam = 0.0: expected a positive"),
+        ("regressor", {"lam": -1.0}, ParameterError, "lam = -1.0: expected a positive"),
         ("regressor", {"loss": "logistic"}, MismatchError, "is for classes: a regressor needs"),
         ("classifier", {"loss": "squared"}, MismatchError, "a classifier needs a loss of -1 and"),
         ("classifier", {"loss": "nonsense"}, ParameterError, "unknown loss 'nonsense'"),
         ("classifier", {"loss": ct.LogSumExp()}, ParameterError, "is not a loss"),
-        ("classifier", {"method": "cd"}, ParameterError, "method='cd' must be one of"),
+        ("classifier", {"method": "cd"}, ParameterError, "method = 'cd': expected"),
         ("classifier", {"covariance": np.eye(3)}, ParameterError, "covariance must be 4 x 4"),
         ("classifier", {"covariance": np.eye(4)}, ParameterError, "trace 4"),
-        ("regressor", {"engine": "ray"}, ParameterError, "engine='ray' must be a ct.Cluster"),
+        ("regressor", {"engine": "ray"}, ParameterError, "engine = 'ray': expected a ct.Cluster"),
         ("classifier", {"method": "exact", "loss": "hinge"}, MismatchError, 'use method="sdca"'),
         ("regressor", {"max_iter": 0}, ParameterError, "max_iter = 0"),
         ("regressor", {"random_state": -1}, ParameterError, "random_state = -1"),
-        ("regressor", {"tol": 0.0}, ParameterError, "tol=0.0"),
+        ("regressor", {"tol": 0.0}, ParameterError, "tol = 0.0"),
     ],
     ids=str,
 )

@@ -339,7 +339,7 @@ class Outer(NamedTuple):
 
     loss: Unfit = Unfit()
 
-    def reported_loss(self, data, me, draft):
+    def reported_loss(self, data, me, scratch):
         return data + self.loss.value(me, 1.0)
 
 
@@ -360,8 +360,8 @@ def test_what_does_not_compile_is_named():
 def test_a_handler_that_does_not_compile_is_named():
     @rule
     class Forgetful(NamedTuple):
-        def reported_loss(self, data, me, draft):
-            return draft.nothing
+        def reported_loss(self, data, me, scratch):
+            return scratch.nothing
 
     with pytest.raises(CompileError, match=r"Forgetful\.reported_loss cannot be compiled: .*Unknown attribute"):
         _told(Forgetful(), 1.0)

@@ -6,19 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ..losses import REALS
+from ..losses import REALS, loss
 from ..method import NamedTuple, method
-from ..rules import rule
 
 
-@rule
+@loss(labels=REALS, smoothness=0.0, lipschitz=0.0)
 class KnownLoss(NamedTuple):
-    """A loss that is known already: its value is the label."""
-
-    @property
-    def pooled(self):
-        """It is one of single examples."""
-        return False
+    """A loss that is known already: its value is the label, whatever the model."""
 
     def value(self, margin, label):
         """The label."""
@@ -32,15 +26,17 @@ class KnownLoss(NamedTuple):
         """It does not depend on the model."""
         return 0.0
 
-    @property
-    def smoothness(self):
-        """The largest curvature."""
-        return 0.0
+    def prox(self, center, step, label):
+        """There is nothing to move for."""
+        return center
 
-    @property
-    def labels(self):
-        """The labels it takes."""
-        return REALS
+    def conjugate(self, dual, label):
+        """``-label`` at the only slope there is."""
+        return -label
+
+    def domain(self, label):
+        """The only slope."""
+        return 0.0, 0.0
 
 
 class Own(NamedTuple):
