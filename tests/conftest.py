@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+import os
+import sys
+from pathlib import Path
+
+# Two workers on two cores: the threads of a BLAS would only wait for each other. Before NumPy is imported.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+import pytest  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).parent))  # prewarm, and what tests of several folders share
 
 EVERY_CASE = "every_case"
 
@@ -11,6 +21,14 @@ def pytest_addoption(parser):
     parser.addoption(
         "--all-cases", action="store_true", help="every combination of parameters, as `make test-all` does"
     )
+
+
+def pytest_sessionstart(session):
+    """Kernels that many tests share are compiled before there are workers, each of which would compile them again."""
+    if getattr(session.config.option, "numprocesses", None):  # only where workers are about to start
+        import prewarm
+
+        prewarm.everything()
 
 
 def pytest_collection_modifyitems(config, items):
@@ -47,24 +65,28 @@ def _name_of(value):
     return getattr(value, "__qualname__", None) or repr(value)[:500]
 
 
-@pytest.fixture
-def uncompiled(monkeypatch):
-    """Loops over agents run in plain Python: for a short run, that takes much less time than to compile them.
+@pytest.fixture(autouse=True)
+def _plain_loops(request, monkeypatch):
+    """Loops over agents run in plain Python, unless a test is marked ``compiled``.
 
-    The source is the same. That compiled code does the same, bit by bit, is a promise of every method, which
-    tests/contract checks.
+    For a short run, that takes much less time than to compile them. The source is the same; that compiled code does
+    the same, bit by bit, is a promise of every method, which tests/contract checks.
     """
-    from coterie.core import events, loop
-    from coterie.core.plain_backend import kernel
+    if request.node.get_closest_marker("compiled") is None:
+        from coterie.core import events, loop
+        from coterie.core.plain_backend import kernel
 
-    for module, names in ((loop, ("run", "rounds", "accept")), (events, ("begin", "meet", "run"))):
-        for name in names:
-            monkeypatch.setattr(module, name, kernel(getattr(module, name).python))
-    monkeypatch.setattr(loop.meet, "__defaults__", (loop.run,))
+        for module, names in ((loop, ("run", "rounds", "accept")), (events, ("begin", "meet", "run"))):
+            for name in names:
+                monkeypatch.setattr(module, name, kernel(getattr(module, name).python))
+        monkeypatch.setattr(loop.meet, "__defaults__", (loop.run,))
 
 
-@pytest.fixture(params=["plain", pytest.param("compiled", marks=pytest.mark.slow)])
-def seldom_compiled(request):
-    """For tests that alone need a kernel: it is compiled for `pytest -m slow`."""
-    if request.param == "plain":
-        request.getfixturevalue("uncompiled")
+@pytest.fixture
+def uncompiled():
+    """What is so by default."""
+
+
+@pytest.fixture
+def seldom_compiled():
+    """What is so by default."""

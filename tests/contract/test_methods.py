@@ -16,6 +16,8 @@ from coterie.core.world import EVERYONE, VACANT, add_loss_gradient, choose, impo
 from coterie.errors import ContractError, ParameterError
 from coterie.testing.contracts import METHOD_CHECKS, check_method
 
+pytestmark = pytest.mark.compiled
+
 
 @pytest.mark.parametrize("promise", METHOD_CHECKS)
 @pytest.mark.parametrize("name", METHODS)

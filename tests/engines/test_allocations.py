@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.compiled
+
 PROGRAM = """
 import sys
 import numba

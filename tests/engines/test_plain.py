@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import coterie as ct
 from coterie.core import linear, losses
@@ -20,6 +21,8 @@ from coterie.core.methods import METHODS, check_fit
 from coterie.core.world import VACANT, World
 from coterie.engines.peer import Peer
 from coterie.engines.worlds import part_of, world_of
+
+pytestmark = pytest.mark.compiled
 
 #: What a peer imports, and what must not come with it.
 LIGHT = ("engines.peer", "engines.host", "methods", "ties", "world", "wire", "losses", "linear")

@@ -12,6 +12,8 @@ import coterie as ct
 from coterie.estimators.canonical import by_content
 from coterie.estimators.intercepts import calibrated, random_intercepts
 
+pytestmark = pytest.mark.compiled
+
 BOOSTED = {
     "boosted classifier": lambda **settings: ct.BoostedClassifier(base=16, **settings),
     "boosted regressor": lambda **settings: ct.BoostedRegressor(base=16, **settings),

@@ -15,6 +15,8 @@ from sklearn.tree import DecisionTreeClassifier
 import coterie as ct
 from coterie.errors import DataError
 
+pytestmark = pytest.mark.compiled
+
 CLASSES = {2: ["no", "yes"], 3: ["high", "low", "mid"]}
 
 
