@@ -165,7 +165,7 @@ class Beyond(ct.CoordinateDescent):
         (SecondDie(), "wake reads or writes beyond the end.*dice=1"),
         (LongScratch(), "greet reads or writes beyond the end.*scratch than the 3 numbers"),
         (ShortScratch(), "wake reads or writes beyond the end.*scratch than the 2 numbers"),
-        (ToSlot(), "wake sends a letter to [0-3], which is nobody's address: to a slot"),
+        (ToSlot(), "wake sends a letter to [0-3], which is no agent's address: to a slot"),
         (UnannouncedLetter(), "greet posts more, or longer, letters than the 1 of 3 numbers"),
         (Undeclared(), "greet posts what 'letters' does not declare: a letter of kind 1"),
         (Half(), "greet posts what 'letters' does not declare: .* 1 numbers; there must be 3"),

@@ -162,7 +162,7 @@ class Shard:
         lost = np.flatnonzero(~np.isin(goal, self.goals))
         if lost.size:
             raise CapacityError(
-                f"{self.method!r} posted a letter that cannot be delivered: to nobody's address, {whole.to[lost[0]]}"
+                f"{self.method!r} posted a letter that cannot be delivered: to no agent's address, {whole.to[lost[0]]}"
             )
         return [Batch(*(part[goal == k] for part in whole)) for k in self.goals]
 
