@@ -9,6 +9,7 @@ import pytest
 
 import coterie as ct
 from coterie.core import loop
+from coterie.core.letters import Bounds, bits_of
 from coterie.core.methods.fixed import FixedModels, KnownLoss
 from coterie.core.world import NEEDS_ROOM, VACANT, new_outbox, widened
 from coterie.core.wrap.graph_objective import paper_lipschitz
@@ -169,10 +170,18 @@ def test_every_letter_is_accounted_for():
     p = problem.p
     graph_part = 400 * RULE.kappa * (2 + p) + changed
     models = (20 + 2 * begun) * p + 2 * exchanged * (4 * p + 1)
-    bits = driver.method.bits(letters.astype(float), numbers.astype(float), p, 32)
+    bits = bits_of_all(driver.method, letters, numbers, problem)
     assert bits == 32 * (graph_part + models)
     assert driver.bytes == 16 * letters.sum() + 8 * (
         400 * RULE.kappa * (4 + 6 + p) + 3 * changed + models  # on the wire there are stamps, rounds and distances
+    )
+
+
+def bits_of_all(method, letters, numbers, problem):
+    """What all letters say, as Run.bits counts it, at 32 bits a number."""
+    bounds = Bounds(problem.p, outputs=problem.outputs)
+    return sum(
+        bits_of(method.letters[kind], *of, bounds, 32) for kind, of in enumerate(zip(letters, numbers, strict=True))
     )
 
 
@@ -218,7 +227,7 @@ def test_sparse_models_cost_what_is_in_them():
     letters, numbers = account[loop.KINDS :].reshape(-1, 2).T.astype(float)
     assert letters.sum() == len(NOTED)
     assert min(letters[k] for k in (ASK, ANSWER, WEIGHT, OFFSET, OFFSET + 1)) > 0
-    assert spy.bits(letters, numbers, problem, bits) == pytest.approx(expected, rel=1e-12)
+    assert bits_of_all(spy, letters, numbers, problem) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.usefixtures("uncompiled")

@@ -369,16 +369,19 @@ def accuracy_under_attack(method, task, problem, attackers, lie, wakes):
     honest = np.setdiff1d(np.arange(problem.n), attackers)
     peers = {i: Peer(method, part_of(world, i, i + 1), models[i]) for i in honest.tolist()}
 
+    def sent(letters):
+        return ((letter.to, letter.data) for letter in letters)
+
     def deliver(posts):
-        for to, frame in posts:
+        for to, data in posts:
             if to in peers:
-                assert peers[to].receive(frame) == []
+                assert peers[to].receive(data) == []
 
     for peer in peers.values():
-        deliver(peer.greet())
+        deliver(sent(peer.greet()))
     for i in rng.integers(0, problem.n, wakes).tolist():
         if i in peers:
-            deliver(peers[i].wake())
+            deliver(sent(peers[i].wake()))
         else:
             deliver((j, encode(i, MODEL, lie(models[i]))) for j in problem.graph.neighbours(i).tolist())
     theta = models.copy()

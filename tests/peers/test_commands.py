@@ -79,7 +79,7 @@ def test_coupling_goes_into_the_problem(tmp_path):
         (("--objective", "all"), "objective='all' is not known: choose one of personalized,"),
         (("--coupling", "0"), "coupling: expected a number > 0"),
         (("--learn", "--kappa", "0"), "learned: kappa=0 must be a whole number"),
-        (("--epsilon", "-1"), "privacy: epsilon=-1"),
+        (("--epsilon", "-1"), "privacy: epsilon = -1"),
         (("--method", "djam", "--epsilon", "1"), "privacy: there is no private form of DJAM"),
         (("--set", "rho=1"), "settings has 'rho', which is not known"),
         (("--set", "rho"), "must be name=value"),

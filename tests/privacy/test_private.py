@@ -861,7 +861,7 @@ def test_refused_terms(options, message):
 def test_terms_that_no_arithmetic_can_keep(options):
     """1 / clip, or the square of the bound, is not a number that there is: such terms are refused, like zero."""
     [(name, value)] = options.items()
-    with pytest.raises(ParameterError, match=re.escape(f"{name}={value!r}")):
+    with pytest.raises(ParameterError, match=re.escape(f"{name} = {value!r}")):
         ct.Private("cd", **options)
 
 
