@@ -248,7 +248,7 @@ def test_a_part_that_is_missing_is_named_when_the_class_is_defined(missing):
     [("exchange", "exchanges"), ("recieve", "receive"), ("broadcast", "broadcasts"), ("minimizes", "minimises")],
 )
 def test_a_part_that_is_misspelt_is_named_when_the_class_is_defined(wrong, right):
-    with pytest.raises(TypeError, match=f"has a part '{wrong}', which nobody asks for: is it '{right}'"):
+    with pytest.raises(TypeError, match=f"has a part '{wrong}', which is not known: is it '{right}'"):
         declared(**parts(**{wrong: True}))
     declared(**parts(**{f"_{wrong}": True}))
 
