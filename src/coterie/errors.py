@@ -10,7 +10,7 @@
      │    ├── GraphError                weights, edges
      │    └── ParameterError            a number or a name out of its range
      ├── MismatchError (TypeError)      two good things that do not go together (a method and a loss)
-     ├── CapacityError (RuntimeError)   a mail box too small for the letters a method posts
+     ├── CapacityError (RuntimeError)   a buffer too small for the letters of a method
      ├── CompileError (RuntimeError)    a method of a rule that compiled code cannot run
      ├── ConvergenceError (RuntimeError) an exact solver did not reach its tolerance
      ├── ClusterError (RuntimeError)    a cluster cannot be reached, or lost what cannot be replaced
@@ -64,7 +64,7 @@ class MismatchError(CoterieError, TypeError):
 
 
 class CapacityError(CoterieError, RuntimeError):
-    """A mail box is too small for the letters a method posts."""
+    """A buffer is too small for the letters of a method."""
 
 
 class CompileError(CoterieError, RuntimeError):

@@ -81,7 +81,7 @@ class Modest(Learned):
         (Modest, "never increases the objective", "increases the objective"),
         (Modest, "finds the best graph", "away from the best"),
         (Modest, "learns the same on peers", "degree is not the sum"),
-        (Waiting, "comes to agree after bad mail", "away from the best"),
+        (Waiting, "comes to agree after late and lost letters", "away from the best"),
     ],
 )
 def test_planted_faults_are_found(fault, promise, complaint):

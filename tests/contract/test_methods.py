@@ -167,7 +167,7 @@ class Beyond(ct.CoordinateDescent):
         (SecondDie(), "wake reads or writes beyond the end.*dice=1"),
         (LongScratch(), "greet reads or writes beyond the end.*scratch than the 3 numbers"),
         (ShortScratch(), "wake reads or writes beyond the end.*scratch than the 2 numbers"),
-        (ToSlot(), "wake sends a letter to [0-3], which is nobody's address: to a slot"),
+        (ToSlot(), "wake sends a letter to [0-3], which is no agent's address: to a slot"),
         (UnannouncedLetter(), "greet posts more, or longer, letters than the 1 of 3 numbers"),
         (Undeclared(), "greet posts what 'letters' does not declare: a letter of kind 1"),
         (Half(), "greet posts what 'letters' does not declare: .* 1 numbers; there must be 3"),
@@ -250,7 +250,7 @@ def test_a_part_that_is_missing_is_named_when_the_class_is_defined(missing):
     [("exchange", "exchanges"), ("recieve", "receive"), ("broadcast", "broadcasts"), ("minimizes", "minimises")],
 )
 def test_a_part_that_is_misspelt_is_named_when_the_class_is_defined(wrong, right):
-    with pytest.raises(TypeError, match=f"has a part '{wrong}', which nobody asks for: is it '{right}'"):
+    with pytest.raises(TypeError, match=f"has a part '{wrong}', which is not known: is it '{right}'"):
         declared(**parts(**{wrong: True}))
     declared(**parts(**{f"_{wrong}": True}))
 

@@ -252,7 +252,7 @@ def test_errors_on_shards(ray, pool):
         part, theta = part_of(world_of(example("cd")), 0, 6), example("cd").local()
         nowhere = np.zeros(0, np.int64)  # a shard that is told there are no others
         driver.shards[0].build.remote(driver.method, part, theta[:6], 6, driver.cuts, nowhere)
-        with pytest.raises(CapacityError, match="nobody's address"):
+        with pytest.raises(CapacityError, match="no agent's address"):
             driver.advance(3 * N, loop.NO_LIMIT)
         ray.kill(driver.shards.pop())
         ray.kill(driver.shards[0])

@@ -1014,7 +1014,7 @@ def test_budgets_in_time():
 @pytest.mark.parametrize("conditions", [None, ct.Conditions(latency=0.7)], ids=["at once", "late"])
 def test_a_budget_that_nobody_spends(unit, conditions):
     problem = ct.Problem.propagation(np.eye(3), ct.graphs.empty(3))
-    with pytest.raises(ParameterError, match=f"{unit}=5 are never sent"):
+    with pytest.raises(ParameterError, match=f"{unit}=5 cannot be reached"):
         ct.simulate(problem, MP, conditions=conditions, **{unit: 5})
     assert ct.simulate(problem, MP, **{unit: 0}).wakes == 0
 

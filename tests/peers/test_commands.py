@@ -1,6 +1,7 @@
 """The commands of groups and peers: what they write is what the library makes of the same words."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -137,3 +138,12 @@ def test_commands_load_no_more_than_they_need(tmp_path, words, heavy):
     code = LIGHT.format(words=words, heavy=heavy)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (0, "[]")
+
+
+def test_the_process_of_a_peer_loads_no_more_than_it_needs():
+    """Most of a small peer's memory would be libraries that it does not use."""
+    heavy = ("pandas", "numba", "scipy", "sklearn", "coterie.problem.problem")
+    code = f"import sys, coterie.peers.launch\nprint([name for name in {heavy!r} if name in sys.modules])"
+    plain = os.environ | {"COTERIE_PLAIN": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=plain, check=True)
+    assert done.stdout == "[]\n"

@@ -837,7 +837,7 @@ def test_letters_are_kept(tmp_path, durable):
         ledger.keep([bytearray(b"newer")])
         assert ledger.kept == [b"newer"]
         for wrong in (b"newer", ["text"], [3]):
-            with pytest.raises(ParameterError, match="frames must be a list of bytes"):
+            with pytest.raises(ParameterError, match="letters must be a list of bytes"):
                 ledger.keep(wrong)
         ledger.debit()
         ledger.keep([])

@@ -219,7 +219,7 @@ def test_what_cannot_be_measured_is_said(uncompiled):
     X, y, codes = population(seed=7, n=6, rows=(8, 12))
     report = ct.CollaborativeRegressor().fit(X, y).report()
     assert report.gains is None
-    assert any("one agent only" in note for note in report.notes)
+    assert any("only one agent" in note for note in report.notes)
     report = ct.CollaborativeRegressor().fit(X, y, agents=np.arange(len(y))).report()
     assert any("no agent has two rows" in note for note in report.notes)
     model = ct.CollaborativeRegressor(method="local").fit(X, y, agents=codes)

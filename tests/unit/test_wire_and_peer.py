@@ -129,5 +129,5 @@ class Misdirected(ct.CoordinateDescent):
 
 @pytest.mark.parametrize("conditions", [None, ct.Conditions(latency=0.1)])
 def test_a_letter_to_nobody_is_an_error(conditions):
-    with pytest.raises(CapacityError, match="nobody's address"):
+    with pytest.raises(CapacityError, match="no agent's address"):
         ct.simulate(hard_problem(), Misdirected(), wakes=5, conditions=conditions)

@@ -174,14 +174,14 @@ def _act(action: str, who: Sequence[str], folder: Path, as_json: bool) -> None:
         raise IdentityError(f"no lab is running in {folder}")
     if action == "heal":
         if who:
-            raise ParameterError(f"heal {' '.join(who)}: it brings all together, leave out whom")
+            raise ParameterError(f"heal {' '.join(who)}: it connects all peers again, so name none of them")
         processes.partition(folders, [])
         show({"healed": len(folders)}, "letters go everywhere again", as_json)
         return
     some = _numbers(action, who, len(folders))
     if action == "partition":
         if len(some) == len(folders):
-            raise ParameterError(f"partition {' '.join(who)}: nobody is left on the other side")
+            raise ParameterError(f"partition {' '.join(who)}: no peer is left on the other side")
         processes.partition(folders, some)
     else:
         act = {"kill": processes.kill, "pause": processes.pause, "resume": processes.resume, "start": _ask_to_start}[

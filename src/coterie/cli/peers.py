@@ -72,7 +72,7 @@ def create_group(
     confidence: Annotated[
         str, typer.Option(help="public: rows / max-rows; gossip: rows / the largest heard of; none.")
     ] = "public",
-    max_rows: Annotated[int, typer.Option(help="Nobody has more rows. Public.")] = 1000,
+    max_rows: Annotated[int, typer.Option(help="No member has more rows than this. Public.")] = 1000,
     settings: Annotated[
         list[str] | None,
         typer.Option(

@@ -130,8 +130,8 @@ def complete(cls: Any, parts: Any) -> Any:
         close = difflib.get_close_matches(name, known, 1, 0.7)
         if close:
             raise TypeError(
-                f"{what} has a part {name!r}, which nobody asks for: is it {close[0]!r}? If not, begin its name with "
-                "an underscore"
+                f"{what} has a part {name!r}, which is not known: is it {close[0]!r}? If not, begin its name with an "
+                "underscore"
             )
     for name, part in known.items():
         if name in own:

@@ -300,7 +300,7 @@ def vehicle_sensor(train_size: float = 0.2, seed: int = 0) -> RealTask:
     Returns
     -------
     RealTask
-        100 features; two kinds of vehicles, which of them is +1 is not told.
+        100 features; two kinds of vehicles, which of them is +1 is not known.
 
     Examples
     --------

@@ -82,7 +82,7 @@ class Conditions:
             if not (0.0 <= begin < end):
                 raise ParameterError(f"outage {outage}: it must begin at a time >= 0 and end after that")
         if len({agent for agent, _, end in self.outages if math.isinf(end)}) == n:
-            raise ParameterError("every agent goes away for ever: some agent must return")
+            raise ParameterError("outages keep every agent away to the end of the run: at least one must return")
         moments = [(begin, agent, 1) for agent, begin, _ in self.outages]
         moments += [(end, agent, -1) for agent, _, end in self.outages if math.isfinite(end)]
         times, agents, changes = zip(*sorted(moments), strict=True) if moments else ((), (), ())

@@ -126,7 +126,7 @@ class Driver(ABC):
             raise CapacityError(
                 f"{self.method!r} posted a letter that cannot be delivered: more, or longer, than the "
                 f"{self.method.max_letters} of {self.outbox.text.shape[1]} numbers that it announces for one event, or "
-                "to nobody's address"
+                "to no agent's address"
             )
 
 

@@ -244,7 +244,7 @@ def _watched(
             pace = min(2 * pace, LONGEST)
         quiet = 0 if driver.account[loop.LETTERS] > before[1] else quiet + driver.done - before[0]
         if unit in ("vectors", "bytes") and quiet > PATIENCE * stages[0][1].n:
-            raise ParameterError(f"{unit}={total} are never sent: nobody sends anything any more")
+            raise ParameterError(f"{unit}={total} cannot be reached: agents have stopped sending letters")
         if progress is not None:
             progress(min(measured(), total), total)
         while coming and measured() >= coming[0][0]:

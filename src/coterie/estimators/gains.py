@@ -102,7 +102,7 @@ def given_rows(model: Any, X: Any, y: Any, agents: Any) -> tuple[Rows, np.ndarra
 def gains(model: Any, rows: Rows, folds: int, seed: int, notes: list[str]) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Errors of every agent on held-out rows of its own, and what they say of all agents."""
     if len(model.agents_) == 1:
-        raise DataError("there is one agent only, with nobody to learn from")
+        raise DataError("there is only one agent, with no others to learn from")
     classifies = model._kind == "classifier"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the fits of folds: their warnings were those of the fit already

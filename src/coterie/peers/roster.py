@@ -96,7 +96,7 @@ class Roster(msgspec.Struct, frozen=True):
         known = set(here)
         for a, b, _ in self.ties:
             if a >= b:
-                raise ParameterError(f"tie {a}-{b}: the smaller address comes first, and nobody is tied to itself")
+                raise ParameterError(f"tie {a}-{b}: the smaller address comes first, and no member is tied to itself")
             if not {a, b} <= known:
                 raise ParameterError(f"tie {a}-{b}: there is no member with the address {a if a not in known else b}")
 
@@ -105,7 +105,7 @@ class Roster(msgspec.Struct, frozen=True):
         for member in self.members:
             if member.address == address:
                 return member
-        raise DataError(f"nobody has the address {address!r} in roster {self.version}")
+        raise DataError(f"no member has the address {address!r} in roster {self.version}")
 
     def by_name(self, name: str) -> Member:
         """The member of a name."""

@@ -218,23 +218,23 @@ class Ledger:
             self._in_hand = True
             return k
 
-    def keep(self, frames: Iterable[bytes]) -> None:
+    def keep(self, letters: Iterable[bytes]) -> None:
         """Store all the letters of the release just debited, before they are sent; they replace those before.
 
         It is a LedgerError if no release was debited since the ledger was opened, or if other letters are kept of it
         already: a second draw of noise would be a second release.
         """
-        letters = list(frames)
-        for frame in letters:
-            if not isinstance(frame, bytes | bytearray | memoryview):
-                raise ParameterError(f"frames must be a list of bytes; there is a {type(frame).__name__} in it")
-        letters = [bytes(frame) for frame in letters]
+        given = list(letters)
+        for letter in given:
+            if not isinstance(letter, bytes | bytearray | memoryview):
+                raise ParameterError(f"letters must be a list of bytes; there is a {type(letter).__name__} in it")
+        now = [bytes(letter) for letter in given]
         self._check_process()  # before the lock, which a fork may find taken for ever
         with self._lock:
             self._check_use()
             k = self.releases - 1
             if self._letters is not None and self._letters.release == k:
-                if self._letters.frames == letters:
+                if self._letters.contents == now:
                     return
                 raise LedgerError(
                     f"the letters of release {k} are kept already, and are others: send those again, or debit a new "
@@ -245,11 +245,11 @@ class Ledger:
                     "there is no release to keep letters of: call debit() first. A release debited before the ledger "
                     "was opened is lost: its noise must not be drawn again"
                 )
-            now = _Letters(k, letters)
+            kept = _Letters(k, now)
             if self._journal is not None:
                 with _refusing(f"the letters of release {k} could not be kept in {self._journal.path}.kept"):
-                    write_atomic(f"{self._journal.path}.kept", now.packed(), private=True, one_writer=True)
-            self._letters = now
+                    write_atomic(f"{self._journal.path}.kept", kept.packed(), private=True, one_writer=True)
+            self._letters = kept
 
     @property
     def kept(self) -> list[bytes]:
@@ -257,7 +257,7 @@ class Ledger:
         self._check_process()
         self._check_use(reading=True)
         letters = self._letters if self._journal is None else self._read_kept(self._journal)
-        return [] if letters is None else list(letters.frames)
+        return [] if letters is None else list(letters.contents)
 
     def close(self) -> None:
         """Release the lock. What was spent can still be read; nothing more can be spent."""
@@ -401,11 +401,11 @@ class _Letters(NamedTuple):
     """Letters, and the release that they belong to."""
 
     release: int
-    frames: list[bytes]
+    contents: list[bytes]
 
     def packed(self) -> bytes:
-        body = b"".join(self.frames)
-        head = {"release": self.release, "lengths": [len(frame) for frame in self.frames]}
+        body = b"".join(self.contents)
+        head = {"release": self.release, "lengths": [len(letter) for letter in self.contents]}
         checksum = hashlib.sha256(_canonical(head) + body).hexdigest()
         return _canonical({**head, "sha256": checksum}) + b"\n" + body
 
@@ -414,8 +414,7 @@ class _Letters(NamedTuple):
         head, _, body = content.partition(b"\n")
         fields = json.loads(head.decode("ascii"))
         ends = np.cumsum([0, *fields["lengths"]]).tolist()
-        frames = [body[a:b] for a, b in pairwise(ends)]
-        letters = cls(fields["release"], frames)
+        letters = cls(fields["release"], [body[a:b] for a, b in pairwise(ends)])
         if letters.packed() != content:
             raise ValueError("the checksum is not that of the letters")
         return letters

@@ -1,5 +1,5 @@
-"""The papers' objectives: problems, their exact solutions, and baselines."""
+"""The papers' objectives: problems, exact solutions and baselines; imported when first used, as a peer needs none."""
 
-from .problem import Problem
+import lazy_loader
 
-__all__ = ["Problem"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

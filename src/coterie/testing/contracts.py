@@ -443,7 +443,7 @@ class _Watched:
         ties = self.world.peer[self.world.tie_start[k] : self.world.tie_start[k + 1]]
         _demand(
             to in (EVERYONE, VACANT) or to in self.members,
-            f"{handler} sends a letter to {to}, which is nobody's address: to a slot? Send to data.peer[slot], to "
+            f"{handler} sends a letter to {to}, which is no agent's address: to a slot? Send to data.peer[slot], to "
             "letter.sender or to EVERYONE",
         )
         try:
@@ -646,7 +646,7 @@ def _reads_sparse_rows(method: Any) -> None:
     _demand(np.allclose(one, other, rtol=0, atol=1e-10), "sparse and dense features give different models")
 
 
-def _survives_bad_mail(method: Any) -> None:
+def _survives_late_and_lost_letters(method: Any) -> None:
     problem = _calm(method)
     goal = _Goal(method, problem)
     bad = Conditions(latency=1.5, jitter=1.0, loss=0.2, duplication=0.2, outages=[(0, 5.0, 40.0), (2, 20.0, 60.0)])
@@ -704,7 +704,7 @@ METHOD_CHECKS: dict[str, Callable[[Any], None]] = {
         _solves_other_objectives,
         _its_rounds_reach_the_optimum,
         _follows_changes,
-        _survives_bad_mail,
+        _survives_late_and_lost_letters,
     )
 }
 
@@ -853,7 +853,7 @@ def _finds_the_best_graph(learned: Any) -> None:
     _demand_best(learned, meeting, driver)
 
 
-def _comes_to_agree_after_bad_mail(learned: Any) -> None:
+def _comes_to_agree_after_late_and_lost_letters(learned: Any) -> None:
     learned = _patient(learned)
     meeting = _Meeting(learned, 23)
     n = meeting.problem.n
@@ -947,7 +947,7 @@ GRAPH_RULE_CHECKS: dict[str, Callable[[Any], None]] = {
         _finds_the_best_graph,
         _learns_the_same_compiled_or_not,
         _learns_the_same_on_peers,
-        _comes_to_agree_after_bad_mail,
+        _comes_to_agree_after_late_and_lost_letters,
     )
 }
 

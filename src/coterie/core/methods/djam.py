@@ -89,7 +89,7 @@ class DJAM(NamedTuple):
             raise MismatchError(
                 f"DJAM needs strongly convex losses, and that of agent {problem.members[int(np.argmax(loose))]!r} "
                 f"and those it is tied to is {problem.loss!r} without a ridge, flat in places: two models in a flat "
-                "place are swapped for ever; give a ridge > 0, or use ct.CollaborativeADMM()"
+                "place are swapped without end; give a ridge > 0, or use ct.CollaborativeADMM()"
             )
 
     def scratch_size(self, world, p):

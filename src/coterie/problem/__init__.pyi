@@ -1,0 +1,3 @@
+from .problem import Problem
+
+__all__ = ["Problem"]
