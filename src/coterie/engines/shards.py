@@ -1,4 +1,4 @@
-"""Blocks of agents as actors of a cluster: the compiled loop of :mod:`.host` in each, letters between them.
+"""Blocks of agents as actors of a cluster: the compiled loop of :mod:`coterie.core.loop` in each, letters between them.
 
 Time goes in supersteps of n wakes, so that every agent wakes about once in each. Who wakes, and in which order, is
 drawn in one place from the seed, and every shard wakes its own. A letter within a shard arrives before the next agent
