@@ -25,8 +25,17 @@ from coterie.engines.worlds import part_of, world_of
 pytestmark = pytest.mark.compiled
 
 #: What a peer imports, and what must not come with it.
-LIGHT = ("engines.peer", "engines.host", "methods", "ties", "world", "wire", "losses", "linear")
-PRIVATE = tuple(f"privacy.{name}" for name in ("ledger", "plans", "descent", "propagation", "pooling", "private"))
+LIGHT = (
+    "engines.peer",
+    "engines.wire",
+    *(f"core.{name}" for name in ("loop", "world", "losses", "linear", "methods", "wrap.learned", "wrap.trimmed")),
+)
+PRIVATE = (
+    "privacy.ledger",
+    "privacy.private",
+    "accounting.plans",
+    *(f"core.private.{name}" for name in ("boosting", "descent", "propagation", "pooling")),
+)
 HEAVY = ("numba", "pandas", "sklearn", "matplotlib", "networkx", "ray")
 LOSSES = {repr(loss): loss for loss in (*losses.LOSSES.values(), losses.LogSumExp())}
 SPARSE = ("cd-sparse",)

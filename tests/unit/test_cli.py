@@ -138,6 +138,7 @@ def test_a_given_graph(table, tmp_path):
     ("changes", "message"),
     [
         ({"--agent": "usr"}, "no column 'usr'; did you mean 'user'?"),
+        ({"--agent": "nobody"}, "no column 'nobody'; there are 6: "),
         ({"--target": "price"}, "no column 'price'"),
         ({"--target": "user"}, "--agent and --target are both 'user'"),
         ({"--method": "sgd"}, "unknown method 'sgd'"),

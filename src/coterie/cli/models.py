@@ -126,7 +126,8 @@ def fit(
         raise ParameterError(f"--agent and --target are both {agent!r}: they must be two columns")
     check_writable(output)
     frame = read_table(data, ids=[agent])
-    X, [y] = split_frame(frame, target)
+    features, [ids, y] = split_frame(frame, agent, target)  # both are looked for among all columns
+    X, _ = split_frame(frame, target)  # with the column of agents, whose name the model keeps
     kind = _task_of(y, target, as_json) if task == Task.auto else task
     if kind == Task.regression and not pd.api.types.is_numeric_dtype(y):
         raise DataError(f"column {target!r} holds text: it cannot be the target of a regression")
@@ -146,11 +147,11 @@ def fit(
     estimator = ESTIMATORS[kind, method == "boosting"]
     settings = _settings(estimator, given) | {"method": method, "random_state": seed}
     if graph not in (None, "auto", "learn", "knn"):
-        settings["graph"] = read_ties(Path(str(graph)), agent_codes(_column(frame, agent))[1])
+        settings["graph"] = read_ties(Path(str(graph)), agent_codes(ids)[1])
     found: dict[str, Any] = {}
     with warnings_said():
         if tune or holdout > 0:
-            found = _tried(estimator, settings, split_frame(X, agent), y, tune, holdout, seed, as_json)
+            found = _tried(estimator, settings, features, ids, y, tune, holdout, seed, as_json)
         with bar("learning one model for each agent", as_json, known=False) as progress:
             model = estimator(**settings).fit(X, y, agents=agent, progress=progress)
     try:
@@ -171,14 +172,11 @@ def _settings(estimator: Any, given: dict[str, Any]) -> dict[str, Any]:
     return asked
 
 
-def _column(frame: pd.DataFrame, name: str) -> pd.Series:
-    return split_frame(frame, name)[1][0]
-
-
 def _tried(
     estimator: Any,
     settings: dict[str, Any],
-    split: tuple[Any, list[Any]],
+    X: Any,
+    ids: Any,
     y: Any,
     tune: bool,
     holdout: float,
@@ -186,7 +184,6 @@ def _tried(
     quiet: bool,
 ) -> dict[str, Any]:
     """What is tried on a part of the rows: settings by cross-validation, which are changed here, and the gain."""
-    X, [ids] = split
     everyone, test, found = agent_codes(ids)[1], held_out(ids, holdout, seed), {}
     if tune:
         with bar("cross-validation", quiet) as progress:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,7 +10,9 @@ from ..core.linear import frozen
 from ..core.world import World, widened
 from ..errors import ParameterError
 from ..graphs import Graph
-from ..problem import Problem
+
+if TYPE_CHECKING:  # problems read tables, which a peer does not need
+    from ..problem import Problem
 
 
 def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0) -> World:

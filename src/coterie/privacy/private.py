@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .._checks import integer
-from ..core.methods import CoordinateDescent, FrankWolfeBoosting, GossipPooling, ModelPropagation
+from ..core.method import Method
+from ..core.methods import METHODS, CoordinateDescent, FrankWolfeBoosting, GossipPooling, ModelPropagation
 from ..core.private.boosting import PrivateBoosting
 from ..core.private.descent import PrivateDescent
 from ..core.private.pooling import PrivatePooling
@@ -14,7 +15,6 @@ from ..core.private.terms import make_terms
 from ..core.wrap.learned import Learned
 from ..core.wrap.trimmed import Trimmed
 from ..errors import MismatchError, ParameterError
-from ..problem.baselines import resolve_method
 
 #: Which methods there is a private form of, and how many releases it makes unless told otherwise.
 FORMS: dict[type, tuple[Any, int]] = {
@@ -100,7 +100,7 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
     >>> bool(task.accuracy(run.theta).mean() > task.accuracy(problem.local()).mean())
     True
     """
-    method = resolve_method(method)
+    method = _resolved(method)
     options: dict[str, Any] = dict(locals())
     del options["method"]
     if isinstance(method, Learned):
@@ -137,6 +137,16 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
         final=final,
     )
     return form(method, terms)
+
+
+def _resolved(method: Any) -> Any:
+    if isinstance(method, str) and method in METHODS:
+        return METHODS[method]
+    if isinstance(method, Method):
+        return method
+    from ..problem.baselines import resolve_method  # with tables, which a private peer does not need
+
+    return resolve_method(method)
 
 
 def _releases(asked: Any, usual: int, form: Any) -> int:
