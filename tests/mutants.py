@@ -115,6 +115,13 @@ MUTANTS = (
         "ties.flow[slot, k] = letter.text[k]",
         ("tests/engines/test_gossip_pooling.py::test_no_letter_can_take_away_or_add_to_the_sum",),
     ),
+    Mutant(
+        "newton-without-ridge",
+        "core/proximal.py",
+        "gradient[k] = kappa * theta[k] - weight * center[k]",
+        "gradient[k] = weight * theta[k] - weight * center[k]",
+        ("tests/engines/test_replay.py::test_newton_ends_where_the_gradient_is_zero",),
+    ),
     # what wraps a method
     Mutant(
         "graph-log-slope",
@@ -138,6 +145,13 @@ MUTANTS = (
         "min(int(fraction * neighbours + ROUNDING), ",
         "min(int(0.5 * fraction * neighbours + ROUNDING), ",
         ("tests/engines/test_trimmed.py::test_copies_are_what_was_said_or_the_trimmed_mean_of_it",),
+    ),
+    Mutant(
+        "others-degree",
+        "core/wrap/learned.py",
+        "max(0.0, degree - weight)",
+        "max(0.0, degree)",
+        ("tests/contract/test_graph_rules.py::test_every_graph_rule_keeps_its_promise",),
     ),
     # privacy
     Mutant(
@@ -201,6 +215,20 @@ MUTANTS = (
         "            self._own.account[0] = self._ledger.account  #",
         "            pass  #",
         ("tests/privacy/test_private.py::test_a_peer_made_anew_has_what_is_left",),
+    ),
+    Mutant(
+        "cost-forgotten-by-restart",
+        "privacy/ledger.py",
+        "        self._replay(journal)\n",
+        "        self._replay(journal)\n        self._account[1] = 0.0\n",
+        ("tests/privacy/test_ledger.py::test_what_was_spent_stays_spent",),
+    ),
+    Mutant(
+        "vote-sensitivity",
+        "core/private/boosting.py",
+        "terms.noise[release] * (2 * SENSITIVITY)",
+        "terms.noise[release] * SENSITIVITY",
+        ("tests/privacy/test_private_boosting.py::test_vertices_are_chosen_as_often_as_the_mechanism_says",),
     ),
     # what comes from others, and what a group agrees on
     Mutant(

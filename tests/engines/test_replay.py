@@ -22,6 +22,8 @@ from scipy import sparse, stats
 from scipy.special import expit
 
 import coterie as ct
+from coterie.core import proximal
+from coterie.core.linear import rows_of
 from coterie.core.methods import admm
 from coterie.core.world import VACANT, choose
 from coterie.engines.wire import letter_size
@@ -709,6 +711,17 @@ def test_admm_loses_little_time_by_finding_rho(goal):
         return 150 * np.argmax(gap <= goal) if (gap <= goal).any() else np.inf
 
     assert 0 < wakes(auto) <= 1.5 * min(wakes(gap) for gap in grid)
+
+
+def test_newton_ends_where_the_gradient_is_zero():
+    """What dual ascent falls back on: ``a sum_r l(z_r) + kappa/2 |t|^2 - weight center . t``, kappa with the ridge."""
+    rng = np.random.default_rng(24)
+    X, y, center = rng.normal(size=(20, P)), rng.choice([-1.0, 1.0], 20), rng.normal(size=P)
+    a, kappa, weight, theta = 0.5, 0.9, 0.3, np.zeros(P)
+    data = SimpleNamespace(rows=rows_of(X), labels=y, loss=ct.Logistic())
+    proximal.newton(data, a, kappa, weight, center, theta, np.zeros(P * P), np.zeros(2 * P))
+    gradient = a * X.T @ (-y * expit(-y * (X @ theta))) + kappa * theta - weight * center
+    np.testing.assert_allclose(gradient, 0.0, atol=1e-12)
 
 
 class Edge(NamedTuple):
