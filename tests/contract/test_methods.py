@@ -16,12 +16,28 @@ from coterie.core.world import EVERYONE, VACANT, add_loss_gradient, choose, impo
 from coterie.errors import ContractError, ParameterError
 from coterie.testing.contracts import METHOD_CHECKS, check_method
 
-pytestmark = pytest.mark.compiled
+
+COMPILED = "compiled equals python"
 
 
-@pytest.mark.parametrize("promise", METHOD_CHECKS)
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", METHODS)
+def test_compiled_code_does_what_python_does_bit_by_bit(name):
+    METHOD_CHECKS[COMPILED](METHODS[name])
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("promise", [promise for promise in METHOD_CHECKS if promise != COMPILED])
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_keeps_its_promise(name, promise):
+    METHOD_CHECKS[promise](METHODS[name])
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+@pytest.mark.parametrize("promise", [promise for promise in METHOD_CHECKS if promise != COMPILED])
+@pytest.mark.parametrize("name", METHODS)
+def test_and_keeps_it_compiled(name, promise):
     METHOD_CHECKS[promise](METHODS[name])
 
 
