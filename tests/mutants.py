@@ -1,7 +1,9 @@
 """Plant faults, one at a time, and see that the default tests find each of them: ``make mutants``.
 
-A mutant is a wrong line in a copy of the library. The tests named beside it are part of the default run; one of them
-must fail. A mutant that survives means that something is no longer proved.
+A mutant is a wrong line in a copy of the library. The tests named beside it are part of the default run, and pass
+without the fault; with it, one of them must fail. A mutant that survives means that something is no longer proved.
+
+Loops run in plain Python here: it is the same source, and a fault in it would have every kernel compiled anew.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,16 +23,336 @@ PACKAGE = HERE.parent / "src" / "coterie"
 
 
 class Mutant(NamedTuple):
-    """A fault: in this file, ``before`` (which stands there once) becomes ``after``."""
+    """A fault: in this file, ``before`` (which stands there once) becomes ``after``.
+
+    ``tests`` are files or functions, not cases: of a function, those run that the default run takes.
+    """
 
     name: str
     file: str
     before: str
     after: str
-    tests: str
+    tests: tuple[str, ...]
 
 
-MUTANTS: tuple[Mutant, ...] = ()
+MUTANTS = (
+    # losses
+    Mutant(
+        "logistic-slope",
+        "core/losses.py",
+        "return -label * (e if t > 0.0 else 1.0) / (1.0 + e)",
+        "return label * (e if t > 0.0 else 1.0) / (1.0 + e)",
+        ("tests/contract/test_losses.py::test_every_loss_keeps_its_contract",),
+    ),
+    Mutant(
+        "huber-prox",
+        "core/losses.py",
+        "center - step * min(max(r / (1.0 + step), -self.delta), self.delta)",
+        "center - step * min(max(r, -self.delta), self.delta)",
+        ("tests/contract/test_losses.py::test_every_loss_keeps_its_contract",),
+    ),
+    Mutant(
+        "smooth-hinge-bound",
+        "core/losses.py",
+        "        return 1.0 / self.gamma\n",
+        "        return 0.5 / self.gamma\n",
+        ("tests/contract/test_losses.py::test_every_loss_keeps_its_contract",),
+    ),
+    # methods
+    Mutant(
+        "descent-step",
+        "core/methods/descent.py",
+        "lipschitz = 2.0 * data.smooth * degree + a * curvature",
+        "lipschitz = data.smooth * degree + a * curvature",
+        ("tests/engines/test_simulate.py::test_replay",),
+    ),
+    Mutant(
+        "admm-half",
+        "core/methods/admm.py",
+        "ties.mine[slot, k] += 0.5 * (2.0 * text[p + k]",
+        "ties.mine[slot, k] += 0.7 * (2.0 * text[p + k]",
+        ("tests/engines/test_replay.py::test_admm_gossip",),
+    ),
+    Mutant(
+        "admm-two-rho",
+        "core/methods/admm.py",
+        "ties.mine[slot, k] = z - mine / mean * (z - ties.mine[slot, k])",
+        "ties.mine[slot, k] = z - mean / mine * (z - ties.mine[slot, k])",
+        ("tests/engines/test_replay.py::test_ends_of_an_edge_with_two_rho_keep_its_z_and_its_multipliers",),
+    ),
+    Mutant(
+        "admm-residual",
+        "core/methods/admm.py",
+        "dual += 2.0 * rho * rho * step * step",
+        "dual += rho * rho * step * step",
+        ("tests/engines/test_replay.py::test_residuals_of_an_edge_are_those_of_admm",),
+    ),
+    Mutant(
+        "djam-weight",
+        "core/methods/djam.py",
+        "weight = 2.0 * data.smooth * degree",
+        "weight = data.smooth * degree",
+        ("tests/engines/test_replay.py::test_djam",),
+    ),
+    Mutant(
+        "propagation-round",
+        "core/methods/propagation.py",
+        "        update(data, me, ties, outbox.scratch)\n        send(outbox, EVERYONE, MODEL, me.theta)",
+        "        send(outbox, EVERYONE, MODEL, me.theta)\n        update(data, me, ties, outbox.scratch)",
+        ("tests/engines/test_replay.py::test_mp_synchronous",),
+    ),
+    Mutant(
+        "boosting-stride",
+        "core/methods/boosting.py",
+        "return 2.0 / (clock + rule.head + 2.0)",
+        "return 2.0 / (clock + rule.head + 3.0)",
+        ("tests/engines/test_boosting.py::test_steps_are_those_of_the_paper",),
+    ),
+    Mutant(
+        "gossip-flow",
+        "core/methods/pooling.py",
+        "ties.flow[slot, k] = -letter.text[k]",
+        "ties.flow[slot, k] = letter.text[k]",
+        ("tests/engines/test_gossip_pooling.py::test_no_letter_can_take_away_or_add_to_the_sum",),
+    ),
+    Mutant(
+        "newton-without-ridge",
+        "core/proximal.py",
+        "gradient[k] = kappa * theta[k] - weight * center[k]",
+        "gradient[k] = weight * theta[k] - weight * center[k]",
+        ("tests/engines/test_replay.py::test_newton_ends_where_the_gradient_is_zero",),
+    ),
+    # what wraps a method
+    Mutant(
+        "graph-log-slope",
+        "core/wrap/graph_objective.py",
+        "2.0 * lam * weight[l] - 1.0 / degree - 1.0",
+        "2.0 * lam * weight[l] + 1.0 / degree - 1.0",
+        (
+            "tests/unit/test_graph_objective.py::test_proximal_steps_never_increase_the_objective_and_end_at_the_block_solution",
+        ),
+    ),
+    Mutant(
+        "tie-weights-differ",
+        "core/wrap/learned.py",
+        "tell(peer, line[NEW], stamp, square, outbox)",
+        "tell(peer, 0.5 * line[NEW], stamp, square, outbox)",
+        ("tests/contract/test_graph_rules.py::test_every_graph_rule_keeps_its_promise",),
+    ),
+    Mutant(
+        "trimmed-count",
+        "core/wrap/trimmed.py",
+        "min(int(fraction * neighbours + ROUNDING), ",
+        "min(int(0.5 * fraction * neighbours + ROUNDING), ",
+        ("tests/engines/test_trimmed.py::test_copies_are_what_was_said_or_the_trimmed_mean_of_it",),
+    ),
+    Mutant(
+        "others-degree",
+        "core/wrap/learned.py",
+        "max(0.0, degree - weight)",
+        "max(0.0, degree)",
+        ("tests/contract/test_graph_rules.py::test_every_graph_rule_keeps_its_promise",),
+    ),
+    # privacy
+    Mutant(
+        "clip-ignored",
+        "core/private/mechanism.py",
+        """unit = math.copysign(GRID / norm, slope) if abs(slope) * norm > clip else slope * (GRID / clip)
+        if not math.isfinite(unit):  # a slope that no row could balance
+            continue
+        if grid_size(data.rows, r, unit, laplace) > limit:""",
+        """unit = slope * (GRID / clip)
+        if not math.isfinite(unit):
+            continue
+        if limit < 0:""",
+        ("tests/privacy/test_private.py::test_sums_are_those_of_the_clipped_gradients",),
+    ),
+    Mutant(
+        "noise-for-one-clip",
+        "core/private/mechanism.py",
+        "1.0 - terms.loss_fraction, 2 * GRID)",
+        "1.0 - terms.loss_fraction, GRID)",
+        ("tests/privacy/test_private.py::test_descent_is_the_noisy_step_of_the_paper",),
+    ),
+    Mutant(
+        "debit-one-more",
+        "core/private/account.py",
+        "spent <= limit * (1.0 + SLACK)",
+        "account[SPENT] < limit * (1.0 + SLACK)",
+        ("tests/privacy/test_ledger.py::test_a_refusal_changes_nothing",),
+    ),
+    Mutant(
+        "debit-one-fewer",
+        "core/private/account.py",
+        "if k >= cost.shape[0]:",
+        "if k >= cost.shape[0] - 1:",
+        ("tests/privacy/test_ledger.py::test_the_rule",),
+    ),
+    Mutant(
+        "debit-not-synced",
+        "privacy/ledger.py",
+        "        sync(fd)\n        self.size = start + len(line)",
+        "        self.size = start + len(line)",
+        ("tests/privacy/test_ledger.py::test_a_record_is_on_disk_before_debit_returns",),
+    ),
+    Mutant(
+        "torn-record-not-spent",
+        "privacy/ledger.py",
+        "            if k == NOTHING:\n                journal.cut()",
+        "            if k >= NOTHING:\n                journal.cut()",
+        ("tests/privacy/test_ledger.py::test_a_crash_at_any_system_call_of_a_recovery",),
+    ),
+    Mutant(
+        "budget-renewed-by-restart",
+        "privacy/ledger.py",
+        "        self._replay(journal)\n",
+        "        self._replay(journal)\n        self._account[:] = 0.0\n",
+        ("tests/privacy/test_ledger.py::test_what_was_spent_stays_spent",),
+    ),
+    Mutant(
+        "peer-budget-renewed-by-restart",
+        "engines/peer.py",
+        "            self._own.account[0] = self._ledger.account  #",
+        "            pass  #",
+        ("tests/privacy/test_private.py::test_a_peer_made_anew_has_what_is_left",),
+    ),
+    Mutant(
+        "cost-forgotten-by-restart",
+        "privacy/ledger.py",
+        "        self._replay(journal)\n",
+        "        self._replay(journal)\n        self._account[1] = 0.0\n",
+        ("tests/privacy/test_ledger.py::test_what_was_spent_stays_spent",),
+    ),
+    Mutant(
+        "vote-sensitivity",
+        "core/private/boosting.py",
+        "terms.noise[release] * (2 * SENSITIVITY)",
+        "terms.noise[release] * SENSITIVITY",
+        ("tests/privacy/test_private_boosting.py::test_vertices_are_chosen_as_often_as_the_mechanism_says",),
+    ),
+    # what comes from others, and what a group agrees on
+    Mutant(
+        "gate-any-norm",
+        "peers/gate.py",
+        "if not norm <= contents.bounds.radius:",
+        "if norm != norm:",
+        ("tests/peers/test_gate.py::test_what_any_method_is_sent",),
+    ),
+    Mutant(
+        "gate-replay",
+        "peers/gate.py",
+        "packet.number <= last",
+        "packet.number < last",
+        ("tests/peers/test_gate.py::test_the_order_of_numbers",),
+    ),
+    Mutant(
+        "gate-any-member",
+        "peers/gate.py",
+        "if packet.sender != owner:",
+        "if packet.sender not in self._keys:",
+        ("tests/peers/test_gate.py::test_impersonation",),
+    ),
+    Mutant(
+        "gate-unsigned",
+        "peers/gate.py",
+        "            verifier.verify(signature, signed)",
+        "            signed.index(b'')",
+        ("tests/peers/test_gate.py::test_a_forged_letter_does_not_count",),
+    ),
+    Mutant(
+        "charter-any-trim",
+        "peers/charter.py",
+        "Meta(ge=0, lt=0.5)",
+        "Meta(ge=0, le=0.5)",
+        ("tests/peers/test_charter.py::test_every_field_has_its_bounds",),
+    ),
+    Mutant(
+        "charter-any-letter",
+        "peers/charter.py",
+        "Meta(ge=1_000, le=1 << 19)",
+        "Meta(ge=1_000)",
+        ("tests/peers/test_charter.py::test_every_field_has_its_bounds",),
+    ),
+    # accounts
+    Mutant(
+        "numbers-counted-once",
+        "core/loop.py",
+        "account[NUMBERS] += letters * length",
+        "account[NUMBERS] += length",
+        ("tests/engines/test_simulate.py::test_replay",),
+    ),
+    Mutant(
+        "kinds-counted-once",
+        "core/loop.py",
+        "account[KINDS + 2 * kind + 1] += letters * length",
+        "account[KINDS + 2 * kind + 1] += length",
+        ("tests/engines/test_boosting.py::test_a_wake_sends_a_few_numbers_to_each_neighbour",),
+    ),
+    Mutant(
+        "one-header-for-all",
+        "engines/wire.py",
+        "return HEADER_SIZE * letters + NUMBER_SIZE * numbers",
+        "return HEADER_SIZE + NUMBER_SIZE * numbers",
+        ("tests/engines/test_simulate.py::test_accounts_are_exact_whatever_the_mail",),
+    ),
+    Mutant(
+        "loss-not-counted",
+        "core/events.py",
+        "                copies = 0\n                account[LOST] += 1\n",
+        "                copies = 0\n",
+        ("tests/engines/test_gossip.py::test_what_is_sent_is_received_lost_or_doubled",),
+    ),
+    Mutant(
+        "duplication-not-counted",
+        "core/events.py",
+        "                account[DUPLICATED] += 1\n",
+        "",
+        ("tests/engines/test_gossip.py::test_what_is_sent_is_received_lost_or_doubled",),
+    ),
+    Mutant(
+        "loss-away-not-counted",
+        "core/events.py",
+        "            if queue.away[k] > 0:\n                account[LOST] += 1\n",
+        "            if queue.away[k] > 0:\n                account[LOST] += 0\n",
+        ("tests/engines/test_simulate.py::test_an_agent_that_is_away_for_good",),
+    ),
+    # pooling, relationships, values and words
+    Mutant(
+        "evidence-prior",
+        "pooling/population.py",
+        "0.5 * (q - 1) * np.log(r) - 0.5 * log_det",
+        "0.5 * q * np.log(r) - 0.5 * log_det",
+        ("tests/pooling/test_population.py::test_the_evidence_of_squared_losses_is_the_marginal_likelihood",),
+    ),
+    Mutant(
+        "left-out-variance",
+        "pooling/population.py",
+        "* s / left, s / left",
+        "* s / left, s",
+        ("tests/pooling/test_population.py::test_a_row_left_out_is_really_left_out",),
+    ),
+    Mutant(
+        "gap-too-small",
+        "core/dual_ascent.py",
+        "out[k, 2] += row_weight[k] * max",
+        "out[k, 2] += 0.5 * row_weight[k] * max",
+        ("tests/unit/test_relationship.py::test_value_and_bound_are_those_of_the_workers_dual_variables",),
+    ),
+    Mutant(
+        "rules-equal-by-fields",
+        "core/rules.py",
+        "return (type(value), *map(_content, value))",
+        "return tuple(map(_content, value))",
+        ("tests/unit/test_rules.py::test_rules_are_values",),
+    ),
+    Mutant(
+        "coupling-inverted",
+        "problem/coupling.py",
+        "return coupling if objective in MU_IS_AGREEMENT else 1.0 / coupling",
+        "return coupling if objective not in MU_IS_AGREEMENT else 1.0 / coupling",
+        ("tests/unit/test_coupling.py::test_more_coupling_is_more_agreement",),
+    ),
+)
 
 
 def planted(mutant: Mutant, folder: Path) -> None:
@@ -42,31 +365,49 @@ def planted(mutant: Mutant, folder: Path) -> None:
     path.write_text(text.replace(mutant.before, mutant.after))
 
 
-def is_killed(mutant: Mutant) -> bool:
+def pass_on(source: Path, tests: list[str], cache: Path) -> tuple[bool, str]:
+    """Whether the tests pass on the library in this folder, and what they said."""
+    ours = {"PYTHONPATH": os.pathsep.join([str(source), str(HERE.parent)]), "COTERIE_PLAIN": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    environment = {**os.environ, **ours, "COTERIE_CACHE": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=HERE.parent, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1):  # 1: tests failed; anything else: they did not run
+        raise SystemExit(f"pytest ended with {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.returncode == 0, done.stdout
+
+
+def is_killed(mutant: Mutant, cache: Path) -> bool:
     """Do the default tests fail on this fault?"""
     with tempfile.TemporaryDirectory() as folder:
         planted(mutant, Path(folder))
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([folder, str(HERE.parent)])}
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *mutant.tests.split()]
-        done = subprocess.run(command, cwd=HERE.parent, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 1):  # 1: tests failed; anything else: they did not run
-        raise SystemExit(f"{mutant.name}: pytest ended with {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.returncode == 1
+        return not pass_on(Path(folder), list(mutant.tests), cache)[0]
 
 
 def main() -> int:
     """Say of every mutant whether it was killed; 1 if one survives."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="only these; default: all")
-    chosen = parser.parse_args().names
+    parser.add_argument("names", nargs="*", metavar="name", help="only these; default: all")
+    names = parser.parse_args().names
+    unknown = set(names) - {mutant.name for mutant in MUTANTS}
+    if unknown:
+        parser.error(f"there is no mutant {', '.join(sorted(unknown))}")
+    chosen = [mutant for mutant in MUTANTS if not names or mutant.name in names]
     survivors = []
-    for mutant in MUTANTS:
-        if chosen and mutant.name not in chosen:
-            continue
-        killed = is_killed(mutant)
-        print(f"{'killed  ' if killed else 'SURVIVED'}  {mutant.name}", flush=True)
-        survivors += [] if killed else [mutant.name]
-    print(f"{len(survivors)} survived" if survivors else "all killed")
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(folder)
+        # Tests that fail anyway would prove nothing.
+        tests = sorted({test for mutant in chosen for test in mutant.tests})
+        passed, said = pass_on(PACKAGE.parent, tests, cache)
+        if not passed:
+            raise SystemExit(f"{said}\nthese tests fail without any fault: mend them first")
+        print(f"without a fault  {said.splitlines()[-1]}", flush=True)
+        for mutant in chosen:
+            start = time.perf_counter()
+            killed = is_killed(mutant, cache)
+            word, seconds = "killed  " if killed else "SURVIVED", time.perf_counter() - start
+            print(f"{word}  {seconds:5.1f} s  {mutant.name}", flush=True)
+            survivors += [] if killed else [mutant.name]
+    print(f"{len(survivors)} of {len(chosen)} survived" if survivors else f"all {len(chosen)} killed")
     return 1 if survivors else 0
 
 

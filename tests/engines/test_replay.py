@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import itertools
 import tracemalloc
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,9 @@ from scipy import sparse, stats
 from scipy.special import expit
 
 import coterie as ct
+from coterie.core import proximal
+from coterie.core.linear import rows_of
+from coterie.core.methods import admm
 from coterie.core.world import VACANT, choose
 from coterie.engines.wire import letter_size
 from coterie.errors import MismatchError, ParameterError
@@ -707,6 +711,78 @@ def test_admm_loses_little_time_by_finding_rho(goal):
         return 150 * np.argmax(gap <= goal) if (gap <= goal).any() else np.inf
 
     assert 0 < wakes(auto) <= 1.5 * min(wakes(gap) for gap in grid)
+
+
+def test_newton_ends_where_the_gradient_is_zero():
+    """What dual ascent falls back on: ``a sum_r l(z_r) + kappa/2 |t|^2 - weight center . t``, kappa with the ridge."""
+    rng = np.random.default_rng(24)
+    X, y, center = rng.normal(size=(20, P)), rng.choice([-1.0, 1.0], 20), rng.normal(size=P)
+    a, kappa, weight, theta = 0.5, 0.9, 0.3, np.zeros(P)
+    data = SimpleNamespace(rows=rows_of(X), labels=y, loss=ct.Logistic())
+    proximal.newton(data, a, kappa, weight, center, theta, np.zeros(P * P), np.zeros(2 * P))
+    gradient = a * X.T @ (-y * expit(-y * (X @ theta))) + kappa * theta - weight * center
+    np.testing.assert_allclose(gradient, 0.0, atol=1e-12)
+
+
+class Edge(NamedTuple):
+    """One end of an edge and a letter from the other, made of Z, multipliers L and -L, and the T of both ends.
+
+    Arrays have a line for the model of this end, and one for that of the other.
+    """
+
+    data: SimpleNamespace
+    me: SimpleNamespace
+    ties: SimpleNamespace
+    text: np.ndarray
+    Z: np.ndarray
+    L: np.ndarray
+    T: np.ndarray  # (2 models, 2 ends, p)
+
+
+def edge(rho, other_rho, watch=(0.0, 0.0, 0.0, 2.0)):
+    rng, pull = np.random.default_rng(23), 0.6
+    Z, L, T = rng.normal(size=(2, P)), rng.normal(size=(2, P)), rng.normal(size=(2, 2, P))
+    U = Z - L / rho
+    T[1, 0] = (pull * T[0, 0] + rho * U[1]) / (pull + rho)  # what this end thinks of the other's model, step 1
+    data, me = SimpleNamespace(smooth=0.5, weight=np.array([2 * pull])), SimpleNamespace(theta=T[0, 0])
+    ties = SimpleNamespace(mine=U[:1], theirs=U[1:], rho=np.array([rho]), cache=np.array([watch]))
+    V = Z + L / other_rho
+    return Edge(data, me, ties, np.concatenate([T[1, 1], T[0, 1], V[1], V[0], [other_rho]]), Z, L, T)
+
+
+def test_ends_of_an_edge_with_two_rho_keep_its_z_and_its_multipliers():
+    """Where a letter was lost, U = Z - L / rho is written with one rho again; Z and L stay what they are."""
+    e, mean = edge(0.5, 8.0), 2.0
+    admm.convert(e.ties, 0, e.text, mean)
+    np.testing.assert_allclose(np.vstack([e.ties.mine, e.ties.theirs]), e.Z - e.L / mean, rtol=1e-13)
+    np.testing.assert_allclose([e.text[3 * P : 4 * P], e.text[2 * P : 3 * P]], e.Z + e.L / mean, rtol=1e-13)
+
+
+@pytest.mark.parametrize(("ends", "rho"), [((1.7, 1.7), 1.7), ((0.5, 8.0), 2.0)], ids=["one rho", "two"])
+def test_residuals_of_an_edge_are_those_of_admm(ends, rho):
+    """Primal |T - Z'|^2 and dual rho^2 |Z' - Z|^2 at both ends, beside models and multipliers; then steps 2 and 3."""
+    e = edge(*ends)
+    after = e.T.mean(axis=1)
+    primal = np.sum((e.T - after[:, None]) ** 2)
+    dual, multipliers, models = 2 * rho**2 * np.sum((after - e.Z) ** 2), 2 * np.sum(e.L**2), np.sum(e.T**2)
+    admm.settle_and_balance(e.data, e.me, e.ties, 0, e.text, np.zeros(P))
+    np.testing.assert_allclose(e.ties.cache[0, 0], primal / models, rtol=1e-12)
+    np.testing.assert_allclose(e.ties.cache[0, 1], dual / (multipliers + admm.FLOOR * rho**2 * models), rtol=1e-12)
+    assert (e.ties.cache[0, 2], e.ties.rho[0]) == (1.0, pytest.approx(rho))
+    multiplier = e.L + rho * (e.T[:, 0] - after)
+    np.testing.assert_allclose(np.vstack([e.ties.mine, e.ties.theirs]), after - multiplier / rho, atol=1e-13)
+
+
+@pytest.mark.parametrize(("before", "factor"), [((9.0, 0.0), 2.0), ((0.0, 9.0), 0.5), ((9.0, 9.0), 1.0)], ids=str)
+def test_a_new_rho_keeps_the_multipliers_of_an_edge(before, factor):
+    """More of the primal residual: a larger rho, and the other way round; U follows, Z and L do not."""
+    e, rho = edge(1.7, 1.7, (*before, 1.0, 2.0)), 1.7
+    admm.settle_and_balance(e.data, e.me, e.ties, 0, e.text, np.zeros(P))
+    after = e.T.mean(axis=1)
+    multiplier = e.L + rho * (e.T[:, 0] - after)
+    assert e.ties.rho[0] == factor * rho
+    np.testing.assert_allclose(np.vstack([e.ties.mine, e.ties.theirs]), after - multiplier / (factor * rho), atol=1e-13)
+    assert e.ties.cache[0].tolist() == [0.0, 0.0, 0.0, 2.0 * admm.RARER]
 
 
 # ---------------------------------------------------------------- which problems a method takes

@@ -168,6 +168,7 @@ def test_what_was_spent_stays_spent(tmp_path):
     for boot in range(1, 4):
         with Ledger(plan_of(3), path) as ledger:
             assert (ledger.boots, ledger.releases) == (boot, boot - 1)
+            assert ledger.account.tolist() == [boot - 1, pytest.approx(sum(plan_of(3).cost[: boot - 1]))]
             numbers.append(ledger.debit())
     assert numbers == [0, 1, 2]
     with Ledger.open(path) as ledger, pytest.raises(BudgetError):

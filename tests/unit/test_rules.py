@@ -34,7 +34,10 @@ from coterie.core.linear import (
     total,
 )
 from coterie.core.losses import Hinge, Huber, Location, Logistic, SmoothHinge, Squared
+from coterie.core.methods.djam import DJAM
+from coterie.core.methods.propagation import ModelPropagation
 from coterie.core.rules import rule
+from coterie.core.wrap.trimmed import Trimmed
 from coterie.errors import CompileError
 
 
@@ -317,6 +320,9 @@ def test_rules_are_values():
     assert hash(Huber(1.0)) == hash(Huber())
     assert all(map(bool, (Squared(), Location(Squared()), Huber(0.5))))
     assert Location(Huber()) == Location(Huber(1.0)) != Location(Squared())
+    # Inside others, too: these have the same fields, and are not the same.
+    assert Location(Huber(1.0)) != Location(SmoothHinge(1.0))
+    assert len({Trimmed(DJAM(), 0.2), Trimmed(ModelPropagation(), 0.2)}) == 2
 
 
 def test_arrays_in_rules_are_compared_by_content():
