@@ -127,7 +127,7 @@ def fit(
     check_writable(output)
     frame = read_table(data, ids=[agent])
     features, [ids, y] = split_frame(frame, agent, target)  # both are looked for among all columns
-    X, _ = split_frame(frame, target)  # with the column of agents, whose name the model keeps
+    X = frame.drop(columns=target)  # with the column of agents, whose name the model keeps
     kind = _task_of(y, target, as_json) if task == Task.auto else task
     if kind == Task.regression and not pd.api.types.is_numeric_dtype(y):
         raise DataError(f"column {target!r} holds text: it cannot be the target of a regression")
