@@ -223,6 +223,7 @@ def test_reaches_the_optimum(name, pool, monkeypatch):
     assert np.array_equal(run.tally, account[loop.KINDS :].reshape(-1, 2))
 
 
+@pytest.mark.slow
 def test_same_seed_same_bits(ray, pool, monkeypatch):
     monkeypatch.setattr(Pooled, "pool", pool)
     problem = example("cd")

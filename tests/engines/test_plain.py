@@ -126,6 +126,7 @@ def run(*arguments):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_peers_do_the_same_without_numba(tmp_path):
     expected = {}
     for name, method in all_methods().items():

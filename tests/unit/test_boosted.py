@@ -107,6 +107,7 @@ def test_agents_without_ties_learn_alone_as_near_as_tol_says(task):
     assert (problem.losses(theta) - problem.losses(problem.local())).max() <= 0.01 * 12
 
 
+@pytest.mark.slow
 def test_classes_against_the_rest_are_separate_problems(task):
     X, ids = task.train.X, task.train.owner
     y = three_classes(X)
@@ -148,6 +149,7 @@ def test_predictions_of_two_classes_agree(task):
     assert model.score(X, y, agents=ids) > 0.8
 
 
+@pytest.mark.slow
 def test_regression_recovers_the_step_of_each_agent():
     rng = np.random.default_rng(0)
     X, ids = rng.uniform(size=(400, 1)), np.repeat(np.arange(10), 40)

@@ -82,6 +82,7 @@ def test_boosting_from_end_to_end(table, tmp_path):
     assert np.mean(np.array(predicted["predictions"]) == y) > 0.8
 
 
+@pytest.mark.slow
 def test_boosted_regression_from_end_to_end(table, tmp_path):
     frame = pd.read_csv(table).assign(bought=lambda frame: np.where(frame["a"] > 0.2, 3.25, 1.5))
     frame.to_csv(tmp_path / "numbers.csv", index=False)
