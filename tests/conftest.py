@@ -65,28 +65,24 @@ def _name_of(value):
     return getattr(value, "__qualname__", None) or repr(value)[:500]
 
 
-@pytest.fixture(autouse=True)
-def _plain_loops(request, monkeypatch):
-    """Loops over agents run in plain Python, unless a test is marked ``compiled``.
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """Loops over agents run in plain Python: for a short run, that takes much less time than to compile them.
 
-    For a short run, that takes much less time than to compile them. The source is the same; that compiled code does
-    the same, bit by bit, is a promise of every method, which tests/contract checks.
+    The source is the same. That compiled code does the same, bit by bit, is a promise of every method, which
+    tests/contract checks.
     """
-    if request.node.get_closest_marker("compiled") is None:
-        from coterie.core import events, loop
-        from coterie.core.plain_backend import kernel
+    from coterie.core import events, loop
+    from coterie.core.plain_backend import kernel
 
-        for module, names in ((loop, ("run", "rounds", "accept")), (events, ("begin", "meet", "run"))):
-            for name in names:
-                monkeypatch.setattr(module, name, kernel(getattr(module, name).python))
-        monkeypatch.setattr(loop.meet, "__defaults__", (loop.run,))
-
-
-@pytest.fixture
-def uncompiled():
-    """What is so by default."""
+    for module, names in ((loop, ("run", "rounds", "accept")), (events, ("begin", "meet", "run"))):
+        for name in names:
+            monkeypatch.setattr(module, name, kernel(getattr(module, name).python))
+    monkeypatch.setattr(loop.meet, "__defaults__", (loop.run,))
 
 
-@pytest.fixture
-def seldom_compiled():
-    """What is so by default."""
+@pytest.fixture(params=["plain", pytest.param("compiled", marks=pytest.mark.slow)])
+def seldom_compiled(request):
+    """For tests that alone need a kernel: `make test-all` compiles it."""
+    if request.param == "plain":
+        request.getfixturevalue("uncompiled")

@@ -12,8 +12,6 @@ from coterie.core.wrap.learned import ASK, ASKED, HEARD, WEIGHT, Learned, answer
 from coterie.errors import ContractError, ParameterError
 from coterie.testing.contracts import GRAPH_RULE_CHECKS, check_graph_rule
 
-pytestmark = pytest.mark.compiled
-
 RULES = [
     ct.GraphRule(kappa=3),
     ct.GraphRule(mu=0.3, lam=10.0, delta=0.05, kappa=6),

@@ -19,7 +19,6 @@ from coterie.testing.contracts import METHOD_CHECKS, check_method
 COMPILED = "compiled equals python"
 
 
-@pytest.mark.compiled
 @pytest.mark.parametrize("name", METHODS)
 def test_compiled_code_does_what_python_does_bit_by_bit(name):
     METHOD_CHECKS[COMPILED](METHODS[name])
@@ -46,13 +45,13 @@ OTHERS = [
 
 
 @pytest.mark.every_case
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize(("name", "promise"), OTHERS)
 def test_every_method_keeps_its_promise(name, promise):
     METHOD_CHECKS[promise](METHODS[name])
 
 
 @pytest.mark.slow
-@pytest.mark.compiled
 @pytest.mark.parametrize(("name", "promise"), OTHERS)
 def test_and_keeps_it_compiled(name, promise):
     METHOD_CHECKS[promise](METHODS[name])

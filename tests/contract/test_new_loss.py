@@ -18,8 +18,6 @@ from coterie.peers.tables import work_of
 from coterie.peers.work import world_of_one, write_work
 from coterie.testing import check_loss, hard_problem
 
-pytestmark = pytest.mark.compiled
-
 FILE = '''
 """The square of the hinge."""
 

@@ -21,8 +21,6 @@ from coterie.peers.tables import check_charter
 from coterie.peers.work import method_of
 from coterie.testing import check_method, hard_problem
 
-pytestmark = pytest.mark.compiled
-
 FILE = '''
 """Coordinate descent whose letters are numbered, so that a late one does not replace a newer one."""
 

@@ -20,8 +20,6 @@ from coterie.core.world import VACANT
 from coterie.engines.drivers import Timed
 from coterie.errors import DataError, MismatchError, ParameterError
 
-pytestmark = pytest.mark.compiled
-
 FW = ct.FrankWolfeBoosting()
 WHOLE, STEP, MISSED = 0, 1, 2
 LOSSES = ("adaboost", "squared")

@@ -22,8 +22,6 @@ from coterie.engines.shards import Shards
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import CapacityError, ClusterError, MissingExtra, ParameterError
 
-pytestmark = pytest.mark.compiled
-
 N, P, WAKES, SEED = 13, 3, 3000, 5
 METHODS = {"cd": 2, "admm": 3, "propagation": 2, "djam": 3}  # and how many shards
 methods = pytest.mark.parametrize("name", METHODS)
@@ -108,6 +106,7 @@ def expected(name, count):
         return driver.theta, driver.account
 
 
+@pytest.mark.usefixtures("uncompiled")
 @methods
 def test_shards_in_this_process(name, monkeypatch):
     problem = example(name)

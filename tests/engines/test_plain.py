@@ -22,8 +22,6 @@ from coterie.core.world import VACANT, World
 from coterie.engines.peer import Peer
 from coterie.engines.worlds import part_of, world_of
 
-pytestmark = pytest.mark.compiled
-
 #: What a peer imports, and what must not come with it.
 LIGHT = (
     "engines.peer",

@@ -1209,6 +1209,7 @@ def test_new_neighbours_greet(moment):
     assert greetings == 2
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_a_change_to_the_same_problem_changes_nothing():
     problem, _ = example("separate", "squared")
     for method in (DJAM, ADMM(0.3), CD):  # "auto" looks at its residuals afresh after a change

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from test_node import check_against_simulator
 
-pytestmark = pytest.mark.compiled
-
 SLOW = pytest.mark.slow  # compiling, that is
 
 

@@ -18,8 +18,6 @@ from coterie.errors import DataError, GraphError, MismatchError, ParameterError
 from coterie.estimators.boosted import between
 from coterie.estimators.over_graph import LEARNING
 
-pytestmark = pytest.mark.compiled
-
 MODELS = {"classifier": ct.BoostedClassifier, "regressor": ct.BoostedRegressor}
 
 

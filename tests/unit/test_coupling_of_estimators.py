@@ -12,8 +12,6 @@ import coterie as ct
 from coterie.errors import ParameterError
 from coterie.problem.coupling import mu_of
 
-pytestmark = pytest.mark.compiled
-
 COUPLINGS = (0.1, 1.0, 10.0, 100.0)
 N = 6
 GRAPH = ct.graphs.ring(N)

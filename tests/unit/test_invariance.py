@@ -12,8 +12,6 @@ import coterie as ct
 from coterie.estimators.canonical import by_content
 from coterie.estimators.intercepts import calibrated, random_intercepts
 
-pytestmark = pytest.mark.compiled
-
 BOOSTED = {
     "boosted classifier": lambda **settings: ct.BoostedClassifier(base=16, **settings),
     "boosted regressor": lambda **settings: ct.BoostedRegressor(base=16, **settings),
@@ -127,6 +125,7 @@ def test_one_row_and_one_class_are_enough(rows, name):
     assert np.abs(model.intercept_ - np.median(model.intercept_)).max() < 5.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_three_classes_of_which_agents_lack_some(rows, name):
     X, numbers, ids = rows

@@ -64,6 +64,7 @@ def test_confidences_count_in_the_graph(task):
     assert not same(model.graph_, fitted(task).graph_)
 
 
+@pytest.mark.slow
 def test_three_classes_share_one_graph(task):
     X, ids = task.train.X, task.train.owner
     y = np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.4, 0.4])

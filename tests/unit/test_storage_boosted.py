@@ -15,8 +15,6 @@ from sklearn.tree import DecisionTreeClassifier
 import coterie as ct
 from coterie.errors import DataError
 
-pytestmark = pytest.mark.compiled
-
 CLASSES = {2: ["no", "yes"], 3: ["high", "low", "mid"]}
 
 
