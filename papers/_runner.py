@@ -133,13 +133,6 @@ def reproduce(
     return Outcome(experiment, quick, rows, claims, tables, seconds, figure, record)
 
 
-def _write(path: Path, text: str) -> None:
-    """A file that is there whole or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text)
-    draft.replace(path)
-
-
 def _strict(value: Any) -> Any:
     """Null in place of numbers that are none: json has no word for them."""
     if isinstance(value, dict):

@@ -72,7 +72,8 @@ def drafted(
                 os.close(fd)
         yield draft
     finally:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # of what could not be written there may be nothing to delete
+            draft.unlink(missing_ok=True)
 
 
 def rename(draft: Path, path: Where, *, sync_name: bool = True) -> None:

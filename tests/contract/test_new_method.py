@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.core import methods
+from coterie.core import foreign, methods
 from coterie.core.letters import Bounds, Contents
 from coterie.engines.peer import Peer
 from coterie.engines.wire import write_numbers
@@ -182,3 +182,18 @@ def test_a_charter_names_it(numbered):
     assert method_of(charter) == numbered(0.5)
     assert method_of(read_charter(charter_json(charter))) == numbered(0.5)
     check_charter(charter)
+
+
+def test_its_kernels_are_kept_on_disk(numbered):
+    """A key can be made of what it does, though it does without some handlers."""
+    assert numbered.round is None
+    assert foreign.key(numbered)
+
+
+def test_what_it_claims_stays_its_own_in_a_composition(numbered):
+    @ct.method
+    class Claiming(numbered):
+        plan = "a plan of its own"
+        loss_report = object()
+
+    assert ct.Learned(Claiming(), ct.GraphRule()).plan == "a plan of its own"

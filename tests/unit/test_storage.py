@@ -158,3 +158,18 @@ def test_models_of_the_format_before_are_read(tmp_path, kind, mu):
     again = ct.load(tmp_path)
     assert (again.coupling, again.n_neighbors, again.max_iter, again.random_state) == (4.0, 2, 40, 1)
     assert np.array_equal(again.predict(X, agents=ids), model.predict(X, agents=ids))
+
+
+def test_losses_of_the_format_before_are_read(tmp_path):
+    """They were named by their class, among the other rules."""
+    X, y, ids = np.arange(24.0).reshape(12, 2) % 7, np.arange(12.0) % 5, [0, 1, 2] * 4
+    loss = ct.Huber(0.7)
+    model = ct.CollaborativeRegressor("local", loss=loss).fit(X, y, agents=ids)
+    path = ct.save(model, tmp_path) / "model.json"
+    described = json.loads(path.read_text())
+    parameters = described["parameters"] | {"loss": {"rule": "Huber", "fields": [0.7]}, "mu": 1.0}
+    for now, then in (("n_neighbors", "neighbours"), ("max_iter", "max_wakes"), ("random_state", "seed")):
+        parameters[then] = parameters.pop(now)
+    del parameters["coupling"]
+    path.write_text(json.dumps(described | {"format": 2, "parameters": parameters}))
+    assert ct.load(tmp_path).loss == loss

@@ -15,7 +15,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import coterie as ct
-from coterie.errors import DataError, MismatchError, ParameterError
+from coterie.errors import DataError, ParameterError
 from coterie.estimators.tuning import GRID, WithinAgents, folds, tune
 
 # ------------------------------------------------------------------------------------------------ estimators
@@ -450,9 +450,20 @@ def test_the_default_grid_is_of_what_the_estimator_has(neighbours):
         tune(ct.CollaborativeClassifier(), X, y > 0, ids)
 
 
-def test_a_loss_without_probabilities_needs_another_score(neighbours):
-    X, y, ids = neighbours
+@pytest.mark.usefixtures("uncompiled")
+def test_a_loss_without_probabilities_is_chosen_by_accuracy():
+    random = np.random.default_rng(3)
+    X, ids = random.normal(size=(40, 2)), np.repeat(np.arange(4), 10)
     model = ct.CollaborativeClassifier("local", loss="smooth-hinge")
-    with pytest.raises(MismatchError, match="gives no probabilities"):
-        tune(model, X, y > 0, ids, {"ridge": [0.1, 1.0]})
-    assert tune(model, X, y > 0, ids, {"ridge": [0.1, 1.0]}, scoring="accuracy").best_score_ > 0.5
+    grid = {"ridge": [0.1, 1.0]}
+    found, by_hits = (tune(model, X, X[:, 0] > 0, ids, grid, scoring=name) for name in (None, "accuracy"))
+    assert found.best_score_ == by_hits.best_score_
+
+
+def test_whole_numbers_of_a_regression_are_not_classes():
+    """Rows are dealt alike, whatever the labels: those shifted by a half are no whole numbers."""
+    random = np.random.default_rng(4)
+    X, ids = random.normal(size=(40, 2)), np.repeat(np.arange(4), 10)
+    y = np.round(3.0 * X[:, 0])
+    scores = [tune(ct.CollaborativeRegressor("local"), X, y + shift, ids, {"ridge": [0.1]}) for shift in (0.0, 0.5)]
+    assert scores[0].best_score_ == pytest.approx(scores[1].best_score_, rel=1e-9)

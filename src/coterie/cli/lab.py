@@ -54,7 +54,9 @@ def lab_command(
     ] = None,
     neighbours: Annotated[int, typer.Option(help="Nearest peers that a peer is tied to.", min=1)] = 10,
     method: Annotated[str, typer.Option(help="cd, propagation, admm, djam or boosting.")] = "cd",
-    coupling: Annotated[float, typer.Option(help="The more, the more alike are the models of neighbours.")] = 1 / 3,
+    coupling: Annotated[
+        float | None, typer.Option(help="The more, the more alike are the models of neighbours. Default: mu = 3.")
+    ] = None,
     learn: Annotated[bool, typer.Option("--learn", help="The peers learn who collaborates with whom.")] = False,
     epsilon: Annotated[float | None, typer.Option(help="Privacy: the budget of each peer.")] = None,
     rate: Annotated[

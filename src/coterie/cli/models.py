@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import typer
 from rich.table import Table
-from sklearn.base import is_classifier
 
 from .. import graphs, plots
 from .._files import write_atomic
@@ -188,14 +187,12 @@ def _tried(
     if tune:
         with bar("cross-validation", quiet) as progress:
             model = estimator(**settings, members=everyone)
-            log_odds = not hasattr(model, "loss") or settings.get("loss") in (None, "logistic")
             chosen = cross_validate(
                 model,
                 X[~test],
                 y[~test],
                 ids[~test],
                 random_state=seed,
-                scoring=None if log_odds or not is_classifier(model) else "accuracy",  # else there is no log-loss
                 refit=False,
                 progress=progress,
             )

@@ -167,7 +167,7 @@ def _class(cls, seen):
             parts.append(f"base:{base.__module__}.{base.__qualname__}")
             continue
         for name, value in sorted(vars(base).items()):
-            if name in EXPOSED:
+            if name in EXPOSED and value is not None:  # None: a handler that a method does without
                 if not isinstance(value, FunctionType):
                     raise Opaque(f"{name} is not a plain method")
                 parts.append(f"{name}={_function(value, seen)}")

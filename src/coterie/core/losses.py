@@ -510,7 +510,7 @@ class Location(NamedTuple):
     exact_solver=LOG_SUM_EXP,
     not_private=(
         "in it, one example can take all the weight, so that no noise would hide it; take the mean logistic loss, "
-        'Problem.boosting(..., loss="logistic")'
+        'loss="logistic"'
     ),
 )
 class LogSumExp(NamedTuple):

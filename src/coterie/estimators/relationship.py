@@ -190,7 +190,7 @@ class _Related(PerAgent):
 class RelationshipClassifier(_Related, PerAgentClassifier):
     """One linear classifier for each agent, learned with how the agents' tasks are related: DMTRL.
 
-    Minimises ``sum_i 1/n_i sum_j l(w_i . x_ij, y_ij) + lam/2 tr(W Sigma^-1 W')`` over the weights W and the covariance
+    Minimises ``sum_i 1/n_i sum_j l(w_i . x_ij, y_ij) + lam/2 tr(W' Sigma^-1 W)`` over the weights W and the covariance
     Sigma of the tasks, positive semidefinite of trace one. Every agent is a task. Tasks may be alike, opposite, or
     nothing to each other. More than two classes are learned one against the rest, each with a covariance of its own.
     See :func:`coterie.relationship`.

@@ -19,7 +19,7 @@ import numpy as np
 
 from .._files import write_atomic
 from .._version import __version__
-from ..core.losses import loss_from_json, loss_to_json
+from ..core.losses import LOSSES, loss_from_json, loss_to_json
 from ..core.methods import METHODS
 from ..core.wrap.graph_rule import GraphRule
 from ..data.dictionaries import StumpDictionary, Stumps
@@ -33,10 +33,6 @@ from .relationship import RelationshipClassifier, RelationshipRegressor
 FORMAT = 3
 #: In place of a graph that was given: it is kept among the arrays.
 GIVEN = "given"
-#: Rules that a parameter may name.
-RULES: dict[str, Any] = {
-    type(rule).__name__: type(rule) for rule in (*METHODS.values(), *BASELINES.values(), GraphRule(), Stumps())
-}
 KINDS = {
     kind.__name__: kind
     for kind in (
@@ -243,7 +239,7 @@ def _parameter(name: str, value: Any) -> Any:
         return value
     if getattr(value, "is_loss", False):
         return {"loss": loss_to_json(value)}
-    if type(value) in RULES.values():
+    if type(value) in _rules().values():
         made_of = value.__getnewargs__() if hasattr(value, "__getnewargs__") else astuple(value)
         return {"rule": type(value).__name__, "fields": [_parameter(f"{name}'s part", field) for field in made_of]}
     if isinstance(value, (np.ndarray, list, np.generic)) or type(value) is tuple:
@@ -255,8 +251,14 @@ def _value(packed: Any) -> Any:
     if isinstance(packed, dict) and "loss" in packed:
         return loss_from_json(packed["loss"])
     if isinstance(packed, dict):
-        return RULES[packed["rule"]](*map(_value, packed["fields"]))
+        return _rules()[packed["rule"]](*map(_value, packed["fields"]))
     return packed
+
+
+def _rules() -> dict[str, Any]:
+    """Classes of rules that a parameter may hold, by name; format 2 named losses so, too."""
+    known = (*METHODS.values(), *BASELINES.values(), GraphRule(), Stumps(), *LOSSES.values())
+    return {type(rule).__name__: type(rule) for rule in known}
 
 
 def _ties(graph: Graph) -> dict[str, Any]:

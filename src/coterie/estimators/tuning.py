@@ -20,6 +20,7 @@ from sklearn.utils.metadata_routing import MetadataRequest
 from sklearn.utils.multiclass import type_of_target
 
 from .._checks import integer
+from ..core.losses import BERNOULLI, resolve_loss
 from ..data.frames import split_ids
 from ..data.ids import agent_codes, as_agent_ids
 from ..errors import DataError, ParameterError
@@ -253,17 +254,20 @@ def tune(
     rows, ids, _ = split_ids(X, agents)
     ids = as_agent_ids(ids, len(rows) if isinstance(rows, list) else rows.shape[0])
     _labels(y, len(ids))
-    default = _log_loss if is_classifier(estimator) else _squared_error
+    classes = is_classifier(estimator)
+    default = (_log_loss if _has_probabilities(estimator) else "accuracy") if classes else _squared_error
+    # Whole numbers look like classes: a regression does not show its labels to the splitter.
+    splits = WithinAgents(n_splits, random_state=random_state).split(rows, y if classes else None, groups=ids)
     with config_context(enable_metadata_routing=True):
         search = GridSearchCV(
             clone(estimator).set_fit_request(agents=True),
             points.param_grid,
             scoring=_Scorer(default if scoring is None else scoring, progress, n_splits * len(points)),
-            cv=WithinAgents(n_splits, random_state=random_state),
+            cv=list(splits),
             refit=False,
             error_score="raise",  # our errors say more than a table of those that failed
             n_jobs=n_jobs,
-        ).fit(rows, y, agents=ids, groups=ids)
+        ).fit(rows, y, agents=ids)
     best = clone(estimator).set_params(**search.best_params_)
     table = pd.DataFrame(search.cv_results_["params"])
     return Tuning(
@@ -272,6 +276,12 @@ def tune(
         best_estimator_=best.fit(X, y, agents=agents) if refit else best,
         table=table.assign(score=search.cv_results_["mean_test_score"], std=search.cv_results_["std_test_score"]),
     )
+
+
+def _has_probabilities(estimator: Any) -> bool:
+    """Whether a classifier gives probabilities: it does, unless its loss is one that none come from."""
+    loss = estimator.get_params().get("loss")
+    return loss is None or resolve_loss(loss).likelihood == BERNOULLI
 
 
 def _grid(estimator: Any, grid: Any) -> ParameterGrid:

@@ -35,18 +35,8 @@ from ..world import VACANT, Letter
 
 #: Parts of a method that stay as they are when it is trimmed.
 KEPT = (
-    *(
-        "letters",
-        "max_letters",
-        "broadcasts",
-        "dice",
-        "exchanges",
-        "synchronous",
-        "scratch_size",
-        "fit_for",
-        "accuracy",
-    ),
-    *("remembers", "on_balls", "terms", "wakes_per_agent", "loss_report", "final"),
+    *("letters", "max_letters", "broadcasts", "dice", "exchanges", "synchronous", "scratch_size", "fit_for"),
+    *("accuracy", "remembers", "on_balls", "terms", "plan", "wakes_per_agent", "loss_report", "final"),
 )
 #: A part of neighbours that is a whole number but for rounding, is one.
 ROUNDING = 1e-9

@@ -120,17 +120,21 @@ def charter_fields(
     method: str = "cd",
     *,
     classes: bool = True,
-    coupling: float = 1 / 3,
+    coupling: float | None = None,
     rate: float = RATE,
     learn: bool = False,
     epsilon: float | None = None,
 ) -> dict[str, Any]:
     """The fields of a charter that are not about the data: ``learn`` the graph; private peers with ``epsilon``."""
     from ...peers.charter import usual_loss, usual_objective
+    from ...problem.coupling import mu_of
 
+    objective = usual_objective(method, epsilon is not None)
+    if coupling is None:
+        coupling = mu_of(3.0, objective)  # mu = 3: its own inverse, as mu_of is
     return {
         "method": method,
-        "objective": usual_objective(method, epsilon is not None),
+        "objective": objective,
         "loss": usual_loss(method, classes, epsilon is not None),
         "coupling": coupling,
         "rate": rate,
