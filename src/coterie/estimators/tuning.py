@@ -214,9 +214,9 @@ def tune(
     random_state : int
         Of the folds.
     scoring : str or callable, optional
-        By default the log-loss of a classifier, and the squared error of a regressor, over all rows of a fold; both
-        negative, since more is better. Or the name of another of scikit-learn's scores, such as "accuracy", which a
-        classifier without probabilities needs; or a function of (fitted estimator, X, y, agents).
+        By default the log-loss of a classifier, or the accuracy of one whose loss gives no probabilities, and the
+        squared error of a regressor, over all rows of a fold; errors are negative, since more is better. Or the name of
+        another of scikit-learn's scores, or a function of (fitted estimator, X, y, agents).
     refit : bool
         Whether the best one is fitted to all rows.
     n_jobs : int, optional
