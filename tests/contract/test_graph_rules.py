@@ -29,6 +29,7 @@ def test_every_graph_rule_keeps_its_promise(graph_rule, promise):
     GRAPH_RULE_CHECKS[promise](ct.Learned(FixedModels(), graph_rule, every=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("promise", GRAPH_RULE_CHECKS)
 @pytest.mark.parametrize("sampling", ["shuffle", ct.Shuffle(4, 2)], ids=repr)
 def test_every_promise_is_kept_where_peers_come_from_gossip(sampling, promise):

@@ -192,7 +192,10 @@ class Pooled(ct.Cluster):
         yield Pooled.pool
 
 
-@methods
+SELDOM = [name if name == "cd" else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
+
+
+@pytest.mark.parametrize("name", SELDOM)
 def test_reaches_the_optimum(name, pool, monkeypatch):
     monkeypatch.setattr(Pooled, "pool", pool)
     problem, count, calls = example(name), METHODS[name], []

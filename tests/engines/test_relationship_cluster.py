@@ -292,6 +292,7 @@ def test_a_worker_is_killed_with_a_given_covariance(staleness, cluster, tmp_path
     assert falls(run) <= 1e-12  # not even by the round that was lost
 
 
+@pytest.mark.slow
 def test_a_worker_and_its_checkpoint_are_lost(cluster, tmp_path, scratch):
     def lose():
         """Stop the workers, who would write the next ones at once."""

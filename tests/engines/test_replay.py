@@ -78,7 +78,7 @@ def _compile_what_others_need(request):
     """What nobody else needs runs in plain Python; test_seldom_cases_compiled is for `pytest -m slow`."""
     given = request.node.callspec.params if hasattr(request.node, "callspec") else {}
     test, pair = given.get("name", request.node.originalname), (given.get("objective"), given.get("loss"))
-    if None not in pair and seldom(test, *pair):
+    if ("admm" in test and "good_rho" not in test) or (None not in pair and seldom(test, *pair)):
         request.getfixturevalue("uncompiled")
 
 
@@ -688,6 +688,7 @@ def gaps():
     return gap("auto"), np.array([gap(rho) for rho in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)])
 
 
+@pytest.mark.slow
 def test_admm_finds_a_good_rho():
     """At equal wakes, "auto" is no worse than ten times the best of a grid over three decades, down to a gap of 1e-6.
 

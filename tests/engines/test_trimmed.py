@@ -389,6 +389,7 @@ def accuracy_under_attack(method, task, problem, attackers, lie, wakes):
     return task.accuracy(theta)[honest].mean()
 
 
+@pytest.mark.slow
 def test_a_fifth_of_hostile_peers_spoils_the_method_and_not_the_trimmed_one():
     task = ct.datasets.linear_classification(n=100, seed=0)
     problem = ct.Problem.personalized(task.train, task.graph, mu=4.0)

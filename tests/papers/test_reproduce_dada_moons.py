@@ -64,6 +64,7 @@ def test_the_graph_of_moons100_is_denser_with_lam(quick):
     assert dense >= sparse + 5.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", moons.METHODS)
 def test_methods_solve_the_problem_they_stand_for(method):
     task = ct.datasets.clustered_moons(n=12, seed=3)

@@ -68,6 +68,7 @@ def test_noise_as_printed_is_that_of_theorem_1_to_the_letter(epsilon, wakes):
     assert method.plan.epsilon > 9.0  # what it really promises, for gradients of L1 norm 100
 
 
+@pytest.mark.slow
 def test_without_a_warm_start_the_whole_budget_is_for_the_descent():
     assert {choice[3] for choice in module._choices("paper", 5)} == {module.WARM, 0.0}
     assert {choice[3] for choice in module._choices("gaussian", 5)} == {0.0}

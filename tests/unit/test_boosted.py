@@ -122,6 +122,7 @@ def test_classes_against_the_rest_are_separate_problems(task):
     assert -1e-9 <= worth - best <= 0.01 * problem.importance.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("seldom_compiled")
 def test_predictions_of_three_classes_agree(task):
     X, ids = task.train.X, task.train.owner

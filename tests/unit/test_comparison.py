@@ -30,6 +30,7 @@ def result(problem, task):
     )
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_runs_are_those_of_simulate(result, problem, task):
     run = ct.simulate(problem, ct.DJAM(), vectors=1500, seed=7)
     assert np.array_equal(result.runs["jacobi", 7].theta, run.theta)
@@ -66,6 +67,7 @@ def test_one_row_for_each_method_and_seed_and_point(result):
     assert "jacobi" in repr(result)
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_an_entrant_with_a_problem_of_its_own_is_judged_by_the_common_one(problem, task):
     smoothed = ct.Problem.propagation(problem.local(), task.graph, alpha=0.6)
     result = ct.compare({"smoothed": ("propagation", smoothed)}, problem, wakes=3000)
@@ -74,6 +76,7 @@ def test_an_entrant_with_a_problem_of_its_own_is_judged_by_the_common_one(proble
     assert result.table["value"].iloc[-1] == pytest.approx(problem.value(theta))
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_rmse_is_the_mean_over_agents_that_have_test_rows():
     rng = np.random.default_rng(0)
     train = ct.AgentData(rng.normal(size=(9, 2)), rng.normal(size=9), agents=np.arange(9) % 3)

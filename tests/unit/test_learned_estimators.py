@@ -46,6 +46,7 @@ def same(graph, other):
     return abs(graph.W - other.W).max() < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("mu", [0.3, 3.0])
 @pytest.mark.parametrize("lam", [0.2, 2.0])
