@@ -11,8 +11,12 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))  # prewarm, and what tests of several folders share
+
+settings.register_profile("repeatable", derandomize=True)  # the same examples every time
+settings.load_profile("repeatable")
 
 EVERY_CASE = "every_case"
 
