@@ -908,7 +908,7 @@ def cases():
 @pytest.mark.parametrize("conditions", [None, ct.Conditions()], ids=["at once", "timed"])
 def test_neighbours_are_chosen_with_the_given_probabilities(conditions):
     """Chi-square over all ties, given how often each agent woke: error rate 1e-5 for each of the 18 cases; the seed is
-    fixed. One test for all, because a method of its own is compiled in every process.
+    fixed. One test for all, because a method of its own has kernels of its own.
     """
     for W, choice, odds in cases():
         counts = chosen(W, choice, conditions)

@@ -1,4 +1,4 @@
-"""Data to try things on: generators of the papers' synthetic tasks, and real datasets, two of them bundled."""
+"""Data to try things on: generators of the papers' synthetic tasks, and real datasets, three of them bundled."""
 
 from .bundled import gapminder, grunfeld, radon
 from .real import (
