@@ -77,9 +77,15 @@ def uncompiled(monkeypatch):
     tests/contract checks.
     """
     from coterie.core import events, loop
+    from coterie.core.methods import pooling, resilient
     from coterie.core.plain_backend import kernel
 
-    for module, names in ((loop, ("run", "rounds", "accept")), (events, ("begin", "meet", "run"))):
+    for module, names in (
+        (loop, ("run", "rounds", "accept")),
+        (events, ("begin", "meet", "run")),
+        (pooling, ("know_all",)),
+        (resilient, ("know_all", "weigh_ties")),
+    ):
         for name in names:
             monkeypatch.setattr(module, name, kernel(getattr(module, name).python))
     monkeypatch.setattr(loop.meet, "__defaults__", (loop.run,))

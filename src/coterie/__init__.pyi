@@ -10,6 +10,7 @@ from .core.methods import (
     FrankWolfeBoosting,
     GossipPooling,
     ModelPropagation,
+    ResilientPooling,
 )
 from .core.rules import rule
 from .core.wrap.graph_rule import GraphRule
@@ -21,6 +22,7 @@ from .data.dictionaries import Stumps
 from .engines.cluster import Cluster
 from .engines.conditions import Conditions
 from .engines.graph_learning import learn_graph
+from .engines.recorder import Recorder
 from .engines.run import Run
 from .engines.simulator import simulate
 from .estimators import (
@@ -68,9 +70,11 @@ __all__ = [
     "ModelPropagation",
     "Private",
     "Problem",
+    "Recorder",
     "Relationship",
     "RelationshipClassifier",
     "RelationshipRegressor",
+    "ResilientPooling",
     "RidgeToMean",
     "Run",
     "Shuffle",

@@ -25,13 +25,10 @@ def test_compiled_code_does_what_python_does_bit_by_bit(name):
 
 
 #: Promises that take long in plain Python; compiled they are kept below, and in short in tests/engines.
+FAR = ("stays at the optimum", "follows changes", "reaches the optimum", "survives late and lost letters")
 LONG = {
-    "gossip-pooling": (
-        "stays at the optimum",
-        "follows changes",
-        "reaches the optimum",
-        "survives late and lost letters",
-    ),
+    "gossip-pooling": FAR,
+    "resilient-pooling": FAR,
     "boosting": ("follows changes", "its rounds reach the optimum"),
     "djam": ("survives late and lost letters",),
     "admm": ("stays at the optimum",),

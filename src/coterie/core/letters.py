@@ -135,19 +135,20 @@ class Choices(Part):
 
 @dataclass(frozen=True)
 class Numbers(Part):
-    """``each p + more`` numbers, none of them larger than ``largest``."""
+    """``each p + more`` numbers, none of them larger than ``largest``, nor smaller than ``least``."""
 
     each: int
     more: int = 0
     largest: float = math.inf
+    least: float = -math.inf
 
     def length(self, p):
         """So many for each number of a model, and some more."""
         return self.each * p + self.more
 
     def allowed(self, numbers, bounds, members):
-        """None is too large."""
-        return bool(np.all(np.abs(numbers) <= self.largest))
+        """None is too large, or too small."""
+        return bool(np.all((np.abs(numbers) <= self.largest) & (numbers >= self.least)))
 
 
 @dataclass(frozen=True)

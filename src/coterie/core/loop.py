@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .compile import inline, kernel
+from .linear import copy_to
 from .world import (
     AUTHOR,
     EVERYONE,
@@ -126,8 +127,7 @@ def hand_over(method, world, own, tie, outbox, egress, account):
                 give(method, world, own, tie, outbox, to - first, sender, hint, kind, text)
             elif egress.counter[0] < egress.to.shape[0]:
                 c = egress.counter[0]
-                for k in range(text.shape[0]):
-                    egress.text[c, k] = text[k]
+                copy_to(text, egress.text[c])
                 egress.length[c], egress.sender[c], egress.to[c], egress.kind[c] = text.shape[0], sender, to, kind
                 egress.counter[0] = c + 1
             else:

@@ -14,11 +14,41 @@ import typing
 from abc import ABC, abstractmethod
 from typing import Any
 
+import numpy as np
+
 from .letters import lengths_of
 from .rules import rule
+from .world import VACANT
 
 #: That of typing, by a name that type checkers do not follow: they refuse class attributes in one, Python does not.
 NamedTuple: Any = typing.NamedTuple
+
+
+class Posterior(typing.NamedTuple):
+    """What agents know of their own models, one row for each of them; NaN where that is nothing."""
+
+    mean: np.ndarray  # (n, p)
+    covariance: np.ndarray  # (n, p, p)
+    noise: np.ndarray  # (n,) variance of the labels' noise; 1 for classes
+    trust: np.ndarray  # (n,) weight of the population, from 0 (its own rows only) to 1
+
+
+def pull(world: Any, own: Any, tie: Any) -> np.ndarray:
+    """How strongly each copy of a neighbour's model pulls: its weight among the ties, times how far it is away.
+
+    Relative to the norm of the agent's own model, so that it is a number without units.
+    """
+    while "theta" not in own._fields:
+        own = own.model
+    while "copy" not in tie._fields:
+        tie = tie.model
+    owner = np.repeat(np.arange(own.theta.shape[0]), np.diff(world.tie_start))
+    weight = np.where(world.peer == VACANT, 0.0, world.weight)
+    whole = np.bincount(owner, weights=weight, minlength=own.theta.shape[0])[owner]
+    apart = np.linalg.norm(tie.copy - own.theta[owner], axis=1)
+    size = np.maximum(np.linalg.norm(own.theta[owner], axis=1), np.finfo(float).tiny)
+    pulls: np.ndarray = np.where(weight > 0.0, weight * apart / (np.where(whole > 0.0, whole, 1.0) * size), 0.0)
+    return pulls
 
 
 class Method(ABC):
@@ -109,6 +139,12 @@ class Method(ABC):
 
     #: ``population(world, own, tie)``: what each agent takes for the population, of a method that learns one.
     population = None
+    #: ``posterior(world, own, tie)``: what each agent knows of its own model, a :class:`Posterior`.
+    posterior = None
+    #: ``influence(world, own, tie)``: how much what each tie says moves the model now, (ties,) numbers that are not
+    #: negative, in units of the method's own. Default: of a method with ``copies`` the :func:`pull` of each copy;
+    #: where there are none, nobody knows, and it is None.
+    influence = property(lambda self: pull if self.copies else None)
 
     def enlarge(self, world, tie):
         """The state of ties with more room; a handler asks for it by ``outbox.cursor[NEEDS_ROOM] = 1``."""

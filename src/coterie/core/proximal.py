@@ -20,6 +20,7 @@ No solver allocates memory.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,9 +161,14 @@ def gram(data, a, kappa, out, line):
 
 @inline
 def invert(matrix, q):
-    """Invert a positive definite matrix of q * q numbers in place (Gauss-Jordan; it needs no pivots)."""
+    """Invert a positive definite matrix of q * q numbers in place (Gauss-Jordan; it needs no pivots).
+
+    Returns the logarithm of its determinant.
+    """
+    log_det = 0.0
     for k in range(q):
         pivot = matrix[k * q : (k + 1) * q]
+        log_det += math.log(max(pivot[k], 1e-300))
         scale = 1.0 / pivot[k]
         pivot[k] = 1.0
         for c in range(q):
@@ -173,6 +179,7 @@ def invert(matrix, q):
                 factor = line[k]
                 line[k] = 0.0
                 axpy(-factor, pivot, line)
+    return log_det
 
 
 @rule

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .compile import class_of, each_field, inline, overload
+from .compile import class_of, each_field, inline, or_numpy, overload
 from .letters import longest
-from .linear import frozen, total
+from .linear import DenseRows, axpy, copy_to, frozen, total
 from .losses import pooled_value
 
 #: An empty slot in a list of ties; also the slot of a sender I have no tie to.
@@ -136,8 +136,7 @@ def send(outbox, to, kind, text):
     if k >= outbox.to.shape[0] or text.shape[0] > outbox.text.shape[1]:
         outbox.cursor[REFUSED] += 1
         return
-    for c in range(text.shape[0]):
-        outbox.text[k, c] = text[c]
+    copy_to(text, outbox.text[k])
     outbox.length[k] = text.shape[0]
     outbox.author[k] = outbox.cursor[AUTHOR]
     outbox.to[k] = to
@@ -204,6 +203,20 @@ def data_of(world, k):
     )
 
 
+def _add_loss_gradient(data, theta, scale, out):
+    """The same with NumPy, for the process of one agent."""
+    weight = scale * data.row_weight
+    if isinstance(data.rows, DenseRows):
+        pairs = zip((data.rows.values @ theta).tolist(), data.labels.tolist(), strict=True)
+        slopes = [weight * data.loss.derivative(margin, label) for margin, label in pairs]
+        axpy(1.0, np.dot(slopes, data.rows.values), out)
+    else:
+        for r in range(data.labels.shape[0]):
+            data.rows.add(r, weight * data.loss.derivative(data.rows.dot(r, theta), data.labels[r]), out)
+    axpy(2.0 * scale * data.ridge, theta, out)
+
+
+@or_numpy(_add_loss_gradient)
 @inline
 def add_loss_gradient(data, theta, scale, out):
     """``out += scale * grad f_i(theta)``, with f_i of :mod:`coterie.problem`."""

@@ -146,7 +146,7 @@ class Peer:
         -------
         list of Outgoing
         """
-        dice = system_dice(self.method.dice) if dice is None else self._checked(dice)
+        dice = None if dice is None else self._checked(dice)
         peer = VACANT if peer is None else peer
         if peer != VACANT and peer not in self.world.peer:
             raise ParameterError(f"agent {self.address} has no tie to peer={peer!r}")
@@ -155,6 +155,8 @@ class Peer:
             self._own.account[0] = self._ledger.account  # what is spent is spent, whoever has spent it
         if releases:
             self._ledger.debit()  # before the noise is drawn: what a crash loses is lost, and never spent twice
+        if dice is None:
+            dice = system_dice(self.method.dice)  # the key that noise is made from: not a bit of it exists before
         method, world, own, tie, outbox, egress, account = self._state()
         me, peers, moments = np.zeros(1, np.int64), np.array([peer]), np.array([moment])
         loop.run(method, world, own, tie, me, peers, dice[None, :], moments, outbox, egress, account, loop.NO_LIMIT)

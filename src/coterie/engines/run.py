@@ -51,7 +51,7 @@ class Run:
         Models as they were sent last. The trace is about these; ``theta`` is what agents have for themselves, which is
         the same unless a private method has a final step.
     population : Population or None
-        Of :class:`coterie.GossipPooling`: what each agent takes for the population at the end, with ``mean`` (n, p),
+        Of pooling by gossip: what each agent takes for the population at the end, with ``mean`` (n, p),
         the common model, ``variance`` (n, p), how much personal models differ from it, and ``noise`` (n,).
     """
 

@@ -14,6 +14,7 @@ from .descent import CoordinateDescent
 from .djam import DJAM
 from .pooling import GossipPooling
 from .propagation import ModelPropagation
+from .resilient import ResilientPooling
 
 #: Every method that runs on a given graph, by the name used on the command line. Adding one here adds its tests.
 METHODS: dict[str, Any] = {
@@ -23,6 +24,7 @@ METHODS: dict[str, Any] = {
     "djam": DJAM(),
     "boosting": FrankWolfeBoosting(),
     "gossip-pooling": GossipPooling(),
+    "resilient-pooling": ResilientPooling(),
 }
 
 
@@ -58,6 +60,7 @@ __all__ = [
     "FrankWolfeBoosting",
     "GossipPooling",
     "ModelPropagation",
+    "ResilientPooling",
     "check_fit",
     "resolve_method",
 ]

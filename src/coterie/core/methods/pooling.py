@@ -41,13 +41,13 @@ from numbers import Real
 import numpy as np
 
 from ...errors import MismatchError, ParameterError
-from ..compile import inline
+from ..compile import inline, kernel
 from ..letters import Average, Numbers
 from ..linear import axpy, copy_to, dot, fill
 from ..losses import GAUSSIAN
-from ..method import NamedTuple, method
+from ..method import NamedTuple, Posterior, method
 from ..proximal import invert
-from ..world import VACANT, choose, send
+from ..world import VACANT, choose, data_of, send
 
 #: Kinds of letters: my side of a flow and my estimate, to answer; and the same as an answer.
 ASK, ANSWER = 0, 1
@@ -266,6 +266,22 @@ def begin(data, me, scratch):
     copy_to(before, me.theta)
 
 
+@kernel
+def know_all(world, center, variance, noise, theta, cov, scratch):
+    """The posteriors of all agents that know a population: theta becomes their modes."""
+    p = theta.shape[1]
+    root, rest = scratch[:p], scratch[p:]
+    for i in range(theta.shape[0]):
+        if not noise[i] > 0.0:
+            continue
+        for k in range(p):
+            root[k] = math.sqrt(variance[i, k])
+        posterior(data_of(world, i), noise[i], center[i], root, theta[i], rest)
+        for k in range(p):
+            for c in range(p):
+                cov[i, k, c] = root[k] * root[c] * rest[k * p + c]
+
+
 @inline
 def is_sound(text):
     """Could an honest neighbour have sent this?"""
@@ -360,6 +376,16 @@ class GossipPooling(NamedTuple):
             found = population(average[i], own.cache[i], mean[i], root[i])
             noise[i] = found if found > 0.0 else np.nan
         return Population(mean, root * root, noise)
+
+    def posterior(self, world, own, tie):
+        """What each agent knows of its own model, as far as it has heard of a population."""
+        n, p = own.theta.shape
+        found = self.population(world, own, tie)
+        known = Posterior(
+            own.theta.copy(), np.full((n, p, p), np.nan), found.noise, np.where(found.noise > 0, 1.0, 0.0)
+        )
+        know_all(world, *found, known.mean, known.covariance, np.zeros(p * p + 4 * p))
+        return known
 
     def greet(self, data, me, ties, outbox):
         """Nothing is known yet that a neighbour would need."""

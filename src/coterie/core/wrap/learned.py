@@ -358,7 +358,7 @@ def _checked(cls):
 
 
 @_checked
-@method(keeps=("broadcasts", "remembers", "on_balls", "terms", "plan", "final"))
+@method(keeps=("broadcasts", "remembers", "on_balls", "terms", "plan", "final", "influence"))
 class Learned(NamedTuple):
     """A method whose agents learn the graph on the way, DADA Section 4. It goes with every method.
 

@@ -30,16 +30,15 @@ from ...errors import MismatchError, ParameterError
 from ..compile import inline, kernel, noinline
 from ..linear import copy_to
 from ..method import method
-from ..methods import resolve_method
+from ..methods import ResilientPooling, resolve_method
+from ..trimming import trimmed_count
 from ..world import VACANT, Letter
 
 #: Parts of a method that stay as they are when it is trimmed.
 KEPT = (
     *("letters", "max_letters", "broadcasts", "dice", "exchanges", "synchronous", "scratch_size", "fit_for"),
-    *("accuracy", "remembers", "on_balls", "terms", "plan", "wakes_per_agent", "loss_report", "final"),
+    *("accuracy", "remembers", "on_balls", "terms", "plan", "wakes_per_agent", "loss_report", "final", "influence"),
 )
-#: A part of neighbours that is a whole number but for rounding, is one.
-ROUNDING = 1e-9
 
 
 class Tie(NamedTuple):
@@ -47,12 +46,6 @@ class Tie(NamedTuple):
 
     model: Any  # the method's own, its copies trimmed when it last read them
     said: np.ndarray  # (ties, p) the last model that the neighbour has sent
-
-
-@inline
-def trimmed_count(fraction, neighbours):
-    """How many values to leave out at either end: one is always kept."""
-    return min(int(fraction * neighbours + ROUNDING), max(0, neighbours - 1) // 2)
 
 
 @inline
@@ -133,11 +126,13 @@ def _checked(cls):
             raise ParameterError(
                 f"{method!r} learns its graph: trim the method in it, ct.Learned(ct.Trimmed({method.method!r}))"
             )
+        if isinstance(method, ResilientPooling):
+            raise MismatchError(f"{method!r} leaves out extremes by itself: how many, its own trim says")
         if not method.minimises:
             raise MismatchError(
                 f"{method!r} exchanges averages over all agents with one neighbour at a time: there are no models of "
                 "several neighbours to trim, and to leave out part of an average would change it for everybody; for "
-                "neighbours that may lie use ct.Trimmed(ct.CoordinateDescent())"
+                "neighbours that may lie use ct.ResilientPooling(), or ct.Trimmed(ct.CoordinateDescent())"
             )
         if not method.copies:
             raise ParameterError(

@@ -1,0 +1,752 @@
+"""Partial pooling by gossip among agents some of which may lie: anchored averages without extremes, and doubt.
+
+As in :mod:`.pooling`, agent i's model is one of a population, ``theta_i ~ N(w, V)``, and nobody knows w, V and the
+noise s2 beforehand. V is diagonal in *centred* coordinates, in which the last number of a model, that of the column of
+ones, is the prediction at a typical row c of the population:
+
+    theta_c = ( theta_1 ... theta_{p-1},  theta_p + sum_{k<p} c_k theta_k ).
+
+So columns need neither be scaled nor centred, nor labels: w travels in raw units, and every receiver centres exactly.
+A summary of the population is e = (w, V, c, q, s2) with q the mean squares of the columns about c. Each agent keeps
+the last summary that each neighbour sent, and when it wakes it takes, coordinate by coordinate,
+
+    T_i = mean of its own e_i and of its neighbours' e_j without the smallest and the largest of these,
+
+(without the smallest only for spreads: too wide a population costs little, too narrow a one is what a lie needs; c from
+the middle, where the honest are), and without neighbours that are far out in many coordinates at once. Spreads are
+``v_j + (w_j - T_i w)^2``, which is what second moments about another mean are (resilient consensus: LeBlanc, Zhang,
+Koutsoukos and Sundaram, 2013). Then it computes its posterior from T_i and its rows, and its own
+contribution to the population,
+
+    z_i = ( theta_i,  (theta_i - w)^2 + Var_i,  means and squares of its columns,  E|y_i - X_i theta_i|^2 / m_i ),
+    e_i = anchor z_i + (1 - anchor) T_i ,
+
+and sends e_i to all neighbours. Nothing is conserved and nothing flows: a letter may be lost, doubled or late, what a
+neighbour has said goes when the tie goes, and what it has left elsewhere fades as 1 - anchor does.
+
+An agent weighs the population against a *broad* prior of its own, a ridge regression whose strength and noise are
+learned from its own rows, by the Laplace evidence of these rows, and mixes the two posteriors:
+
+    trust = (1 - doubt) p(y | T_i) / ( (1 - doubt) p(y | T_i) + doubt p(y | broad) ).
+
+A population that contradicts its rows loses its say. What such an agent contributes is what it believes: mostly its
+broad posterior, so that a population which liars have moved is pulled back.
+
+=============================  =====================================================
+above                          here
+=============================  =====================================================
+theta_i                        ``me.theta``
+e_i                            ``me.shared``, with w in raw units
+e_j                            ``ties.heard[slot]`` with ``data.peer[slot] == j``
+T_i                            ``found``, with w centred
+c                              ``found[2 p : 3 p]``, whose last number is 0
+the broad posterior            ``me.cache.model``, centred about ``me.cache.mean``
+=============================  =====================================================
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+
+import numpy as np
+
+from ...errors import MismatchError, ParameterError
+from ..compile import inline, kernel, noinline, or_numpy
+from ..letters import Number, Numbers
+from ..linear import axpy, copy_to, dot, fill
+from ..losses import GAUSSIAN
+from ..method import NamedTuple, Posterior, method
+from ..proximal import invert
+from ..trimming import clip_far, middle_and_width, middle_of, sort, trimmed_count, trimmed_mean
+from ..world import EVERYONE, VACANT, data_of, row, rows, send
+from .pooling import ENOUGH, FLOOR, NEAR, STEPS, Population
+
+#: Kind of a letter: what I take for the population.
+SUMMARY = 0
+#: No honest letter holds a larger number.
+FARTHEST = 1e60
+#: What an agent has worked out: how labels vary (0 for classes); noise, evidence and strength of the broad model; and
+#: whether it has.
+SCALE, NOISE, EVIDENCE, STRENGTH, DONE = 0, 1, 2, 3, 4
+#: Fewer rows cannot judge a population of numbers: alone, one label has no spread.
+FEW = 2
+#: Steps of EM by which an agent finds strength and noise of its broad model.
+ROUNDS = 20
+#: Its noise is pulled to how its labels vary, by so many rows.
+PSEUDO = 0.5
+#: So many columns whose slopes are as large as labels vary are added to those that its strength is found from.
+USUAL = 2.0
+#: The variance of a logit's slope for a column with spread 1, and of its intercept, to begin with.
+LOGIT = 4.0
+#: What neighbours say is plausible up to so many times what an agent's own rows could tell apart.
+PLAUSIBLE = 30.0
+#: The same for a column that does not vary in its own rows, about zero.
+UNSEEN = 3.0
+#: Of four neighbours and more, what is farther from the median than so many median distances is brought there.
+FAR = 4.0
+#: Part that is left out at either end where anything is, to find a typical row.
+MIDDLE = 0.49
+#: Who is so many times as far out as half of the neighbours, in the mean over coordinates none of which counts for more
+#: than so many median distances, is not listened to.
+SUSPECT, FARTHER = 3.0, 10.0
+#: By this part an agent takes back what it repeats of a column that does not vary in its own rows: nobody could tell.
+FADE = 0.1
+#: A column whose spread is a smaller part of its mean square does not vary: the rest is rounding.
+CONSTANT = 1e-24
+#: Log odds beyond which there is no doubt left.
+CERTAIN = 700.0
+
+
+class Broad(NamedTuple):
+    """What agents work out from their own rows, once."""
+
+    mean: np.ndarray  # (n, p) of the columns; 0 for the last
+    spread: np.ndarray  # (n, p) mean squares about it
+    model: np.ndarray  # (n, p) the broad posterior, centred about the mean
+    variance: np.ndarray  # (n, p) and its variances; 0 where a column does not vary
+    facts: np.ndarray  # (n, 5) SCALE, NOISE, EVIDENCE, STRENGTH, DONE
+
+
+class Own(NamedTuple):
+    """State of the agents."""
+
+    theta: np.ndarray  # (n, p) my model
+    shared: np.ndarray  # (n, 4 p + 2) my e_i; its s2 is 0 as long as I know nothing; and room for a number
+    cache: Broad
+
+
+class Tie(NamedTuple):
+    """State of the ties."""
+
+    heard: (
+        np.ndarray
+    )  # (ties, 4 p + 3) the neighbour's e_j; its s2 is 0 as long as it has said nothing; and room for two
+
+
+@or_numpy(lambda scale, x, out: np.add(out, scale * np.outer(x, x).ravel(), out=out))
+@inline
+def add_square(scale, x, out):
+    """``out += scale x x'``."""
+    p = x.shape[0]
+    for k in range(p):
+        axpy(scale * x[k], x, out[k * p : (k + 1) * p])
+
+
+@inline
+def centred_row(data, r, shift, line):
+    """Row r less the shift."""
+    fill(0.0, line)
+    data.rows.add(r, 1.0, line)
+    axpy(-1.0, shift, line)
+
+
+@inline
+def price(data, noise, shift, center, root, theta, line):
+    """``sum of losses / s2 + |V^(-1/2) (theta - w)|^2 / 2``, all centred."""
+    result = 0.0
+    for k in range(theta.shape[0]):
+        if root[k] > 0.0:
+            distance = (theta[k] - center[k]) / root[k]
+            result += 0.5 * distance * distance
+    for r in range(data.labels.shape[0]):
+        centred_row(data, r, shift, line)
+        result += data.loss.value(dot(line, theta), data.labels[r]) / noise
+    return result
+
+
+@noinline
+def fit(data, noise, shift, center, root, theta, scratch):
+    """The mode of my model under N(center, root^2), all centred about ``shift``: written into theta.
+
+    Leaves the inverse of ``B = V^(1/2) H V^(1/2) / s2 + I`` in the scratch. Returns the log evidence of my rows, but
+    for what depends on nothing but their number.
+    """
+    p, m = theta.shape[0], data.labels.shape[0]
+    inverse, rest = scratch[: p * p], scratch[p * p :]
+    line, slope, step, trial = rest[:p], rest[p : 2 * p], rest[2 * p : 3 * p], rest[3 * p : 4 * p]
+    level, log_det = 0.0, 0.0
+    for k in range(p):
+        if root[k] == 0.0:
+            theta[k] = center[k]
+    for _ in range(STEPS):
+        fill(0.0, inverse)
+        fill(0.0, slope)
+        level = 0.0
+        for r in range(m):
+            centred_row(data, r, shift, line)
+            z = dot(line, theta)
+            level += data.loss.value(z, data.labels[r]) / noise
+            axpy(data.loss.derivative(z, data.labels[r]) / noise, line, slope)
+            add_square(data.loss.curvature(z, data.labels[r]) / noise, line, inverse)
+        for k in range(p):
+            distance = (theta[k] - center[k]) / root[k] if root[k] > 0.0 else 0.0
+            level += 0.5 * distance * distance
+            slope[k] = root[k] * slope[k] + distance
+            for c in range(p):
+                inverse[k * p + c] *= root[k] * root[c]
+            inverse[k * p + k] += 1.0
+        log_det = invert(inverse, p)
+        gain = 0.0
+        for k in range(p):
+            step[k] = dot(inverse[k * p : (k + 1) * p], slope)
+            gain += slope[k] * step[k]
+        for k in range(p):
+            step[k] *= root[k]
+        length = 1.0
+        if gain > NEAR:
+            while length > 1e-10:
+                for k in range(p):
+                    trial[k] = theta[k] - length * step[k]
+                if price(data, noise, shift, center, root, trial, line) <= level - 1e-4 * length * gain:
+                    break
+                length *= 0.5
+        axpy(-length, step, theta)
+        level -= 0.5 * gain
+        if not gain > ENOUGH * (1.0 + level):
+            break
+    return -level - 0.5 * log_det - 0.5 * m * math.log(noise)
+
+
+@inline
+def broad_prior(data, me, intercept, strength, center, root):
+    """The broad prior of my own model, centred about the mean of my columns."""
+    p, facts = me.theta.shape[0], me.cache.facts
+    scale = facts[SCALE] if facts[SCALE] > 0.0 else LOGIT
+    fill(0.0, center)
+    for k in range(p):
+        root[k] = math.sqrt(strength * scale / me.cache.spread[k]) if me.cache.spread[k] > 0.0 else 0.0
+    if intercept:
+        root[p - 1] = math.sqrt(scale)
+        if facts[SCALE] > 0.0:
+            for r in range(data.labels.shape[0]):
+                center[p - 1] += data.labels[r] / data.labels.shape[0]
+
+
+@inline
+def describe(data, me, intercept):
+    """Means and spreads of my columns, and how my labels vary."""
+    p, m, facts = me.theta.shape[0], data.labels.shape[0], me.cache.facts
+    mean, spread, line = me.cache.mean, me.cache.spread, me.cache.model
+    fill(0.0, mean)
+    fill(0.0, spread)
+    if intercept:
+        for r in range(m):
+            data.rows.add(r, 1.0 / m, mean)
+        mean[p - 1] = 0.0
+    for r in range(m):
+        centred_row(data, r, mean, line)
+        for k in range(p):
+            spread[k] += line[k] * line[k] / m
+    for k in range(p):
+        if spread[k] <= CONSTANT * mean[k] * mean[k]:
+            spread[k] = 0.0
+    if facts[SCALE] > 0.0:
+        middle, square, scale = 0.0, 0.0, 0.0
+        for r in range(m):
+            square += data.labels[r] * data.labels[r] / m
+            middle += data.labels[r] / m if intercept else 0.0
+        for r in range(m):
+            scale += (data.labels[r] - middle) * (data.labels[r] - middle) / m
+        if not scale > CONSTANT * square:  # labels all alike: what they are must do for how they vary
+            scale = 1e-6 * square if m > 1 else square
+        facts[SCALE] = scale if scale > 0.0 else 1.0
+
+
+@noinline
+def begin(data, me, intercept, scratch):
+    """My broad model, once, and my first e_i. Changes no model."""
+    p, m, facts = me.theta.shape[0], data.labels.shape[0], me.cache.facts
+    if facts[DONE] > 0.0 or m == 0:
+        return
+    facts[DONE] = 1.0
+    describe(data, me, intercept)
+    center, root, rest = scratch[:p], scratch[p : 2 * p], scratch[2 * p :]
+    theta, mean, gaussian = me.cache.model, me.cache.mean, facts[SCALE] > 0.0
+    slopes = p - 1 if intercept else p
+    noise, strength = facts[SCALE] if gaussian else 1.0, 1.0
+    broad_prior(data, me, intercept, strength, center, root)
+    copy_to(center, theta)
+    for t in range(ROUNDS):
+        facts[EVIDENCE] = fit(data, noise, mean, center, root, theta, rest)
+        facts[NOISE], facts[STRENGTH] = noise, strength
+        if t == ROUNDS - 1:
+            break
+        size, count, used, residual = 0.0, 0, 0.0, 0.0
+        for k in range(p):
+            used += 1.0 - rest[k * p + k]
+            if k < slopes and root[k] > 0.0:
+                distance = (theta[k] - center[k]) / root[k]
+                size += distance * distance + rest[k * p + k]
+                count += 1
+        if count > 0:
+            strength = (strength * size + USUAL) / (count + USUAL)
+        if gaussian:
+            for r in range(m):
+                centred_row(data, r, mean, rest[p * p : p * p + p])
+                error = data.labels[r] - dot(rest[p * p : p * p + p], theta)
+                residual += error * error
+            noise = (residual + noise * used + PSEUDO * facts[SCALE]) / (m + PSEUDO)
+        broad_prior(data, me, intercept, strength, center, root)
+    tuned = (1.0 if gaussian else 0.0) + (1.0 if slopes > 0 else 0.0)
+    facts[EVIDENCE] -= 0.5 * tuned * math.log(m + 1.0)  # what was fitted to the same rows does not count for it
+    for k in range(p):
+        me.cache.variance[k] = root[k] * root[k] * rest[k * p + k]
+    shared = me.shared
+    if shared[4 * p] > 0.0:
+        return  # it went on in another world
+    for k in range(p):
+        shared[k] = theta[k]
+        shared[p + k] = me.cache.variance[k]
+        shared[2 * p + k] = mean[k]
+        shared[3 * p + k] = me.cache.spread[k]
+    shared[p - 1] -= dot(mean, theta)
+    shared[4 * p] = facts[NOISE] if gaussian else 1.0
+
+
+@inline
+def collect(data, heard, sure, at, about, middle, values):
+    """What neighbours say at ``at``, if they know ``sure``; as a spread about ``middle``, if ``about`` says of what."""
+    count, said = 0, heard.shape[1] - 3  # s2; and two numbers behind it, whether the neighbour is suspect
+    for t in range(data.peer.shape[0]):
+        if data.peer[t] != VACANT and heard[t, said] > 0.0 and heard[t, sure] > 0.0 and heard[t, said + 2] >= 0.0:
+            value = heard[t, at]
+            if about >= 0:
+                distance = heard[t, about] - middle
+                value += distance * distance
+            values[count] = value
+            count += 1
+    return count
+
+
+@inline
+def agreed(data, me, ties, trim, sure, at, about, middle, values):
+    """What neighbours and I agree on; 0 for a spread of which nobody knows."""
+    slots = data.peer.shape[0]
+    count = collect(data, ties.heard, sure, at, about, middle, values)
+    neighbours = count
+    if me.shared[sure] > 0.0:
+        own = me.shared[at]
+        if about >= 0:
+            own += (me.shared[about] - middle) * (me.shared[about] - middle)
+        values[count] = own
+        count += 1
+    if count == 0:
+        return 0.0
+    cut = trimmed_count(trim, neighbours)
+    if cut > 0:
+        clip_far(values[:count], FAR, values[slots + 1 :])
+    # Too wide a spread costs little, too narrow a one is what a lie about a mean needs: only small ones are left out.
+    return trimmed_mean(values[:count], cut, 0 if about >= 0 else cut)
+
+
+@inline
+def suspect(data, me, ties, trim, values):
+    """Mark neighbours whose models are far out in many coordinates at once, which those of the honest are not."""
+    p, slots, heard = me.theta.shape[0], data.peer.shape[0], ties.heard
+    spoken = collect(data, heard, 4 * p, 4 * p, -1, 0.0, values)
+    if trimmed_count(trim, spoken) == 0:
+        return
+    for k in range(p):
+        at = k if k < p - 1 else 4 * p + 1
+        count = collect(data, heard, p + k, at, -1, 0.0, values)
+        if me.shared[p + k] > 0.0:
+            values[count] = me.shared[at]
+            count += 1
+        if count > 3:
+            middle, width = middle_and_width(values[:count], values[slots + 1 :])
+            for t in range(slots):
+                if width > 0.0:
+                    heard[t, 4 * p + 2] += min(abs(heard[t, at] - middle) / width, FARTHER) / p
+    count = collect(data, heard, 4 * p, 4 * p + 2, -1, 0.0, values)
+    sort(values[:count])
+    limit = SUSPECT * max(middle_of(values[:count]), 1.0)
+    for t in range(slots):
+        heard[t, 4 * p + 2] = -1.0 if heard[t, 4 * p + 2] > limit else 0.0
+
+
+@inline
+def room_of(slots):
+    """Numbers of scratch paper to agree on something: what everybody says, and how far apart that is."""
+    return 2 * slots + 2
+
+
+@inline
+def within(value, middle, radius):
+    """The value, or the nearest that is no farther from the middle than the radius."""
+    return min(max(value, middle - radius), middle + radius)
+
+
+@noinline
+def gather(data, me, ties, trim, found, values):
+    """What my neighbours and I take for the population, w centred about the shift. Returns how many have spoken."""
+    p, gaussian = me.theta.shape[0], me.cache.facts[SCALE] > 0.0
+    for t in range(data.peer.shape[0]):
+        ties.heard[t, 4 * p + 2] = 0.0
+    spoken = collect(data, ties.heard, 4 * p, 4 * p, -1, 0.0, values)
+    if spoken == 0:
+        return spoken
+    # A typical row need not be the mean one: it is taken from the middle, where the honest are.
+    middle = MIDDLE if trimmed_count(trim, spoken) > 0 else 0.0
+    judges = me.cache.facts[DONE] > 0.0 and (not gaussian or data.labels.shape[0] >= FEW)
+    scale = me.cache.facts[SCALE] if gaussian else LOGIT
+    mean, spread, shift = me.cache.mean, me.cache.spread, found[2 * p : 3 * p]
+    for k in range(p):
+        shift[k] = agreed(data, me, ties, middle, 4 * p, 2 * p + k, -1, 0.0, values)
+        if judges and spread[k] > 0.0:
+            shift[k] = within(shift[k], mean[k], PLAUSIBLE * math.sqrt(spread[k]))
+        found[3 * p + k] = agreed(data, me, ties, trim, 4 * p, 3 * p + k, 2 * p + k, shift[k], values)
+        if found[3 * p + k] <= CONSTANT * shift[k] * shift[k]:
+            found[3 * p + k] = 0.0
+    shift[p - 1] = 0.0
+    me.shared[4 * p + 1] = me.shared[p - 1] + dot(shift, me.shared[:p])
+    for t in range(data.peer.shape[0]):
+        ties.heard[t, 4 * p + 1] = ties.heard[t, p - 1] + dot(shift, ties.heard[t, :p])
+    noise = agreed(data, me, ties, trim, 4 * p, 4 * p, -1, 0.0, values)
+    suspect(data, me, ties, trim, values)
+    if judges and gaussian:
+        noise = min(max(noise, FLOOR * scale), PLAUSIBLE * PLAUSIBLE * scale)
+    found[4 * p] = noise if gaussian else 1.0
+    level = me.cache.model[p - 1]
+    for k in range(p):
+        at = k if k < p - 1 else 4 * p + 1
+        found[k] = agreed(data, me, ties, trim, p + k, at, -1, 0.0, values)
+        if judges and (spread[k] > 0.0 or k == p - 1):
+            radius = PLAUSIBLE * math.sqrt(scale / spread[k]) if spread[k] > 0.0 else PLAUSIBLE * math.sqrt(scale)
+            found[k] = within(found[k], me.cache.model[k] if k < p - 1 else level, radius)
+            found[p + k] = agreed(data, me, ties, trim, p + k, p + k, at, found[k], values)
+            found[p + k] = min(found[p + k], radius * radius)
+            if not gaussian:  # few labels do not speak against too wide a population: none is wider than my broad prior
+                slack = me.cache.facts[STRENGTH] if k < p - 1 else 1.0
+                found[p + k] = min(found[p + k], slack * radius * radius / (PLAUSIBLE * PLAUSIBLE))
+        else:
+            radius = math.inf
+            if judges and found[3 * p + k] > 0.0:  # my rows cannot tell: no more than what a column could usually do
+                radius = UNSEEN * math.sqrt(scale / found[3 * p + k])
+            found[k] = within(found[k], 0.0, radius)
+            found[p + k] = agreed(data, me, ties, trim, p + k, p + k, at, found[k], values)
+            found[p + k] = min(found[p + k], radius * radius)
+        if not found[p + k] > 0.0 and found[3 * p + k] > 0.0:  # nobody knows: as a whole column could matter
+            found[p + k] = found[4 * p] / found[3 * p + k]
+        level += (shift[k] - mean[k]) * me.cache.model[k]
+    return spoken
+
+
+@inline
+def trust_of(evidence, me, doubt, rows):
+    """The weight of the population: its part of the evidence."""
+    facts = me.cache.facts
+    if rows == 0 or (facts[SCALE] > 0.0 and rows < FEW):
+        return 1.0
+    odds = evidence - facts[EVIDENCE] + math.log((1.0 - doubt) / doubt)
+    if odds > CERTAIN:
+        return 1.0
+    return 1.0 / (1.0 + math.exp(-odds)) if odds > -CERTAIN else 0.0  # false for what is no number
+
+
+@noinline
+def learn(data, me, found, anchor, doubt, scratch):
+    """My posterior given the population, mixed with the broad one; and what I take for the population then."""
+    p, m, facts, shared = me.theta.shape[0], data.labels.shape[0], me.cache.facts, me.shared
+    theta, root, rest = scratch[:p], scratch[p : 2 * p], scratch[2 * p :]
+    shift, noise = found[2 * p : 3 * p], found[4 * p]
+    if m == 0:
+        copy_to(found[: 4 * p + 1], shared)
+        shared[p - 1] -= dot(shift, found[:p])
+        copy_to(shared[:p], me.theta)
+        return
+    for k in range(p):
+        root[k] = math.sqrt(found[p + k])
+    copy_to(me.theta, theta)
+    theta[p - 1] += dot(shift, me.theta)
+    trust = trust_of(fit(data, noise, shift, found[:p], root, theta, rest), me, doubt, m)
+    anchor += (1.0 - anchor) * (1.0 - trust) * (1.0 - trust)  # whom I do not believe I do not repeat
+    # What I contribute; squares of deviations are about what I take for w then.
+    level, wide, residual, used = me.cache.model[p - 1], me.cache.variance[p - 1], 0.0, 0.0
+    line = rest[p * p : p * p + p]
+    if facts[SCALE] > 0.0:
+        for r in range(m):
+            centred_row(data, r, shift, line)
+            error = data.labels[r] - dot(line, theta)
+            residual += error * error
+    for k in range(p):
+        known = rest[k * p + k]  # Var_k / v_k
+        used += 1.0 - known
+        variance = found[p + k] * known
+        varies = me.cache.spread[k] > 0.0
+        if k < p - 1:
+            broad = me.cache.model[k]
+            about = me.cache.variance[k] if varies else found[p + k]  # my rows say nothing about it
+            level += (shift[k] - me.cache.mean[k]) * broad
+            wide += (shift[k] - me.cache.mean[k]) * (shift[k] - me.cache.mean[k]) * me.cache.variance[k]
+        else:
+            broad, about = level, wide
+        mixed = trust * theta[k] + (1.0 - trust) * broad if trust > 0.0 else broad
+        told = mixed if varies or k == p - 1 else (1.0 - FADE) * mixed
+        own = anchor * told + (1.0 - anchor) * found[k]
+        square = (1.0 - trust) * ((broad - own) * (broad - own) + about)
+        if trust > 0.0:
+            square += trust * ((theta[k] - own) * (theta[k] - own) + variance)
+        rest_of = found[p + k] + (found[k] - own) * (found[k] - own)
+        shared[k], shared[p + k] = own, anchor * square + (1.0 - anchor) * rest_of
+        me.theta[k] = mixed
+        center = anchor * me.cache.mean[k] + (1.0 - anchor) * shift[k]
+        mine = me.cache.spread[k] + (me.cache.mean[k] - center) * (me.cache.mean[k] - center)
+        theirs = found[3 * p + k] + (shift[k] - center) * (shift[k] - center)
+        shared[2 * p + k], shared[3 * p + k] = center, anchor * mine + (1.0 - anchor) * theirs
+    me.theta[p - 1] -= dot(shift, me.theta)
+    shared[p - 1] -= dot(shift, shared[:p])
+    if facts[SCALE] > 0.0:
+        residual = trust * (residual + noise * used) / m + (1.0 - trust) * facts[NOISE] if trust > 0.0 else facts[NOISE]
+        shared[4 * p] = anchor * residual + (1.0 - anchor) * noise
+    else:
+        shared[4 * p] = 1.0
+
+
+@inline
+def in_raw_units(shift, theta, root, inverse, cov):
+    """A posterior about a shift in raw units: theta in its place, and its covariance."""
+    p = theta.shape[0]
+    theta[p - 1] -= dot(shift, theta)
+    for k in range(p):
+        for c in range(p):
+            cov[k, c] = root[k] * root[c] * inverse[k * p + c]
+    for c in range(p):  # the last number of a raw model is that of a centred one less  shift . theta
+        for k in range(p - 1):
+            cov[p - 1, c] -= shift[k] * cov[k, c]
+    for k in range(p):
+        for c in range(p - 1):
+            cov[k, p - 1] -= shift[c] * cov[k, c]
+
+
+@inline
+def know(data, me, ties, trim, doubt, intercept, mean, cov, wide, scratch):
+    """What an agent knows of its own model, in raw units: mean, covariance, noise and trust."""
+    p, m, room = me.theta.shape[0], data.labels.shape[0], room_of(data.peer.shape[0])
+    begin(data, me, intercept, scratch)
+    found, rest = scratch[: 4 * p + 1], scratch[4 * p + 1 + room :]
+    theta, center, root, rest = rest[:p], rest[p : 2 * p], rest[2 * p : 3 * p], rest[3 * p :]
+    spoken = gather(data, me, ties, trim, found, scratch[4 * p + 1 : 4 * p + 1 + room])
+    trust, noise, broad_noise = 0.0, 0.0, me.cache.facts[NOISE]
+    copy_to(me.theta, mean)
+    if spoken == 0 and m == 0:
+        cov[:, :] = np.nan
+        return np.nan, np.nan
+    if spoken > 0:
+        for k in range(p):
+            root[k] = math.sqrt(found[p + k])
+        copy_to(found[:p], mean)
+        noise = found[4 * p]
+        trust = trust_of(fit(data, noise, found[2 * p : 3 * p], found[:p], root, mean, rest), me, doubt, m)
+        in_raw_units(found[2 * p : 3 * p], mean, root, rest, cov)
+    if trust < 1.0:
+        broad_prior(data, me, intercept, me.cache.facts[STRENGTH], center, root)
+        for k in range(p - 1):
+            if spoken > 0 and not me.cache.spread[k] > 0.0:  # my rows say nothing about it
+                root[k] = math.sqrt(found[p + k])
+        copy_to(center, theta)
+        fit(data, broad_noise, me.cache.mean, center, root, theta, rest)
+        in_raw_units(me.cache.mean, theta, root, rest, wide)
+        for k in range(p):
+            for c in range(p):
+                apart = (mean[k] - theta[k]) * (mean[c] - theta[c]) if trust > 0.0 else 0.0
+                both = trust * (cov[k, c] + (1.0 - trust) * apart) if trust > 0.0 else 0.0
+                cov[k, c] = both + (1.0 - trust) * wide[k, c]
+        for k in range(p):
+            mean[k] = theta[k] + (trust * (mean[k] - theta[k]) if trust > 0.0 else 0.0)
+        noise = trust * noise + (1.0 - trust) * broad_noise
+    return noise, trust
+
+
+@kernel
+def know_all(method, world, own, tie, mean, cov, noise, trust, wide, scratch):
+    """What every agent of a world knows of its own model."""
+    for i in range(mean.shape[0]):
+        data, me, ties = data_of(world, i), row(own, i), rows(tie, world.tie_start[i], world.tie_start[i + 1])
+        noise[i], trust[i] = know(
+            data, me, ties, method.trim, method.doubt, method.intercept, mean[i], cov[i], wide, scratch
+        )
+
+
+@kernel
+def weigh_ties(method, world, own, tie, influence, peer, scratch):
+    """How far w would move without what a neighbour says, for all agents and ties, in units of their noise."""
+    p = own.theta.shape[1]
+    for i in range(own.theta.shape[0]):
+        a, b = world.tie_start[i], world.tie_start[i + 1]
+        data, me, ties = data_of(world, i), row(own, i), rows(tie, a, b)
+        found, other, values = scratch[: 4 * p + 1], scratch[4 * p + 1 : 8 * p + 2], scratch[8 * p + 2 :]
+        if gather(data, me, ties, method.trim, found, values) == 0:
+            continue
+        for t in range(a, b):
+            if peer[t] == VACANT or not ties.heard[t - a, 4 * p] > 0.0:
+                continue
+            said = ties.heard[t - a, 4 * p]
+            ties.heard[t - a, 4 * p] = 0.0
+            square = 0.0
+            if gather(data, me, ties, method.trim, other, values) > 0:
+                other[p - 1] += dot(found[2 * p : 3 * p], other[:p]) - dot(other[2 * p : 3 * p], other[:p])
+            else:
+                copy_to(me.shared[:p], other)
+                other[p - 1] += dot(found[2 * p : 3 * p], other[:p])
+            ties.heard[t - a, 4 * p] = said
+            for k in range(p):
+                square += (found[k] - other[k]) * (found[k] - other[k]) * found[3 * p + k]
+            influence[t] = math.sqrt(square / found[4 * p])
+
+
+@inline
+def is_sound(text):
+    """Could an honest neighbour have sent this?"""
+    p = text.shape[0] // 4
+    sound = text[4 * p] > 0.0
+    for k in range(text.shape[0]):
+        low = -FARTHEST if k < p or 2 * p <= k < 3 * p else 0.0
+        sound = sound and low <= text[k] <= FARTHEST  # false for NaN
+    return sound
+
+
+def _checked(cls):
+    """Refuse bad parameters when the method is made."""
+    make = cls.__new__
+
+    def checked(cls, anchor=0.1, trim=0.25, doubt=0.05, intercept=True):
+        for name, value, low, high, rule in (
+            ("anchor", anchor, 0.0, 1.0, "lie above 0 and be at most 1"),
+            ("doubt", doubt, 0.0, 0.5, "lie above 0 and be at most 0.5"),
+        ):
+            if isinstance(value, bool) or not (isinstance(value, Real) and low < value <= high):
+                raise ParameterError(f"ResilientPooling({name}={value!r}): {name} must {rule}")
+        if isinstance(trim, bool) or not (isinstance(trim, Real) and 0.0 <= trim < 0.5):
+            raise ParameterError(f"ResilientPooling(trim={trim!r}): trim must be a number in [0, 0.5)")
+        if not isinstance(intercept, bool):
+            raise ParameterError(f"ResilientPooling(intercept={intercept!r}): intercept must be True or False")
+        return make(cls, float(anchor), float(trim), float(doubt), intercept)
+
+    cls.__new__ = checked
+    return cls
+
+
+@_checked
+@method
+class ResilientPooling(NamedTuple):
+    """Partial pooling by gossip in which no member has to be believed, with columns and targets in raw units.
+
+    For the squared and the logistic loss. An agent that wakes sends ``4 p + 1`` numbers to all neighbours, and nobody
+    answers. From four neighbours on, extremes are left out; a population that contradicts an agent's own rows loses
+    its say, and an agent without rows takes its word. Like :class:`coterie.GossipPooling` it minimises no objective,
+    and weights of ties do not matter.
+
+    Parameters
+    ----------
+    anchor : float
+        Weight of its own model in what an agent tells of the population, above 0 and at most 1. With less, averages
+        are over more agents, and take longer.
+    trim : float
+        Part of the neighbours whose word is left out at either end, in [0, 0.5). None of fewer than ``1 / trim``.
+    doubt : float
+        Weight of an agent's own broad prior before it looks at its rows, above 0 and at most 0.5.
+    intercept : bool
+        Whether the last column is one of ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> rng = np.random.default_rng(0)
+    >>> X, owner = np.ones((60, 2)), np.repeat(np.arange(6), 10)
+    >>> X[:, 0] = rng.normal(50.0, 10.0, size=60)
+    >>> y = 15_000 + 3.0 * X[:, 0] + 20.0 * rng.normal(size=6)[owner] + rng.normal(size=60)
+    >>> problem = ct.Problem.separate(ct.AgentData(X, y, agents=owner), ct.graphs.complete(6), loss="squared")
+    >>> run = ct.simulate(problem, ct.ResilientPooling(), wakes=6 * 60, seed=0)
+    >>> run.population.mean[:, 0].round(1).tolist()  # the common slope, as each of them knows it
+    [3.0, 3.0, 3.0, 3.0, 3.0, 3.0]
+    """
+
+    anchor: float = 0.1
+    trim: float = 0.25
+    doubt: float = 0.05
+    intercept: bool = True
+
+    letters = {
+        SUMMARY: (
+            Numbers(1, 0, FARTHEST),
+            Numbers(1, 0, FARTHEST, 0.0),
+            Numbers(1, 0, FARTHEST),
+            Numbers(1, 0, FARTHEST, 0.0),
+            Number(0.0, FARTHEST),
+        )
+    }
+    minimises = False  # it comes to rest at a fixed point of its own
+
+    def fit_for(self, problem):
+        """Refuse a problem that this method cannot solve."""
+        if problem.loss.likelihood is None:
+            raise MismatchError(
+                f"ResilientPooling knows the likelihood of the squared and of the logistic loss, not of "
+                f'{problem.loss!r}: take loss="squared" or loss="logistic"'
+            )
+        if problem.outputs > 1:
+            raise MismatchError(f"ResilientPooling learns models of one output, and here are {problem.outputs}")
+
+    def scratch_size(self, world, p):
+        """Numbers of scratch paper that a handler needs."""
+        return 4 * p + 1 + room_of(int(np.diff(world.tie_start).max(initial=0))) + 2 * p + p * p + 4 * p
+
+    def start(self, world, theta):
+        """State before the first letter."""
+        n, p = theta.shape
+        facts = np.zeros((n, 5))
+        facts[:, SCALE] = world.loss.likelihood == GAUSSIAN
+        broad = Broad(*(np.zeros((n, p)) for _ in range(4)), facts)
+        own = Own(theta.copy(), np.zeros((n, 4 * p + 2)), broad)
+        return own, Tie(np.zeros((world.peer.shape[0], 4 * p + 3)))
+
+    def population(self, world, own, tie):
+        """What each agent takes for the population."""
+        p = own.theta.shape[1]
+        known = own.shared[:, 4 * p] > 0.0
+        parts = own.shared[:, :p], own.shared[:, p : 2 * p], own.shared[:, 4 * p : 4 * p + 1]
+        mean, variance, noise = (np.where(known[:, None], part, np.nan) for part in parts)
+        return Population(mean, variance, noise[:, 0])
+
+    def posterior(self, world, own, tie):
+        """What each agent knows of its own model; of one that has heard nobody, from its own rows."""
+        n, p = own.theta.shape
+        known = Posterior(np.zeros((n, p)), np.zeros((n, p, p)), np.zeros(n), np.zeros(n))
+        know_all(self, world, own, tie, *known, np.zeros((p, p)), np.zeros(self.scratch_size(world, p) + 2 * p))
+        return known
+
+    def influence(self, world, own, tie):
+        """How far what each tie says moves the common model, by its effect on a typical row in units of the noise."""
+        p = own.theta.shape[1]
+        moved = np.zeros(world.peer.shape[0])
+        weigh_ties(self, world, own, tie, moved, world.peer, np.zeros(self.scratch_size(world, p) + 4 * p + 1))
+        return moved
+
+    def greet(self, data, me, ties, outbox):
+        """What I know by myself."""
+        begin(data, me, self.intercept, outbox.scratch)
+        p = me.theta.shape[0]
+        if me.shared[4 * p] > 0.0:
+            send(outbox, EVERYONE, SUMMARY, me.shared[: 4 * p + 1])
+
+    def wake(self, data, me, ties, chance, outbox):
+        """Learn from what I have heard, and tell. An agent that has heard nothing keeps its model."""
+        p = me.theta.shape[0]
+        begin(data, me, self.intercept, outbox.scratch)
+        found, rest = outbox.scratch[: 4 * p + 1], outbox.scratch[4 * p + 1 :]
+        room = room_of(data.peer.shape[0])
+        if gather(data, me, ties, self.trim, found, rest[:room]) > 0:
+            learn(data, me, found, self.anchor, self.doubt, rest[room:])
+        if me.shared[4 * p] > 0.0:
+            send(outbox, EVERYONE, SUMMARY, me.shared[: 4 * p + 1])
+
+    def receive(self, data, me, ties, letter, outbox):
+        """Remember what was said."""
+        if letter.slot != VACANT and is_sound(letter.text):
+            copy_to(letter.text, ties.heard[letter.slot])
+
+    def open(self, data, me, ties, slot):
+        """A new tie: nothing was said."""
+        fill(0.0, ties.heard[slot])
