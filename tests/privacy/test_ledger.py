@@ -621,6 +621,18 @@ def test_an_old_copy_is_refused(tmp_path):
         Ledger.open(path)
 
 
+def test_a_record_of_another_ledger(tmp_path):
+    """A good record in its place, but of another chain: also where the last one, which the head remembers, is right."""
+    one, other = (filled(tmp_path / name, steps) for name, steps in (("one", 5), ("other", 6)))
+    lines, others = one.read_bytes().splitlines(keepends=True), other.read_bytes().splitlines(keepends=True)
+    for k in range(1, len(lines)):
+        one.write_bytes(b"".join([*lines[:k], others[k], *lines[k + 1 :]]))
+        with pytest.raises(LedgerError, match=r"does not follow the line before it|is older than"):
+            Ledger.open(one)
+    one.write_bytes(b"".join(lines))
+    Ledger.open(one).close()
+
+
 def test_a_lost_ledger_of_a_known_agent(tmp_path):
     path, key = tmp_path / "ledger", tmp_path / "key"
     with Ledger(plan_of(2), path, identity=key) as ledger:  # new: first the ledger, then the key

@@ -19,6 +19,7 @@ from scipy import sparse, stats
 
 import coterie as ct
 from coterie.core import loop
+from coterie.core.compile import PLAIN
 from coterie.core.linear import rows_of
 from coterie.core.private.account import RELEASES, SPENT
 from coterie.core.private.mechanism import clipped_loss, clipped_sum, width_of
@@ -51,9 +52,12 @@ def mp(**options):
 # ---------------------------------------------------------------- one example's part of a sum
 
 
-@numba.njit
 def compiled_sum(data, theta, clip, laplace, total):
     clipped_sum(data, theta, clip, laplace, total)
+
+
+if not PLAIN:
+    compiled_sum = numba.njit(compiled_sum)
 
 
 def examples(X, y, loss, storage="dense"):

@@ -217,6 +217,10 @@ def test_absurd_examples_have_no_part():
         total = np.zeros(2, np.int64)
         clipped_votes(data, np.array([bad, 0.0, bad]), 10.0, total)
         np.testing.assert_array_equal(total, [-int(0.15 * GRID), int(0.2 * GRID)])
+    nothing = rows_of(np.array([[np.nan, 2.0], [np.inf, -4.0], [1.0, np.nan]]))
+    total = np.zeros(2, np.int64)
+    clipped_votes(data._replace(rows=nothing), np.zeros(3), 10.0, total)  # margins that are known without these entries
+    np.testing.assert_array_equal(total, [-GRID - int(0.05 * GRID), -int(0.1 * GRID) + int(0.2 * GRID)])
 
 
 # ---------------------------------------------------------------- who has nothing to hide
