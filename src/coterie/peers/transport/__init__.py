@@ -1,13 +1,13 @@
 """How packets travel between peers: a small contract, and the transports that keep it.
 
-``memory`` carries them between threads of one process, for tests and examples; ``over_zenoh`` between programs and
+``memory`` carries them between threads of one process, for tests and examples; ``over_tls`` between programs and
 computers, over mutual TLS. :func:`coterie.testing.check_transport` checks the contract on any other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ...core.world import EVERYONE
 
@@ -23,6 +23,14 @@ class Contact(NamedTuple):
     name: str
     address: int
     endpoint: str | None = None  # "host:port", or None: nobody can connect to it, it is reached through a relay
+    key: bytes | None = (
+        None  # its Ed25519 public key: what it knocks with, and what letters through relays are sealed for
+    )
+
+
+def contacts_of(roster: Any) -> list[Contact]:
+    """The members of a roster, as a transport must know them."""
+    return [Contact(member.name, member.address, member.endpoint, member.key) for member in roster.members]
 
 
 class Reachable(Protocol):
@@ -52,8 +60,21 @@ class Transport(Protocol):
         ...
 
     @property
+    def serial(self) -> str | None:
+        """Serial number of my certificate, in lower-case hex without leading zeros; None if there is none."""
+        ...
+
+    @property
     def counts(self) -> Mapping[str, int]:
         """How many packets were ``sent``, ``received``, and ``dropped: <reason>``: a copy. Sent is not delivered."""
+        ...
+
+    def dropped(self) -> dict[int, dict[str, int]]:
+        """Packets that were dropped, by member: ``from: <reason>`` and ``to: <reason>``. A copy."""
+        ...
+
+    def strangers(self) -> dict[str, dict[str, int]]:
+        """Connections that came to nothing before a name was proven: reasons by source, of the last sources. A copy."""
         ...
 
     def open(self, deliver: Deliver, roster: DeliverRoster | None = None) -> None:
@@ -66,17 +87,19 @@ class Transport(Protocol):
         """
         ...
 
-    def admit(self, contacts: Iterable[Contact]) -> None:
+    def admit(self, contacts: Iterable[Contact], revoked: Iterable[str] = ()) -> None:
         """Whom to let in, and to whom packets may go: everybody in the roster. Replaces those of before.
 
-        Members that are linked are admitted too.
+        Members that are linked are admitted too. Certificates with these serial numbers are refused at once, also
+        where there is a connection.
         """
         ...
 
     def link(self, contacts: Iterable[Contact]) -> None:
         """Neighbours to stay connected with, instead of those of before. At once for :meth:`send`, soon for the wires.
 
-        Each side links for itself: my broadcasts go to those I link, whether or not they link me.
+        Each side links for itself: my broadcasts go to those I link, whether or not they link me. Connections with
+        those that stay are not touched.
         """
         ...
 
@@ -89,6 +112,18 @@ class Transport(Protocol):
 
     def publish_roster(self, signed: bytes, to: int = EVERYONE) -> None:
         """Give a signed roster to everybody connected, or at least to one member; at most once, like packets."""
+        ...
+
+    def keep_roster(self, signed: bytes) -> None:
+        """The roster for *visitors*: those with a good certificate that are not admitted.
+
+        Such a one is so new that we do not know it yet, or was removed. It is handed this roster and may hand over its
+        own, which is delivered like any other; nothing else passes until it is admitted.
+        """
+        ...
+
+    def reload(self) -> None:
+        """Read my certificate and the authority's anew, for connections that are made from now on."""
         ...
 
     def use_relays(self, relays: Iterable[Reachable]) -> None:
@@ -107,4 +142,4 @@ class Transport(Protocol):
         ...
 
 
-__all__ = ["Contact", "Deliver", "DeliverRoster", "Reachable", "Transport"]
+__all__ = ["Contact", "Deliver", "DeliverRoster", "Reachable", "Transport", "contacts_of"]

@@ -87,6 +87,7 @@ class Memory:
 
     def __init__(self, exchange: Exchange, name: str, address: int, letter_bytes: int = 200_000):
         self.contact = Contact(name, address, None)
+        self.serial = f"{address + 1:x}"  # there are no certificates here; others know it by this
         self._exchange = exchange
         self._letter_bytes = letter_bytes
         self._linked: dict[int, Contact] = {}
@@ -94,6 +95,10 @@ class Memory:
         self._deliver: Deliver | None = None
         self._roster: DeliverRoster | None = None
         self._counts: Counter[str] = Counter()
+        self._dropped: dict[int, Counter[str]] = {}
+        self._revoked: frozenset[str] = frozenset()
+        self._kept: bytes | None = None  # the roster for visitors
+        self._visited: dict[int, tuple[bytes | None, bytes | None]] = {}  # who has visited, with which rosters
         self._counting = threading.Lock()
         self._receiving = threading.RLock()  # held while a packet is delivered, so that close can wait for it
 
@@ -110,21 +115,54 @@ class Memory:
         self._exchange._join(self)
         self._deliver, self._roster = deliver, roster
 
-    def admit(self, contacts: Iterable[Contact]) -> None:
+    def dropped(self) -> dict[int, dict[str, int]]:
+        """Packets that were dropped, by member."""
+        with self._counting:
+            return {address: dict(counts) for address, counts in self._dropped.items()}
+
+    def strangers(self) -> dict[str, dict[str, int]]:
+        """There are none here."""
+        return {}
+
+    def admit(self, contacts: Iterable[Contact], revoked: Iterable[str] = ()) -> None:
         """Whom to let in, and to whom packets may go. At first: everybody on the exchange."""
-        self._admitted = {contact.address for contact in contacts}
+        self._admitted, self._revoked = {contact.address for contact in contacts}, frozenset(revoked)
+
+    def keep_roster(self, signed: bytes) -> None:
+        """The roster for those who are not admitted."""
+        self._kept = signed
+
+    def reload(self) -> None:
+        """There is nothing to read."""
 
     def link(self, contacts: Iterable[Contact]) -> None:
         """Neighbours that broadcasts go to."""
         self._linked = {contact.address: contact for contact in contacts}
+        for address in self._linked:
+            goal = self._exchange._here.get(address)
+            if goal is not None and self._deliver is not None and not goal._lets_in(self):
+                self._visit(goal)
 
     def _knows(self, address: int) -> bool:
         return self._admitted is None or address in self._admitted or address in self._linked
 
+    def _lets_in(self, other: Memory) -> bool:
+        return self._knows(other.contact.address) and other.serial not in self._revoked
+
+    def _visit(self, goal: Memory) -> None:
+        """Exchange rosters with one that does not let me in: once, as long as these are the same."""
+        me, rosters = self.contact.address, (self._kept, goal._kept)
+        if goal._visited.get(me) != rosters and self.serial not in goal._revoked:
+            goal._visited[me] = rosters
+            for to, signed in ((goal, self._kept), (self, goal._kept)):
+                if signed is not None:
+                    self._exchange._post(to, lambda to=to, signed=signed: to._roster(signed) if to._roster else None)  # type: ignore[misc]
+
     def send(self, to: int, data: bytes) -> None:
         """Send a packet, at most once."""
         for goal in list(self._linked) if to == EVERYONE else [to]:
-            self._count(self._sent(goal, bytes(data)))
+            outcome = self._sent(goal, bytes(data))
+            self._count(outcome, goal if outcome != "sent" else None, "to")
 
     def _sent(self, to: int, data: bytes) -> str:
         me = self.contact.address
@@ -139,8 +177,9 @@ class Memory:
             return "dropped: absent"
 
         def act() -> None:
-            if not goal._knows(me):
-                goal._count("dropped: not admitted")
+            if not goal._lets_in(self):
+                goal._count("dropped: not admitted", me, "from")
+                self._visit(goal)
             elif goal._deliver is not None:
                 goal._count("received")
                 goal._deliver(me, data)
@@ -162,8 +201,9 @@ class Memory:
         if self._deliver is None:
             return set()
         with self._exchange._lock:
-            here = set(self._exchange._here)
-        return {address for address in here if address != self.contact.address and self._knows(address)}
+            here = dict(self._exchange._here)
+        me = self.contact.address
+        return {address for address, other in here.items() if address != me and self._lets_in(other)}
 
     def close(self) -> None:
         """Stop. Twice is fine."""
@@ -182,6 +222,8 @@ class Memory:
                 self._count("dropped: deliver failed")
         return True
 
-    def _count(self, what: str) -> None:
+    def _count(self, what: str, whose: int | None = None, way: str = "") -> None:
         with self._counting:
             self._counts[what] += 1
+            if whose is not None and self._knows(whose):
+                self._dropped.setdefault(whose, Counter())[what.replace("dropped", way, 1)] += 1

@@ -1,0 +1,282 @@
+"""One connection: TLS 1.3 over TCP, and frames in it.
+
+TLS is done with ``ssl.MemoryBIO`` inside a plain protocol rather than with asyncio's own TLS: so somebody who has
+proven nothing costs no task and no large buffer, and all bounds before and during the handshake are ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ..bucket import Bucket
+from .frames import ADMITTED, FORWARD, LETTER, LIST, PING, PRESENT, VISITING, Reader, frame
+from .papers import Proof
+
+if TYPE_CHECKING:
+    from .front import Stranger
+    from .hub import Hub
+
+#: What a connection is: under way to a proven name; dialled by me, who waits to be let in; somebody's who is not on the
+#: list of members, mine with them or theirs with me; a link; or over.
+SHAKING, WAITING, VISIT, UP, OVER = "shaking", "waiting", "visit", "up", "over"
+#: Bytes of frames that share one TLS record, about.
+RECORD = 16_000
+#: Seconds for what was queued when a connection is ended in order.
+LEAVE = 1.0
+
+_PING = frame(PING)
+
+
+class Channel(asyncio.BufferedProtocol):
+    """A connection that somebody has made to me (a stranger at first), or I to ``expect``."""
+
+    def __init__(self, hub: Hub, expect: str | None = None, stranger: Stranger | None = None, first: bytes = b""):
+        self.hub, self.expect, self.stranger, self._first = hub, expect, stranger, first
+        self.stage = SHAKING
+        self.name: str | None = None  # once it is proven
+        self.proof: Proof | None = None
+        self.knock = b""  # said before the handshake
+        self._buffer = hub.buffer
+        self._transport: asyncio.Transport | None = None
+        self._tls: ssl.SSLObject | None = None
+        self._early = 0
+        self._dirty = self.paused = self.throttled = False
+        self._queue: deque[bytes] = deque()
+        self._queued = 0
+        limits = hub.limits
+        self._bucket: Bucket | None = None
+        self._lists = Bucket(2.0, 8.0)
+        self._reader = Reader(
+            {
+                PING: 0,
+                LETTER: limits.letter,
+                LIST: limits.roster,
+                FORWARD: max(limits.letter + 256, limits.roster + 256),
+                PRESENT: limits.roster,
+                ADMITTED: 0,
+                VISITING: 0,
+            }
+        )
+        self.born = self.last_in = self.last_out = self.used = hub.loop.time()
+        self.deadline = self.born + limits.handshake
+
+    # -- the connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """The TCP connection is there."""
+        self._transport = transport
+        if self.stage == OVER or self.hub.closed:
+            self.stage = OVER
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=self.hub.limits.high)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        papers = self.hub.papers
+        context = papers.dialling if self.expect is not None else papers.accepting
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=self.expect is None)
+        if self.expect is not None:
+            transport.write(self.knock)
+            self._shake()
+        elif self._first:
+            self._early = len(self._first)
+            self._incoming.write(self._first)
+            self._first = b""
+            self._shake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        if self._transport is not None:
+            self.hub.leaving.discard(self._transport)
+        self.fail("broken off" if self.name is None else "lost")
+
+    def eof_received(self) -> bool:
+        """The other side has hung up."""
+        return False
+
+    def fail(self, reason: str) -> None:
+        """End it at once."""
+        if self.stage != OVER:
+            before, self.stage = self.stage, OVER
+            if self._transport is not None:  # or it is, when it is made
+                self._transport.abort()
+            self._queue.clear()
+            self.hub.ended(self, before, reason)
+
+    def finish(self, reason: str) -> None:
+        """End it after what is queued was sent."""
+        if self.stage == OVER:
+            return
+        self._flush()
+        before, self.stage = self.stage, OVER
+        if self._transport is not None:
+            transport = self._transport
+            self.hub.leaving.add(transport)
+            transport.close()
+            self.hub.loop.call_later(LEAVE, transport.abort)
+        self.hub.ended(self, before, reason)
+
+    # -- bytes in
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to put what comes."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Something came."""
+        if self.stage == OVER:
+            return
+        self.last_in = self.hub.loop.time()
+        self._incoming.write(self._buffer[:nbytes])
+        if self.stage != SHAKING:
+            self._read()
+            return
+        self._early += nbytes
+        if self._early > self.hub.limits.early:
+            self.fail("too much before a name")
+        else:
+            self._shake()
+
+    def _shake(self) -> None:
+        assert self._tls is not None
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._put_out()
+            return
+        except ssl.SSLError as error:
+            self._put_out()  # the alert
+            self.fail((error.reason or "not TLS").lower().replace("_", " "))
+            return
+        self._put_out()
+        proof = self.hub.papers.proof(self._tls)
+        if proof is None:
+            self.fail("a certificate of another kind")
+            return
+        self.name, self.proof = proof.name, proof
+        rate = self.hub.rate(proof.name)
+        self._bucket = None if rate is None else Bucket(rate, 4.0 * rate)
+        self.hub.proven(self, proof)
+        if self.stage != OVER:
+            self._read()
+
+    def _read(self) -> None:
+        tls, hub = self._tls, self.hub
+        assert tls is not None
+        try:
+            while True:
+                data = tls.read(65_536)
+                if not data:
+                    self.fail("lost")
+                    return
+                frames = self._reader.feed(data)
+                if frames:
+                    if self._bucket is not None:
+                        wait = self._bucket.spend(self.last_in, len(frames))
+                        if wait > 0.0:
+                            self._throttle(wait)
+                    for kind, body in frames:
+                        if kind == PING:
+                            continue
+                        if body is None:
+                            hub.too_large(self, kind)
+                        elif kind == LIST and not self._lists.take(self.last_in):
+                            hub.dropped_from(self.name or "", "too many lists")
+                        else:
+                            hub.take(self, kind, body)
+                        if self.stage == OVER:
+                            return
+                if not self._incoming.pending and not tls.pending():
+                    break
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            self.fail(f"TLS: {(error.reason or 'failed').lower().replace('_', ' ')}")
+            return
+        if self._outgoing.pending:
+            self._put_out()
+
+    def _throttle(self, wait: float) -> None:
+        """Read no more from it for a while: it sends more than it may, and then the system holds it back."""
+        if not self.throttled and self._transport is not None:
+            self.throttled = True
+            self._transport.pause_reading()
+            self.hub.counts["throttled"] += 1
+            self.hub.loop.call_later(min(wait, 1.0), self._go_on)
+
+    def _go_on(self) -> None:
+        self.throttled = False
+        if self.stage != OVER and self._transport is not None:
+            self.last_in = self.hub.loop.time()
+            self._transport.resume_reading()
+
+    # -- bytes out
+
+    def push(self, data: bytes) -> bool:
+        """Queue a frame; False if an older one had to go for it."""
+        limits, fits = self.hub.limits, True
+        self._queue.append(data)
+        self._queued += len(data)
+        while len(self._queue) > limits.queue or (self._queued > limits.queue_bytes and len(self._queue) > 1):
+            self._queued -= len(self._queue.popleft())
+            fits = False
+        if not self._dirty and not self.paused:
+            self._dirty = True
+            self.hub.loop.call_soon(self._flush)  # frames of one moment share a record and a system call
+        return fits
+
+    def take_over(self, other: Channel) -> None:
+        """Send what another connection has not sent yet."""
+        for data in other._queue:
+            self.push(data)
+        other._queue.clear()
+        other._queued = 0
+
+    def say(self, data: bytes) -> None:
+        """Send a frame at once: it is about this connection, and no other may take it over."""
+        self._encrypt(data)
+
+    def ping(self) -> None:
+        """A sign of life."""
+        if not self.paused:
+            self._encrypt(_PING)
+
+    def _flush(self) -> None:
+        self._dirty = False
+        queue = self._queue
+        while queue and not self.paused and self.stage != OVER:
+            parts = [queue.popleft()]
+            size = len(parts[0])
+            while queue and size < RECORD:
+                parts.append(queue.popleft())
+                size += len(parts[-1])
+            self._queued -= size
+            self._encrypt(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def _encrypt(self, data: bytes) -> None:
+        assert self._tls is not None
+        try:
+            done = self._tls.write(data)
+            while done < len(data):
+                done += self._tls.write(data[done:])
+        except ssl.SSLError:
+            self.fail("TLS: cannot write")
+            return
+        self.last_out = self.hub.loop.time()
+        self._put_out()
+
+    def _put_out(self) -> None:
+        if self._outgoing.pending and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(self._outgoing.read())
+
+    def pause_writing(self) -> None:
+        """The other side does not take more for now."""
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self.paused = False
+        if self.stage != OVER:
+            self._flush()

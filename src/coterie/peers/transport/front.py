@@ -1,0 +1,285 @@
+"""The door: who comes, what they may take before they have proven a name, and who goes first when it gets crowded.
+
+Somebody who has connected is a *stranger*, and costs a descriptor and a few hundred bytes. Its first byte decides: a
+TLS handshake, for which its address and all addresses together have so many starts a second; a knock
+(:mod:`.knocks`), which a member's signature makes good, and then none of these bounds hold; or anything else, which is
+hung up on. Where there are too many, those go first that have said nothing for longest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import socket
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..bucket import Bucket
+from .knocks import KNOCK, LONGEST, TLS, Knocks, length
+from .limits import Limits
+
+if TYPE_CHECKING:
+    from .channel import Channel
+
+#: Connections taken from the system in one go: those who are in have their turn in between.
+AT_ONCE = 64
+#: Seconds to leave the door shut when the system has no descriptor left.
+SHUT = 0.1
+#: Handshakes of one member that are let in at once, and in a second, because it has knocked.
+KNOCKED, KNOCKS_A_SECOND = 3, 4.0
+
+_NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def source_of(address: str) -> str:
+    """What counts as one source: an IPv4 address, or the 2^64 of IPv6 that one line is commonly given."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address or "?"
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is None:
+            return str(ipaddress.ip_network((found, 64), strict=False))
+        return str(found.ipv4_mapped)
+    return str(found)
+
+
+class Stranger:
+    """Somebody who has connected and has not proven a name."""
+
+    __slots__ = ("born", "channel", "held", "knocked", "sock", "source")
+
+    def __init__(self, sock: socket.socket, source: str, born: float):
+        self.sock, self.source, self.born = sock, source, born
+        self.held = b""  # what it has said, before it is sure to be something
+        self.channel: Channel | None = None  # once there is a handshake
+        self.knocked: str | None = None  # the member whose knock it was
+
+
+#: Strangers in the order in which they came: of one kind, in all or of one source.
+Crowd = OrderedDict[Stranger, None]
+
+
+class Front:
+    """Listens, and hands over who begins a handshake: ``begin(stranger, first bytes)``."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        limits: Limits,
+        knocks: Knocks,
+        begin: Callable[[Stranger, bytes], None],
+    ):
+        self._loop, self._limits, self._knocks, self._begin = loop, limits, knocks, begin
+        self._listening: list[socket.socket] = []
+        self._silent: Crowd = OrderedDict()
+        self._begun: Crowd = OrderedDict()
+        self._by_source: dict[str, tuple[Crowd, Crowd]] = {}
+        self._knocked: dict[str, Crowd] = {}
+        self._starts = Bucket(limits.starts, limits.starts)
+        self._verified = Bucket(limits.knocks, limits.knocks)
+        self._starts_of: OrderedDict[str, Bucket] = OrderedDict()
+        self._knocks_of: dict[str, Bucket] = {}
+        self.failures: OrderedDict[str, Counter[str]] = OrderedDict()  # by source
+
+    def open(self, host: str, port: int) -> None:
+        """Listen at every address of a host."""
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        try:
+            for family, _, _, _, place in dict.fromkeys(found):
+                sock = socket.create_server(place[:2], family=family, backlog=self._limits.backlog)
+                self._listening.append(sock)
+                sock.setblocking(False)
+        except OSError:
+            self.close()
+            raise
+        self._open_door()
+
+    def close(self) -> None:
+        """Stop listening, and hang up on all strangers."""
+        for sock in self._listening:
+            self._loop.remove_reader(sock)
+            sock.close()
+        self._listening = []
+        everybody = [*self._silent, *self._begun, *(one for crowd in self._knocked.values() for one in crowd)]
+        for stranger in everybody:
+            self.refuse(stranger, "closed by us")
+
+    def __len__(self) -> int:
+        """How many strangers there are."""
+        return len(self._silent) + len(self._begun) + sum(map(len, self._knocked.values()))
+
+    # -- coming
+
+    def _open_door(self) -> None:
+        for sock in self._listening:
+            self._loop.add_reader(sock, self._accept, sock)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                sock, place = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _NONE_LEFT:
+                    return
+                # Bounds are such that this does not happen, unless something else in this process has taken them.
+                self._note("?", "no descriptor left")
+                for one in list(self._silent)[: max(1, len(self._silent) // 2)]:
+                    self.refuse(one, "no descriptor left")
+                for each in self._listening:
+                    self._loop.remove_reader(each)
+                self._loop.call_later(SHUT, self._open_door)
+                return
+            sock.setblocking(False)
+            stranger = Stranger(sock, source_of(str(place[0])), self._loop.time())
+            self._place(stranger, self._silent, 0)
+            self._read(stranger)
+            if stranger in self._silent:
+                self._loop.add_reader(sock, self._read, stranger)
+                self._make_room(stranger, self._silent, 0, self._limits.silent, self._limits.silent_address)
+
+    def _place(self, stranger: Stranger, crowd: Crowd, kind: int) -> None:
+        own = self._by_source.setdefault(stranger.source, (OrderedDict(), OrderedDict()))
+        own[kind][stranger] = crowd[stranger] = None
+
+    def _make_room(self, stranger: Stranger, crowd: Crowd, kind: int, most: int, most_of_one: int) -> None:
+        own = self._by_source[stranger.source][kind]
+        if len(own) > most_of_one:
+            oldest, reason = next(iter(own)), "too many at once from there"
+        elif len(crowd) > most:
+            oldest, reason = next(iter(crowd)), "too many at once"
+        else:
+            return
+        if crowd is self._silent:
+            self._read(oldest)  # it may have spoken a moment ago
+            if oldest not in crowd:
+                return
+        self.refuse(oldest, reason)
+
+    # -- the first bytes
+
+    def _read(self, stranger: Stranger) -> None:
+        try:
+            data = stranger.sock.recv(LONGEST + 4096 - len(stranger.held))
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.refuse(stranger, "broken off")
+            return
+        if not data:
+            self.refuse(stranger, "said nothing" if not stranger.held else "broken off")
+            return
+        data = stranger.held = stranger.held + data
+        if data[0] == TLS:
+            self._start(stranger, data)
+        elif data[0] != KNOCK:
+            self.refuse(stranger, "not TLS")
+        elif length(data) > LONGEST:
+            self.refuse(stranger, "not a knock")
+        elif len(data) >= length(data) > 2:
+            self._answer(stranger, data[: length(data)], data[length(data) :])
+
+    def _answer(self, stranger: Stranger, knock: bytes, rest: bytes) -> None:
+        """Somebody has knocked. If it is a member it need not queue; otherwise it is a stranger like others."""
+        now, name = self._loop.time(), self._knocks.claimed(knock)
+        if name is not None and self._verified.take(now):
+            if not self._knocks.check(name, knock):
+                self.refuse(stranger, "a false knock")
+                return
+            if self._knocks_of.setdefault(name, Bucket(KNOCKS_A_SECOND, 4 * KNOCKS_A_SECOND)).take(now):
+                stranger.knocked = name
+        if rest and rest[0] != TLS:
+            self.refuse(stranger, "not TLS")
+            return
+        self._start(stranger, rest)
+
+    def _start(self, stranger: Stranger, data: bytes) -> None:
+        """A handshake begins, if there may be one more."""
+        now = self._loop.time()
+        self._loop.remove_reader(stranger.sock)
+        if stranger.knocked is not None:
+            self._forget(stranger)
+            crowd = self._knocked.setdefault(stranger.knocked, OrderedDict())
+            crowd[stranger] = None
+            if len(crowd) > KNOCKED:
+                self.refuse(next(iter(crowd)), "knocked again")
+        else:
+            own = self._starts_of.pop(stranger.source, None)
+            own = self._starts_of[stranger.source] = own or Bucket(
+                self._limits.starts_address, 2 * self._limits.starts_address
+            )
+            if len(self._starts_of) > self._limits.sources:
+                self._starts_of.popitem(last=False)
+            if not own.take(now):
+                self.refuse(stranger, "too many a second from there")
+                return
+            if not self._starts.take(now):
+                self.refuse(stranger, "too many a second")
+                return
+            self._forget(stranger)
+            self._place(stranger, self._begun, 1)
+            self._make_room(stranger, self._begun, 1, self._limits.begun, self._limits.begun_address)
+        stranger.held = b""
+        self._begin(stranger, data)
+
+    # -- going
+
+    def late(self, now: float) -> None:
+        """Hang up on those that have had their time."""
+        for crowd in (self._silent, self._begun, *list(self._knocked.values())):
+            for stranger in [one for one in crowd if now - one.born > self._limits.handshake]:
+                self.refuse(stranger, "too slow")
+
+    def refuse(self, stranger: Stranger, reason: str) -> None:
+        """Hang up."""
+        self._forget(stranger)
+        if stranger.channel is not None:
+            stranger.channel.fail(reason)  # which notes it
+            return
+        self._note(stranger.source, reason)
+        self._loop.remove_reader(stranger.sock)
+        with contextlib.suppress(OSError):
+            stranger.sock.close()
+
+    def proven(self, stranger: Stranger) -> None:
+        """It is a stranger no longer."""
+        self._forget(stranger)
+        stranger.channel = None
+
+    def failed(self, stranger: Stranger, reason: str) -> None:
+        """Its handshake came to nothing."""
+        self._forget(stranger)
+        stranger.channel = None  # no circle: what a handshake has taken is given back at once
+        self._note(stranger.source, reason)
+
+    def _forget(self, stranger: Stranger) -> None:
+        """It is in no crowd any more."""
+        if stranger.knocked is not None:
+            crowd = self._knocked.get(stranger.knocked, OrderedDict())
+            crowd.pop(stranger, None)
+            if not crowd:
+                self._knocked.pop(stranger.knocked, None)
+        self._silent.pop(stranger, None)
+        self._begun.pop(stranger, None)
+        own = self._by_source.get(stranger.source)
+        if own is not None:
+            own[0].pop(stranger, None)
+            own[1].pop(stranger, None)
+            if not own[0] and not own[1]:
+                del self._by_source[stranger.source]
+
+    def _note(self, source: str, reason: str) -> None:
+        seen = self.failures.pop(source, None)
+        self.failures[source] = seen = Counter() if seen is None else seen
+        seen[reason] += 1
+        if len(self.failures) > self._limits.sources:
+            self.failures.popitem(last=False)
+
+    def admit(self, names: set[str]) -> None:
+        """Who may knock."""
+        self._knocks_of = {name: bucket for name, bucket in self._knocks_of.items() if name in names}

@@ -1,0 +1,420 @@
+"""Who is connected with whom: dialling, letting in, visitors, and noticing who is gone. All of it in one event loop.
+
+Both sides dial, so that nobody depends on being reachable, and never on its own door alone. Of two connections between
+the same two, both keep the one that the smaller name has dialled, and read the other a while longer, so that nothing is
+lost. In TLS 1.3 who dials is done before the other side has judged its certificate: so the other says ADMITTED, and
+only then there is a link. Somebody with a good certificate who is not admitted is told VISITING: then both hand over
+their list of members, once, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import random
+import socket
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+
+from ..bucket import Bucket
+from .channel import OVER, SHAKING, UP, VISIT, WAITING, Channel
+from .frames import ADMITTED, LIST, VISITING, frame
+from .front import Front, Stranger
+from .knocks import Knocks, write_knock
+from .limits import Limits
+from .papers import Papers, Proof
+
+log = logging.getLogger("coterie")
+
+#: Seconds between two looks at everything.
+TICK = 0.25
+#: A loop that was not run for so long was stopped, and nobody else is to blame.
+STOPPED = 2.0
+#: Seconds that the second of two connections is still read, and how many of one member.
+DOUBLE, DOUBLES = 1.0, 3
+#: Seconds by which the greater name waits longer before it dials again.
+AFTER_YOU = 0.3
+#: Visits of one name: in a second, and at once.
+VISITS, VISITS_AT_ONCE = 0.5, 4.0
+
+Place = tuple[str, int]
+
+
+class Hub:
+    """What peers and relays have in common."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        me: str,
+        papers: Papers,
+        limits: Limits,
+        roster: Callable[[bytes], None],
+        sign: Callable[[bytes], bytes] | None = None,
+    ):
+        self.loop, self.me, self.papers, self.limits = loop, me, papers, limits
+        self._roster, self._sign = roster, sign
+        self.knocks = Knocks(me)
+        self.front = Front(loop, limits, self.knocks, self._begin)
+        self.buffer = memoryview(bytearray(65_536))  # one for all: it is emptied before anybody else reads
+        self.counts: Counter[str] = Counter()
+        self.dropped: dict[str, Counter[str]] = {}  # by name of who sent, or should have received
+        self.admitted: frozenset[str] = frozenset()
+        self.revoked: frozenset[str] = frozenset()
+        self.kept: bytes | None = None  # the list of members, for visitors
+        self.channels: dict[str, Channel] = {}  # links
+        self.opening: set[Channel] = set()  # dialled, and not let in yet
+        self.visitors: dict[str, Channel] = {}
+        self._visits: OrderedDict[str, Bucket] = OrderedDict()
+        self._doubles: set[Channel] = set()
+        self._dials: dict[str, asyncio.Task[None] | asyncio.TimerHandle] = {}  # a try, or the wait for the next
+        self.tries: dict[str, int] = {}
+        self.closed = False
+        self.leaving: set[asyncio.Transport] = set()  # closed, but what was sent before is still on its way
+        self._since = loop.time()
+        self._tick: asyncio.TimerHandle | None = None
+
+    # -- life
+
+    def open(self, listen: Place | None) -> None:
+        """Begin."""
+        if listen is not None:
+            self.front.open(*listen)
+        self._since = self.loop.time()
+        self._tick = self.loop.call_later(TICK, self.tick)
+
+    def close(self) -> bool:
+        """End everything; whether something is still on its way."""
+        if self._tick is not None:
+            self._tick.cancel()
+        self.front.close()
+        self.closed = True
+        for name in list(self._dials):
+            self._forget_wait(name)
+        for channel in (*self.channels.values(), *self.opening, *self.visitors.values(), *self._doubles):
+            channel.finish("closed by us")
+        return any(transport.get_write_buffer_size() for transport in self.leaving)
+
+    def abandon(self) -> None:
+        """Give up what is still on its way."""
+        for transport in list(self.leaving):
+            transport.abort()
+
+    # -- who may come
+
+    def admit(self, keys: Mapping[str, bytes | None], revoked: frozenset[str]) -> None:
+        """Names that may come, and their keys."""
+        self.admitted, self.revoked = frozenset(keys), revoked
+        self.knocks.admit({name: key for name, key in keys.items() if key is not None})
+        self.front.admit(set(keys))
+        self.dropped = {name: counts for name, counts in self.dropped.items() if name in keys}
+        for channel in (*self.channels.values(), *self.opening, *self._doubles):
+            name = channel.expect or channel.name
+            if channel.proof is not None and channel.proof.serial in revoked:
+                channel.fail("revoked")
+            elif name not in self.admitted:
+                self._bid_farewell(channel)
+        for channel in list(self.visitors.values()):
+            if channel.proof is not None and channel.proof.serial in revoked:
+                channel.fail("revoked")
+            elif channel.proof is not None and self._may_enter(channel.proof):
+                del self.visitors[channel.proof.name]
+                self._let_in(channel)
+
+    def _bid_farewell(self, channel: Channel) -> None:
+        """Somebody was removed: the last thing it gets is the list that says so."""
+        if channel.stage == UP and self.kept is not None:
+            channel.push(frame(LIST, self.kept))
+        channel.finish("no longer admitted")
+
+    def _may_enter(self, proof: Proof) -> bool:
+        return proof.name in self.admitted and proof.same_run and proof.serial not in self.revoked
+
+    def rate(self, name: str) -> float | None:
+        """How many frames a second somebody may send."""
+        return self.limits.letters
+
+    # -- coming in
+
+    def _begin(self, stranger: Stranger, first: bytes) -> None:
+        """A stranger begins a handshake."""
+        channel = stranger.channel = Channel(self, None, stranger, first)
+        task = self.loop.create_task(self._take_up(channel, stranger))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _take_up(self, channel: Channel, stranger: Stranger) -> None:
+        # From here on the socket is the loop's to close: a number that is used again would be taken for the old one.
+        try:
+            if channel.stage == OVER:
+                stranger.sock.close()
+            else:
+                await self.loop.connect_accepted_socket(lambda: channel, stranger.sock)
+        except OSError:
+            stranger.sock.close()
+            channel.fail("broken off")
+
+    def proven(self, channel: Channel, proof: Proof) -> None:
+        """A certificate has proven a name."""
+        if channel.stranger is not None:
+            self.front.proven(channel.stranger)
+        if proof.name == self.me:
+            channel.fail("my own name")
+        elif proof.serial in self.revoked:
+            channel.fail("revoked")
+        elif channel.expect is not None:
+            if proof.name != channel.expect:
+                channel.fail("another name")
+            elif proof.name not in self.admitted:
+                channel.fail("no longer admitted")
+            else:
+                channel.stage = WAITING
+        elif self._may_enter(proof):
+            if len(self.channels) >= self.limits.channels and proof.name not in self.channels:
+                channel.fail("no room")
+            else:
+                self._let_in(channel)
+        else:
+            self._receive_visitor(channel, proof.name)
+
+    def _let_in(self, channel: Channel) -> None:
+        channel.say(frame(ADMITTED))
+        self._up(channel)
+
+    def _receive_visitor(self, channel: Channel, name: str) -> None:
+        """Not on my list: an old member, or one that is so new that I do not know it yet."""
+        bucket = self._visits.pop(name, None)
+        self._visits[name] = bucket = bucket or Bucket(VISITS, VISITS_AT_ONCE)
+        if len(self._visits) > self.limits.sources:
+            self._visits.popitem(last=False)
+        if not bucket.take(self.loop.time()):
+            channel.fail("not admitted, too often")
+            return
+        old = self.visitors.pop(name, None)
+        if old is not None:
+            old.fail("visits again")
+        if len(self.visitors) >= self.limits.visitors:
+            next(iter(self.visitors.values())).fail("too many visitors")
+        self.counts["visitors"] += 1
+        self.visitors[name] = channel
+        channel.stage, channel.deadline = VISIT, self.loop.time() + self.limits.visit
+        channel.say(frame(VISITING))
+        if self.kept is not None:
+            channel.push(frame(LIST, self.kept))
+
+    # -- frames
+
+    def take(self, channel: Channel, kind: int, body: bytes) -> None:
+        """A frame came. Until there is a link, few kinds mean anything."""
+        if channel.stage == UP:
+            self.take_up(channel, kind, body)
+        elif channel.expect is not None and kind == ADMITTED and channel.stage in (WAITING, VISIT):
+            self._up(channel)
+        elif channel.expect is not None and kind == VISITING and channel.stage == WAITING:
+            channel.stage, channel.deadline = VISIT, self.loop.time() + self.limits.visit
+            if self.kept is not None:
+                channel.push(frame(LIST, self.kept))
+        elif kind == LIST and channel.stage == VISIT:
+            self.take_list(body)
+        else:
+            self.counts["dropped: out of place"] += 1
+
+    def take_up(self, channel: Channel, kind: int, body: bytes) -> None:
+        """A frame on a link."""
+        if kind == LIST:
+            self.take_list(body)
+        else:
+            self.dropped_from(channel.name or "", "unknown kind")
+
+    def take_list(self, signed: bytes) -> None:
+        """A list of members, which may be anybody's: whoever gets it verifies it."""
+        self.counts["rosters"] += 1
+        try:
+            self._roster(signed)
+        except Exception:
+            log.exception("%s could not take a list of members", self.me)
+
+    def too_large(self, channel: Channel, kind: int) -> None:
+        """A frame was passed over because of its length."""
+        self.dropped_from(channel.name or "", "too large")
+
+    def dropped_from(self, name: str, reason: str) -> None:
+        """Something that a member sent comes to nothing."""
+        self.counts[f"dropped: {reason}"] += 1
+        if name in self.admitted:
+            self.dropped.setdefault(name, Counter())[f"from: {reason}"] += 1
+
+    def dropped_to(self, name: str, reason: str) -> None:
+        """Something for a member comes to nothing."""
+        self.counts[f"dropped: {reason}"] += 1
+        if name in self.admitted:
+            self.dropped.setdefault(name, Counter())[f"to: {reason}"] += 1
+
+    # -- links
+
+    def _up(self, channel: Channel) -> None:
+        """A link; if there was one already, both sides keep the same of the two."""
+        name = channel.name or ""
+        self.opening.discard(channel)
+        if channel.expect is not None:
+            self._dials.pop(name, None)
+            if not self.wants(name):
+                channel.finish("no longer needed")
+                return
+        channel.stage = UP
+        old, smaller = self.channels.get(name), min(self.me, name)
+        if old is not None:
+            new_is, old_is = ((self.me if one.expect else name) == smaller for one in (channel, old))
+            fresh = self.loop.time() - old.last_in < 1.5 * self.limits.ping
+            if old_is and not new_is and fresh:
+                self._double(channel)
+                return
+            channel.take_over(old)
+        self.channels[name] = channel
+        if old is not None:
+            self._double(old)  # which may end it: it is not the link any more
+        else:
+            self._forget_wait(name)
+            self.connected(name, channel)
+
+    def _double(self, channel: Channel) -> None:
+        self._doubles.add(channel)
+        if sum(other.name == channel.name for other in self._doubles) > DOUBLES:
+            channel.finish("double")
+        else:
+            self.loop.call_later(DOUBLE, channel.finish, "double")
+
+    def connected(self, name: str, channel: Channel) -> None:
+        """Somebody is there now."""
+
+    def disconnected(self, name: str) -> None:
+        """Somebody is not there any more."""
+
+    def ended(self, channel: Channel, stage: str, reason: str) -> None:
+        """A connection is over."""
+        self.opening.discard(channel)
+        if channel in self._doubles:
+            self._doubles.discard(channel)
+            reason = "double"  # whichever side has closed it
+        self.counts[f"ended: {reason}"] += 1
+        if channel.stranger is not None and stage != UP and reason != "closed by us":
+            self.front.failed(channel.stranger, reason if channel.name is None else f"{reason} ({channel.name})")
+        name = channel.expect or channel.name
+        if name is None:
+            return
+        if self.visitors.get(name) is channel:
+            del self.visitors[name]
+        if self.channels.get(name) is channel:
+            del self.channels[name]
+            if self.loop.time() - channel.born > 5.0:
+                self.tries[name] = 0
+            self.disconnected(name)
+        elif channel.expect is not None and stage != UP:
+            self._dials.pop(name, None)
+            self.missed(name)
+        self.again(name)
+
+    # -- dialling
+
+    def wants(self, name: str) -> bool:
+        """Whether to be connected with somebody."""
+        return False
+
+    def place(self, name: str) -> Place | None:
+        """Where somebody is to be found."""
+        return None
+
+    def missed(self, name: str) -> None:
+        """A try to connect came to nothing."""
+
+    def dial(self, name: str, anew: bool = False) -> None:
+        """Connect, unless that is under way; ``anew``: without waiting for the time of the next try."""
+        if anew:
+            self.tries[name] = 0
+            self._forget_wait(name)
+        place = self.place(name)
+        if place is not None and name not in self.channels and name not in self._dials and self.wants(name):
+            self._dials[name] = self.loop.create_task(self._dial(name, place))
+
+    def _forget_wait(self, name: str) -> None:
+        """Do not wait for the time of the next try."""
+        dial = self._dials.get(name)
+        if dial is not None and not isinstance(dial, asyncio.Task):
+            dial.cancel()
+            del self._dials[name]
+
+    async def _dial(self, name: str, place: Place) -> None:
+        """One try. The channel itself asks for the next one when it fails or is lost."""
+        channel = Channel(self, name)
+        try:
+            async with asyncio.timeout(self.limits.handshake):
+                where = await self._address(name, place)
+                if self._sign is not None:
+                    channel.knock = write_knock(self.me, name, self._sign)
+                await self.loop.create_connection(lambda: channel, *where)
+            if self.closed:  # meanwhile, when nobody knew of this connection yet
+                channel.fail("closed by us")
+            elif channel.stage in (SHAKING, WAITING, VISIT):
+                channel.deadline = self.loop.time() + self.limits.handshake
+                self.opening.add(channel)
+        except (OSError, TimeoutError, UnicodeError, IndexError):
+            if channel.stage != OVER:
+                channel.stage = OVER
+                self.counts["failed: cannot connect"] += 1
+                self._dials.pop(name, None)
+                self.missed(name)
+                self.again(name)
+
+    async def _address(self, name: str, place: Place) -> Place:
+        """One address of a place at a try: of several, the first may be one that swallows everything."""
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_address(place[0])
+            return place  # not in the queue behind names that nobody can look up
+        found = await self.loop.getaddrinfo(*place, type=socket.SOCK_STREAM)
+        where = found[self.tries.get(name, 0) % len(found)][4]
+        return str(where[0]), int(where[1])
+
+    def again(self, name: str) -> None:
+        """Dial later, if there is still a reason to."""
+        if self.closed or not self.wants(name) or name in self.channels or name in self._dials:
+            return
+        if self.place(name) is None:
+            return
+        tried = self.tries.get(name, 0)
+        wait = min(self.limits.longest, self.limits.first * 2 ** min(tried, 20)) * random.uniform(0.5, 1.0)
+        self.tries[name] = tried + 1
+
+        def redial() -> None:
+            self._dials.pop(name, None)
+            self.dial(name)
+
+        later = 0.0 if self.me < name else AFTER_YOU  # the other will dial before
+        self._dials[name] = self.loop.call_later(wait + later, redial)
+
+    # -- now and then
+
+    def tick(self) -> None:
+        """One timer for all: signs of life, who is silent, who is late, whose certificate has expired."""
+        now, today = self.loop.time(), time.time()
+        late, self._since = now - self._since > STOPPED, now
+        for channel in (*self.channels.values(), *self._doubles):
+            if late or channel.throttled:
+                channel.last_in = max(channel.last_in, now)  # it was I who did not read
+            elif now - channel.last_in > self.limits.dead:
+                channel.fail("silent")
+                continue
+            if channel.proof is not None and channel.proof.expires < today:
+                channel.fail("its certificate has expired")
+            elif now - channel.last_out > self.limits.ping - TICK:
+                channel.ping()
+        for channel in (*self.opening, *self.visitors.values()):
+            if channel.deadline < now:
+                channel.fail("too slow" if channel.stage != VISIT else "not admitted")
+        self.front.late(now)
+        self.look(now)
+        self._tick = self.loop.call_later(TICK, self.tick)
+
+    def look(self, now: float) -> None:
+        """What else there is to look at now and then."""

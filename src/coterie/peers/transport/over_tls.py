@@ -1,0 +1,295 @@
+"""Letters between computers: frames over TCP and mutual TLS 1.3, with nothing but the standard library's event loop.
+
+One thread does all of it (:mod:`.loops`). At the door (:mod:`.front`) nobody takes much before a certificate has proven
+a name that is on the list of members; then there is a link (:mod:`.hub`, :mod:`.channel`), one between each two. Who
+cannot be connected to is reached through a relay (:mod:`.relay`), which cannot read what it forwards (:mod:`.seals`).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ...core.world import EVERYONE
+from ...errors import ParameterError
+from ..identity import check_name, split_endpoint
+from ..signatures import public_of, signer
+from . import Contact, Deliver, DeliverRoster, Reachable
+from .frames import LIST
+from .limits import Limits, descriptors
+from .loops import LoopThread
+from .papers import Credentials, Papers
+from .peer_hub import PeerHub, named
+from .seals import Seals
+
+RUN = re.compile(r"[A-Za-z0-9_-]{1,128}")
+
+
+class TlsTransport:
+    """Letters over mutual TLS. Keeps the contract of :class:`~coterie.peers.transport.Transport`.
+
+    Parameters
+    ----------
+    run : str
+        Connections of another run carry no letters.
+    name, address : str, int
+        Who I am; the name is that of the certificate.
+    listen : str, optional
+        "host:port" to listen at. None: nobody can connect to me.
+    folder : path, optional
+        Where ``tls.key``, ``tls.crt`` and ``ca.crt`` are; or give ``credentials``.
+    endpoint : str, optional
+        Where others reach me, if that is not where I listen.
+    seed : bytes, optional
+        Of my Ed25519 key. Without it I cannot knock, nor use relays.
+    letter_bytes, letters_per_second : int, float
+        The longest letter; and how many a neighbour may send for long before it is read more slowly.
+    uvloop : bool, optional
+        Whether to use it. Default: where it is installed.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        name: str,
+        address: int,
+        listen: str | None,
+        folder: str | Path | None = None,
+        *,
+        credentials: Credentials | None = None,
+        contacts: Iterable[Contact] = (),
+        relays: Iterable[Reachable] = (),
+        endpoint: str | None = None,
+        seed: bytes | None = None,
+        letter_bytes: int = 200_000,
+        letters_per_second: float | None = None,
+        limits: Limits | None = None,
+        uvloop: bool | None = None,
+    ):
+        check_name(name)
+        self._run, self._listen = checked_run(run), None if listen is None else split_endpoint(listen, "listen")
+        reached = endpoint if endpoint is not None else listen
+        self.contact = Contact(name, address, reached, None if seed is None else public_of(seed))
+        self._seed, self._uvloop = seed, uvloop
+        self._papers = Papers(given_credentials(folder, credentials), run)
+        rate = None if letters_per_second is None else 2.0 * letters_per_second
+        self._limits = (limits or Limits())._replace(letter=letter_bytes, letters=rate)
+        self._admitted: dict[int, Contact] = {}
+        self._linked: dict[int, Contact] = {}
+        self._known: dict[int, Contact] = {}
+        self._addresses: dict[str, int] = {}
+        self._revoked: frozenset[str] = frozenset()
+        self._relays = checked_relays(relays)
+        self._kept: bytes | None = None
+        self._changing = threading.RLock()
+        self._thread: LoopThread | None = None
+        self._hub: PeerHub | None = None
+        self._before: dict[str, int] = {}  # counts of earlier openings
+        self._deliver: Deliver | None = None
+        self.admit(contacts)
+
+    # -- what it tells
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many letters were sent, received, and dropped by reason; and how connections ended."""
+        hub = self._hub
+        now = {} if hub is None else dict(hub.counts)
+        return {what: self._before.get(what, 0) + now.get(what, 0) for what in {**self._before, **now}}
+
+    @property
+    def serial(self) -> str:
+        """Serial number of my certificate."""
+        return self._papers.serial
+
+    def dropped(self) -> dict[int, dict[str, int]]:
+        """What was dropped of letters from and to members, since it was opened."""
+        hub, known = self._hub, self._addresses
+        found = {} if hub is None else dict(hub.dropped)
+        return {known[name]: dict(counts) for name, counts in found.items() if name in known}
+
+    def strangers(self) -> dict[str, dict[str, int]]:
+        """Connections that came to nothing before a name was proven, by source and reason."""
+        hub = self._hub
+        return {} if hub is None else {source: dict(counts) for source, counts in list(hub.front.failures.items())}
+
+    def alive(self) -> set[int]:
+        """Members with which there is a connection now, straight or through a relay."""
+        hub, known = self._hub, self._addresses
+        return set() if hub is None else {known[name] for name in hub.alive() if name in known}
+
+    # -- life
+
+    def open(self, deliver: Deliver, roster: DeliverRoster | None = None) -> None:
+        """Listen, and connect to the linked neighbours."""
+        with self._changing:
+            if self._thread is not None:
+                raise ParameterError(f"{self.contact.name} is open already")
+            thread = LoopThread(f"coterie-{self.contact.name}", self._uvloop)
+            seed, name = self._seed, self.contact.name
+            hub = PeerHub(
+                thread.loop,
+                name,
+                self._papers,
+                self._limits.within(descriptors()),
+                roster or (lambda signed: None),
+                None if seed is None else signer(seed),
+                deliver=lambda sender, body: self._hand(hub, sender, body),
+                seals=None if seed is None else Seals(self._run, name, seed),
+                reachable=self.contact.endpoint is not None,
+            )
+            hub.kept = self._kept
+            self._deliver, self._hub = deliver, hub
+            state = named(self._known.values()), named(self._linked.values()), self._revoked
+
+            def begin() -> None:
+                hub.open(self._listen)
+                hub.know(*state)
+                hub.use_relays(dict(self._relays))
+
+            try:
+                thread.start(begin)
+            except OSError as error:
+                self._hub = self._deliver = None
+                where = "a connection" if self._listen is None else f"{self._listen[0]} port {self._listen[1]}"
+                raise ParameterError(f"{name} cannot open {where}: {error.strerror or error}") from error
+            self._thread = thread
+
+    def close(self) -> None:
+        """Stop. Twice is fine; never raises."""
+        with self._changing:
+            thread, hub = self._thread, self._hub
+            self._thread = self._hub = self._deliver = None
+            if hub is not None:
+                hub_counts = dict(hub.counts)
+                self._before = {
+                    what: self._before.get(what, 0) + hub_counts.get(what, 0) for what in {**self._before, **hub_counts}
+                }
+        if thread is not None and hub is not None:
+            thread.end(hub.close, hub.abandon)
+
+    def reload(self) -> None:
+        """Read certificates anew, for connections that are made from now on. Those that there are stay."""
+        self._papers.load()
+
+    # -- who there is
+
+    def admit(self, contacts: Iterable[Contact], revoked: Iterable[str] = ()) -> None:
+        """Whom to let in, and to whom letters may go; and certificates that are no good any more."""
+        with self._changing:
+            self._admitted, self._revoked = self._checked(contacts), frozenset(revoked)
+            self._tell()
+
+    def link(self, contacts: Iterable[Contact]) -> None:
+        """Neighbours to stay connected with. Other connections are left as they are."""
+        with self._changing:
+            self._linked = self._checked(contacts)
+            self._tell()
+
+    def use_relays(self, relays: Iterable[Reachable]) -> None:
+        """Relays to go through, instead of those of before."""
+        found = checked_relays(relays)
+        with self._changing:
+            if found == self._relays:
+                return
+            self._relays = found
+            self._do(lambda hub: hub.use_relays(dict(found)))
+
+    def _checked(self, contacts: Iterable[Contact]) -> dict[int, Contact]:
+        found: dict[int, Contact] = {}
+        for contact in contacts:
+            if contact.address == self.contact.address:
+                continue
+            check_name(contact.name)
+            if contact.name == self.contact.name:
+                raise ParameterError(f"{contact.name} is my own name, and belongs to address {self.contact.address}")
+            if contact.endpoint is not None:
+                split_endpoint(contact.endpoint)
+            found[contact.address] = Contact(*contact)
+        return found
+
+    def _tell(self) -> None:
+        self._known = {**self._admitted, **self._linked}
+        self._addresses = {contact.name: address for address, contact in self._known.items()}
+        state = named(self._known.values()), named(self._linked.values()), self._revoked
+        self._do(lambda hub: hub.know(*state))
+
+    def _do(self, act: Callable[[PeerHub], object]) -> None:
+        """Let the hub do something, in its own thread."""
+        hub, thread = self._hub, self._thread
+        if hub is not None and thread is not None:
+            thread.call(act, hub)
+
+    # -- letters
+
+    def send(self, to: int, payload: bytes) -> None:
+        """Send a letter, at most once."""
+        hub, thread = self._hub, self._thread
+        goals = list(self._linked.values()) if to == EVERYONE else [self._known.get(to)]
+        payload = bytes(payload)
+        if hub is None or thread is None:
+            for _ in goals:
+                self._before["dropped: closed"] = self._before.get("dropped: closed", 0) + 1
+            return
+        reason = "too large" if len(payload) > self._limits.letter else None
+        names = []
+        for contact in goals:
+            if contact is None or reason is not None:
+                thread.call(hub.dropped_to, "" if contact is None else contact.name, reason or "unknown address")
+            else:
+                names.append(contact.name)
+        if names and not thread.call(hub.send_letter, names, payload):
+            hub.counts["dropped: queue full"] += len(names)
+
+    def publish_roster(self, signed: bytes, to: int = EVERYONE) -> None:
+        """Give a signed list of members to everybody connected, or to one member."""
+        contact, signed = self._known.get(to), bytes(signed)
+        if contact is not None:
+            name = contact.name
+            self._do(lambda hub: hub.send(name, LIST, signed))
+        elif to == EVERYONE:
+            self._do(lambda hub: hub.publish(signed))
+
+    def keep_roster(self, signed: bytes) -> None:
+        """The list of members to hand to visitors."""
+        self._kept = kept = bytes(signed)
+
+        def keep(hub: PeerHub) -> None:
+            hub.kept = kept
+
+        self._do(keep)
+
+    def _hand(self, hub: PeerHub, sender: str, body: bytes) -> None:
+        deliver, address = self._deliver, self._addresses.get(sender)
+        if deliver is None or address is None or hub is not self._hub:
+            hub.dropped_from(sender, "not admitted")
+        else:
+            hub.counts["received"] += 1
+            deliver(address, body)
+
+
+def checked_run(run: str) -> str:
+    """A run that may be part of a protocol's name."""
+    if not RUN.fullmatch(run):
+        raise ParameterError(f"run={run!r:.140} must be 1 to 128 letters, digits, - and _")
+    return run
+
+
+def given_credentials(folder: str | Path | None, credentials: Credentials | None) -> Credentials:
+    """What was given of the two."""
+    if credentials is None and folder is None:
+        raise ParameterError("give the folder with tls.key, tls.crt and ca.crt, or credentials=Credentials(...)")
+    return credentials if credentials is not None else Credentials.of(folder or "")
+
+
+def checked_relays(relays: Iterable[Reachable]) -> dict[str, tuple[str, int]]:
+    """Where relays are found, by name."""
+    found = {}
+    for relay in relays:
+        check_name(relay.name)
+        if relay.endpoint is None:
+            raise ParameterError(f"relay {relay.name} has no endpoint")
+        found[relay.name] = split_endpoint(relay.endpoint)
+    return found

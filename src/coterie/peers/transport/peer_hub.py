@@ -1,0 +1,298 @@
+"""The connections of a peer: its links, others when they are needed, and relays where there is no other way."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..bucket import Bucket
+from ..identity import split_endpoint
+from . import Contact
+from .channel import Channel
+from .frames import FORWARD, LETTER, LIST, PRESENT, forward, frame, read_forward
+from .hub import Hub, Place
+from .seals import Seals
+
+log = logging.getLogger("coterie")
+
+#: A neighbour that was not reached for so many seconds is looked for at the relays, for so many seconds at least.
+RELAY_AFTER, RELAY_KEEP = 1.0, 30.0
+#: What comes through a relay is of so many members at once.
+MANY = 32.0
+#: Frames that wait for connections, in all.
+WAITING_IN_ALL = 1024
+#: Lists of members that are given to one name through a relay: in a second, and at once.
+GIVEN, GIVEN_AT_ONCE = 0.1, 2.0
+
+
+class _Waiting:
+    """Frames for somebody who is not connected yet."""
+
+    __slots__ = ("frames", "until")
+
+    def __init__(self, until: float):
+        self.frames: deque[tuple[int, bytes]] = deque()
+        self.until = until
+
+
+class PeerHub(Hub):
+    """A hub that carries letters."""
+
+    def __init__(self, *given: Any, deliver: Callable[[str, bytes], None], seals: Seals | None, reachable: bool):
+        super().__init__(*given)
+        self._deliver, self._seals, self._reachable = deliver, seals, reachable
+        self.contacts: dict[str, Contact] = {}
+        self.links: dict[str, Contact] = {}
+        self.relays: dict[str, Place] = {}
+        self.present: dict[str, frozenset[str]] = {}  # by relay: who is connected with it
+        self._waiting: OrderedDict[str, _Waiting] = OrderedDict()
+        self._apart: dict[str, float] = {}  # since when a neighbour is not connected
+        self._relays_until = 0.0
+        self._alone_until: dict[str, float] = {}  # whom to leave alone: not linked, and not reached
+        self._given: OrderedDict[str, Bucket] = OrderedDict()
+
+    # -- who there is
+
+    def know(self, contacts: dict[str, Contact], links: dict[str, Contact], revoked: frozenset[str]) -> None:
+        """Everybody who is admitted, and of them those to stay connected with."""
+        old, self.contacts, self.links = self.contacts, contacts, links
+        now = self.loop.time()
+        if self._seals is not None:
+            self._seals.forget({contact.key for contact in contacts.values() if contact.key is not None})
+        keys = {name: contact.key for name, contact in contacts.items()}
+        self.admit(keys | dict.fromkeys(self.relays), revoked)
+        self._apart = {name: self._apart.get(name, now) for name in links if name not in self.channels}
+        self._alone_until = {name: until for name, until in self._alone_until.items() if name in contacts}
+        for name, contact in contacts.items():
+            moved = name in old and old[name].endpoint != contact.endpoint
+            if name in links:
+                self.dial(name, anew=moved or name not in old)
+
+    def use_relays(self, relays: dict[str, Place]) -> None:
+        """Relays, instead of those of before."""
+        gone = set(self.relays) - set(relays)
+        self.relays = relays
+        self.present = {name: names for name, names in self.present.items() if name in relays}
+        self.know(self.contacts, self.links, self.revoked)  # relays are admitted, too
+        for name in gone:
+            if name in self.channels and name not in self.contacts:
+                self.channels[name].finish("no longer a relay")
+        self._look_for_relays(self.loop.time())
+
+    def rate(self, name: str) -> float | None:
+        """How many frames a second somebody may send; a relay, those of many."""
+        each = self.limits.letters
+        return each if each is None or name not in self.relays else MANY * each
+
+    def alive(self) -> set[str]:
+        """Who is connected with me, or with a relay of mine."""
+        here = {name for name in list(self.channels) if name in self.contacts}
+        for names in list(self.present.values()):
+            here |= names & self.contacts.keys()
+        return here
+
+    # -- out
+
+    def send_letter(self, names: Iterable[str], letter: bytes) -> None:
+        """To some members."""
+        data = frame(LETTER, letter)
+        for name in names:
+            channel = self.channels.get(name)
+            if channel is not None:
+                self._push(channel, name, LETTER, data)
+            else:
+                self.send(name, LETTER, letter)
+
+    def send(self, name: str, kind: int, body: bytes) -> None:
+        """To one member, by whatever way there is. If there is none now, it waits for one."""
+        channel = self.channels.get(name)
+        if channel is not None:
+            self._push(channel, name, kind, frame(kind, body))
+            return
+        for relay, names in self.present.items():
+            if name in names and self._through(relay, name, kind, body):
+                return
+        self._wait(name, kind, body)
+
+    def _push(self, channel: Channel, name: str, kind: int, data: bytes) -> None:
+        channel.used = self.loop.time()
+        if kind == LETTER:
+            self.counts["sent"] += 1
+        if not channel.push(data):
+            self.dropped_to(name, "queue full")
+
+    def _through(self, relay: str, name: str, kind: int, body: bytes) -> bool:
+        channel, contact = self.channels.get(relay), self.contacts.get(name)
+        if channel is None:
+            return False
+        if kind == LETTER:
+            if self._seals is None or contact is None or contact.key is None:
+                return False
+            body = self._seals.seal(name, contact.key, body)
+        self._push(channel, name, kind, frame(FORWARD, forward(name, kind, body)))
+        return True
+
+    def _wait(self, name: str, kind: int, body: bytes) -> None:
+        """Keep it for a connection that is being made."""
+        now = self.loop.time()
+        place = self.place(name)
+        linked = name in self.links
+        if (place is None and not self.relays) and not linked:
+            self.dropped_to(name, "unreachable")
+            return
+        if not linked and now < self._alone_until.get(name, 0.0):
+            self.dropped_to(name, "unreachable")
+            return
+        waiting = self._waiting.get(name)
+        if waiting is None:
+            waiting = self._waiting[name] = _Waiting(now + self.limits.wait)
+        waiting.frames.append((kind, body))
+        if len(waiting.frames) > self.limits.waiting:
+            waiting.frames.popleft()
+            self.dropped_to(name, "queue full")
+        if len(self._waiting) * self.limits.waiting > WAITING_IN_ALL:
+            self._give_up(next(iter(self._waiting)), "queue full")
+        if place is None:
+            self._relays_until = now + RELAY_KEEP
+            self._look_for_relays(now)
+        elif not linked:
+            self.dial(name)
+
+    def _give_up(self, name: str, reason: str) -> None:
+        waiting = self._waiting.pop(name, None)
+        for _ in () if waiting is None else waiting.frames:
+            self.dropped_to(name, reason)
+
+    def _flush(self, name: str) -> None:
+        waiting = self._waiting.pop(name, None)
+        for kind, body in () if waiting is None else waiting.frames:
+            self.send(name, kind, body)
+
+    def publish(self, signed: bytes) -> None:
+        """A list of members to everybody who is connected, and to neighbours that a relay is connected with."""
+        for channel in self.channels.values():
+            channel.push(frame(LIST, signed))
+        for name in self.links.keys() - self.channels.keys():
+            if any(name in names for names in self.present.values()):
+                self.send(name, LIST, signed)
+
+    # -- in
+
+    def take_up(self, channel: Channel, kind: int, body: bytes) -> None:
+        """A frame on a link."""
+        name = channel.name or ""
+        if kind == LETTER and name in self.contacts:
+            channel.used = channel.last_in
+            self._receive(name, body)
+        elif kind == FORWARD and name in self.relays:
+            self._forwarded(name, body)
+        elif kind == PRESENT and name in self.relays:
+            names = frozenset(body.decode("ascii", "replace").split("\n")) - {self.me, ""}
+            new = names - self.present.get(name, frozenset())
+            self.present[name] = names
+            for one in new & self._waiting.keys():
+                self._flush(one)
+        else:
+            super().take_up(channel, kind, body)
+
+    def _receive(self, name: str, body: bytes) -> None:
+        try:
+            self._deliver(name, body)
+        except Exception:
+            log.exception("%s could not take a letter", self.me)
+            self.counts["dropped: deliver failed"] += 1
+
+    def _forwarded(self, relay: str, body: bytes) -> None:
+        """What a relay says comes from somebody: believed only if that member has sealed it."""
+        found = read_forward(body)
+        if found is None:
+            self.counts["dropped: out of place"] += 1
+            return
+        name, kind, content = found
+        contact = self.contacts.get(name)
+        if kind == LIST:
+            self.take_list(content)
+            if content != self.kept:
+                self._give(relay, name)
+        elif kind != LETTER or self._seals is None:
+            self.counts["dropped: out of place"] += 1
+        elif contact is None or contact.key is None:
+            self.counts["dropped: not admitted"] += 1
+            self._give(relay, name)  # it may be one that I do not know yet, or one that was removed
+        else:
+            letter = self._seals.open(name, contact.key, content)
+            if letter is None:
+                self.counts["dropped: not sealed"] += 1
+            else:
+                self._receive(name, letter)
+
+    def _give(self, relay: str, name: str) -> None:
+        """Hand over the list of members through a relay: what a visit is where there is no connection."""
+        bucket = self._given.pop(name, None)
+        self._given[name] = bucket = bucket or Bucket(GIVEN, GIVEN_AT_ONCE)
+        if len(self._given) > self.limits.sources:
+            self._given.popitem(last=False)
+        if self.kept is not None and bucket.take(self.loop.time()):
+            self._through(relay, name, LIST, self.kept)
+
+    # -- connections
+
+    def wants(self, name: str) -> bool:
+        """Neighbours, whom something waits for, and relays where they are needed."""
+        if name in self.relays:
+            return not self._reachable or self.loop.time() < self._relays_until
+        return name in self.links or name in self._waiting
+
+    def place(self, name: str) -> Place | None:
+        """Where a member or a relay is to be found."""
+        if name in self.relays:
+            return self.relays[name]
+        contact = self.contacts.get(name)
+        return None if contact is None or contact.endpoint is None else split_endpoint(contact.endpoint)
+
+    def connected(self, name: str, channel: Channel) -> None:
+        """Somebody is there: what waited for it can go."""
+        self._apart.pop(name, None)
+        self._alone_until.pop(name, None)
+        self._flush(name)
+
+    def disconnected(self, name: str) -> None:
+        """Somebody is gone."""
+        self.present.pop(name, None)
+        if name in self.links:
+            self._apart[name] = self.loop.time()
+
+    def missed(self, name: str) -> None:
+        """A try came to nothing. Who is not linked is left alone for a while, unless a relay may know a way."""
+        if name in self._waiting and name not in self.links:
+            self._alone_until[name] = self.loop.time() + self.limits.leave_alone
+            if self.relays:
+                self._relays_until = self.loop.time() + RELAY_KEEP
+                self._look_for_relays(self.loop.time())
+            else:
+                self._give_up(name, "unreachable")
+
+    def look(self, now: float) -> None:
+        """Who has waited too long, which connections nobody uses, and whether relays are needed."""
+        for name in [name for name, waiting in self._waiting.items() if waiting.until < now]:
+            self._give_up(name, "no connection")
+        if any(now - since > RELAY_AFTER for since in self._apart.values()):
+            self._relays_until = now + RELAY_KEEP
+        self._look_for_relays(now)
+        spare = [c for name, c in self.channels.items() if c.expect is not None and not self.wants(name)]
+        spare.sort(key=lambda channel: channel.used)
+        for k, channel in enumerate(spare):
+            if now - channel.used > self.limits.idle or len(spare) - k > self.limits.spare:
+                channel.finish("idle")
+
+    def _look_for_relays(self, now: float) -> None:
+        for name in self.relays:
+            if name not in self.channels and self.wants(name):
+                self.dial(name)
+
+
+def named(contacts: Iterable[Contact]) -> dict[str, Contact]:
+    """Contacts by their names."""
+    return {contact.name: contact for contact in contacts}

@@ -1,0 +1,192 @@
+"""Whole peers over TLS in this process: who joins later is heard of, who was removed is told, strangers are logged."""
+
+import contextlib
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("nacl")
+pytest.importorskip("cryptography")
+
+from tls_people import eventually, free_endpoint
+
+from coterie.errors import RemovedError
+from coterie.peers import groups, program
+from coterie.peers.identity import Identity, split_endpoint
+from coterie.peers.metrics import Log
+from coterie.peers.node import Node
+from coterie.peers.program import Program
+from coterie.peers.state import FileStore
+from coterie.peers.tables import work_of
+from coterie.peers.transport.over_tls import TlsTransport
+from coterie.peers.work import method_of
+
+
+class Running:
+    """A peer in a thread."""
+
+    def __init__(self, folder):
+        joined = groups.membership(folder)
+        charter, me = joined.charter, joined.me
+        rng = np.random.default_rng(me.address)
+        X = rng.normal(size=(8, 2))
+        work, signed = work_of(charter, X, X.sum(axis=1)), (folder / "roster").read_bytes()
+        store, method = FileStore(folder / "state"), method_of(charter)
+        self.node = Node(charter, signed, me.address, method, work, joined.identity.sign, store, random=os.urandom)
+        self.transport = TlsTransport(
+            charter.run,
+            me.name,
+            me.address,
+            joined.identity.listen,
+            folder,
+            seed=joined.identity.seed,
+            relays=joined.roster.relays,
+        )
+        self.said = io.StringIO()
+        self.program = Program(self.node, self.transport, folder, Log(self.said))
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self):
+        with contextlib.suppress(RemovedError):
+            self.program.run()
+
+    def events(self, what):
+        return [line for line in map(json.loads, self.said.getvalue().splitlines()) if line["event"] == what]
+
+    def close(self):
+        self.program.stop()
+        self.thread.join()
+
+
+@pytest.fixture
+def club(tmp_path, closing):
+    """A group with ann and bob in it: ``club.run(name)`` starts one, ``club.add(name)`` makes another."""
+
+    class Club:
+        folder = tmp_path / "club"
+        run = staticmethod(lambda name: closing(Running(tmp_path / name)))
+
+        def add(self, name, ties=(), listen=True):
+            new = groups.Newcomer(tmp_path / name, name, free_endpoint() if listen else None, dict.fromkeys(ties, 1.0))
+            groups.enroll_all(self.folder, [new], durable=False)
+
+    groups.create(
+        tmp_path / "club",
+        title="club",
+        features=["a", "b"],
+        target="y",
+        labels=None,
+        loss="squared",
+        objective="personalized",
+        method="cd",
+        rate=10.0,
+    )
+    found = Club()
+    found.add("ann")
+    found.add("bob", ["ann"])
+    groups.refresh(tmp_path / "ann", tmp_path / "club" / "roster")
+    return found
+
+
+def test_who_joins_later_brings_the_list_and_nobody_else_is_disturbed(club, tmp_path):
+    ann, bob = club.run("ann"), club.run("bob")
+    began = time.monotonic()
+    assert eventually(lambda: ann.node.proven == {1} and bob.node.proven == {0})
+    assert time.monotonic() - began < 5.0
+    for name in ("cat", "dan", "eve"):
+        club.add(name, ["ann", "bob"])
+        began = time.monotonic()
+        new = club.run(name)  # the others know nothing of it
+        assert eventually(lambda new=new: new.node.proven == {0, 1})
+        assert time.monotonic() - began < 5.0
+    assert eventually(lambda: {2, 3, 4} <= ann.node.proven)
+    assert ann.node.roster.version == bob.node.roster.version
+    for one in (ann, bob):
+        assert not one.events("disconnected")
+        ends = {reason for reason in one.transport.counts if reason.startswith("ended")}
+        assert ends <= {"ended: double"}
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_who_was_removed_while_it_was_away_is_told_when_it_comes_back(club, tmp_path, listens):
+    club.add("cat", ["ann"], listen=listens)
+    groups.refresh(tmp_path / "ann", club.folder / "roster")
+    ann = club.run("ann")
+    groups.remove(club.folder, "cat")
+    groups.refresh(tmp_path / "ann", club.folder / "roster")
+    assert eventually(lambda: 2 not in ann.node.members)
+    cat = club.run("cat")
+    cat.thread.join(10)
+    assert not cat.thread.is_alive()
+    assert cat.events("removed")
+
+
+def test_strangers_are_logged_with_their_source(club, monkeypatch):
+    monkeypatch.setattr(program, "SUMMARY_EVERY", 0.2)
+    ann = club.run("ann")
+    assert eventually(lambda: ann.events("started"))
+    for _ in range(30):
+        with socket.create_connection(split_endpoint(ann.transport.contact.endpoint)) as one:
+            one.sendall(b"noise")
+    expected = {"127.0.0.1": {"not TLS": 30}}
+    assert eventually(lambda: [line for line in ann.events("strangers") if line["busiest"] == expected])
+
+
+def test_two_that_nobody_can_dial_learn_through_a_relay(club, tmp_path):
+    """The relay's program knows neither of them when it starts: the first who comes brings the list."""
+    hub = Identity.make(tmp_path / "hub", "hub", free_endpoint())
+    groups.join(hub.folder, groups.invite(club.folder, groups.request(hub.folder), relay=True))
+    club.add("cat", listen=False)
+    club.add("dan", ["cat"], listen=False)
+    groups.refresh(tmp_path / "cat", club.folder / "roster")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COTERIE_PLAIN": "1"}
+    command = [sys.executable, "-m", "coterie", "relay", str(hub.folder)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        cat, dan = club.run("cat"), club.run("dan")
+        assert eventually(lambda: cat.node.proven == {3} and dan.node.proven == {2}, patience=60)
+        assert eventually(lambda: min(one.node.received["letters"] for one in (cat, dan)) > 5)
+
+        def status():
+            path = hub.folder / "status.json"
+            return json.loads(path.read_text()) if path.exists() else {"connected": [], "transport": {}}
+
+        assert eventually(lambda: status()["connected"] == ["cat", "dan"])
+        assert eventually(lambda: status()["transport"].get("forwarded", 0) > 10)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=20)[1].count("members") == 1
+
+
+def test_a_relay_goes_on_with_a_full_disk_and_a_broken_certificate(club, tmp_path):
+    hub = Identity.make(tmp_path / "hub", "hub", free_endpoint())
+    groups.join(hub.folder, groups.invite(club.folder, groups.request(hub.folder), relay=True))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COTERIE_PLAIN": "1"}
+    command = [sys.executable, "-m", "coterie", "relay", str(hub.folder)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert eventually(lambda: (hub.folder / "status.json").exists())
+        (hub.folder / "status.json").unlink()
+        (hub.folder / "status.json").mkdir()  # nothing can be written there
+        good = hub.tls_certificate.read_bytes()
+        hub.tls_certificate.write_bytes(b"nothing of the kind")
+        time.sleep(3.0)
+        assert process.poll() is None
+        hub.tls_certificate.write_bytes(good)
+        (hub.folder / "status.json").rmdir()
+        assert eventually(lambda: (hub.folder / "status.json").is_file())
+    finally:
+        process.send_signal(signal.SIGTERM)
+        told = process.communicate(timeout=20)[1]
+    assert "do not do for TLS" in told
+    assert "status.json" in told
