@@ -1,0 +1,45 @@
+"""``coterie watch``: a local web page that shows a peer, a lab or a simulation."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .console import talk
+
+
+def watch(
+    what: Annotated[
+        Path, typer.Argument(help="The folder of a peer or of a lab; or a recording of ct.Recorder, a .jsonl file.")
+    ],
+    port: Annotated[int, typer.Option(help="On 127.0.0.1; 0 for any that is free.", min=0, max=65535)] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+) -> None:
+    """Show a peer, a lab or a simulation live, as a web page on this machine. It only reads. Ctrl-C ends it."""
+    from ..peers.watch.server import Server
+    from ..peers.watch.sources import source_of
+
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with Server(source_of(what), port) as server:
+        print(server.url, flush=True)
+        talk.print(f"Watching {what}. The address is for you alone: it holds a secret. Ctrl-C ends.", soft_wrap=True)
+        if not no_browser and _has_screen():
+            import webbrowser
+
+            threading.Thread(target=webbrowser.open, args=(server.ticket_url,), daemon=True).start()
+        while not stop.wait(1.0):  # in pieces: some systems deliver no signal to a thread that waits without end
+            pass
+
+
+def _has_screen() -> bool:
+    """Whether a browser would have a window: one in the terminal would be in the way."""
+    on_screen = "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+    return sys.platform in ("darwin", "win32") or on_screen
