@@ -141,7 +141,7 @@ MUTANTS = (
     ),
     Mutant(
         "trimmed-count",
-        "core/wrap/trimmed.py",
+        "core/trimming.py",
         "min(int(fraction * neighbours + ROUNDING), ",
         "min(int(0.5 * fraction * neighbours + ROUNDING), ",
         ("tests/engines/test_trimmed.py::test_copies_are_what_was_said_or_the_trimmed_mean_of_it",),
@@ -230,6 +230,114 @@ MUTANTS = (
         "terms.noise[release] * SENSITIVITY",
         ("tests/privacy/test_private_boosting.py::test_vertices_are_chosen_as_often_as_the_mechanism_says",),
     ),
+    Mutant(
+        "debit-after-the-noise",
+        "engines/peer.py",
+        "self._ledger.debit()  # before the noise is drawn: what a crash loses is lost, and never spent twice\n"
+        "        if dice is None:\n"
+        "            dice = system_dice(self.method.dice)  #",
+        "pass\n"
+        "        if dice is None:\n"
+        "            dice = system_dice(self.method.dice)\n"
+        "        if releases:\n"
+        "            self._ledger.debit()  #",
+        ("tests/privacy/test_order.py::test_a_debit_is_durable_before_its_noise_is_drawn",),
+    ),
+    Mutant(
+        "release-lost-by-power",
+        "_files.py",
+        "    os.fsync(fd)\n",
+        "    os.fstat(fd)\n",
+        ("tests/privacy/test_order.py::test_no_more_noise_is_ever_drawn_than_was_paid_for",),
+    ),
+    Mutant(
+        "seeded-noise",
+        "core/world.py",
+        "    return (np.frombuffer(os.urandom(8 * count), np.uint64) >> np.uint64(11)) * 2.0**-53",
+        "    return _SEEDED.random(count)\n\n\n_SEEDED = np.random.default_rng(0)",
+        ("tests/privacy/test_order.py::test_a_member_of_a_group_keeps_the_order",),
+    ),
+    Mutant(
+        "gaussian-cut-at-six",
+        "core/private/noise.py",
+        "        while _series(stream, 1, 2):\n            k += 1\n",
+        "        while k < 6 and _series(stream, 1, 2):\n            k += 1\n",
+        ("tests/privacy/test_exact_laws.py::test_every_number_has_its_probability",),
+    ),
+    Mutant(
+        "gaussian-tail-rate",
+        "core/private/noise.py",
+        "        trials = k * (k - 1)\n",
+        "        trials = min(k, 6) * (k - 1)\n",
+        ("tests/privacy/test_exact_laws.py::test_every_number_has_its_probability",),
+    ),
+    Mutant(
+        "laplace-cut",
+        "core/private/noise.py",
+        "        while _series(stream, 1, 1):\n            v += 1\n",
+        "        while v < 20 and _series(stream, 1, 1):\n            v += 1\n",
+        ("tests/privacy/test_exact_laws.py::test_every_number_has_its_probability",),
+    ),
+    Mutant(
+        "laplace-tail-rate",
+        "core/private/noise.py",
+        "        while _series(stream, 1, 1):\n            v += 1\n",
+        "        while _series(stream, 1, 1 if v < 12 else 2):\n            v += 1\n",
+        ("tests/privacy/test_exact_laws.py::test_every_number_has_its_probability",),
+    ),
+    Mutant(
+        "clear-winner-taken",
+        "core/private/noise.py",
+        "        if bernoulli_exp(stream, best - int(scores[r]), scale):",
+        "        if best - int(scores[r]) < 20 * scale and bernoulli_exp(stream, best - int(scores[r]), scale):",
+        ("tests/privacy/test_exact_laws.py::test_a_clear_winner_does_not_always_win",),
+    ),
+    Mutant(
+        "clear-vertex-taken",
+        "core/private/boosting.py",
+        "    choice = exponential_choice(",
+        """    first = int(np.argmax(scores))
+    if scores[first] - np.sort(scores)[-2] > 5 * scale:
+        return first + 1 if first < p else p - first - 1
+    choice = exponential_choice(""",
+        ("tests/privacy/test_exact_laws.py::test_a_vertex_that_loses_clearly_is_sent_at_times",),
+    ),
+    Mutant(
+        "votes-of-no-number",
+        "core/private/boosting.py",
+        "            if not math.isnan(part):\n",
+        "            if part == part or part != part:\n",
+        ("tests/privacy/test_private_boosting.py::test_absurd_examples_have_no_part",),
+    ),
+    Mutant(
+        "run-publishes-clean-models",
+        "engines/simulator.py",
+        "published=driver.theta.copy()",
+        "published=driver.final.copy()",
+        ("tests/privacy/test_published.py::test_a_run_publishes_what_it_would_without_a_final_step",),
+    ),
+    Mutant(
+        "file-publishes-clean-model",
+        "peers/scores.py",
+        '"published": node.theta.tolist()',
+        '"published": theta.tolist()',
+        ("tests/privacy/test_published.py::test_the_model_file_of_a_peer",),
+    ),
+    Mutant(
+        "peer-sends-clean-model",
+        "engines/peer.py",
+        "        loop.meet(*self._state())\n",
+        "        if self.method.final is not None:\n            self._own.theta[0] = self.final\n"
+        "        loop.meet(*self._state())\n",
+        ("tests/privacy/test_published.py::test_peers_send_nothing_else",),
+    ),
+    Mutant(
+        "ledger-of-two",
+        "privacy/ledger.py",
+        ' or record.get("previous") != previous:',
+        ":",
+        ("tests/privacy/test_ledger.py::test_a_record_of_another_ledger",),
+    ),
     # what comes from others, and what a group agrees on
     Mutant(
         "gate-any-norm",
@@ -241,9 +349,30 @@ MUTANTS = (
     Mutant(
         "gate-replay",
         "peers/gate.py",
-        "packet.number <= last",
-        "packet.number < last",
+        "packet.sequence <= last[1]",
+        "packet.sequence < last[1]",
         ("tests/peers/test_gate.py::test_the_order_of_numbers",),
+    ),
+    Mutant(
+        "question-answered-twice",
+        "peers/node.py",
+        "        del self._asked[j]\n",
+        "",
+        ("tests/peers/test_gate.py::test_a_question_is_answered_once",),
+    ),
+    Mutant(
+        "fork-unseen",
+        "peers/roster.py",
+        "return reached or (version, digest) in new.history",
+        "return True",
+        ("tests/peers/test_roster.py::test_a_fork_is_seen_from_both_sides_whatever_the_versions",),
+    ),
+    Mutant(
+        "hand-over-forgotten",
+        "peers/roster.py",
+        "before = [] if held is None else held.mandates",
+        "before = []",
+        ("tests/peers/test_roster.py::test_who_has_handed_over_signs_no_more",),
     ),
     Mutant(
         "gate-any-member",
@@ -255,9 +384,65 @@ MUTANTS = (
     Mutant(
         "gate-unsigned",
         "peers/gate.py",
-        "            verifier.verify(signature, signed)",
-        "            signed.index(b'')",
+        "if not is_signed(key, signature, signed):",
+        "if not signature:",
         ("tests/peers/test_gate.py::test_a_forged_letter_does_not_count",),
+    ),
+    Mutant(
+        "transport-any-name",
+        "peers/transport/hub.py",
+        "if proof.name != channel.expect:",
+        "if proof.name == self.me:",
+        ("tests/peers/test_transports.py::test_letters_do_not_go_to_who_sits_at_anothers_endpoint",),
+    ),
+    Mutant(
+        "transport-any-run",
+        "peers/transport/papers.py",
+        "tls.selected_alpn_protocol() == self._protocol",
+        "bool(self._protocol)",
+        ("tests/peers/test_transports.py::test_another_run_is_another_group",),
+    ),
+    Mutant(
+        "transport-no-revocation",
+        "peers/transport/hub.py",
+        'channel.fail("revoked")\n            elif name not in self.admitted:',
+        "pass\n            elif name not in self.admitted:",
+        ("tests/peers/test_transports.py::test_tls_keeps_the_contract",),
+    ),
+    Mutant(
+        "transport-any-knock",
+        "peers/transport/knocks.py",
+        "if not is_signed(self._keys[name], signature, _signed(name, self._me, moment)):",
+        "if not signature:",
+        ("tests/peers/test_front.py::test_a_knock_is_good_once_for_one_and_from_one",),
+    ),
+    Mutant(
+        "transport-old-knock",
+        "peers/transport/knocks.py",
+        "moment > self._last.get(name, 0) and ",
+        "",
+        ("tests/peers/test_front.py::test_a_knock_is_good_once_for_one_and_from_one",),
+    ),
+    Mutant(
+        "transport-nobody-knocks",
+        "peers/transport/front.py",
+        "stranger.knocked = name",
+        "self._knocks_of[name].rate += 0.0",
+        ("tests/peers/test_front.py::test_strangers_at_a_members_own_address_do_not_keep_it_out",),
+    ),
+    Mutant(
+        "transport-seal-both-ways",
+        "peers/transport/seals.py",
+        "return text[len(mark) :] if text.startswith(mark) else None",
+        "return text[len(mark) :]",
+        ("tests/peers/test_transports.py::test_seals_are_good_for_one_way_only",),
+    ),
+    Mutant(
+        "transport-all-descriptors",
+        "peers/transport/front.py",
+        "if len(own) > most_of_one:",
+        "if len(own) > 10 * most_of_one:",
+        ("tests/peers/test_front.py::test_those_go_first_that_say_nothing",),
     ),
     Mutant(
         "charter-any-trim",

@@ -7,7 +7,7 @@ import sys
 
 def main() -> None:
     """Run the command line."""
-    if sys.argv[1:2] and sys.argv[1] in ("peer", "group", "relay", "lab"):
+    if sys.argv[1:2] and sys.argv[1] in ("peer", "group", "relay", "lab", "watch"):
         from .cli.peers import main as run
     elif sys.argv[1:] == ["--version"]:
         from ._version import __version__

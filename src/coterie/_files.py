@@ -62,7 +62,7 @@ def drafted(
     draft = goal.with_name(f".{goal.name}.{'draft' if one_writer else os.urandom(6).hex()}")
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if one_writer else os.O_EXCL) | getattr(os, "O_CLOEXEC", 0)
     try:
-        with _naming(goal):
+        with naming(goal):
             fd = os.open(draft, flags | getattr(os, "O_BINARY", 0), 0o600 if private else 0o666)
             try:
                 write_all(fd, content)
@@ -78,7 +78,7 @@ def drafted(
 
 def rename(draft: Path, path: Where, *, sync_name: bool = True) -> None:
     """Give a draft its name."""
-    with _naming(path):
+    with naming(path):
         os.replace(draft, path)
         if sync_name:
             sync_folder(Path(path).parent)
@@ -203,7 +203,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _naming(path: Where) -> Iterator[None]:
+def naming(path: Where) -> Iterator[None]:
     """Name the file in an error of the operating system."""
     try:
         yield

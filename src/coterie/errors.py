@@ -18,6 +18,7 @@
      ├── LedgerError (RuntimeError)     a privacy ledger is damaged, missing or in use
      ├── FileError (OSError)            a file cannot be read or written
      ├── IdentityError (RuntimeError)   a peer's or a group's own files are damaged, missing or open to others
+     │    └── RemovedError              a peer is no longer on its group's list of members
      ├── StateError (RuntimeError)      what a peer keeps across restarts is damaged, or another peer's
      ├── ContractError (AssertionError) a loss or a method broke a promise checked by coterie.testing
      ├── NotFittedError (ValueError, AttributeError) a model is used before it is fitted
@@ -126,6 +127,10 @@ class FileError(CoterieError, OSError):
 
 class IdentityError(CoterieError, RuntimeError):
     """The own files of a peer or a group are damaged, missing, open to others, or there already."""
+
+
+class RemovedError(IdentityError):
+    """A peer is no longer on its group's list of members: to start it again does not help."""
 
 
 class StateError(CoterieError, RuntimeError):

@@ -7,6 +7,7 @@ One of these files is one test here. For a single test of it:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -18,11 +19,20 @@ from coterie.core.compile import PLAIN
 IN_PLAIN_MODE = {
     "test_packet.py",
     "test_gate.py",
+    "test_health.py",
     "test_state.py",
     "test_node.py",
     "test_chaos.py",
     "test_metrics.py",
     "test_commands.py",
+    "test_watch.py",
+    "test_peer_tables.py",
+    "test_bulletins.py",
+    "test_office.py",
+    "test_amend.py",
+    "test_operations.py",
+    "test_audit_log.py",
+    "test_joining.py",
 }
 
 
@@ -62,3 +72,43 @@ class Rerun(pytest.Item):
 
 class PlainModeError(Exception):
     pass
+
+
+# -- for tests of transports ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    from tls_people import Authority
+
+    return Authority(tmp_path_factory.mktemp("group") / "ca")
+
+
+@pytest.fixture(scope="module")
+def other_authority(tmp_path_factory):
+    from tls_people import Authority
+
+    return Authority(tmp_path_factory.mktemp("strangers") / "ca")
+
+
+@pytest.fixture
+def closing():
+    """Closes what is entered in it, also when the test fails."""
+    with contextlib.ExitStack() as stack:
+        yield lambda thing: stack.enter_context(contextlib.closing(thing))
+
+
+@pytest.fixture
+def people(authority, closing):
+    """Opens transports: ``people("ann", "bob")`` admit each other and are linked."""
+    from tls_people import opened
+
+    return lambda *names, **options: opened(authority, closing, names, **options)
+
+
+@pytest.fixture
+def bare(closing):
+    """Connects as somebody might who does not run this program."""
+    from tls_people import Bare
+
+    return lambda endpoint, credentials, **options: closing(Bare(endpoint, credentials, **options))

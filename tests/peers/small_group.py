@@ -36,6 +36,7 @@ WORDS = {
         "settings": {"stumps": 6, "beta": 2.0, "low": -2.0, "high": 2.0},
     },
     "gossip-pooling": {"method": "gossip-pooling"},
+    "resilient-pooling": {"method": "resilient-pooling"},
     "learned": {"learned": {"kappa": 2, "every": 2.0}},
     "learned boosting": {
         "method": "boosting",
@@ -77,8 +78,11 @@ def charter_of(**words):
         "max_rows": 20,
         "radius": 100.0,
         "letters_per_second": 1e6,
+        "trim": 0.0,
         "steward": public(STEWARD),
     }
+    if words.get("method", "").endswith("pooling"):
+        given["objective"] = "pooling"
     return make_charter(**given | words)
 
 
@@ -94,15 +98,17 @@ def rows_of(charter, sizes, seed=0):
 class SmallGroup:
     """Members whose letters arrive at once, in the order in which they were sent.
 
-    What was delivered is in ``mail``: (from, to, data).
+    What was delivered is in ``mail``: (from, to, data). In place of words there may be a charter, with works.
     """
 
-    def __init__(self, words="cd", sizes=(4, 6, 3, 5), ties=TIES, seed=0, **more):
-        self.charter = charter_of(**(WORDS[words] if isinstance(words, str) else words) | more)
-        self.method = method_of(self.charter)
-        self.X, self.y = rows_of(self.charter, sizes, seed)
-        self.work = [work_of(self.charter, x, y) for x, y in zip(self.X, self.y, strict=True)]
+    def __init__(self, words="cd", sizes=(4, 6, 3, 5), ties=TIES, seed=0, work=None, **more):
+        if work is None:
+            words = charter_of(**(WORDS[words] if isinstance(words, str) else words) | more)
+            self.X, self.y = rows_of(words, sizes, seed)
+            work = [work_of(words, x, y) for x, y in zip(self.X, self.y, strict=True)]
+        self.charter, self.method, self.work = words, method_of(words), work
         self.ties, self.version, self.present = list(ties), 1, set(range(len(sizes)))
+        self.lists = []  # of members, one after the other
         self.signed = self.roster()
         self.stores = [MemoryStore() for _ in sizes]
         self.ledgers = [Ledger(self.method.plan) if self.charter.privacy else None for _ in sizes]
@@ -114,7 +120,9 @@ class SmallGroup:
     def roster(self):
         members = [Member(f"m{i}", i, public(i)) for i in sorted(self.present)]
         ties = [tie for tie in self.ties if set(tie[:2]) <= self.present]
-        return sign_roster(Roster(self.charter.run, self.version, members, ties), key_of(STEWARD))
+        last, new = self.lists[-1:], Roster(self.charter.run, self.version, members, ties)
+        self.lists.append(new.after(last[0]) if last and last[0].version < new.version else new)
+        return sign_roster(self.lists[-1], key_of(STEWARD))
 
     def change(self, *, add=(), drop=()):
         """The steward signs another list of members."""

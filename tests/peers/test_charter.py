@@ -13,7 +13,15 @@ import coterie as ct
 from coterie.core.losses import LOSSES
 from coterie.core.methods import METHODS
 from coterie.errors import DataError, MismatchError, ParameterError
-from coterie.peers.charter import Charter, charter_json, make_charter, read_charter
+from coterie.peers.charter import (
+    Charter,
+    Curves,
+    Encoding,
+    charter_json,
+    make_charter,
+    read_charter,
+    usual_objective,
+)
 from coterie.peers.identity import new_signing_key, public_bytes
 from coterie.peers.tables import check_charter, problem_of
 from coterie.peers.work import check_parts, loss_of, method_of
@@ -41,6 +49,10 @@ OTHER = {
     "intercept": False,
     "center": [0.0, 1.0],
     "scale": [1.0, 1.0],
+    "columns": Encoding(
+        kinds=["number", "number"], fills=[1.0, None], source=[0, 1], parts=[("value", None), ("value", None)]
+    ),
+    "design": Curves(mean=[0.0, 0.0], scale=[1.0, 1.0], knots=[]),
     "objective": "collaborative",
     "loss": "hinge",
     "coupling": 1.0000000000000002,
@@ -57,6 +69,7 @@ OTHER = {
     "letter_bytes": 100_000,
     "letters_per_second": 51.0,
     "steward": bytes(32),
+    "amends": "0" * 32,
 }
 
 
@@ -155,7 +168,7 @@ def test_every_field_has_its_bounds(field, value):
 
 def test_unknown_names_tell_the_known_ones():
     for field, known in (
-        ("objective", "personalized, collaborative, separate, propagation, boosting"),
+        ("objective", "pooling, personalized, collaborative, separate, propagation, boosting"),
         ("method", "cd, propagation, admm, djam, boosting"),
         ("loss", "squared, logistic"),
         ("confidence", "public, gossip, none"),
@@ -185,8 +198,9 @@ def test_what_does_not_go_together():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_of_the_public_list_can_be_named(name):
-    agreed = charter(method=name, objective="boosting" if name == "boosting" else "personalized")
-    assert method_of(agreed) == METHODS[name]
+    agreed = charter(method=name, objective=usual_objective(name, False), trim=0.0, intercept=True)
+    assert type(method_of(agreed)) is type(METHODS[name])
+    check_charter(agreed)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -199,7 +213,7 @@ def test_a_loss_and_a_method_that_are_put_on_the_lists_can_be_named(monkeypatch)
     """Without another line anywhere: the lists are the only ones."""
     monkeypatch.setitem(LOSSES, "narrow-huber", ct.Huber(0.1))
     monkeypatch.setitem(METHODS, "impatient", ct.CollaborativeADMM(rho=3.0))
-    agreed = charter(loss="narrow-huber", method="impatient", objective="personalized", settings={"rho": 2.0})
+    agreed = charter(loss="narrow-huber", method="impatient", objective="personalized", settings={"rho": 2.0}, trim=0.0)
     assert loss_of(agreed) == ct.Huber(0.1)
     assert method_of(agreed) == ct.CollaborativeADMM(rho=2.0)
     check_charter(agreed)
@@ -215,8 +229,10 @@ def test_defaults_fit_the_method():
         return agreed.objective, agreed.loss, agreed.letters_per_second
 
     classes = {"labels": ["no", "yes"]}
-    assert usual(**classes) == ("personalized", "logistic", 50.0)
-    assert usual(rate=10.0) == ("personalized", "squared", 250.0)
+    assert usual(**classes) == ("pooling", "logistic", 50.0)
+    assert usual(rate=10.0) == ("pooling", "squared", 250.0)
+    assert usual(learned={}, **classes)[:2] == ("personalized", "logistic")
+    assert usual(method="cd")[:2] == usual(objective="personalized")[:2] == ("personalized", "squared")
     assert usual(method="admm", **classes)[:2] == ("collaborative", "logistic")
     assert usual(method="propagation")[:2] == ("propagation", "squared")
     assert usual(method="propagation", privacy={}, **classes)[:2] == ("personalized", "logistic")
@@ -301,13 +317,15 @@ def alone(code):
 def test_needs_neither_pandas_nor_a_compiler():
     said = alone("""
 import coterie.peers.groups
-print([name for name in ("numpy", "pandas", "numba", "scipy", "zenoh") if name in sys.modules])
+print([name for name in ("numpy", "pandas", "numba", "scipy", "asyncio") if name in sys.modules])
 """)
     assert said == "[]"
 
 
-@pytest.mark.parametrize("missing", ["msgspec", "cryptography"])
-def test_without_the_extra_it_says_what_to_install(missing):
+@pytest.mark.parametrize(
+    ("missing", "package"), [("msgspec", "msgspec"), ("cryptography", "cryptography"), ("nacl", "pynacl")]
+)
+def test_without_the_extra_it_says_what_to_install(missing, package):
     said = alone(f"""
 from coterie.errors import MissingExtra
 sys.modules[{missing!r}] = None
@@ -316,4 +334,4 @@ try:
 except MissingExtra as error:
     print(error)
 """)
-    assert said == f'peers on a network need {missing}: pip install "coterie[network]"'
+    assert said == f'peers on a network need {package}: pip install "coterie[network]"'

@@ -67,7 +67,8 @@ def test_a_boosting_charter_runs_the_loss_that_it_says(tmp_path):
 def test_coupling_goes_into_the_problem(tmp_path):
     """mu of the papers weighs losses here, so that four times the coupling is a quarter of their weight."""
     data = AgentData([[0.0] * 4, [1.0] * 4], [-1.0, 1.0], agents=["a", "b"])
-    agreed = [created(tmp_path / "one", *CLASSES), created(tmp_path / "four", *CLASSES, "--coupling", "4")]
+    words = (*CLASSES, "--objective", "personalized")
+    agreed = [created(tmp_path / "one", *words), created(tmp_path / "four", *words, "--coupling", "4")]
     one, four = (problem_of(charter, data, complete(2)).loss_weight for charter in agreed)
     assert (4 * four).tolist() == one.tolist()
 
@@ -77,7 +78,7 @@ def test_coupling_goes_into_the_problem(tmp_path):
     [
         (("--method", "sgd"), "method='sgd' is not known: choose one of cd,"),
         (("--loss", "logit"), "loss='logit' is not known: choose one of squared,"),
-        (("--objective", "all"), "objective='all' is not known: choose one of personalized,"),
+        (("--objective", "all"), "objective='all' is not known: choose one of pooling, personalized,"),
         (("--coupling", "0"), "coupling: expected a number > 0"),
         (("--learn", "--kappa", "0"), "learned: kappa=0 must be a whole number"),
         (("--epsilon", "-1"), "privacy: epsilon = -1"),
@@ -131,10 +132,16 @@ finally:
         (("peer", "--help"), ("numpy", "pandas", "numba", "scipy", "msgspec", "cryptography")),
         (("group", "show", "club"), ("numpy", "pandas", "numba", "scipy")),
         (("peer", "init", "ann"), ("numpy", "pandas", "numba", "scipy")),
+        (("group", "create", "new", *CLASSES), ("pandas", "numba", "scipy", "sklearn")),
+        (("group", "create", "new", *CLASSES, "--objective", "personalized"), ("pandas", "numba", "scipy", "sklearn")),
+        (("peer", "predict", "bob", "rows.csv", "-o", "out.csv"), ("pandas", "numba", "scipy", "sklearn")),
     ],
 )
 def test_commands_load_no_more_than_they_need(tmp_path, words, heavy):
     said("group", "create", tmp_path / "club", *CLASSES)
+    said("peer", "init", tmp_path / "bob", "--group", tmp_path / "club")
+    (tmp_path / "bob/model.json").write_text('{"format": 1, "served": "together", "theta": [1, 2, 3, 4]}')
+    (tmp_path / "rows.csv").write_text("x0,x1,x2\n1,2,3\n")
     code = LIGHT.format(words=words, heavy=heavy)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (0, "[]")

@@ -19,8 +19,19 @@ from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT
 from coterie.core.wrap.sampling import SHUFFLE, SHUFFLED
 from coterie.engines.wire import write_numbers
 from coterie.peers.gate import BURST, REASONS, Bucket, Gate, Refused, check_letter
-from coterie.peers.node import LEAVES, PATIENCE
-from coterie.peers.packet import BYE, HELLO, VERSION, WELCOME, Packet, read_packet, write_hello, write_packet
+from coterie.peers.node import ASK_BURST, ASK_RATE, DOUBLED_LASTS, LEAVES, PATIENCE
+from coterie.peers.packet import (
+    BYE,
+    DUPLICATE,
+    HELLO,
+    VERSION,
+    WELCOME,
+    Packet,
+    read_packet,
+    write_duplicate,
+    write_hello,
+    write_packet,
+)
 
 RUN, ME, ANN, BOB, STRANGER = bytes(16), 0, 1, 2, 9
 LONGEST, MOST_ROWS = 500, 20
@@ -30,7 +41,7 @@ def gate_of(rate=1e6):
     """The gate of member 0, who has heard letter 5 of Ann's first boot."""
     gate = Gate(RUN, ME, LONGEST, rate, MOST_ROWS)
     gate.admit({i: public(i) for i in (ME, ANN, BOB)})
-    gate.check(0.0, ANN, signed(boot=1, sequence=5))
+    gate.prove(gate.check(0.0, ANN, signed(boot=1, sequence=5)))
     return gate
 
 
@@ -104,23 +115,37 @@ def test_the_order_of_numbers():
         ((1, 4), False),
         ((1, 7), True),
         ((1, 6), False),  # late: it is as good as lost
+        ((2, 1), True),  # it is for others to ask what speaks now
         ((2, 1), True),
+        ((1, 8), True),  # and until then nothing changes
         ((1, 8), False),
-        ((2, 1), False),
-        ((4, 1), True),
-        ((3, 9), False),
         ((2**53 - 1, 2**53 - 1), True),
-        ((2**53 - 1, 2**53 - 1), False),
+        ((1, 9), True),
     ]:
         letter = signed(boot=place[0], sequence=place[1])
         assert reason_of(gate, letter) == (None if passes else "replay"), place
     assert reason_of(gate, signed(sender=BOB, sign=BOB, sequence=1), BOB) is None  # each sender for itself
+    assert (gate.boot_of(ANN), gate.boot_of(BOB), gate.boot_of(STRANGER)) == (1, None, None)
+
+
+def test_the_boot_that_has_proved_itself_counts():
+    gate = gate_of()
+    packet = gate.check(0.0, ANN, signed(boot=9, sequence=40))
+    gate.prove(packet)
+    assert gate.boot_of(ANN) == 9
+    assert reason_of(gate, signed(boot=9, sequence=40)) == "replay"
+    assert reason_of(gate, signed(boot=9, sequence=50)) is None
+    gate.prove(packet)  # once more, and late: numbers do not go back
+    assert reason_of(gate, signed(boot=9, sequence=45)) == "replay"
+    gate.prove(gate.check(0.0, ANN, signed(boot=3, sequence=1)))  # boots need not grow
+    assert reason_of(gate, signed(boot=3, sequence=1)) == "replay"
+    assert reason_of(gate, signed(boot=3, sequence=2)) is None
 
 
 def test_a_forged_letter_does_not_count():
     """Or somebody could send the greatest number of all in Ann's name, and she would never be heard again."""
     gate = gate_of()
-    assert reason_of(gate, signed(boot=2**53 - 1, sign=BOB)) == "signature"
+    assert reason_of(gate, signed(sequence=2**53 - 1, sign=BOB)) == "signature"
     assert reason_of(gate, signed()) is None
 
 
@@ -395,9 +420,8 @@ def test_a_replay_after_a_restart():
 
     node = group.nodes[0] = group.make(0)
     hellos = node.open(group.now)
-    assert taken(group, node, 1, kept)[0] == "replay"  # its number was saved
-    assert taken(group, node, 1, forgotten)[0] == "unproven"
-    assert taken(group, node, 1, forgotten)[0] == "replay"
+    for letter in (kept, forgotten, forgotten):
+        assert taken(group, node, 1, letter)[0] == "unproven"
     group.send(0, hellos)
     group.settle()
     assert node.proven == {1, 2, 3}
@@ -419,16 +443,23 @@ def test_a_replay_that_waits_for_the_handshake():
     assert taken(group, group.nodes[0], 1, forgotten)[0] == "replay"
 
 
+def question(node, to):
+    """The nonce of the question that a peer has just asked another."""
+    return node._asked[to]
+
+
 def test_an_old_answer_proves_nothing():
     group = SmallGroup().start()
     group.stores[0].save(group.nodes[0].record())
-    old = group.packet(1, 0, WELCOME, write_hello(group.nodes[0]._nonce, 1))  # never delivered: it is still new
+    asked = group.nodes[0]._question(1)
+    old = group.packet(1, 0, WELCOME, write_hello(question(group.nodes[0], 1), 1))  # never delivered: it is still new
     group.crash(0)
     node = group.nodes[0] = group.make(0)
     node.open(group.now)
-    assert taken(group, node, 1, old)[0] is None  # which it takes in
-    assert node.proven == set()  # but it is not the answer to the question of this boot
+    assert taken(group, node, 1, old)[0] == "unproven"  # it is not the answer to the question of this boot
+    assert node.proven == set()
     assert taken(group, node, 1, model(group, 1, 0, 7.0))[0] == "unproven"
+    assert read_packet(asked.data)[0].kind == HELLO
 
 
 def test_nobody_answers_for_another():
@@ -436,10 +467,59 @@ def test_nobody_answers_for_another():
     group.crash(0)
     node = group.nodes[0] = group.make(0)
     node.open(group.now)
-    answer = write_hello(node._nonce, 1)
+    answer = write_hello(question(node, 1), 1)
     assert taken(group, node, 1, group.packet(1, 0, WELCOME, answer, sign=2))[0] == "signature"
     assert taken(group, node, 2, group.packet(2, 0, WELCOME, answer, sender=1))[0] == "sender"
+    assert taken(group, node, 2, group.packet(2, 0, WELCOME, answer))[0] == "unproven"  # each is asked another question
     assert node.proven == set()
+    assert len({question(node, j) for j in (1, 2, 3)}) == 3
+
+
+def test_a_question_is_answered_once():
+    """Or the answer of an old boot, kept back, could bring it back, and all its letters with it."""
+    group = SmallGroup().start()
+    node, old_boot = group.nodes[0], group.nodes[1].boot
+    group.now += 10.0
+    node._question(1)
+    late = group.packet(1, 0, WELCOME, write_hello(question(node, 1), 1))
+    letters = [model(group, 1, 0, float(k)) for k in range(3)]
+    for letter in letters:
+        assert taken(group, node, 1, letter)[0] is None
+    group.crash(1)
+    group.start(1)
+    assert node.gate.boot_of(1) == group.nodes[1].boot != old_boot
+    assert taken(group, node, 1, late)[0] == "unproven"
+    assert node.gate.boot_of(1) == group.nodes[1].boot
+    for letter in letters:
+        assert taken(group, node, 1, letter)[0] == "unproven"
+    # The same where its sender has left meanwhile.
+    group.now += 100.0
+    node._question(1)
+    late = group.packet(1, 0, WELCOME, write_hello(question(node, 1), 1))
+    letter = model(group, 1, 0, 9.0)
+    assert taken(group, node, 1, letter)[0] is None
+    assert taken(group, node, 1, group.packet(1, EVERYONE, BYE, LEAVES))[0] is None
+    assert taken(group, node, 1, late)[0] in ("unproven", "replay")
+    assert 1 not in node.proven
+    assert taken(group, node, 1, letter)[0] in ("unproven", "replay")
+
+
+def test_letters_of_other_boots_make_no_storm():
+    """Somebody who replays what another boot sent makes a peer ask, but not for each of them."""
+    group = SmallGroup().start()
+    old = [model(group, 1, 0, 1.0) for _ in range(300)]
+    group.crash(1)
+    group.start(1)
+    node, before = group.nodes[0], group.nodes[0].sent["packets"]
+    for k, letter in enumerate(old):
+        group.now += 0.01
+        assert taken(group, node, 1, letter)[0] == "unproven"
+        if k % 10 == 0 and node.next_time <= group.now:
+            group.send(0, [send for send in node._say_hello(group.now) if send.to == 1])
+            group.settle()
+    assert node.sent["packets"] - before <= 3 * (ASK_RATE * 3.0 + ASK_BURST)
+    assert 1 in node.proven
+    assert group.offered(1, 0, 0, np.ones(3)) is None
 
 
 def test_an_unproven_sender_is_asked():
@@ -452,17 +532,19 @@ def test_an_unproven_sender_is_asked():
     assert read_packet(asked[0].data)[0].kind == HELLO
 
 
-def test_a_state_that_is_lost_is_made_up_for_by_the_clock():
-    """Whoever loses its state would begin to count anew, and not be heard: so boots are at least the time of day."""
-    group = SmallGroup().start(epoch=1_700_000_000)
-    group.stores[1].save(b"")
-    group.crash(1)
-    group.nodes[1] = group.make(1, store=type(group.stores[1])(), epoch=1_700_000_100)
-    group.send(1, group.nodes[1].open(group.now))
-    group.settle()
-    assert group.offered(1, 0, 0, np.ones(3)) is None
-    last = group.nodes[0].gate.last[public(1)]
-    assert last == (1_700_000_100, group.nodes[1].sequence)
+@pytest.mark.parametrize("clock", [0.0, 2 * 365.25 * 86400.0, -1e9])
+def test_neither_a_lost_state_nor_a_wrong_clock_mutes_a_peer(clock):
+    """Boots need not grow: a peer that starts anew is heard as soon as it has answered."""
+    group = SmallGroup().start()
+    for k in range(3):
+        group.crash(1)
+        node = group.nodes[1] = group.make(1, store=type(group.stores[1])())  # nothing is left of it
+        group.send(1, node.open(clock if k == 1 else 0.0))
+        group.settle()
+        assert group.offered(1, 0, 0, np.ones(3)) is None
+        assert group.offered(0, 1, 0, np.ones(3)) is None
+        assert group.nodes[0].gate.last[public(1)] == (node.boot, node.sequence)
+    assert group.nodes[0].trouble == {}
 
 
 def test_a_goodbye_cannot_be_replayed():
@@ -473,7 +555,7 @@ def test_a_goodbye_cannot_be_replayed():
     group.crash(1)
     group.start(1)  # it has thought better of it
     assert 1 in group.nodes[0].ties
-    assert taken(group, group.nodes[0], 1, bye)[0] == "replay"
+    assert taken(group, group.nodes[0], 1, bye)[0] == "unproven"
     assert 1 in group.nodes[0].ties
 
 
@@ -492,6 +574,58 @@ def test_a_goodbye_is_believed_of_who_is_there():
     assert 1 not in node.ties
     group.crash(0)
     assert 1 not in group.make(0).ties  # at once on disk
+
+
+# -- two of one --------------------------------------------------------------------------------------------------------
+
+
+def test_two_processes_with_one_identity_are_told():
+    """From a folder that was copied: both speak, both can prove it, and both get to know."""
+    group = SmallGroup().start()
+    first, twin = group.nodes[1], group.make(1, store=type(group.stores[1])())
+    twin._random = np.random.default_rng(99).bytes
+    assert first.boot != twin.boot
+    told = []
+    group.nodes[1] = twin
+    group.send(1, twin.open(group.now))
+    group.settle()
+    assert group.nodes[0].trouble["duplicate"] == 0  # it may have been started again
+    for k in range(6):
+        group.now += 10.0
+        group.nodes[1] = first if k % 2 == 0 else twin
+        group.send(1, [group.nodes[1]._question(j) for j in (0, 2)])
+        group.settle()
+        told.append(group.nodes[1].alarms.get("duplicate", ""))
+    assert group.nodes[0].trouble["duplicate"] >= 3
+    assert "two processes run with the identity of m1" in group.nodes[0].alarms["duplicate"]
+    assert all("another process runs with this identity" in text for text in told[2:])
+    for node in (first, twin):
+        assert f"{first.boot:x}" in node.alarms["duplicate"]
+        assert f"{twin.boot:x}" in node.alarms["duplicate"]
+    group.crash(1)
+    group.run(DOUBLED_LASTS + 100.0)  # and when it is over, it is over
+    assert "duplicate" not in group.nodes[0].alarms
+
+
+def test_a_peer_that_restarts_often_is_no_duplicate():
+    group = SmallGroup().start()
+    for _ in range(8):
+        group.crash(1)
+        group.run(1.0)
+        group.start(1)
+    assert all(not node.trouble["duplicate"] for node in group.nodes.values())
+
+
+def test_what_a_notice_of_two_must_be():
+    group = SmallGroup().start()
+    node = group.nodes[0]
+    for content in (b"", b"x", write_duplicate(node.boot, node.boot), write_duplicate(7, 8)):
+        node.receive(group.now, 1, group.packet(1, 0, DUPLICATE, content))
+        assert "duplicate" not in node.alarms
+    node.receive(group.now, 1, group.packet(1, 0, DUPLICATE, write_duplicate(7, node.boot), boot=4))
+    assert "duplicate" not in node.alarms  # of a boot that has not proved itself
+    node.receive(group.now, 1, group.packet(1, 0, DUPLICATE, write_duplicate(7, node.boot)))
+    assert "says m1" in node.alarms["duplicate"]
 
 
 # -- nothing in the package makes objects of bytes ---------------------------------------------------------------------

@@ -15,9 +15,18 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from coterie.errors import CoterieError, DataError, FileError, IdentityError, ParameterError, SignatureError
+from coterie.errors import (
+    CoterieError,
+    DataError,
+    FileError,
+    IdentityError,
+    ParameterError,
+    RemovedError,
+    SignatureError,
+)
 from coterie.peers import groups
 from coterie.peers.charter import charter_json
+from coterie.peers.forks import Fork, compared, described, lists_in, write_fork
 from coterie.peers.groups import (
     Newcomer,
     create,
@@ -31,7 +40,9 @@ from coterie.peers.groups import (
     refresh,
     remove,
     request,
+    revoke,
     tie,
+    update,
 )
 from coterie.peers.groups import enroll as enroll_one
 from coterie.peers.identity import (
@@ -49,7 +60,9 @@ from coterie.peers.identity import (
     sign_csr,
 )
 from coterie.peers.records import to_json
-from coterie.peers.roster import Relay, Roster, read_roster, sign_roster
+from coterie.peers.roster import Relay, Roster, read_roster, sign_roster, signers
+from coterie.peers.stewards import appoint, ask_as_steward, hand_over, take_office
+from coterie.peers.trust import read_authorities, serial_of
 
 FIELDS = {"title": "test", "features": ["x"], "target": "y", "labels": ["no", "yes"], "objective": "personalized"}
 
@@ -203,7 +216,7 @@ def test_a_lost_key_means_a_new_address(tmp_path, group):
     again = join(tmp_path / "ann2", invite(group, new, replace=True))
     assert (again.me.address, again.roster.neighbours(2), again.roster.version) == (2, {1: 0.5}, 4)
     assert [one.address for one in again.roster.members] == [1, 2]
-    with pytest.raises(DataError, match="another signing key"):
+    with pytest.raises(RemovedError, match="another signing key"):
         refresh(tmp_path / "ann", group / "roster")
 
 
@@ -223,10 +236,14 @@ def test_addresses_are_never_used_again(tmp_path, group):
 def test_one_that_is_removed_learns_of_it(tmp_path, group):
     enroll(group, tmp_path / "ann", "ann")
     remove(group, "ann")
-    with pytest.raises(DataError, match="leaves 'ann' out"):
+    with pytest.raises(RemovedError, match="leaves 'ann' out"):
         refresh(tmp_path / "ann", group / "roster")
+    for _ in range(2):  # and is told again at every start: the list is kept
+        with pytest.raises(RemovedError, match=r"leaves 'ann' out.*version 3.*invited again"):
+            membership(tmp_path / "ann")
     with pytest.raises(DataError, match="'ann' is not a member"):
         remove(group, "ann")
+    assert join(tmp_path / "ann", invite(group, request(tmp_path / "ann"))).me.address == 1
 
 
 def test_ties(tmp_path, group):
@@ -620,3 +637,225 @@ def test_two_invitations_at_once(tmp_path, group):
     versions = {join(path.parent, path.with_suffix(".invitation")).roster.version for path in wanted}
     assert versions == set(range(2, 8))
     assert read_roster((group / "roster").read_bytes(), office.charter) == office.roster
+
+
+# -- forks -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_steward_that_goes_on_from_an_old_backup_is_healed(tmp_path, group):
+    """A fork is named by whoever sees both lists, decided by the steward, and taken over on both branches."""
+    enroll(group, tmp_path / "ann", "ann")
+    backup = snapshot(group)
+    enroll(group, tmp_path / "bob", "bob", ties={"ann": 1.0})
+    enroll(group, tmp_path / "eve", "eve")
+    remove(group, "eve")
+    refresh(tmp_path / "ann", group / "roster")
+    right = (group / "roster").read_bytes()
+    for name, content in backup.items():
+        (group / name).write_bytes(content)
+    dan = enroll(group, tmp_path / "dan", "dan", ties={"ann": 1.0})
+    assert dan.me.address == 1  # bob's
+
+    charter = dan.charter
+    with pytest.raises(DataError, match=r"has forked: version 5 .* kept; version 3 .* version 2.* differ in bob, dan"):
+        refresh(tmp_path / "ann", group / "roster")
+    words = compared((tmp_path / "ann/roster").read_bytes(), (group / "roster").read_bytes(), charter)
+    assert "has forked" in words
+    assert public_bytes(load_group(group).steward)[:4].hex() in words
+
+    healed, was_fork, lost = update(group, tmp_path / "ann/roster")
+    assert (healed.version, was_fork, lost) == (6, True, ["dan"])
+    assert [one.name for one in healed.members] == ["ann", "bob"]
+    assert refresh(tmp_path / "ann", group / "roster") == healed
+    with pytest.raises(RemovedError):  # it was on the void branch, and has to be invited again
+        refresh(tmp_path / "dan", group / "roster")
+    again = join(tmp_path / "dan", invite(group, request(tmp_path / "dan"), {"ann": 1.0}))
+    assert again.me.address == 3  # never one that bob or eve had
+    assert refresh(tmp_path / "ann", group / "roster") == again.roster
+    fork = Fork(right, dan_list := sign_roster(dan.roster, load_group(group).steward))
+    assert lists_in(write_fork(fork)) == [right, dan_list]
+    assert lists_in(right) == [right]
+    assert "forked" in described(fork, charter)
+
+
+def test_a_steward_restored_in_time_goes_on(tmp_path, group):
+    enroll(group, tmp_path / "ann", "ann")
+    backup = snapshot(group)
+    enroll(group, tmp_path / "bob", "bob")
+    remove(group, "bob")
+    refresh(tmp_path / "ann", group / "roster")
+    newest = snapshot(group)
+    for name, content in backup.items():
+        (group / name).write_bytes(content)
+    updated = update(group, tmp_path / "ann/roster")
+    assert (updated.roster.version, updated.healed, updated.lost) == (4, False, [])
+    assert (group / "roster").read_bytes() == newest["roster"]
+    with pytest.raises(DataError, match="nothing is new"):
+        update(group, tmp_path / "ann/roster")
+    assert enroll(group, tmp_path / "eve", "eve").me.address == 2  # one is bob's for ever
+    with pytest.raises(DataError, match="nothing is new"):
+        update(group, tmp_path / "ann/roster")
+    (tmp_path / "bad").write_bytes(
+        sign_roster(load_group(group).roster.with_relay(Relay("x", "h:1")), new_signing_key())
+    )
+    with pytest.raises(SignatureError):
+        update(group, tmp_path / "bad")
+
+
+# -- revocation ------------------------------------------------------------------------------------------------------
+
+
+def serial_in(folder):
+    return serial_of(read_certificate((folder / "tls.crt").read_bytes()))
+
+
+def test_a_lost_tls_key_is_revoked(tmp_path, group):
+    for name in ("ann", "bob"):
+        enroll(group, tmp_path / name, name)
+    lost = serial_in(tmp_path / "ann")
+    assert re.fullmatch("[1-9a-f][0-9a-f]*", lost)
+    revoked = revoke(group, "ann")
+    assert set(revoked.revoked) == {lost}
+    assert [one.name for one in revoked.members] == ["ann", "bob"]
+    refresh(tmp_path / "ann", group / "roster")
+    with pytest.raises(IdentityError, match=r"revoked this peer's certificate.*ann --new-tls-key"):
+        membership(tmp_path / "ann")
+    before = (tmp_path / "ann/tls.key").read_bytes()
+    again = join(tmp_path / "ann", invite(group, request(tmp_path / "ann", new_tls_key=True)))
+    assert (again.me.address, set(again.roster.revoked)) == (0, {lost})
+    assert (tmp_path / "ann/tls.key").read_bytes() != before
+    assert stat.S_IMODE((tmp_path / "ann/tls.key").stat().st_mode) == 0o600
+    assert serial_in(tmp_path / "ann") != lost
+    with pytest.raises(DataError, match="no certificate of 'joe'"):
+        revoke(group, "joe")
+    assert "ab12" in revoke(group, "joe", serial="00:AB:12").revoked
+    with pytest.raises(ParameterError):
+        revoke(group, "joe", serial="nothing")
+
+
+def test_a_name_in_other_hands_is_of_its_new_certificate_alone(tmp_path, group):
+    enroll(group, tmp_path / "ann", "ann")
+    enroll(group, tmp_path / "bob", "bob")
+    lost = serial_in(tmp_path / "ann")
+    again = join(tmp_path / "ann2", invite(group, asked(tmp_path / "ann2", "ann"), replace=True))
+    assert set(again.roster.revoked) == {lost}
+    assert again.roster.version == 4  # one change, one version
+    # Who is removed is let in to be told; until somebody else gets the name.
+    assert set(remove(group, "bob").revoked) == {lost}
+    bob = serial_in(tmp_path / "bob")
+    other = join(tmp_path / "bob2", invite(group, asked(tmp_path / "bob2", "bob")))
+    assert set(other.roster.revoked) == {lost, bob}
+    assert set(remove(group, "bob", revoked=True).revoked) == {lost, bob, serial_in(tmp_path / "bob2")}
+    hub = asked(tmp_path / "hub", "hub", "192.0.2.1:7447")
+    invite(group, hub, relay=True)
+    assert len(load_group(group).roster.revoked) == 3
+    invite(group, asked(tmp_path / "hub2", "hub", "192.0.2.2:7447"), relay=True, replace=True)
+    assert len(load_group(group).roster.revoked) == 4
+
+
+# -- stewards --------------------------------------------------------------------------------------------------------
+
+
+def second_steward(tmp_path, group, **more):
+    wanted = ask_as_steward(tmp_path / "second")
+    take_office(tmp_path / "second", appoint(group, wanted, **more), run=load_group(group, signing=False).charter.run)
+    return tmp_path / "second"
+
+
+def test_a_second_steward(tmp_path, group):
+    ann = enroll(group, tmp_path / "ann", "ann")
+    second = second_steward(tmp_path, group)
+    assert stat.S_IMODE((second / "steward.key").stat().st_mode) == 0o600
+    bob = enroll(second, tmp_path / "bob", "bob", ties={"ann": 1.0})
+    assert (bob.me.address, bob.roster.version) == (1, 4)
+    # Both authorities are trusted by both, and every certificate is checked against its own.
+    refresh(tmp_path / "ann", second / "roster")
+    assert (tmp_path / "ann/ca.crt").read_bytes() == (tmp_path / "bob/ca.crt").read_bytes()
+    assert len(read_authorities(tmp_path / "bob/ca.crt")) == 2
+    assert membership(tmp_path / "ann").roster == membership(tmp_path / "bob").roster
+    # They take turns.
+    update(group, second / "roster")
+    assert enroll(group, tmp_path / "eve", "eve").me.address == 2
+    assert update(second, group / "roster").roster.version == 5
+    # If they do not, that is a fork, and healed like any other.
+    tie(group, "ann", "eve")
+    remove(second, "eve")
+    assert update(second, group / "roster").healed
+    refresh(tmp_path / "bob", second / "roster")
+    assert load_group(second).roster.version == 7
+    assert ann.charter.run == bob.charter.run
+    secrets = [*raw_secrets(group), *raw_secrets(second)]
+    for path in (second / "steward.request", second / "steward.mandate", second / "roster"):
+        assert not any(secret in part for part in everything_in(path) for secret in secrets)
+
+
+def test_a_steward_hands_over(tmp_path, group):
+    enroll(group, tmp_path / "ann", "ann")
+    backup = snapshot(group)
+    second = second_steward(tmp_path, group, retire=True)
+    refresh(tmp_path / "ann", second / "roster")
+    with pytest.raises(IdentityError, match="handed over"):
+        enroll(group, tmp_path / "joe", "joe")
+    bob = enroll(second, tmp_path / "bob", "bob")
+    assert signers(bob.charter, bob.roster) == {public_bytes(load_group(second).steward)}
+    refresh(tmp_path / "ann", second / "roster")
+    assert membership(tmp_path / "ann").roster == bob.roster
+    # Its old key and its old files are worth nothing to who knows: neither a list nor an invitation.
+    for name, content in backup.items():
+        (group / name).write_bytes(content)
+    for _ in range(5):
+        invite(group, tmp_path / "ann/ann.request", to=tmp_path / "old")
+    with pytest.raises(SignatureError, match="handed over"):
+        refresh(tmp_path / "ann", group / "roster")
+    with pytest.raises(SignatureError, match="handed over"):
+        join(tmp_path / "ann", tmp_path / "old")
+    # It can still look at what is going on.
+    with pytest.raises(IdentityError, match="handed over"):
+        update(group, second / "roster")
+    assert load_group(group).roster.version == 7
+
+
+def test_handing_over_to_who_is_a_steward_already(tmp_path, group):
+    second = second_steward(tmp_path, group)
+    key = public_bytes(load_group(second).steward).hex()
+    for wrong in ("", "zz", public_bytes(load_group(group).steward).hex()):
+        if wrong:
+            with pytest.raises(DataError, match="not the key of one other steward"):
+                hand_over(group, wrong)
+    assert hand_over(group, key[:8]).mandates[-1].retires
+    with pytest.raises(IdentityError, match="handed over"):
+        enroll(group, tmp_path / "joe", "joe")
+    update(second, group / "roster")
+    enroll(second, tmp_path / "ann", "ann")
+    with pytest.raises(DataError, match="there are none"):
+        hand_over(second, key[:8])
+
+
+def test_nobody_becomes_a_steward_by_itself(tmp_path, group):
+    wanted = ask_as_steward(tmp_path / "second")
+    ask_as_steward(tmp_path / "third")
+    with pytest.raises(IdentityError, match="never overwritten"):
+        ask_as_steward(tmp_path / "second")
+    good = json.loads(wanted.read_text())
+    other = json.loads((tmp_path / "third/steward.request").read_text())
+    for name in ("key", "ca", "signature"):
+        wanted.write_text(json.dumps({**good, name: other[name]}))
+        with pytest.raises(SignatureError):
+            appoint(group, wanted)
+    wanted.write_text(json.dumps(good))
+    path = appoint(group, wanted)
+    with pytest.raises(DataError, match="may sign already"):
+        appoint(group, wanted)
+    with pytest.raises(DataError, match="not for the steward"):
+        take_office(tmp_path / "third", path)
+    with pytest.raises(DataError, match="and not for"):
+        take_office(tmp_path / "second", path, run="0" * 32)
+    with pytest.raises(IdentityError, match="no key of a steward"):
+        take_office(tmp_path, path)
+    answer = json.loads(path.read_text())
+    (tmp_path / "forged").write_text(json.dumps({**answer, "relays": {"hub": answer["charter"]["steward"]}}))
+    with pytest.raises(SignatureError):
+        take_office(tmp_path / "second", tmp_path / "forged")
+    take_office(tmp_path / "second", path)
+    with pytest.raises(IdentityError, match="already"):
+        take_office(tmp_path / "second", path)

@@ -6,6 +6,8 @@ import io
 import json
 import re
 import socket
+import threading
+import time
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -18,7 +20,8 @@ from coterie.peers.gate import REASONS
 from coterie.peers.inbox import INBOX_BYTES, INBOX_ROSTERS, NOBODY, Inbox
 from coterie.peers.metrics import LINES, Log, Metrics, prometheus
 from coterie.peers.program import Program
-from coterie.peers.scores import score_of, scores, serve
+from coterie.peers.scores import score_of, scores, served_by
+from coterie.peers.status import status_of
 from coterie.peers.tables import work_of
 from coterie.peers.transport.memory import Exchange, Memory
 
@@ -98,18 +101,18 @@ def program(tmp_path):
 
 
 def test_a_status_as_prometheus_text(program):
-    status = program.status()
+    status = status_of(program)
     json.dumps(status)
     samples = parsed(prometheus(status))
     names = {name for name, _ in samples}
     assert names >= {
-        "coterie_wakes_total", "coterie_boot", "coterie_letters_received_total", "coterie_letters_sent_total",
+        "coterie_wakes_total", "coterie_starts_total", "coterie_letters_received_total", "coterie_letters_sent_total",
         "coterie_refused_total", "coterie_releases_total", "coterie_releases_left", "coterie_tie_weight",
     }  # fmt: skip
     assert not names & {"coterie_score", "coterie_score_alone", "coterie_own_loss"}  # a private peer does not tell
     status.pop("epsilon")
     assert {name for name, _ in parsed(prometheus(status))} - names == {
-        "coterie_score", "coterie_score_alone", "coterie_own_loss",
+        "coterie_score", "coterie_score_alone", "coterie_own_loss", "coterie_served_alone", "coterie_tie_influence",
     }  # fmt: skip
     values = {
         (name, reason[1]): value
@@ -124,7 +127,7 @@ def test_a_status_as_prometheus_text(program):
 
 def test_odd_names_and_numbers_still_parse():
     status = {
-        "name": 'a"b\\c\nd', "run": "", "wakes": 3, "score": float("nan"), "objective": 1e-300, "boot": 2**60,
+        "name": 'a"b\\c\nd', "run": "", "wakes": 3, "score": float("nan"), "objective": 1e-300, "starts": 2**60,
         "score_alone": None, "refused": {'x"y': 1, "a\nb": 2}, "ties": [{"name": "\\", "weight": 0.1}], "trouble": {},
     }  # fmt: skip
     samples = parsed(prometheus(status))
@@ -134,7 +137,7 @@ def test_odd_names_and_numbers_still_parse():
 
 
 def test_metrics_are_for_this_machine_alone(program):
-    program._status = program.status()
+    program._status = status_of(program)
     port = program.metrics.port
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
@@ -145,7 +148,7 @@ def test_metrics_are_for_this_machine_alone(program):
     with pytest.raises(OSError), socket.create_connection(("127.0.0.2", port), timeout=2):  # noqa: PT011 - any will do
         pass
     with pytest.raises(ParameterError, match=f"127.0.0.1:{port}"):
-        Metrics(port, str)
+        Metrics(port, str, lambda: (True, {}))
 
 
 # -- what has come and was not looked at yet ---------------------------------------------------------------------------
@@ -155,11 +158,29 @@ def test_no_sender_fills_the_inbox_for_the_others():
     inbox = Inbox(per_sender=2)
     assert [inbox.put(7, b"packet") for _ in range(3)] == [True, True, False]
     assert inbox.put(8, b"another")
-    assert inbox.dropped == 1
-    assert [inbox.get(0.0) for _ in range(3)] == [(7, b"packet"), (7, b"packet"), (8, b"another")]
+    assert inbox.dropped == {7: 1}
+    assert len(inbox) == 3
+    assert inbox.take() == [(7, b"packet"), (7, b"packet"), (8, b"another")]
+    assert inbox.take() == []
     assert inbox.put(7, b"packet")
     assert not any(inbox.put(9, bytes(INBOX_BYTES)) for _ in range(2))  # nor by size
     assert [inbox.put(NOBODY, b"roster") for _ in range(INBOX_ROSTERS + 1)] == [True] * INBOX_ROSTERS + [False]
+
+
+def test_who_waits_for_letters_is_woken():
+    inbox = Inbox(per_sender=2)
+    for act in (lambda: inbox.put(7, b"packet"), inbox.wake):
+        waiter = threading.Thread(target=inbox.wait, args=(60.0,))
+        waiter.start()
+        time.sleep(0.05)
+        assert waiter.is_alive()
+        act()
+        waiter.join(30.0)
+        assert not waiter.is_alive()
+        inbox.wait(60.0) if len(inbox) else None  # there is something already
+        inbox.take()
+    inbox.wait(0.001)
+    inbox.wait(-1.0)
 
 
 # -- which model to use ------------------------------------------------------------------------------------------------
@@ -167,7 +188,8 @@ def test_no_sender_fills_the_inbox_for_the_others():
 
 def served(node):
     """What the peer uses."""
-    return serve(node, node.theta)
+    found = served_by(node)
+    return found.how, found.theta
 
 
 def poisoned(holdout, poison, labels=None):

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import io
+import itertools
+import json
+import time
+
 import msgspec
 import numpy as np
 import pytest
-from small_group import TIES, WORDS, SmallGroup
+from small_group import STEWARD, TIES, WORDS, SmallGroup, key_of, public
 
 import coterie as ct
 from coterie.core.world import VACANT
 from coterie.data import AgentData
 from coterie.engines.wire import encode, read_numbers
 from coterie.engines.worlds import part_of, world_of
-from coterie.errors import StateError
+from coterie.errors import IdentityError, ParameterError, RemovedError, StateError
 from coterie.graphs import Graph
-from coterie.peers.node import REFRESH
-from coterie.peers.packet import BYE, read_packet
+from coterie.peers.forks import lists_in
+from coterie.peers.inbox import NOBODY
+from coterie.peers.metrics import Log
+from coterie.peers.node import MOST_FORKS, REFRESH
+from coterie.peers.packet import BYE, ROSTER, read_packet
+from coterie.peers.program import Program
+from coterie.peers.roster import sign_roster
 from coterie.peers.state import read_record, theta_path, unpack
+from coterie.peers.status import status_of
 from coterie.peers.tables import problem_of
+from coterie.peers.transport.memory import Exchange, Memory
 from coterie.privacy import Ledger
 from coterie.problem.confidence import confidences
 
@@ -228,6 +240,7 @@ def test_who_was_removed_is_not_heard():
     group.settle()
     assert [node.roster.version for node in group.nodes.values()] == [2] * 3
     assert 3 not in group.nodes[0].ties
+    assert group.nodes[0].name_of(3) == "m3"  # what is told of it is told by its name
     for send in removed._wake(group.now):
         for node in group.nodes.values():
             before = node.gate.refused["stranger"]
@@ -235,7 +248,8 @@ def test_who_was_removed_is_not_heard():
             assert node.gate.refused["stranger"] == before + 1
     assert removed.take_roster(group.now, signed) == []
     assert removed.trouble["removed"] == 1
-    assert "removed this peer" in removed.last_trouble
+    assert removed.farewell == signed
+    assert "removed this peer" in removed.alarms["removed"]
     at_optimum(group)
 
 
@@ -254,8 +268,33 @@ def test_a_list_of_members_must_be_the_stewards_and_newer():
     assert node.take_roster(0.0, old) == []  # never back
     assert node.roster.version == 2
     other = SmallGroup("djam")  # a list of another run, by the same steward
-    assert node.take_roster(0.0, other.change(drop=[1])) == []
+    assert node.take_roster(60.0, other.change(drop=[1])) == []
     assert node.roster.version == 2
+    assert (node.gate.refused["signature"], node.gate.refused["run"]) == (6, 1)  # which is no attack
+
+
+def test_nobody_keeps_a_list_from_others_by_bringing_many_that_are_none():
+    """Lists were looked at one a second, whoever brought them: a member could so prevent its own removal."""
+    group = SmallGroup().start()
+    node, signed = group.nodes[0], group.change(drop=[3])
+    for k in range(100):
+        node.receive(group.now, 3, group.packet(3, 0, ROSTER, signed + bytes([k])))
+        node.take_signed(group.now, signed + bytes([k]))
+    assert node.gate.refused_by[3, "rate"] > 80
+    node.receive(group.now, 1, group.packet(1, 0, ROSTER, signed))
+    assert node.roster.version == 2
+    assert node.take_roster(group.now, group.change(drop=[2]))  # nor from the peer's own folder
+    assert node.roster.version == 3
+
+
+def test_a_question_to_somebody_who_is_muted_is_void():
+    group = SmallGroup().start()
+    node = group.nodes[0]
+    node.tick(group.now)
+    node._question(1)
+    node.mute(group.now, [1])
+    assert 1 not in node._asked
+    assert 1 not in node.proven
 
 
 # -- learned ties ------------------------------------------------------------------------------------------------------
@@ -461,7 +500,7 @@ def test_a_peer_that_cannot_write_down_that_it_begins_does_not():
         group.make(0).open(0.0)
     store.full = False
     group.start()
-    assert group.nodes[0].boot == 1
+    assert group.nodes[0].starts == 1
 
 
 def test_no_number_is_used_twice():
@@ -476,12 +515,13 @@ def test_no_number_is_used_twice():
         group.mail.clear()
         group.crash(0)  # without a word
         group.start(0)
-    assert [place[:2] for place in used] == sorted(place[:2] for place in used)
     texts = {}
     for boot, sequence, data in used:
         assert texts.setdefault((boot, sequence), data) == data
-    assert {boot for boot, _, _ in used} == {1, 2, 3, 4, 5}
-    assert group.nodes[0].boot == 6
+    boots = list(dict.fromkeys(boot for boot, _, _ in used))
+    assert len(boots) == 5
+    assert boots == [boot for boot, _ in itertools.groupby(boot for boot, _, _ in used)]  # never back to an old one
+    assert group.nodes[0].starts == 6
 
 
 def test_neighbours_that_crash_often_still_come_to_the_optimum():
@@ -547,3 +587,210 @@ def test_pooling_peers_agree_on_the_population_also_when_one_begins_again():
     group.run_until(agreed, 600.0)
     shared = sum(peer.own.shared[0] for peer in peers)
     assert np.allclose(sum(peer.tie.flow.sum(axis=0) for peer in peers), 0.0, atol=1e-6 * np.abs(shared).max())
+
+
+# -- forks -------------------------------------------------------------------------------------------------------------
+
+
+def forked():
+    """Four members with version 2; and two more lists of version 3: of one branch, and of the other."""
+    group = SmallGroup().start().run(5.0)
+    group.ties = [*TIES, (1, 3, 0.25)]
+    group.send(0, group.nodes[0].take_roster(group.now, group.change()))
+    group.settle()
+    group.run_until(lambda: {node.roster.version for node in group.nodes.values()} == {2}, 200.0)
+    base = group.lists[-1]
+    return group, [base.with_tie(1, 3, weight) for weight in (0.5, 0.75)]
+
+
+def give(group, i, roster):
+    group.now += 20.0
+    group.send(i, group.nodes[i].take_roster(group.now, sign_roster(roster, key_of(STEWARD))))
+    group.settle()
+
+
+def test_a_fork_is_named_by_all_and_healed():
+    group, (one, other) = forked()
+    give(group, 0, one)
+    group.run_until(lambda: all(node.roster == one for node in group.nodes.values()), 200.0)
+    give(group, 2, other)  # the steward, from a backup, has told one peer
+    group.run_until(lambda: all(node.fork for node in group.nodes.values()), 200.0).run(30.0)
+    for node in group.nodes.values():
+        assert node.roster == one  # what it holds
+        assert node.trouble["fork"] == 1  # said once
+        for text in ("version 3", one.digest.hex()[:8], other.digest.hex()[:8], public(STEWARD)[:4].hex()):
+            assert text in node.alarms["fork"]
+        assert {node.fork.held, node.fork.other} == {sign_roster(each, key_of(STEWARD)) for each in (one, other)}
+    healed = one.healing(other)
+    give(group, 1, healed)
+    group.run_until(lambda: all(node.roster == healed for node in group.nodes.values()), 200.0)
+    assert all(node.fork is None and not node.alarms for node in group.nodes.values())
+    give(group, 3, other)  # once void, it is an old list like any other
+    assert not group.nodes[3].alarms
+
+
+def test_two_halves_with_different_lists_find_out_and_are_healed():
+    """Each has one branch, of the same version: it is in what they say in a greeting."""
+    group, (one, other) = forked()
+    for i, roster in ((0, one), (1, one), (2, other), (3, other)):
+        group.nodes[i].take_roster(group.now, sign_roster(roster, key_of(STEWARD)))
+    group.run_until(lambda: all(node.fork for node in group.nodes.values()), 400.0)
+    assert [node.roster for node in group.nodes.values()] == [one, one, other, other]
+    assert all(node.ties for node in group.nodes.values())  # they go on meanwhile
+    give(group, 1, other.healing(one))
+    group.run_until(lambda: all(node.roster.version == 4 for node in group.nodes.values()), 400.0)
+    assert all(node.fork is None and not node.alarms for node in group.nodes.values())
+    assert group.nodes[1].ties[3] == 0.75
+
+
+def test_an_older_list_that_was_never_a_part_of_this_one_is_a_fork():
+    group, (one, other) = forked()
+    long = one.with_tie(0, 2, 3.0).with_tie(0, 2, 4.0)
+    give(group, 0, long)
+    give(group, 0, one)  # an ancestor
+    assert group.nodes[0].fork is None
+    give(group, 0, other)
+    assert group.nodes[0].fork is not None
+    for k in range(20):  # however many there are, what is said of it is bounded
+        give(group, 0, other.with_tie(0, 2, 5.0 + k))
+    assert group.nodes[0].trouble["fork"] <= MOST_FORKS
+    assert group.nodes[0].roster == long
+
+
+# -- as a program ------------------------------------------------------------------------------------------------------
+
+
+class Programs:
+    """Members of a small group as programs, whose transports are in this process."""
+
+    def __init__(self, group, folder):
+        self.group, self.exchange, self.log = group, Exchange(by_hand=True), io.StringIO()
+        self.here, self.folders = {}, {i: folder / f"m{i}" for i in range(4)}
+
+    def start(self, *members):
+        for i in members:
+            self.folders[i].mkdir(exist_ok=True)
+            (self.folders[i] / "roster").write_bytes(self.group.signed)
+            node = self.group.make(i)
+            transport = Memory(self.exchange, f"m{i}", i)
+            self.here[i] = Program(node, transport, self.folders[i], Log(self.log), clock=lambda: self.group.now)
+            transport.open(self.here[i]._deliver, roster=lambda signed, i=i: self.here[i]._deliver(NOBODY, signed))
+            self.here[i]._link()
+            self.here[i]._send(node.open(self.group.now))
+        return self
+
+    def run(self, seconds):
+        until = self.group.now + seconds
+        while self.group.now < until:
+            self.group.now += 0.25
+            for program in self.here.values():
+                program._housekeeping(self.group.now)
+                self.exchange.run()
+                for item in program.inbox.take():
+                    program._receive(self.group.now, *item)
+                if self.group.now >= program.node.next_time:
+                    program._send(program.node.tick(self.group.now))
+        return self
+
+
+def test_neighbours_of_a_removed_member_go_on(tmp_path):
+    """They keep their links, admit who comes later, and call nothing a trouble."""
+    group = without(SmallGroup(), 3)
+    programs = Programs(group, tmp_path).start(0, 1, 2).run(5.0)
+    signed = group.change(drop=[1])
+    (tmp_path / "m0/roster").write_bytes(signed)  # as coterie peer update does it
+    programs.run(10.0)
+    assert programs.here.pop(1).node.farewell == signed
+    for i in (0, 2):
+        node = programs.here[i].node
+        assert (node.roster.version, sorted(node.ties)) == (2, [2 - i])
+        assert dict(node.trouble) == {}
+        assert (tmp_path / f"m{i}/roster").read_bytes() == signed
+    before = programs.here[0].node.received["letters"]
+    signed = group.change(add=[3])
+    programs.start(3).run(30.0)
+    for i in (0, 2):
+        assert 3 in programs.here[i].node.ties
+        assert 3 in programs.here[i].transport.alive()
+        assert 3 in programs.here[i].node.proven
+        assert dict(programs.here[i].node.trouble) == {}
+    assert programs.here[0].node.received["letters"] > before
+    assert "trouble" not in programs.log.getvalue()
+
+
+def test_not_everything_that_goes_wrong_is_the_disk(tmp_path):
+    group = SmallGroup()
+    (tmp_path / "m0").mkdir()
+    (tmp_path / "m0/fork").write_bytes(b"not a fork")
+    programs = Programs(group, tmp_path).start(0)
+    program = programs.here[0]
+    assert not (tmp_path / "m0/fork").exists()
+    (tmp_path / "m0/roster").write_bytes(bytes(5_000_000))
+    programs.run(1.0)
+    assert program.node.trouble["disk"] == 0
+    assert program.node.trouble["link"] >= 1
+    assert "roster is longer than" in program.node.last_trouble
+    (tmp_path / "m0/roster").unlink()
+    programs.run(1.0)
+    assert program.node.trouble["disk"] >= 1
+
+
+def test_alarms_are_in_the_log_at_once_and_once(tmp_path):
+    group = SmallGroup()
+    programs = Programs(group, tmp_path).start(0)
+    programs.here[0].node.alarms["duplicate"] = "another process runs with this identity"
+    programs.run(20.0)
+    assert programs.log.getvalue().count('"event": "duplicate"') == 1
+
+
+def test_a_program_that_is_removed_says_so_and_keeps_the_list(tmp_path):
+    group = SmallGroup()
+    programs = Programs(group, tmp_path).start(0, 1)
+    program = programs.here[1]
+    program.transport.close()
+    signed = group.change(drop=[1])
+    program.inbox.put(NOBODY, signed)
+    program.clock = time.monotonic
+    with pytest.raises(RemovedError, match="removed this peer"):
+        program.run()
+    assert (tmp_path / "m1/roster").read_bytes() == signed
+    assert "removed this peer" in json.loads((tmp_path / "m1/status.json").read_text())["alarms"]["removed"]
+    assert '"event": "removed"' in programs.log.getvalue()
+
+
+class Taken(Memory):
+    """A transport whose port another process has."""
+
+    def open(self, deliver, roster=None):
+        taken = OSError(98, "Address already in use")
+        raise ParameterError("m0 cannot open 127.0.0.1 port 7447: Address already in use") from taken
+
+
+def test_a_copied_folder_on_one_machine_is_told_why_it_cannot_listen(tmp_path):
+    node, taken = SmallGroup().make(0), Taken(Exchange(by_hand=True), "m0", 0)
+    with pytest.raises(
+        IdentityError, match=r"already in use\. Is a peer .* another copy of .*identity and a port of its"
+    ) as told:
+        Program(node, taken, tmp_path, Log(io.StringIO())).run()
+    assert isinstance(told.value.__cause__, OSError)  # so it is tried again later
+
+
+def test_the_evidence_of_a_fork_is_a_file_until_it_is_healed(tmp_path):
+    group, (one, other) = forked()
+    one, other = (sign_roster(each, key_of(STEWARD)) for each in (one, other))
+    group.signed = one
+    programs = Programs(group, tmp_path).start(0)
+    program = programs.here[0]
+    program.inbox.put(NOBODY, other)
+    programs.run(2.0)
+    assert lists_in((tmp_path / "m0/fork").read_bytes()) == [one, other]
+    assert "has forked" in status_of(program)["alarms"]["fork"]
+    assert '"event": "fork"' in programs.log.getvalue()
+    program.transport.close()
+    again = programs.start(0).run(2.0).here[0]  # it is known after a restart
+    assert again.node.fork is not None
+    healed = group.lists[-1].with_tie(1, 3, 0.5).healing(group.lists[-1].with_tie(1, 3, 0.75))
+    again.inbox.put(NOBODY, sign_roster(healed, key_of(STEWARD)))
+    programs.run(2.0)
+    assert not (tmp_path / "m0/fork").exists()
+    assert '"event": "healed"' in programs.log.getvalue()

@@ -1,6 +1,7 @@
 """Rosters: signed to the last bit, and checked all the same."""
 
 import contextlib
+import time
 
 import msgspec
 import pytest
@@ -9,7 +10,19 @@ from mutations import mutations
 from coterie.errors import DataError, ParameterError, SignatureError
 from coterie.peers.charter import make_charter
 from coterie.peers.identity import new_signing_key, public_bytes
-from coterie.peers.roster import ROSTER_SEAL, Member, Relay, Roster, newer, read_roster, sign_roster
+from coterie.peers.mandates import make_mandate
+from coterie.peers.roster import (
+    HISTORY,
+    ROSTER_SEAL,
+    Member,
+    Relay,
+    Roster,
+    newer,
+    read_roster,
+    relation,
+    sign_roster,
+    signers,
+)
 
 STEWARD = new_signing_key()
 BASE = {
@@ -138,6 +151,20 @@ BAD_ROSTERS = [
     {"relays": [{"name": "hub", "endpoint": "x"}]},
     {"relays": [{"name": "hub"}]},
     {"members": None},
+    {"history": [[3, bytes(16)]]},
+    {"history": [[1, bytes(16)], [2, bytes(16)]]},
+    {"history": [[2, bytes(15)]]},
+    {"history": [[0, bytes(16)]]},
+    {"voids": [b"short"]},
+    {"voids": [bytes(16)] * 1000},
+    {"addresses": -1},
+    {"revoked": {"0a": 1}},
+    {"revoked": {"XY": 1}},
+    {"revoked": {"a" * 41: 1}},
+    {"revoked": {"a": -1}},
+    {"mandates": [{"key": key(1), "by": bytes(3), "since": 1}]},
+    {"authorities": ["x" * 30_000]},
+    {"surprise": 1},
 ]
 
 
@@ -182,3 +209,173 @@ def test_hostile_bytes_raise_our_own_errors_and_nothing_else():
             read_roster(STEWARD.sign(ROSTER_SEAL + bad) + bad, charter())
     with pytest.raises(DataError):
         read_roster(STEWARD.sign(ROSTER_SEAL + deep) + deep, charter())
+
+
+# -- what continues what ---------------------------------------------------------------------------------------------
+
+
+def grown(base, count, weight=1.0):
+    """So many versions later."""
+    for k in range(count):
+        base = base.with_tie(0, 2, weight + k)
+    return base
+
+
+def test_versions_are_chained():
+    first = roster(version=1, history=[])
+    later = grown(first, 3)
+    assert [version for version, _ in later.history] == [3, 2, 1]
+    assert later.history[-1] == (1, first.digest)
+    assert (relation(first, later), relation(later, first), relation(later, later)) == ("newer", "older", "same")
+    assert newer(first, later)
+    long = grown(first, HISTORY + 5)
+    assert len(long.history) == HISTORY
+    assert relation(first, long) == "newer"  # out of sight: the version counts
+    assert relation(grown(first, 6), long) == "newer"
+
+
+def test_a_fork_is_seen_from_both_sides_whatever_the_versions():
+    base = grown(roster(version=1), 2)
+    one, other = base.with_tie(0, 2, 9.0), base.with_tie(0, 2, 8.0)
+    assert one.version == other.version
+    for a in (one, grown(one, 1), grown(one, 5)):
+        for b in (other, grown(other, 1), grown(other, 9)):
+            assert relation(a, b) == relation(b, a) == "fork"
+            assert not newer(a, b)
+    assert relation(base, one) == relation(base, other) == "newer"
+
+
+def test_a_healed_fork():
+    base = grown(roster(version=1), 2)
+    right, wrong = grown(base.with_tie(0, 2, 9.0), 2), grown(base.with_tie(0, 2, 8.0), 5)
+    healed = right.healing(wrong)
+    assert healed.version == max(right.version, wrong.version) + 1
+    for held in (base, right, wrong, base.with_tie(0, 2, 8.0), grown(wrong, 1)):
+        if held.version < healed.version:
+            assert relation(held, healed) == "newer"
+            assert relation(healed, held) == "older"
+    after = grown(healed, 3)
+    assert relation(wrong, after) == "newer"
+    assert relation(after, wrong) == "older"
+    # A longer void branch is no older; and who says that the other one is void, too, is no better.
+    assert relation(grown(wrong, 9), healed) == "fork"
+    assert relation(healed, wrong.healing(right)) == "fork"
+    assert relation(after, right.with_tie(0, 2, 7.0)) == "fork"  # a third branch is one
+
+
+def test_addresses_and_revocations_survive_a_fork():
+    base = roster(version=1)
+    right = base.with_revoked({"ab": 2000}, now=1000.0)
+    wrong = base.with_member(Member("m3", 3, key(9))).without_member("m3").with_revoked({"cd": 2000}, now=1000.0)
+    assert wrong.addresses == 4
+    healed = right.healing(wrong)
+    assert (healed.addresses, set(healed.revoked)) == (4, {"ab", "cd"})
+    assert healed.with_revoked({"ef": 3000}, now=2500.0).revoked == {"ef": 3000}  # those that have expired are left out
+
+
+def test_a_list_that_says_more_than_we_know_is_refused():
+    body = msgspec.msgpack.encode({**msgspec.to_builtins(roster(), builtin_types=(bytes,)), "future": 1})
+    with pytest.raises(DataError, match="newest"):
+        read_roster(STEWARD.sign(ROSTER_SEAL + body) + body, charter())
+
+
+# -- stewards --------------------------------------------------------------------------------------------------------
+
+SECOND, THIRD = new_signing_key(), new_signing_key()
+
+
+def mandated(base, by, who, retires=False):
+    """The next version, in which one key gives another a mandate."""
+    mandate = make_mandate(base.run, public_bytes(who), by, base.version + 1, retires)
+    return base.with_steward(mandate, [])
+
+
+def refused(given, signer, held=None):
+    try:
+        read_roster(sign_roster(given, signer), charter(), held=held)
+    except SignatureError:
+        return True
+    return False
+
+
+def test_a_second_steward_signs_too():
+    first = roster()
+    both = mandated(first, STEWARD, SECOND)
+    assert not refused(both, STEWARD)
+    assert not refused(both.with_tie(0, 2), SECOND)
+    assert not refused(both.with_tie(0, 2), STEWARD)
+    assert refused(first.with_tie(0, 2), SECOND)  # a list without the mandate
+    assert refused(both, THIRD)
+    third = mandated(both, SECOND, THIRD)
+    assert not refused(third.with_tie(0, 2), THIRD)
+    assert refused(mandated(first, THIRD, THIRD), THIRD)  # a mandate of one's own
+    assert signers(charter(), third) == {public_bytes(one) for one in (STEWARD, SECOND, THIRD)}
+
+
+def test_a_mandate_is_good_in_its_run_alone_and_to_the_last_bit():
+    both = mandated(roster(), STEWARD, SECOND)
+    (good,) = both.mandates
+    other = make_mandate("0" * 32, good.key, STEWARD, good.since)
+    for bad in (
+        other,
+        msgspec.structs.replace(good, key=public_bytes(THIRD)),
+        msgspec.structs.replace(good, retires=True),
+        msgspec.structs.replace(good, since=1),
+        msgspec.structs.replace(good, signature=b""),
+    ):
+        forged = msgspec.structs.replace(both, mandates=[bad])
+        assert refused(forged, SECOND), bad
+        assert refused(forged, THIRD), bad
+
+
+def test_who_has_handed_over_signs_no_more():
+    before = roster()
+    over = mandated(before, STEWARD, SECOND, retires=True)
+    assert not refused(over, STEWARD)  # the last one
+    after = over.with_tie(0, 2)
+    assert not refused(after, SECOND, held=over)
+    assert refused(after, STEWARD)
+    with pytest.raises(SignatureError, match="handed over"):
+        read_roster(sign_roster(after, STEWARD), charter())
+    # As if there had been no hand-over: who knows better is not deceived.
+    silent = grown(before, 4)
+    assert not refused(silent, STEWARD)
+    assert refused(silent, STEWARD, held=over)
+    assert refused(mandated(grown(before, 4), STEWARD, THIRD), STEWARD, held=over)
+    assert signers(charter(), after) == {public_bytes(SECOND)}
+    # Back again, with a mandate of the one who may give it.
+    back = mandated(over, SECOND, STEWARD)
+    assert not refused(back, SECOND, held=over)
+    assert not refused(back.with_tie(0, 2), STEWARD, held=over)
+
+
+def test_a_long_list_that_no_steward_has_signed_costs_nothing():
+    """Anybody can send one: it was parsed, and a tie that is there twice was looked for among all before it."""
+    ties = [[0, k + 1, 1.0] for k in range(100_000)] + [[0, 1, 1.0]]
+    body = msgspec.msgpack.encode({"run": charter().run, "version": 1, "ties": ties})
+    began = time.process_time()
+    with pytest.raises(SignatureError):
+        read_roster(bytes(64) + body, charter())
+    with pytest.raises(DataError, match="there twice"):  # also where a steward has made the mistake
+        read_roster(STEWARD.sign(ROSTER_SEAL + body) + body, charter())
+    assert time.process_time() - began < 5.0  # it took minutes
+
+
+def test_a_letter_carries_the_list_of_a_thousand_members():
+    """With six ties for each, long names, and room for a charter that amends this one."""
+    members = [Member(f"member-{k:04d}.example.org", k, key(k + 1), f"host-{k}.example.org:7447") for k in range(1000)]
+    ties = [tuple(sorted((k, (k + step) % 1000))) for k in range(1000) for step in (1, 5, 9, 30, 70, 200)]
+    history = [(70 - k, bytes(16)) for k in range(HISTORY)]
+    signed = sign_roster(roster(71, members=members, ties=[(*tie, 1.0) for tie in ties], history=history), STEWARD)
+    assert len(signed) < charter().letter_bytes - 100_000
+
+
+def test_a_list_says_itself_who_may_have_signed_it():
+    """It is kept without the one before: a second steward's list without its mandate could not be read again."""
+    second = new_signing_key()
+    first = roster()
+    held = first.with_steward(make_mandate(charter().run, public_bytes(second), STEWARD, first.version + 1), [])
+    good, bare = held.with_tie(0, 2), held._with(mandates=[]).with_tie(0, 2)
+    assert read_roster(sign_roster(good, second), charter(), held=held) == good
+    with pytest.raises(SignatureError):
+        read_roster(sign_roster(bare, second), charter(), held=held)

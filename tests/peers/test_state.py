@@ -36,7 +36,7 @@ from coterie.privacy import Ledger
 
 def small():
     arrays = pack("own", {"theta": np.arange(2.0)[None, :]}) | pack("world", {"peer": np.array([1, -1])})
-    return Record("00" * 16, 7, 3, 20, 12, {"ab" * 4: (3, 4)}, [5], arrays)
+    return Record("00" * 16, 7, 3, 20, 12, [5], arrays)
 
 
 def test_one_flipped_bit_anywhere_is_refused():
@@ -94,14 +94,16 @@ def test_whose_state_it_is():
         store.save(write_record(msgspec.structs.replace(record, **other)))
         return SmallGroup(words).make(member, store=store)
 
-    assert begin().boot == record.boot + 1
-    with pytest.raises(StateError, match=r"of run .*, and this is run .*: use another folder"):
+    assert begin().starts == record.starts + 1
+    with pytest.raises(
+        StateError, match=r"of run .*, and the charter beside it of run .*coterie peer accept.*move that"
+    ):
         begin(words="djam")
-    with pytest.raises(StateError, match=r"of run .*, and this is run"):
+    with pytest.raises(StateError, match=rf"of run {'00' * 16}, and the charter beside it of run {record.run}"):
         begin(run="00" * 16)
-    with pytest.raises(StateError, match="that of member 0, and this is 1"):
+    with pytest.raises(StateError, match=r"of member 0, and this is 1, .*move that file away"):
         begin(member=1)
-    with pytest.raises(StateError, match="that of member 3, and this is 0"):
+    with pytest.raises(StateError, match="of member 3, and this is 0"):
         begin(address=3)
     arrays = {path: array for path, array in record.arrays.items() if path != "tie.copy"}
     with pytest.raises(StateError, match=r"no 'tie\.copy'"):
@@ -147,19 +149,70 @@ def full(*_, **__):
     raise OSError(28, "No space left on device")
 
 
-def test_a_file_is_replaced_in_one_piece(tmp_path, monkeypatch):
+@pytest.mark.parametrize("more", [0, 10_000])  # which needs a larger file
+@pytest.mark.parametrize("saves", [1, 2, 3])
+def test_a_file_is_saved_whole_or_not_at_all(tmp_path, monkeypatch, saves, more):
     """Whatever fails on the way, there is the old content or the new one."""
     store = FileStore(tmp_path / "state")
-    store.save(b"old")
-    for name in ("write", "fsync", "replace", "rename", "close"):
+    for k in range(saves):
+        store.save(b"old" * (saves - k))
+    for name in ("open", "pwrite", "fsync", "replace", "close"):
         with monkeypatch.context() as patch:
             patch.setattr(os, name, full)
-            with contextlib.suppress(OSError):  # what fails after the file has its name may pass unnoticed
-                store.save(b"new")
-        assert store.load() in (b"old", b"new"), name
+            with contextlib.suppress(OSError):  # what fails after the content is there may pass unnoticed
+                store.save(b"new" + bytes(more))
+        assert store.load() in (b"old", b"new" + bytes(more)), name
+        assert FileStore(store.path).load() == store.load()
     store.save(b"newest")
     assert store.load() == b"newest"
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
+@pytest.mark.parametrize("saves", [2, 3, 4])
+def test_of_a_save_that_is_cut_off_the_one_before_is_left(tmp_path, saves):
+    """Wherever the power fails: the file is as it was but for a part of what was to be written."""
+    store, contents = FileStore(tmp_path / "state"), [bytes([65 + k]) * (40 + k) for k in range(saves)]
+    for content in contents[:-1]:
+        store.save(content)
+    before = store.path.read_bytes()
+    store.save(contents[-1])
+    after = store.path.read_bytes()
+    changed = [k for k, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    other = tmp_path / "cut off"
+    for cut in range(changed[0], changed[-1] + 2):
+        for torn in (after[:cut] + before[cut:], before[:cut] + after[cut:]):  # disks write in any order
+            other.write_bytes(torn)
+            assert FileStore(other).load() in contents[-2:]
+    other.write_bytes(before)
+    assert FileStore(other).load() == contents[-2]
+
+
+def test_a_save_makes_no_file(tmp_path, monkeypatch):
+    """One write and one wait for the disk, and no name changes: that is what makes it cheap."""
+    store = FileStore(tmp_path / "state")
+    store.save(b"first")
+    file = store.path.stat().st_ino
+    monkeypatch.setattr(os, "replace", full)
+    synced = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino) or fsync(fd))
+    for k in range(5):
+        store.save(b"content %d" % k)
+        assert FileStore(store.path).load() == b"content %d" % k
+    assert synced == [file] * 5
+    assert store.path.stat().st_ino == file
+
+
+def test_a_file_that_was_moved_away_is_made_again(tmp_path):
+    store = FileStore(tmp_path / "state")
+    store.save(b"first")
+    store.path.rename(tmp_path / "moved")
+    store.save(b"second")
+    (tmp_path / "other").write_bytes(b"a backup")
+    os.replace(tmp_path / "other", store.path)
+    store.save(b"third")
+    assert store.load() == b"third"
+    assert FileStore(tmp_path / "moved").load() == b"first"
 
 
 def test_a_folder_that_is_not_there(tmp_path):
@@ -175,12 +228,18 @@ def test_a_damaged_file_is_refused_and_kept(tmp_path):
     store = FileStore(tmp_path / "state")
     node = group.make(0, store=store)
     node.open(0.0)
-    content = bytearray(store.load())
-    content[-1] ^= 1
-    store.path.write_bytes(content)
-    with pytest.raises(StateError, match="checksum"):
+    whole, record = store.path.read_bytes(), store.load()
+    at = whole.index(record)
+    for place in (at - 1, at, at + len(record) - 1):
+        content = bytearray(whole)
+        content[place] ^= 1
+        store.path.write_bytes(content)
+        with pytest.raises(StateError, match="checksum"):
+            group.make(0, store=store)
+        assert store.path.read_bytes() == content  # for whoever wants to know what happened
+    store.path.write_bytes(b"something else")
+    with pytest.raises(StateError, match="not a state"):
         group.make(0, store=store)
-    assert store.load() == content  # for whoever wants to know what happened
 
 
 # -- a restart ---------------------------------------------------------------------------------------------------------
@@ -212,7 +271,8 @@ def test_a_restored_peer_is_the_one_that_was_saved(words):
             assert np.array_equal(array, after[name]), name
     assert not {name.rpartition(".")[2] for name in before} & set(ANEW)
     assert np.array_equal(again.theta, node.theta)
-    assert (again.boot, again.wakes, again.gate.last) == (node.boot + 1, node.wakes, node.gate.last)
+    assert (again.starts, again.wakes, again.gone) == (node.starts + 1, node.wakes, node.gone)
+    assert again.boot != node.boot
 
 
 @pytest.mark.parametrize("words", WORDS)

@@ -10,9 +10,7 @@ from rich.table import Table
 
 from ..privacy import Private
 from ..privacy import audit as audit_letters
-from .console import AsJson, Seed, bar, show
-
-AUDIT_FAILED = 4
+from .console import AUDIT_FAILED, AsJson, Seed, bar, show
 
 
 class Mechanism(StrEnum):

@@ -1,7 +1,6 @@
 """What all commands share: where they talk, how they show results, and how they refuse.
 
-Exit codes: 0 done; 1 something unforeseen (a bug: please report it); 2 the command was not understood; 3 something
-given to it, a file, a column or a number, is not what it must be; 4 an audit failed; 130 interrupted.
+The exit codes of all commands are here, and nowhere else: see :data:`EXIT_CODES`.
 """
 
 from __future__ import annotations
@@ -22,10 +21,17 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ..errors import CoterieError, DataError
+from ..errors import CoterieError, DataError, RemovedError
 
-BAD_INPUT = 3
-EXIT_CODES = "Exit codes: 0 done, 1 a bug, 2 command not understood, 3 bad input, 4 audit failed, 130 interrupted."
+#: Something given to a command, a file, a column or a number, is not what it must be; an audit failed; the steward has
+#: removed the peer; and what was asked for cannot be done now, and may be later: a full disk, a port that is taken.
+BAD_INPUT, AUDIT_FAILED, REMOVED, NOT_NOW = 3, 4, 5, 6
+#: 1 is something unforeseen: please report it. ``peer check`` speaks the language of monitoring: 1 and 2 are how bad it
+#: is, and 3 is the same as elsewhere.
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 a bug, 2 command not understood, 3 bad input, 4 audit failed, 5 removed from the group, "
+    "6 not now (disk, port), 130 interrupted. Of peer check: 0 ok, 1 warning, 2 critical, 3 cannot tell."
+)
 
 #: Talk goes to standard error, results to standard output.
 talk = Console(stderr=True)
@@ -42,14 +48,19 @@ def run(app: typer.Typer) -> None:
     try:
         app()
     except CoterieError as error:
-        if "--json" in sys.argv:
-            print(json.dumps({"error": str(error), "kind": type(error).__name__}))
-        else:
-            talk.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
-        sys.exit(BAD_INPUT)
+        refuse(error)
+        sys.exit(REMOVED if isinstance(error, RemovedError) else BAD_INPUT)
     except KeyboardInterrupt:
         talk.print("interrupted")
         sys.exit(130)
+
+
+def refuse(error: Exception) -> None:
+    """Say in one line what is wrong."""
+    if "--json" in sys.argv:
+        print(json.dumps({"error": str(error), "kind": type(error).__name__}))
+    else:
+        talk.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
 
 
 class _Talk(logging.Handler):
@@ -64,7 +75,7 @@ def show(result: dict[str, Any], table: Table | str, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result, default=plain))
     else:
-        out.print(table)
+        out.print(table, soft_wrap=isinstance(table, str))  # commands in a text are to be copied whole
 
 
 def plain(value: Any) -> Any:

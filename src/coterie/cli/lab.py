@@ -91,11 +91,11 @@ def lab_command(
         raise ParameterError("--agent, --target and --ties go with --data")
     if data is not None and (agent is None or target is None):
         raise ParameterError("--data needs --agent and --target, the columns that say whose row it is, and what")
-    if importlib.util.find_spec("zenoh") is None:
-        raise MissingExtra('peers on a network need Zenoh: pip install "coterie[network]"')
-    if method == "gossip-pooling":
+    if importlib.util.find_spec("nacl") is None:
+        raise MissingExtra('peers on a network need pynacl: pip install "coterie[network]"')
+    if method in ("gossip-pooling", "resilient-pooling"):
         raise ParameterError(
-            "--method gossip-pooling minimises no objective, and the lab measures how near peers come to the minimum "
+            f"--method {method} minimises no objective, and the lab measures how near peers come to the minimum "
             "of one: watch it in ct.simulate, or found a group of real peers with coterie group create"
         )
     from ..testing.lab import Lab, charter_fields, from_table, synthetic

@@ -1,36 +1,109 @@
-"""The command line: what ``coterie`` can do.
+"""The command line: what ``coterie`` can do. What a command needs is loaded when it is used, so help comes at once.
 
-Exit codes: 0 done; 1 something unforeseen (a bug: please report it); 2 the command was not understood; 3 something
-given to it, a file, a column or a number, is not what it must be; 4 an audit failed; 130 interrupted.
+Exit codes: :data:`coterie.cli.console.EXIT_CODES`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import importlib
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
 from .._version import __version__
-from . import console, peers
-from . import data as real_data
-from . import lab as _lab  # noqa: F401 - it adds a command
-from .audit import audit
-from .demo import demo
-from .models import fit, inspect, predict
+from . import console
+
+
+class Later(NamedTuple):
+    """A command that is loaded when it is used: where it is, and what help says of it."""
+
+    module: str
+    name: str  # of a function, or of a typer.Typer
+    help: str
+
+
+#: Every command. Its help here is the first line of its own (a test compares them).
+COMMANDS = {
+    "demo": Later(
+        "demo",
+        "demo",
+        "The tour: life expectancy in 142 countries, with a model of its own for each, learned together.",
+    ),
+    "fit": Later("models", "fit", "Learn one model for each agent of a table, and keep them."),
+    "predict": Later(
+        "models", "predict", "Add a column of predictions to a table, each by the model of the row's own agent."
+    ),
+    "inspect": Later(
+        "models",
+        "inspect",
+        "What a model found: who gains, which features differ, who is an outlier, what was chosen and why.",
+    ),
+    "audit": Later(
+        "audit", "audit", "Attack a private method's letters, and see whether they tell more than they may."
+    ),
+    "data": Later("data", "app", "Real datasets: what there is, whether it is whole, and how to get it."),
+    "group": Later("peers", "group", "A group of peers, as its steward sees it; and joining one."),
+    "peer": Later("peers", "peer", "One real agent on this machine."),
+    "relay": Later(
+        "peers", "run_relay", "Pass letters on between peers that cannot reach each other. It cannot read them."
+    ),
+    "watch": Later(
+        "watch",
+        "watch",
+        "Show a peer, a lab or a simulation live, as a web page on this machine. It only reads. Ctrl-C ends it.",
+    ),
+    "lab": Later(
+        "lab",
+        "lab_command",
+        "Run N real peers on this machine, and compare them with the exact optimum; or do something to them.",
+    ),
+}
+
+
+class _Stub(TyperCommand):
+    """Stands for a command until it is used."""
+
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        """The context of the command itself."""
+        return loaded(str(self.name)).make_context(info_name, args, parent, **extra)
+
+
+class _Commands(TyperGroup):
+    """All commands, none of them loaded."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names, in the order of help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """What stands for one."""
+        later = COMMANDS.get(cmd_name)
+        return None if later is None else _Stub(cmd_name, help=later.help)
+
+
+def loaded(name: str) -> Any:
+    """A command itself."""
+    later = COMMANDS[name]
+    found = getattr(importlib.import_module(f"{__package__}.{later.module}"), later.name)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        alone.command(name)(found)
+        found = alone
+    command = get_command(found)
+    command.name = name
+    return command
+
 
 app = typer.Typer(
+    cls=_Commands,
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Personalised models, learned together: agents exchange models with similar peers, never data.",
     epilog=console.EXIT_CODES,
 )
-for command in (demo, fit, predict, inspect, audit):
-    app.command()(command)
-app.add_typer(peers.group, name="group")
-app.add_typer(peers.peer, name="peer")
-app.registered_commands += peers.app.registered_commands
-app.add_typer(real_data.app, name="data")
 
 
 def main() -> None:

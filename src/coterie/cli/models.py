@@ -42,7 +42,9 @@ class Task(StrEnum):
 
 
 #: Methods of a front-door estimator beside pooling.
-OVER_GRAPH = [name for name in (*METHODS, *BASELINES) if name not in ("boosting", "gossip-pooling")]
+OVER_GRAPH = [
+    name for name in (*METHODS, *BASELINES) if name not in ("boosting", "gossip-pooling", "resilient-pooling")
+]
 #: Which estimator a task needs, without boosting and with it.
 ESTIMATORS: dict[tuple[Task, bool], Any] = {
     (Task.classification, False): CollaborativeClassifier,

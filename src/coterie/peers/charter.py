@@ -8,6 +8,7 @@ another run. Its bounds are its types; its method, loss, graph rule and privacy 
 from __future__ import annotations
 
 import hashlib
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from ..errors import MissingExtra, ParameterError
@@ -23,6 +24,52 @@ Text = Annotated[str, Meta(min_length=1, max_length=200)]
 Argument = Annotated[str, Meta(max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
 Setting = Annotated[int, Meta(ge=-EXACT, le=EXACT)] | Finite | Text
 Settings = Annotated[dict[Argument, Setting], Meta(max_length=100)]
+Place = Annotated[int, Meta(ge=0, le=100_000)]
+
+#: Methods of the objective "pooling"; the first that there is, is the default.
+POOLING = ("resilient-pooling", "gossip-pooling")
+#: Share of the neighbours' values that is left out at each end by default: one of four.
+TRIM = 0.25
+#: What bounds models and rows where a charter does not say: in pooling, units are nobody's business, and letters have
+#: bounds of their own.
+RADIUS, ANY_RADIUS, MAX_ROWS, ANY_ROWS = 1e3, 1e50, 1000, 1_000_000
+
+
+class Encoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How features that are more than numbers without gaps become columns: public, and so alike for everybody.
+
+    Parameters
+    ----------
+    kinds : list of "number", "text" or "category"
+        Of every feature. A text that is given as a number is refused; a category may be written as one.
+    fills : list of float or None
+        What a gap among the numbers of a feature counts as; None: the mean of the peer's own rows.
+    source : list of int
+        The feature that each column is made of.
+    parts : list of ("value", None), ("level", text) or ("missing", None)
+        What each column holds: the number; 1 where the feature has that level; 1 where there is a gap.
+    """
+
+    kinds: list[Literal["number", "text", "category"]]
+    fills: list[Finite | None]
+    source: list[Place]
+    parts: list[tuple[Literal["value", "level", "missing"], Text | None]]
+
+
+class Curves(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A design that was learned on sample rows: splines in place of some columns, and the units of all of them.
+
+    Parameters
+    ----------
+    mean, scale : list of float
+        Of the columns of the model, those of splines last.
+    knots : list of (int, list of float)
+        By the column that a spline replaces.
+    """
+
+    mean: list[Finite]
+    scale: list[Positive]
+    knots: list[tuple[Place, Annotated[list[Finite], Meta(min_length=7, max_length=100)]]]
 
 
 class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -41,9 +88,13 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     intercept : bool
         A last feature that is always one.
     center, scale : list of float, optional
-        Public scaling of the features, (x - center) / scale.
-    objective : "personalized", "collaborative", "separate", "propagation" or "boosting"
-        As in :class:`coterie.Problem`.
+        Public scaling of the features, (x - center) / scale, as far as they are numbers. Pooling needs none.
+    columns : Encoding, optional
+        How text and gaps become columns. None: all features are numbers, a gap counts as the mean of a peer's own rows.
+    design : Curves, optional
+        Splines and units, of a model that was fitted on sample rows. None: the columns as they are.
+    objective : "pooling", "personalized", "collaborative", "separate", "propagation" or "boosting"
+        Partial pooling by gossip; or, with a graph, as in :class:`coterie.Problem`.
     loss : str
         Name of a loss; "adaboost" for boosting alone.
     coupling : float
@@ -54,7 +105,7 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     max_rows : int
         Public. Nobody may claim more rows.
     method : str
-        Name of a method, such as "cd".
+        Name of a method, such as "resilient-pooling" or "cd".
     settings : dict
         Further arguments of the method; of boosting also ``stumps``, ``beta``, and ``low`` and ``high``, the public
         range of the features.
@@ -74,12 +125,14 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         From one sender.
     steward : bytes
         The public key that signs rosters.
+    amends : str, optional
+        The run that this one follows. So no two charters of a group have the same hash, whatever is changed and back.
 
     Examples
     --------
     >>> charter = make_charter(features=["age"], target="ill", labels=["no", "yes"], steward=bytes(32))
     >>> charter.objective, charter.loss, len(charter.run)
-    ('personalized', 'logistic', 32)
+    ('pooling', 'logistic', 32)
     """
 
     format: Literal[1] = 1
@@ -90,22 +143,25 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     intercept: bool = True
     center: list[Finite] | None = None
     scale: list[Positive] | None = None
-    objective: Literal["personalized", "collaborative", "separate", "propagation", "boosting"]
+    columns: Encoding | None = None
+    design: Curves | None = None
+    objective: Literal["pooling", "personalized", "collaborative", "separate", "propagation", "boosting"]
     loss: Text
     coupling: Positive = 1.0
     ridge: Annotated[float, Meta(ge=0, lt=1.7e308)] | Literal["1/m"] = "1/m"
     confidence: Literal["public", "gossip", "none"] = "public"
-    max_rows: Count = 1000
+    max_rows: Count = MAX_ROWS
     method: Text = "cd"
     settings: Settings = {}
     trim: Annotated[float, Meta(ge=0, lt=0.5)] = 0.0
     learned: Settings | None = None
     privacy: Settings | None = None
-    radius: Positive = 1e3
+    radius: Positive = RADIUS
     rate: Positive = 1.0
-    letter_bytes: Annotated[int, Meta(ge=1_000, le=1 << 19)] = 200_000  # what the transport carries in one piece
+    letter_bytes: Annotated[int, Meta(ge=1_000, le=1 << 19)] = 400_000  # a list of 1,000 members takes 200 kB
     letters_per_second: Positive = 50.0
     steward: PublicKey
+    amends: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")] | None = None
 
     def __post_init__(self) -> None:
         texts = {"title": [self.title], "features": self.features, "target": [self.target]}
@@ -124,11 +180,15 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         for name in ("center", "scale"):
             if len(getattr(self, name) or self.features) != len(self.features):
                 raise ParameterError(f"{name} must hold {len(self.features)} numbers, one for each feature")
-        if (self.objective == "boosting") != (self.method == "boosting"):
-            raise ParameterError(
-                f"objective={self.objective!r} and method={self.method!r} do not go together: both or neither of them "
-                "must be 'boosting'"
-            )
+        _check_columns(self)
+        for kind, methods in (("boosting", ("boosting",)), ("pooling", POOLING)):
+            if (self.objective == kind) != (self.method in methods):
+                raise ParameterError(
+                    f"objective={self.objective!r} and method={self.method!r} do not go together: {kind!r} is for the "
+                    f"method {' or '.join(map(repr, methods))}, and these are for it"
+                )
+        if self.objective == "pooling" and self.learned is not None:
+            raise ParameterError("learned: in pooling everybody learns from all, and there are no ties to learn")
         if self.confidence == "gossip" and self.privacy is not None:
             raise ParameterError(
                 "confidence='gossip' does not go with privacy: the largest number of rows tells of somebody's data; "
@@ -136,9 +196,48 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             )
 
     @property
+    def width(self) -> int:
+        """Numbers in a model of its columns."""
+        if self.design is not None:
+            return len(self.design.mean) + 1
+        return (len(self.features) if self.columns is None else len(self.columns.parts)) + self.intercept
+
+    @property
     def run(self) -> str:
         """Name of the run: one charter, one run."""
         return hashlib.sha256(msgspec.msgpack.encode(self, order="deterministic")).digest()[:16].hex()
+
+
+def _check_columns(charter: Charter) -> None:
+    """Refuse an encoding and a design that do not fit together, before anything reads out of bounds."""
+    width, columns, design = len(charter.features), charter.columns, charter.design
+    if columns is not None:
+        width = len(columns.parts)
+        allowed = {"value": ("number",), "level": ("text", "category"), "missing": ("number", "text", "category")}
+        if not len(columns.kinds) == len(columns.fills) == len(charter.features):
+            raise ParameterError(f"columns must hold {len(charter.features)} kinds and fills, one for each feature")
+        if len(columns.source) != width or not width or any(j >= len(columns.kinds) for j in columns.source):
+            raise ParameterError("columns: source must name a feature for each of the parts, of which there are some")
+        for j, (what, text) in zip(columns.source, columns.parts, strict=True):
+            if columns.kinds[j] not in allowed[what] or (what == "level") != (text is not None):
+                raise ParameterError(f"columns: {what!r} {text or ''} is no part of a {columns.kinds[j]}")
+            if text is not None and not text.isprintable():
+                raise ParameterError(f"columns: the level {text!r:.80} must be of printable characters")
+        if len(set(zip(columns.source, columns.parts, strict=True))) < width:
+            raise ParameterError("columns holds a part twice")
+    if design is not None:
+        bent = [k for k, _ in design.knots]
+        size = width - len(bent) + sum(len(knots) - 4 for _, knots in design.knots)
+        if len(set(bent)) < len(bent) or any(k >= width for k in bent):
+            raise ParameterError(f"design: knots must be of different columns, of which there are {width}")
+        if any(a >= b for _, knots in design.knots for a, b in pairwise(knots)):
+            raise ParameterError("design: knots must grow")
+        if not len(design.mean) == len(design.scale) == size:
+            raise ParameterError(f"design must hold {size} means and scales, one for each column")
+        if not charter.intercept or charter.center is not None or charter.scale is not None:
+            raise ParameterError("design has an intercept and units of its own: leave out center and scale")
+        if charter.objective == "boosting":
+            raise ParameterError("design is for linear models, and boosting has stumps of its own")
 
 
 def make_charter(**fields: Any) -> Charter:
@@ -147,7 +246,8 @@ def make_charter(**fields: Any) -> Charter:
     Parameters
     ----------
     **fields
-        Of the :class:`Charter`. Objective, loss and letters_per_second have defaults that fit the others.
+        Of the :class:`Charter`. Method, objective, loss, trim, radius, max_rows and letters_per_second have defaults
+        that fit the others.
 
     Returns
     -------
@@ -167,20 +267,35 @@ def make_charter(**fields: Any) -> Charter:
     ...
     coterie.errors.ParameterError: coupling: expected a number > 0.0
     """
-    from .work import check_parts  # with NumPy, which a reader does not need
+    from .work import check_parts, trimmable  # with NumPy, which a reader does not need
 
-    method, private = fields.get("method", "cd"), fields.get("privacy") is not None
+    private = fields.get("privacy") is not None
+    graph = fields.get("objective", "pooling") != "pooling" or fields.get("learned") is not None
+    method = fields.setdefault("method", usual_method(graph, private))
     fields.setdefault("objective", usual_objective(method, private))
+    if fields["objective"] == "pooling":
+        fields = {"radius": ANY_RADIUS, "max_rows": ANY_ROWS} | fields
     fields.setdefault("loss", usual_loss(method, fields.get("labels") is not None, private))
     charter = made(Charter, fields)
     if "letters_per_second" not in fields:
         charter = msgspec.structs.replace(charter, letters_per_second=max(50.0, 25.0 * charter.rate))
     check_parts(charter)
+    if "trim" not in fields and trimmable(charter):
+        charter = msgspec.structs.replace(charter, trim=TRIM)
     return charter
+
+
+def usual_method(graph: bool, private: bool) -> str:
+    """What peers do if nothing else is said: pooling, unless a graph is asked for."""
+    from ..core.methods import METHODS
+
+    return "cd" if graph else next(name for name in POOLING if name in METHODS and (name != POOLING[0] or not private))
 
 
 def usual_objective(method: Any, private: bool) -> str:
     """What a method is mostly used for."""
+    if method in POOLING:
+        return "pooling"
     if method == "propagation" and not private:  # the private form starts from rows
         return "propagation"
     return "collaborative" if method == "admm" else "boosting" if method == "boosting" else "personalized"

@@ -11,15 +11,17 @@ import contextlib
 import ipaddress
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from .._files import private_folder, read_bounded, write_atomic, write_new
 from ..errors import CoterieError, DataError, IdentityError, MissingExtra, ParameterError, SignatureError
 from .records import from_json, to_json
+from .signatures import is_signed, signer
 
 try:
     import msgspec
@@ -27,7 +29,6 @@ except ImportError as error:
     raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
 try:
     from cryptography import x509
-    from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -123,10 +124,8 @@ def public_bytes(key: SigningKey) -> bytes:
 
 def verify(public: bytes, signature: bytes, message: bytes, what: str = "the message") -> None:
     """Refuse a message that was not signed with a key."""
-    try:
-        ed25519.Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
-    except (InvalidSignature, ValueError, TypeError):
-        raise SignatureError(f"{what} is not signed with the key {bytes(public[:8]).hex()}...") from None
+    if not is_signed(bytes(public), bytes(signature), message):
+        raise SignatureError(f"{what} is not signed with the key {bytes(public[:8]).hex()}...")
 
 
 def private_pem(key: AuthorityKey) -> bytes:
@@ -215,23 +214,27 @@ def read_csr(pem: bytes, name: str, public: bytes) -> x509.CertificateSigningReq
 
 
 def sign_csr(
-    csr: x509.CertificateSigningRequest,
+    csr: x509.CertificateSigningRequest | x509.Certificate,
     ca_key: AuthorityKey,
     ca: x509.Certificate,
     *,
     name: str,
     endpoint: str | None,
     days: int = MEMBER_DAYS,
+    since: datetime | None = None,
     now: datetime | None = None,
 ) -> x509.Certificate:
-    """A member's certificate, good no longer than the authority itself. Of the request, only the key is taken."""
+    """A member's certificate, good no longer than the authority itself. Of the request, only the key is taken.
+
+    It is good from now on, or ``since`` an earlier moment.
+    """
     if not (isinstance(days, int) and 1 <= days <= 36525):
         raise ParameterError(f"days={days!r} must be a whole number from 1 to 36525")
     check_ca(ca, ca_key, now)
     moment = _moment(now)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, check_name(name))])
     ends = min(moment + timedelta(days=days), ca.not_valid_after_utc)
-    begins = max(moment - SKEW, min(ca.not_valid_before_utc, moment))
+    begins = max(min(moment - SKEW, since or moment), min(ca.not_valid_before_utc, moment))
     both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
     subject_key = _extension(ca, x509.SubjectKeyIdentifier)
     authority = (
@@ -301,6 +304,11 @@ def read_certificate(pem: bytes, what: str = "the certificate") -> x509.Certific
 def certificate_pem(certificate: x509.Certificate) -> bytes:
     """A certificate as PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def certificate_der(certificate: x509.Certificate) -> bytes:
+    """A certificate in the fewest bytes."""
+    return certificate.public_bytes(serialization.Encoding.DER)
 
 
 def _moment(now: datetime | None) -> datetime:
@@ -416,6 +424,11 @@ class Identity:
         write_new(files, {"sign.key", "tls.key"}, "an identity")
         return peer
 
+    def unmake(self) -> None:
+        """Take back what `make` has written, of an identity that nobody has heard of."""
+        for name in ("identity.json", "tls.key", "sign.key"):
+            (self.folder / name).unlink(missing_ok=True)
+
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Identity:
         """The identity in a folder."""
@@ -436,9 +449,21 @@ class Identity:
         write_atomic(self.folder / "identity.json", to_json(_Described(name=self.name, listen=listen)))
         return replace(self, listen=listen)
 
-    def sign(self, message: bytes) -> bytes:
+    def rekey(self) -> Identity:
+        """The same identity with another TLS key, in place of one that is lost or was seen by others."""
+        key = new_tls_key()
+        write_atomic(self.tls_key, private_pem(key), private=True)
+        return replace(self, tls=key)
+
+    @cached_property
+    def sign(self) -> Callable[[bytes], bytes]:
         """The signature of a message, which begins with what it is, so that none is good for something else."""
-        return self.signing_key.sign(message)
+        return signer(self.seed)
+
+    @property
+    def seed(self) -> bytes:
+        """The secret 32 bytes that the signing key is made of."""
+        return self.signing_key.private_bytes_raw()
 
     @property
     def public(self) -> bytes:

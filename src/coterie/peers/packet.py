@@ -28,8 +28,9 @@ SIGNATURE = 64
 OVERHEAD = 256
 #: What is signed begins with this, so that no signature of a packet is good for anything else.
 CONTEXT = b"coterie packet 2\n"
-#: What peers say themselves: "I have begun, are you there?"; the answer to that; "I go"; the list of members.
-HELLO, WELCOME, BYE, ROSTER = -1, -2, -3, -4
+#: What peers say themselves: "I have begun, are you there?"; the answer to that; "I go"; the list of members; how they
+#: are doing (:mod:`~coterie.peers.health`); what else the steward has signed; "there are two of you".
+HELLO, WELCOME, BYE, ROSTER, HEALTH, BULLETIN, DUPLICATE = -1, -2, -3, -4, -5, -6, -7
 
 #: Numbers that a double holds exactly.
 Whole = Annotated[int, Meta(ge=0, lt=1 << 53)]
@@ -44,7 +45,7 @@ class Packet(msgspec.Struct, array_like=True, frozen=True, gc=False):
     run: Annotated[bytes, Meta(min_length=16, max_length=16)]
     sender: Whole  # address
     to: Annotated[int, Meta(ge=-2, lt=1 << 53)]  # address, or EVERYONE
-    boot: Counter  # how often the sender has been started
+    boot: Counter  # which start of the sender this is of: a random number
     sequence: Counter  # of its packets since then
     largest: Whole  # rows of the largest data set that the sender has heard of; 0 where that is not gossiped
     kind: Annotated[int, Meta(ge=-128, lt=1 << 16)]  # the method's own code, or what peers say
@@ -61,11 +62,21 @@ class Hello(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     nonce: Nonce  # to be echoed: the answer to it is no old packet
     roster: Whole  # version of the list of members that the sender has
+    digest: Annotated[bytes, Meta(max_length=16)] = b""  # and its hash
+    bulletins: Annotated[bytes, Meta(max_length=8)] = b""  # digest of those that it has
+
+
+class Duplicate(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Content of DUPLICATE: two boots of the one it goes to, both of which have proved that they speak now."""
+
+    one: Counter
+    other: Counter
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _packet = msgspec.msgpack.Decoder(Packet).decode
 _hello = msgspec.msgpack.Decoder(Hello).decode
+_duplicate = msgspec.msgpack.Decoder(Duplicate).decode
 
 
 def write_packet(packet: Packet, sign: Callable[[bytes], bytes]) -> bytes:
@@ -84,9 +95,9 @@ def read_packet(data: bytes) -> tuple[Packet, bytes, bytes]:
         raise DataError(f"not a packet: {error}") from None
 
 
-def write_hello(nonce: bytes, roster: int) -> bytes:
+def write_hello(nonce: bytes, roster: int, digest: bytes = b"", bulletins: bytes = b"") -> bytes:
     """The content of a HELLO or WELCOME."""
-    return _encode(Hello(nonce, roster))
+    return _encode(Hello(nonce, roster, digest, bulletins))
 
 
 def read_hello(content: bytes) -> Hello:
@@ -95,3 +106,16 @@ def read_hello(content: bytes) -> Hello:
         return _hello(content)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise DataError(f"not a greeting: {error}") from None
+
+
+def write_duplicate(one: int, other: int) -> bytes:
+    """The content of a DUPLICATE."""
+    return _encode(Duplicate(one, other))
+
+
+def read_duplicate(content: bytes) -> Duplicate:
+    """The content of a DUPLICATE; a :class:`~coterie.errors.DataError` for anything else."""
+    try:
+        return _duplicate(content)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise DataError(f"not two boots: {error}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,8 +59,22 @@ def running(folder: str | os.PathLike[str]) -> int | None:
     return None
 
 
+def stopped(pid: int) -> bool:
+    """Whether a process is paused, where the system tells."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in ("T", "t")
+    except (OSError, IndexError):
+        return False
+
+
+def begin_again() -> None:
+    """Replace this process by a new one with the same command: same number, same supervisor."""
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
 class Signals:
-    """SIGTERM and SIGINT stop a program; SIGUSR1 stops it for good, as one who leaves; SIGUSR2 asks for its status.
+    """SIGTERM and SIGINT stop a program; SIGUSR1 stops it for good, as one who leaves.
 
     They may come before there is a program: then it stops as soon as it has begun.
     """
@@ -70,11 +85,7 @@ class Signals:
         for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGUSR1", signal.SIGTERM)):
             signal.signal(number, self._take)
         if hasattr(signal, "SIGUSR2"):
-            signal.signal(signal.SIGUSR2, self._ask)
-
-    def _ask(self, _number: int, _frame: Any) -> None:
-        if self._program is not None:
-            self._program.tell()
+            signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # it asked for the status once, and would end the process now
 
     def _take(self, number: int, _frame: Any) -> None:
         self._came = number

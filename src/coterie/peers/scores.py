@@ -1,22 +1,53 @@
-"""How good a peer's models are on rows of its own, and which of them to use."""
+"""How good a peer's models are on rows of its own, which of them it serves, and why."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.losses import pooled_value
+from ..core.losses import BERNOULLI, pooled_value
+from .model import packed
 from .node import Node
+
+#: One-sided 90 % quantiles of Student's t, by degrees of freedom: 2 to 10, then 15, 20, 30, 60, and beyond.
+_T = (1.886, 1.638, 1.533, 1.476, 1.44, 1.415, 1.397, 1.383, 1.372)
+_T_LATER = ((15, 1.341), (20, 1.325), (30, 1.31), (60, 1.296), (math.inf, 1.282))
+
+
+class Served(NamedTuple):
+    """The model that a peer serves."""
+
+    how: str  # "together", "alone", or "population": it has no rows of its own
+    why: str
+    theta: np.ndarray  # (p,)
+    covariance: np.ndarray | None  # (p, p) of what is not known of it
+    noise: float | None  # variance of a label around its prediction
+    trust: float | None = None  # weight of the population in it, where it is weighed against a broad prior
 
 
 def losses_at(node: Node, theta: np.ndarray) -> np.ndarray:
     """Errors of a model on the rows it is measured with: 0 or 1 for classes, squared ones for numbers."""
     work = node.work
-    margins = work.seen @ theta
-    if node.charter.labels is not None:
-        return (np.where(margins >= 0.0, 1.0, -1.0) != work.seen_labels).astype(float)
-    return (margins - work.seen_labels) ** 2
+    with np.errstate(over="ignore"):
+        margins = work.seen @ theta
+        if node.charter.labels is not None:
+            return (np.where(margins >= 0.0, 1.0, -1.0) != work.seen_labels).astype(float)
+        return np.asarray((margins - work.seen_labels) ** 2)
+
+
+def soft_errors(node: Node, theta: np.ndarray) -> np.ndarray:
+    """Errors that tell two models apart on fewer rows: for classes, squares of how far votes are from the label.
+
+    A vote is 2 p - 1 where the loss gives a probability p (Brier's score), and a margin cut to [-1, 1] elsewhere.
+    """
+    if node.charter.labels is None:
+        return losses_at(node, theta)
+    margins = node.work.seen @ theta
+    bernoulli = node.work.loss.likelihood == BERNOULLI
+    votes = np.tanh(0.5 * margins) if bernoulli else np.clip(margins, -1.0, 1.0)
+    return np.asarray(0.25 * (votes - node.work.seen_labels) ** 2)
 
 
 def score_of(node: Node, theta: np.ndarray) -> float | None:
@@ -27,26 +58,97 @@ def score_of(node: Node, theta: np.ndarray) -> float | None:
     return 1.0 - mean if node.charter.labels is not None else mean**0.5
 
 
-def scores(node: Node) -> dict[str, Any]:
-    """How good the models are on the peer's own rows: on those kept aside, if there are any."""
-    world = node.peer.world
+def scores(node: Node, final: np.ndarray | None = None) -> dict[str, Any]:
+    """How good the models are on the peer's own rows, on those kept aside if there are any; and which is served."""
+    world, served = node.peer.world, served_by(node, final)
     own = world.rows.values @ node.theta if node.work.features.size else np.zeros(0)
     return {
         "score": score_of(node, node.theta),
         "score_alone": score_of(node, node.work.local),
         "scored_on": "rows kept aside" if node.work.aside else "own rows",
+        "rows_aside": int(node.work.seen_labels.size) if node.work.aside else 0,
+        "served": served.how,
+        "why": served.why,
         "objective": float(pooled_value(world.loss, own, world.labels, node.work.row_weight)),
     }
 
 
-def serve(node: Node, together: np.ndarray) -> tuple[str, np.ndarray]:
+def worse(together: np.ndarray, alone: np.ndarray) -> bool:
+    """Whether the first of two models is clearly worse, from their errors on the same rows kept aside.
+
+    By a one-sided t test at 10 %. A peer looks again and again, but always with the same rows, at models that hardly
+    change once they have settled: of peers for which both are equally good, about one of ten serves the one trained
+    alone, and loses nothing; of those that gain from the others, fewer do. One row more, on which the models do not
+    differ, stands for what so few rows cannot say: two that agree by chance decide nothing.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.append(together - alone, 0.0)
+        if not np.isfinite(apart).all():
+            return not np.isfinite(together).all() and bool(np.isfinite(alone).all())
+        k = apart.size
+        if k < 3:
+            return False
+        quantile = _T[k - 3] if k - 3 < len(_T) else next(value for limit, value in _T_LATER if k - 1 <= limit)
+        return bool(apart.mean() > quantile * apart.std(ddof=1) / k**0.5)
+
+
+def served_by(node: Node, final: np.ndarray | None = None) -> Served:
     """The model to use: learned together, or trained alone if that is clearly better on rows kept aside.
 
-    Clearly: by more than a standard error. So whatever neighbours send, a peer is no worse off than without them, as
-    far as its own rows can tell.
+    So whatever neighbours send, a peer is no worse off than without them, as far as its own rows can tell. ``final`` is
+    what a private peer has worked out for itself alone.
     """
-    if node.work.aside and node.work.seen_labels.size > 1:
-        worse = losses_at(node, together) - losses_at(node, node.work.local)
-        if worse.mean() > worse.std(ddof=1) / worse.size**0.5:
-            return "alone", node.work.local
-    return "together", together
+    work, noise = node.work, 1.0 if node.charter.labels is not None else None
+    known = None if final is not None else posterior_of(node)
+    if known is None:
+        mean, covariance, trust = (node.theta if final is None else final), None, None
+    else:
+        mean, covariance, noise, trust = known
+    if not work.size and not work.aside:
+        return Served("population", "it has no rows of its own", mean, covariance, noise, trust)
+    if not work.aside:
+        why = f"it has too few rows to keep some aside and compare ({work.size})"
+        return Served("together", why, mean, covariance, noise, trust)
+    k, scored = work.seen_labels.size, [score_of(node, theta) for theta in (mean, work.local)]
+    kind = "accuracy" if node.charter.labels is not None else "rmse"
+    told = f"on {k} rows kept aside: {kind} {scored[0]:.4g} together, {scored[1]:.4g} alone"
+    errors = [soft_errors(node, theta) for theta in (mean, work.local)]
+    if node.charter.labels is not None:  # what decides is how sure models are of wrong answers, not how many there are
+        told += "; squared error of votes {:.3g} and {:.3g}".format(*(found.mean() for found in errors))
+    if worse(*errors):
+        spread = work.spread if work.spread.size else None
+        return Served("alone", f"clearly better {told}", work.local, spread, work.noise if spread is not None else None)
+    return Served("together", f"not clearly worse {told}", mean, covariance, noise, trust)
+
+
+def posterior_of(node: Node) -> tuple[np.ndarray, np.ndarray, float, float] | None:
+    """What the method says that the peer knows of its own model; None if it says nothing, or nothing finite yet."""
+    find = getattr(node.method, "posterior", None)
+    if find is None:
+        return None
+    found = find(node.peer.world, node.peer.own, node.peer.tie)
+    if found is None:
+        return None
+    mean, covariance, noise, trust = (np.asarray(part)[0] for part in found[:4])
+    if not (np.isfinite(mean).all() and np.isfinite(covariance).all() and np.isfinite(noise)):
+        return None
+    return mean, covariance, float(noise), float(trust)
+
+
+def model_of(node: Node, final: np.ndarray | None) -> dict[str, Any]:
+    """The file ``model.json``: the model for the peer's own use; ``final`` is what a private peer has worked out."""
+    served = served_by(node, final)
+    return {
+        "format": 2,
+        "run": node.charter.run,
+        "served": served.how,
+        "why": served.why,
+        "wakes": node.wakes,
+        "theta": served.theta.tolist(),
+        "covariance": None if served.covariance is None else packed(served.covariance),
+        "noise": served.noise,
+        "trust": served.trust,
+        "published": node.theta.tolist(),
+        "alone": node.work.local.tolist(),
+        "fill": [None if np.isnan(value) else value for value in np.ravel(node.work.fill).tolist()],
+    }

@@ -1,18 +1,22 @@
-"""What a peer keeps across restarts, as one file: versioned, checksummed, replaced in one piece.
+"""What a peer keeps across restarts, as one file: versioned, checksummed, saved whole or not at all.
 
-The file is a magic word, the SHA-256 of the rest, and a msgpack record of names and arrays. Nothing in it is code.
+A record is a magic word, the SHA-256 of the rest, and a msgpack record of names and arrays. Nothing in it is code. The
+file has room for two of them (:class:`FileStore`).
 """
 
 from __future__ import annotations
 
 import os
+import struct
+import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from .._files import with_checksum, without_checksum, write_atomic
+from .._files import naming, sync, with_checksum, without_checksum, write_all, write_atomic
 from ..core.loop import ANEW
 from ..errors import DataError, MissingExtra, StateError
 
@@ -24,6 +28,11 @@ except ImportError as error:
 MAGIC = b"coterie state 2\n"
 #: No state is larger.
 LARGEST = 1 << 30
+#: The file: a page with this and the bytes that each content has room for; then the two, each after its number, its
+#: length and its CRC, which begins with the number. (A record has a stronger checksum of its own.)
+FILE_MAGIC, PAGE = b"coterie states 1\n", 4096
+_SLOT = struct.Struct("<QQI")
+_FLAGS = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -31,10 +40,9 @@ class Record(msgspec.Struct, frozen=True):
 
     run: str
     address: int
-    boot: int  # how often the peer has been started
+    starts: int = msgspec.field(name="boot")  # how often the peer has been started
     largest: int  # rows of the largest data set heard of
     wakes: int
-    last: dict[str, tuple[int, int]]  # by public key, in hex: number of the last packet taken in
     gone: list[int]  # members that have left for good
     arrays: dict[str, tuple[str, list[int], bytes]]  # dtype, shape, content
 
@@ -65,25 +73,82 @@ class MemoryStore:
 
 
 class FileStore:
-    """A state on disk, for its owner's eyes only."""
+    """A state on disk, for its owner's eyes only: a file with room for the last content saved, and the one before.
+
+    The older one is overwritten where it is, so that a save costs one write and one wait for the disk: no file is made,
+    and no name changes. Contents are numbered, and have a checksum each; of a save that was cut off, the other is left.
+    """
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
-        self._known = False  # whether the name of the file is on disk, too
+        self._room = self._number = self._file = 0  # bytes for each; the number of the last; which file that is
 
     def load(self) -> bytes | None:
         """The last content saved, or None."""
         try:
-            return self.path.read_bytes()
+            found = self.path.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
             raise StateError(f"cannot read {self.path}: {error.strerror}") from None
+        if not found.startswith(FILE_MAGIC) or len(found) < PAGE:
+            return found  # the reader will say what is wrong with it
+        room = int.from_bytes(found[len(FILE_MAGIC) : len(FILE_MAGIC) + 8], "little")
+        kept = [_read_slot(found[at : at + room]) for at in (PAGE, PAGE + room)]
+        good = [one for one in kept if one is not None]
+        if not good:
+            raise damaged(str(self.path))
+        return max(good)[1]
 
     def save(self, content: bytes) -> None:
-        """Replace it: a new file, on disk before it takes the old one's name. Nobody else writes here."""
-        write_atomic(self.path, content, private=True, one_writer=True, sync_name=not self._known)
-        self._known = True
+        """Keep it in place of the one before the last. Nobody else writes here."""
+        number = self._number + 1
+        slot = _SLOT.pack(number, len(content), zlib.crc32(content, number & 0xFFFFFFFF)) + content
+        if len(slot) > self._room or not self._overwrite(slot, number % 2):
+            number, slot = 1, _SLOT.pack(1, len(content), zlib.crc32(content, 1)) + content
+            self._make(slot)
+        self._number = number
+
+    def _overwrite(self, slot: bytes, place: int) -> bool:
+        """False if the file is not there any more."""
+        with naming(self.path):
+            try:
+                fd = os.open(self.path, _FLAGS)
+            except FileNotFoundError:
+                return False
+            try:
+                if os.fstat(fd).st_ino != self._file:  # somebody has put another one there
+                    return False
+                write_all(fd, slot, PAGE + place * self._room)
+                sync(fd)
+            finally:
+                os.close(fd)
+        return True
+
+    def _make(self, slot: bytes) -> None:
+        """A new file, with room to grow; it is on the disk, as its name is, before it takes the old one's place."""
+        self._room = 0
+        room = PAGE * (1 + (len(slot) + len(slot) // 4) // PAGE)
+        head = (FILE_MAGIC + room.to_bytes(8, "little")).ljust(PAGE, b"\0")
+        write_atomic(self.path, head + bytes(room) + slot.ljust(room, b"\0"), private=True, one_writer=True)
+        self._room, self._file = room, self.path.stat().st_ino
+
+
+def _read_slot(slot: bytes) -> tuple[int, bytes] | None:
+    """Number and content, or None if it was not written to its end."""
+    if len(slot) < _SLOT.size:
+        return None
+    number, length, checksum = _SLOT.unpack_from(slot)
+    content = slot[_SLOT.size : _SLOT.size + length]
+    whole = number > 0 and len(content) == length and zlib.crc32(content, number & 0xFFFFFFFF) == checksum
+    return (number, content) if whole else None
+
+
+def damaged(name: str) -> StateError:
+    """What to say of a file that is not as it was written."""
+    return StateError(
+        f"{name} is damaged: its checksum is wrong. Without that file, the peer begins again from its data"
+    )
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -103,9 +168,7 @@ def read_record(content: bytes, name: str = "the state") -> Record:
     except DataError:
         raise StateError(f"{name} is not a state of a peer, or one of another version of coterie") from None
     if text is None:
-        raise StateError(
-            f"{name} is damaged: its checksum is wrong. Without that file, the peer begins again from its data"
-        )
+        raise damaged(name)
     try:
         return _decode(text)
     except msgspec.MsgspecError as error:
@@ -126,14 +189,12 @@ def fields(group: Any, name: str) -> Iterator[tuple[str, np.ndarray]]:
 
 def pack(name: str, group: Any) -> dict[str, tuple[str, list[int], bytes]]:
     """Arrays of a (nested) tuple or dictionary, to be kept."""
-    return {
-        path: (
-            array.dtype.newbyteorder("<").str,
-            list(array.shape),
-            array.astype(array.dtype.newbyteorder("<")).tobytes(),
-        )
-        for path, array in fields(group, name)
-    }
+    found = {}
+    for path, array in fields(group, name):
+        if sys.byteorder == "big":  # pragma: no cover - not on this machine
+            array = array.astype(array.dtype.newbyteorder("<"))
+        found[path] = (array.dtype.str, list(array.shape), array.tobytes())
+    return found
 
 
 def unpack(arrays: dict[str, tuple[str, list[int], bytes]], path: str) -> np.ndarray:
@@ -154,7 +215,7 @@ def restored(peer: Any, arrays: dict[str, tuple[str, list[int], bytes]]) -> tupl
     ties = {name: unpack(arrays, f"world.{name}") for name in ("peer", "inverse", "weight", "choice")}
     world = peer.world._replace(tie_start=np.array([0, ties["peer"].shape[0]]), **ties)
     own, tie = peer.method.start(world, _like(unpack(arrays, f"own.{theta_path(peer.own)}"), peer.theta[None, :]))
-    return world, _filled(own, arrays, "own", None), _filled(tie, arrays, "tie", ties["peer"].shape[0])
+    return world, filled(own, arrays, "own", None), filled(tie, arrays, "tie", ties["peer"].shape[0])
 
 
 def theta_path(own: Any) -> str:
@@ -168,14 +229,14 @@ def _like(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return found
 
 
-def _filled(group: Any, arrays: dict[str, tuple[str, list[int], bytes]], name: str, slots: int | None) -> Any:
+def filled(group: Any, arrays: dict[str, tuple[str, list[int], bytes]], name: str, slots: int | None = None) -> Any:
     """The same tuple with what was kept in place of its arrays."""
     parts = []
     for field, part in zip(group._fields, group, strict=True):
         if field in ANEW:
             parts.append(part)
         elif isinstance(part, tuple):
-            parts.append(_filled(part, arrays, f"{name}.{field}", slots))
+            parts.append(filled(part, arrays, f"{name}.{field}", slots))
         else:
             kept = unpack(arrays, f"{name}.{field}")
             # What a tie has room for may have grown since it began.

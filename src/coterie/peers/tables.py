@@ -1,48 +1,57 @@
 """From a charter and a table of rows to a problem, a method, and the work of a peer.
 
 The one place where a charter becomes the objects of the library; a peer and the exact optimum that it is compared with
-are made by the same functions.
+are made by the same functions. What pooling needs of it loads neither pandas nor SciPy: commands and peers start fast.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
 import sys
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
-from scipy import sparse
 
-from .._files import read_bounded, write_atomic
+from .._files import read_bounded
 from ..core.letters import longest
 from ..core.linear import DenseRows
+from ..core.losses import Location, Squared
 from ..core.methods import check_fit
 from ..core.wrap.learned import Learned
-from ..data import AgentData
-from ..data.dictionaries import Stumps
-from ..data.readers import read_table
 from ..errors import CoterieError, DataError, ParameterError
-from ..graphs import Graph, complete, empty
-from ..problem import Problem
-from ..problem.confidence import confidences
-from ..problem.coupling import mu_of
+from .alone import alone as alone_model
+from .cells import read_cells, spelt
 from .charter import Charter, read_charter
+from .encoding import Rows, rows_of_cells
 from .packet import OVERHEAD
-from .work import BOOSTING, Work, loss_of, make_part, method_of, write_work
+from .work import BOOSTING, NOTHING, Work, loss_of, make_part, method_of, write_work
+
+if TYPE_CHECKING:
+    from ..data import AgentData
+    from ..data.dictionaries import Stumps
+    from ..graphs import Graph
+    from ..problem import Problem
 
 #: Objectives in which an agent's loss is weighed by how many rows it has.
 CONFIDENT = ("personalized", "propagation", "boosting")
+#: Rows that are kept aside where nobody says how many: this share, from so many rows on, and at most so many.
+AUTO, AUTO_FROM, AUTO_MOST = 0.2, 30, 200
+#: With more numbers in a model, the covariance of the one trained alone is not kept.
+WIDE = 1000
 
 
 def check_charter(charter: Charter) -> None:
     """Refuse a charter whose parts do not go together, before anybody has agreed to it."""
-    X = np.ones((4, len(charter.features) + charter.intercept))
-    pair = AgentData(X, np.array([1.0, -1.0, 1.0, -1.0]), agents=[0, 0, 1, 1])
-    method, problem = method_of(charter), problem_of(charter, pair, complete(2))
-    check_fit(alone(method), problem)
+    method = method_of(charter)
+    problem = _pair(charter) if charter.objective == "boosting" else _sketch(charter)
+    try:
+        check_fit(_within(method), problem)
+    except AttributeError:  # a method that looks at more than a sketch shows
+        problem = _pair(charter)
+        check_fit(_within(method), problem)
     longest_letter = 8 * longest(method.lengths(problem.p)) + OVERHEAD
     if longest_letter > charter.letter_bytes:
         raise ParameterError(
@@ -50,17 +59,49 @@ def check_charter(charter: Charter) -> None:
         )
 
 
-def alone(method: Any) -> Any:
+def _pair(charter: Charter) -> Problem:
+    """The problem of two agents."""
+    from ..data import AgentData
+    from ..graphs import complete
+
+    pair = AgentData(np.ones((4, charter.width)), np.array([1.0, -1.0, 1.0, -1.0]), agents=[0, 0, 1, 1])
+    return problem_of(charter, pair, complete(2))
+
+
+def _sketch(charter: Charter) -> Any:
+    """What most methods look at in the problem of two agents: a problem itself takes a second to import."""
+    return SimpleNamespace(
+        name=charter.objective,
+        loss=Location(Squared()) if charter.objective == "propagation" else loss_of(charter),
+        p=charter.width,
+        radius=np.inf,
+        outputs=1,
+        base=None,
+        graph=SimpleNamespace(components=np.zeros(2, int), isolated=np.zeros(2, bool)),
+        ridge=np.full(2, 1.0 if charter.ridge == "1/m" else charter.ridge),
+        importance=np.ones(2),
+        members=(0, 1),
+    )
+
+
+def _within(method: Any) -> Any:
     """The method without the learning of ties, which asks for more members than there may be yet."""
     return method.method if isinstance(method, Learned) else method
 
 
 def problem_of(charter: Charter, data: AgentData, graph: Graph, confident: bool = True) -> Problem:
     """The problem that a charter states for some members; `confident`: losses are weighed as the charter says."""
+    from ..graphs import empty
+    from ..problem import Problem
+    from ..problem.confidence import confidences
+    from ..problem.coupling import mu_of
+
     c = None
     if confident and charter.confidence != "none":
         largest = charter.max_rows if charter.confidence == "public" else int(data.sizes.max(initial=1))
         c = confidences(data.sizes, largest)
+    if charter.objective == "pooling":  # it minimises none of these: this one has its rows and its loss
+        return Problem.separate(data, graph, loss_of(charter), charter.ridge)
     loss, mu = loss_of(charter), mu_of(charter.coupling, charter.objective)
     match charter.objective:
         case "personalized":
@@ -75,76 +116,102 @@ def problem_of(charter: Charter, data: AgentData, graph: Graph, confident: bool 
         case "boosting":
             beta: Any = charter.settings.get("beta", BOOSTING["beta"])
             return Problem.boosting(data, graph, dictionary_of(charter), mu, beta, c, loss)
+    raise AssertionError(charter.objective)  # pragma: no cover - the charter's type
 
 
 def dictionary_of(charter: Charter) -> Stumps:
     """The base predictors of boosting, which are public: decision stumps over a public range."""
+    from ..data.dictionaries import Stumps
+
     given = BOOSTING | charter.settings
     made: Stumps = make_part("settings", Stumps, {"low": given["low"], "high": given["high"]}, given["stumps"])
     return made
 
 
-def rows_of(charter: Charter, table: str | PathLike[str] | pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Features and labels of a table, scaled as the charter says."""
-    frame = table if isinstance(table, pd.DataFrame) else read_table(table)
-    where = "the table" if isinstance(table, pd.DataFrame) else str(table)
-    if charter.target not in frame.columns:
-        raise DataError(f"{where} has no column {charter.target!r}, the target; it has {list(frame.columns)}")
-    if len(frame) > charter.max_rows:
-        raise DataError(
-            f"{where} has {len(frame)} rows; the charter allows {charter.max_rows} at most: give fewer, "
-            "or agree on another charter"
-        )
-    X, target = features_of(charter, frame, where), frame[charter.target]
-    if charter.labels is None:
-        return X, _numbers(target, charter.target, where)
-    said = target.map(spelt)
-    for row, value in enumerate(said):
-        if value not in charter.labels:
-            raise DataError(
-                f"{where}: {value!r} in column {charter.target!r}, row {row + 1}, is no class of the charter: "
-                f"{charter.labels}"
-            )
-    return X, np.where(said.to_numpy() == charter.labels[1], 1.0, -1.0)
+def read_rows(charter: Charter, table: str | PathLike[str] | Any) -> Rows:
+    """Rows of a file or of a frame of pandas, as the charter says."""
+    where = "the table" if hasattr(table, "columns") else str(table)
+    return rows_of_cells(charter, read_cells(table), where)
 
 
-def features_of(charter: Charter, frame: pd.DataFrame, where: str) -> np.ndarray:
-    """Features of a table, scaled as the charter says; `where` is what to call it in an error."""
-    for name in charter.features:
-        if name not in frame.columns:
-            raise DataError(f"{where} has no column {name!r}, which the charter asks for; it has {list(frame.columns)}")
-    X = np.empty((len(frame), len(charter.features)))
-    for k, name in enumerate(charter.features):
-        X[:, k] = _numbers(frame[name], name, where)
-    if charter.center is not None:
-        X -= charter.center
-    if charter.scale is not None:
-        X /= charter.scale
-    return np.column_stack([X, np.ones(len(X))]) if charter.intercept else X
+def rows_of(charter: Charter, table: str | PathLike[str] | Any) -> tuple[np.ndarray, np.ndarray]:
+    """Features and labels of a table, as the charter says."""
+    rows = read_rows(charter, table)
+    return rows.X, rows.y
 
 
-def spelt(value: Any) -> str:
-    """A label as text: 1.0 of a column of numbers is "1"."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+def no_rows(charter: Charter) -> Rows:
+    """Of a peer that has none: it is served by the population."""
+    fill = [np.nan] * len(charter.features) if charter.columns is None else charter.columns.fills
+    if charter.columns is None and charter.center is not None:
+        fill = list(charter.center)
+    return Rows(np.empty((0, charter.width)), np.empty(0), np.array(fill, float), [])
 
 
-def _numbers(column: pd.Series, name: str, where: str) -> np.ndarray:
-    values = pd.to_numeric(column, errors="coerce").to_numpy(float)
-    bad = np.flatnonzero(~np.isfinite(values))
-    if bad.size:
-        row = int(bad[0])
-        found = "a missing value" if pd.isna(column.iloc[row]) else f"{str(column.iloc[row])!r}"
-        raise DataError(f"{where}: {found} in column {name!r}, row {row + 1}, and not a finite number")
-    return values
+def kept_aside(X: np.ndarray, y: np.ndarray, holdout: float | None) -> np.ndarray:
+    """Which rows are kept aside to measure models with: that share of them, or by default as many as can be spared.
+
+    A row's own content decides, so that rows that come later change little about it.
+    """
+    m = len(X)
+    share = (min(AUTO, AUTO_MOST / m) if m >= AUTO_FROM else 0.0) if holdout is None else holdout
+    rows = np.column_stack([X, y]) + 0.0  # -0.0 is 0.0
+    digest = [hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in np.ascontiguousarray(rows)]
+    aside = np.zeros(m, bool)
+    aside[sorted(range(m), key=digest.__getitem__)[: int(share * m + 1e-9)]] = True
+    return aside
 
 
-def work_of(charter: Charter, X: np.ndarray, y: np.ndarray, holdout: float = 0.0, seed: int = 0) -> Work:
-    """What a peer with these rows works on; a share `holdout` of them is kept aside to measure models with."""
-    aside = np.zeros(len(X), bool)
-    aside[np.random.default_rng(seed).permutation(len(X))[: int(holdout * len(X))]] = True
-    data = AgentData(X[~aside], y[~aside], agents=np.zeros(int((~aside).sum()), int), members=[0])
+def work_of(charter: Charter, X: np.ndarray, y: np.ndarray, holdout: float | None = 0.0) -> Work:
+    """What a peer with these rows works on; a share `holdout` of them is kept aside, None for as many as can be."""
+    aside = kept_aside(X, y, holdout)
+    seen = aside if aside.any() else ~aside
+    work = (_pooling_work if charter.objective == "pooling" else _graph_work)(charter, X[~aside], y[~aside], X[seen])
+    return work._replace(seen_labels=y[seen], aside=bool(aside.any()))
+
+
+def _pooling_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarray) -> Work:
+    """Rows and a loss: pooling asks for no more, and the model trained alone is one in the peer's own units."""
+    check_fit(method_of(charter), _sketch(charter))
+    loss, (m, p) = loss_of(charter), X.shape
+    found = alone_model(loss, X, y, charter.intercept, standard=charter.design is not None or charter.scale is not None)
+    local = np.zeros(p) if found is None else found.theta
+    if not np.isfinite(local).all():
+        raise DataError("the rows hold numbers of such a size that no model of them is finite: scale them")
+    return Work(
+        loss=loss,
+        features=np.ascontiguousarray(X, float),
+        labels=np.ascontiguousarray(y, float),
+        size=m,
+        row_weight=1.0 / max(m, 1),
+        ridge=0.0,
+        weight=1.0,
+        confident=False,
+        curvature=float(loss.smoothness * np.sum(X * X) / max(m, 1)),
+        smooth=0.5,
+        scaled=False,
+        radius=np.inf,
+        outputs=1,
+        theta=np.zeros(p) if charter.privacy is not None else local.copy(),
+        local=local,
+        seen=np.ascontiguousarray(seen, float),
+        seen_labels=np.empty(0),
+        aside=False,
+        spread=NOTHING if found is None or p > WIDE else found.covariance,
+        noise=1.0 if found is None else found.noise,
+    )
+
+
+def _graph_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarray) -> Work:
+    """The part of one agent in a problem with a graph."""
+    from scipy import sparse
+
+    from ..data import AgentData
+    from ..graphs import empty
+
+    data = AgentData(X, y, agents=np.zeros(len(X), int), members=[0])
     problem = problem_of(charter, data, empty(1), confident=False)
-    check_fit(alone(method_of(charter)), problem)
+    check_fit(_within(method_of(charter)), problem)
     rows, local = problem.rows, problem.local()[0]
     if not np.linalg.norm(local) <= charter.radius:
         raise DataError(
@@ -155,8 +222,7 @@ def work_of(charter: Charter, X: np.ndarray, y: np.ndarray, holdout: float = 0.0
     if not isinstance(rows, DenseRows):
         features = sparse.csr_array((rows.values, rows.column, rows.start), (len(rows.start) - 1, problem.p)).toarray()
     public = charter.privacy is not None or charter.objective == "boosting"
-    seen = aside if aside.any() else ~aside
-    shown = X[seen] if problem.base is None else problem.base.transform(X[seen])
+    shown = seen if problem.base is None else problem.base.transform(seen)
     return Work(
         loss=problem.loss,
         features=np.ascontiguousarray(features, float),
@@ -174,37 +240,19 @@ def work_of(charter: Charter, X: np.ndarray, y: np.ndarray, holdout: float = 0.0
         theta=np.zeros(problem.p) if public else np.array(local),
         local=np.array(local),
         seen=np.ascontiguousarray(shown, float),
-        seen_labels=y[seen],
-        aside=bool(aside.any()),
+        seen_labels=np.empty(0),
+        aside=False,
     )
 
 
-# -- commands ---------------------------------------------------------------------------------------------------------
-
-
-def predict_file(folder: PathLike[str], table: PathLike[str], output: PathLike[str]) -> tuple[int, str]:
-    """Write predictions for a table, by the model in a peer's folder, as csv: how many, and which model it was."""
-    charter = read_charter(read_bounded(Path(folder) / "charter.json"))
-    if not (Path(folder) / "model.json").exists():
-        raise DataError(f"the peer in {folder} has no model yet: coterie peer run {folder} --data ...")
-    try:
-        model = json.loads(read_bounded(Path(folder) / "model.json"))
-        theta, served = np.array(model["theta"], float), str(model["served"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{Path(folder) / 'model.json'} is damaged: {error}") from None
-    frame = read_table(table)
-    X = features_of(charter, frame, str(table))
-    base = dictionary_of(charter) if charter.objective == "boosting" else None
-    if base is not None:
-        X = base.fitted(X).transform(X)
-    if X.shape[1] != theta.size:
-        raise DataError(f"the model in {folder} has {theta.size} numbers, and the charter asks for {X.shape[1]}")
-    margins = X @ theta
-    columns = {"prediction": margins}
-    if charter.labels is not None:
-        columns = {"prediction": np.where(margins >= 0.0, charter.labels[1], charter.labels[0]), "score": margins}
-    write_atomic(Path(output), pd.DataFrame(columns).to_csv(index=False).encode())
-    return len(frame), served
+def work_of_table(charter: Charter, table: str | PathLike[str] | None, holdout: float | None = None) -> Work:
+    """What a peer works on with the rows of a file; without one, it has none."""
+    rows = no_rows(charter) if table is None else read_rows(charter, table)
+    if not len(rows.X) and charter.objective != "pooling":
+        raise DataError(
+            f"{table or 'there'}: no rows; with objective={charter.objective!r} a peer needs some of its own"
+        )
+    return work_of(charter, rows.X, rows.y, holdout)._replace(fill=rows.fill, notes=rows.notes)
 
 
 def main() -> None:
@@ -212,12 +260,14 @@ def main() -> None:
     folder, table, holdout = sys.argv[1:]
     try:
         charter = read_charter(read_bounded(Path(folder) / "charter.json"))
-        work = work_of(charter, *rows_of(charter, table), holdout=float(holdout))
+        work = work_of_table(charter, table or None, None if holdout == "auto" else float(holdout))
     except CoterieError as error:
         print(error, file=sys.stderr)
         sys.exit(3)
     sys.stdout.buffer.write(write_work(work))
 
+
+__all__ = ["check_charter", "problem_of", "read_rows", "rows_of", "spelt", "work_of", "work_of_table"]
 
 if __name__ == "__main__":
     main()

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 BOOSTING: dict[str, Any] = {"stumps": 200, "beta": 10.0, "low": -3.0, "high": 3.0}
 #: How peers learn their ties, where the charter says no more than that.
 LEARNED: dict[str, Any] = {"kappa": 3, "every": 10.0, "sampling": "shuffle"}
+#: An array of nothing.
+NOTHING = frozen(np.empty((0, 0)))
 
 
 class Work(NamedTuple):
@@ -57,6 +59,10 @@ class Work(NamedTuple):
     seen: np.ndarray  # (k, p) features of the rows that models are measured with
     seen_labels: np.ndarray  # (k,)
     aside: bool  # whether these were kept aside, and are not among the rows to learn from
+    spread: np.ndarray = NOTHING  # (p, p) covariance of the model trained alone; nothing where it is not known
+    noise: float = 1.0  # variance of a label around its prediction by that model
+    fill: np.ndarray = NOTHING  # (features,) what a gap among numbers counts as; NaN where nothing is known
+    notes: list[str] = []  # noqa: RUF012 - what was done to the rows, in plain words
 
     @property
     def p(self) -> int:
@@ -112,13 +118,22 @@ def loss_of(charter: Charter) -> Any:
     return losses.LOSSES[charter.loss]
 
 
-def method_of(charter: Charter) -> Any:
-    """The method that a charter states, composed as in the laboratory."""
+def trimmable(charter: Charter) -> bool:
+    """Whether neighbours' values can be trimmed: the method keeps copies of their models."""
+    method = _bare_method(charter)
+    return bool(method.minimises and method.copies)
+
+
+def _bare_method(charter: Charter) -> Any:
+    """The method that a charter names, private if it says so."""
     if charter.method not in METHODS:
         raise ParameterError(f"method={charter.method!r} is not known: choose one of {', '.join(METHODS)}")
     apart = BOOSTING if charter.method == "boosting" else ()
     settings = {name: value for name, value in charter.settings.items() if name not in apart}
-    method = make_part("settings", type(METHODS[charter.method]), settings)
+    kind = type(METHODS[charter.method])
+    if charter.objective == "pooling" and "intercept" in inspect.signature(kind).parameters:
+        settings.setdefault("intercept", charter.intercept)
+    method = make_part("settings", kind, settings)
     if charter.privacy is not None:
         from ..privacy import Private  # with SciPy, which others do not need
 
@@ -126,6 +141,12 @@ def method_of(charter: Charter) -> Any:
         if charter.method == "propagation":
             terms.setdefault("max_rows", charter.max_rows)
         method = make_part("privacy", Private, terms, method)
+    return method
+
+
+def method_of(charter: Charter) -> Any:
+    """The method that a charter states, composed as in the laboratory."""
+    method = _bare_method(charter)
     if charter.trim > 0.0:
         method = make_part("trim", Trimmed, {}, method, charter.trim)
     if charter.learned is not None:

@@ -988,8 +988,10 @@ def check_graph_rule(rule: Any, sampling: Any = "ideal") -> None:
 class _Post:
     """Some open transports, and the account of what they were given and what came of it."""
 
-    def __init__(self, make: Callable[[list[int]], dict[int, Transport]], letter_bytes: int, patience: float):
-        self.letter_bytes, self.patience = letter_bytes, patience
+    def __init__(
+        self, make: Callable[[list[int]], dict[int, Transport]], letter_bytes: int, patience: float, relayed: bool
+    ):
+        self.letter_bytes, self.patience, self.relayed = letter_bytes, patience, relayed
         self.members = make([3, 0, 7])
         self.linked: dict[int, list[int]] = {address: [] for address in self.members}
         self.may_come: Counter[tuple[int, int, bytes]] = Counter()  # receiver, sender, payload
@@ -1205,6 +1207,67 @@ def _rosters_are_published(post: _Post) -> None:
     _demand(set(post.rosters[0]) == {b"signed"}, "a roster changes on its way")
 
 
+def _visitors_exchange_rosters_and_nothing_else(post: _Post) -> None:
+    host, guest = post.members[0], post.members[7]
+    host.admit([post.members[3].contact])
+    host.keep_roster(b"of the host")
+    guest.keep_roster(b"of the guest")
+    post.link(7, [0])
+    end = time.monotonic() + post.patience
+    while b"of the guest" not in post.rosters[0] or b"of the host" not in post.rosters[7]:
+        post.send(7, 0, post.fresh())  # which may come when it is admitted
+        time.sleep(0.05)
+        missing = 0 if b"of the guest" not in post.rosters[0] else 7
+        _demand(time.monotonic() < end, f"of a visitor and its host, {missing} does not get the other's roster")
+    came = [owner for receiver, owner, _ in post.came if receiver == 0]
+    _demand(7 not in came, "a letter of somebody who is not admitted is delivered")
+    host.admit([post.members[3].contact, guest.contact])
+    post.reach(7, 0, "no letter of a visitor arrives when it was admitted")
+
+
+def _others_stay_connected(post: _Post) -> None:
+    """Members come and go, and not one letter between two others is lost."""
+    post.link(3, [0])
+    post.reach(3, 0, "no letter arrives")
+    contacts = {address: member.contact for address, member in post.members.items()}
+    sent = []
+    for links in ([0, 7], [0], [7, 0], [0]):
+        post.link(3, links)
+        post.members[0].admit([contacts[3], contacts[7]] if len(links) > 1 else [contacts[3]])
+        for _ in range(10):
+            sent.append(post.send(3, 0, post.fresh()))
+            time.sleep(0.005)
+    end = time.monotonic() + post.patience
+    while not all(post.came[0, 3, payload] for payload in sent):
+        time.sleep(0.02)
+        lost = sum(not post.came[0, 3, payload] for payload in sent)
+        _demand(time.monotonic() < end, f"{lost} of {len(sent)} letters are lost while others come and go")
+
+
+def _revoked_certificates_are_refused(post: _Post) -> None:
+    host, guest = post.members[0], post.members[7]
+    if post.relayed or guest.serial is None:
+        return  # a relay sees the certificates of those who use it
+    contacts = [post.members[3].contact, guest.contact]
+    post.link(7, [0])
+    post.reach(7, 0, "no letter arrives")
+    host.admit(contacts, revoked=[guest.serial])
+    end = time.monotonic() + post.patience
+    while 7 in host.alive():
+        time.sleep(0.02)
+        _demand(time.monotonic() < end, "a connection outlives its certificate")
+    with post.news:
+        before = sum(times for (receiver, owner, _), times in post.came.items() if (receiver, owner) == (0, 7))
+    for _ in range(10):
+        post.send(7, 0, post.fresh())
+        time.sleep(0.03)
+    with post.news:
+        after = sum(times for (receiver, owner, _), times in post.came.items() if (receiver, owner) == (0, 7))
+    _demand(after == before, "a letter comes from somebody whose certificate is revoked")
+    host.admit(contacts)
+    post.reach(7, 0, "no letter arrives when a certificate is good again")
+
+
 #: Every promise of a transport, in the order in which they are checked.
 TRANSPORT_CHECKS: dict[str, Callable[[_Post], None]] = {
     check.__name__.strip("_").replace("_", " "): check
@@ -1219,12 +1282,18 @@ TRANSPORT_CHECKS: dict[str, Callable[[_Post], None]] = {
         _callbacks_may_use_it,
         _threads_may_share_it,
         _rosters_are_published,
+        _visitors_exchange_rosters_and_nothing_else,
+        _others_stay_connected,
+        _revoked_certificates_are_refused,
     )
 }
 
 
 def check_transport(
-    make: Callable[[list[int]], dict[int, Transport]], letter_bytes: int = 200_000, patience: float = 20.0
+    make: Callable[[list[int]], dict[int, Transport]],
+    letter_bytes: int = 200_000,
+    patience: float = 20.0,
+    relayed: bool = False,
 ) -> None:
     """Check everything that a transport promises; see :data:`TRANSPORT_CHECKS`.
 
@@ -1240,6 +1309,8 @@ def check_transport(
         The longest letter that these carry.
     patience : float
         Seconds after which a letter that must arrive is given up.
+    relayed : bool
+        Whether they reach each other through a relay only, and so do not see each other's certificates.
 
     Raises
     ------
@@ -1256,7 +1327,7 @@ def check_transport(
     """
     for promise, check in TRANSPORT_CHECKS.items():
         try:
-            post = _Post(make, letter_bytes, patience)
+            post = _Post(make, letter_bytes, patience, relayed)
             try:
                 check(post)
             except BaseException:

@@ -287,7 +287,7 @@ class Lab:
         write_atomic(self.folder / "report.json", json.dumps(report, default=_plain).encode(), durable=False)
 
     def _row(self, i: int, status: dict[str, Any]) -> dict[str, Any]:
-        names = ["boot", "wakes", "letters_in", "letters_out", "score", "score_alone", "memory_mb"]
+        names = ["starts", "wakes", "letters_in", "letters_out", "score", "score_alone", "memory_mb"]
         names += ["releases", "releases_left"]
         row = {"name": self.folders[i].name, "agent": self.task.agents[i], "state": self.state(i), "distance": None}
         row |= {name: status[name] for name in names if name in status}

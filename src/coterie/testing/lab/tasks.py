@@ -138,6 +138,7 @@ def charter_fields(
         "loss": usual_loss(method, classes, epsilon is not None),
         "coupling": coupling,
         "rate": rate,
+        "trim": 0.0,  # the exact optimum is not trimmed
         "letters_per_second": max(50.0, 25.0 * rate),
         "learned": {"lam": 1.0, "kappa": 3, "every": 10.0, "sampling": "shuffle"} if learn else None,
         "privacy": None if epsilon is None else {"epsilon": epsilon, "delta": 1e-5, "clip": 1.0, "row_norm": 1.0},

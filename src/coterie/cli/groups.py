@@ -1,0 +1,534 @@
+"""``coterie group``: a group of peers as its steward sees it, and joining one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from ..errors import DataError, IdentityError, ParameterError
+from .console import AsJson, show
+
+group = typer.Typer(no_args_is_help=True, help="A group of peers, as its steward sees it; and joining one.")
+
+Folder = Annotated[Path, typer.Argument(help="The peer's folder.")]
+GroupFolder = Annotated[Path, typer.Argument(help="The group's folder, which is the steward's.")]
+steward = typer.Typer(no_args_is_help=True, help="A second steward, or one who takes over.")
+group.add_typer(steward, name="steward")
+
+
+def check_peer_folder(folder: Path) -> None:
+    """Refuse a folder that is no peer's."""
+    if not (folder / "identity.json").is_file():
+        raise IdentityError(f"{folder} holds no peer: there is no identity.json in it")
+
+
+@group.command("create")
+def create_group(
+    folder: GroupFolder,
+    target: Annotated[str, typer.Option(help="The column to predict.")],
+    features: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns that models see, with commas between them: numbers, or text with its levels, such as "
+            "age,city=paris|rome|oslo; a ? after it adds a column that says where there are gaps."
+        ),
+    ] = None,
+    sample: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="In place of --features: a model that coterie fit has written, of sample rows. Its columns, levels, "
+            "means, knots and classes become public.",
+        ),
+    ] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="The negative and the positive class, such as no,yes. Without: numbers.")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="resilient-pooling or gossip-pooling; over a graph cd, propagation, admm, djam or boosting. Default: "
+            "pooling, or cd with --learn or an objective over a graph."
+        ),
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            help="pooling; or, over a graph, personalized, collaborative, separate, propagation or boosting. "
+            "Default: the method's own."
+        ),
+    ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            help="For classes logistic, smooth-hinge or, to boost, adaboost; for numbers squared or huber. "
+            "Default: one that fits the method."
+        ),
+    ] = None,
+    coupling: Annotated[float, typer.Option(help="The more, the more alike are the models of neighbours.")] = 1.0,
+    ridge: Annotated[str, typer.Option(help='A number, or "1/m".')] = "1/m",
+    confidence: Annotated[
+        str, typer.Option(help="public: rows / max-rows; gossip: rows / the largest heard of; none.")
+    ] = "public",
+    max_rows: Annotated[
+        int | None,
+        typer.Option(help="No member has more rows than this. Public. Default: a million, and over a graph 1000."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="A further argument of the method, name=value; repeat it. Boosting: stumps, beta, and low and high, "
+            "the public range of the features.",
+        ),
+    ] = None,
+    learn: Annotated[bool, typer.Option("--learn", help="The members learn who collaborates with whom.")] = False,
+    lam: Annotated[float | None, typer.Option(help="For --learn: the larger, the more ties. Default: 1.")] = None,
+    kappa: Annotated[
+        int | None, typer.Option(help="For --learn: how many members to ask at a time. Default: 3.")
+    ] = None,
+    every: Annotated[
+        float | None, typer.Option(help="For --learn: wakes, of anybody, between two updates. Default: 10.")
+    ] = None,
+    max_weight: Annotated[float | None, typer.Option(help="For --learn: no tie weighs more.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy: the budget of each member.")] = None,
+    delta: Annotated[float, typer.Option(help="Privacy: delta.")] = 1e-5,
+    clip: Annotated[float, typer.Option(help="Privacy: gradients of an example are cut to this norm.")] = 1.0,
+    row_norm: Annotated[float, typer.Option(help="Privacy: public bound on the norm of a row.")] = 1.0,
+    releases: Annotated[int | None, typer.Option(help="Privacy: releases that the budget is split for.")] = None,
+    trim: Annotated[
+        float | None,
+        typer.Option(
+            help="Against poisoning: share of neighbours' values left out at each end. Default: a quarter, where the "
+            "method can."
+        ),
+    ] = None,
+    radius: Annotated[
+        float | None, typer.Option(help="No honest model is longer than this. Default: 1000, for pooling any.")
+    ] = None,
+    rate: Annotated[float, typer.Option(help="Wakes of a member in a second.")] = 1.0,
+    center: Annotated[str | None, typer.Option(help="Public scaling: what to subtract from each feature.")] = None,
+    scale: Annotated[str | None, typer.Option(help="Public scaling: what to divide each feature by then.")] = None,
+    title: Annotated[str, typer.Option(help="Free text.")] = "",
+    ca_key: Annotated[Path | None, typer.Option(help="Key of a certificate authority to use.")] = None,
+    ca_certificate: Annotated[Path | None, typer.Option(help="Its certificate.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Found a group: a certificate authority, a steward's key, and a charter of public numbers."""
+    from ..peers.declare import declared, from_model
+    from ..peers.groups import create
+
+    if (features is None) == (sample is None):
+        raise ParameterError("give either --features, the columns that models see, or --from, a fitted model")
+    fields = from_model(sample) if sample is not None else declared(features or "")
+    if sample is not None and target in fields["features"]:
+        raise ParameterError(f"--target {target} is a feature of the model in {sample}: what was it fitted to predict?")
+    if classes is not None and len(classes.split(",")) != 2:
+        raise ParameterError(f"--classes {classes}: give two, the negative and the positive one, such as no,yes")
+    if (ca_key is None) != (ca_certificate is None):
+        raise ParameterError("--ca-key and --ca-certificate go together")
+    learned = _given(lam=lam, kappa=kappa, every=every, max_weight=max_weight) if learn else None
+    privacy = None
+    if epsilon is not None:
+        privacy = _given(epsilon=epsilon, delta=delta, clip=clip, row_norm=row_norm, wakes_per_agent=releases)
+    charter = create(
+        folder,
+        ca=None if ca_key is None or ca_certificate is None else (ca_key, ca_certificate),
+        title=title,
+        target=target,
+        coupling=coupling,
+        ridge=_number(ridge),
+        confidence=confidence,
+        settings=dict(_setting(one) for one in settings or ()),
+        learned=learned,
+        privacy=privacy,
+        rate=rate,
+        center=None if center is None else _floats("--center", center),
+        scale=None if scale is None else _floats("--scale", scale),
+        **fields
+        | _given(objective=objective, loss=loss, method=method, max_rows=max_rows, trim=trim, radius=radius)
+        | ({} if classes is None else {"labels": [name.strip() for name in classes.split(",")]}),
+    )
+    public = "" if sample is None else f"Columns, levels, means and knots of {sample} are public in this group.\n"
+    if charter.privacy is not None and charter.scale is None and charter.design is None:
+        public += "Rows count as if none were longer than --row-norm: in other units, give --center and --scale.\n"
+    text = (
+        f"group {folder}: run {charter.run}\n{public}"
+        f"Keep {folder} to yourself: its keys are the steward's. Members begin with\n"
+        "  coterie peer init FOLDER --name NAME --listen HOST:PORT\nand send you the request that it writes."
+    )
+    show({"run": charter.run, "folder": str(folder)}, text, as_json)
+
+
+@group.command("propose-scale")
+def propose_scale(
+    folder: GroupFolder,
+    scales: Annotated[list[Path], typer.Argument(help="What members wrote with `coterie peer scale`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Agree on center and scale of the columns, for objectives over a graph: medians of what the members say."""
+    from ..peers.scales import combined, put_into
+
+    found = combined(folder, scales)
+    run = put_into(folder, found)
+    lines = [f"{name}: center {c:.6g}, scale {s:.6g}" for name, c, s in zip(*found, strict=True)]
+    show(
+        {"run": run, "center": found.center, "scale": found.scale},
+        "\n".join([*lines, f"run {run}", _propose(folder)]),
+        as_json,
+    )
+
+
+@group.command("invite")
+def invite_member(
+    folder: GroupFolder,
+    request: Annotated[Path, typer.Argument(help="What `coterie peer init` wrote.")],
+    tie: Annotated[list[str] | None, typer.Option(help="A neighbour, NAME or NAME:WEIGHT; repeat it.")] = None,
+    relay: Annotated[bool, typer.Option("--relay", help="It only passes letters on.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="It takes the place of a member that lost its key.")
+    ] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The invitation's file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a peer into the group: sign its certificate, and write its invitation, in which there is no secret."""
+    from ..peers.groups import invite
+
+    path = invite(folder, request, ties=ties_of(tie), relay=relay, replace=replace, to=output)
+    show(
+        {"invitation": str(path)}, f"invitation: {path}\nThe peer runs: coterie group join FOLDER {path.name}", as_json
+    )
+
+
+@group.command("join")
+def join_group(
+    folder: Folder,
+    invitation: Annotated[Path, typer.Argument(help="What the steward sent.")],
+    run_id: Annotated[str | None, typer.Option("--run", help="The run's id, as you heard it from the steward.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Join a group with an invitation. Joining again takes over a newer certificate or list of members."""
+    from ..peers.audit_log import FILE, AuditLog
+    from ..peers.groups import join
+    from ..peers.settings import read_settings, write_settings
+
+    joined = join(folder, invitation, run=run_id)
+    write_settings(folder)
+    told_of = {"run": joined.charter.run, "name": joined.identity.name, "roster": joined.roster.version}
+    AuditLog(folder / FILE)("joined", certificate=joined.expires.isoformat(), **told_of)
+    charter = joined.charter
+    told = {"run": charter.run, "name": joined.identity.name, "members": len(joined.roster.members)}
+    text = f"{joined.identity.name} is in; members: {len(joined.roster.members)}; run {charter.run}\n"
+    if joined.me in joined.roster.relays:
+        text += f"next: coterie relay {folder}"
+    else:
+        text += f"columns: {', '.join(charter.features)}; target: {charter.target}\n"
+        more = "" if read_settings(folder).data is not None else " --data YOUR.csv"
+        text += f"next: coterie peer run {folder}{more}"
+    show(told, text, as_json)
+
+
+@group.command("tie")
+def tie_members(
+    folder: GroupFolder,
+    one: Annotated[str, typer.Argument(help="A member.")],
+    other: Annotated[str, typer.Argument(help="Another.")],
+    weight: Annotated[float, typer.Option(help="0 for no tie.")] = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Tie two members, in the next version of the list of members."""
+    from ..peers.groups import tie
+
+    roster = tie(folder, one, other, weight)
+    show({"version": roster.version, "ties": roster.ties}, _bring(folder, roster), as_json)
+
+
+@group.command("remove")
+def remove_member(
+    folder: GroupFolder,
+    name: Annotated[str, typer.Argument(help="A member or a relay.")],
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="Its certificate, too: nobody lets it in, not even to be told.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Leave a member out of the next version of the list of members. When it comes back, it is told, and stops."""
+    from ..peers.groups import remove
+
+    roster = remove(folder, name, revoked=revoke)
+    show({"version": roster.version, "members": [m.name for m in roster.members]}, _bring(folder, roster), as_json)
+
+
+@group.command("revoke")
+def revoke_certificate(
+    folder: GroupFolder,
+    name: Annotated[str, typer.Argument(help="A member or a relay.")],
+    serial: Annotated[
+        str | None, typer.Option(help="Of one certificate, in hex; for one that another steward has signed.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Revoke the certificates of a member that stays, because its TLS key is lost. It has to be invited again."""
+    from ..peers.groups import revoke
+
+    roster = revoke(folder, name, serial)
+    text = f"{_bring(folder, roster)}\n{name} needs a new certificate. It runs\n"
+    text += "  coterie group request FOLDER --new-tls-key\nand you: coterie group invite"
+    show({"version": roster.version, "revoked": sorted(roster.revoked)}, f"{text} {folder} {name}.request", as_json)
+
+
+@group.command("request")
+def request_again(
+    folder: Folder,
+    new_tls_key: Annotated[
+        bool, typer.Option("--new-tls-key", help="In place of one that is lost, or was seen by others.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a new request of a peer that has an identity: to be invited again."""
+    from ..peers.groups import request
+
+    path = request(folder, new_tls_key=new_tls_key)
+    text = f"request: {path}\nSend it to the steward, who runs: coterie group invite GROUP {path.name}"
+    show({"request": str(path)}, text, as_json)
+
+
+@group.command("update")
+def update_group(
+    folder: GroupFolder,
+    roster: Annotated[Path, typer.Argument(help="The file roster of a peer, or of another steward.")],
+    as_json: AsJson = False,
+) -> None:
+    """Go on from the list that members hold: after a backup was put back, or when another steward has signed."""
+    from ..peers.groups import update
+
+    new, healed, lost = update(folder, roster)
+    text = f"goes on from version {new.version}"
+    if healed:
+        text = f"there were two lists; yours is void from now on\n{_bring(folder, new)}"
+    if lost:
+        text += f"\nInvite again, because they are on the void list alone: {', '.join(lost)}"
+    show({"version": new.version, "healed": healed, "invite_again": lost}, text, as_json)
+
+
+def _bring(folder: Path, roster: Any) -> str:
+    return (
+        f"list of members, version {roster.version}: {folder / 'roster'}\n"
+        f"Bring it to any one peer: coterie peer update FOLDER {folder / 'roster'}"
+    )
+
+
+@group.command("renew")
+def renew_certificates(
+    folder: GroupFolder,
+    within: Annotated[float, typer.Option(help="Those that expire within so many days.", min=0)] = 60.0,
+    days: Annotated[int | None, typer.Option(help="Days that the new ones are good for.", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make new certificates for members and relays whose certificates expire soon; they spread by themselves."""
+    from ..peers.renewal import renew
+
+    done = renew(folder, within, **_given(days=days))
+    lines = [f"renewed: {', '.join(done.renewed) or 'none'}"]
+    if done.unknown:
+        lines.append(f"not known here, so invite them again: {', '.join(done.unknown)}")
+    if done.capped:
+        lines.append(f"the group's authority itself expires soon, so no longer ones are made: {', '.join(done.capped)}")
+    if done.revoked:
+        lines.append(f"revoked, so invite them again with new TLS keys: {', '.join(done.revoked)}")
+    if not any(done):
+        lines = [f"renewed: none, as no certificate ends within {within:g} days, or a new one would hardly last longer"]
+    if done.renewed:
+        lines.append(f"Bring them to any one peer: coterie peer update FOLDER {folder / 'bulletins'}")
+    told = {"renewed": done.renewed, "unknown": done.unknown, "capped": done.capped, "revoked": done.revoked}
+    show(told, "\n".join(lines), as_json)
+
+
+@group.command("amend")
+def amend_charter(
+    folder: GroupFolder,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A field of the charter, field=value or field.name=value; repeat it."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Propose another charter to the members: a new run, with the same members, keys and ties."""
+    from .._files import read_bounded
+    from ..peers.amendments import amend, changes_of, differences, in_words
+    from ..peers.charter import read_charter
+
+    old = read_charter(read_bounded(folder / "charter.json"), str(folder / "charter.json"))
+    new = amend(folder, **changes_of(old, settings or ()))
+    text = f"run {new.run} follows {old.run}: {in_words(differences(old, new))}\n{_propose(folder)}"
+    show({"run": new.run, "amends": old.run}, text, as_json)
+
+
+def _propose(folder: Path) -> str:
+    """What is to be done with an amended charter."""
+    return (
+        f"Bring it to any one peer: coterie peer update FOLDER {folder / 'bulletins'}\n"
+        "Each member that wants it runs: coterie peer accept FOLDER"
+    )
+
+
+@group.command("show")
+def show_group(
+    folder: GroupFolder,
+    other: Annotated[
+        Path | None, typer.Argument(help="A list to compare with: of a peer, of another steward, or the file fork.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Members, ties and public numbers of a group; of a peer's folder, too. Says whether two lists go together."""
+    from .._files import read_bounded
+    from ..peers.charter import read_charter
+    from ..peers.forks import compared, described, lists_in, read_fork, told
+    from ..peers.roster import read_roster, signers
+
+    if not (folder / "charter.json").exists():
+        raise DataError(f"{folder} holds neither a group nor a peer that has joined one")
+    charter, signed = read_charter(read_bounded(folder / "charter.json")), read_bounded(folder / "roster")
+    roster = read_roster(signed, charter)
+    names = {member.address: member.name for member in roster.members}
+    table = Table(title=f"run {charter.run}: {charter.method}, {charter.objective}; members, {told(roster)}")
+    for column in ("name", "address", "endpoint", "neighbours"):
+        table.add_column(column)
+    for member in roster.members:
+        near = ", ".join(f"{names[j]} ({w:g})" for j, w in sorted(roster.neighbours(member.address).items()))
+        table.add_row(member.name, str(member.address), member.endpoint or "through a relay", near)
+    for relay_ in roster.relays:
+        table.add_row(relay_.name, "relay", relay_.endpoint, "")
+    found: dict[str, Any] = {"run": charter.run, "version": roster.version, "members": list(names.values())}
+    keys = sorted(key.hex() for key in signers(charter, roster, version=roster.version + 1))
+    found |= {"ties": roster.ties, "hash": roster.digest.hex(), "stewards": keys, "revoked": sorted(roster.revoked)}
+    lines = [] if len(keys) == 1 else [f"stewards: {', '.join(key[:8] for key in keys)}"]
+    if roster.revoked:
+        lines.append(f"revoked certificates: {len(roster.revoked)}")
+    if (folder / "fork").exists():
+        found["fork"] = described(read_fork(read_bounded(folder / "fork")), charter)
+        lines.append(found["fork"])
+    if other is not None:
+        found["compared"] = [compared(signed, one, charter) for one in lists_in(read_bounded(other))]
+        lines += found["compared"]
+    table.caption = "\n".join(lines) or None
+    show(found, table, as_json)
+
+
+# -- stewards ---------------------------------------------------------------------------------------------------------
+
+
+@steward.command("init")
+def init_steward(
+    folder: Annotated[Path, typer.Argument(help="A new folder, which is to be this steward's.")],
+    as_json: AsJson = False,
+) -> None:
+    """On the machine of the second steward: keys, which never leave this folder, and a request for the first one."""
+    from ..peers.stewards import ask_as_steward
+
+    path = ask_as_steward(folder)
+    text = f"request: {path}\nSend it to the steward, who runs: coterie group steward add GROUP {path.name}\n"
+    text += f"and then, with what comes back: coterie group steward accept {folder} steward.mandate"
+    show({"request": str(path)}, text, as_json)
+
+
+@steward.command("add")
+def add_steward(
+    folder: GroupFolder,
+    request: Annotated[Path, typer.Argument(help="What `coterie group steward init` wrote.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file for the second steward.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a second steward sign lists of members and certificates, too."""
+    from ..peers.stewards import appoint
+
+    _show_mandate(folder, appoint(folder, request, to=output), as_json)
+
+
+@steward.command("hand-over")
+def hand_over_group(
+    folder: GroupFolder,
+    key: Annotated[str, typer.Argument(help="The other steward's request, or its key if it is one already.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file for the new steward.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let another steward sign in place of this one, whose key signs nothing from then on."""
+    from ..peers.stewards import appoint, hand_over
+
+    if Path(key).is_file():
+        _show_mandate(folder, appoint(folder, key, retire=True, to=output), as_json)
+        return
+    roster = hand_over(folder, key)
+    text = f"{_bring(folder, roster)}\nand to the other steward: coterie group update GROUP {folder / 'roster'}"
+    show({"version": roster.version}, text, as_json)
+
+
+def _show_mandate(folder: Path, path: Path, as_json: bool) -> None:
+    text = f"mandate: {path}\nThe other steward runs: coterie group steward accept FOLDER {path.name}\n"
+    text += f"Bring the new list of members to any one peer: coterie peer update FOLDER {folder / 'roster'}"
+    show({"mandate": str(path)}, text, as_json)
+
+
+@steward.command("accept")
+def accept_stewardship(
+    folder: Annotated[Path, typer.Argument(help="The folder that `coterie group steward init` made.")],
+    mandate: Annotated[Path, typer.Argument(help="What the first steward sent.")],
+    run_id: Annotated[str | None, typer.Option("--run", help="The run's id, as you heard it from the steward.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Become a steward: the folder is a group's from then on, for all commands of a steward."""
+    from ..peers.stewards import take_office
+
+    roster = take_office(folder, mandate, run_id)
+    text = f"steward of run {roster.run}; members: {len(roster.members)}; list of members, version {roster.version}\n"
+    text += f"Before you sign, take over what other stewards have signed: coterie group update {folder} LIST"
+    show({"run": roster.run, "version": roster.version}, text, as_json)
+
+
+# -- small parts ------------------------------------------------------------------------------------------------------
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """Those options that were given: the others have their defaults where they belong."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def ties_of(given: list[str] | None) -> dict[str, float]:
+    """Weights by name, of what was given as NAME or NAME:WEIGHT."""
+    ties = {}
+    for one in given or ():
+        name, _, weight = one.partition(":")
+        try:
+            ties[name] = float(weight) if weight else 1.0
+        except ValueError:
+            raise ParameterError(f"--tie {one}: must be NAME or NAME:WEIGHT") from None
+    return ties
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ParameterError(f"--set {text}: must be name=value")
+    return name.strip(), _number(value.strip())
+
+
+def _floats(option: str, text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ParameterError(f"{option} {text}: must be numbers with commas between them") from None
+
+
+__all__ = ["Folder", "group", "ties_of"]

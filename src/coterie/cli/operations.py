@@ -1,0 +1,149 @@
+"""Commands for whoever looks after a peer: ``check``, ``mute``, ``audit``, ``install``."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ..errors import DataError, ParameterError
+from .console import AUDIT_FAILED, BAD_INPUT, AsJson, out, show, talk
+from .groups import Folder
+
+
+def check_peer(folder: Folder, as_json: AsJson = False) -> None:
+    """Whether a peer is well, for monitoring: one line, and 0 ok, 1 warning, 2 critical, 3 cannot tell."""
+    from ..peers.checks import LEVELS, checked, worst
+
+    if not (folder / "identity.json").is_file():
+        text = f"{folder} holds no peer"
+        _say_health("unknown", folder.name, text, [], as_json)
+        raise typer.Exit(BAD_INPUT)
+    found, seen = checked(folder)
+    level = worst(found)
+    order = sorted(found, key=lambda one: one.level != "critical")
+    text = "; ".join(one.text for one in order)
+    if not found and seen.status is not None:
+        text = f"process {seen.pid}, {seen.status.get('wakes', 0):,} wakes"
+    name = folder.resolve().name if seen.status is None else str(seen.status.get("name"))
+    _say_health(level, name, text, [one._asdict() for one in order], as_json)
+    raise typer.Exit(LEVELS.index(level))
+
+
+def _say_health(level: str, name: str, text: str, found: list[dict[str, str]], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"health": level, "name": name, "findings": found}))
+    else:
+        print(f"{level.upper()}: {name}: {text or 'well'}".replace("\n", " "))
+
+
+def mute_peer(
+    folder: Folder,
+    name: Annotated[str | None, typer.Argument(help="The neighbour.")] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Listen to it again.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="Only say who is muted.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Forget what a neighbour sent, and take nothing more from it. A peer that runs notices within a second."""
+    from ..peers.audit_log import FILE, AuditLog
+    from ..peers.groups import membership
+    from ..peers.muting import change, read_muted
+    from ..peers.process import running
+
+    if listed:
+        muted = read_muted(folder)
+        show({"muted": muted}, f"muted: {', '.join(muted) or 'nobody'}", as_json)
+        return
+    if name is None:
+        raise ParameterError("mute whom? Give a neighbour's name, or --list")
+    joined = membership(folder)
+    muted = change(folder, joined.roster, joined.identity.name, name, undo)
+    if running(folder) is None:  # else the peer itself writes it down, when it has done it
+        AuditLog(folder / FILE)("heard again" if undo else "muted", name=name)
+    show({"muted": muted}, f"muted: {', '.join(muted) or 'nobody'}", as_json)
+
+
+def audit_peer(
+    folder: Folder,
+    last: Annotated[int | None, typer.Option(help="Show only so many events, the last ones.", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What has happened to a peer, from its audit log; and whether every line of it fits the one before."""
+    from ..peers.audit_log import FILE, read_audit
+
+    found = read_audit(folder / FILE)
+    shown = found.entries if last is None else found.entries[-last:]
+    if as_json:
+        events = [{"number": e.number, "at": e.at, "event": e.event, **e.fields} for e in shown]
+        whole = {"good": found.broken is None, "broken": found.broken, "torn": found.torn, "head": found.head}
+        print(json.dumps(whole | {"events": events}))
+    else:
+        table = Table(title=f"{len(found.entries)} events", caption=_verdict(found))
+        for column in ("", "when", "event", ""):
+            table.add_column(column, overflow="fold")
+        for entry in shown:
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.at))
+            told = ", ".join(f"{key} {_short(value)}" for key, value in entry.fields.items() if value not in ([], None))
+            table.add_row(str(entry.number), when, escape(entry.event), escape(told))
+        out.print(table)
+    if found.broken is not None:
+        raise typer.Exit(AUDIT_FAILED)
+
+
+def _short(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _verdict(found: object) -> str:
+    torn, broken, head = (getattr(found, name) for name in ("torn", "broken", "head"))
+    if broken is not None:
+        return f"[bold red]changed after it was written: {escape(broken)}[/]"
+    note = f"; {torn} torn by a crash" if torn else ""
+    return f"every line fits the one before{note}. The last one is {head[:16]}"
+
+
+def install_peer(
+    folder: Folder,
+    user: Annotated[str | None, typer.Option(help="Who runs it. Default: the owner of the folder.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the unit.")] = Path("."),
+    as_json: AsJson = False,
+) -> None:
+    """Write a systemd unit that runs a peer, or a relay, as a service without privileges."""
+    from .._files import write_atomic
+    from ..peers.groups import membership
+    from ..peers.roster import Relay
+    from ..peers.service import owner_of, unit_of
+    from ..peers.settings import read_settings
+
+    joined, settings = membership(folder), read_settings(folder)
+    relay = isinstance(joined.me, Relay)
+    data = settings.path(folder.resolve(), "data")
+    if data is not None and not data.is_file():
+        raise DataError(f"{folder / 'peer.toml'}: data = {settings.data!r} is not a file: {data}")
+    if data is None and not relay:
+        _note(f"{folder / 'peer.toml'} names no data, so the peer will have no rows")
+    steward = None if relay else settings.path(folder.resolve(), "steward")
+    if steward is not None and not steward.is_dir():
+        raise DataError(f"{folder / 'peer.toml'}: steward = {settings.steward!r} is not a folder: {steward}")
+    if user is not None and user != owner_of(folder):
+        _note(f"{folder} is not {user}'s, who could not read it: sudo chown -R {user} {folder}")
+    if not output.is_dir():
+        raise ParameterError(f"--output {output} is not a folder")
+    unit = unit_of(folder, joined.identity.name, user or owner_of(folder), data=data, steward=steward, relay=relay)
+    path = write_atomic(output / f"coterie-{joined.identity.name}.service", unit.encode())
+    commands = [f"sudo install -m 644 {path} /etc/systemd/system/", f"sudo systemctl enable --now {path.name}"]
+    show(
+        {"unit": str(path), "commands": commands}, "\n  ".join([f"{path}. To run it from now on:", *commands]), as_json
+    )
+
+
+def _note(text: str) -> None:
+    talk.print(f"[yellow]note:[/] {escape(text)}", soft_wrap=True)
+
+
+__all__ = ["audit_peer", "check_peer", "install_peer", "mute_peer"]

@@ -1,0 +1,124 @@
+"""``coterie peer status``: how a peer or a relay is doing, as a table."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from ..errors import IdentityError
+from .console import AsJson, show
+from .groups import Folder, check_peer_folder
+
+
+def peer_status(folder: Folder, as_json: AsJson = False) -> None:
+    """How a peer is doing: ties, letters, refusals, score, budget."""
+    from ..peers.checks import look
+
+    seen = look(folder)
+    if seen.status is None:
+        if seen.pid is not None:
+            raise IdentityError(f"the peer in {folder} is starting, as process {seen.pid}: ask again in a moment")
+        if (folder / "status.json").exists():
+            raise IdentityError(f"{folder / 'status.json'} is damaged: the peer writes it anew when it runs")
+        check_peer_folder(folder)
+        raise IdentityError(f"the peer in {folder} has not run yet: coterie peer run {folder}")
+    told = {"running": seen.pid is not None, "stale": seen.stale, "age": round(seen.age, 1), "why_stale": seen.why}
+    status = seen.status | told
+    show(status, _relay_table(status) if "relay" in status else _status_table(status), as_json)
+
+
+def _state(status: dict[str, Any]) -> str:
+    """Whether it runs, and if that is not sure or not so, of when all the rest is."""
+    if status["stale"]:
+        return f"running, but its status is {status['age']:.0f} s old: {status['why_stale']}"
+    if status["running"]:
+        return f"running, process {status['pid']}"
+    return f"not running; this is as of {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(status['at']))}"
+
+
+def _relay_table(status: dict[str, Any]) -> Table:
+    table = Table(title=f"{status['name']}: a relay, {_state(status)}", show_header=False)
+    table.add_row("endpoint", status["relay"])
+    table.add_row("connected", f"{', '.join(status['connected']) or 'nobody'}; of {status['members']} members")
+    return table
+
+
+def _status_table(status: dict[str, Any]) -> Table:
+    state = _state(status)
+    table = Table(title=f"{status['name']}: {state}", show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    kind = "accuracy" if status.get("classes") else "rmse"
+    score, alone = (status.get(name) for name in ("score", "score_alone"))
+    rows = {
+        "method": escape(status["method"]),
+        "wakes": f"{status['wakes']:,} (start {status['starts']}, up {status['uptime']:.0f} s)",
+        "letters": f"{status['letters_in']:,} in, {status['letters_out']:,} out ({status['bytes_out'] / 1e6:.2f} MB)",
+        "refused": ", ".join(f"{count:,} {reason}" for reason, count in sorted(status["refused"].items())) or "none",
+        kind: "no rows" if score is None else f"{score:.4g} together, {alone:.4g} alone, on {_judged_by(status)}",
+    }
+    if "epsilon" in status:
+        total = status["releases"] + status["releases_left"]
+        rows["privacy"] = (
+            f"{status['releases']} of {total} releases made; the budget is epsilon {status['epsilon']:g} "
+            f"at delta {status['delta']:.3g}"
+        )
+        if status.get("waits"):
+            rows["privacy"] += "; it waits for its neighbours before it makes another"
+        elif not status["releases_left"]:
+            rows["privacy"] += "; it has nothing new to say, and listens"
+    by = [
+        f"{name}: " + ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
+        for name, reasons in sorted(status.get("refused_by", {}).items())
+    ]
+    if by:
+        rows["refused from"] = escape("; ".join(by))
+    if status.get("muted"):
+        rows["muted"] = escape(", ".join(status["muted"]))
+    if status.get("served"):
+        rows["served"] = escape(_served(status))
+    if status.get("certificate_expires"):
+        rows["certificate"] = f"until {status['certificate_expires'][:10]}"
+    if status.get("status_error"):
+        rows["disk"] = escape(status["status_error"])
+    if status.get("proposal"):
+        proposal = status["proposal"]
+        rows["charter"] = escape(f"the steward proposes {proposal['changes']}; accept with {proposal['accept']}")
+    if status.get("trouble"):
+        rows["trouble"] = ", ".join(f"{count} {what}" for what, count in status["trouble"].items())
+        if status.get("last_trouble") and status["last_trouble"] not in status.get("alarms", {}).values():
+            rows["trouble"] += escape(f"; the last one: {status['last_trouble']}")
+    rows |= {name: escape(text) for name, text in status.get("alarms", {}).items()}
+    for name, value in rows.items():
+        table.add_row(name, value)
+    for k, tie in enumerate(status["ties"]):
+        heard = "never heard" if tie["heard"] is None else f"heard {tie['heard']:.0f} s ago"
+        known = status["running"] and not status["stale"]
+        here = f"  {'connected' if tie['alive'] else 'not connected'}, {heard}" if known else ""
+        moves = "" if tie.get("influence") is None else f"  moves it {tie['influence']:.0%}"
+        table.add_row("ties" if k == 0 else "", f"{tie['name']}  weight {tie['weight']:.3g}{here}{moves}")
+    if not status["ties"]:
+        table.add_row("ties", "none")
+    return table
+
+
+def _judged_by(status: dict[str, Any]) -> str:
+    """On which rows: one's own, where none were kept aside, flatter whoever has learned from them alone."""
+    on = str(status["scored_on"])
+    return on if status.get("rows_aside") else f"{on}, which it has learned from: says little"
+
+
+def _served(status: dict[str, Any]) -> str:
+    """Which model is used, why, and what to do where it is the one trained alone."""
+    from ..peers.checks import mover
+
+    if status["served"] != "alone":
+        return f"{status['served']}: {status['why']}" if status.get("why") else str(status["served"])
+    text, most = (
+        f"alone: {status.get('why') or 'the model learned together is clearly worse on rows kept aside'}",
+        mover(status),
+    )
+    return text if most is None else f"{text}; {most} moves it most (coterie peer mute FOLDER {most})"

@@ -1,0 +1,37 @@
+"""A deterministic simulator of faults: real peers' code in a world where everything goes wrong, from one seed.
+
+Letters are late, lost, doubled and out of order; the network falls apart and comes together; peers crash in the
+middle of what they do, with what they have saved and nothing else; disks refuse to write; clocks run at different
+speeds; members join and leave; and an adversary replays what it has seen, mutates it, and sends what no honest peer
+would. On top of that weather come faults by name (:data:`FAULTS`), any of them in any seed:
+
+==========  ==============================================================================================
+liars       a fifth of the members send lies that pass every check, for ever
+floods      a member sends a hundred times as much as it should
+clocks      a peer starts with a clock that is years ahead or behind, with or without its state; then again
+disks       a disk is full for a long while, then works
+backups     the folder of a peer is put back to an older state
+fork        the steward goes on from a backup, so that there are two lists of members, and heals it
+removal     a member is removed while it is down, and comes back
+==========  ==============================================================================================
+
+Then the faults stop, and this must hold: the models of those that are left come to the exact optimum of their problem,
+or, among liars, each honest one is as good as alone; everybody hears its neighbours again; who was removed knows it; a
+fork was named, and is healed; no budget was exceeded.
+
+Always, whatever happens: no peer uses a number of a letter twice; nothing that fails a check reaches a method, and no
+letter reaches it twice; no release is made twice with other noise; a restarted peer goes on from what it had saved.
+
+    python -m coterie.testing.chaos --seeds 1000        (make chaos SEEDS=1000)
+    python -m coterie.testing.chaos --seed 17           one seed again, exactly
+    python -m coterie.testing.chaos --fault liars       one fault alone
+"""
+
+from __future__ import annotations
+
+from .faults import FAULTS
+from .tasks import TASKS
+from .weather import Weather
+from .world import Chaos, Report, run_seed
+
+__all__ = ["FAULTS", "TASKS", "Chaos", "Report", "Weather", "run_seed"]

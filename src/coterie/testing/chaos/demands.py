@@ -1,0 +1,153 @@
+"""What must hold: always, when the faults are over, and in the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from ...data import AgentData
+from ...engines.simulator import simulate
+from ...engines.wire import encode, read_numbers
+from ...graphs import Graph
+from ...peers.node import Node
+from ...peers.packet import Packet
+from ...peers.tables import problem_of
+from .tasks import NOISE, TASKS
+
+if TYPE_CHECKING:
+    from .world import Chaos
+
+#: Among liars, the mean squared error of the honest members may be so much of what it is alone, or among honest ones
+#: alone, whichever is larger; and that of one of them, which may be lucky with its few rows, so much.
+WORSE_ALL, WORSE_ONE = 4.0 / 3.0, 16.0 / 9.0
+#: Wakes of each in which pooling has settled.
+HONEST_WAKES = 60
+
+
+def of_releases(chaos: Chaos, i: int, packet: Packet) -> None:
+    """No budget is exceeded; and a release is made once, however often it is sent."""
+    ledger = chaos.ledgers[i]
+    if ledger is None:
+        return
+    chaos.demand(ledger.releases <= chaos.method.plan.steps, f"peer {i} has made {ledger.releases} releases")
+    if chaos.task == "private" and packet.kind >= 0:
+        # Descent publishes its model and nothing else: where it began, and one for each release.
+        chaos.kept[i] |= set(ledger.kept)
+        text = read_numbers(packet.content)
+        known = not text.any() or encode(i, packet.kind, text) in chaos.kept[i]
+        chaos.demand(known, f"peer {i} publishes a model that is of no release")
+        chaos.demand(len(chaos.kept[i]) <= ledger.releases, f"peer {i} has made a release twice")
+
+
+def missing(chaos: Chaos, began: float) -> str:
+    """What is not well again, of what takes its time; nothing if all is well."""
+    for name, fault in chaos.faults.items():
+        if not fault.over:
+            return f"the fault {name!r} is not over"
+    mute = _muted(chaos, began)
+    if mute:
+        return mute
+    task = TASKS[chaos.task]
+    if np.isfinite(task.accuracy):
+        found = gap(chaos)
+        if not found <= task.accuracy:
+            return f"stays {found:.2e} from the optimum"
+    return _worse_than_alone(chaos) if task.resists else ""
+
+
+def _here(chaos: Chaos) -> dict[int, Node]:
+    return {i: node for i in sorted(chaos.present) if (node := chaos.nodes[i]) is not None}
+
+
+def _muted(chaos: Chaos, began: float) -> str:
+    """Who does not hear a neighbour, since the faults are over."""
+    here = _here(chaos)
+    for i, node in here.items():
+        for j in node.ties:
+            if j in here and node.heard.get(j, -np.inf) < chaos.clock(i, began):
+                return f"{i} has not heard {j} since the faults were over"
+    return ""
+
+
+def gap(chaos: Chaos) -> float:
+    """How far above the optimum the models of those present are, relative."""
+    here = _here(chaos)
+    members, nodes = list(here), list(here.values())
+    if len(nodes) < len(chaos.present) or any(node.roster.version != chaos.roster.version for node in nodes):
+        return np.inf
+    W = np.zeros((len(here), len(here)))
+    for k, node in enumerate(nodes):
+        for j, weight in node.ties.items():
+            if j not in here:
+                return np.inf
+            W[k, members.index(j)] = weight
+    if not np.array_equal(W, W.T):
+        return np.inf  # two ends of a tie do not agree yet
+    charter = chaos.charter
+    if charter.confidence == "gossip":
+        largest = max(node.largest for node in nodes)  # of all that there ever were
+        if any(node.largest != largest for node in nodes):
+            return np.inf
+        charter = msgspec.structs.replace(charter, confidence="public", max_rows=largest)
+    problem = problem_of(charter, _data(chaos, members), Graph(W))
+    best = problem.value(problem.solve())
+    theta = np.array([node.theta for node in nodes])
+    return float((problem.value(theta) - best) / max(1.0, abs(best)))
+
+
+def _data(chaos: Chaos, members: list[int]) -> AgentData:
+    owner = np.repeat(np.arange(len(members)), [len(chaos.rows.X[i]) for i in members])
+    X, y = (np.concatenate([part[i] for i in members]) for part in (chaos.rows.X, chaos.rows.y))
+    return AgentData(X, y, agents=owner, members=range(len(members)))
+
+
+def errors(chaos: Chaos) -> dict[int, tuple[float, float, float]]:
+    """Of honest members, mean squared errors on new rows: as they are; alone; and if there were no liars."""
+    here = {i: node for i, node in _here(chaos).items() if i not in chaos.liars}
+    members = list(here)
+    W = np.ones((len(members), len(members))) - np.eye(len(members))
+    problem = problem_of(msgspec.structs.replace(chaos.charter, trim=0.0), _data(chaos, members), Graph(W))
+    if chaos.charter.method.endswith("pooling"):
+        honest = simulate(problem, chaos.method, wakes=HONEST_WAKES * len(members)).theta
+    else:
+        honest = problem.solve()
+
+    def error(theta: np.ndarray, i: int) -> float:
+        truth = np.zeros(theta.shape)  # without an intercept
+        truth[: chaos.rows.models.shape[1]] = chaos.rows.models[i]
+        return float(np.sum((theta - truth) ** 2) + NOISE**2)
+
+    return {
+        i: (error(node.theta, i), error(node.work.local, i), error(best, i))
+        for (i, node), best in zip(here.items(), honest, strict=True)
+    }
+
+
+def _worse_than_alone(chaos: Chaos) -> str:
+    found = errors(chaos)
+    now, alone, honest = np.array(list(found.values())).T
+    if not now.mean() <= WORSE_ALL * max(alone.mean(), honest.mean()):
+        return f"among liars the error is {now.mean():.4f}; alone {alone.mean():.4f}, without them {honest.mean():.4f}"
+    for i, (now_i, alone_i, honest_i) in found.items():
+        if not now_i <= WORSE_ONE * max(alone_i, honest_i):
+            return f"{i} has an error of {now_i:.4f} among liars; alone {alone_i:.4f}, without them {honest_i:.4f}"
+    return ""
+
+
+def of_the_end(chaos: Chaos) -> None:
+    """Private peers do not come to the optimum; but everybody has heard what was published."""
+    if chaos.charter.privacy is None:
+        return
+    for i, node in _here(chaos).items():
+        ledger = chaos.ledgers[i]
+        if ledger is None:
+            continue
+        chaos.demand(ledger.releases <= chaos.method.plan.steps, f"peer {i} has spent {ledger.releases} releases")
+        if chaos.task == "private" and node.ties:
+            chaos.demand(ledger.exhausted, f"peer {i} has made {ledger.releases} releases only")
+            for slot, j in enumerate(node.peer.world.peer):
+                other = chaos.nodes[int(j)]
+                same = other is not None and np.array_equal(node.peer.tie.copy[slot], other.theta)
+                chaos.demand(same, f"{i} has not heard what {j} published")

@@ -1,0 +1,95 @@
+"""What the peers of a seed do: the words of their charter, their rows, and the list of members."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...peers.charter import Charter, make_charter
+
+FEATURES = 3
+#: Standard deviation of the labels around what the true models say.
+NOISE = 0.1
+#: How near the optimum is near enough where models do not come to one.
+ANY = np.inf
+
+
+class Task(NamedTuple):
+    """The charter's words for it, and how near the optimum the models must come."""
+
+    words: dict[str, Any]
+    accuracy: float = ANY
+    resists: bool = False  # whether some members lie: then the others must be as good as alone
+    beyond: float = 1e6  # a number that no letter may hold
+
+
+TASKS: dict[str, Task] = {
+    "cd": Task({"method": "cd", "objective": "personalized"}, 1e-8),
+    "djam": Task({"method": "djam", "objective": "personalized", "confidence": "gossip"}, 1e-8),
+    "admm": Task({"method": "admm", "objective": "collaborative", "settings": {"rho": 1.0}}, 1e-7),
+    "propagation": Task({"method": "propagation", "objective": "propagation"}, 1e-8),
+    "boosting": Task(
+        {
+            "method": "boosting",
+            "objective": "boosting",
+            "settings": {"stumps": 6, "beta": 2.0, "low": -2.0, "high": 2.0},
+        },
+        3e-2,
+    ),
+    "learned": Task({"method": "cd", "objective": "personalized", "learned": {"kappa": 2, "every": 4.0}}, 1e-6),
+    "private": Task({"method": "cd", "objective": "personalized", "privacy": {"epsilon": 2.0, "wakes_per_agent": 4}}),
+    "published": Task({"method": "propagation", "objective": "personalized", "privacy": {"epsilon": 2.0}}),
+    "trimmed": Task({"method": "cd", "objective": "personalized", "trim": 0.25}, resists=True),
+    "trimmed djam": Task({"method": "djam", "objective": "personalized", "trim": 0.25}, resists=True),
+    "pooled": Task({"method": "resilient-pooling", "intercept": True}, resists=True, beyond=1e300),
+}
+
+
+class Rows(NamedTuple):
+    """The rows of all members, and the models that they come from."""
+
+    X: list[np.ndarray]
+    y: list[np.ndarray]
+    models: np.ndarray  # (n, FEATURES)
+
+
+def charter_of(task: Task, title: str, steward: bytes) -> Charter:
+    """What all members of a seed have agreed on."""
+    boosting = task.words["method"] == "boosting"
+    given: dict[str, Any] = {
+        "title": title,
+        "features": [f"x{k}" for k in range(FEATURES)],
+        "target": "y",
+        "labels": ["-1", "1"] if boosting else None,
+        "intercept": False,
+        "loss": "adaboost" if boosting else "squared",
+        "ridge": 0.1,
+        "max_rows": 20,
+        "radius": 100.0,
+        "trim": 0.0,
+        "steward": steward,
+    }
+    return make_charter(**given | task.words)
+
+
+def rows_of(rng: np.random.Generator, n: int, task: Task) -> Rows:
+    """A few rows for each of n members, who are somewhat alike."""
+    sizes = rng.integers(5 if task.resists else 1, 11, n)
+    models = rng.normal(size=(1, FEATURES)) + 0.3 * rng.normal(size=(n, FEATURES))
+    X = [rng.normal(size=(m, FEATURES)) for m in sizes]
+    y = [x @ model + NOISE * rng.normal(size=len(x)) for x, model in zip(X, models, strict=True)]
+    if task.words.get("intercept"):
+        X = [np.column_stack([x, np.ones(len(x))]) for x in X]  # as rows that are read from a table
+    if task.words["method"] == "boosting":
+        y = [np.where(values >= 0, 1.0, -1.0) for values in y]
+    return Rows(X, y, models)
+
+
+def ties_of(rng: np.random.Generator, n: int, task: Task) -> list[tuple[int, int, float]]:
+    """A connected graph; a complete one where each must have enough honest neighbours."""
+    if task.resists:
+        return [(a, b, 1.0) for a in range(n) for b in range(a + 1, n)]
+    ties = {(i, int(rng.integers(i))): 0.0 for i in range(1, n)}
+    ties |= {tuple(sorted(rng.choice(n, 2, replace=False), reverse=True)): 0.0 for _ in range(n)}
+    return [(int(b), int(a), float(rng.uniform(0.5, 2.0))) for a, b in ties]

@@ -1,0 +1,120 @@
+"""What goes wrong in every seed: how often, and an adversary on the network who has no key, or a member's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ...errors import DataError
+from ...peers.node import Send
+from ...peers.packet import SIGNATURE, read_packet
+from .tasks import FEATURES, TASKS
+
+if TYPE_CHECKING:
+    from .world import Chaos
+
+
+class Weather(NamedTuple):
+    """How often what goes wrong."""
+
+    latency: float
+    loss: float
+    duplication: float
+    crash: float  # rate, for each peer
+    split: float  # rate
+    disk: float  # probability that a save fails
+    hostile: float  # rate
+    skew: float  # clocks run up to so much faster or slower, and are wrong by any amount
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator) -> Weather:
+        """Some faults, in any combination."""
+        often = rng.random(8) < 0.7
+        worst = (2.0, 0.4, 0.3, 0.05, 0.05, 0.1, 2.0, 0.2)
+        return cls(*(float(on * rng.random() * most) for on, most in zip(often, worst, strict=True)))
+
+
+class Disk:
+    """A disk that may refuse to write, and keeps what it has when its peer crashes."""
+
+    def __init__(self, chaos: Chaos):
+        self.content: bytes | None = None
+        self.full = False
+        self._chaos = chaos
+
+    def load(self) -> bytes | None:
+        """The last content saved."""
+        return self.content
+
+    def save(self, content: bytes) -> None:
+        """Save, or not."""
+        chaos = self._chaos
+        if self.full or (chaos.faulty and chaos.rng.random() < chaos.weather.disk):
+            raise OSError("no space left on device")
+        self.content = content
+
+
+class Adversary:
+    """Records what is sent, and sends it again, changed, under other names; and what only a hostile member signs."""
+
+    def __init__(self, chaos: Chaos):
+        self._chaos = chaos
+        self._seen: list[tuple[int, int, bytes]] = []  # from, to, data
+
+    def record(self, i: int, j: int, data: bytes) -> None:
+        """Something was sent."""
+        self._seen.append((i, j, data))
+        if len(self._seen) > 5000:
+            del self._seen[:2500]
+
+    def attack(self) -> None:
+        """Once, in one of many ways."""
+        chaos, rng = self._chaos, self._chaos.rng
+        if not self._seen:
+            return
+        i, j, data = self._seen[int(rng.integers(len(self._seen)))]
+        match int(rng.integers(7)):
+            case 0:  # again, to the same one or to another
+                to = j if rng.random() < 0.5 else int(rng.integers(chaos.n))
+                self._replay(i, to, data)
+                return
+            case 1:  # with some bytes changed
+                broken = bytearray(data)
+                for _ in range(int(rng.integers(1, 4))):
+                    broken[int(rng.integers(len(broken)))] ^= int(rng.integers(1, 256))
+                self._offer(i, j, bytes(broken))
+            case 2:  # cut off, or with something added
+                cut = int(rng.integers(len(data)))
+                self._offer(i, j, data[:cut] if rng.random() < 0.5 else data + bytes(rng.bytes(cut)))
+            case 3:  # under another's name
+                other = int(rng.integers(chaos.n))
+                if other != i:
+                    self._offer(other, j, data)
+            case 4:  # nothing at all like a letter
+                self._offer(i, j, bytes(rng.bytes(int(rng.integers(300)))))
+            case 5:  # for another run
+                self._offer(i, j, chaos.forged(i, j, run=bytes(rng.bytes(16)), text=np.zeros(FEATURES)))
+            case _:  # from a member that has turned hostile: signed, new, and with numbers that must not pass
+                bad = rng.choice([np.nan, np.inf, -np.inf, TASKS[chaos.task].beyond, 1e300])
+                lengths = chaos.method.lengths(chaos.p)
+                kind = int(rng.integers(len(lengths) + 1))
+                length = int(rng.choice([2, 5, 40]))  # of one number, some letters are a count: good as it is
+                if kind < len(lengths) and rng.random() < 0.8:
+                    length = lengths[kind][-1] if isinstance(lengths[kind], range) else lengths[kind]
+                if length:
+                    self._offer(i, j, chaos.forged(i, j, text=np.full(length, bad), kind=kind), own=True)
+
+    def _offer(self, i: int, j: int, data: bytes, own: bool = False) -> None:
+        if not own and any(data == seen for _, _, seen in self._seen[-50:]):
+            return
+        self._chaos.deliver(i, j, Send(j, data), honest=False)
+
+    def _replay(self, i: int, j: int, data: bytes) -> None:
+        """An old letter: it may be one that its receiver has never seen, which is just a late one."""
+        if len(data) > SIGNATURE:
+            try:
+                packet = read_packet(data)[0]
+            except DataError:
+                return  # a roster
+            self._chaos.deliver(i, j, Send(j, data), honest=self._chaos.is_for(packet.to, j))

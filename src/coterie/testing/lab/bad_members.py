@@ -1,0 +1,85 @@
+"""Members that mean harm, as real processes: what the others must live with.
+
+    COTERIE_PLAIN=1 python -m coterie.testing.lab.bad_members FOLDER CONDUCT [--data ROWS.csv]
+
+The folder is that of a member; the process runs it as ``coterie peer run`` does, and then does what its conduct says.
+Everything it sends is signed, and comes over its own connection.
+
+=============  =======================================================================================================
+``opposite``   lies: -10 times its model
+``shift``      lies: its model, 10 times its own length off
+``moderate``   lies: its model, one length off; spreads beside it are told to be small
+``flood``      sends each letter a hundred times, with new numbers
+``replay``     sends each packet ten times, as it is
+``huge``       sends beside each letter one that is longer than any may be
+=============  =======================================================================================================
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from ...engines.peer import Outgoing
+from ...peers.launch import launch
+from ...peers.node import Node, Send
+
+LIES = ("opposite", "shift", "moderate")
+CONDUCTS = (*LIES, "flood", "replay", "huge")
+
+
+def lie(conduct: str, text: np.ndarray, p: int) -> np.ndarray:
+    """What a liar says in place of the numbers of a letter, whose model comes first, and any spreads of it next."""
+    said, model = text.copy(), text[:p]
+    size = max(float(np.linalg.norm(model)), 1.0)
+    if conduct == "opposite":
+        said[:p] = -10.0 * model
+    elif conduct == "shift":
+        said[:p] = model + 10.0 * size
+    else:
+        said[:p] = model + size / p**0.5
+        if text.size >= 2 * p:
+            said[p : 2 * p] = 1e-3 * np.abs(text[p : 2 * p])
+    return said
+
+
+class BadNode(Node):
+    """A node that does what its conduct says."""
+
+    conduct = "opposite"
+
+    def _packets(self, now: float, letters: Iterable[Outgoing]) -> list[Send]:
+        letters = list(letters)
+        if self.conduct in LIES:
+            letters = [one._replace(text=lie(self.conduct, one.text, self.work.p)) for one in letters]
+        out = super()._packets(now, letters)
+        if self.conduct == "flood":
+            for _ in range(99):
+                out += super()._packets(now, letters)
+        elif self.conduct == "replay":
+            out = [send for send in out for _ in range(10)]
+        elif self.conduct == "huge" and out:
+            out.append(out[0]._replace(data=secrets.token_bytes(2 * self.charter.letter_bytes)))
+        return out
+
+
+def main() -> None:
+    """Run a member that means harm."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("conduct", choices=CONDUCTS)
+    parser.add_argument("--data", type=Path)
+    given = parser.parse_args()
+    from ...peers.feed import prepared
+    from ...peers.groups import membership
+
+    BadNode.conduct = given.conduct
+    launch(given.folder, membership(given.folder), prepared(given.folder, given.data, None), kind=BadNode)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""The life of a group, as typed: removal, revocation, a fork that is healed, a second steward and a hand-over."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from coterie.cli.peers import app
+from coterie.errors import DataError, IdentityError, RemovedError
+from coterie.peers.forks import Fork, write_fork
+
+
+def said(*arguments):
+    result = CliRunner().invoke(app, [*map(str, arguments), "--json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+def typed(*arguments):
+    """What people see."""
+    result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return " ".join(result.output.split())
+
+
+@pytest.fixture
+def club(tmp_path):
+    said("group", "create", tmp_path / "club", "--features", "x", "--target", "y")
+    for name in ("ann", "bob"):
+        said("peer", "init", tmp_path / name, "--group", tmp_path / "club", "--listen", "127.0.0.1:7447")
+    said("peer", "update", tmp_path / "ann", tmp_path / "club/roster")
+    return tmp_path / "club"
+
+
+def test_a_removed_peer_says_so_with_a_code_of_its_own(tmp_path, club):
+    assert "coterie peer update" in typed("group", "remove", club, "bob")
+    with pytest.raises(RemovedError):
+        said("peer", "update", tmp_path / "bob", club / "roster")
+    command = [sys.executable, "-m", "coterie", "peer", "run", str(tmp_path / "bob"), "--data", "none.csv"]
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"COTERIE_PLAIN": "1"})
+        assert done.returncode == 5
+        assert "has removed it from the group (version 4)" in done.stderr
+
+
+def test_a_lost_tls_key_as_typed(tmp_path, club):
+    text = typed("group", "revoke", club, "bob")
+    assert "coterie group request FOLDER --new-tls-key" in text
+    said("peer", "update", tmp_path / "bob", club / "roster")
+    assert len(said("group", "show", tmp_path / "bob")["revoked"]) == 1
+    assert "revoked certificates: 1" in typed("group", "show", club)
+    said("group", "request", tmp_path / "bob", "--new-tls-key")
+    said("group", "invite", club, tmp_path / "bob/bob.request")
+    assert said("group", "join", tmp_path / "bob", tmp_path / "bob/bob.invitation")["members"] == 2
+    assert said("group", "remove", club, "bob", "--revoke")["members"] == ["ann"]
+    assert len(said("group", "show", club)["revoked"]) == 2
+
+
+def test_a_fork_as_typed(tmp_path, club):
+    shutil.copytree(club, tmp_path / "backup")
+    said("group", "tie", club, "ann", "bob")
+    said("peer", "update", tmp_path / "ann", club / "roster")
+    shutil.rmtree(club)
+    (tmp_path / "backup").rename(club)
+    said("peer", "init", tmp_path / "eve", "--group", club)
+    with pytest.raises(DataError, match="has forked"):
+        said("peer", "update", tmp_path / "ann", club / "roster")
+    (compared,) = said("group", "show", club, tmp_path / "ann/roster")["compared"]
+    assert "has forked" in compared
+    both = Fork((tmp_path / "ann/roster").read_bytes(), (club / "roster").read_bytes())
+    (tmp_path / "ann/fork").write_bytes(write_fork(both))
+    assert "differ in eve" in typed("group", "show", tmp_path / "ann")
+    assert len(said("group", "show", club, tmp_path / "ann/fork")["compared"]) == 2
+    shutil.copytree(club, tmp_path / "again")
+    assert "Invite again" in typed("group", "update", tmp_path / "again", tmp_path / "ann/roster")
+    healed = said("group", "update", club, tmp_path / "ann/roster")
+    assert healed == {"version": 5, "healed": True, "invite_again": ["eve"]}
+    assert said("peer", "update", tmp_path / "ann", club / "roster") == {"version": 5}
+    assert "both are version 5" in typed("group", "show", club, tmp_path / "ann/roster")
+    assert "is newer than this, version 3" in typed("group", "show", tmp_path / "bob", club / "roster")
+
+
+def test_stewards_as_typed(tmp_path, club):
+    second = tmp_path / "second"
+    assert "coterie group steward add" in typed("group", "steward", "init", second)
+    text = typed("group", "steward", "add", club, second / "steward.request", "-o", tmp_path / "mandate")
+    assert "coterie group steward accept" in text
+    run = said("group", "show", club)["run"]
+    assert said("group", "steward", "accept", second, tmp_path / "mandate", "--run", run) == {"run": run, "version": 4}
+    assert said("peer", "init", tmp_path / "eve", "--group", second)["run"] == run
+    assert said("group", "update", club, second / "roster")["version"] == 5
+    keys = said("group", "show", club)["stewards"]
+    assert len(keys) == 2
+    assert f"stewards: {keys[0][:8]}, {keys[1][:8]}" in typed("group", "show", club)
+    said("peer", "update", tmp_path / "ann", club / "roster")
+    third = tmp_path / "third"
+    said("group", "steward", "init", third)
+    said("group", "steward", "hand-over", second, third / "steward.request")
+    said("group", "steward", "accept", third, third / "steward.mandate")
+    with pytest.raises(IdentityError, match="handed over"):
+        said("group", "tie", second, "ann", "bob")
+    said("group", "update", club, third / "roster")
+    others = set(said("group", "show", club)["stewards"])
+    (key,) = {one for one in others if one not in keys}
+    assert "coterie group update" in typed("group", "steward", "hand-over", club, key[:8])
+    said("group", "update", third, club / "roster")
+    assert said("group", "show", third)["stewards"] == [key]
+    said("group", "tie", third, "ann", "bob", "--weight", "0")
+    said("peer", "update", tmp_path / "ann", third / "roster")
+    assert said("group", "show", tmp_path / "ann")["ties"] == [[0, 2, 1.0], [1, 2, 1.0]]
+
+
+# -- processes -------------------------------------------------------------------------------------------------------
+
+
+class Processes:
+    """Peers of a group as processes, each with rows of its own."""
+
+    def __init__(self, folder):
+        self.folder, self.here = folder, []
+
+    def start(self, name, rows="1,2\n2,4\n3,6.5\n4,8\n"):
+        (self.folder / f"{name}.csv").write_text(f"x,y\n{rows}")
+        with open(self.folder / f"{name}.log", "w") as log:
+            words = ["peer", "run", name, "--data", f"{name}.csv"]
+            environment = os.environ | {"COTERIE_PLAIN": "1"}
+            command = [sys.executable, "-m", "coterie", *words]
+            self.here.append(subprocess.Popen(command, cwd=self.folder, env=environment, stdout=log, stderr=log))
+        return self.here[-1]
+
+    def until(self, holds, seconds=90.0):
+        end = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < end, {path.name: path.read_text() for path in self.folder.glob("*.log")}
+            time.sleep(0.3)
+
+    def status(self, name):
+        path = self.folder / name / "status.json"
+        return json.loads(path.read_text()) if path.exists() else {"ties": [], "alarms": {}}
+
+    def stop(self):
+        for process in self.here:
+            process.terminate()
+        for process in self.here:
+            process.wait(30)
+
+
+@pytest.fixture
+def processes(tmp_path):
+    made = Processes(tmp_path)
+    yield made
+    made.stop()
+
+
+@pytest.mark.slow
+def test_who_was_removed_while_away_and_who_runs_twice_are_told(tmp_path, processes):
+    said("group", "create", tmp_path / "club", "--features", "x", "--target", "y")
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        ports = [sock.getsockname()[1] for sock in (one, other)]
+    said("peer", "init", tmp_path / "ann", "--group", tmp_path / "club", "--listen", f"127.0.0.1:{ports[0]}")
+    said("peer", "init", tmp_path / "bob", "--group", tmp_path / "club", "--tie", "ann")
+    eve = ("peer", "init", tmp_path / "eve", "--group", tmp_path / "club", "--listen", f"127.0.0.1:{ports[1]}")
+    said(*eve, "--tie", "ann")
+    said("peer", "update", tmp_path / "ann", tmp_path / "club/roster")
+    for name in ("ann", "bob"):
+        processes.start(name)
+    processes.until(lambda: any(tie["answered"] for tie in processes.status("ann")["ties"]))
+    said("group", "remove", tmp_path / "club", "eve")
+    said("peer", "update", tmp_path / "ann", tmp_path / "club/roster")
+    assert processes.start("eve").wait(90) == 5
+    assert "has removed this peer from the group" in (tmp_path / "eve.log").read_text()
+    # A copy of ann's folder cannot listen; one of bob's, who listens nowhere, runs, and both get to know.
+    for name in ("ann", "bob"):
+        shutil.copytree(tmp_path / name, tmp_path / f"{name}2", ignore=shutil.ignore_patterns("lock", "status.json"))
+    assert processes.start("ann2").wait(90) == 3
+    assert "another copy of ann2" in (tmp_path / "ann2.log").read_text()
+    processes.start("bob2")
+    processes.until(
+        lambda: all("duplicate" in processes.status(name)["alarms"] for name in ("ann", "bob", "bob2")), 200
+    )
+    for name in ("bob", "bob2"):
+        assert "another process runs with this identity" in (tmp_path / f"{name}.log").read_text()
+    assert "disk" not in processes.status("ann")["trouble"]

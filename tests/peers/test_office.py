@@ -1,0 +1,380 @@
+"""Certificates that are renewed over the network, and a peer that does the steward's chores."""
+
+import json
+import os
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from club import Club
+from typer.testing import CliRunner
+
+from coterie.cli.peers import app
+from coterie.errors import DataError, IdentityError, ParameterError
+from coterie.peers.bulletins import CERTIFICATE, PACKAGE, Bulletin, packaged, read_bulletin, sign_bulletin, signed_in
+from coterie.peers.groups import create, enroll, invite, join, load_group, membership, remove, request, revoke, tie
+from coterie.peers.identity import Identity, certificate_der, read_certificate, sign_csr
+from coterie.peers.metrics import Log
+from coterie.peers.office import RelayOffice
+from coterie.peers.renewal import install_certificate, renew, update, update_bulletins
+
+SOON = 825 - 20  # days after which a member's certificate is good for 20 more
+
+
+def said(*arguments):
+    result = CliRunner().invoke(app, [*map(str, arguments), "--json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+def later(days):
+    return datetime.now(UTC) + timedelta(days=days)
+
+
+@pytest.fixture
+def club(tmp_path):
+    return Club(tmp_path)
+
+
+def posted(club, name, body=None, by=None, version=None):
+    """A certificate for somebody, signed by the steward but made by hand."""
+    office = load_group(club.group)
+    if body is None:
+        old = read_certificate((club.root / name / "tls.crt").read_bytes())
+        body = certificate_der(
+            sign_csr(old, office.ca_key, office.ca, name=name, endpoint=None, days=900, now=club.today)
+        )
+    bulletin = Bulletin(CERTIFICATE, name, version or int(club.moment()), body)
+    return sign_bulletin(bulletin, by or office.steward, 10**6, "it")
+
+
+# -- the steward -------------------------------------------------------------------------------------------------------
+
+
+def test_only_what_expires_soon_is_renewed(club):
+    done = renew(club.group)
+    assert (done.renewed, done.unknown, done.capped) == ([], [], [])
+    assert not (club.group / "bulletins").exists()
+    done = renew(club.group, within=60, now=later(800))
+    assert done.renewed == ["ann", "bob", "cat"]
+    office = load_group(club.group)
+    for signed in signed_in(club.group / "bulletins"):
+        bulletin = read_bulletin(signed, {office.charter.steward})
+        assert bulletin.kind == CERTIFICATE
+        assert office.register.certificates[bulletin.about] == bulletin.body
+    assert renew(club.group, now=later(801)).renewed == []  # they are known to be good now
+    assert renew(club.group, now=later(801), within=900).renewed == ["ann", "bob", "cat"]
+
+
+def test_certificates_that_a_wrong_clock_has_made_are_good_today(club):
+    """The steward's machine may think that it is two years later: all would be renewed, and nobody could use it."""
+    assert renew(club.group, now=later(800)).renewed
+    signed = (club.group / "bulletins/certificate-ann").read_bytes()
+    assert install_certificate(club.root / "ann", read_bulletin(signed, {club.charter.steward}))
+    assert membership(club.root / "ann").expires > later(1600)
+
+
+def test_versions_grow_whatever_the_clock_says(club):
+    def version():
+        signed = (club.group / "bulletins/certificate-ann").read_bytes()
+        return read_bulletin(signed, {club.charter.steward}).version
+
+    renew(club.group, 900, 900, now=later(900))
+    first = version()
+    renew(club.group, 10_000, 900, now=later(1000))
+    second = version()
+    assert second > first
+    office = load_group(club.group)
+    from coterie.peers.renewal import post
+
+    post(office, CERTIFICATE, "ann", office.register.certificates["ann"], "it", later(-900))
+    assert version() == second + 1
+
+
+def test_members_that_have_left_and_certificates_that_are_not_known(club):
+    remove(club.group, "bob")
+    office = load_group(club.group)
+    (club.group / "group.json").write_bytes(
+        (club.group / "group.json").read_bytes().replace(b'"ann": "', b'"nobody": "', 1)
+    )
+    assert office.register.certificates.keys() == {"ann", "bob", "cat"}
+    done = renew(club.group, 900, 900)
+    assert (done.renewed, done.unknown) == (["cat"], ["ann"])
+    assert renew(club.group, 900, 900) == ([], ["ann"], [], [], 0)  # no better than those
+
+
+def test_a_key_that_was_lost_is_not_certified_again(club):
+    revoke(club.group, "ann")
+    done = renew(club.group, 900, 900)
+    assert (done.renewed, done.revoked) == (["bob", "cat"], ["ann"])
+    bob = load_group(club.group).register.issued["bob"]
+    assert len(bob) == 2  # both can be revoked
+    assert set(bob) <= set(revoke(club.group, "bob").revoked)
+
+
+def test_a_few_at_a_time(club):
+    done = renew(club.group, 900, 900, most=2, now=later(100))
+    assert (done.renewed, done.left) == (["ann", "bob"], 1)
+    done = renew(club.group, 900 - 101, 900, most=2, now=later(100))
+    assert (done.renewed, done.left) == (["cat"], 0)
+
+
+def test_an_authority_that_ends_itself(club):
+    when = later(3652 - 20)
+    assert renew(club.group, now=when).renewed == ["ann", "bob", "cat"]
+    done = renew(club.group, now=when)
+    assert (done.renewed, done.capped) == ([], ["ann", "bob", "cat"])  # not again and again
+
+
+def test_a_certificate_that_no_letter_can_carry(tmp_path):
+    club = Club(tmp_path, letter_bytes=1000)
+    assert len(renew(club.group, 900, 900).renewed) == 3  # they are short enough
+    office = load_group(club.group)
+    with pytest.raises(ParameterError, match="the certificate of ann takes"):
+        sign_bulletin(Bulletin(CERTIFICATE, "ann", 1, bytes(1000)), office.steward, 734, "the certificate of ann")
+
+
+def test_the_commands(club):
+    assert said("group", "renew", club.group) == {"renewed": [], "unknown": [], "capped": [], "revoked": []}
+    assert said("group", "renew", club.group, "--within", "900", "--days", "1000")["renewed"] == ["ann", "bob", "cat"]
+    before = club.expires("ann")
+    found = said("peer", "update", club.root / "ann", club.group / "bulletins")
+    assert found["bulletins"] == ["certificate-ann", "certificate-bob", "certificate-cat"]
+    assert club.expires("ann") - before > timedelta(days=100)
+    assert said("peer", "update", club.root / "ann", club.group / "bulletins")["bulletins"] == []
+    one = club.group / "bulletins/certificate-bob"
+    assert said("peer", "update", club.root / "bob", one)["bulletins"] == ["certificate-bob"]
+    tie(club.group, "ann", "cat", 2.0)
+    version = load_group(club.group).roster.version
+    assert said("peer", "update", club.root / "cat", club.group)["version"] == version  # all that there is
+    assert membership(club.root / "cat").roster.version == version
+    assert said("peer", "update", club.root / "cat", club.group) == {"version": version, "bulletins": []}
+
+
+# -- the one whom it is about ------------------------------------------------------------------------------------------
+
+
+def test_it_is_checked_as_the_first_one_was(club, tmp_path):
+    ann = club.root / "ann"
+    office = load_group(club.group)
+    before = (ann / "tls.crt").read_bytes()
+    bob = read_certificate((club.root / "bob/tls.crt").read_bytes())
+    create(tmp_path / "other", features=["a"], target="b")
+    other = load_group(tmp_path / "other")
+    old = read_certificate(before)
+    given = {"name": "ann", "endpoint": None, "days": 2000}
+    for body, words in (
+        (sign_csr(bob, office.ca_key, office.ca, **given), "another TLS key"),
+        (sign_csr(old, other.ca_key, other.ca, **given), "not signed by the authority"),
+        (sign_csr(old, office.ca_key, office.ca, **given | {"name": "bob"}), "another name"),
+    ):
+        with pytest.raises(DataError, match=words):
+            install_certificate(ann, Bulletin(CERTIFICATE, "ann", 1, certificate_der(body)))
+    with pytest.raises(DataError, match="is not a certificate of ann"):
+        install_certificate(ann, Bulletin(CERTIFICATE, "bob", 1, certificate_der(bob)))
+    short = sign_csr(old, office.ca_key, office.ca, **given | {"days": 10})
+    assert install_certificate(ann, Bulletin(CERTIFICATE, "ann", 1, certificate_der(short))) is None
+    assert (ann / "tls.crt").read_bytes() == before
+    good = sign_csr(old, office.ca_key, office.ca, **given)
+    ends = install_certificate(ann, Bulletin(CERTIFICATE, "ann", 1, certificate_der(good)))
+    assert ends == good.not_valid_after_utc == membership(ann).expires
+
+
+def test_one_who_has_expired_can_still_be_helped(tmp_path):
+    """It cannot connect to anybody: so the bulletin is brought to it by hand."""
+    create(tmp_path / "club", features=["a"], target="b")
+    Identity.make(tmp_path / "ann", "ann")
+    join(tmp_path / "ann", invite(tmp_path / "club", request(tmp_path / "ann"), days=1))
+    os.utime(tmp_path / "ann/tls.crt")
+    done = renew(tmp_path / "club", now=later(10), days=2000)
+    assert done.renewed == ["ann"]
+    assert update(tmp_path / "ann", tmp_path / "club/bulletins")[1] == [("certificate", "ann")]
+
+
+def test_what_the_steward_did_not_sign_is_not_taken_over(club):
+    forged = posted(club, "ann", by=Identity.load(club.root / "bob").signing_key)
+    path = club.root / "forged"
+    path.write_bytes(forged)
+    with pytest.raises(DataError, match="not signed with the steward's key"):
+        update(club.root / "ann", path)
+    with pytest.raises(DataError, match="not signed with the steward's key"):
+        update_bulletins(club.root / "ann", [forged])
+    assert not (club.root / "ann/bulletins").exists()
+
+
+# -- over the network --------------------------------------------------------------------------------------------------
+
+
+def test_certificates_are_renewed_over_the_network_without_a_restart(club):
+    """Bob is given all of them, and is a neighbour of both."""
+    club.start()
+    club.run(5.0)
+    renew(club.group, 900, 2000)
+    said("peer", "update", club.root / "bob", club.group / "bulletins")
+    club.run_until(lambda: all(club.expires(name) > club.today + timedelta(days=1900) for name in club.names))
+    club.run(3.0)
+    for name in club.names:
+        program = club.programs[name]
+        assert program.transport.reloads == 1
+        assert program.expires == club.expires(name).isoformat()
+        assert not program.failure
+        assert [event for event in club.events(name) if event["event"] == "certificate"]
+        kept = {path.name for path in (club.root / name / "bulletins").iterdir()}
+        assert kept == {"certificate-ann", "certificate-bob", "certificate-cat"}
+        assert not program.node.trouble["expiry"]
+    mode = (club.root / "ann/bulletins/certificate-bob").stat().st_mode & 0o777
+    assert mode == 0o600
+
+
+def test_who_was_away_finds_its_certificate_when_it_comes_back(club):
+    club.start("ann", "bob").run(3.0)
+    club.pass_days(SOON)
+    renew(club.group, now=club.today)
+    said("peer", "update", club.root / "ann", club.group / "bulletins/certificate-cat")
+    club.run(5.0)
+    club.stop("bob").start("bob").run(3.0)  # bob has it on disk
+    club.stop("ann")
+    before = club.expires("cat")
+    club.start("cat")
+    club.run_until(lambda: club.expires("cat") > before)
+
+
+def test_trouble_from_thirty_days_before_and_an_end_when_it_expires(club):
+    club.start().run(3.0)
+    program = club.programs["ann"]
+    assert not program.node.trouble["expiry"]
+    club.pass_days(825 - 31)
+    club.run(3.0)
+    assert not program.node.trouble["expiry"]
+    club.pass_days(2)
+    club.run(3.0)
+    assert program.node.trouble["expiry"] == 1
+    assert "the certificate expires on" in program.node.last_trouble
+    assert "coterie peer update" in program.node.last_trouble
+    assert sum(event["event"] == "expiry" for event in club.events("ann")) == 1
+    assert not program._stopping
+    club.pass_days(29)
+    club.run(3.0)
+    assert program._stopping
+    assert "the certificate expired on" in program.failure
+    assert "this machine's clock" in program.failure
+
+
+def test_a_peer_without_a_certificate_has_nothing_to_expire(club):
+    program = club.start("ann").programs["ann"]
+    (club.root / "ann/tls.crt").unlink()
+    club.run(2.0)
+    assert not program.node.trouble.total()
+
+
+def test_a_renewed_invitation_is_taken_over_by_a_running_peer(club):
+    club.start("ann").run(2.0)
+    join(club.root / "ann", invite(club.group, request(club.root / "ann"), days=2000))
+    club.run(2.0)
+    assert club.programs["ann"].transport.reloads == 1
+
+
+def test_a_certificate_that_is_not_mine_is_a_trouble_and_no_more(club):
+    club.start().run(2.0)
+    bob = certificate_der(read_certificate((club.root / "bob/tls.crt").read_bytes()))
+    office, before = load_group(club.group), (club.root / "ann/tls.crt").read_bytes()
+    longer = sign_csr(
+        read_certificate((club.root / "bob/tls.crt").read_bytes()), office.ca_key, office.ca, name="ann",
+        endpoint=None, days=2000,
+    )  # fmt: skip
+    assert bob != certificate_der(longer)
+    program = club.programs["ann"]
+    program.node.take_bulletins(club.now, [posted(club, "ann", certificate_der(longer))])
+    club.run(5.0)
+    assert (club.root / "ann/tls.crt").read_bytes() == before
+    assert program.node.trouble["certificate"] == 1
+    assert "another TLS key" in program.node.last_trouble
+    assert not program._stopping
+
+
+def test_what_nobody_needs_any_more_is_deleted(club):
+    club.start("ann")
+    program = club.programs["ann"]
+    program.node.take_bulletins(club.now, [posted(club, "bob")])
+    club.run(2.0)
+    assert (club.root / "ann/bulletins/certificate-bob").exists()
+    program.node.board.forget(club.today + timedelta(days=901))
+    club.run(2.0)
+    assert not (club.root / "ann/bulletins/certificate-bob").exists()
+
+
+# -- the steward's chores ----------------------------------------------------------------------------------------------
+
+
+def test_a_group_with_the_steward_beside_a_peer_never_expires(club):
+    """Nobody types anything for six years."""
+    club.start("ann", steward=club.group)
+    club.start("bob", "cat").run(5.0)
+    for cycle in range(3):
+        club.pass_days(800)  # 25 are left
+        club.run(65.0)
+        for name in club.names:
+            assert club.expires(name) > club.today + timedelta(days=800)
+            assert not club.programs[name].node.trouble["expiry"]
+            assert not club.programs[name]._stopping
+            assert club.programs[name].transport.reloads == cycle + 1
+    assert club.days > 6 * 365
+
+
+def test_lists_and_bulletins_of_the_steward_go_out_by_themselves(club, tmp_path):
+    club.start("ann", steward=club.group)
+    club.start("bob", "cat").run(2.0)
+    eve = enroll(club.group, tmp_path / "eve", "eve", ties={"cat": 1.0})
+    renew(club.group, 900, 900)
+    club.run_until(lambda: all(p.node.roster.version == eve.roster.version for p in club.programs.values()), 180.0)
+    club.run_until(lambda: all(len(p.node.board.held) == 4 for p in club.programs.values()), 60.0)
+    assert not any(p.node.trouble["steward"] for p in club.programs.values())
+
+
+def test_a_steward_that_cannot_be_read_is_a_trouble_and_no_more(club, tmp_path):
+    create(tmp_path / "another", features=["a"], target="b")
+    for k, (name, folder) in enumerate((("ann", tmp_path / "none"), ("bob", tmp_path / "another"))):
+        club.start(name, steward=folder)
+        club.run(65.0)
+        assert club.programs[name].node.trouble["steward"] == 2, k
+        assert not club.programs[name]._stopping
+    said_it = [event for event in club.events("bob") if "this is another group" in event.get("what", "")]
+    assert len(said_it) == 1
+
+
+# -- relays ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_relay_is_brought_its_certificate(club, tmp_path):
+    Identity.make(tmp_path / "hub", "hub", "127.0.0.1:7000")
+    join(tmp_path / "hub", invite(club.group, request(tmp_path / "hub"), relay=True))
+    club.start("ann", steward=club.group)
+    published = []
+    club.programs["ann"].transport.publish_roster = lambda data, to=None: published.append(data)
+    club.run(3.0)
+    club.pass_days(SOON)
+    club.now += 600.0  # relays are not told more often
+    club.run_until(lambda: any(data.startswith(PACKAGE) for data in published))
+    package = next(data for data in published if data.startswith(PACKAGE))
+    relay = type("Relay", (), {"reloads": 0, "reload": lambda self: setattr(self, "reloads", self.reloads + 1)})()
+    with pytest.raises(IdentityError):
+        update_bulletins(tmp_path / "none", [])
+    office = RelayOffice(tmp_path / "hub", relay, Log())
+    signed = (club.group / "bulletins/certificate-hub").read_bytes()
+    assert signed in package
+    assert not office.look()
+    assert office.take(package) == b""
+    fresh = posted_relay(club, tmp_path)
+    assert office.take(packaged(b"a list", [fresh, posted(club, "ann")])) == b"a list"
+    assert not office.look()
+    assert relay.reloads == 1
+    assert [path.name for path in (tmp_path / "hub/bulletins").iterdir()] == ["certificate-hub"]
+
+
+def posted_relay(club, tmp_path):
+    """A longer certificate of the relay, of today."""
+    office = load_group(club.group)
+    old = read_certificate((tmp_path / "hub/tls.crt").read_bytes())
+    new = sign_csr(old, office.ca_key, office.ca, name="hub", endpoint="127.0.0.1:7000", days=2000)
+    bulletin = Bulletin(CERTIFICATE, "hub", int(time.time()) + 10**9, certificate_der(new))
+    return sign_bulletin(bulletin, office.steward, 10**6, "it")
