@@ -51,7 +51,7 @@ bench: $(VENV)/.runtime
 
 SEEDS := 200
 chaos: $(VENV)/.dev
-	@echo "== $(SEEDS) seeds of faults: delay, loss, partitions, crashes, hostile letters"
+	@echo "== $(SEEDS) seeds of faults: delay, loss, partitions, crashes, hostile letters, liars, floods, clocks, disks, backups, forks, removals"
 	COTERIE_PLAIN=1 $(BIN)/python -m coterie.testing.chaos --seeds $(SEEDS) --jobs 2
 
 $(VENV)/bin/python:

@@ -1,86 +1,45 @@
-"""Real peers against bare Zenoh: letters, CPU time of a letter, memory. Ratios of one run.
+"""Real peers: what a letter costs beside the bare transport, how fast links come and go, and peers under attack.
 
-    python benchmarks/network.py            # about four minutes
-    python benchmarks/network.py --quick
+    python benchmarks/network.py            # less than ten minutes
+    python benchmarks/network.py --quick    # about one
+    python benchmarks/network.py --only letters | events | strangers | members
 
-Both sides are as many processes on this machine, over mutual TLS, with the same neighbours, the same mean rate, and
-packets of the same length. Bare Zenoh puts random bytes and counts what comes. A peer checks every letter, verifies
-its signature and takes it in, runs its method, and saves its state to disk at every wake.
+Letters: both sides are as many processes on this machine, over mutual TLS, with the same neighbours, the same mean
+rate, and packets of the same length. The bare transport carries random bytes and counts what comes. A peer checks every
+letter, verifies its signature and takes it in, runs its method, and saves its state to disk at every wake.
+
+Events (network_events.py): how long links take to come about, and until one that is dead is noticed.
+
+Strangers: they open 500 connections a second to one peer, from another address of this machine and from the one where
+the honest are: noise, nothing at all, or the first half of a TLS handshake. A member that can knock and a newcomer that
+cannot try to get in meanwhile.
+
+Members that mean harm (network_members.py): lies, floods, replays, letters that are too long.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-FEATURES, ROWS = 100, 20
-PYTHON = sys.executable
+from network_events import comings_and_goings
+from network_members import bad_members
+from network_parts import FEATURES, PYTHON, ROWS, cpu, found, fresh, memory, start, status, stop, until_linked
 
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
-def found(folder, n, degree, rate):
-    """A group of n peers in a circle, each tied to its nearest ``degree``."""
-    import numpy as np
-
-    from coterie.peers import groups
-    from coterie.peers.tables import work_of
-    from coterie.peers.work import write_work
-
-    charter = groups.create(
-        folder / "group", title="benchmark", features=[f"x{k}" for k in range(FEATURES)], target="y", intercept=False,
-        labels=["-1", "1"], objective="personalized", rate=rate, letters_per_second=max(50.0, 25.0 * rate),
-    )  # fmt: skip
-    rng = np.random.default_rng(0)
-    new = []
-    for k, port in enumerate(free_ports(n)):
-        near = {(k + s) % n for s in range(-(degree // 2), degree // 2 + 1)} if degree < n - 1 else set(range(n))
-        ties = {f"p{j}": 1.0 for j in near if j < k}
-        new.append(groups.Newcomer(folder / f"p{k}", f"p{k}", f"127.0.0.1:{port}", ties))
-    groups.enroll_all(folder / "group", new, durable=False)
-    for k in range(n):
-        X = rng.normal(size=(ROWS, FEATURES)) / FEATURES**0.5
-        work = write_work(work_of(charter, X, np.where(X.sum(axis=1) > 0, 1.0, -1.0)))
-        path = folder / f"p{k}" / "work"
-        path.touch(0o600)
-        path.write_bytes(work)
-
-
-def cpu(pid):
-    """Seconds of CPU time of a process, of the system for it included."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def memory(pid):
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1]) / 1024
-    return float("nan")
-
-
-def status(folder, k):
-    try:
-        return json.loads((folder / f"p{k}" / "status.json").read_bytes())
-    except (OSError, ValueError):
-        return None
+#: Strangers: connections a second, and how many of them are held open.
+ATTACK, HELD = 500, 1500
+SOURCES = {"another address": "127.0.0.2", "the same address": "127.0.0.1"}
 
 
 def measure(pids, counts, seconds):
@@ -99,23 +58,9 @@ def measure(pids, counts, seconds):
 
 
 def ours(folder, n, seconds):
-    environment = os.environ | {"COTERIE_PLAIN": "1"}
-    command = [PYTHON, "-m", "coterie", "peer", "run"]
-    with open(folder / "log", "wb") as log:
-        homes = [folder / f"p{k}" for k in range(n)]
-        running = [
-            subprocess.Popen([*command, str(home), "--work", str(home / "work")], stderr=log, env=environment)
-            for home in homes
-        ]
+    running = [start(folder / f"p{k}") for k in range(n)]
     try:
-        deadline = time.monotonic() + 60 + 2 * n
-        while time.monotonic() < deadline:
-            seen = [status(folder, k) for k in range(n)]
-            if all(one and one["ties"] and all(tie["answered"] for tie in one["ties"]) for one in seen):
-                break
-            time.sleep(0.5)
-        else:
-            raise SystemExit(f"the peers did not find each other: see {folder / 'log'}")
+        until_linked(folder, range(n), 60 + 2 * n)
 
         def counts():
             for one in running:
@@ -126,33 +71,18 @@ def ours(folder, n, seconds):
 
         return measure([one.pid for one in running], counts, seconds)
     finally:
-        for one in running:
-            one.send_signal(signal.SIGTERM)
-        for one in running:
-            one.wait(30)
+        stop(running)
 
 
 def bare(folder, n, degree, rate, seconds, length):
     running = []
-    endpoints = [json.loads((folder / f"p{k}" / "identity.json").read_text())["listen"] for k in range(n)]
     for k in range(n):
         near = [(k + s) % n for s in range(-(degree // 2), degree // 2 + 1) if s] if degree < n - 1 else range(n)
-        near = [j for j in near if j != k]
-        ends = json.dumps([endpoints[k], *(endpoints[j] for j in near)])
-        command = [
-            PYTHON,
-            __file__,
-            "--bare",
-            str(folder),
-            str(k),
-            ",".join(map(str, near)),
-            str(rate),
-            str(length),
-            ends,
-        ]
+        command = [PYTHON, __file__, "--bare", str(folder), str(k), ",".join(str(j) for j in near if j != k)]
+        command += [str(rate), str(length)]
         running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True))
     try:
-        time.sleep(6 + n / 5)  # links form
+        time.sleep(4 + n / 5)  # links form
 
         def counts():
             total = [0, 0]
@@ -171,99 +101,232 @@ def bare(folder, n, degree, rate, seconds, length):
             one.wait()
 
 
-def bare_process(folder, k, near, rate, length, mine, *theirs):
-    """Puts random bytes to every neighbour at the times of a Poisson clock, and counts what comes."""
+def members(folder):
+    """Transports' contacts of everybody in a group."""
+    from coterie.peers.groups import membership
+    from coterie.peers.transport import contacts_of
+
+    return contacts_of(membership(folder / "p0").roster)
+
+
+def transport_of(folder, k, knocks=True):
+    """The bare transport of a member."""
+    from coterie.peers.identity import Identity
+    from coterie.peers.transport.over_tls import TlsTransport
+
+    contacts = members(folder)
+    home, me = folder / f"p{k}", contacts[k]
+    seed = Identity.load(home).seed if knocks else None
+    run = json.loads((folder / "run.json").read_text())
+    return TlsTransport(run, me.name, me.address, me.endpoint, home, contacts=contacts, seed=seed), contacts
+
+
+def bare_process(folder, k, near, rate, length):
+    """Sends random bytes to every neighbour at the times of a Poisson clock, and counts what comes."""
     import threading
 
-    import zenoh
+    from coterie.core.world import EVERYONE
 
-    home = Path(folder) / f"p{k}"
-    tls = {"root_ca_certificate": "ca.crt", "listen_private_key": "tls.key", "listen_certificate": "tls.crt"}
-    tls |= {"connect_private_key": "tls.key", "connect_certificate": "tls.crt"}
-    config = {
-        "mode": "peer",
-        "listen": {"endpoints": [f"tls/{mine}"]},
-        "connect": {
-            "endpoints": [f"tls/{endpoint}" for endpoint in theirs],
-            "timeout_ms": -1,
-            "exit_on_failure": False,
-        },
-        "scouting": {"multicast": {"enabled": False}, "gossip": {"enabled": False}},
-        "transport": {
-            "shared_memory": {"enabled": False},
-            "link": {
-                "protocols": ["tls"],
-                "tls": {name: str(home / file) for name, file in tls.items()} | {"enable_mtls": True},
-            },
-        },
-    }
-    session = zenoh.open(zenoh.Config.from_json5(json.dumps(config)))
-    counts, payload = [0, 0], os.urandom(length)
-
-    def take(sample):
-        sample.payload.to_bytes()
-        counts[1] += 1
-
-    session.declare_subscriber(f"bare/to/{k}/*", take)
+    transport, contacts = transport_of(Path(folder), k)
+    payload = os.urandom(length)
+    transport.open(lambda owner, data: None)
+    transport.link(contacts[j] for j in near)
 
     def tell():
         for _ in sys.stdin:
-            print(*counts, flush=True)
+            counts = transport.counts
+            print(counts.get("sent", 0), counts.get("received", 0), flush=True)
 
     threading.Thread(target=tell, daemon=True).start()
-    keys = [f"bare/to/{j}/{k}" for j in near]
     while True:
-        time.sleep(random.expovariate(rate))
-        for key in keys:
-            session.put(key, payload)
-        counts[0] += len(keys)
+        if rate == float("inf"):
+            for _ in range(200):
+                transport.send(EVERYONE, payload)
+            while transport._hub.channels and any(len(c._queue) > 100 for c in list(transport._hub.channels.values())):
+                time.sleep(0.0005)
+            while len(transport._thread._mail) > 200:
+                time.sleep(0.0005)
+        else:
+            time.sleep(random.expovariate(rate))
+            transport.send(EVERYONE, payload)
+
+
+# -- attacks ----------------------------------------------------------------------------------------------------------
+
+
+def hello():
+    """The first half of a handshake."""
+    outgoing, context = ssl.MemoryBIO(), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+    return outgoing.read()
+
+
+def attack_process(endpoint, source, kind):
+    """Strangers at an endpoint until the process is killed."""
+    host, _, port = endpoint.rpartition(":")
+    say = {"garbage": os.urandom(200).replace(b"\x16", b"x"), "idle": b"", "half TLS": hello()}[kind]
+    held, made, began = [], 0, time.monotonic()
+    while True:
+        while made < (time.monotonic() - began) * ATTACK:
+            one = socket.socket()
+            one.setblocking(False)
+            with contextlib.suppress(OSError):
+                one.bind((source, 0))
+                one.connect_ex((host, int(port)))
+            held.append(one)
+            made += 1
+            if say and len(held) > 5:
+                with contextlib.suppress(OSError):
+                    held[-5].send(say)
+            if len(held) > HELD:
+                held.pop(0).close()
+        time.sleep(0.002)
+
+
+def entry(folder, k, knocks, patience=10.0):
+    """Seconds until a member that nobody can dial is let in by p0; infinity if it is not."""
+    transport, contacts = transport_of(folder, k, knocks)
+    transport.open(lambda owner, data: None)
+    try:
+        began = time.monotonic()
+        transport.link([contacts[0]])
+        while not transport.alive():
+            if time.monotonic() - began > patience:
+                return float("inf")
+            time.sleep(0.0005)
+        return time.monotonic() - began
+    finally:
+        transport.close()
+
+
+def under_attack(folder, kinds, seconds):
+    """A group of four, of which one is attacked: before, during and after."""
+    running = [start(folder / f"p{k}") for k in range(4)]
+    endpoint, pid, rows = members(folder)[0].endpoint, running[0].pid, []
+    try:
+        until_linked(folder, range(4))
+
+        def letters():
+            return fresh(folder, 0, running[0])["letters_in"]
+
+        def phase(load, name):
+            began, used, came, most = time.monotonic(), cpu(pid), letters(), 0
+            times = {"member": [], "newcomer": []}
+            while time.monotonic() < began + seconds:
+                for who, knocks in (("member", True), ("newcomer", False)):
+                    times[who].append(entry(folder, 4, knocks))
+                    most = max(most, len(os.listdir(f"/proc/{pid}/fd")))
+                time.sleep(0.1)
+            took = time.monotonic() - began
+            row = {"load": load, "phase": name, "letters": (letters() - came) / took, "cpu": (cpu(pid) - used) / took}
+            worst = {f"{who}_worst": max(found) for who, found in times.items()}
+            rows.append(row | worst | {"descriptors": most, "memory": memory(pid)})
+
+        phase("", "before")
+        for where, source in SOURCES.items():
+            for kind in kinds:
+                strangers = subprocess.Popen([PYTHON, __file__, "--attack", endpoint, source, kind])
+                try:
+                    time.sleep(1.5)
+                    phase(f"{ATTACK} {kind} a second from {where}", "during")
+                finally:
+                    strangers.kill()
+                    strangers.wait()
+        phase("", "after")
+        return rows
+    finally:
+        stop(running)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--bare", nargs=6, help=argparse.SUPPRESS)
+    parser.add_argument("--bare", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--attack", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--only", choices=["letters", "events", "strangers", "members"])
     given = parser.parse_args()
+    if given.attack:
+        attack_process(*given.attack)
+        return
     if given.bare:
-        folder, k, near, rate, length, ends = given.bare
-        bare_process(folder, int(k), [int(j) for j in near.split(",")], float(rate), int(length), *json.loads(ends))
+        folder, k, near, rate, length = given.bare
+        bare_process(folder, int(k), [int(j) for j in near.split(",")], float(rate), int(length))
         return
     from rich.console import Console
+
+    console, rows = Console(width=140), []
+    parts = {"letters": letters, "events": comings_and_goings, "strangers": strangers, "members": bad_members}
+    for name, measured in parts.items():
+        if given.only in (None, name):
+            rows += measured(given.quick, console)
+    if given.json:
+        given.json.write_text(json.dumps(rows, indent=2))
+
+
+def letters(quick, console):
+    """What a letter costs."""
     from rich.table import Table
 
-    seconds = 5.0 if given.quick else 20.0
-    loads = [(11, 10, 10.0), (100, 10, 1.0)] if not given.quick else [(11, 10, 10.0), (30, 10, 1.0)]
-    rows = []
+    seconds = 5.0 if quick else 20.0
+    loads = [(11, 10, 10.0), (100, 10, 1.0)] if not quick else [(11, 10, 10.0)]
+    rows, length = [], 64 + 35 + 8 * FEATURES  # signature, header, numbers
     table = Table(title=f"Models of {FEATURES} numbers, {ROWS} rows; CPU of all processes together")
     for column in ("load", "", "letters/s sent", "received", "CPU, cores", "us of CPU a letter", "MB a process"):
         table.add_column(column, justify="left" if column in ("load", "") else "right")
+
+    def add(load, side, seen):
+        rows.append({"load": load, "side": side} | seen)
+        numbers = [f"{seen['sent']:,.0f}", f"{seen['received']:,.0f}", f"{seen['cpu']:.2f}"]
+        table.add_row(load, side, *numbers, f"{seen['per_letter']:.0f}", f"{seen['memory']:.0f}")
+
     for n, degree, rate in loads:
         with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
+            folder, load = Path(name), f"{n} peers, {degree} neighbours, rate {rate:g}"
             found(folder, n, degree, rate)
-            length = 64 + 35 + 8 * FEATURES  # signature, header, numbers
-            sides = {"bare Zenoh": bare(folder, n, degree, rate, seconds, length), "coterie": ours(folder, n, seconds)}
-        for side, seen in sides.items():
-            load = f"{n} peers, {degree} neighbours, rate {rate:g}"
-            rows.append({"load": load, "side": side} | seen)
-            numbers = [f"{seen['sent']:,.0f}", f"{seen['received']:,.0f}", f"{seen['cpu']:.2f}"]
-            table.add_row(load, side, *numbers, f"{seen['per_letter']:.0f}", f"{seen['memory']:.0f}")
-        ratio = sides["coterie"]["per_letter"] / sides["bare Zenoh"]["per_letter"]
-        table.add_row("", "ratio", "", "", "", f"x{ratio:.2f}", "")
-    with tempfile.TemporaryDirectory() as name:  # a peer that has nobody to talk to, and wakes once in ten minutes
+            sides = {"bare": bare(folder, n, degree, rate, seconds, length), "coterie": ours(folder, n, seconds)}
+            for side, seen in sides.items():
+                add(load, side, seen)
+        table.add_row(
+            "", "ratio", "", "", "", f"x{sides['coterie']['per_letter'] / sides['bare']['per_letter']:.2f}", ""
+        )
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        found(folder, 2, 1, 1 / 600)
-        alone = subprocess.Popen([PYTHON, "-m", "coterie", "peer", "run", str(folder / "p0"), "--work",
-                                  str(folder / "p0" / "work")], stderr=subprocess.DEVNULL)  # fmt: skip
-        time.sleep(15)
-        table.add_row("one idle peer", "coterie", "", "", "", "", f"{memory(alone.pid):.0f}")
-        rows.append({"load": "idle", "side": "coterie", "memory": memory(alone.pid)})
-        alone.terminate()
-        alone.wait()
-    Console(width=130).print(table)
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=2))
+        found(folder, 2, 1, 1.0)
+        add("two, as fast as they can", "bare", bare(folder, 2, 2, float("inf"), 4.0, length))
+    if not quick:
+        with tempfile.TemporaryDirectory() as name:  # a peer with nobody to talk to, that wakes once in ten minutes
+            folder = Path(name)
+            found(folder, 2, 1, 1 / 600)
+            alone = start(folder / "p0")
+            time.sleep(15)
+            table.add_row("one idle peer", "coterie", "", "", "", "", f"{memory(alone.pid):.0f}")
+            rows.append({"load": "idle", "side": "coterie", "memory": memory(alone.pid)})
+            stop([alone])
+    console.print(table)
+    return rows
+
+
+def strangers(quick, console):
+    """What strangers can do to a peer."""
+    from rich.table import Table
+
+    with tempfile.TemporaryDirectory() as name:
+        found(Path(name), 5, 4, 10.0, hidden=(4,))
+        rows = under_attack(
+            Path(name), ["idle", "half TLS"] if quick else ["garbage", "idle", "half TLS"], 2.0 if quick else 5.0
+        )
+    table = Table(title="One of four peers is attacked; worst time until somebody else is let in")
+    for column in ("", "", "member, ms", "newcomer, ms", "letters/s taken in", "CPU, cores", "descriptors", "MB"):
+        table.add_column(column, justify="left" if not column else "right")
+    for row in rows:
+        times = [f"{1000 * row[f'{who}_worst']:.0f}" for who in ("member", "newcomer")]
+        numbers = [f"{row['letters']:.0f}", f"{row['cpu']:.2f}", str(row["descriptors"]), f"{row['memory']:.0f}"]
+        table.add_row(row["phase"], row["load"], *times, *numbers)
+    console.print(table)
+    return rows
 
 
 if __name__ == "__main__":
