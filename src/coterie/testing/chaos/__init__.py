@@ -16,8 +16,8 @@ removal     a member is removed while it is down, and comes back
 ==========  ==============================================================================================
 
 Then the faults stop, and this must hold: the models of those that are left come to the exact optimum of their problem,
-or, among liars, each honest one is as good as alone; everybody hears its neighbours again; who was removed knows it; a
-fork was named, and is healed; no budget was exceeded.
+or, among liars, no honest one's error is larger by more than a third than it would be alone, or among the honest;
+everybody hears its neighbours again; who was removed knows it; a fork was named, and is healed; no budget was exceeded.
 
 Always, whatever happens: no peer uses a number of a letter twice; nothing that fails a check reaches a method, and no
 letter reaches it twice; no release is made twice with other noise; a restarted peer goes on from what it had saved.

@@ -19,8 +19,8 @@ from .tasks import NOISE, TASKS
 if TYPE_CHECKING:
     from .world import Chaos
 
-#: Among liars, the mean squared error of the honest members may be so much of what it is alone, or among honest ones
-#: alone, whichever is larger; and that of one of them, which may be lucky with its few rows, so much.
+#: Among liars, the mean squared error of the honest members may be so much of what it is alone, or among the honest,
+#: whichever is larger; and that of one of them so much: an error that is larger by a third.
 WORSE_ALL, WORSE_ONE = 4.0 / 3.0, 16.0 / 9.0
 #: Wakes of each in which pooling has settled.
 HONEST_WAKES = 60
