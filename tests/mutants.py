@@ -382,6 +382,13 @@ MUTANTS = (
         ("tests/peers/test_gate.py::test_impersonation",),
     ),
     Mutant(
+        "resilient-evidence",
+        "core/methods/resilient.py",
+        "return -level - 0.5 * log_det",
+        "return -level + 0.5 * log_det",
+        ("tests/engines/test_resilient_pooling.py::test_evidence_and_mode_are_those_of_the_marginal_distribution",),
+    ),
+    Mutant(
         "gate-unsigned",
         "peers/gate.py",
         "if not is_signed(key, signature, signed):",

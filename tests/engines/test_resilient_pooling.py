@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from scipy.special import expit
+from scipy.stats import multivariate_normal
 
 import coterie as ct
 from coterie.core.letters import Bounds, Contents
-from coterie.core.world import TAIL
+from coterie.core.methods import resilient
+from coterie.core.world import TAIL, data_of
 from coterie.engines.peer import Peer
 from coterie.engines.wire import encode
 from coterie.engines.worlds import part_of, world_of
@@ -373,3 +375,19 @@ def test_what_does_not_apply_is_refused_with_advice():
     for options in ({"anchor": 0.0}, {"anchor": True}, {"trim": 0.5}, {"trim": "no"}, {"doubt": 0.7}, {"intercept": 1}):
         with pytest.raises(ParameterError, match=next(iter(options))):
             ct.ResilientPooling(**options)
+
+
+def test_evidence_and_mode_are_those_of_the_marginal_distribution():
+    """What trust is made of: log N(y; Z w, s2 I + Z V Z'), and the mode by the normal equations, centred."""
+    rng = np.random.default_rng(4)
+    m, p, noise = 7, 3, 0.6
+    X, y = np.column_stack([rng.normal(2.0, 3.0, size=(m, p - 1)), np.ones(m)]), rng.normal(5.0, 2.0, m)
+    world = world_of(problem_of(X, y, np.zeros(m, int), ct.graphs.empty(1)))
+    shift, center, root = np.array([2.0, -1.0, 0.0]), rng.normal(size=p), np.array([0.5, 0.0, 2.0])
+    theta, scratch = np.zeros(p), np.zeros(p * p + 4 * p)
+    level = resilient.fit(data_of(world, 0), noise, shift, center, root, theta, scratch)
+    Z, V = X - shift, np.diag(root**2)
+    marginal = multivariate_normal(Z @ center, noise * np.eye(m) + Z @ V @ Z.T)
+    assert level - m / 2 * np.log(2 * np.pi) == pytest.approx(marginal.logpdf(y), rel=1e-10)
+    gain = V @ Z.T @ np.linalg.inv(noise * np.eye(m) + Z @ V @ Z.T)
+    np.testing.assert_allclose(theta, center + gain @ (y - Z @ center), rtol=1e-9)

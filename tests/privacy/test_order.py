@@ -44,10 +44,7 @@ def made(name):
         return problem, ct.Private("boosting", wakes_per_agent=RELEASES), RELEASES
     rng = np.random.default_rng(1)
     data = ct.AgentData(rng.normal(size=(12, 3)), rng.normal(size=12), agents=np.repeat([0, 1, 2], 4))
-    make = (
-        ct.Problem.pooling if name == "gossip-pooling" and hasattr(ct.Problem, "pooling") else ct.Problem.personalized
-    )
-    problem = make(data, ct.graphs.complete(3), loss="squared")
+    problem = ct.Problem.personalized(data, ct.graphs.complete(3), loss="squared")
     if name == "cd":
         return problem, ct.Private("cd", wakes_per_agent=RELEASES), RELEASES
     return problem, ct.Private(name), 1

@@ -101,7 +101,6 @@ class Program:
         self.unwritten: str | None = None  # why the status is not on the disk
         self.trouble_at: dict[str, float] = {}  # when a trouble was last counted
         self._troubles: dict[str, int] = {}
-        self.served: str | None = None  # which model is used
         self._live: Live | None = None
         # A lab is thrown away, with all that happens in it.
         self._chronicle = None if lab else Chronicle(self, AuditLog(self.folder / AUDIT_FILE))
@@ -464,7 +463,6 @@ class Program:
     def _write_model(self) -> None:
         """The model for the peer's own use."""
         model = model_of(self.node, self._final)
-        self.served = model["served"]
         write_atomic(self.folder / "model.json", _json(model), private=True, durable=False)
 
 
