@@ -1,0 +1,57 @@
+"""How many threads work at once, and work that is divided among them.
+
+Work is cut into the same parts whatever the number of threads, and results are put together in the order of the parts:
+so a result never depends on how many there were.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from ._checks import integer
+from .errors import ParameterError
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+
+def threads(n_jobs: int | None) -> int:
+    """How many threads ``n_jobs`` stands for.
+
+    None is one for each core that this process may use, or what ``OMP_NUM_THREADS`` says; so work that is spread over
+    processes by joblib, which sets it, does not ask for more threads than there are cores. Negative numbers count from
+    the cores, as in scikit-learn: -1 is all of them.
+    """
+    if n_jobs is None:
+        said = os.environ.get("OMP_NUM_THREADS", "")
+        return int(said) if said.isdigit() and int(said) > 0 else _cores()
+    count = integer("n_jobs", n_jobs, least=-_cores())
+    if count == 0:
+        raise ParameterError("n_jobs=0: at least one thread must work; None or -1 is one for each core")
+    return count if count > 0 else _cores() + 1 + count
+
+
+def in_threads(work: Callable[[Part], Result], parts: Iterable[Part], n_jobs: int | None = None) -> list[Result]:
+    """``[work(part) for part in parts]``, several at a time; the first error is raised, and what has not begun is not.
+
+    Threads gain where the work leaves Python: compiled kernels, and NumPy on large arrays.
+    """
+    parts = list(parts)
+    count = min(threads(n_jobs), len(parts))
+    if count <= 1:
+        return [work(part) for part in parts]
+    pool: Any = ThreadPoolExecutor(count, thread_name_prefix="coterie")
+    try:
+        return list(pool.map(work, parts))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _cores() -> int:
+    """How many cores this process may use: of those the machine has, those that a container or a mask leaves."""
+    from joblib import cpu_count  # not above: most commands need none of it
+
+    return int(cpu_count())
