@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any, TypeVar
 
 from ._checks import integer
@@ -28,15 +29,20 @@ def threads(n_jobs: int | None) -> int:
     if n_jobs is None:
         said = os.environ.get("OMP_NUM_THREADS", "")
         return int(said) if said.isdigit() and int(said) > 0 else _cores()
+    if type(n_jobs) is int and n_jobs > 0:
+        return n_jobs  # without a look at the machine, which takes a tenth of a second the first time
     count = integer("n_jobs", n_jobs, least=-_cores())
     if count == 0:
         raise ParameterError("n_jobs=0: at least one thread must work; None or -1 is one for each core")
     return count if count > 0 else _cores() + 1 + count
 
 
-def in_threads(work: Callable[[Part], Result], parts: Iterable[Part], n_jobs: int | None = None) -> list[Result]:
+def in_threads(
+    work: Callable[[Part], Result], parts: Iterable[Part], n_jobs: int | None = None, stop: Event | None = None
+) -> list[Result]:
     """``[work(part) for part in parts]``, several at a time; the first error is raised, and what has not begun is not.
 
+    `stop` is set by an error, or an interruption: long work can look at it, and need not be waited for.
     Threads gain where the work leaves Python: compiled kernels, and NumPy on large arrays.
     """
     parts = list(parts)
@@ -46,6 +52,10 @@ def in_threads(work: Callable[[Part], Result], parts: Iterable[Part], n_jobs: in
     pool: Any = ThreadPoolExecutor(count, thread_name_prefix="coterie")
     try:
         return list(pool.map(work, parts))
+    except BaseException:
+        if stop is not None:
+            stop.set()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
+from threading import Event, Lock
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
+from threadpoolctl import threadpool_limits
 
 from . import plots
+from ._threads import in_threads, threads
 from .core.linear import margins_kernel, rows_of
 from .core.losses import LOSSES, SIGNS
 from .core.methods import METHODS, check_fit
@@ -117,6 +120,7 @@ def compare(
     conditions: Conditions | None = None,
     choice: Any = "uniform",
     progress: Callable[[int, int], None] | None = None,
+    n_jobs: int | None = None,
 ) -> Comparison:
     """Run several methods to the same cost, and put what they reached side by side.
 
@@ -140,7 +144,9 @@ def compare(
     start, conditions, choice
         As in :func:`coterie.simulate`.
     progress : callable, optional
-        Called with (how much is done, how much in all) now and then.
+        Called with (how much is done, how much in all) now and then; by the thread that did it, one at a time.
+    n_jobs : int, optional
+        How many runs are made at a time, each by a thread. Default: one for each core. No result depends on it.
 
     Returns
     -------
@@ -165,43 +171,60 @@ def compare(
     if not isinstance(seeds, Sequence | range) or not len(seeds) or len(set(seeds)) < len(seeds):
         raise ParameterError(f"seeds={seeds!r} must be a list of different seeds")
     entrants = _entrants(methods, problem)
-    count = sum(1 if isinstance(method, Baseline) else len(seeds) for method, _ in entrants.values())
+    threads(n_jobs)  # refuses what is no number of threads before any work
     score, observers = _observers(observe, test, problem)
     observers["value of the problem"] = problem.value  # an entrant may run on a problem of its own
     exact = problem.solve()
     optimum = {name: float(observer(exact)) for name, observer in observers.items()}
     optimum = {"value": optimum.pop("value of the problem"), **optimum}
 
+    turns = [
+        (label, method, posed, seed)
+        for label, (method, posed) in entrants.items()
+        for seed in (seeds[:1] if isinstance(method, Baseline) else seeds)
+    ]
+    done, one_at_a_time, stop = [0] * len(turns), Lock(), Event()
+
+    def tell(k: int, now: int) -> None:
+        if stop.is_set():  # somebody else has failed, or was interrupted
+            raise KeyboardInterrupt
+        if progress is not None:
+            with one_at_a_time:
+                done[k] = now
+                progress(sum(done), len(turns) * budget)
+
+    def take(k: int) -> Run:
+        _, method, posed, seed = turns[k]
+        run = simulate(
+            posed,
+            method,
+            seed=seed,
+            start=start,
+            observe=observers,
+            every=max(1, budget // int(points)),
+            conditions=conditions,
+            progress=lambda now, _total: tell(k, now),
+            choice=choice,
+            n_jobs=n_jobs if len(turns) == 1 else 1,  # threads are for the runs first
+            **{unit: budget},
+        )
+        done[k] = budget
+        return run
+
+    with threadpool_limits(1, user_api="blas"):  # threads that run methods leave no core for those of a BLAS
+        found = in_threads(take, range(len(turns)), n_jobs, stop)
+
     tables, runs = [], {}
-    for label, (method, posed) in entrants.items():
-        for seed in seeds[:1] if isinstance(method, Baseline) else seeds:
-            done = len(runs)
-
-            def told(now: int, _total: int, done: int = done) -> None:
-                if progress is not None:
-                    progress(done * budget + now, count * budget)
-
-            run = simulate(
-                posed,
-                method,
-                seed=seed,
-                start=start,
-                observe=observers,
-                every=max(1, budget // int(points)),
-                conditions=conditions,
-                progress=told,
-                choice=choice,
-                **{unit: budget},
-            )
-            trace = run.trace.assign(value=run.trace["value of the problem"]).drop(columns="value of the problem")
-            trace = trace.rename(columns={"gap": "certificate"})  # here the gap is the true one
-            trace.insert(0, "method", label)
-            trace.insert(1, "seed", seed)
-            trace.insert(2, "point", np.arange(len(trace)))
-            gap = (trace["value"] - optimum["value"]) / max(abs(optimum["value"]), 1e-300)
-            trace.insert(trace.columns.get_loc("value") + 1, "gap", gap)
-            tables.append(trace)
-            runs[label, seed] = run
+    for (label, _, _, seed), run in zip(turns, found, strict=True):
+        trace = run.trace.assign(value=run.trace["value of the problem"]).drop(columns="value of the problem")
+        trace = trace.rename(columns={"gap": "certificate"})  # here the gap is the true one
+        trace.insert(0, "method", label)
+        trace.insert(1, "seed", seed)
+        trace.insert(2, "point", np.arange(len(trace)))
+        gap = (trace["value"] - optimum["value"]) / max(abs(optimum["value"]), 1e-300)
+        trace.insert(trace.columns.get_loc("value") + 1, "gap", gap)
+        tables.append(trace)
+        runs[label, seed] = run
     return Comparison(problem, pd.concat(tables, ignore_index=True), optimum, runs, unit, score)
 
 
@@ -311,7 +334,7 @@ class Score:
 
     def __call__(self, theta: ArrayLike) -> float:
         """The score of models, one row for each agent."""
-        y, margins = np.asarray(self.test.y), np.zeros(self.test.owner.shape[0])
+        y, margins = np.asarray(self.test.y), np.zeros(self.test.n_rows)
         margins_kernel(rows_of(self.test.X), self.test.start, np.asarray(theta, float), margins)
         right = np.where(margins >= 0, 1.0, -1.0) == y
         each = right if self.kind == "accuracy" else (margins - y) ** 2

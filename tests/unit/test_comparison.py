@@ -24,10 +24,13 @@ def problem(task):
 
 @pytest.fixture(scope="module")
 def result(problem, task):
+    return ct.compare(**settings(problem, task), n_jobs=1)
+
+
+def settings(problem, task):
     entrants = {"alone": "local", "one": ct.GlobalModel(), "cd": "cd", "jacobi": ct.DJAM()}
-    return ct.compare(
-        entrants, problem, vectors=1500, points=5, seeds=(0, 7), test=task.test, observe={"size": np.linalg.norm}
-    )
+    given = {"vectors": 1500, "points": 5, "seeds": (0, 7), "test": task.test, "observe": {"size": np.linalg.norm}}
+    return {"methods": entrants, "problem": problem} | given
 
 
 @pytest.mark.usefixtures("uncompiled")
@@ -107,9 +110,42 @@ def test_progress_ends_at_the_whole(problem):
     assert [now for now, _ in told] == sorted(now for now, _ in told)
 
 
+@pytest.mark.parametrize("n_jobs", [2, 3, 7, None])
+def test_runs_side_by_side_are_the_same(result, problem, task, n_jobs):
+    """Also where several threads come upon kernels that are not compiled yet."""
+    again = ct.compare(**settings(problem, task), n_jobs=n_jobs)
+    pd.testing.assert_frame_equal(again.table, result.table, check_exact=True)
+    assert list(again.runs) == list(result.runs)
+    for key, run in again.runs.items():
+        np.testing.assert_array_equal(run.theta, result.runs[key].theta)
+    assert repr(again) == repr(result)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_an_interruption_ends_all_runs(problem, n_jobs):
+    told = []
+
+    def interrupted(now, whole):
+        told.append(now)
+        if len(told) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ct.compare(["cd", "djam"], problem, wakes=10**9, points=10**6, progress=interrupted, n_jobs=n_jobs)
+
+
+def test_an_error_of_one_run_is_that_of_the_comparison(problem):
+    def odd(theta):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        ct.compare(["cd", "djam"], problem, wakes=100, observe={"odd": odd}, n_jobs=2)
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
+        ({"n_jobs": 0}, ParameterError, "n_jobs=0"),
         ({"methods": "cd"}, ParameterError, "must be a list"),
         ({"methods": []}, ParameterError, "no method"),
         ({"methods": ["cd", "cd"]}, ParameterError, "two methods are called 'cd'"),
@@ -126,9 +162,8 @@ def test_progress_ends_at_the_whole(problem):
     ],
 )
 def test_bad_comparisons_are_refused_before_any_run(problem, change, error, message):
-    settings = {"methods": ["cd"], "problem": problem, "vectors": 100} | change
     with pytest.raises(error, match=message):
-        ct.compare(settings.pop("methods"), settings.pop("problem"), **settings)
+        ct.compare(**{"methods": ["cd"], "problem": problem, "vectors": 100} | change)
 
 
 def test_what_fits_is_what_runs():

@@ -19,10 +19,10 @@ from scipy import sparse
 
 from coterie.data import AgentData
 from coterie.data.frames import split_frame
-from coterie.data.ids import agent_codes, as_agent_ids
+from coterie.data.ids import agent_codes, as_agent_ids, grouping, is_sorted
 from coterie.data.matrix import as_features
 from coterie.data.readers import ids_like, read_table
-from coterie.errors import DataError, MissingExtra
+from coterie.errors import DataError, MissingExtra, ParameterError
 
 ID_KINDS = {
     "integers": st.integers(-3, 3),
@@ -298,13 +298,71 @@ def test_data_are_read_only(wrap, roundtrip):
 
 
 @pytest.mark.parametrize("wrap", [np.array, sparse.csr_array])
-def test_the_input_is_neither_kept_nor_frozen(wrap):
+def test_a_copy_is_neither_kept_nor_frozen(wrap):
     X, y, ids = wrap(np.ones((2, 2))), np.zeros(2), np.array([0, 1])
-    data = AgentData(X, y, ids)
+    data = AgentData(X, y, ids, copy=True)
     X[0, 0] = y[0] = ids[0] = 7
     assert dense(data)[0, 0] == 1
     assert data.y[0] == 0
     assert data.owner.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("wrap", [np.array, sparse.csr_array])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_that_are_grouped_are_viewed_and_not_frozen(wrap, dtype):
+    X, y, ids = wrap(np.arange(1, 9, dtype=dtype).reshape(4, 2)), np.zeros(4), np.array([3, 3, 5, 9])
+    data = AgentData(X, y, ids)
+    parts = [(data.y, y)] + ([(data.X.data, X.data), (data.X.indices, X.indices)] if data.is_sparse else [(data.X, X)])
+    for stored, source in parts:
+        assert np.shares_memory(stored, source)
+        assert not stored.flags.writeable
+        assert source.flags.writeable
+    assert data.X.dtype == dtype
+    assert data.members == (3, 5, 9)
+    assert data.owner.tolist() == [0, 0, 1, 2]
+    assert data.origin.tolist() == [0, 1, 2, 3]
+    for other in (data.with_labels(y + 1.0), data.relabel([0, 1, 2]), AgentData(X, y, ids[::-1]), data.only([1, 2])):
+        assert other.X.dtype == dtype
+    assert not np.shares_memory(AgentData(X, y, ids[::-1]).y, y)
+
+
+@pytest.mark.parametrize("wrap", [np.array, sparse.csr_array])
+def test_single_precision_is_kept_and_can_be_asked_for(wrap):
+    exact = np.array([[1.5, 0.0], [0.1, 2.0], [0.25, 3.0]])
+    rounded = AgentData(wrap(exact), agents=[1, 0, 1], dtype="float32")
+    assert rounded.X.dtype == np.float32
+    np.testing.assert_array_equal(dense(rounded), exact.astype(np.float32)[[1, 0, 2]])
+    assert AgentData(wrap(exact.astype(np.float32)), dtype="float64").X.dtype == np.float64
+    assert rounded.append_column().X.dtype == np.float32
+    assert rounded.append_column(0.1).X.dtype == np.float64
+    assert AgentData(exact.astype(np.float16)).X.dtype == np.float64
+    with pytest.raises(DataError, match=r"row 1 \(agent 0\): column 1 of X is inf"):
+        AgentData(wrap([[1.0, 2.0], [1.0, 1e300]]), dtype="float32")
+    with pytest.raises(ParameterError, match="int8"):
+        AgentData(wrap(exact), dtype="int8")
+
+
+def test_columns_of_a_frame_have_one_precision():
+    single = pd.DataFrame({"a": np.float32([1, 2]), "b": np.float32([3, 4])})
+    assert AgentData(single).X.dtype == np.float32
+    assert AgentData(single.assign(b=[0.1, 0.2])).X.dtype == np.float64
+    assert AgentData(single.assign(b=[1, 2])).X.dtype == np.float64
+
+
+@given(st.lists(st.integers(0, 5), max_size=40))
+def test_grouping_is_a_stable_sort(codes):
+    codes = np.array(codes, dtype=np.int64)
+    np.testing.assert_array_equal(grouping(codes, 7), np.argsort(codes, kind="stable"))
+    assert is_sorted(codes) == (codes.tolist() == sorted(codes.tolist()))
+
+
+def test_a_fall_between_two_parts_is_seen(monkeypatch):
+    monkeypatch.setattr("coterie.data.ids._PART", 3)
+    for fall in range(1, 9):
+        codes = np.arange(9)
+        codes[fall:] -= 2
+        assert not is_sorted(codes)
+    assert is_sorted(np.arange(9))
 
 
 # -------------------------------------------------------------------------------------------------- methods

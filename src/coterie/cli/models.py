@@ -119,6 +119,9 @@ def fit(
         float, typer.Option(help="Share of each agent's rows kept to measure the gain.", min=0, max=0.9)
     ] = 0.0,
     max_iter: Annotated[int | None, _option("Over a graph: wakes of each agent at most.", "max_iter", min=1)] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Threads that work; no result depends on it. Default: one for each core.", min=1)
+    ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -144,7 +147,7 @@ def fit(
         "loss": loss,
     }
     given |= {"coupling": coupling, "lam": lam, "beta": beta, "base": stumps, "max_iter": max_iter, "graph": graph}
-    given |= {"ridge": None if ridge is None else _number_or("1/m", ridge, "--ridge")}
+    given |= {"n_jobs": jobs, "ridge": None if ridge is None else _number_or("1/m", ridge, "--ridge")}
     estimator = ESTIMATORS[kind, method == "boosting"]
     settings = _settings(estimator, given) | {"method": method, "random_state": seed}
     if graph not in (None, "auto", "learn", "knn"):
@@ -168,7 +171,7 @@ def _settings(estimator: Any, given: dict[str, Any]) -> dict[str, Any]:
     asked = {name: value for name, value in given.items() if value is not None}
     for name in asked:
         if name not in signatures.signature(estimator.__init__).parameters:
-            option = {"base": "stumps"}.get(name, name.replace("_", "-"))
+            option = {"base": "stumps", "n_jobs": "jobs"}.get(name, name.replace("_", "-"))
             raise ParameterError(f"--{option}: {estimator.__name__} has no such setting, leave it out")
     return asked
 

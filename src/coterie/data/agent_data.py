@@ -1,8 +1,8 @@
 """Rows grouped by agent: ragged, contiguous, checked once and read-only from then on.
 
 :class:`AgentData` takes arrays, SciPy sparse matrices, pandas and polars frames, refuses what is not a finite number by
-naming the row, the column and the agent, and stores the rows of an agent side by side, so that what runs behind it can
-trust its input and slice it.
+naming the row, the column and the agent, and has the rows of an agent side by side, so that what runs behind it can
+trust its input and slice it. Rows that come like this are not stored a second time.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from ..errors import DataError
+from ..errors import DataError, ParameterError
 from .frames import hint, split_frame
-from .ids import agent_codes, agent_numbers
-from .matrix import as_features, as_labels, nonfinite
+from .ids import agent_codes, agent_numbers, grouping, is_sorted
+from .matrix import as_features, as_labels, nonfinite, take_rows
 
 __all__ = ["AgentData"]
 
@@ -44,11 +44,18 @@ class AgentData:
     members : sequence, optional
         Every agent, in the order in which they are numbered, including those without rows. By default
         the distinct ids, sorted if they can be and otherwise in order of appearance.
+    dtype : {"float32", "float64"}, optional
+        How features are stored. By default float32 stays float32, and everything else is float64. float32 takes half
+        the memory, and is all that changes: whatever is computed of it is computed in float64.
+    copy : bool
+        Whether to store a copy in any case. Without it, rows that are C-contiguous (or CSR with sorted indices), of the
+        type they are stored in and already side by side for each agent, in the order of `members`, are not copied: `X`
+        is a view of the array that was given, and so is `y`. Do not change that array as long as the data is in use.
 
     Attributes
     ----------
     X : ndarray of shape (n_rows, p) or csr_array
-        Features, float64; C-contiguous, or CSR with sorted indices and without duplicates.
+        Features, float64 or float32; C-contiguous, or CSR with sorted indices and without duplicates.
     y : ndarray of shape (n_rows,) or None
         Labels, float64.
     members : tuple
@@ -58,7 +65,7 @@ class AgentData:
     sizes : ndarray of shape (n,)
         How many rows each agent has.
     owner : ndarray of shape (n_rows,)
-        Number of the agent each stored row belongs to.
+        Number of the agent each stored row belongs to. Like `origin` made when it is asked for.
     origin : ndarray of shape (n_rows,)
         Position of each stored row in the input; rows of one agent keep their order. A result ``r`` of
         the stored rows is put back in the order of the input by ``out[data.origin] = r``.
@@ -93,16 +100,17 @@ class AgentData:
     members: tuple[Hashable, ...]
     start: Integers
     sizes: Integers
-    owner: Integers
-    origin: Integers
     feature_names: tuple[str, ...] | None
+    _order: NDArray[Any] | None  # `origin`, in the smallest integers that hold it; None: rows are stored as they came
 
-    def __init__(self, X: Any, y: Any = None, agents: Any = None, members: Any = None) -> None:
+    def __init__(
+        self, X: Any, y: Any = None, agents: Any = None, members: Any = None, *, dtype: Any = None, copy: bool = False
+    ) -> None:
         X, columns = split_frame(X, *(given for given in (y, agents) if isinstance(given, str | int)))
         y, agents = (columns.pop(0) if isinstance(given, str | int) else given for given in (y, agents))
-        matrix, names = as_features(X)
+        matrix, names = as_features(X, _checked_dtype(dtype))
         codes, ordered = agent_codes(agents, members, matrix.shape[0])
-        self._group(matrix, y, codes, ordered, names)
+        self._group(matrix, y, codes, ordered, names, copy)
 
     @classmethod
     def of_codes(cls, X: Any, y: Any, codes: Integers, members: Sequence[Hashable]) -> AgentData:
@@ -113,31 +121,38 @@ class AgentData:
         return data
 
     def _group(
-        self, matrix: Any, y: Any, codes: Integers, members: tuple[Hashable, ...], names: tuple[str, ...] | None
+        self,
+        matrix: Any,
+        y: Any,
+        codes: Integers,
+        members: tuple[Hashable, ...],
+        names: tuple[str, ...] | None,
+        copy: bool = False,
     ) -> None:
         """Put the rows of each agent side by side, and check them."""
         labels = None if y is None else as_labels(y, matrix.shape[0])
-        # Stable, so that the rows of one agent keep the order in which they were given.
-        origin = np.argsort(codes, kind="stable")
-        self._fill(
-            X=matrix[origin],
-            y=None if labels is None else labels[origin],
-            members=members,
-            owner=codes[origin],
-            origin=origin,
-            feature_names=names,
-        )
+        sizes = np.bincount(codes, minlength=len(members)).astype(np.int64, copy=False)
+        order = None if is_sorted(codes) else grouping(codes, len(members))
+        if order is not None:
+            matrix, labels = take_rows(matrix, order), None if labels is None else labels[order]
+        elif copy:
+            matrix, labels = matrix.copy(), None if labels is None else labels.copy()
+        self._fill(X=matrix, y=labels, members=members, sizes=sizes, order=order, feature_names=names)
         # Only now, since a stored row can be named in terms of the input.
         self._check_features()
         self._check_labels()
 
-    def _fill(self, *, X: Any, owner: Integers, **parts: Any) -> None:
+    def _fill(self, *, X: Any, sizes: Integers, order: NDArray[Any] | None, **parts: Any) -> None:
         """Set every attribute from rows that are already grouped."""
-        if not sparse.issparse(X):
-            X = np.ascontiguousarray(X)  # NumPy leaves the memory order of an indexed array open
-        sizes = np.bincount(owner, minlength=len(parts["members"])).astype(np.int64)
+        # Arrays are locked, and this must not lock those of whoever gave them.
+        if sparse.issparse(X):
+            X = sparse.csr_array((X.data.view(), X.indices.view(), X.indptr.view()), shape=X.shape)
+        else:
+            X = np.ascontiguousarray(X).view()
+        if parts["y"] is not None:
+            parts["y"] = np.ascontiguousarray(parts["y"]).view()
         start = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-        self.__setstate__({"X": X, "owner": owner, "sizes": sizes, "start": start, **parts})
+        self.__setstate__({"X": X, "sizes": sizes, "start": start, "_order": order, **parts})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Also the way back from pickle and copy, which do not preserve read-only flags.
@@ -149,16 +164,35 @@ class AgentData:
                 array.flags.writeable = False
 
     def _like(self, **changes: Any) -> AgentData:
-        """The same data with other parts; `start` and `sizes` follow from `owner`."""
-        kept = ("X", "y", "members", "owner", "origin", "feature_names")
+        """The same data with other parts; `start` follows from `sizes`."""
+        kept = ("X", "y", "members", "sizes", "feature_names")
         other = object.__new__(AgentData)
-        other._fill(**{name: getattr(self, name) for name in kept} | changes)
+        other._fill(**{"order": self._order} | {name: getattr(self, name) for name in kept} | changes)
         return other
+
+    def _rows(self, rows: NDArray[Any], sizes: Integers, **changes: Any) -> AgentData:
+        """Some of the stored rows, grouped: so many for each agent."""
+        changes = {"X": take_rows(self.X, rows), "y": None if self.y is None else self.y[rows]} | changes
+        return self._like(**{"sizes": sizes, "order": rows if self._order is None else self._order[rows]} | changes)
+
+    @property
+    def owner(self) -> Integers:
+        """Number of the agent each stored row belongs to."""
+        return _locked(np.repeat(np.arange(self.n), self.sizes))
+
+    @property
+    def origin(self) -> Integers:
+        """Position of each stored row in the input."""
+        return _locked(np.arange(self.n_rows) if self._order is None else self._order.astype(np.int64))
+
+    def _origin_of(self, rows: Any) -> Any:
+        """Positions of some stored rows in the input."""
+        return rows if self._order is None else self._order[rows]
 
     def _check_features(self) -> None:
         rows, columns = nonfinite(self.X)
         if rows.size:
-            first = np.argmin(self.origin[rows])
+            first = np.argmin(self._origin_of(rows))
             row, column = int(rows[first]), int(columns[first])
             name = column if self.feature_names is None else repr(self.feature_names[column])
             raise DataError(
@@ -171,7 +205,7 @@ class AgentData:
             return
         bad = np.flatnonzero(~np.isfinite(self.y))
         if bad.size:
-            row = int(bad[np.argmin(self.origin[bad])])
+            row = int(bad[np.argmin(self._origin_of(bad))])
             raise DataError(
                 f"{self.where(row)}: the label is {self.y[row]};"
                 " labels must be finite, not NaN or inf: fill it in, or drop the row"
@@ -254,7 +288,8 @@ class AgentData:
         >>> AgentData([[1.0], [2.0]], agents=["bo", "anna"]).where(0)
         "row 1 (agent 'anna')"
         """
-        return f"row {self.origin[row]} (agent {self.members[self.owner[row]]!r})"
+        owner = int(np.searchsorted(self.start, row, side="right")) - 1
+        return f"row {self._origin_of(row)} (agent {self.members[owner]!r})"
 
     def with_labels(self, y: ArrayLike | None) -> AgentData:
         """The same rows with other labels, given in the order of the input.
@@ -265,7 +300,9 @@ class AgentData:
         >>> data.with_labels([10, 20, 30]).y
         array([20., 10., 30.])
         """
-        labels = None if y is None else as_labels(y, self.n_rows)[self.origin]
+        labels = None if y is None else as_labels(y, self.n_rows)
+        if labels is not None and self._order is not None:
+            labels = labels[self._order]
         other = self._like(y=labels)
         other._check_labels()
         return other
@@ -310,17 +347,16 @@ class AgentData:
             raise DataError("y is given, but the rows of this data have no labels; leave it out")
         if self.y is not None and new.y is None:
             raise DataError("y is missing; the rows of this data have labels, and so must the new ones")
-        owner = np.concatenate([self.owner, new.owner])
-        rows = np.argsort(owner, kind="stable")
+        both = grouping(np.concatenate([self.owner, new.owner]), self.n)
         if self.is_sparse:
             matrix = sparse.vstack([self.X, sparse.csr_array(new.X)], format="csr")
         else:
             matrix = np.vstack([self.X, new.X.toarray() if new.is_sparse else new.X])
         return self._like(
-            X=matrix[rows],
-            y=None if self.y is None else np.concatenate([self.y, new.y])[rows],
-            owner=owner[rows],
-            origin=np.concatenate([self.origin, self.n_rows + new.origin])[rows],
+            X=take_rows(matrix, both),
+            y=None if self.y is None else np.concatenate([self.y, new.y])[both],
+            sizes=self.sizes + new.sizes,
+            order=np.concatenate([self.origin, self.n_rows + new.origin])[both],
         )
 
     def relabel(self, order: ArrayLike) -> AgentData:
@@ -335,15 +371,10 @@ class AgentData:
         order = np.asarray(order)
         if not np.array_equal(np.sort(order, axis=None), np.arange(self.n)):
             raise DataError(f"order must hold each of 0..{self.n - 1} once, got {order.tolist()}")
-        # argsort of a permutation is its inverse: where each old agent goes.
-        owner = np.argsort(order)[self.owner]
-        rows = np.argsort(owner, kind="stable")
-        return self._like(
-            X=self.X[rows],
-            y=None if self.y is None else self.y[rows],
+        return self._rows(
+            _spans(self.start[order], self.sizes[order]),
+            self.sizes[order],
             members=tuple(self.members[k] for k in order),
-            owner=owner[rows],
-            origin=self.origin[rows],
         )
 
     def only(self, numbers: ArrayLike) -> AgentData:
@@ -356,13 +387,9 @@ class AgentData:
         (('bo',), array([1., 3.]))
         """
         chosen = np.asarray(numbers, dtype=np.int64)
-        rows = np.concatenate([np.arange(self.start[k], self.start[k + 1]) for k in chosen])
-        return self._like(
-            X=self.X[rows],
-            y=None if self.y is None else self.y[rows],
-            members=tuple(self.members[k] for k in chosen),
-            owner=np.repeat(np.arange(chosen.size), self.sizes[chosen]),
-            origin=self.origin[rows],
+        sizes = self.sizes[chosen]
+        return self._rows(
+            _spans(self.start[chosen], sizes), sizes, members=tuple(self.members[k] for k in chosen.tolist())
         )
 
     def append_column(self, value: float = 1.0, name: str = "intercept") -> AgentData:
@@ -376,11 +403,12 @@ class AgentData:
         """
         if not np.isfinite(value):
             raise DataError(f"the value of column {name!r} must be finite, got {value}")
-        column = np.full((self.n_rows, 1), value, dtype=np.float64)
+        dtype = self.X.dtype if float(self.X.dtype.type(value)) == value else np.dtype(np.float64)
         if self.is_sparse:
-            X = sparse.hstack([self.X, sparse.csr_array(column)], format="csr")
+            X = sparse.hstack([self.X, sparse.csr_array(np.full((self.n_rows, 1), value, dtype))], format="csr")
         else:
-            X = np.hstack([self.X, column])
+            X = np.empty((self.n_rows, self.p + 1), dtype)
+            X[:, :-1], X[:, -1] = self.X, value
         names = self.feature_names
         return self._like(X=X, feature_names=None if names is None else (*names, name))
 
@@ -417,13 +445,9 @@ class AgentData:
         mask = np.asarray(mask)
         if mask.dtype != bool or mask.shape != (self.n_rows,):
             raise DataError(f"mask must be {self.n_rows} booleans, one per row; got {mask.dtype} of shape {mask.shape}")
-        keep = mask[self.origin]
-        return self._like(
-            X=self.X[keep],
-            y=None if self.y is None else self.y[keep],
-            owner=self.owner[keep],
-            origin=np.cumsum(mask)[self.origin[keep]] - 1,
-        )
+        keep = np.flatnonzero(mask if self._order is None else mask[self._order])
+        sizes = np.diff(np.searchsorted(keep, self.start))
+        return self._rows(keep, sizes, order=None if self._order is None else (np.cumsum(mask) - 1)[self._order[keep]])
 
     def __repr__(self) -> str:
         low, high = self.sizes.min(), self.sizes.max()
@@ -435,3 +459,26 @@ class AgentData:
         return (
             f"AgentData(agents={agents}, rows={self.n_rows} ({each} per agent), features={self.p}, {kind}, {labelled})"
         )
+
+
+def _checked_dtype(dtype: Any) -> Any:
+    if dtype is None:
+        return None
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found not in (np.float32, np.float64):
+        raise ParameterError(f'dtype={dtype!r}: features are stored as "float32" or "float64"')
+    return found
+
+
+def _locked(array: Integers) -> Integers:
+    array.flags.writeable = False
+    return array
+
+
+def _spans(start: Integers, sizes: Integers) -> Integers:
+    """``start_k, start_k + 1, ...``, so many as ``sizes_k``, for one k after the other."""
+    first = np.cumsum(sizes) - sizes
+    return np.repeat(start - first, sizes) + np.arange(sizes.sum())

@@ -26,8 +26,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted
 
 from ..errors import DataError, ParameterError
 from .matrix import as_features
@@ -297,6 +295,9 @@ class Ensemble(Dictionary):
             raise ParameterError(f"{self.describe(j)} has no predict: expected a fitted estimator")
         # Only those that follow scikit-learn's rules can tell whether they are fitted.
         if hasattr(estimator, "fit") and hasattr(estimator, "__sklearn_tags__"):
+            from sklearn.exceptions import NotFittedError  # not above: it takes most of a second
+            from sklearn.utils.validation import check_is_fitted
+
             try:
                 check_is_fitted(estimator)
             except NotFittedError:
@@ -410,7 +411,7 @@ def resolve_base(base: Any, X: Any) -> Dictionary:
 
 def outputs(dictionary: Dictionary, X: Any, where: Callable[[int], str] | None = None) -> Floats:
     """What the base predictors say of every row, checked."""
-    said = np.ascontiguousarray(dictionary.transform(X), dtype=np.float64)
+    said = np.ascontiguousarray(dictionary.transform(_doubles(X)), dtype=np.float64)
     expected = (_rows(X), dictionary.size)
     if said.shape != expected:
         raise DataError(f"{dictionary!r} returned an array of shape {said.shape}: expected {expected}")
@@ -425,8 +426,13 @@ def outputs(dictionary: Dictionary, X: Any, where: Callable[[int], str] | None =
 def _matrix(X: Any) -> Any:
     """A float64 array, or a CSR array that shares its memory with `X` where it can."""
     if sparse.issparse(X) and X.ndim == 2:
-        return sparse.csr_array(X)
-    return as_features(X)[0]
+        return sparse.csr_array(_doubles(X))
+    return as_features(X, np.float64)[0]
+
+
+def _doubles(X: Any) -> Any:
+    """Rows that are stored as float32 in the precision in which everything is reckoned."""
+    return X.astype(np.float64) if getattr(X, "dtype", None) == np.float32 else X
 
 
 def _rows(X: Any) -> int:

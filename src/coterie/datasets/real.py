@@ -86,7 +86,7 @@ class RealTask:
         def apply(data: AgentData) -> AgentData:
             if not data.is_sparse:
                 return data.with_features((data.X - shift) / scale)
-            X = data.X.copy()
+            X = data.X.astype(np.float64)
             X.data = X.data / scale[X.indices]
             return data.with_features(X)
 
@@ -508,6 +508,7 @@ def _draw(agent: np.ndarray, train_size: float, seed: int) -> np.ndarray:
 
 def _statistics(X: Any, how: str) -> tuple[np.ndarray, np.ndarray]:
     """What to subtract from columns and what to divide them by; 0 and 1 for those that are constant."""
+    X = X.astype(np.float64, copy=False)
     if sparse.issparse(X):
         low, high = X.min(axis=0).toarray().ravel(), X.max(axis=0).toarray().ravel()
         if how == "minmax":

@@ -31,13 +31,7 @@ def by_content(data: AgentData) -> tuple[AgentData, np.ndarray]:
     moments = [_rounded(np.bincount(data.owner, weights=key**k, minlength=data.n) / size) for k in (3, 2, 1)]
     order = np.lexsort([*moments, data.sizes])
     rows = np.lexsort([_rounded(key), np.argsort(order)[data.owner]])
-    return data._like(
-        X=data.X[rows],
-        y=data.y[rows],  # type: ignore[index]
-        members=tuple(data.members[k] for k in order),
-        owner=np.argsort(order)[data.owner][rows],
-        origin=data.origin[rows],
-    ), order
+    return data._rows(rows, data.sizes[order], members=tuple(data.members[k] for k in order)), order
 
 
 def spread(X: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -81,6 +81,7 @@ class _Collaborative(Estimator):
         tol: float = 1e-6,
         max_iter: int = 10_000,
         random_state: int = 0,
+        n_jobs: int | None = None,
     ):
         self.method = method
         self.design = design
@@ -97,6 +98,7 @@ class _Collaborative(Estimator):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
+        self.n_jobs = n_jobs
 
     # -- fitting -------------------------------------------------------------------------------------------------
 
@@ -179,7 +181,9 @@ class _Collaborative(Estimator):
         deviations = "full" if self.deviations == "auto" else self.deviations
         loss, n = self.loss or self._losses[1], len(table.members)
         with threadpool_limits(1):  # of thousands of small matrices, more threads only get in each other's way
-            return pooling.fit(table.X, targets, table.codes, n, loss, self.design, deviations, table.weight, progress)
+            return pooling.fit(
+                table.X, targets, table.codes, n, loss, self.design, deviations, table.weight, progress, self.n_jobs
+            )
 
     def _learn_over_graph(self, table: Table, targets: list[np.ndarray], progress: Any) -> tuple[Any, dict[str, Any]]:
         """One of the papers' methods; they are imported when they are asked for."""
@@ -353,7 +357,7 @@ class _Collaborative(Estimator):
             return mean, np.zeros_like(mean), codes >= 0
         self._warn_of_range(matrix, codes)
         with threadpool_limits(1):
-            found = [model.latent(matrix, codes, spread) for model in self._models]
+            found = [model.latent(matrix, codes, spread, self.n_jobs) for model in self._models]
         means, variances = (np.stack(parts, axis=1) for parts in zip(*found, strict=True))
         return means, variances, codes >= 0
 
@@ -497,6 +501,9 @@ class CollaborativeRegressor(_Collaborative):
         Over a graph: how many times each agent wakes, at most.
     random_state : int
         Over a graph: seed of the order in which agents wake, and of whom they meet.
+    n_jobs : int, optional
+        How many threads work, which changes no result. None is one for each core where there is enough work, -1 is all
+        cores. It is not saved with the model.
 
     Attributes
     ----------
@@ -658,7 +665,7 @@ class CollaborativeClassifier(_Collaborative):
         Of pooling: "logistic". Over a graph: "logistic", "smooth-hinge", "hinge" (not with "cd"), or a loss for
         labels -1 and +1.
     method, design, deviations, graph, missing, members, coupling, lam, ridge, confidence, n_neighbors
-        As in :class:`CollaborativeRegressor`; and so are tol, max_iter and random_state.
+        As in :class:`CollaborativeRegressor`; and so are tol, max_iter, random_state and n_jobs.
 
     Attributes
     ----------

@@ -134,5 +134,4 @@ def folds(data: AgentData) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 def some_rows(data: AgentData, rows: np.ndarray) -> AgentData:
     """Some of the stored rows, all of the agents."""
-    y = None if data.y is None else data.y[rows]
-    return data._like(X=data.X[rows], y=y, owner=data.owner[rows], origin=data.origin[rows])
+    return data._rows(rows, np.bincount(data.owner[rows], minlength=data.n))

@@ -20,11 +20,11 @@ from .._checks import integer, nonnegative
 from ..core.losses import resolve_loss
 from ..core.methods import ModelPropagation, check_fit
 from ..core.methods.fixed import FixedModels
-from ..core.wrap.graph_rule import GraphRule
+from ..core.wrap.graph_rule import AUTO, GraphRule
 from ..core.wrap.learned import Learned
 from ..data import AgentData
 from ..data.table import Table
-from ..engines.graph_learning import learn_graph
+from ..engines.graph_learning import EVERYBODY, nearest_peers
 from ..engines.run import Run
 from ..engines.simulator import simulate
 from ..errors import GraphError, MismatchError, ParameterError
@@ -42,6 +42,8 @@ ROUND = 20
 KAPPA = 5
 #: Wakes of each agent in which the graph is learned, at most, before the models are finished on it.
 LEARNING = 200
+#: Among so many agents every pair may be tied; of more, each agent and those with the nearest models, so many of them.
+ALL_PAIRS, CANDIDATES = 1_000, 30
 
 
 class Settled:
@@ -88,7 +90,8 @@ def run_together(
 
     ``meanwhile`` is what models do while the graph is learned. By default they wait, as they were trained alone: linear
     models that move towards their neighbours look more and more alike, and so do ties that are worth having (see
-    benchmarks/graphs.py). ``afterwards`` says which method finishes them after so many wakes of each agent.
+    benchmarks/graphs.py). The best graph for models that wait is found at once, in one place. ``afterwards`` says which
+    method finishes models that moved, after so many wakes of each agent.
     """
     _check_method(method)
     solved = isinstance(method, Baseline)
@@ -96,12 +99,19 @@ def run_together(
         check_fit(method, alone)  # before a graph is learned for it
     n, before, theta = alone.n, None, start()
     rule = _rule_of(model, n)
-    if rule is not None and (not solved or isinstance(method, ComponentModels)):
+    if rule is None or (solved and not isinstance(method, ComponentModels)):
+        graph = given()
+    elif meanwhile is None and not rule.limited:
+        graph = best_graph(alone, rule, theta, model.random_state)
+    else:
         learning = min(LEARNING, model.max_iter // 2)
-        learner = Learned(meanwhile or FixedModels(), rule, every=1)
+        # Models that are not there yet cannot say who is near: those that agents train alone do.
+        models = theta if meanwhile is None or n <= EVERYBODY else alone.local()
+        peers = nearest_peers(models, rule.kappa, model.random_state)
+        learner = Learned(meanwhile or FixedModels(), rule, every=1, sampling=peers)
         before = simulate(alone, learner, learning * n, model.random_state, theta, progress=progress)
-        theta, method = before.theta, afterwards(method, learning)
-    problem = alone.on(graph=given() if before is None else before.graph)
+        theta, method, graph = before.theta, afterwards(method, learning), before.graph
+    problem = alone.on(graph=graph)
     settled = Settled(problem, model.tol)
     run = simulate(
         problem,
@@ -121,6 +131,23 @@ def run_together(
             stacklevel=5,
         )
     return run if before is None else run.after(before)
+
+
+def best_graph(problem: Problem, rule: GraphRule, theta: np.ndarray, seed: int) -> Graph:
+    """The graph that agents with these models would come to by a rule, in the time of a few looks at each pair."""
+    Learned(FixedModels(), rule).fit_for(problem)
+    own = problem.loss_weight * problem.losses(theta) if problem.scaled else np.zeros(problem.n)
+    # The distances count with mu_1, that of the problem, and the regulariser with mu_2, that of the rule.
+    mu_1 = 2.0 * problem.smooth
+    mu_2 = mu_1 if rule.mu == AUTO else rule.mu
+    models = theta if mu_1 == mu_2 else np.sqrt(mu_1 / mu_2) * theta
+    return graphs.exact_graph(
+        models, own, mu=mu_2, lam=rule.lam, delta=rule.delta, candidates=_candidates(problem.n), seed=seed
+    )
+
+
+def _candidates(n: int) -> int | None:
+    return None if n <= ALL_PAIRS else CANDIDATES
 
 
 def _check_method(method: Any) -> None:
@@ -258,7 +285,7 @@ def weights_of(model: Any, models: list[Any], members: tuple[Any, ...]) -> Calla
         rule = _rule_of(model, n)
         if rule is None:
             return graphs.knn(apart, min(model.n_neighbors, n - 1)).W
-        wakes, seed = min(LEARNING, model.max_iter) * n, model.random_state
-        return learn_graph(apart, np.zeros(n), lam=rule.lam, kappa=rule.kappa, wakes=wakes, seed=seed).graph.W
+        settings = {"lam": rule.lam, "delta": rule.delta, "seed": model.random_state}
+        return graphs.exact_graph(apart, np.zeros(n), candidates=_candidates(n), **settings).W
 
     return weights

@@ -86,7 +86,7 @@ class PerAgent(BaseEstimator):
         targets, fitted = self._encode(y)
         labels = targets[0] if len(targets) == 1 else np.argmax(np.stack(targets), axis=0).astype(float)
         named = X if hasattr(X, "columns") else rows  # a frame names its columns in errors
-        given = AgentData(named, labels, agents=ids, members=self.members)
+        given = AgentData(named, labels, agents=ids, members=self.members, dtype=np.float64)
         data, order = by_content(given)
         return Prepared(data, order, [target[data.origin] for target in targets], given.members, fitted, column)
 

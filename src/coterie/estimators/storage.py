@@ -85,7 +85,9 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
             "to the model, and leave features out"
         )
     agents = [_packed(agent) for agent in model.agents_]
-    parameters = {name: _parameter(name, value) for name, value in model.get_params(deep=False).items()}
+    # How many threads work is a matter of the machine, and no part of the model.
+    given = {name: value for name, value in model.get_params(deep=False).items() if name != "n_jobs"}
+    parameters = {name: _parameter(name, value) for name, value in given.items()}
     stumps: dict[str, Any] = {} if base is None else base.to_arrays()
     ties = (
         _relations(model) if not hasattr(model, "graph_") else _ties(model.graph_) if model.graph_ is not None else {}

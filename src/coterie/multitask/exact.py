@@ -35,8 +35,8 @@ from ..data import AgentData
 from ..errors import ConvergenceError, ParameterError
 from ..graphs import empty
 from ..problem.exact import Objective, minimise
-from ..problem.exact.newton import TOLERANCE, VANISHED, _line_search
-from ..problem.exact.systems import Solver, _conjugate_gradients, everything
+from ..problem.exact.newton import TOLERANCE, VANISHED, step_lengths
+from ..problem.exact.systems import Solver, conjugate_gradients, everything
 from ..problem.problem import _lay_out
 from .covariance import checked_covariance
 
@@ -189,6 +189,10 @@ class TaskObjective(Objective):
         scatter_kernel(self.rows, self.tasks, weights, sums)
         return (self.root.T @ sums).reshape(shape)
 
+    def value(self, theta: np.ndarray) -> np.ndarray:
+        """P, (1,)."""
+        return self.quadratic(theta) + self.scale @ self.examples(self.margins(theta))[0]
+
     def grams(self, weights: np.ndarray | None = None) -> np.ndarray:
         """``sum_i (R_i R_i') kron sum_j c_ij weights_ij x_ij x_ij'``, (1, p, p)."""
         (m, r), d = self.root.shape, self.d
@@ -210,7 +214,7 @@ class TaskObjective(Objective):
         r, root = self.root.shape[1], np.repeat(self.root, np.diff(self.tasks), axis=0)
         if isinstance(self.rows, SparseRows):
             root = np.repeat(root, np.diff(self.rows.start), axis=0)
-            column = self.rows.column[:, None] + self.d * np.arange(r)
+            column = self.rows.column[:, None] + np.int32(self.d) * np.arange(r, dtype=np.int32)
             values = self.rows.values[:, None] * root
             rows: Any = SparseRows(frozen(self.rows.start * r), frozen(column.ravel()), frozen(values.ravel()))
         else:
@@ -244,7 +248,7 @@ def newton(objective: TaskObjective, pieces: bool) -> np.ndarray:
         # gap P - D always does: with a_ij = -l'(z_ij), it is |gradient|^2 / (2 lam).
         gap = np.sum(gradient * gradient) / (2.0 * lam) if pieces else -np.sum(gradient * step)
         settled = bool(gap <= TOLERANCE * level or level <= VANISHED * first)
-        length = _line_search(objective, theta, step, margins, np.array([settled]))
+        length = _step_length(objective, theta, step, margins, settled)
         theta = theta + length * step
         margins = objective.margins(theta)
         # Once the objective is exact, a step or two more make the weights exact, too.
@@ -255,6 +259,20 @@ def newton(objective: TaskObjective, pieces: bool) -> np.ndarray:
         "Newton's method did not converge in 200 steps: do features or covariances differ by very many orders of "
         f"magnitude? If not, {ITERATE}"
     )
+
+
+def _step_length(
+    objective: TaskObjective, theta: np.ndarray, step: np.ndarray, margins: np.ndarray, settled: bool
+) -> np.ndarray:
+    along = objective.margins(step)
+    start = float((objective.quadratic_gradient(theta) * step).sum())
+    bend = float((objective.quadratic_gradient(step) * step).sum())
+
+    def slope(length: np.ndarray) -> np.ndarray:
+        losses = objective.scale * objective.examples(margins + length * along)[1] * along
+        return np.array([start + length[0] * bend + losses.sum()])
+
+    return step_lengths(slope(np.zeros(1)), slope, np.array([settled]))
 
 
 def _system(objective: TaskObjective, curvature: np.ndarray) -> Solver:
@@ -276,5 +294,5 @@ def _system(objective: TaskObjective, curvature: np.ndarray) -> Solver:
         def precondition(v: np.ndarray, factor: Any = factor) -> np.ndarray:
             return linalg.cho_solve(factor, v.ravel(), check_finite=False).reshape(v.shape)
 
-        return lambda target: _conjugate_gradients(objective, product, precondition, target, 1e-13, 10)
+        return lambda target: conjugate_gradients(objective, product, precondition, target, 1e-13, 10)
     raise ConvergenceError("the Hessian is not positive semidefinite: is a loss not convex?")

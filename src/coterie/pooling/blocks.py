@@ -12,15 +12,15 @@ C_i = X_i' K_i X_i with K_i as large as the agent has rows: where these are fewe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.batches import batches, padded
 from .families import Family
 
-#: Numbers in the rows of one batch, at most.
-NUMBERS = 200_000
+__all__ = ["Batch", "Block", "InColumns", "InRows", "Joint", "Summary", "batches", "in_rows", "one_plus", "padded"]
+__all__ += ["root", "times"]
 
 
 def times(V: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -237,30 +237,3 @@ class Joint(NamedTuple):
     def block(self, T: np.ndarray, family: Family, s2: float, V: np.ndarray) -> Block:
         """C_i of each agent."""
         return InColumns.of(self.hessian(T, family, s2), V)
-
-
-def batches(sizes: np.ndarray, columns: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Agents grouped by their number of rows, rounded up to 1 ... 8, 10, 12, 14, 16, 20, ...; and that number.
-
-    So few batches hold everybody, at most a fifth of what is computed is padding, and none is too large for the cache.
-    """
-    largest = int(sizes.max(initial=0))
-    steps = [0]
-    while steps[-1] < largest:
-        power = 1 << max(0, steps[-1].bit_length() - 1)
-        steps.append(steps[-1] + max(1, power // 4))
-    group = np.searchsorted(steps, sizes)
-    for k in np.unique(group):
-        width = steps[k]
-        if width:
-            agents = np.flatnonzero(group == k)
-            step = max(1, NUMBERS // (width * max(1, columns)))
-            for first in range(0, len(agents), step):
-                yield agents[first : first + step], width
-
-
-def padded(start: np.ndarray, sizes: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers (k, width) of agents whose rows begin at `start`, and which of them are rows and not padding."""
-    place = np.arange(width)
-    real = place < sizes[:, None]
-    return np.where(real, start[:, None] + place, start[:, None]), real

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._threads import in_threads
+
 #: Quantile knots of a spline, the two ends included. With 8 a split in time broke.
 KNOTS = 5
 #: A column with more values than this gets a spline.
@@ -144,9 +146,9 @@ class Design(NamedTuple):
         return cls(splines, arrays["design_mean"], arrays["design_scale"], arrays["design_source"])
 
 
-def linear(X: Any, weight: np.ndarray | None = None) -> Design:
+def linear(X: Any, weight: np.ndarray | None = None, n_jobs: int | None = 1) -> Design:
     """The columns as they are, in standard units."""
-    return _scaled({}, X, np.arange(X.shape[1]), weight)
+    return Design({}, *standards(X, weight, n_jobs), np.arange(X.shape[1]))
 
 
 def additive(
@@ -162,33 +164,36 @@ def additive(
         return None
     source = np.concatenate([kept, *(np.full(spline.size, k) for k, spline in splines.items())]).astype(np.int64)
     design = Design(splines, np.zeros(size), np.ones(size), source)
-    return _scaled(splines, design.unscaled(X), source, weight)
+    return Design(splines, *standards(design.unscaled(X), weight), source)
 
 
-def _scaled(splines: dict[int, Spline], X: Any, source: np.ndarray, weight: np.ndarray | None) -> Design:
-    mean, scale = standards(X, weight)
-    return Design(splines, mean, scale, source)
+def blocks_of(X: np.ndarray) -> list[slice]:
+    """Blocks of rows of so many numbers that what is computed of one is small beside X."""
+    step = max(1, 4_000_000 // max(1, X.shape[1]))
+    return [slice(first, first + step) for first in range(0, len(X), step)]
 
 
-def standards(X: Any, weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def standards(X: Any, weight: np.ndarray | None = None, n_jobs: int | None = 1) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of columns, in blocks of rows: no copy of X is made. A constant has scale 1.
 
     Sparse columns are not centred, which would fill them: zeros, and their root mean squares.
     """
     if not isinstance(X, np.ndarray):
+        X = X.astype(np.float64, copy=False)
         scale = np.sqrt(np.asarray(X.multiply(X).mean(axis=0)).ravel())
         return np.zeros(X.shape[1]), np.where(scale > 0.0, scale, 1.0)
-    rows, step = len(X), max(1, 4_000_000 // max(1, X.shape[1]))
-    total = float(rows if weight is None else weight.sum())
+    total = float(len(X) if weight is None else weight.sum())
     mean, square = np.zeros(X.shape[1]), np.zeros(X.shape[1])
-    blocks = [slice(first, first + step) for first in range(0, rows, step)]
-    for block in blocks:
-        part = X[block].astype(np.float64, copy=False)
-        mean += part.sum(axis=0) if weight is None else weight[block] @ part
+
+    def sums(part: np.ndarray, block: slice) -> np.ndarray:
+        return np.asarray(part.sum(axis=0) if weight is None else weight[block] @ part)
+
+    blocks = blocks_of(X)
+    for found in in_threads(lambda block: sums(X[block].astype(np.float64, copy=False), block), blocks, n_jobs):
+        mean += found
     mean /= max(total, 1e-300)
-    for block in blocks:
-        part = (X[block] - mean) ** 2
-        square += part.sum(axis=0) if weight is None else weight[block] @ part
+    for found in in_threads(lambda block: sums((X[block] - mean) ** 2, block), blocks, n_jobs):
+        square += found
     scale = np.sqrt(square / max(total, 1e-300))
     scale[scale <= 1e-9 * (1e-300 + np.abs(mean))] = 1.0
     scale[scale == 0.0] = 1.0
@@ -197,6 +202,7 @@ def standards(X: Any, weight: np.ndarray | None = None) -> tuple[np.ndarray, np.
 
 def quantiles(x: np.ndarray, shares: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
     """Quantiles of x; a weight of 2 counts as two rows."""
+    x = x.astype(np.float64, copy=False)
     if weight is None:
         return np.quantile(x, shares)
     order = np.argsort(x, kind="stable")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._threads import in_threads
+from ..core.batches import batches, jobs, padded
+from ..data.ids import grouping, is_sorted
 from . import designs
-from .blocks import Batch, Joint, Summary, batches, one_plus, padded, times
+from .blocks import Batch, Joint, Summary, one_plus, times
 from .designs import Design
 from .families import FAMILIES, Family, Student
 from .new_agents import FOLDS, LinearModels, NewAgent, best_for_new_agents
@@ -27,6 +31,10 @@ WIDE = 150
 MANY = 60
 #: Nats by which splines, or heavy tails, must win.
 MARGIN = 5.0
+#: Numbers in the rows that are predicted at once, at most.
+AT_ONCE = 4_000_000
+#: Batches between two words about progress.
+WORD = 64
 #: Newton steps of one agent's posterior, at most, and when they end.
 STEPS, TOLERANCE = 50, 1e-9
 
@@ -43,8 +51,10 @@ class Grouped(NamedTuple):
     @classmethod
     def of(cls, X: np.ndarray, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Grouped:
         """A copy, from the number of the agent of every row: what is given may change later."""
-        order, sizes = np.argsort(codes, kind="stable"), np.bincount(codes, minlength=n)
-        start = np.concatenate([[0], np.cumsum(sizes)])
+        start = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=n))])
+        if is_sorted(codes):
+            return cls(X.copy(), y.copy(), None if weight is None else weight.copy(), start)
+        order = grouping(codes, n)
         return cls(X[order], y[order], None if weight is None else weight[order], start)
 
     @property
@@ -69,12 +79,19 @@ class Grouped(NamedTuple):
 
     def batches(self, design: Design, agents: np.ndarray) -> Iterator[Batch]:
         """The rows of some agents, as the design has them; agents are numbered as they are listed."""
+        return (make() for make in self.parts(design, agents))
+
+    def parts(self, design: Design, agents: np.ndarray) -> Iterator[Callable[[], Batch]]:
+        """The same batches, none of them made yet: a thread makes its own, so that few are there at a time."""
         sizes, start = self.sizes[agents], self.start[agents]
         for k, width in batches(sizes, design.size):
-            rows, real = padded(start[k], sizes[k], width)
-            X = design.columns(self.X[rows.ravel()]).reshape(*rows.shape, -1)
-            weight = real.astype(float) if self.weight is None else np.where(real, self.weight[rows], 0.0)
-            yield Batch(k, X, self.y[rows], weight)
+            yield partial(self._batch, design, k, start[k], sizes[k], width)
+
+    def _batch(self, design: Design, agents: np.ndarray, start: np.ndarray, sizes: np.ndarray, width: int) -> Batch:
+        rows, real = padded(start, sizes, width)
+        X = design.columns(self.X[rows.ravel()]).reshape(*rows.shape, -1)
+        weight = real.astype(float) if self.weight is None else np.where(real, self.weight[rows], 0.0)
+        return Batch(agents, X, self.y[rows], weight)
 
     def constant(self) -> np.ndarray:
         """Columns that are constant inside every agent."""
@@ -103,7 +120,7 @@ class Grouped(NamedTuple):
         rank[self.ranked()] = np.arange(self.n)
         return np.argsort(np.argsort(rank[agents])) % min(FOLDS, len(agents))
 
-    def ranked(self) -> np.ndarray:
+    def ranked(self, n_jobs: int | None = 1) -> np.ndarray:
         """Agents in the order of their sizes, of their labels and, where these are alike, of their features.
 
         Whatever the units and the order of rows, so that nothing that is chosen by it depends on them.
@@ -116,12 +133,18 @@ class Grouped(NamedTuple):
         order = np.lexsort((sums, sizes))
         if np.all((np.diff(sums[order]) != 0.0) | (np.diff(sizes[order]) != 0)):
             return order
-        mean, scale = designs.standards(self.X, self.weight)
-        spread, step = np.empty(len(self.y)), max(1, 4_000_000 // max(1, self.X.shape[1]))
-        for first in range(0, len(spread), step):
-            block = slice(first, first + step)
-            spread[block] = np.sum(((self.X[block] - mean) / scale) ** 2, axis=1)
-        return np.lexsort((self._sums(weight * spread), sums, sizes))
+        return np.lexsort((self._sums(weight * self.lengths(n_jobs)), sums, sizes))
+
+    def lengths(self, n_jobs: int | None = 1) -> np.ndarray:
+        """Squared length of every row in standard units; in blocks, so that no other copy of X is made."""
+        mean, scale = designs.standards(self.X, self.weight, n_jobs)
+        out = np.empty(len(self.y))
+
+        def measure(block: slice) -> None:
+            out[block] = np.sum(((self.X[block] - mean) / scale) ** 2, axis=1)
+
+        in_threads(measure, designs.blocks_of(self.X), n_jobs)
+        return out
 
     def _sums(self, values: np.ndarray) -> np.ndarray:
         """Over the rows of each agent, without the noise of rounding."""
@@ -282,8 +305,26 @@ class Pooled(Fitted):
                 X[batch.agents, :m], y[batch.agents, :m], weight[batch.agents, :m] = batch.X, batch.y, batch.weight
             yield Joint(old, Batch(place, X, y, weight))
 
-    def latent(self, X: np.ndarray, codes: np.ndarray, spread: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances of the linear predictors of rows of agents; -1 is an agent never met."""
+    def latent(
+        self, X: Any, codes: np.ndarray, spread: bool = True, n_jobs: int | None = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances of the linear predictors of rows of agents; -1 is an agent never met.
+
+        Many rows are taken in parts, agent by agent, by several threads.
+        """
+        numbers = len(codes) * self.design.size
+        if numbers <= AT_ONCE:
+            return self._latent(X, codes, spread)
+        order = grouping(codes + 1, self.n + 1)
+        mean, variance = np.empty(len(codes)), np.empty(len(codes))
+
+        def work(rows: np.ndarray) -> None:
+            mean[rows], variance[rows] = self._latent(X[rows], codes[rows], spread)
+
+        in_threads(work, np.array_split(order, -(-numbers // AT_ONCE)), n_jobs)
+        return mean, variance
+
+    def _latent(self, X: Any, codes: np.ndarray, spread: bool) -> tuple[np.ndarray, np.ndarray]:
         A, population = self.design.columns(dense(X)), self.population
         w, V = population.w, population.V
         new = codes < 0
@@ -483,6 +524,7 @@ def fit(
     deviations: str = "full",
     weight: np.ndarray | None = None,
     progress: Callable[[int], None] | None = None,
+    n_jobs: int | None = 1,
 ) -> list[Pooled] | list[Wide]:
     """Learn the population, and everybody's model, of each target; all of them in one design.
 
@@ -490,6 +532,7 @@ def fit(
     agent of every row; targets are numbers, 0 and 1 for "logistic", counts for "poisson". ``loss`` is a name of
     :data:`.families.FAMILIES`, or "auto": squared, or student where evidence asks for it; ``design="auto"`` has splines
     where evidence asks for them. A weight of 2 counts as two rows. ``progress`` gets the number of rounds done.
+    ``n_jobs`` threads work, which changes no result; None: one for each core where there is enough work.
     """
     family = FAMILIES["squared" if loss == "auto" else loss]
     counter = _Counter(progress)
@@ -499,14 +542,16 @@ def fit(
     if X.shape[1] > WIDE:
         return [fit_wide(X, y.astype(np.float64, copy=False), codes, n, loss, weight, counter) for y in targets]
     X = dense(X)
-    tasks = [_Task(X, y, codes, n, family, deviations, weight, counter) for y in targets]
-    order = tasks[0].grouped.ranked()
+    rows_ = Grouped.of(X, np.arange(len(codes)), codes, n, weight)  # once: all targets are labels of the same rows
+    tasks = [_Task(rows_, y, weight, family, deviations, counter, n_jobs) for y in targets]
+    threads = jobs(n_jobs, X.size)
+    order = tasks[0].grouped.ranked(threads)
     for task in tasks:  # samples and folds are the same for all of them
         task.grouped = task.grouped._replace(order=order)
     grouped = tasks[0].grouped
     tried: dict[str, Design] = {}
     if design != "additive":
-        tried["linear"] = designs.linear(grouped.X, grouped.weight)
+        tried["linear"] = designs.linear(grouped.X, grouped.weight, threads)
     # Two rows an agent cannot tell a curve from noise.
     if design == "additive" or (design == "auto" and len(grouped.y) >= 3 * np.count_nonzero(grouped.sizes)):
         rows = grouped.rows(grouped.sample(SAMPLE))  # knots and scales do not need everybody
@@ -515,7 +560,7 @@ def fit(
         if bent is not None:
             tried["additive"] = bent
         elif not tried:
-            tried["linear"] = designs.linear(grouped.X, grouped.weight)
+            tried["linear"] = designs.linear(grouped.X, grouped.weight, threads)
     name, evidence, held_out = next(iter(tried)), {}, {}
     started: list[dict[str, Learner]] = [{} for _ in tasks]
     if len(tried) > 1:
@@ -545,28 +590,27 @@ class _Task:
 
     def __init__(
         self,
-        X: np.ndarray,
+        rows: Grouped,  # whose labels are their places in y
         y: np.ndarray,
-        codes: np.ndarray,
-        n: int,
+        weight: np.ndarray | None,  # in the order of y
         family: Family,
         deviations: str,
-        weight: np.ndarray | None,
         counter: _Counter,
+        n_jobs: int | None,
     ):
-        self.family, self.deviations, self.counter = family, deviations, counter
+        self.family, self.deviations, self.counter, self.n_jobs = family, deviations, counter, n_jobs
         self.center, self.scale = 0.0, 1.0
         y = y.astype(np.float64, copy=False)
         if family.noisy:
             mean, spread = designs.standards(y[:, None], weight)
             self.center, self.scale = float(mean[0]), float(spread[0])
-        self.grouped = Grouped.of(X, (y - self.center) / self.scale, codes, n, weight)
+        self.grouped = rows._replace(y=((y - self.center) / self.scale)[rows.y])
 
     def learner(self, design: Design, agents: np.ndarray, family: Family | None = None) -> Learner:
         """Of the population, from the rows of some agents."""
         parts = list(self.grouped.batches(design, agents))
         free = varying(parts, design.size)
-        return Learner(parts, len(agents), free, family or self.family, self.deviations, self.counter)
+        return Learner(parts, len(agents), free, family or self.family, self.deviations, self.counter, self.n_jobs)
 
     def pooled(
         self,
@@ -596,12 +640,25 @@ class _Task:
         D = np.zeros((grouped.n, design.size))
         D[agents] = learner.D
         if len(agents) < grouped.n or not population.family.quadratic:
-            for batch in grouped.batches(design, np.arange(grouped.n)):
-                D[batch.agents] = posterior(batch, population)
-                self.counter()
+            self._everybody(design, population, D)
         return Pooled(
             population.family, self.center, self.scale, evidence, held_out, design, population, new_agent, D, grouped
         )
+
+    def _everybody(self, design: Design, population: Population, D: np.ndarray) -> None:
+        """The deviations of all agents, each from its own rows: into D."""
+
+        def work(make: Callable[[], Batch]) -> None:
+            batch = make()
+            D[batch.agents] = posterior(batch, population)
+
+        parts = list(self.grouped.parts(design, np.arange(self.grouped.n)))
+        n_jobs = jobs(self.n_jobs, len(self.grouped.y) * design.size)
+        for first in range(0, len(parts), WORD):
+            some = parts[first : first + WORD]
+            in_threads(work, some, n_jobs)
+            for _ in some:
+                self.counter()
 
 
 def margin(family: Family, n: int) -> float:

@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._threads import in_threads
+from ..core.batches import jobs
 from .blocks import Batch, Block, times
 from .families import NOISY, Family
 
@@ -75,8 +77,12 @@ def newton(
     s2: float,
     family: Family,
     evidence: bool = False,
+    n_jobs: int | None = 1,
 ) -> Mode:
-    """One safeguarded Newton step on (w, D); with the Laplace evidence before it, if asked for."""
+    """One safeguarded Newton step on (w, D); with the Laplace evidence before it, if asked for.
+
+    Batches are looked at by several threads, and their sums added in the order of the batches.
+    """
     n, q = D.shape
     R = np.append(np.full(q - 1, r), FLAT)
     a = solve(V, D)  # V^-1 D, zero where V is
@@ -84,16 +90,20 @@ def newton(
     blocks: list[Block] = []
     C, pull = np.zeros((q, q)), np.zeros(q)
     seen = np.zeros(n, bool)
-    for batch in batches:
+
+    def look(batch: Batch) -> tuple[Block, np.ndarray, np.ndarray]:
         k = batch.agents
-        seen[k] = True
         T = w + D[k]
         block = batch.block(T, family, s2, V)
         gradients[k] = batch.gradient(T, family, s2)
         E[k] = times(V, gradients[k]) + D[k]
         correction[k] = laplace_correction(batch, T, block, family, V)
-        C += block.sum()
-        pull += block.apply(E[k]).sum(axis=0)
+        return block, block.sum(), block.apply(E[k]).sum(axis=0)
+
+    for batch, (block, own, towards) in zip(batches, in_threads(look, batches, n_jobs), strict=True):
+        seen[batch.agents] = True
+        C += own
+        pull += towards
         blocks.append(block)
     gradients[~seen], E[~seen] = 0.0, D[~seen]  # agents without rows: C_i = 0
     S = np.diag(R) + 0.5 * (C + C.T)
@@ -103,20 +113,25 @@ def newton(
     # d <- -E + V C (E - dw), written as V times something, so that V^-1 d is known without an inverse.
     da = -gradients - a
     CSC = np.zeros((q, q))
-    for batch, block in zip(batches, blocks, strict=True):
+
+    def move(pair: tuple[Batch, Block]) -> np.ndarray:
+        batch, block = pair
         k = batch.agents
         da[k] += block.apply(E[k] - dw)
-        CSC += block.sandwich(cov)
+        return block.sandwich(cov)
+
+    for inner in in_threads(move, zip(batches, blocks, strict=True), n_jobs):
+        CSC += inner
     dD = times(V, da)
 
     def value(w: np.ndarray, D: np.ndarray, a: np.ndarray) -> float:
-        losses = sum(float(batch.loss(w + D[batch.agents], family, s2).sum()) for batch in batches)
-        return losses + 0.5 * float(np.sum(a * D)) + 0.5 * float(R @ (w * w))
+        each = in_threads(lambda batch: float(batch.loss(w + D[batch.agents], family, s2).sum()), batches, n_jobs)
+        return sum(each) + 0.5 * float(np.sum(a * D)) + 0.5 * float(R @ (w * w))
 
     here = value(w, D, a)
     log = np.nan
     if evidence:
-        log_det = sum(block.log_det() for block in blocks) + np.linalg.slogdet(S)[1]
+        log_det = sum(in_threads(lambda block: block.log_det(), blocks, n_jobs)) + np.linalg.slogdet(S)[1]
         log = -here + 0.5 * (q - 1) * np.log(r) - 0.5 * log_det
     before, t = here + float(b @ w), 1.0
     while True:
@@ -166,7 +181,9 @@ class Learner:
         family: Family,
         deviations: str = "full",
         progress: Callable[[], None] | None = None,
+        n_jobs: int | None = 1,
     ):
+        self.n_jobs = jobs(n_jobs, sum(batch.X.size for batch in batches))
         self.batches, self.n, self.free, self.family, self.progress = batches, n, free, family, progress
         self.rows = sum(float(batch.weight.sum()) for batch in batches)
         q = len(free)
@@ -224,7 +241,7 @@ class Learner:
 
     def step(self, evidence: bool = False) -> Mode:
         """One Newton step."""
-        mode = newton(self.batches, self.w, self.D, self.V, self.r, self.s2, self.family, evidence)
+        mode = newton(self.batches, self.w, self.D, self.V, self.r, self.s2, self.family, evidence, self.n_jobs)
         self.w, self.D = mode.w, mode.D
         return mode
 

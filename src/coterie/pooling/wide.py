@@ -130,9 +130,12 @@ class Wide(Fitted):
         """Nothing: with many columns, every row is outside in some."""
         return {}
 
-    def latent(self, X: Any, codes: np.ndarray, spread: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    def latent(
+        self, X: Any, codes: np.ndarray, spread: bool = True, n_jobs: int | None = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances of the linear predictors of rows of agents; -1 is an agent never met.
 
+        One thread does it, whatever is asked for: there are too few agents to share them out.
         Given w variances are exact; those of w take the Schur complement for diagonal.
         """
         return self.latent_of(self._standard(X), codes, spread)
@@ -228,7 +231,7 @@ def standard(X: Any, mean: np.ndarray, spread: np.ndarray) -> Any:
     """Columns in standard units; sparse ones share one scale, and are not centred."""
     if isinstance(X, np.ndarray):
         return (X - mean) / spread
-    return X * (1.0 / spread[0]) if len(spread) else X
+    return X.astype(np.float64, copy=False) * (1.0 / spread[0]) if len(spread) else X
 
 
 def stack(first: Any, second: Any) -> Any:
@@ -274,6 +277,7 @@ def fit_wide(
     if isinstance(X, np.ndarray):
         mean, spread = standards(X, weights)
     else:
+        X = X.astype(np.float64, copy=False)
         squares = float(weights @ np.asarray(X.multiply(X).sum(axis=1)).ravel())
         mean, spread = np.zeros(p), np.full(p, np.sqrt(max(squares / (total * p), 1e-300)))
     center, scale = 0.0, 1.0

@@ -105,7 +105,7 @@ def _signs(data: AgentData) -> np.ndarray:
 
 def _on_grid(data: AgentData, row_norm: float) -> np.ndarray:
     """The rows in whole steps of row_norm / GRID, cut towards zero: no L1 norm is above GRID."""
-    X = data.X.toarray() if data.is_sparse else data.X
+    X = np.asarray(data.X.toarray() if data.is_sparse else data.X, np.float64)
     largest = np.abs(X).max(axis=1, keepdims=True)
     X = X / np.where(largest > 0, largest, 1.0)  # divided first, so that no sum overflows
     norm = np.abs(X).sum(axis=1, keepdims=True)

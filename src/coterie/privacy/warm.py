@@ -206,7 +206,7 @@ def _check_problem(problem: Problem, kind: str) -> None:
 
 def _shortened(data: AgentData, row_norm: float) -> AgentData:
     """The same rows, those of an L2 norm above ``row_norm`` scaled down to it."""
-    X = sparse.csr_array(data.X)
+    X = sparse.csr_array(data.X, dtype=np.float64)
     owner = np.repeat(np.arange(data.n_rows), np.diff(X.indptr))
     largest, square = np.zeros(data.n_rows), np.zeros(data.n_rows)
     np.maximum.at(largest, owner, np.abs(X.data))
