@@ -7,10 +7,12 @@ from .compile import kernel
 
 @kernel
 def loss_kernel(loss, margins, labels, value, slope, curvature):
-    """Loss, first and second derivative of every example."""
-    for r in range(margins.shape[0]):
+    """Loss, first and second derivative of every example; what there is no room for, is not computed."""
+    for r in range(value.shape[0]):
         value[r] = loss.value(margins[r], labels[r])
+    for r in range(slope.shape[0]):
         slope[r] = loss.derivative(margins[r], labels[r])
+    for r in range(curvature.shape[0]):
         curvature[r] = loss.curvature(margins[r], labels[r])
 
 
@@ -35,26 +37,18 @@ def pool_table_kernel(loss, margins, labels, value, slopes):
 
 
 @kernel
-def pull_kernel(start, peer, weight, scale, theta, out):
-    """``out_i += scale sum_j W_ij (theta_i - theta_j)``; differences, because neighbours are nearly equal."""
-    for i in range(start.shape[0] - 1):
-        for e in range(start[i], start[i + 1]):
-            mine, theirs, gap = theta[i], theta[peer[e]], out[i]  # views: the inner loop is 3 times faster
-            for k in range(mine.shape[0]):
-                gap[k] += scale * weight[e] * (mine[k] - theirs[k])
+def pull_kernel(start, peer, weight, scale, first, theta, out):
+    """``out_i += scale sum_j W_ij (theta_i - theta_j)`` for agents from `first` on, as many as `out` has rows.
 
-
-@kernel
-def coupled_kernel(start, peer, weight, scale, diagonal, v, out):
-    """``out_i = diagonal_i * v_i + scale sum_j W_ij (v_i - v_j)``; differences, because neighbours are nearly equal."""
-    for i in range(start.shape[0] - 1):
-        mine, image = v[i], out[i]  # looked up once: a loop over plain vectors is several times faster
-        for k in range(v.shape[1]):
-            image[k] = diagonal[i, k] * mine[k]
+    Differences, because neighbours are nearly equal.
+    """
+    for k in range(out.shape[0]):
+        i = first + k
+        mine, pull = theta[i], out[k]  # views: a loop over plain vectors is several times faster
         for e in range(start[i], start[i + 1]):
-            tie, other = scale * weight[e], v[peer[e]]
-            for k in range(v.shape[1]):
-                image[k] += tie * (mine[k] - other[k])
+            tie, theirs = scale * weight[e], theta[peer[e]]
+            for c in range(mine.shape[0]):
+                pull[c] += tie * (mine[c] - theirs[c])
 
 
 @kernel

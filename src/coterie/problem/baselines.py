@@ -37,8 +37,8 @@ from .problem import Problem
 class Baseline:
     """Models computed in one place: nobody wakes, and nothing is sent."""
 
-    def models(self, problem: Problem) -> np.ndarray:
-        """One model for each agent, (n, p)."""
+    def models(self, problem: Problem, n_jobs: int | None = None) -> np.ndarray:
+        """One model for each agent, (n, p), worked out in so many threads."""
         raise NotImplementedError
 
 
@@ -55,9 +55,9 @@ class LocalModels(Baseline):
     [1.0, 5.0]
     """
 
-    def models(self, problem: Problem) -> np.ndarray:
+    def models(self, problem: Problem, n_jobs: int | None = None) -> np.ndarray:
         """One model for each agent, as :meth:`coterie.Problem.local` gives it."""
-        return problem.local()
+        return problem.local(n_jobs)
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ class GlobalModel(Baseline):
     [4.0, 4.0]
     """
 
-    def models(self, problem: Problem) -> np.ndarray:
+    def models(self, problem: Problem, n_jobs: int | None = None) -> np.ndarray:
         """The same model for each agent."""
-        return _pooled(problem, np.zeros(problem.n, dtype=np.int64))
+        return _pooled(problem, np.zeros(problem.n, dtype=np.int64), n_jobs)
 
 
 @dataclass(frozen=True)
@@ -94,12 +94,12 @@ class ComponentModels(Baseline):
     [1.0, 5.0, 1.0, 7.0]
     """
 
-    def models(self, problem: Problem) -> np.ndarray:
+    def models(self, problem: Problem, n_jobs: int | None = None) -> np.ndarray:
         """The model of its component for each agent."""
-        theta = _pooled(problem, problem.graph.components)
+        theta = _pooled(problem, problem.graph.components, n_jobs)
         isolated = problem.graph.isolated
         if isolated.any():
-            theta[isolated] = problem.local()[isolated]  # also where t_i is zero, as in Problem.solve
+            theta[isolated] = problem.local(n_jobs)[isolated]  # also where t_i is zero, as in Problem.solve
         return theta
 
 
@@ -130,15 +130,16 @@ class RidgeToMean(Baseline):
     def __post_init__(self) -> None:
         object.__setattr__(self, "strength", positive("strength", self.strength))
 
-    def models(self, problem: Problem) -> np.ndarray:
+    def models(self, problem: Problem, n_jobs: int | None = None) -> np.ndarray:
         """One model for each agent; one without rows and without a ridge gets the mean."""
-        alone = problem._objective(problem.loss_weight)
+        alone = problem._objective(problem.loss_weight, n_jobs=n_jobs)
         if not isinstance(alone, Objective):
             raise MismatchError("RidgeToMean is not for boosting: models drawn to their mean need not stay in a ball")
         # min over theta_0 of sum_i |theta_i - theta_0|^2 is at the mean: agent 0 of a star, without data, is the mean.
         objective = replace(
             alone,
             start=frozen(np.concatenate([[0], alone.start])),
+            scale=np.concatenate([np.zeros((1, 1)), alone.scale]),
             ridge=np.concatenate([np.zeros((1, 1)), alone.ridge]),
             graph=star(problem.n + 1),
             smooth=self.strength,
@@ -181,17 +182,18 @@ def _boosted(problem: Problem, group: np.ndarray) -> np.ndarray:
     return minimise_on_balls(objective)[group]
 
 
-def _pooled(problem: Problem, group: np.ndarray) -> np.ndarray:
+def _pooled(problem: Problem, group: np.ndarray, n_jobs: int | None) -> np.ndarray:
     """For each agent, ``argmin sum_i t_i f_i(theta)`` over its group; groups are numbered from 0 without gaps."""
     if np.isfinite(problem.radius):
         return _boosted(problem, group)
     order = np.argsort(group, kind="stable")
     together = problem.relabel(order)  # the rows of a group side by side, as those of one agent
-    each: Any = together._objective(together.loss_weight)
+    each: Any = together._objective(together.loss_weight, n_jobs=n_jobs)
     ends = np.concatenate([[0], np.cumsum(np.bincount(group))])
     objective = replace(
         each,
         start=frozen(each.start[ends]),
+        scale=each.row_scale,
         ridge=np.bincount(group[order], weights=each.ridge[:, 0])[:, None],
         graph=empty(ends.shape[0] - 1),
     )

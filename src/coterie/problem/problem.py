@@ -20,6 +20,7 @@ learn alone. A component of the graph in which nobody has data is undetermined: 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -36,7 +37,9 @@ from ..data.dictionaries import Dictionary, outputs, resolve_base
 from ..errors import DataError, GraphError, MismatchError, ParameterError
 from ..graphs import Graph, empty
 from .confidence import confidences
-from .exact import BallObjective, Objective, minimise, minimise_on_balls, suboptimality
+from .exact import BallObjective, Objective, gap, lower_bound, minimise, minimise_on_balls, suboptimality
+
+log = logging.getLogger("coterie")
 
 #: More features than this, without a ridge, and nobody asks whether the minimiser is unique.
 MANY = 1000
@@ -132,6 +135,9 @@ class Problem:
         self.importance = frozen(np.where(alone, 1.0, self.a))
         self.row_weight = frozen(outputs / np.maximum(data.sizes, 1) if mean else np.ones(self.n))
         self.radius, self.outputs, self.base = float(radius), outputs, base
+        self._optimum: np.ndarray | None = None
+        self._alone: np.ndarray | None = None
+        self._least = -np.inf  # what Q is never below, known by solving
 
     # -- the published objectives ------------------------------------------------------------------------------
 
@@ -494,10 +500,16 @@ class Problem:
         return objective.losses(theta) if isinstance(objective, BallObjective) else objective.value(theta)
 
     def gap(self, theta: ArrayLike) -> float:
-        """The Frank-Wolfe gap of models in their balls: Q(Theta) is at most so far above its optimum.
+        """An upper bound of how far Q(Theta) is above its optimum: proven, not estimated.
 
-        ``sum_i max { (theta_i - v)' dQ/dtheta_i : |v|_1 <= beta }``; agents without ties count, too, each with its
+        By duality, from the gradient g: ``g' H^-1 g / 2``, where H is the Hessian of the smoothness terms and ridges,
+        and for the squared loss that of Q, which makes it exact. Models in their balls have the Frank-Wolfe gap,
+        ``sum_i max { (theta_i - v)' dQ/dtheta_i : |v|_1 <= beta }``. The hinge, which has no gradient at its kinks,
+        is compared with the lower bound that comes with :meth:`solve`. Agents without ties count, too, each with its
         own loss.
+
+        Nothing is solved for it otherwise, and away from the optimum it may be far too large. Who has solved the
+        problem knows better: ``value(theta) - value(best) + gap(best)`` with ``best = solve()``.
 
         Parameters
         ----------
@@ -506,26 +518,37 @@ class Problem:
         Returns
         -------
         float
-            Infinite where models may be anything.
+            Infinite where there is no proof: a connected component of the graph in which nobody has a ridge (or, with
+            the squared loss, rows that see all directions) may have models without bound.
 
         Examples
         --------
-        >>> import numpy as np
         >>> import coterie as ct
-        >>> problem = ct.Problem.boosting(None, ct.graphs.complete(2), base=[np.ones((1, 1)), np.ones((1, 1))], beta=2)
-        >>> problem.gap([[0.0], [0.0]]), problem.gap([[2.0], [2.0]])
-        (4.0, 0.0)
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
+        >>> round(problem.gap([[0.0], [2.0]]), 4)  # the value is 2, the optimum 2/3
+        1.3333
+        >>> problem.gap(problem.solve()) < 1e-12
+        True
         """
-        if not np.isfinite(self.radius):
-            return np.inf
         objective: Any = self._objective(self.importance)
-        return float(objective.gaps(self.checked(theta)).sum())
+        theta = self.checked(theta)
+        if np.isfinite(self.radius):
+            return float(objective.gaps(theta).sum())
+        if np.isfinite(self.loss.smoothness):
+            return gap(objective, theta)
+        self.solve()
+        return max(0.0, float(objective.value(theta).sum()) - self._least)
 
-    def solve(self) -> np.ndarray:
+    def solve(self, n_jobs: int | None = None) -> np.ndarray:
         """The exact minimiser of Q, the reference for every method.
 
         Agents without ties keep their local model; components without data are zero. Elsewhere, where Q has several
-        minimisers (see :attr:`determined`), one of them.
+        minimisers (see :attr:`determined`), one of them. The log (``coterie``, info) tells its :meth:`gap`, the proof.
+
+        Parameters
+        ----------
+        n_jobs : int, optional
+            Threads; default: one for each core, where there is enough to do. The result does not depend on it.
 
         Returns
         -------
@@ -538,12 +561,19 @@ class Problem:
         >>> problem.solve().ravel().tolist()
         [0.0, 4.0]
         """
+        if self._optimum is None:
+            self._optimum = self._solved(n_jobs)
         return self._optimum.copy()
 
-    def local(self) -> np.ndarray:
+    def local(self, n_jobs: int | None = None) -> np.ndarray:
         """Models that the agents would train alone, ``argmin f_i``; of several, one of small norm.
 
         Where rows leave a direction unseen, the model is zero along it; where a loss is flat, it is near zero.
+
+        Parameters
+        ----------
+        n_jobs : int, optional
+            Threads; default: one for each core, where there is enough to do. The result does not depend on it.
 
         Returns
         -------
@@ -558,19 +588,25 @@ class Problem:
         >>> problem.local().ravel().tolist()
         [1.0, 5.0]
         """
+        if self._alone is None:
+            self._alone = _minimiser(self._objective(np.ones(self.n), empty(self.n), n_jobs))
         return self._alone.copy()
 
-    @cached_property
-    def _optimum(self) -> np.ndarray:
-        theta = _least(self._objective(self.importance))
+    def _solved(self, n_jobs: int | None) -> np.ndarray:
+        objective = self._objective(self.importance, n_jobs=n_jobs)
+        slopes = None
+        if isinstance(objective, Objective) and not np.isfinite(self.loss.smoothness):
+            slopes = np.zeros(objective.labels.shape[0])
+        theta = _minimiser(objective, slopes)
         isolated = self.graph.isolated
         if isolated.any():
-            theta[isolated] = self._alone[isolated]  # the same minimiser, also where there are several
+            theta[isolated] = self.local(n_jobs)[isolated]  # the same minimiser, also where there are several
+        if slopes is not None:
+            self._least = lower_bound(objective, theta, slopes)
+        if log.isEnabledFor(logging.INFO):
+            self._optimum = theta
+            log.info("%s problem solved: at most %.2g above the optimum", self.name, self.gap(theta))
         return theta
-
-    @cached_property
-    def _alone(self) -> np.ndarray:
-        return _least(self._objective(np.ones(self.n), empty(self.n)))
 
     @cached_property
     def determined(self) -> np.ndarray:
@@ -605,7 +641,7 @@ class Problem:
     def _curved(self) -> np.ndarray:
         """Do the losses of each component curve in every direction that its agents could move in together?"""
         objective: Any = self._objective(self.a)
-        curvature = objective.examples(objective.margins(self._optimum))[2]
+        curvature = objective.examples(objective.margins(self.solve()))[2]
         most = np.einsum("ckk->ck", objective.grams()) * self.loss.smoothness
         unit = 1.0 / np.sqrt(np.where(most > 0, most, 1.0))  # whatever the scales of the features
         least = np.linalg.eigvalsh(objective.grams(curvature) * unit[:, :, None] * unit[:, None, :])[:, 0]
@@ -764,7 +800,9 @@ class Problem:
             )
         return theta
 
-    def _objective(self, importance: np.ndarray, graph: Graph | None = None) -> Objective | BallObjective:
+    def _objective(
+        self, importance: np.ndarray, graph: Graph | None = None, n_jobs: int | None = None
+    ) -> Objective | BallObjective:
         if np.isfinite(self.radius):
             return BallObjective(
                 self.rows,
@@ -783,19 +821,20 @@ class Problem:
             self.start,
             self.labels,
             self.loss,
-            scale=np.repeat(importance * self.row_weight, np.diff(self.start)),
+            scale=(importance * self.row_weight)[:, None],
             ridge=(importance * self.ridge)[:, None],
             graph=self.graph if graph is None else graph,
             smooth=self.smooth,
             p=self.p,
+            n_jobs=n_jobs,
         )
 
     def __repr__(self) -> str:
         return f"Problem.{self.name}({self.data!r}, {self.graph!r}, {self.loss!r})"
 
 
-def _least(objective: Objective | BallObjective) -> np.ndarray:
-    return minimise_on_balls(objective) if isinstance(objective, BallObjective) else minimise(objective)
+def _minimiser(objective: Objective | BallObjective, slopes: np.ndarray | None = None) -> np.ndarray:
+    return minimise_on_balls(objective) if isinstance(objective, BallObjective) else minimise(objective, slopes)
 
 
 def _margins_given(margins: Any) -> list[np.ndarray]:
@@ -849,10 +888,9 @@ def _lay_out(data: AgentData, loss: Any) -> tuple[Any, np.ndarray, np.ndarray]:
         X = data.X.toarray() if data.is_sparse else data.X
         # Each coordinate of a point is an example: a unit vector for features, the coordinate for a label.
         count, p = X.shape
-        units = SparseRows(
-            frozen(np.arange(count * p + 1)), frozen(np.tile(np.arange(p), count)), frozen(np.ones(count * p))
-        )
-        return units, frozen(data.start * p), frozen(X.ravel())
+        column = np.tile(np.arange(p, dtype=np.int32), count)
+        units = SparseRows(frozen(np.arange(count * p + 1)), frozen(column), frozen(np.ones(count * p)))
+        return units, frozen(data.start * p), frozen(X.ravel(), np.float64)
     if data.y is None:
         raise DataError(f"{loss!r} needs labels: make the data with y")
     if loss.labels == SIGNS:

@@ -44,10 +44,10 @@ class Progress(NamedTuple):
     solve: Solver
 
 
-def interior_point(given: Objective) -> np.ndarray:
-    """Minimise F for a loss whose conjugate is quadratic on an interval."""
+def interior_point(given: Objective) -> tuple[np.ndarray, np.ndarray]:
+    """Minimise F for a loss whose conjugate is quadratic on an interval: models, and the slopes of the losses there."""
     if not given.scale.any():
-        return np.zeros((given.start.shape[0] - 1, given.p))
+        return np.zeros((given.n, given.p)), np.zeros(given.labels.shape[0])
     path = _Path(_barely_regularised(given))
     point = path.begin()
     best, patience = np.inf, 8
@@ -69,7 +69,7 @@ def interior_point(given: Objective) -> np.ndarray:
             f"the interior point method stopped at a relative duality gap of {short.max():.1e} around agent number "
             f"{agent}: do weights or features differ by very many orders of magnitude?"
         )
-    return theta
+    return theta, np.clip(point.u, path.lo, path.hi)
 
 
 class _Path:
@@ -78,8 +78,9 @@ class _Path:
     def __init__(self, objective: Objective):
         self.objective = objective
         self.kappa = objective.loss.dual_curvature
-        self.lo, self.hi = np.array([objective.loss.domain(label) for label in objective.labels]).T
-        self.live = objective.scale > 0
+        labels, place = np.unique(objective.labels, return_inverse=True)
+        self.lo, self.hi = np.array([objective.loss.domain(label) for label in labels]).reshape(-1, 2).T[:, place]
+        self.live = objective.row_scale > 0
         self.first = objective.by_component(objective.value(np.zeros((objective.start.shape[0] - 1, objective.p))))
 
     def begin(self) -> Point:
@@ -98,14 +99,18 @@ class _Path:
     def products(self, point: Point) -> np.ndarray:
         """``c (p (hi - u) + q (u - lo))``, summed over each component."""
         each = point.p * point.above + point.q * point.below
-        return self.objective.rows_by_component(self.objective.scale * each)
+        return self.objective.rows_by_component(self.objective.row_scale * each)
 
     def progress(self, point: Point) -> Progress:
         """What still separates F from its lower bound: products, forces out of balance, rows out of fit."""
-        objective, c = self.objective, self.objective.scale
+        objective, c = self.objective, self.objective.row_scale
         stiffness = self.kappa + point.p / point.above + point.q / point.below
         weights = np.where(self.live, c / stiffness, 0.0)
-        solve = system(objective, weights, tight=True, project=everything)
+        inexact = system(objective, objective.bend(weights), everything)
+
+        def solve(target: np.ndarray) -> np.ndarray:
+            return inexact(target, 1e-13)
+
         slip = self.out_of_balance(objective, point, solve)
         unfit = objective.rows_by_component(c * np.abs(self.misfit(point) - point.p + point.q))
         level = objective.by_component(objective.value(point.theta))
@@ -117,7 +122,7 @@ class _Path:
     def force(self, objective: Objective, point: Point) -> np.ndarray:
         """``H theta + X' (c u)``: zero where models and slopes are in balance."""
         pull = objective.quadratic_gradient(point.theta)
-        return pull + objective.scatter(objective.scale * point.u, pull.shape)
+        return pull + objective.scatter(objective.row_scale * point.u, pull.shape)
 
     def out_of_balance(self, objective: Objective, point: Point, solve: Solver) -> np.ndarray:
         """What balancing the forces could still gain, by Newton's estimate."""
@@ -126,7 +131,7 @@ class _Path:
 
     def advance(self, point: Point, progress: Progress) -> Point:
         """One step of Mehrotra's predictor and corrector; every component goes as far as it can."""
-        objective, c = self.objective, self.objective.scale
+        objective, c = self.objective, self.objective.row_scale
         nothing = np.zeros_like(c)
         straight = self.direction(point, progress, nothing, nothing)
         far = np.minimum(1.0, self.reach(point, straight))
@@ -143,7 +148,7 @@ class _Path:
 
     def direction(self, point: Point, progress: Progress, rp: np.ndarray, rq: np.ndarray) -> Point:
         """Newton's direction towards ``p (hi - u) = rp`` and ``q (u - lo) = rq``."""
-        objective, c, stiffness = self.objective, self.objective.scale, progress.stiffness
+        objective, c, stiffness = self.objective, self.objective.row_scale, progress.stiffness
         rho = self.misfit(point) - rp / point.above + rq / point.below
         target = objective.scatter(np.where(self.live, c * (point.u + rho / stiffness), 0.0), point.theta.shape)
         theta = -progress.solve(objective.quadratic_gradient(point.theta) + target)
@@ -157,9 +162,7 @@ class _Path:
         limits = np.full_like(point.u, np.inf)
         for now, change in zip(point[2:], direction[2:], strict=True):
             limits = np.minimum(limits, np.where(change < 0, now / np.where(change < 0, -change, 1.0), np.inf))
-        reach = np.full(self.first.shape, np.inf)
-        np.minimum.at(reach, self.objective.group[self.live], limits[self.live])
-        return reach
+        return self.objective.least(np.where(self.live, limits, np.inf))
 
     def moved(self, point: Point, direction: Point, stride: np.ndarray) -> Point:
         """The point a stride further, with one stride for each component."""
@@ -179,7 +182,7 @@ class _Path:
         # The dual value is that of the models in balance with u, H^-1 (force) away; second order is the slip.
         tilt = (self.force(given, point) * point.theta).sum(axis=1)
         lower = given.by_component(tilt - given.quadratic(point.theta)) - given.rows_by_component(
-            given.scale * conjugate
+            given.row_scale * conjugate
         )
         level = given.by_component(given.value(point.theta))
         slip = self.out_of_balance(given, point, self.progress(point).solve)
@@ -189,7 +192,10 @@ class _Path:
 def _barely_regularised(objective: Objective) -> Objective:
     """Give components without a ridge one so small that it only chooses among minimisers, the one of least norm."""
     spread, members = objective.graph.components, np.bincount(objective.graph.components)
-    data = np.stack([objective.by_component(column) for column in objective.diagonals().T], axis=1) / members[:, None]
+    data = (
+        np.stack([objective.by_component(column) for column in objective.diagonals(objective.row_scale).T], axis=1)
+        / members[:, None]
+    )
     # Small beside the feature of the smallest scale, and beside the ties.
     least = np.where(data > 0, data, np.inf).min(axis=1)
     ties = 2.0 * objective.smooth * objective.by_component(objective.graph.degrees) / members
@@ -208,7 +214,7 @@ def _polished(objective: Objective, theta: np.ndarray) -> tuple[np.ndarray, np.n
     gradient = project(objective.gradient(theta))
     for _ in range(3):
         curvature = objective.examples(objective.margins(theta))[2]
-        step = system(objective, objective.scale * curvature, tight=True, project=project)(gradient)
+        step = system(objective, objective.bend(objective.row_scale * curvature), project)(gradient, 1e-13)
         changed = project(objective.gradient(theta - step))
         better = objective.norm(changed) < objective.norm(gradient)
         decrement = objective.by_component((gradient * step).sum(axis=1))

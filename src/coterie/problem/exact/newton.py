@@ -2,66 +2,97 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
+from ...core.batches import NUMBERS
+from ...core.losses import INTERIOR_POINT
 from ...errors import ConvergenceError
-from .objective import Objective
-from .systems import BLOCKS, Solver, everything, system
+from .objective import BLOCKS, Objective
+from .systems import InexactSolver, Solver, everything, system
 
 #: Relative accuracy of the objective at which an iteration may stop.
 TOLERANCE = 1e-13
 #: Where F has fallen to this part of F(0), it has vanished: the fit is exact, or the infimum 0 is not attained.
 VANISHED = 1e-12
+#: The residual that a first step leaves of the gradient, at most; and the last ones.
+ROUGH, FINE = 1e-2, 1e-9
 
 
-def newton(objective: Objective) -> np.ndarray:
-    """Minimise a twice differentiable F."""
-    theta = np.zeros((objective.start.shape[0] - 1, objective.p))
-    spread, count = objective.graph.components, objective.graph.n_components
-    project = flat_directions(objective)
-    margins = objective.margins(theta)
-    first, polish = None, np.zeros(count, int)
+def newton(objective: Any, project: Solver, solver: Callable[[np.ndarray], InexactSolver]) -> np.ndarray:
+    """Minimise F with a gradient, of tied agents (:class:`Objective`) or of many apart (:class:`.apart.Alone`).
+
+    ``project`` removes flat directions, and ``solver(bend)`` solves with the Hessian. Where a loss is quadratic in
+    pieces, that is one element of the generalised second derivative: ridges make every step a descent, and once the
+    right pieces are found, a full step is exact.
+
+    One pass over the rows for each step: where it leads, the gradient says whether the step was too long, and begins
+    the next one. Systems are solved as exactly as the distance to the optimum deserves, that is, as far as the next
+    step could use it.
+    """
+    theta = np.zeros((objective.n, objective.p))
+    here = objective.sweep(theta)
+    pieces = in_pieces(objective.loss)
+    first, polish = objective.by_component(here.value), np.zeros(objective.n_components, int)
+    accuracy = ROUGH
     for _ in range(200):
-        value, slope, curvature = objective.examples(margins)
-        level = objective.by_component(objective.quadratic(theta) + objective.by_agent(objective.scale * value))
-        first = level if first is None else first
-        pull = objective.scatter(objective.scale * slope, theta.shape)
-        gradient = project(objective.quadratic_gradient(theta) + pull)
-        step = -system(objective, objective.scale * curvature, tight=bool(polish.any()), project=project)(gradient)
-        decrement = -objective.by_component((gradient * step).sum(axis=1))
+        level = objective.by_component(here.value)
+        gradient = project(here.gradient)
+        step = -solver(here.bend)(gradient, accuracy)
+        # Newton's decrement says how far F is from its minimum, but with the wrong pieces it says nothing: what ridges
+        # prove always does (:mod:`.certificate`).
+        decrement = (
+            objective.inner(gradient, 0.5 * gradient / objective.ridge) if pieces else -objective.inner(gradient, step)
+        )
         settled = (decrement <= TOLERANCE * np.abs(level)) | (level <= VANISHED * first)
-        length = np.where(polish < 3, _line_search(objective, theta, step, margins, settled), 0.0)
-        theta = theta + objective.spread(length, step)
-        margins = objective.margins(theta)
+        step = objective.spread((polish < 3).astype(float), step)
         # Once the objective is exact, a step or two more make the models exact, too.
         polish += settled
-        moved, size = _largest(np.abs(step), spread, count), _largest(np.abs(theta), spread, count)
-        if np.all((polish >= 3) | ((polish > 0) & (moved <= 1e-9 * size))):
-            return theta
+        ahead = theta + step
+        if np.all((polish >= 3) | ((polish > 0) & (objective.largest(step) <= 1e-9 * objective.largest(ahead)))):
+            return ahead
+        at_zero = objective.inner(gradient, step)
+        here = here._replace(bend=None)  # blocks may be large: they go before others come
+
+        def slope(length: np.ndarray, step: np.ndarray = step, theta: np.ndarray = theta) -> np.ndarray:
+            nonlocal here
+            here = here._replace(bend=None)
+            here = objective.sweep(theta + objective.spread(length, step))
+            return objective.inner(here.gradient, step)
+
+        theta = theta + objective.spread(step_lengths(at_zero, slope, settled), step)
+        # Exact steps square the distance; there is no use in residuals that are smaller than what that leaves.
+        with np.errstate(invalid="ignore", divide="ignore"):
+            left = np.sqrt(np.abs(decrement / level))[polish == 0]
+        accuracy = float(np.clip(np.nanmin(left, initial=ROUGH), FINE, ROUGH)) if left.size else FINE
     worst = int(np.argmax(np.where(polish > 0, -np.inf, decrement)))
-    agent = int(np.flatnonzero(spread == worst)[0])
     raise ConvergenceError(
-        f"Newton's method did not converge in 200 steps around agent number {agent}: do weights or features differ by "
-        "very many orders of magnitude?"
+        f"Newton's method did not converge in 200 steps around agent number {objective.agent_of(worst)}: do weights or "
+        "features differ by very many orders of magnitude?"
     )
 
 
-def _line_search(
-    objective: Objective, theta: np.ndarray, step: np.ndarray, margins: np.ndarray, settled: np.ndarray
-) -> np.ndarray:
-    """Step lengths in (0, 1], one for each component: 1, or near a zero of the directional derivative."""
-    spread, count = objective.graph.components, objective.graph.n_components
-    along = objective.margins(step)
-    start = (objective.quadratic_gradient(theta) * step).sum(axis=1)
-    bend = (objective.quadratic_gradient(step) * step).sum(axis=1)
+def in_pieces(loss: Any) -> bool:
+    """Whether a loss is quadratic in pieces."""
+    return bool(loss.exact_solver == INTERIOR_POINT)
 
-    def slope(length: np.ndarray) -> np.ndarray:
-        moved = margins + length[spread][objective.owner] * along
-        losses = objective.by_agent(objective.scale * objective.examples(moved)[1] * along)
-        return objective.by_component(start + length[spread] * bend + losses)
 
+def newton_tied(objective: Objective) -> np.ndarray:
+    """Minimise F of agents with ties, for a loss with a gradient."""
+    project = flat_directions(objective)
+    return newton(objective, project, lambda bend: system(objective, bend, project))
+
+
+def step_lengths(at_zero: np.ndarray, slope: Callable[[np.ndarray], np.ndarray], settled: np.ndarray) -> np.ndarray:
+    """Step lengths in (0, 1], one for each component: 1, or near a zero of the directional derivative.
+
+    ``slope(lengths)`` is that derivative; it was last asked for the lengths that are returned.
+    """
+    count = at_zero.shape[0]
     low, high, length = np.zeros(count), np.ones(count), np.ones(count)
-    at_low = slope(low)
+    at_low = at_zero
     steep = np.where((at_low < 0) & ~settled, -at_low, np.inf)  # settled: only rounding is left, and any step will do
     now = slope(length)
     at_high = now
@@ -85,38 +116,53 @@ def flat_directions(objective: Objective) -> Solver:
 
     Without it, rounding would be amplified there; with it, Newton from zero ends at the minimiser of least norm.
     """
-    spread, count, p = objective.graph.components, objective.graph.n_components, objective.p
+    spread, count, p = objective.graph.components, objective.n_components, objective.p
     free = objective.by_component(objective.ridge.max(axis=1)) == 0
     if not free.any() or p > 1000 or count * p * p > BLOCKS:
         return everything
-    grams = objective.grams()
-    # A Gram matrix whose diagonal outweighs the rest of every row sees all directions: no need to look for others.
-    rest = np.abs(grams).sum(axis=2) - np.einsum("ckk->ck", grams)
-    free &= ~np.all(rest < 0.5 * np.einsum("ckk->ck", grams), axis=1)
-    flat = [_null_space(gram) if open_ else np.zeros((p, 0)) for gram, open_ in zip(grams, free, strict=True)]
-    if not any(directions.size for directions in flat):
+    flat = unseen(objective.grams(), free)
+    if flat is None:
         return everything
-    projector = np.stack([directions @ directions.T for directions in flat])
     members = np.bincount(spread, minlength=count)
 
     def project(vector: np.ndarray) -> np.ndarray:
         mean = np.stack([objective.by_component(column) for column in vector.T], axis=1) / members[:, None]
-        return vector - np.einsum("ckl,cl->ck", projector, mean)[spread]
+        return vector - np.einsum("ckl,cl->ck", flat, mean)[spread]
 
     return project
 
 
-def _null_space(gram: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of the directions that a Gram matrix does not see, whatever the scales of the features."""
-    scale = np.sqrt(np.diagonal(gram))
+def unseen(grams: np.ndarray, free: np.ndarray) -> np.ndarray | None:
+    """Projections on the directions that Gram matrices (c, p, p) do not see, of those that are `free`; None if none.
+
+    Whatever the scales of the features.
+    """
+    out, which = None, np.flatnonzero(free)
+    at_once = max(1, 4 * NUMBERS // grams.shape[1] ** 2)
+    for some in np.split(which, range(at_once, which.shape[0], at_once)):
+        found = _null_spaces(grams[some])
+        if found is not None:
+            out = np.zeros_like(grams) if out is None else out
+            out[some] = found
+    return out
+
+
+def _null_spaces(grams: np.ndarray) -> np.ndarray | None:
+    p = grams.shape[1]
+    scale = np.sqrt(np.einsum("ckk->ck", grams))
     scale[scale == 0.0] = 1.0
-    sizes, directions = np.linalg.eigh(gram / (scale[:, None] * scale))
-    unseen = directions[:, sizes <= 1e-13 * len(gram)] / scale[:, None]
-    return np.linalg.qr(unseen)[0] if unseen.size else unseen
-
-
-def _largest(values: np.ndarray, spread: np.ndarray, count: int) -> np.ndarray:
-    """The largest number of each component."""
-    out = np.zeros(count)
-    np.maximum.at(out, spread, values.max(axis=1, initial=0.0))
+    unit = grams / (scale[:, :, None] * scale[:, None, :])
+    try:  # the inverse of a matrix that sees everything is not large, and found faster than eigenvalues
+        sure = np.abs(np.linalg.inv(unit + 1e-14 * np.eye(p))).max(axis=(1, 2)) < 1e6
+    except np.linalg.LinAlgError:
+        sure = np.zeros(grams.shape[0], bool)
+    if sure.all():
+        return None
+    sizes, directions = np.linalg.eigh(unit[~sure])
+    dark = sizes <= 1e-13 * p  # the first ones
+    if not dark.any():
+        return None
+    basis = np.linalg.qr(directions / scale[~sure][:, :, None])[0] * dark[:, None, :]
+    out = np.zeros_like(grams)
+    out[~sure] = np.matmul(basis, basis.transpose(0, 2, 1))
     return out

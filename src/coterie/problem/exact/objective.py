@@ -1,13 +1,21 @@
-"""The objective that is minimised, and its derivatives, with the same loss rules as everything else."""
+"""The objective that is minimised, and its derivatives, with the same loss rules as everything else.
+
+Everything is computed for some agents at a time, in threads, and put together in the same order whatever their number.
+Dense rows go through NumPy in batches of agents with about as many rows (:mod:`coterie.core.batches`); CSR rows, and
+numbers for single rows, go through compiled loops.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._threads import in_threads
+from ...core.batches import NUMBERS, batches, padded
 from ...core.exact import loss_kernel, pull_kernel
 from ...core.linear import (
     DenseRows,
@@ -21,6 +29,77 @@ from ...core.linear import (
 )
 from ...graphs import Graph, empty
 
+#: The rows of one agent are summed in pieces of at most this many numbers.
+PIECE = 1 << 22
+#: Agents that are worked on at a time where an agent is one vector.
+SPAN = 4096
+#: The agents' p x p blocks are kept up to this many numbers in all, or while they are not much larger than the rows.
+BLOCKS = 40_000_000
+
+_NOTHING = np.zeros(0)
+
+
+class Sweep(NamedTuple):
+    """What one pass over all rows finds at models Theta."""
+
+    value: np.ndarray  # (n,) F split over the agents
+    gradient: np.ndarray  # (n, p)
+    bend: np.ndarray  # second derivative of the losses: (n, p, p), or (n, p) if diagonal, or (rows,) weights of rows
+
+
+class Batch(NamedTuple):
+    """Rows of agents that have about as many, padded to the same number by rows of weight zero."""
+
+    X: np.ndarray  # (k, m, p)
+    labels: np.ndarray  # (k, m)
+    scale: np.ndarray  # (k, m)
+
+    def margins(self, theta: np.ndarray) -> np.ndarray:
+        """``x_r . theta_i``, (k, m)."""
+        return np.matmul(self.X, theta[..., None])[..., 0]
+
+    def scatter(self, weights: np.ndarray) -> np.ndarray:
+        """``sum_r weights_r x_r``, (k, p)."""
+        return np.matmul(weights[:, None, :], self.X)[:, 0]
+
+    def bend(self, weights: np.ndarray) -> np.ndarray:
+        """``sum_r weights_r x_r x_r'``, (k, p, p)."""
+        return np.matmul(self.X.transpose(0, 2, 1) * weights[:, None, :], self.X)
+
+
+class Points(NamedTuple):
+    """The same for points, each coordinate of which is an example with a unit vector for features."""
+
+    labels: np.ndarray  # (k, m, p)
+    scale: np.ndarray  # (k, m, 1)
+
+    def margins(self, theta: np.ndarray) -> np.ndarray:
+        """theta_i for every point."""
+        return np.repeat(theta[:, None, :], self.labels.shape[1], axis=1)
+
+    def scatter(self, weights: np.ndarray) -> np.ndarray:
+        """Sums over the points of each agent."""
+        return weights.sum(axis=1)
+
+    def bend(self, weights: np.ndarray) -> np.ndarray:
+        """The same: a diagonal."""
+        return self.scatter(weights)
+
+
+def examples(loss: Any, margins: np.ndarray, labels: np.ndarray, order: int) -> list[np.ndarray]:
+    """Loss of every example, and its derivatives up to an order of 1 or 2."""
+    out = [np.empty(margins.size) if k <= order else _NOTHING for k in range(3)]
+    loss_kernel(loss, np.ascontiguousarray(margins).ravel(), frozen(labels.ravel()), *out)
+    return [part.reshape(margins.shape) for part in out[: order + 1]]
+
+
+def swept(batch: Batch | Points, loss: Any, theta: np.ndarray, order: int) -> list[np.ndarray]:
+    """Sums of the losses of a batch of agents, and their derivatives up to an order of 1 or 2."""
+    parts = [batch.scale * part for part in examples(loss, batch.margins(theta), batch.labels, order)]
+    k = theta.shape[0]
+    sums = (batch.scatter, batch.bend)
+    return [parts[0].reshape(k, -1).sum(axis=1), *(add(part) for add, part in zip(sums, parts[1:], strict=False))]
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -30,11 +109,17 @@ class Objective:
     start: np.ndarray
     labels: np.ndarray
     loss: Any
-    scale: np.ndarray  # (rows,) c_r, the weight of each example
+    scale: np.ndarray  # c_r, the weight of each example: (rows,), or (n, 1) where those of an agent have the same
     ridge: np.ndarray  # (n, 1) or (n, p) R_i, the weight of each |theta_i|^2, or of each coordinate's square
     graph: Graph
     smooth: float  # s
     p: int  # features
+    n_jobs: int | None = field(default=None, kw_only=True)
+
+    @property
+    def n(self) -> int:
+        """Number of agents."""
+        return self.start.shape[0] - 1
 
     def part(self, first: int, last: int) -> Objective:
         """The objective of agents ``first`` to ``last - 1``, where nobody is tied to anybody."""
@@ -44,62 +129,226 @@ class Objective:
             frozen(self.start[first : last + 1] - a),
             self.labels[a:b],
             self.loss,
-            self.scale[a:b],
+            self.scale[first:last] if self.scale.ndim == 2 else self.scale[a:b],
             self.ridge[first:last],
             empty(last - first),
             self.smooth,
             self.p,
+            n_jobs=self.n_jobs,
         )
+
+    # -- some agents at a time ----------------------------------------------------------------------------------
+
+    def in_threads(self, work: Callable[[Any], Any], parts: list[Any]) -> list[Any]:
+        """``[work(part) for part in parts]``, at once where there is enough to do."""
+        if len(parts) == 1 or max(self.labels.shape[0], self.n) * self.p <= 4 * NUMBERS:
+            return [work(part) for part in parts]
+        return in_threads(work, parts, self.n_jobs)
+
+    @cached_property
+    def spans(self) -> list[tuple[int, int]]:
+        """All agents, some at a time."""
+        return [(a, min(a + SPAN, self.n)) for a in range(0, self.n, SPAN)]
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether rows are dense, or points, so that NumPy can work on batches of them."""
+        return bool(self.loss.unlabelled) or isinstance(self.rows, DenseRows)
+
+    @cached_property
+    def batches(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
+        """Agents, the first of their rows (or points), how many, and how many with padding.
+
+        Every agent is in one batch, but for those with very many rows: each piece of them is a batch of its own.
+        """
+        unit = self.p if self.loss.unlabelled else 1
+        first, sizes = self.start[:-1] // unit, np.diff(self.start) // unit
+        most = max(1, PIECE // self.p)
+        large = sizes > most
+        parts = []
+        for agents, width in batches(np.where(large, 0, sizes), self.p):
+            at_once = max(1, 4 * NUMBERS // self.p**2)  # their p x p blocks are not too large, either
+            for k in range(0, agents.shape[0], at_once):
+                some = agents[k : k + at_once]
+                parts.append((some, first[some], sizes[some], width))
+        for i in np.flatnonzero(large):
+            for a in range(0, int(sizes[i]), most):
+                size = min(most, int(sizes[i]) - a)
+                parts.append((np.array([i]), first[[i]] + a, np.array([size]), size))
+        return parts
+
+    def whole(self, agents: np.ndarray, sizes: np.ndarray) -> bool:
+        """Whether a batch holds all rows of its agents."""
+        unit = self.p if self.loss.unlabelled else 1
+        return bool(sizes[0] * unit == self.start[agents[0] + 1] - self.start[agents[0]])
+
+    def batch(self, agents: np.ndarray, first: np.ndarray, sizes: np.ndarray, width: int) -> Batch | Points:
+        """The rows of a batch, as float64."""
+        index, real = padded(first, sizes, width)
+        if self.loss.unlabelled:
+            return Points(
+                self.labels.reshape(-1, self.p).take(index, axis=0).astype(np.float64, copy=False),
+                self._scales(self.scale if self.scale.ndim == 2 else self.scale[:: self.p], agents, index, real)[
+                    ..., None
+                ],
+            )
+        X = self.rows.values.take(index, axis=0).astype(np.float64, copy=False)
+        return Batch(X, self.labels.take(index), self._scales(self.scale, agents, index, real))
+
+    @staticmethod
+    def _scales(scale: np.ndarray, agents: np.ndarray, index: np.ndarray, real: np.ndarray) -> np.ndarray:
+        return np.where(real, scale[agents] if scale.ndim == 2 else scale.take(index), 0.0)
+
+    def over_batches(self, work: Callable[[Any, np.ndarray], list[np.ndarray]], out: list[np.ndarray]) -> None:
+        """Put what `work` finds for the rows and agents of each batch into arrays with a row for each agent."""
+
+        def one(part: Any) -> Any:
+            found = work(self.batch(*part), part[0])
+            if not self.whole(part[0], part[2]):
+                return part[0], found
+            for array, rows in zip(out, found, strict=True):
+                array[part[0]] = rows
+            return None
+
+        for piece in self.in_threads(one, self.batches):
+            if piece is not None:
+                for array, rows in zip(out, piece[1], strict=True):
+                    array[piece[0]] += rows
+
+    # -- F and its derivatives ----------------------------------------------------------------------------------
+
+    def sweep(self, theta: np.ndarray, order: int = 2) -> Sweep:
+        """F and its gradient, and the bend of its losses for an order of 2, in one pass over the rows."""
+        value, gradient, bend = np.zeros(self.n), np.zeros((self.n if order > 0 else 0, self.p)), _NOTHING
+        if self.in_batches and not (order == 2 and self.bend_shape == 1):
+            if order == 2:
+                bend = np.zeros((self.n, self.p) if self.bend_shape == 2 else (self.n, self.p, self.p))
+            out = [value, gradient, bend][: order + 1]
+            self.over_batches(lambda batch, agents: swept(batch, self.loss, theta[agents], order), out)
+        else:
+            parts = self.examples(self.margins(theta))
+            value += self.by_agent(self.row_scale * parts[0])
+            if order > 0:
+                gradient += self.scatter(self.row_scale * parts[1], theta.shape)
+            if order > 1:
+                bend = self.bend(self.row_scale * parts[2])
+        value += self.quadratic(theta)
+        if order > 0:
+            gradient += self.quadratic_gradient(theta)
+        return Sweep(value, gradient, bend)
+
+    def value(self, theta: np.ndarray) -> np.ndarray:
+        """F split over the agents, (n,)."""
+        return self.sweep(theta, 0).value
+
+    def gradient(self, theta: np.ndarray) -> np.ndarray:
+        """``dF / dTheta``, (n, p)."""
+        return self.sweep(theta, 1).gradient
+
+    def quadratic(self, theta: np.ndarray) -> np.ndarray:
+        """Smoothness and ridge terms, (n,): an edge counts for its lower end."""
+        start, peer, weight = self.graph.start, self.graph.peer, self.graph.weight
+
+        def work(span: tuple[int, int]) -> np.ndarray:
+            first, last = span
+            j, w = peer[start[first] : start[last]], weight[start[first] : start[last]]
+            i = np.repeat(np.arange(first, last), np.diff(start[first : last + 1]))
+            once = i < j
+            i, j, w = i[once], j[once], w[once]
+            apart = np.square(theta[i] - theta[j]).sum(axis=1)
+            coupling = np.bincount(i - first, weights=self.smooth * w * apart, minlength=last - first)
+            return coupling + (self.ridge[first:last] * np.square(theta[first:last])).sum(axis=1)
+
+        return np.concatenate(self.in_threads(work, self.spans))
+
+    def quadratic_gradient(self, theta: np.ndarray) -> np.ndarray:
+        """Gradient of the smoothness and ridge terms: ``2 s (D - W) Theta + 2 R Theta``."""
+        out, theta = np.empty(theta.shape), np.ascontiguousarray(theta)
+
+        def work(span: tuple[int, int]) -> None:
+            first, last = span
+            np.multiply(2.0 * self.ridge[first:last], theta[first:last], out=out[first:last])
+            self.add_ties(theta, first, out[first:last])
+
+        self.in_threads(work, self.spans)
+        return out
+
+    def add_ties(self, theta: np.ndarray, first: int, out: np.ndarray) -> None:
+        """``out += 2 s (D - W) Theta``, for agents from `first` on."""
+        if self.graph.n_edges:
+            pull_kernel(self.graph.start, self.graph.peer, self.graph.weight, 2.0 * self.smooth, first, theta, out)
+
+    @cached_property
+    def bend_shape(self) -> int:
+        """How the second derivative of the losses is kept: 3 for blocks, 2 for their diagonals, 1 for weights of rows.
+
+        Blocks are diagonal where rows have one coordinate each: mean estimation, propagation.
+        """
+        if self.loss.unlabelled:
+            return 2
+        if isinstance(self.rows, SparseRows) and bool(np.all(np.diff(self.rows.start) <= 1)):
+            return 2
+        stored = self.rows.values.size if isinstance(self.rows, DenseRows) else 0
+        return 3 if self.n * self.p**2 <= max(BLOCKS, 4 * stored) else 1
+
+    def bend(self, weights: np.ndarray) -> np.ndarray:
+        """``X' diag(weights) X``, as blocks or diagonals of the agents, or, where these are too large, the weights."""
+        if self.bend_shape == 1:
+            return weights
+        return self.diagonals(weights) if self.bend_shape == 2 else self.blocks(weights)
+
+    def blocks(self, weights: np.ndarray) -> np.ndarray:
+        """``X_i' diag(weights) X_i`` of each agent, (n, p, p)."""
+        out = np.zeros((self.n, self.p, self.p))
+        if isinstance(self.rows, SparseRows):
+            gram_kernel(self.rows, self.start, weights, np.arange(self.n), out)
+            return out
+
+        def one(part: Any) -> Any:
+            agents, first, sizes, width = part
+            index, real = padded(first, sizes, width)
+            X = self.rows.values.take(index, axis=0).astype(np.float64, copy=False)
+            found = np.matmul(X.transpose(0, 2, 1) * np.where(real, weights.take(index), 0.0)[:, None, :], X)
+            if not self.whole(agents, sizes):
+                return agents, found
+            out[agents] = found
+            return None
+
+        for piece in self.in_threads(one, self.batches):
+            if piece is not None:
+                out[piece[0]] += piece[1]
+        return out
+
+    def grams(self, weights: np.ndarray | None = None) -> np.ndarray:
+        """``sum_r c_r weights_r x_r x_r'`` over each connected component, (components, p, p)."""
+        out = np.zeros((self.graph.n_components, self.p, self.p))
+        scale = self.row_scale if weights is None else self.row_scale * weights
+        gram_kernel(self.rows, self.start, scale, self.graph.components, out)
+        return out
+
+    # -- numbers for single rows --------------------------------------------------------------------------------
 
     def margins(self, theta: np.ndarray) -> np.ndarray:
         """``x_r . theta_i(r)`` for every row."""
-        out = np.zeros(self.labels.shape[0])
-        margins_kernel(self.rows, self.start, np.ascontiguousarray(theta), out)
+        out, theta = np.zeros(self.labels.shape[0]), np.ascontiguousarray(theta)
+        self.in_threads(
+            lambda span: margins_kernel(self.rows, self.start[span[0] : span[1] + 1], theta[span[0] : span[1]], out),
+            self.spans,
+        )
         return out
 
     def scatter(self, weights: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
         """``sum_r weights_r x_r`` for every agent."""
         out = np.zeros(shape)
-        scatter_kernel(self.rows, self.start, weights, out)
+        self.in_threads(
+            lambda span: scatter_kernel(self.rows, self.start[span[0] : span[1] + 1], weights, out[span[0] : span[1]]),
+            self.spans,
+        )
         return out
 
-    def examples(self, margins: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def examples(self, margins: np.ndarray) -> list[np.ndarray]:
         """Loss, slope and curvature of every example."""
-        value, slope, curvature = np.zeros((3, margins.shape[0]))
-        loss_kernel(self.loss, margins, self.labels, value, slope, curvature)
-        return value, slope, curvature
-
-    def quadratic(self, theta: np.ndarray) -> np.ndarray:
-        """Smoothness and ridge terms, (n,): an edge counts for its lower end."""
-        i, j, w = self.graph.edges()
-        apart = np.empty(i.shape[0])
-        for block in np.array_split(np.arange(i.shape[0]), max(1, i.shape[0] * theta.shape[1] >> 24)):
-            apart[block] = np.square(theta[i[block]] - theta[j[block]]).sum(axis=1)
-        coupling = np.bincount(i, weights=self.smooth * w * apart, minlength=theta.shape[0])
-        return coupling + (self.ridge * np.square(theta)).sum(axis=1)
-
-    def quadratic_gradient(self, theta: np.ndarray) -> np.ndarray:
-        """Gradient of the smoothness and ridge terms: ``2 s (D - W) Theta + 2 R Theta``."""
-        out = 2.0 * self.ridge * theta
-        pull_kernel(self.graph.start, self.graph.peer, self.graph.weight, 2.0 * self.smooth, theta, out)
-        return out
-
-    def value(self, theta: np.ndarray) -> np.ndarray:
-        """F split over the agents, (n,)."""
-        losses = self.examples(self.margins(theta))[0]
-        return self.quadratic(theta) + self.by_agent(self.scale * losses)
-
-    def gradient(self, theta: np.ndarray) -> np.ndarray:
-        """``dF / dTheta``, (n, p)."""
-        slope = self.examples(self.margins(theta))[1]
-        return self.quadratic_gradient(theta) + self.scatter(self.scale * slope, theta.shape)
-
-    def grams(self, weights: np.ndarray | None = None) -> np.ndarray:
-        """``sum_r c_r weights_r x_r x_r'`` over each connected component, (components, p, p)."""
-        out = np.zeros((self.graph.n_components, self.p, self.p))
-        scale = self.scale if weights is None else self.scale * weights
-        gram_kernel(self.rows, self.start, scale, self.graph.components, out)
-        return out
+        return examples(self.loss, margins, self.labels, 2)
 
     def row_norms(self) -> np.ndarray:
         """``|x_r|`` for every row."""
@@ -107,38 +356,79 @@ class Objective:
         row_norms_kernel(self.rows, out)
         return out
 
-    def diagonals(self) -> np.ndarray:
-        """``sum_r c_r x_r * x_r`` over each agent, (n, p)."""
-        out = np.zeros((self.start.shape[0] - 1, self.p))
-        diagonal_kernel(self.rows, self.start, self.scale, out)
+    def diagonals(self, weights: np.ndarray) -> np.ndarray:
+        """``sum_r weights_r x_r * x_r`` over each agent, (n, p)."""
+        out = np.zeros((self.n, self.p))
+        diagonal_kernel(self.rows, self.start, weights, out)
         return out
 
-    def norm(self, vectors: np.ndarray) -> np.ndarray:
-        """Length of a vector of all models, for each connected component."""
-        return np.sqrt(self.by_component(np.square(vectors).sum(axis=1)))
-
-    def by_agent(self, per_row: np.ndarray) -> np.ndarray:
-        """Sum a number per row over each agent."""
-        return np.bincount(self.owner, weights=per_row, minlength=self.start.shape[0] - 1)
+    @cached_property
+    def row_scale(self) -> np.ndarray:
+        """c_r of every row."""
+        return np.repeat(self.scale[:, 0], np.diff(self.start)) if self.scale.ndim == 2 else self.scale
 
     @cached_property
     def owner(self) -> np.ndarray:
         """The agent of each row."""
-        return np.repeat(np.arange(self.start.shape[0] - 1), np.diff(self.start))
+        return np.repeat(np.arange(self.n), np.diff(self.start))
+
+    def by_agent(self, per_row: np.ndarray) -> np.ndarray:
+        """Sum a number per row over each agent."""
+        return np.bincount(self.owner, weights=per_row, minlength=self.n)
+
+    # -- connected components -----------------------------------------------------------------------------------
+
+    @property
+    def n_components(self) -> int:
+        """Number of connected components."""
+        return self.graph.n_components
 
     @cached_property
     def group(self) -> np.ndarray:
         """The connected component of each row."""
         return self.graph.components[self.owner]
 
+    @cached_property
+    def together(self) -> tuple[np.ndarray, np.ndarray]:
+        """The agents component by component, and where each component begins."""
+        order = np.argsort(self.graph.components, kind="stable")
+        return order, np.concatenate([[0], np.cumsum(np.bincount(self.graph.components))[:-1]])
+
     def by_component(self, per_agent: np.ndarray) -> np.ndarray:
         """Sum a number per agent over each connected component."""
-        return np.bincount(self.graph.components, weights=per_agent, minlength=self.graph.n_components)
+        return np.bincount(self.graph.components, weights=per_agent, minlength=self.n_components)
 
     def rows_by_component(self, per_row: np.ndarray) -> np.ndarray:
         """Sum a number per row over each connected component."""
-        return np.bincount(self.group, weights=per_row, minlength=self.graph.n_components)
+        return self.by_component(self.by_agent(per_row))
+
+    def least(self, per_row: np.ndarray) -> np.ndarray:
+        """The smallest number of the rows of each connected component; infinite without rows."""
+        out, some = np.full(self.n, np.inf), np.diff(self.start) > 0
+        if some.any():
+            out[some] = np.minimum.reduceat(per_row, self.start[:-1][some])
+        order, first = self.together
+        return np.minimum.reduceat(out[order], first)
+
+    def largest(self, vectors: np.ndarray) -> np.ndarray:
+        """The largest absolute number in the vectors of each connected component."""
+        order, first = self.together
+        return np.maximum.reduceat(np.abs(vectors).max(axis=1, initial=0.0)[order], first)
+
+    def inner(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Inner products of two vectors of all models, for each connected component."""
+        return self.by_component(np.einsum("ik,ik->i", a, b))
+
+    def norm(self, vectors: np.ndarray) -> np.ndarray:
+        """Length of a vector of all models, for each connected component."""
+        return np.sqrt(self.inner(vectors, vectors))
 
     def spread(self, per_component: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         """Multiply the vector of every agent with the number of its component."""
+        if per_component.shape[0] == 1:
+            return per_component[0] * vectors
         return per_component[self.graph.components][:, None] * vectors
+
+    def agent_of(self, component: int) -> int:
+        """The number of the first agent of a component."""
+        return int(self.together[0][self.together[1][component]])

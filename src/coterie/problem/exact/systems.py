@@ -7,17 +7,15 @@ from collections.abc import Callable
 import numpy as np
 from scipy import linalg
 
-from ...core.exact import coupled_kernel
-from ...core.linear import SparseRows, diagonal_kernel, gram_kernel
 from ...errors import ConvergenceError
-from .objective import Objective
+from .objective import BLOCKS, Objective
 
 #: Up to this many unknowns, systems of tied agents are preconditioned by a dense factorisation.
 DENSE = 1500
-#: The agents' p x p blocks are kept up to this many numbers in all, and only their diagonals beyond it.
-BLOCKS = 40_000_000
 
 Solver = Callable[[np.ndarray], np.ndarray]
+#: Of a target, with the residual that may be left of it.
+InexactSolver = Callable[[np.ndarray, float], np.ndarray]
 
 
 def everything(vector: np.ndarray) -> np.ndarray:
@@ -25,73 +23,75 @@ def everything(vector: np.ndarray) -> np.ndarray:
     return vector
 
 
-def system(objective: Objective, weights: np.ndarray, tight: bool, project: Solver) -> Solver:
-    """A solver of ``(2 s (D - W) + 2 R + X' diag(weights) X) x = target`` within the range of ``project``.
+def system(objective: Objective, bend: np.ndarray, project: Solver) -> InexactSolver:
+    """A solver of ``(2 s (D - W) + 2 R + bend) x = target`` within the range of ``project``.
 
     Conjugate gradients, with the best preconditioner that is affordable: the inverse itself, of the agents' blocks
     where there are no ties or of the whole matrix while that is small; the inverse of the blocks; or of the diagonal.
-    The matrix itself is never formed for products, which are more accurate for it.
     """
-    n, p = objective.start.shape[0] - 1, objective.p
+    n, p = objective.n, objective.p
     exact = objective.graph.n_edges == 0
-    apart = _apart(objective)
     if not exact and n * p <= DENSE:
-        precondition, exact = _dense_inverse(objective, weights, n, p), True
-    elif not apart and n * p * p <= BLOCKS:
-        precondition = _block_inverse(objective, weights, n, p)
+        precondition, exact = _dense_inverse(objective, bend, n, p), True
+    elif bend.ndim == 3:
+        precondition = _block_inverse(objective, bend)
     else:
-        precondition, exact = _diagonal_inverse(objective, weights, n, p), exact and apart
+        precondition, exact = _diagonal_inverse(objective, bend), exact and bend.ndim == 2
+    product, rounds = product_with(objective, bend), 10 if exact else 5000
 
-    product = _product(objective, weights)
-    accuracy, rounds = 1e-13 if tight else 1e-6, 10 if exact else 5000
-    return lambda target: _conjugate_gradients(
-        objective, product, lambda v: project(precondition(v)), project(target), accuracy, rounds
-    )
+    def solve(target: np.ndarray, accuracy: float) -> np.ndarray:
+        return conjugate_gradients(
+            objective,
+            product,
+            precondition if project is everything else lambda v: project(precondition(v)),
+            project(target),
+            1e-13 if exact else accuracy,  # costs next to nothing
+            rounds,
+        )
+
+    return solve
 
 
-def least_decrement(objective: Objective, weights: np.ndarray, gradient: np.ndarray, project: Solver) -> float:
+def least_decrement(objective: Objective, bend: np.ndarray, gradient: np.ndarray, project: Solver) -> float:
     """A lower bound of ``gradient' H^-1 gradient`` for the matrix H of :func:`system`, by one product with it.
 
     By Cauchy and Schwarz ``(g' d)^2 / (d' H d)`` for any direction d, in each component of the graph; here the
     gradient over the diagonal of H.
     """
-    n, p = objective.start.shape[0] - 1, objective.p
-    direction = project(_diagonal_inverse(objective, weights, n, p)(gradient))
-    slope = objective.by_component((gradient * direction).sum(axis=1))
-    curvature = objective.by_component((direction * _product(objective, weights)(direction)).sum(axis=1))
+    direction = project(_diagonal_inverse(objective, bend)(gradient))
+    slope = objective.inner(gradient, direction)
+    curvature = objective.inner(direction, product_with(objective, bend)(direction))
     curved = curvature > 0.0
     return float(np.sum(slope[curved] ** 2 / curvature[curved]))
 
 
-def _apart(objective: Objective) -> bool:
-    """Whether rows have one coordinate each (mean estimation, propagation), and so only add to the diagonal."""
-    return isinstance(objective.rows, SparseRows) and bool(np.all(np.diff(objective.rows.start) <= 1))
-
-
-def _product(objective: Objective, weights: np.ndarray) -> Solver:
+def product_with(objective: Objective, bend: np.ndarray) -> Solver:
     """Multiplication by the matrix."""
-    apart, diagonal = _apart(objective), np.zeros((objective.start.shape[0] - 1, objective.p))
-    if apart:
-        diagonal_kernel(objective.rows, objective.start, weights, diagonal)
-    diagonal += 2.0 * objective.ridge
 
     def product(v: np.ndarray) -> np.ndarray:
-        graph, out = objective.graph, np.empty_like(v)
-        coupled_kernel(graph.start, graph.peer, graph.weight, 2.0 * objective.smooth, diagonal, v, out)
-        return out if apart else out + objective.scatter(weights * objective.margins(v), v.shape)
+        v, out = np.ascontiguousarray(v), np.empty(v.shape)
+
+        def work(span: tuple[int, int]) -> None:
+            some = slice(*span)
+            np.multiply(2.0 * objective.ridge[some], v[some], out=out[some])
+            if bend.ndim == 3:
+                out[some] += np.matmul(bend[some], v[some, :, None])[..., 0]
+            elif bend.ndim == 2:
+                out[some] += bend[some] * v[some]
+            objective.add_ties(v, span[0], out[some])
+
+        objective.in_threads(work, objective.spans)
+        return out if bend.ndim > 1 else out + objective.scatter(bend * objective.margins(v), v.shape)
 
     return product
 
 
-def _conjugate_gradients(
+def conjugate_gradients(
     objective: Objective, product: Solver, precondition: Solver, target: np.ndarray, accuracy: float, rounds: int
 ) -> np.ndarray:
     """Solve ``product(x) = target``; every component of the graph is a system of its own, with its own steps."""
-
-    def inner(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return objective.by_component((a * b).sum(axis=1))
-
-    x, residual = np.zeros_like(target), target
+    inner = objective.inner
+    x, residual = np.zeros_like(target), target.copy()
     enough = accuracy**2 * inner(target, target)
     direction = precondition(residual)
     slope = inner(residual, direction)
@@ -102,49 +102,75 @@ def _conjugate_gradients(
         if not going.any():
             break
         length = np.where(going, slope, 0.0) / np.where(going, curvature, 1.0)
-        x = x + objective.spread(length, direction)
-        residual = residual - objective.spread(length, image)
+        x += objective.spread(length, direction)
+        residual -= objective.spread(length, image)
         ahead = precondition(residual)
         turn = np.where(going, inner(residual, ahead), 0.0)
-        direction = ahead + objective.spread(turn / np.where(going, slope, 1.0), direction)
+        direction = objective.spread(turn / np.where(going, slope, 1.0), direction)
+        direction += ahead
         slope = turn
     return x
 
 
-def _diagonal_inverse(objective: Objective, weights: np.ndarray, n: int, p: int) -> Solver:
+def _diagonal_inverse(objective: Objective, bend: np.ndarray) -> Solver:
     """Division by the diagonal of the matrix."""
-    diagonal = np.zeros((n, p))
-    diagonal_kernel(objective.rows, objective.start, weights, diagonal)
-    diagonal += 2.0 * objective.ridge + 2.0 * objective.smooth * objective.graph.degrees[:, None]
+    diagonal = 2.0 * objective.ridge + 2.0 * objective.smooth * objective.graph.degrees[:, None]
+    diagonal = diagonal + (objective.diagonals(bend) if bend.ndim == 1 else _diagonal_of(bend))
     diagonal[diagonal == 0.0] = 1.0  # a feature that the agent does not have
     return lambda v: v / diagonal
 
 
-def _block_inverse(objective: Objective, weights: np.ndarray, n: int, p: int) -> Solver:
+def _diagonal_of(bend: np.ndarray) -> np.ndarray:
+    """A view of the diagonals of blocks."""
+    return bend if bend.ndim == 2 else np.einsum("ikk->ik", bend)
+
+
+def _block_inverse(objective: Objective, bend: np.ndarray) -> Solver:
     """Multiplication by the inverses of the agents' own blocks."""
-    blocks = _blocks(objective, weights, n, p)
-    unit = 1.0 / np.sqrt(np.einsum("ikk->ik", blocks))  # features may differ by many orders of magnitude
-    blocks *= unit[:, :, None] * unit[:, None, :]
-    inverse = np.linalg.inv(blocks + 1e-12 * np.eye(p))
-    inverse = 0.5 * (inverse + inverse.transpose(0, 2, 1))  # symmetric and positive definite, whatever the rounding
-    inverse *= unit[:, :, None] * unit[:, None, :]
-    return lambda v: np.einsum("ikl,il->ik", inverse, v)
+    # Many blocks are kept in single precision, a little damped, so that rounding leaves them positive definite.
+    kind, damping = (np.float64, 1e-12) if bend.size <= BLOCKS else (np.float32, 1e-6)
+    inverse = np.empty(bend.shape, kind)
+
+    def invert(span: tuple[int, int]) -> None:
+        blocks = _blocks(objective, bend, *span)
+        unit = 1.0 / np.sqrt(np.einsum("ikk->ik", blocks))  # features may differ by many orders of magnitude
+        blocks *= unit[:, :, None] * unit[:, None, :]
+        found = np.linalg.inv(blocks + damping * np.eye(objective.p))
+        found = 0.5 * (found + found.transpose(0, 2, 1))  # symmetric and positive definite, whatever the rounding
+        inverse[slice(*span)] = found * (unit[:, :, None] * unit[:, None, :])
+
+    short = [(k, min(k + 512, b)) for a, b in objective.spans for k in range(a, b, 512)]
+    objective.in_threads(invert, short)
+
+    def precondition(v: np.ndarray) -> np.ndarray:
+        out = np.empty(v.shape)
+
+        def work(span: tuple[int, int]) -> None:
+            some = slice(*span)
+            out[some] = np.matmul(inverse[some], v[some, :, None].astype(kind, copy=False))[..., 0]
+
+        objective.in_threads(work, objective.spans)
+        return out
+
+    return precondition
 
 
-def _blocks(objective: Objective, weights: np.ndarray, n: int, p: int) -> np.ndarray:
-    """The agents' own p x p blocks."""
-    blocks = np.zeros((n, p, p))
-    gram_kernel(objective.rows, objective.start, weights, np.arange(n), blocks)
+def _blocks(objective: Objective, bend: np.ndarray, first: int, last: int) -> np.ndarray:
+    """The p x p blocks of some agents."""
+    some = slice(first, last)
+    blocks = bend[some].copy() if bend.ndim == 3 else bend[some, :, None] * np.eye(objective.p)
     diagonal = np.einsum("ikk->ik", blocks)  # a view
-    diagonal += 2.0 * objective.ridge + 2.0 * objective.smooth * objective.graph.degrees[:, None]
+    diagonal += 2.0 * objective.ridge[some] + 2.0 * objective.smooth * objective.graph.degrees[some, None]
     diagonal[diagonal == 0.0] = 1.0  # a feature that the agent does not have
     return blocks
 
 
-def _dense_inverse(objective: Objective, weights: np.ndarray, n: int, p: int) -> Solver:
+def _dense_inverse(objective: Objective, bend: np.ndarray, n: int, p: int) -> Solver:
     """Multiplication by the inverse of the whole matrix, by its Cholesky factor."""
     whole = np.zeros((n, p, n, p))
-    whole[np.arange(n), :, np.arange(n), :] = _blocks(objective, weights, n, p)
+    whole[np.arange(n), :, np.arange(n), :] = _blocks(
+        objective, objective.blocks(bend) if bend.ndim == 1 else bend, 0, n
+    )
     i, j, w = objective.graph.edges()
     for k in range(p):
         whole[i, k, j, k] = whole[j, k, i, k] = -2.0 * objective.smooth * w

@@ -1,0 +1,107 @@
+"""Agents without ties: as many at once as fit in the cache, each of them a component of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .newton import newton, newton_tied, unseen
+from .objective import Batch, Objective, Points, Sweep, swept
+from .systems import InexactSolver, Solver, everything
+
+
+class Alone:
+    """F of a batch of agents without ties, as :func:`coterie.problem.exact.newton.newton` sees it."""
+
+    def __init__(self, batch: Batch | Points, agents: np.ndarray, loss: Any, ridge: np.ndarray, p: int):
+        self.batch, self.agents, self.loss, self.ridge = batch, agents, loss, ridge
+        self.n = self.n_components = agents.shape[0]
+        self.p = p
+        self.flat: np.ndarray | None = None
+
+    def sweep(self, theta: np.ndarray) -> Sweep:
+        """F, its gradient and its Hessian, ridge included."""
+        value, gradient, bend = swept(self.batch, self.loss, theta, 2)
+        value += (self.ridge * np.square(theta)).sum(axis=1)
+        gradient += 2.0 * self.ridge * theta
+        diagonal = bend if bend.ndim == 2 else np.einsum("ikk->ik", bend)  # a view
+        diagonal += 2.0 * self.ridge
+        return Sweep(value, gradient, bend)
+
+    def flat_directions(self) -> Solver:
+        """Remove from a vector what F cannot see, as :func:`coterie.problem.exact.newton.flat_directions` does."""
+        free = self.ridge.max(axis=1) == 0
+        if isinstance(self.batch, Points) or not free.any():
+            return everything
+        self.flat = flat = unseen(self.batch.bend(self.batch.scale), free)
+        return everything if flat is None else lambda vector: vector - np.matmul(flat, vector[..., None])[..., 0]
+
+    def solver(self, bend: np.ndarray, project: Solver) -> InexactSolver:
+        """Solves with each agent's Hessian."""
+        diagonal = bend if bend.ndim == 2 else np.einsum("ikk->ik", bend)
+        diagonal[diagonal == 0.0] = 1.0  # a feature that the agent does not have
+        if bend.ndim == 2:
+            return lambda target, _: target / diagonal
+        unit = 1.0 / np.sqrt(diagonal)  # features may differ by many orders of magnitude
+        blocks = bend
+        blocks *= unit[:, :, None]
+        blocks *= unit[:, None, :]
+        if self.flat is not None:  # what is not seen may be as stiff as anything: no target is there
+            stiff = self.flat * (unit[:, :, None] * unit[:, None, :])
+            most = np.einsum("ikk->ik", stiff).max(axis=1)
+            blocks += stiff / np.where(most > 0, most, 1.0)[:, None, None]
+
+        def solve(target: np.ndarray, _: float) -> np.ndarray:
+            diagonal = np.einsum("ikk->ik", blocks)
+            for damping in (1e-15, 1e-14, 1e-12, 1e-10):
+                diagonal += damping
+                try:
+                    return project(unit * np.linalg.solve(blocks, (unit * target)[..., None])[..., 0])
+                except np.linalg.LinAlgError:
+                    continue
+            return project(target * unit * unit)
+
+        return solve
+
+    def by_component(self, per_agent: np.ndarray) -> np.ndarray:
+        """Each agent is one."""
+        return per_agent
+
+    def inner(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Inner products of the vectors of each agent."""
+        return np.einsum("ik,ik->i", a, b)
+
+    def largest(self, vectors: np.ndarray) -> np.ndarray:
+        """The largest absolute number in the vector of each agent."""
+        return np.abs(vectors).max(axis=1)
+
+    def spread(self, per_component: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """Multiply the vector of every agent with its number."""
+        return per_component[:, None] * vectors
+
+    def agent_of(self, component: int) -> int:
+        """The number of an agent."""
+        return int(self.agents[component])
+
+
+def _newton(alone: Alone) -> np.ndarray:
+    project = alone.flat_directions()
+    return newton(alone, project, lambda bend: alone.solver(bend, project))
+
+
+def newton_apart(objective: Objective) -> np.ndarray:
+    """Minimise F of agents without ties, for a loss with a gradient."""
+    theta = np.zeros((objective.n, objective.p))
+
+    def work(part: Any) -> None:
+        agents, _, sizes, _ = part
+        if not objective.whole(agents, sizes):
+            return
+        batch = objective.batch(*part)
+        theta[agents] = _newton(Alone(batch, agents, objective.loss, objective.ridge[agents], objective.p))
+
+    objective.in_threads(work, objective.batches)
+    for i in {int(agents[0]) for agents, _, sizes, _ in objective.batches if not objective.whole(agents, sizes)}:
+        theta[i] = newton_tied(objective.part(i, i + 1))[0]
+    return theta
