@@ -422,6 +422,30 @@ def test_the_exact_graph_is_found(n, kappa):
         assert abs(without.W - best.W).max() > 1e-3
 
 
+@pytest.mark.parametrize(("n", "kappa"), [(101, 1), (150, 5), (600, 5)])
+def test_many_agents_find_the_exact_graph_over_their_nearest(n, kappa):
+    """As well for many as for few: it is the number of candidates that counts."""
+    rng = np.random.default_rng(n)
+    models, losses, confidence = rng.normal(size=(n, 3)), 0.3 * rng.normal(size=n), rng.random(n)
+    options = {"confidence": confidence, "mu": 0.6, "lam": 3.0, "delta": 0.02}
+    best = ct.exact_graph(models, losses, **options, candidates=30)
+    run = ct.learn_graph(models, losses, kappa=kappa, **options)
+    assert abs(run.graph.W - best.W).max() < 1e-5
+    h = graph_objective(best, models, losses, **options)
+    assert run.value == pytest.approx(h, abs=1e-7 * n)
+    # The lists matter: with all pairs there are other ties.
+    assert n > 200 or graph_objective(ct.exact_graph(models, losses, **options), models, losses, **options) < h - 1e-3
+
+
+def test_ties_to_begin_with_are_weighed_though_nobody_lists_them():
+    rng = np.random.default_rng(3)
+    models, losses, begin = rng.normal(size=(150, 2)), np.zeros(150), ct.graphs.random_regular(150, 6, seed=0)
+    best = ct.exact_graph(models, losses, lam=0.1, candidates=30)
+    assert best.n_edges == ct.exact_graph(models, losses, lam=0.1).n_edges  # so that no other tie pays
+    run = ct.learn_graph(models, losses, lam=0.1, graph=begin)
+    assert abs(run.graph.W - best.W).max() < 1e-6
+
+
 @pytest.mark.parametrize("step", ["paper", "exact"])
 def test_the_rate_of_theorem_2(step):
     """The mean over 20 seeds of h(w_T) - h* is below rho^T (h(w_0) - h*). Theirs is a bound on the expectation.

@@ -366,3 +366,62 @@ def test_what_does_not_converge_says_so(monkeypatch):
     monkeypatch.setattr(exact, "STEPS", 1)
     with pytest.raises(ConvergenceError, match=r"the largest residual is .* at agent number \d"):
         exact_tie_weights(costs(np.random.default_rng(15), 6, 3.0))
+
+
+# -- candidates -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [40, 600])  # steps by factorisation, and by conjugate gradients
+def test_all_pairs_as_candidates_give_the_graph_of_all_pairs(n):
+    rng = np.random.default_rng(n)
+    models, losses = rng.normal(size=(n, 4)), 0.3 * rng.normal(size=n)
+    everybody = np.array([np.delete(np.arange(n), k) for k in range(n)])
+    best = exact_graph(models, losses)
+    for candidates in (n - 1, everybody):
+        assert abs(exact_graph(models, losses, candidates=candidates).W - best.W).max() < 1e-9
+
+
+@pytest.mark.parametrize("n", [100, 2_000])
+def test_the_graph_over_candidates_is_optimal_among_them(n):
+    """dh/dw = 0 where w > 0 and >= 0 elsewhere, over the pairs in which one is among the other's candidates."""
+    rng = np.random.default_rng(n)
+    models, losses, c = rng.normal(size=(n, 3)), 0.2 * rng.normal(size=n), rng.random(n)
+    among = np.argsort(np.square(models[:, None] - models).sum(axis=2), axis=1)[:, 1:9]
+    mu, lam, delta = 0.7, 2.0, 0.02
+    graph = exact_graph(models, losses, c, mu, lam, delta, candidates=8)
+    assert graph == exact_graph(models, losses, c, mu, lam, delta, candidates=among)
+    may = np.zeros((n, n), dtype=bool)
+    may[np.arange(n)[:, None], among] = True
+    i, j = np.nonzero(np.triu(may | may.T))
+    W, u = graph.W.toarray(), 1.0 / (graph.degrees + delta)
+    assert W[i, j].sum() == pytest.approx(W.sum() / 2)  # no tie to anybody else
+    cost = c[i] * losses[i] + c[j] * losses[j] + mu / 2 * np.square(models[i] - models[j]).sum(axis=1)
+    slope = cost + mu * (2 * lam * W[i, j] - u[i] - u[j])
+    assert np.abs(slope[W[i, j] > 0]).max() < 1e-9
+    assert slope.min() > -1e-9
+    assert 0 < (W[i, j] > 0).sum() < i.size
+
+
+@pytest.mark.slow
+def test_the_weight_inside_clusters_does_not_fall_with_their_number_of_agents():
+    """Twenty overlapping clusters, whatever n is: more agents are more that are near."""
+    shares = []
+    for n in (300, 1_000, 10_000, 40_000):
+        rng = np.random.default_rng(0)
+        centres = rng.normal(size=(20, 5))
+        label = rng.integers(20, size=n)
+        graph = exact_graph(centres[label] + 0.5 * rng.normal(size=(n, 5)), np.zeros(n), candidates=30)
+        i, j, weight = graph.edges()
+        shares.append(weight[label[i] == label[j]].sum() / weight.sum())
+    assert np.all(np.diff(shares) > -0.01)
+    assert shares[-1] >= shares[0]
+
+
+def test_candidates_that_are_no_agents_are_refused():
+    models, losses = np.zeros((3, 1)), np.zeros(3)
+    with pytest.raises(ParameterError, match="candidates holds 0 to 3: the agents are 0 to 2"):
+        exact_graph(models, losses, candidates=[[1], [0], [3]])
+    with pytest.raises(ParameterError, match=r"candidates has shape \(2, 1\)"):
+        exact_graph(models, losses, candidates=[[1], [0]])
+    with pytest.raises(ParameterError, match="candidates = 0"):
+        exact_graph(models, losses, candidates=0)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import sparse
+from scipy import sparse, stats
 
 from coterie import graphs
 from coterie.errors import GraphError, ParameterError
@@ -30,6 +30,7 @@ from coterie.graphs import (
     ring,
     star,
 )
+from coterie.graphs import nearest as nearest_module
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 
@@ -639,3 +640,86 @@ def test_no_networkx_graph_and_why(graph, members, message):
 
 def test_public_names():
     assert all(callable(getattr(graphs, name)) for name in graphs.__all__)
+
+
+# -- many agents ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "degree", "graphs"), [(6, 2, 70), (5, 2, 12), (6, 4, 15)])
+def test_random_regular_graphs_are_all_alike(n, degree, graphs):
+    """Chi-square over all labelled graphs; error rate 1e-4 each. Without the walk, n = 6 and degree 2 fail."""
+    random, counts = np.random.default_rng(n + degree), {}
+    for _ in range(20 * graphs):
+        graph = random_regular(n, degree, random)
+        assert set(graph.n_neighbours) == {degree}
+        counts[graph] = counts.get(graph, 0) + 1
+    assert len(counts) <= graphs
+    seen = np.concatenate((list(counts.values()), np.zeros(graphs - len(counts))))
+    assert stats.chisquare(seen).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(("n", "degree"), [(2, 1), (50, 24), (51, 24), (50, 25), (101, 50), (101, 98), (20_000, 10)])
+def test_random_regular_graphs_are_simple_at_every_density(n, degree):
+    graph = random_regular(n, degree, seed=1)  # a graph that is not simple would have lost a tie
+    assert set(graph.n_neighbours) == {degree}
+    assert graph == Graph(graph.W)
+
+
+def test_triangles_of_a_large_regular_graph():
+    """(degree - 1)^3 / 6 of them on average, nearly Poisson: within 5 standard deviations, whatever n is."""
+    expected = sum(np.trace((W @ W @ W).toarray()) / 6 for W in (random_regular(2_000, 6, k).W for k in range(10)))
+    assert abs(expected - 10 * 125 / 6) < 5 * np.sqrt(10 * 125 / 6)
+
+
+def test_graphs_made_without_a_second_look_are_the_same():
+    random = np.random.default_rng(0)
+    i, j = random.integers(300, size=(2, 2_000))
+    i, j = i[i != j], j[i != j]
+    weight = np.round(1.0 + np.abs(i - j) % 7 / 3, 3) * ((i + j) % 11 > 0)
+    W = np.zeros((300, 300))
+    W[i, j] = W[j, i] = weight
+    graph, order = Graph.from_edges(300, i, j, weight), random.permutation(300)
+    assert graph == Graph(W)
+    assert np.array_equal(graph.degrees, Graph(W).degrees)
+    assert graph.relabel(order) == Graph(W[np.ix_(order, order)])
+    W[:50], W[:, :50] = 0.0, 0.0
+    assert graph.without(np.arange(50)) == Graph(W)
+
+
+def test_clusters_of_several_sizes():
+    sizes = [3, 1, 4, 3, 2, 1]
+    label = np.repeat(np.arange(6), sizes)
+    assert np.array_equal(clusters(sizes).W.toarray(), (label[:, None] == label) & ~np.eye(14, dtype=bool))
+
+
+def test_an_index_that_is_not_installed_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(nearest_module, "find_spec", lambda name: None)
+    x = np.random.default_rng(0).normal(size=(100, 6))
+    with pytest.raises(ParameterError, match=r"pip install \"coterie\[index\]\"; or pass exact=True to knn"):
+        knn(x, exact=False)
+    assert knn(x, exact=True) == knn(x)
+    monkeypatch.setattr(nearest_module, "EXACT_AGENTS", 99)
+    with pytest.raises(ParameterError, match="nearest of 100 agents with 6"):
+        knn(x)
+    assert knn(x[:, :5]).n == 100  # few dimensions have a tree
+
+
+def test_candidates_are_put_in_order_and_completed():
+    x = np.random.default_rng(1).normal(size=(60, 3))
+    exact = nearest_module.nearest(x, 5, exact=True)
+    everybody = np.tile(np.arange(60), (60, 1))
+    assert np.array_equal(nearest_module._closest(x, everybody, 5, block=7), exact)
+    everybody[3, 4:] = -1  # what an index says that has not found enough
+    assert np.array_equal(nearest_module._closest(x, everybody, 5), exact)
+
+
+@pytest.mark.slow
+def test_the_index_finds_nearly_all():
+    pytest.importorskip("pynndescent")
+    x = np.random.default_rng(2).normal(size=(3_000, 10))
+    x[:100] = x[0]  # more duplicates than it keeps neighbours
+    found, exact = (nearest_module.nearest(x, 10, way, seed=0) for way in (False, True))
+    assert np.mean([np.isin(a, b).mean() for a, b in zip(found[100:], exact[100:], strict=True)]) > 0.98
+    assert not (found == np.arange(3_000)[:, None]).any()
+    assert (x[found[:100]] == x[0]).all()
+    assert np.array_equal(found, nearest_module.nearest(x, 10, False, seed=0))

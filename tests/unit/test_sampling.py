@@ -19,9 +19,21 @@ from coterie.core.loop import NO_LIMIT
 from coterie.core.methods.fixed import FixedModels, KnownLoss
 from coterie.core.world import VACANT
 from coterie.core.wrap.learned import PEER, ROUND
-from coterie.core.wrap.sampling import SHUFFLE, SHUFFLED, Everyone, Ideal, Shuffle, resolve_sampler
+from coterie.core.wrap.sampling import (
+    SHUFFLE,
+    SHUFFLED,
+    Candidates,
+    Everyone,
+    Friends,
+    Ideal,
+    List,
+    Shuffle,
+    Tips,
+    resolve_sampler,
+)
 from coterie.engines.drivers import Immediate, Timed
-from coterie.errors import ParameterError
+from coterie.errors import MismatchError, ParameterError
+from coterie.graphs.exact import graph_objective
 
 N, KAPPA, SIZE, SWAP = 60, 3, 8, 4
 #: A test fails by chance with this probability.
@@ -230,3 +242,95 @@ def test_what_is_not_a_sampler_is_refused(bad):
 def test_bad_sizes_of_views_are_refused(size, swap):
     with pytest.raises(ParameterError, match="whole numbers with 1 <= swap <= size"):
         Shuffle(size, swap)
+
+
+# -- friends ----------------------------------------------------------------------------------------------------------
+
+
+def test_friends_are_neighbours_tips_and_random_peers():
+    """A third of each; tips are asked once. Binomial counts within 5 standard deviations."""
+    peers, rng, count = np.array([VACANT, 7, VACANT, 9]), np.random.default_rng(0), 6_000
+    data, sources = SimpleNamespace(address=3, peer=peers), np.zeros(4)
+    for _ in range(count):
+        view, out = Tips(np.array([1_000]), np.full(4, VACANT), np.zeros(1, int)), np.full(1, -1.0)
+        view.tip[2] = 11
+        assert Friends(4, 2).sample(data, view, rng.random(2), out) == 1
+        peer = int(out[0])
+        assert 0 <= peer < 1_000
+        assert peer != 3
+        sources[0 if peer in (7, 9) else 1 if peer == 11 else 2] += 1
+        assert view.tip[2] == (VACANT if peer == 11 else 11) or peer == 11
+    assert np.all(np.abs(sources[:3] - count / 3) < 5 * np.sqrt(count * 2 / 9) + count * 3 / 1_000)
+
+
+def test_friends_without_ties_meet_everybody_once_each():
+    data, rng = SimpleNamespace(address=2, peer=np.empty(0, int)), np.random.default_rng(1)
+    met = np.zeros(6)
+    for _ in range(500):
+        view, out = Tips(np.array([6]), np.full(4, VACANT), np.zeros(1, int)), np.full(3, -1.0)
+        asked = Friends(4, 2).sample(data, view, rng.random(4), out)
+        assert len(set(out[:asked])) == asked
+        met[out[:asked].astype(int)] += 1
+    assert met[2] == 0
+    assert stats.chisquare(np.delete(met, 2)).pvalue > ERROR_RATE
+
+
+def test_friends_find_a_better_graph_than_random_peers_do():
+    """Three hundred agents, forty wakes each: half the way from strangers to the best graph, at least."""
+    rng = np.random.default_rng(2)
+    models, losses = rng.normal(size=(300, 4)), np.zeros(300)
+    best = graph_objective(ct.exact_graph(models, losses), models, losses)
+    above = {
+        sampling: ct.learn_graph(models, losses, wakes=12_000, sampling=sampling, seed=0).value - best
+        for sampling in ("friends", "ideal")
+    }
+    assert 0 < above["friends"] < 0.5 * above["ideal"]
+
+
+def test_friends_of_bad_sizes_are_refused():
+    with pytest.raises(ParameterError, match=r"Friends\(size=2, swap=3\)"):
+        Friends(2, 3)
+
+
+# -- candidates -------------------------------------------------------------------------------------------------------
+
+
+def asked_of(row, peers, kappa, rng, address=0):
+    """Whom an agent with these candidates and neighbours asks at a wake."""
+    data, out = SimpleNamespace(address=address, peer=np.array(peers, dtype=int)), np.full(kappa, -1.0)
+    sampler = Candidates([row])
+    count = sampler.sample(data, List(sampler.among[0]), rng.random(sampler.dice(kappa)), out)
+    return out[:count].astype(int).tolist()
+
+
+def test_candidates_and_one_neighbour_are_all_sets_alike():
+    """Chi-square over all sets of two out of four candidates and a place for neighbours; error rate 1e-4."""
+    rng = np.random.default_rng(0)
+    counts = {frozenset(pair): 0 for pair in combinations([3, 5, 7, 9, 11], 2)}
+    for _ in range(4000):
+        counts[frozenset(asked_of([3, 5, 7, 9], [VACANT, 11], 2, rng))] += 1
+    assert stats.chisquare(list(counts.values())).pvalue > ERROR_RATE
+
+
+def test_nobody_asks_itself_or_anybody_twice():
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        assert sorted(asked_of([3, 0, 5, 3], [VACANT, 5], 5, rng)) == [3, 5]
+        assert asked_of([0, 0], [], 3, rng) == []
+        assert sorted(asked_of([3, 5], [5, VACANT, 3, 8], 3, rng)) == [3, 5, 8]
+        assert set(asked_of([3], [4, VACANT, 6], 2, rng)) in ({3, 4}, {3, 6})
+
+
+@pytest.mark.parametrize(
+    ("among", "error", "message"),
+    [
+        ([1, 2], ParameterError, r"shape \(2,\)"),
+        ([[0.5], [1.0]], ParameterError, "type float64"),
+        (np.zeros((3, 1), int), MismatchError, f"1 of each of 3 agents., and there are {N} agents"),
+        (np.full((N, 1), N), MismatchError, f"candidates are {N} to {N}: the agents are 0 to {N - 1}"),
+        (np.full((N, 1), -1), MismatchError, "candidates are -1"),
+    ],
+)
+def test_bad_candidates_are_refused(among, error, message):
+    with pytest.raises(error, match=message):
+        network(Candidates(among))

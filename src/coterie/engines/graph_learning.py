@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -11,13 +12,28 @@ from numpy.typing import ArrayLike
 from ..core.methods.fixed import FixedModels, KnownLoss
 from ..core.wrap.graph_rule import GraphRule
 from ..core.wrap.learned import Learned
+from ..core.wrap.sampling import Candidates, Ideal
 from ..data import AgentData
 from ..errors import DataError
 from ..graphs import Graph, empty
+from ..graphs.nearest import nearest
 from ..problem import Problem
 from .conditions import Conditions
 from .run import Run
 from .simulator import simulate
+
+log = logging.getLogger("coterie")
+
+#: Of up to so many agents each meets all the others; of more, those with the nearest models, so many of them.
+EVERYBODY, NEAREST = 100, 30
+#: Roughly, for what is said before it starts: kappa = 5 and twenty coefficients, out of the cache.
+WAKES_PER_SECOND = 80_000.0
+
+
+def nearest_peers(models: np.ndarray, kappa: int, seed: Any = 0) -> Ideal | Candidates:
+    """The sampler for models that are known: everybody among a few, those with the nearest models among many."""
+    n = len(models)
+    return Ideal() if n <= EVERYBODY else Candidates(nearest(models, min(max(NEAREST, kappa), n - 1), seed=seed))
 
 
 def learn_graph(
@@ -33,7 +49,7 @@ def learn_graph(
     *,
     step: str = "exact",
     max_edges: int | None = None,
-    sampling: Any = "ideal",
+    sampling: Any = "nearest",
     graph: Graph | None = None,
     every: int | None = None,
     conditions: Conditions | None = None,
@@ -45,7 +61,7 @@ def learn_graph(
 
         sum_k d_k c_k L_k + mu/2 sum_{k<l} w_kl |theta_k - theta_l|^2 + mu (lam |w|^2 - sum_k log(d_k + delta)).
 
-    An agent that wakes asks kappa random peers, and changes its ties to them.
+    An agent that wakes asks kappa peers, and changes its ties to them.
 
     Parameters
     ----------
@@ -58,11 +74,12 @@ def learn_graph(
     mu, lam, delta, kappa, step, max_edges
         As in :class:`coterie.GraphRule`; mu is both mu_1 and mu_2.
     wakes : int, optional
-        How many times some agent wakes. Default: as many as it takes for every agent to meet every other 50 times, on
-        average.
+        How many times some agent wakes. Default: as many as it takes for every agent to ask each of its candidates 25
+        times, on average, and at least 200 times; it grows as n, and is logged before it starts.
     seed : int
-    sampling : "ideal", "shuffle" or a sampler
-        Where random peers come from.
+    sampling : "nearest", "ideal", "shuffle", "friends" or a sampler
+        Where peers to ask come from. Default: "nearest", which is everybody up to 100 agents, and the 30 with the
+        nearest models beyond: the graph is then the best one over these pairs, ``exact_graph(..., candidates=30)``.
     graph : Graph, optional
         To begin with. Default: nobody is tied to anybody.
     every : int, optional
@@ -108,6 +125,9 @@ def learn_graph(
         name="graph",
     )
     if wakes is None:
-        wakes = max(200 * n, 25 * n * (n - 1) // max(1, rule.kappa))
+        wakes = n * max(200, 25 * (n - 1 if n <= EVERYBODY else NEAREST) // rule.kappa)
+    log.info("learning the graph of %d agents in %d wakes, %.3g s or so", n, wakes, wakes / WAKES_PER_SECOND)
+    if isinstance(sampling, str) and sampling == "nearest":
+        sampling = nearest_peers(theta, rule.kappa, seed)
     method = Learned(FixedModels(), rule, every=1, sampling=sampling)
     return simulate(problem, method, wakes, seed, theta, every=every, conditions=conditions, progress=progress)

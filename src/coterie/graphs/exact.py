@@ -1,26 +1,31 @@
-"""The graph that minimises h, for all pairs at once; see :mod:`coterie.core.wrap.graph_objective`.
+"""The graph that minimises h over the weights of given pairs; see :mod:`coterie.core.wrap.graph_objective`.
 
 In units of mu, and with v_k = 1/(d_k + delta), the dual of the problem has one unknown for each agent:
 
-    g(v) = sum_k (1 + log v_k - delta v_k) - lam sum_{k<l} w_kl(v)^2,    w_kl(v) = max(0, v_k + v_l - z_kl) / (2 lam)
+    g(v) = sum_k (1 + log v_k - delta v_k) - lam sum_{k,l} w_kl(v)^2,    w_kl(v) = max(0, v_k + v_l - z_kl) / (2 lam)
 
 and the duality gap is sum_k (x_k - 1 - log x_k) with x_k = v_k (d_k + delta): zero at the solution
-only, and near it half the sum of squares of the residuals x_k - 1.
+only, and near it half the sum of squares of the residuals x_k - 1. Sums over k, l are over the pairs that may be tied,
+each counted once: all of them, or those of a few candidates of each agent, and then all of this is linear in n.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
-from scipy.spatial.distance import cdist
+from scipy.sparse.linalg import LinearOperator, cg
 
-from .._checks import floats
+from .._checks import floats, integer
 from ..core.linear import one_thread
 from ..core.wrap.graph_objective import Floats, check_parameters, regularizer, tie_cost
 from ..errors import ConvergenceError, DataError, GraphError, ParameterError
-from . import Graph
+from .graph import Graph, Ints
+from .nearest import nearest
 
 #: Newton steps before giving up.
 STEPS = 500
@@ -30,10 +35,21 @@ TOLERANCE = 1e-11
 ROUNDING = 1e-12
 #: A step leaves each v_k at least this part of itself.
 KEEP = 0.05
+#: Steps of up to so many agents come from a factorisation, those of more from conjugate gradients.
+DENSE = 500
+#: Pairs whose squared distances are worked out at a time.
+BLOCK = 1 << 16
 
 
 def exact_graph(
-    models: Any, losses: Any, confidence: Any = None, mu: float = 1.0, lam: float = 1.0, delta: float = 1e-2
+    models: Any,
+    losses: Any,
+    confidence: Any = None,
+    mu: float = 1.0,
+    lam: float = 1.0,
+    delta: float = 1e-2,
+    candidates: Any = None,
+    seed: int = 0,
 ) -> Graph:
     """The best graph for given models: the minimiser of h over the weights of all pairs (DADA, Section 4).
 
@@ -53,6 +69,12 @@ def exact_graph(
         The larger, the more ties, and the lighter.
     delta : float
         Smooths the logarithm at agents without ties.
+    candidates : int or (K, any) array of int, optional
+        Who may be tied to whom: the so many agents with the nearest models, or those in an agent's row, and whoever
+        has the agent among its own. Time and memory then grow with the number of pairs. Default: all pairs, which is
+        for a few thousand agents.
+    seed : int
+        Of the index that finds the nearest of many; see :func:`coterie.graphs.knn`.
 
     Returns
     -------
@@ -76,29 +98,59 @@ def exact_graph(
     """
     mu, lam, delta = check_parameters(mu, lam, delta)
     theta, own = _agents(models, losses, confidence)
+    i, j = _pairs(theta, candidates, seed)
     with np.errstate(over="ignore"):
-        cost = tie_cost(own[:, None], own, cdist(theta, theta, "sqeuclidean"), mu)
-    bad = np.argwhere(~np.isfinite(cost))
-    if bad.size:
-        raise DataError(f"the models or losses of agents number {bad[0][0]} and {bad[0][1]} are too large for a float")
-    weights = exact_tie_weights(cost, mu, lam, delta)
-    i, j = np.nonzero(np.triu(weights > ROUNDING * weights.max()))
-    return Graph.from_edges(len(theta), i, j, weights[i, j])
+        cost = tie_cost(own[i], own[j], _squares(theta, i, j), mu)
+    if not np.isfinite(cost).all():
+        bad = np.isfinite(cost).argmin()
+        raise DataError(f"the models or losses of agents number {i[bad]} and {j[bad]} are too large for a float")
+    weights = _minimise(_Pairs(len(theta), i, j, cost / mu), lam, delta)
+    kept = weights > ROUNDING * weights.max(initial=0.0)
+    return Graph.from_edges(len(theta), i[kept], j[kept], weights[kept])
+
+
+def exact_tie_weights(cost: Any, mu: float = 1.0, lam: float = 1.0, delta: float = 1e-2) -> Floats:
+    """The symmetric weights (K, K) that minimise h at given costs of ties, z_kl, of any sign."""
+    mu, lam, delta = check_parameters(mu, lam, delta)
+    z = _costs(cost) / mu
+    i, j = np.triu_indices(len(z), k=1)
+    weights = np.zeros_like(z)
+    weights[i, j] = weights[j, i] = _minimise(_Pairs(len(z), i, j, z[i, j]), lam, delta)
+    return weights
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """The pairs that may be tied, each once, and what a unit of their weights costs, in units of mu."""
+
+    n: int
+    i: Ints
+    j: Ints
+    z: Floats
+
+    def degrees(self, weights: Floats) -> Floats:
+        """The sum of each agent's weights."""
+        both = np.bincount(self.i, weights, self.n) + np.bincount(self.j, weights, self.n)
+        return both.astype(np.float64, copy=False)  # of no pairs, they are integers
+
+    def weights(self, v: Floats, low: Floats, lam: float) -> Floats:
+        """w(v + low), to full relative accuracy: the sum of two agents' v is kept as a sum of two floats."""
+        one, other = v[self.i], v[self.j]
+        both = one + other
+        rest = _rest(one, other, both) + (low[self.i] + low[self.j])
+        return np.maximum(0.0, (both - self.z) + rest) / (2.0 * lam)
 
 
 @one_thread
-def exact_tie_weights(cost: Any, mu: float = 1.0, lam: float = 1.0, delta: float = 1e-2) -> Floats:
-    """The symmetric weights (K, K) that minimise h at given costs of ties, z_kl, of any sign.
+def _minimise(pairs: _Pairs, lam: float, delta: float) -> Floats:
+    """The weights of pairs that minimise h / mu.
 
     Damped Newton steps on the dual, on the active pairs of each step, until rounding is all that is left.
     """
-    mu, lam, delta = check_parameters(mu, lam, delta)
-    z = _costs(cost) / mu
-    np.fill_diagonal(z, np.inf)  # no tie of an agent to itself
     # v is the sum of two floats: where it nearly cancels with z, one alone cannot hold enough digits of the weights.
-    v, low = _common_start(z, lam, delta), np.zeros(len(z))
-    weights = _weights(z, v, low, lam)
-    residual = v * (weights.sum(axis=1) + delta) - 1.0
+    v, low = _common_start(pairs, lam, delta), np.zeros(pairs.n)
+    weights = pairs.weights(v, low, lam)
+    residual = v * (pairs.degrees(weights) + delta) - 1.0
     best, answer, stale = np.inf, weights, 0
     for _ in range(STEPS):
         size = float(np.abs(residual).max())
@@ -108,15 +160,15 @@ def exact_tie_weights(cost: Any, mu: float = 1.0, lam: float = 1.0, delta: float
         if size == 0.0 or (best <= TOLERANCE and stale > 2):
             break
         try:
-            step = v * _relative_step(weights > 0, v, residual, lam)
+            step = v * _relative_step(pairs, weights > 0, v, residual, lam)
         except LinAlgError:  # the identity drowns in the rest of the Hessian
             break
-        v, low, weights = _line_search(z, v, low, step, weights, residual, lam, delta)
-        residual = v * (weights.sum(axis=1) + delta) - 1.0
+        v, low, weights = _line_search(pairs, v, low, step, weights, residual, lam, delta)
+        residual = v * (pairs.degrees(weights) + delta) - 1.0
     if best > TOLERANCE:
         raise ConvergenceError(
             f"the graph did not converge: the largest residual is {best:.1e}, at agent number "
-            f"{int(np.abs(residual).argmax())}; do costs, mu={mu}, lam={lam} and delta={delta} differ by very many "
+            f"{int(np.abs(residual).argmax())}; do costs, mu, lam={lam} and delta={delta} differ by very many "
             "orders of magnitude?"
         )
     return answer
@@ -137,37 +189,40 @@ def graph_objective(
     if graph.n != len(theta):
         raise GraphError(f"the graph has {graph.n} agents, and models are given for {len(theta)}")
     i, j, weight = graph.edges()
-    cost = tie_cost(own[i], own[j], np.square(theta[i] - theta[j]).sum(axis=1), mu)
+    cost = tie_cost(own[i], own[j], _squares(theta, i, j), mu)
     return float(cost @ weight) + regularizer(weight, graph.degrees, mu, lam, delta)
 
 
-def _weights(z: Floats, v: Floats, low: Floats, lam: float) -> Floats:
-    """w(v + low), to full relative accuracy: the sum of two agents' v is kept as a sum of two floats."""
-    total = v[:, None] + v
-    rest = _rest(v[:, None], v, total)
-    return np.maximum(0.0, (total - z) + (rest + (low[:, None] + low))) / (2.0 * lam)
-
-
-def _common_start(z: Floats, lam: float, delta: float) -> Floats:
+def _common_start(pairs: _Pairs, lam: float, delta: float) -> Floats:
     """The best v that is the same for all agents, roughly."""
-    k = len(z)
+    n = pairs.n
     above = 1.0 / delta  # there, no agent has a degree
     below = above
-    while k / below - k * delta < np.maximum(0.0, 2.0 * below - z).sum() / (2.0 * lam):
+    while n / below - n * delta < 2.0 * np.maximum(0.0, 2.0 * below - pairs.z).sum() / (2.0 * lam):
         above, below = below, 0.25 * below
-    return np.full(k, np.sqrt(below * above))
+    return np.full(n, np.sqrt(below * above))
 
 
-def _relative_step(active: np.ndarray, v: Floats, residual: Floats, lam: float) -> Floats:
+def _relative_step(pairs: _Pairs, active: np.ndarray, v: Floats, residual: Floats, lam: float) -> Floats:
     """Newton's step, divided by v: the Hessian is then the identity and a scaled signless Laplacian."""
-    hessian = (active * v[:, None]) * (v / (2.0 * lam))
-    diagonal = np.einsum("kk->k", hessian)
-    diagonal[:] = 1.0 + active.sum(axis=1) * v * v / (2.0 * lam)
-    return -cho_solve(cho_factor(hessian, lower=True, overwrite_a=True), residual)
+    i, j = pairs.i[active], pairs.j[active]
+    count = np.bincount(i, minlength=pairs.n) + np.bincount(j, minlength=pairs.n)
+    diagonal, across = 1.0 + count * v * v / (2.0 * lam), v[i] * v[j] / (2.0 * lam)
+    if pairs.n <= DENSE:
+        hessian = np.diag(diagonal)
+        hessian[j, i] = across
+        hessian[i, j] = across
+        return -cho_solve(cho_factor(hessian, lower=True, overwrite_a=True), residual)
+    ties = sparse.coo_array((across, (i, j)), shape=(pairs.n, pairs.n)).tocsr()
+    product = LinearOperator((pairs.n, pairs.n), lambda x: diagonal * x + ties @ x + ties.T @ x, dtype=np.float64)
+    scale = LinearOperator((pairs.n, pairs.n), lambda x: x / diagonal, dtype=np.float64)
+    # As exact as it pays: Newton's method squares the residual, and so its last steps are small ones.
+    accuracy = min(0.1, float(np.abs(residual).max()))
+    return -cg(product, residual, rtol=max(accuracy, 1e-12), atol=0.0, maxiter=1000, M=scale)[0]
 
 
 def _line_search(
-    z: Floats, v: Floats, low: Floats, step: Floats, weights: Floats, residual: Floats, lam: float, delta: float
+    pairs: _Pairs, v: Floats, low: Floats, step: Floats, weights: Floats, residual: Floats, lam: float, delta: float
 ) -> tuple[Floats, Floats, Floats]:
     """Go along a Newton step as far as v stays positive and g rises as it should; returns v, low and the weights."""
     rise = -float(residual @ (step / v))  # the slope of g along the step
@@ -176,17 +231,48 @@ def _line_search(
         add = length * step + low
         moved = v + add
         rest = _rest(v, add, moved)
-        new = _weights(z, moved, rest, lam)
+        new = pairs.weights(moved, rest, lam)
         # The difference of two values of g, term by term: the values themselves would cancel.
         logs, linear = np.log1p(length * step / v), delta * length * step
-        gain = float((logs - linear).sum() - 0.5 * lam * ((new - weights) * (new + weights)).sum())
+        gain = float((logs - linear).sum() - lam * ((new - weights) * (new + weights)).sum())
         # Where rounding hides the difference, the slope of g at the new point still tells.
-        size = float((np.abs(logs) + np.abs(linear)).sum() + lam * (np.square(weights).sum() + np.square(new).sum()))
-        slope = float(((1.0 / moved - delta - new.sum(axis=1)) * step).sum())
+        squares = float(weights @ weights + new @ new)
+        size = float((np.abs(logs) + np.abs(linear)).sum() + 2.0 * lam * squares)
+        slope = float(((1.0 / moved - delta - pairs.degrees(new)) * step).sum())
         if gain >= 1e-4 * length * rise or (gain >= -1e-14 * size and slope >= -0.5 * rise):
             break
         length *= 0.5
     return moved, rest, new
+
+
+def _pairs(theta: Floats, candidates: Any, seed: Any) -> tuple[Ints, Ints]:
+    """The pairs i < j that may be tied."""
+    n = len(theta)
+    if candidates is None:
+        return np.triu_indices(n, k=1)
+    if isinstance(candidates, Integral):
+        count = integer("candidates", candidates)
+        if count >= n - 1:
+            return np.triu_indices(n, k=1)
+        among = nearest(theta, count, seed=seed)
+    else:
+        among = np.asarray(candidates)
+        if among.ndim != 2 or len(among) != n or among.dtype.kind not in "iu":
+            raise ParameterError(
+                f"candidates has shape {among.shape} and type {among.dtype}: expected a number of agents, or a row of "
+                f"agents' integers for each of the {n} agents"
+            )
+        if among.size and not (among.min() >= 0 and among.max() < n):
+            raise ParameterError(f"candidates holds {among.min()} to {among.max()}: the agents are 0 to {n - 1}")
+    i, j = np.repeat(np.arange(n), among.shape[1]), among.ravel().astype(np.int64)
+    pair = np.unique(np.minimum(i, j)[i != j] * n + np.maximum(i, j)[i != j])
+    return pair // n, pair % n
+
+
+def _squares(theta: Floats, i: Ints, j: Ints) -> Floats:
+    """|theta_i - theta_j|^2 of each pair; in blocks, so that only the answers are in memory all at once."""
+    parts = [slice(begin, begin + BLOCK) for begin in range(0, len(i), BLOCK)]
+    return np.concatenate([np.square(theta[i[part]] - theta[j[part]]).sum(axis=1) for part in parts] or [np.zeros(0)])
 
 
 def _rest(a: Floats, b: Floats, total: Floats) -> Floats:

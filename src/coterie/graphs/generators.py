@@ -10,6 +10,7 @@ import numpy as np
 from .. import _checks
 from ..errors import ParameterError
 from .graph import Graph, Ints
+from .regular import regular_edges
 
 
 def empty(n: int) -> Graph:
@@ -137,6 +138,8 @@ def _coin_flips(flips: int, probability: float, random: np.random.Generator) -> 
 def random_regular(n: int, degree: int, seed: int | np.random.Generator) -> Graph:
     """Every agent tied to `degree` others, drawn at random among all such graphs (asymptotically uniform).
 
+    The time and memory grow with the number of ties.
+
     Examples
     --------
     >>> random_regular(10, 3, seed=0).n_neighbours
@@ -147,15 +150,20 @@ def random_regular(n: int, degree: int, seed: int | np.random.Generator) -> Grap
         raise ParameterError(f"degree = {degree} with n = {n}: an agent has at most {n - 1} neighbours")
     if n * degree % 2:
         raise ParameterError(f"degree = {degree} with n = {n}: every tie has two ends, so n * degree must be even")
-    import networkx as nx  # not above: nothing else here needs it
-
-    draw = int(_checks.generator(seed).integers(2**32))
-    edges = np.array(nx.random_regular_graph(degree, n, seed=draw).edges, dtype=np.int64).reshape(-1, 2)
-    return Graph.from_edges(n, edges[:, 0], edges[:, 1])
+    random = _checks.generator(seed)
+    if 2 * degree < n:
+        return Graph.from_edges(n, *regular_edges(n, degree, random))
+    # Who is not tied to whom is a regular graph, too, and a sparser one.
+    apart = Graph.from_edges(n, *regular_edges(n, n - 1 - degree, random))
+    tied = np.ones((n, n), dtype=bool)
+    tied[np.repeat(np.arange(n), apart.n_neighbours), apart.peer] = False
+    return Graph.from_edges(n, *np.nonzero(np.triu(tied, k=1)))
 
 
 def clusters(sizes: Sequence[int], inside: float = 1.0, between: float = 0.0) -> Graph:
     """Groups of agents, all tied within their group, and all across groups when `between` is not zero.
+
+    Ties across make for all n (n - 1) / 2 pairs; without them, time and memory grow with the pairs inside.
 
     Examples
     --------
@@ -176,7 +184,10 @@ def clusters(sizes: Sequence[int], inside: float = 1.0, between: float = 0.0) ->
         i, j = np.triu_indices(n, k=1)
         return Graph.from_edges(n, i, j, np.where(cluster[i] == cluster[j], inside, between))
     # Without ties across, only the pairs inside are ever listed: many small clusters stay cheap.
-    first = np.cumsum([0, *counts[:-1]])
-    pairs = [np.add(np.triu_indices(count, k=1), begin) for begin, count in zip(first, counts, strict=True)]
+    first, pairs = np.cumsum([0, *counts[:-1]]), []
+    for size in sorted(set(counts)):
+        i, j = np.triu_indices(size, k=1)
+        begins = first[np.equal(counts, size), None]
+        pairs.append(((begins + i).ravel(), (begins + j).ravel()))
     i, j = np.concatenate(pairs, axis=1)
     return Graph.from_edges(n, i, j, inside)

@@ -73,12 +73,21 @@ class Graph:
     degrees: Floats
 
     def __init__(self, W: Any) -> None:
-        start, peer, weight, degrees = _validated(W)
+        self._fill(*_validated(W))
+
+    def _fill(self, start: Ints, peer: Ints, weight: Floats) -> None:
         # A frozen dataclass is filled once, past its own lock.
         object.__setattr__(self, "start", _locked(start))
         object.__setattr__(self, "peer", _locked(peer))
         object.__setattr__(self, "weight", _locked(weight))
-        object.__setattr__(self, "degrees", _locked(degrees))
+        object.__setattr__(self, "degrees", _locked(_degrees(start, weight)))
+
+    @classmethod
+    def _of(cls, start: Ints, peer: Ints, weight: Floats) -> Graph:
+        """Graph of compressed rows that are known to be one: symmetric, sorted, positive. Nothing is copied."""
+        graph = cls.__new__(cls)
+        graph._fill(start, peer, weight)
+        return graph
 
     @classmethod
     def from_edges(cls, n: int, i: ArrayLike, j: ArrayLike, weight: ArrayLike = 1.0) -> Graph:
@@ -113,11 +122,11 @@ class Graph:
             raise GraphError(f"weight must be a number, or one number for each of the {i.size} edges") from None
         _refuse_bad_weights(i, j, weights)
 
-        low, high = np.minimum(i, j), np.maximum(i, j)
-        pair = low * n + high
+        pair = np.minimum(i, j) * n + np.maximum(i, j)
         # The sort is stable, so the first of equal pairs is the first the caller gave.
         order = np.argsort(pair, kind="stable")
-        low, high, pair, weights = low[order], high[order], pair[order], weights[order]
+        pair, weights = pair[order], weights[order]
+        low, high = np.divmod(pair, n)
         again = np.flatnonzero(pair[1:] == pair[:-1]) + 1
         conflict = again[weights[again] != weights[again - 1]]
         if conflict.size:
@@ -126,9 +135,14 @@ class Graph:
                 f"edge {order[k]} ties agents {low[k]} and {high[k]} with weight {weights[k]}, "
                 f"but edge {order[k - 1]} gave them {weights[k - 1]}: give each pair one weight"
             )
-        low, high, weights = (np.delete(array, again) for array in (low, high, weights))
-        ends = np.concatenate((low, high)), np.concatenate((high, low))
-        return cls(sparse.coo_array((np.tile(weights, 2), ends), shape=(n, n)))
+        kept = weights != 0.0
+        kept[again] = False
+        if not kept.all():
+            low, high, weights = low[kept], high[kept], weights[kept]
+        # Pairs are sorted: of each agent come first its peers with lower numbers, in order, and then the others.
+        ends = np.concatenate((high, low)), np.concatenate((low, high))
+        rows = sparse.coo_array((np.tile(weights, 2), ends), shape=(n, n)).tocsr()
+        return cls._of(rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data)
 
     @property
     def n(self) -> int:
@@ -223,7 +237,9 @@ class Graph:
             raise ParameterError(
                 f"order is no permutation of the agents 0 to {self.n - 1}: it misses agent {missing[0]}"
             )
-        return Graph(self.W[permutation][:, permutation])
+        moved = self.W[permutation][:, permutation]
+        moved.sort_indices()
+        return Graph._of(moved.indptr.astype(np.int64), moved.indices.astype(np.int64), moved.data)
 
     def without(self, agents: ArrayLike) -> Graph:
         """The same agents under the same numbers, some of them without any of their ties.
@@ -251,9 +267,10 @@ class Graph:
             raise ParameterError(f"agents holds {numbers[outside.argmax()]}: the agents are 0 to {self.n - 1}")
         stays = np.ones(self.n, dtype=bool)
         stays[numbers.astype(np.int64)] = False
-        i, j, weight = self.edges()
-        kept = stays[i] & stays[j]
-        return Graph.from_edges(self.n, i[kept], j[kept], weight[kept])
+        i = _rows(self.start)
+        kept = stays[i] & stays[self.peer]
+        start = np.concatenate(([0], np.cumsum(np.bincount(i[kept], minlength=self.n))))
+        return Graph._of(start, self.peer[kept], self.weight[kept])
 
     def to_networkx(self) -> nx.Graph:
         """The graph as a ``networkx.Graph`` on nodes 0 to n - 1, with edge attribute ``weight``.
@@ -291,8 +308,8 @@ class Graph:
         return hash((self.start.tobytes(), self.peer.tobytes(), self.weight.tobytes()))
 
 
-def _validated(W: Any) -> tuple[Ints, Ints, Floats, Floats]:
-    """The start, peer, weight and degrees of W, or the reason why it is no graph."""
+def _validated(W: Any) -> tuple[Ints, Ints, Floats]:
+    """The start, peer and weight of W, or the reason why it is no graph."""
     csr = _as_csr(W)
     n = csr.shape[0]
     i, j = _rows(csr.indptr), csr.indices.astype(np.int64)
@@ -315,13 +332,18 @@ def _validated(W: Any) -> tuple[Ints, Ints, Floats, Floats]:
     if uneven.any():
         _refuse_asymmetry(csr, i[uneven.argmax()], j[uneven.argmax()])
 
-    degrees: Floats = np.bincount(i, weights=weight, minlength=n).astype(np.float64, copy=False)
+    return csr.indptr.astype(np.int64), j, weight
+
+
+def _degrees(start: Ints, weight: Floats) -> Floats:
+    """The sum of each agent's weights."""
+    degrees: Floats = np.bincount(_rows(start), weights=weight, minlength=start.size - 1).astype(np.float64, copy=False)
     if np.isinf(degrees).any():
         raise GraphError(
             f"the weights of agent {np.isinf(degrees).argmax()} add up to more than a float can hold: "
             "divide all weights by a constant"
         )
-    return csr.indptr.astype(np.int64), j, weight, degrees
+    return degrees
 
 
 def _as_csr(W: Any) -> sparse.csr_array:

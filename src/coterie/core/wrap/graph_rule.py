@@ -97,6 +97,11 @@ class GraphRule(NamedTuple):
         parts += [f"max_edges={max_edges}"] if max_edges else []
         return f"GraphRule({', '.join(parts + ([f'max_weight={max_weight:g}'] if max_weight < MAX_WEIGHT else []))})"
 
+    @property
+    def limited(self):
+        """Whether there is a limit to the ties of an agent or to their weights, so that h is not all that counts."""
+        return self.max_edges != ANY or self.max_weight < MAX_WEIGHT
+
     def regularizer(self, problem):
         """What the rule adds to the objective of a problem, as a function of its graph.
 

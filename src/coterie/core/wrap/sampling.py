@@ -5,6 +5,14 @@ no membership list: agents hold a small view of others, and now and then swap a 
 have not heard of for longest (Cyclon: Voulgaris, Gavidia, van Steen, 2005). An address that nobody answers at drops
 out of all views by and by.
 
+Among many agents, hardly any random one is worth a tie, and one's neighbours are hardly ever met again. ``Friends``
+therefore asks neighbours, neighbours' neighbours, and random peers, a third of each: who resembles me resembles those
+that resemble me (T-Man: Jelasity, Montresor, Babaoglu, 2009; nearest-neighbour descent: Dong, Charikar, Li, 2011). So
+similar agents find each other sooner than by chance.
+
+``Candidates`` asks those of a list that each agent is given: where all models are in one place, those with the nearest
+ones. What it comes to does not depend on how many other agents there are.
+
 A sampler is a rule, decorated with ``@sampler``, with three handlers: ``sample`` chooses peers, ``refresh`` is called
 when its agent wakes, ``merge`` when one of its letters arrives.
 """
@@ -18,11 +26,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import ParameterError
+from ...errors import MismatchError, ParameterError
 from ..compile import inline, noinline
 from ..letters import Addresses
 from ..method import complete
-from ..world import VACANT, send
+from ..world import VACANT, send, slot_of
 
 #: Kinds of letters, of which a host of samplers must know: a part of my view, to be answered; and the answer.
 SHUFFLE, SHUFFLED = 3, 4
@@ -45,6 +53,20 @@ class View(NamedTuple):
     age: np.ndarray  # (n, size) wakes since the address was heard from itself, as far as is known
     sent: np.ndarray  # (n, swap) places of which a copy is under way, to be used for what comes back
     random: np.ndarray  # (n, 1) state of a random generator, seeded anew by every wake
+
+
+class Tips(NamedTuple):
+    """What an agent knows of others for :class:`Friends`, beside its neighbours."""
+
+    n_agents: np.ndarray  # (n, 1) how many agents there are
+    tip: np.ndarray  # (n, size) neighbours of neighbours, or VACANT; each is asked once
+    cursor: np.ndarray  # (n, 1) where the next one goes
+
+
+class List(NamedTuple):
+    """What an agent knows of others for :class:`Candidates`, beside its neighbours."""
+
+    candidate: np.ndarray  # (n, size) the agent itself for an empty place
 
 
 class Sampler(ABC):
@@ -124,11 +146,11 @@ class Ideal(NamedTuple):
 
 
 def _sized(cls):
-    make = cls.__new__
+    make, usual = cls.__new__, cls._field_defaults
 
-    def checked(cls, size=20, swap=8):
+    def checked(cls, size=usual["size"], swap=usual["swap"]):
         if not (isinstance(size, Integral) and isinstance(swap, Integral) and 1 <= swap <= size):
-            raise ParameterError(f"Shuffle(size={size!r}, swap={swap!r}): whole numbers with 1 <= swap <= size")
+            raise ParameterError(f"{cls.__name__}(size={size!r}, swap={swap!r}): whole numbers with 1 <= swap <= size")
         return make(cls, int(size), int(swap))
 
     cls.__new__ = checked
@@ -276,8 +298,214 @@ def take_in(data, view, text):
             view.address[place], view.age[place] = peer, age
 
 
+@_sized
+@sampler
+class Friends(NamedTuple):
+    """Neighbours, neighbours of neighbours, and random peers: a third of each. It must know how many agents there are.
+
+    Agents that wake tell a neighbour of some of their others, and are told of some of its own. For more than some
+    hundred agents: their graph gets worse with their number much more slowly than where they meet random peers only.
+
+    Parameters
+    ----------
+    size : int
+        How many neighbours of neighbours an agent remembers until it has asked them.
+    swap : int
+        How many it is told of at once.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> ct.Learned("cd", ct.GraphRule(), sampling="friends").sampling
+    Friends(size=16, swap=4)
+    """
+
+    size: int = 16
+    swap: int = 4
+
+    def dice(self, kappa):
+        """Uniform numbers used by a wake that samples kappa peers."""
+        return kappa + 1
+
+    @property
+    def letters(self):
+        """Both are some neighbours of the sender."""
+        return {SHUFFLE: Addresses(self.swap), SHUFFLED: Addresses(self.swap)}
+
+    def scratch_size(self):
+        """For some neighbours."""
+        return 2 * self.swap
+
+    def start(self, world):
+        """What the agents of a world know to begin with: how many there are."""
+        n = world.address.shape[0]
+        return Tips(np.full((n, 1), world.n_agents), np.full((n, self.size), VACANT), np.zeros((n, 1), np.int64))
+
+    def sample(self, data, view, dice, out):
+        """Addresses of other agents; returns how many: what comes up twice is asked once."""
+        count = 0
+        for k in range(out.shape[0]):
+            source = int(3.0 * dice[k])
+            die = 3.0 * dice[k] - source
+            peer = VACANT
+            if source == 0 and data.peer.shape[0] > 0:
+                peer = occupied(data.peer, int(die * data.peer.shape[0]))
+            elif source == 1:
+                place = int(die * view.tip.shape[0])
+                for _ in range(view.tip.shape[0]):
+                    if view.tip[place] != VACANT:
+                        break
+                    place = (place + 1) % view.tip.shape[0]
+                peer = view.tip[place]
+                view.tip[place] = VACANT
+            if peer == VACANT:  # a random one, also where there are no neighbours yet
+                peer = int(die * (view.n_agents[0] - 1))
+                if peer >= data.address:  # everybody but me
+                    peer += 1
+            known = False
+            for other in range(count):
+                known = known or out[other] == peer
+            if not known:
+                out[count] = peer
+                count += 1
+        return count
+
+    def refresh(self, data, view, dice, outbox):
+        """Tell a random neighbour of some others."""
+        slots = data.peer.shape[0]
+        if slots > 0:
+            place = int(dice[dice.shape[0] - 1] * slots)
+            friend = occupied(data.peer, place)
+            if friend != VACANT:
+                end = name_some(data.peer, place + 1, self.swap, friend, outbox.scratch)
+                send(outbox, friend, SHUFFLE, outbox.scratch[:end])
+
+    def merge(self, data, view, letter, outbox):
+        """Remember those I am told of who are no neighbours of mine; in turn, name some of my own."""
+        for k in range(0, letter.text.shape[0], 2):
+            if 0.0 <= letter.text[k] < view.n_agents[0]:
+                peer = int(letter.text[k])
+                if peer != data.address and slot_of(data.peer, peer, VACANT) == VACANT:
+                    view.tip[view.cursor[0]] = peer
+                    view.cursor[0] = (view.cursor[0] + 1) % view.tip.shape[0]
+        if letter.kind == SHUFFLE and data.peer.shape[0] > 0:
+            # From a place that depends on who asks, and moves on: not always the same ones.
+            begin = (letter.sender + view.cursor[0]) % data.peer.shape[0]
+            end = name_some(data.peer, begin, self.swap, letter.sender, outbox.scratch)
+            send(outbox, letter.sender, SHUFFLED, outbox.scratch[:end])
+
+
+@noinline
+def occupied(peers, place):
+    """The neighbour in a slot, or in the next one that is not vacant; VACANT if there is none."""
+    for k in range(peers.shape[0]):
+        peer = peers[(place + k) % peers.shape[0]]
+        if peer != VACANT:
+            return peer
+    return VACANT
+
+
+@noinline
+def name_some(peers, place, count, but, out):
+    """Write the addresses of some neighbours, with no age, from a slot on; returns where they end."""
+    end = 0
+    for k in range(peers.shape[0]):
+        peer = peers[(place + k) % peers.shape[0]]
+        if peer != VACANT and peer != but and end < 2 * count:
+            out[end], out[end + 1] = peer, 0.0
+            end += 2
+    return end
+
+
+@noinline
+def unlisted(peers, place, candidates):
+    """The neighbour in a slot, or in the next one, who is not among the candidates; VACANT if there is none."""
+    for k in range(peers.shape[0]):
+        peer = peers[(place + k) % peers.shape[0]]
+        listed = peer == VACANT
+        for other in range(candidates.shape[0]):
+            listed = listed or candidates[other] == peer
+        if not listed:
+            return peer
+    return VACANT
+
+
+def _listed(cls):
+    make = cls.__new__
+
+    def checked(cls, among):
+        listed = np.asarray(among)
+        if listed.ndim != 2 or listed.dtype.kind not in "iu":
+            raise ParameterError(
+                f"Candidates of shape {listed.shape} and type {listed.dtype}: expected a row of agents' integers for "
+                "each agent"
+            )
+        return make(cls, np.ascontiguousarray(listed, dtype=np.int64))
+
+    cls.__new__ = checked
+    return cls
+
+
+@_listed
+@sampler
+class Candidates(NamedTuple):
+    """Peers of a list that each agent is given; and now and then a neighbour who is not in it.
+
+    Agents that learn a graph so come to the best one over the pairs in the lists, whatever their number is:
+    :func:`coterie.exact_graph` takes the same lists.
+
+    Parameters
+    ----------
+    among : (n, any) array_like of int
+        A row for each agent: whom it may ask. Its own number is an empty place, and what is there twice counts once.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> ct.Learned("cd", ct.GraphRule(), sampling=ct.Candidates([[1, 2], [0, 2], [0, 1]])).sampling
+    Candidates(2 of each of 3 agents)
+    """
+
+    among: np.ndarray
+
+    def __repr__(self):
+        return f"Candidates({self.among.shape[1]} of each of {self.among.shape[0]} agents)"
+
+    def dice(self, kappa):
+        """Uniform numbers used by a wake that samples kappa peers."""
+        return kappa + 1
+
+    def start(self, world):
+        """What the agents of a world know: their rows."""
+        if self.among.shape[0] != world.n_agents:
+            raise MismatchError(f"{self!r}, and there are {world.n_agents} agents: give it a row for each")
+        if self.among.size and not (self.among.min() >= 0 and self.among.max() < world.n_agents):
+            raise MismatchError(
+                f"candidates are {self.among.min()} to {self.among.max()}: the agents are 0 to {world.n_agents - 1}"
+            )
+        return List(self.among[world.address])
+
+    def sample(self, data, view, dice, out):
+        """Addresses of other agents; returns how many: what comes up twice is asked once."""
+        listed = view.candidate.shape[0]
+        places = distinct(dice, min(out.shape[0], listed + 1), listed + 1, out)
+        count = 0
+        for k in range(places):
+            if out[k] < listed:
+                peer = view.candidate[int(out[k])]
+            else:  # one place for all other neighbours: those of others' lists, or of a graph to begin with
+                peer = unlisted(data.peer, int(dice[dice.shape[0] - 1] * data.peer.shape[0]), view.candidate)
+            known = peer == VACANT or peer == data.address
+            for other in range(count):
+                known = known or out[other] == peer
+            if not known:
+                out[count] = peer
+                count += 1
+        return count
+
+
 #: Samplers by name.
-SAMPLERS = {"ideal": Ideal(), "shuffle": Shuffle()}
+SAMPLERS = {"ideal": Ideal(), "shuffle": Shuffle(), "friends": Friends()}
 
 
 def resolve_sampler(sampling: Any) -> Any:

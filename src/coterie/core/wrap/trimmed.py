@@ -36,8 +36,9 @@ from ..world import VACANT, Letter
 
 #: Parts of a method that stay as they are when it is trimmed.
 KEPT = (
-    *("letters", "max_letters", "broadcasts", "dice", "exchanges", "synchronous", "scratch_size", "fit_for"),
-    *("accuracy", "remembers", "on_balls", "terms", "plan", "wakes_per_agent", "loss_report", "final", "influence"),
+    *("letters", "max_letters", "broadcasts", "dice", "exchanges", "footprint", "synchronous", "scratch_size"),
+    *("fit_for", "accuracy", "remembers", "on_balls", "terms", "plan", "wakes_per_agent", "loss_report", "final"),
+    "influence",
 )
 
 
