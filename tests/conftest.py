@@ -13,7 +13,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-sys.path.insert(0, str(Path(__file__).parent))  # prewarm, and what tests of several folders share
+sys.path.insert(0, str(Path(__file__).parent))  # what tests of several folders share
 
 settings.register_profile("repeatable", derandomize=True)  # the same examples every time
 settings.load_profile("repeatable")
@@ -25,14 +25,6 @@ def pytest_addoption(parser):
     parser.addoption(
         "--all-cases", action="store_true", help="every combination of parameters, as `make test-all` does"
     )
-
-
-def pytest_sessionstart(session):
-    """Kernels that many tests share are compiled before there are workers, each of which would compile them again."""
-    if getattr(session.config.option, "numprocesses", None):  # only where workers are about to start
-        import prewarm
-
-        prewarm.everything()
 
 
 def pytest_collection_modifyitems(config, items):

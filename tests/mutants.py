@@ -538,6 +538,20 @@ MUTANTS = (
         ("tests/unit/test_rules.py::test_rules_are_values",),
     ),
     Mutant(
+        "proof-of-a-solved-system-only",
+        "problem/exact/certificate.py",
+        "found = np.maximum(known + unknown, 0.0)",
+        "found = np.maximum(known, 0.0)",
+        ("tests/unit/test_exact.py::test_a_proof_does_not_need_a_solved_system",),
+    ),
+    Mutant(
+        "unseen-directions-kept",
+        "problem/exact/apart.py",
+        "self.flat = flat = unseen(self.batch.bend(self.batch.scale), free)",
+        "flat = None",
+        ("tests/unit/test_exact.py::test_of_several_local_models_the_one_of_least_norm",),
+    ),
+    Mutant(
         "coupling-inverted",
         "problem/coupling.py",
         "return coupling if objective in MU_IS_AGREEMENT else 1.0 / coupling",

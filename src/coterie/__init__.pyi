@@ -15,7 +15,7 @@ from .core.methods import (
 from .core.rules import rule
 from .core.wrap.graph_rule import GraphRule
 from .core.wrap.learned import Learned
-from .core.wrap.sampling import Ideal, Shuffle
+from .core.wrap.sampling import Candidates, Friends, Ideal, Shuffle
 from .core.wrap.trimmed import Trimmed
 from .data import AgentData
 from .data.dictionaries import Stumps
@@ -46,6 +46,7 @@ __all__ = [
     "AgentData",
     "BoostedClassifier",
     "BoostedRegressor",
+    "Candidates",
     "Cluster",
     "CollaborativeADMM",
     "CollaborativeClassifier",
@@ -55,6 +56,7 @@ __all__ = [
     "Conditions",
     "CoordinateDescent",
     "FrankWolfeBoosting",
+    "Friends",
     "GlobalModel",
     "GossipPooling",
     "Graph",

@@ -123,6 +123,20 @@ class Favourite(ct.CoordinateDescent):
 
 
 @method
+class Published(Favourite):
+    """The same, and says that it makes no difference who receives a letter."""
+
+    publishes = True
+
+
+@method
+class Narrow(ct.DJAM):
+    """Says that it changes no more of a neighbour than its tie, where it makes the neighbour update its model."""
+
+    footprint = "ties"
+
+
+@method
 class GreedyDice(ct.DJAM):
     """Chooses a neighbour by a die that it did not ask for."""
 
@@ -217,6 +231,8 @@ def test_handlers_that_use_more_than_they_declare_are_found(fault, complaint):
         (StaleRead(), "optimum"),
         (DroppedRidge(), "optimum"),
         (Favourite(), "optimum"),
+        (Published(), "stored once"),
+        (Narrow(), "footprint"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
 )

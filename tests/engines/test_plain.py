@@ -176,5 +176,16 @@ def test_vectors():
     check_vectors()  # as they are here: compiled; the plain process checks its own
 
 
+@pytest.mark.parametrize("shape", [(3, 5), (4, 4), (0, 0), (2, 0)])
+def test_plain_products_with_a_matrix_in_one_vector(shape):
+    """Also an empty one: that of an agent without rows."""
+    script = (
+        "import numpy as np; from coterie.core.linear import times; rng = np.random.default_rng(0); "
+        f"matrix, vector, out = rng.normal(size={shape}), rng.normal(size={shape[1]}), np.ones({shape[0]}); "
+        "times(matrix.ravel(), vector, out); np.testing.assert_allclose(out, matrix @ vector, rtol=1e-12, atol=0)"
+    )
+    subprocess.run([sys.executable, "-c", script], env=os.environ | {"COTERIE_PLAIN": "1"}, check=True)
+
+
 if __name__ == "__main__":
     main(Path(sys.argv[1]))

@@ -14,6 +14,7 @@ import pytest
 from scipy import sparse, stats
 
 import coterie as ct
+from coterie.core import loop
 from coterie.engines.wire import letter_size
 from coterie.errors import CapacityError, MismatchError, ParameterError
 
@@ -571,3 +572,23 @@ def test_bad_conditions_are_refused(options):
 def test_bad_outages_are_refused(outage):
     with pytest.raises(ParameterError, match="outage"):
         go(conditions=ct.Conditions(outages=[outage]))
+
+
+@pytest.mark.parametrize("method", [ct.CoordinateDescent(), ct.DJAM(), ct.CollaborativeADMM()])
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_what_is_loaded_ahead_changes_nothing(method, form):
+    """Of many agents, memory of the next wakes is loaded while one works; not so if each wake is a call of its own."""
+    rng, n = np.random.default_rng(0), loop.MANY + 7
+    sizes = rng.integers(0, 4, n)  # some have no rows, and the last of them no ties
+    X = rng.normal(size=(sizes.sum(), 3)) * (rng.random((sizes.sum(), 3)) < 0.6)
+    X, y = form(X), rng.normal(size=sizes.sum())
+    data = ct.AgentData(X, y, agents=np.repeat(np.arange(n), sizes), members=range(n))
+    ends = np.arange(n - 3)
+    graph = ct.Graph.from_edges(n, ends, ends + 1, np.ones(n - 3))
+    problem = ct.Problem.separate(data, graph, loss="squared", ridge=0.1)
+    events = np.append(rng.integers(0, n, 40), [n - 1, 0, n - 2, 0, 1, 0, 1])
+    at_once, one_by_one = (
+        ct.simulate(problem, method, events=events, start="zeros", every=every, n_jobs=1) for every in (None, 1)
+    )
+    np.testing.assert_array_equal(at_once.theta, one_by_one.theta)
+    assert at_once.letters == one_by_one.letters

@@ -1033,7 +1033,7 @@ def test_a_changed_problem_has_no_new_budget(make):
     rng = np.random.default_rng(23)
     more = problem.on(data=problem.data.with_rows(rng.normal(size=(4, P)), [1.0, -1.0, 1.0, -1.0], agents=[2, 2, 5, 6]))
     fewer = problem.on(graph=problem.graph.without([2]))
-    driver = Immediate(problem, method, np.zeros((N, P)), "uniform", None, 24, None)
+    driver = Immediate(problem, method, np.zeros((N, P)), "uniform", None, 24, None, changes=True)
     for changed in (more, fewer, problem):
         before = driver.own.account.copy()
         driver.change(changed)

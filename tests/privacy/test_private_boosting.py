@@ -233,9 +233,9 @@ def test_an_agent_without_examples_goes_where_its_neighbours_pull():
     data, me, ties = one(problem, method, 4, theta)
     for seed in range(20):
         dice = np.random.default_rng(seed).random(KEY)
-        assert drawn_vertex(method.terms, data, me, ties, 0, dice, np.zeros(6)) == -5
+        assert drawn_vertex(method.terms, data, me, ties, 0, dice, np.zeros(50), np.zeros(6)) == -5
     data, me, ties = one(problem, method, 4, np.zeros((5, 6)))
-    assert drawn_vertex(method.terms, data, me, ties, 0, dice, np.zeros(6)) == 0  # nobody pulls: it stays
+    assert drawn_vertex(method.terms, data, me, ties, 0, dice, np.zeros(50), np.zeros(6)) == 0  # nobody pulls: it stays
 
 
 def test_an_agent_whose_loss_has_no_weight_tells_nothing_of_it():
@@ -247,7 +247,10 @@ def test_an_agent_whose_loss_has_no_weight_tells_nothing_of_it():
     heard, _, pull = scores_of(data, me, ties, 1.0)
     assert not heard
     np.testing.assert_allclose(pull, -0.3 * theta[2], rtol=1e-12)
-    assert {drawn_vertex(method.terms, data, me, ties, 0, np.full(KEY, u), np.zeros(6)) for u in (0.1, 0.5, 0.9)} == {4}
+    assert {
+        drawn_vertex(method.terms, data, me, ties, 0, np.full(KEY, u), np.zeros(50), np.zeros(6))
+        for u in (0.1, 0.5, 0.9)
+    } == {4}
 
 
 # ---------------------------------------------------------------- a run

@@ -15,6 +15,7 @@ if TYPE_CHECKING or not PLAIN:
         class_of,
         each_field,
         expose,
+        fetch,
         inline,
         inline_sum,
         kernel,
@@ -23,12 +24,14 @@ if TYPE_CHECKING or not PLAIN:
         overload,
         packed,
         register,
+        room,
     )
 else:
     from .plain_backend import (
         class_of,
         each_field,
         expose,
+        fetch,
         inline,
         inline_sum,
         kernel,
@@ -37,6 +40,7 @@ else:
         overload,
         packed,
         register,
+        room,
     )
 
 __all__ = [
@@ -46,6 +50,7 @@ __all__ = [
     "digest",
     "each_field",
     "expose",
+    "fetch",
     "inline",
     "inline_sum",
     "kernel",
@@ -54,4 +59,5 @@ __all__ = [
     "overload",
     "packed",
     "register",
+    "room",
 ]

@@ -26,6 +26,7 @@ KNOWN = {"builtins", "math", "cmath", "operator", "numpy", "numba"}
 
 _count = itertools.count(2)
 _classes: dict[str, type] = {}
+_ours: set[type] = {tuple}
 _labels: WeakKeyDictionary[type, str] = WeakKeyDictionary()
 
 
@@ -38,15 +39,23 @@ def is_ours(thing):
     return (thing.__module__ or "").startswith(f"{__package__}.")
 
 
-def classes_in(values, found):
-    """Add to `found` the classes of tuples from outside that arguments of a kernel hold."""
-    for value in values:
+def classes_in(arguments):
+    """The classes of tuples from outside that arguments of a kernel hold."""
+    found: set[type] = set()
+    _look_through(arguments, found)
+    return frozenset(found)
+
+
+def _look_through(values, found):
+    for value in values:  # of every call of every kernel
         if isinstance(value, tuple):
             kind = type(value)
-            if kind is not tuple and not is_ours(kind):
-                found.add(kind)
-            classes_in(value, found)
-    return found
+            if kind not in _ours:
+                if is_ours(kind):
+                    _ours.add(kind)
+                else:
+                    found.add(kind)
+            _look_through(value, found)
 
 
 def tell_apart(cls):

@@ -12,7 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from .compile import inline, inline_sum, kernel, or_numpy
+from .._threads import in_threads
+from .batches import NUMBERS
+from .compile import fetch, inline, inline_sum, kernel, noinline, or_numpy
 from .rules import remake, rule
 
 
@@ -26,7 +28,7 @@ def dot(a, b):
     return total
 
 
-@or_numpy(lambda scale, x, out: np.add(out, scale * x[: out.shape[0]], out=out))
+@or_numpy(lambda scale, x, out: np.add(out, np.multiply(scale, x[: out.shape[0]], dtype=np.float64), out=out))
 @inline_sum
 def axpy(scale, x, out):
     """``out += scale * x``."""
@@ -34,13 +36,75 @@ def axpy(scale, x, out):
         out[k] += scale * x[k]
 
 
+@or_numpy(lambda a, b, c, d, x: (a @ x, b @ x, c @ x, d @ x))
+@inline_sum
+def dot_four(a, b, c, d, x):
+    """Four products with one vector: their sums wait for nobody, and x is read once."""
+    first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
+    for k in range(x.shape[0]):
+        first += a[k] * x[k]
+        second += b[k] * x[k]
+        third += c[k] * x[k]
+        fourth += d[k] * x[k]
+    return first, second, third, fourth
+
+
+@inline_sum
+def axpy_four(s, a, t, b, u, c, v, d, out):
+    """``out += s a + t b + u c + v d``: out is read and written once for four."""
+    for k in range(out.shape[0]):
+        out[k] += (s * a[k] + t * b[k]) + (u * c[k] + v * d[k])
+
+
+def _add_all(factor, scale, vectors, count, out):
+    """The same, for the process of one agent."""
+    for k in range(count):
+        axpy(factor * scale[k], vectors[k], out)
+
+
+@or_numpy(_add_all)
+@inline
+def add_all(factor, scale, vectors, count, out):
+    """``out += factor sum_k scale_k vectors_k`` over the first ``count`` of what has vectors by number."""
+    four = count - count % 4
+    for k in range(0, four, 4):
+        s, t, u, v = factor * scale[k], factor * scale[k + 1], factor * scale[k + 2], factor * scale[k + 3]
+        axpy_four(s, vectors[k], t, vectors[k + 1], u, vectors[k + 2], v, vectors[k + 3], out)
+    for k in range(four, count):
+        axpy(factor * scale[k], vectors[k], out)
+
+
+@or_numpy(lambda matrix, vector, out: np.dot(matrix.reshape(out.shape[0], vector.shape[0]), vector, out=out))
+@inline
+def times(matrix, vector, out):
+    """``out = matrix vector``, of a matrix whose rows come one after the other in one vector."""
+    q, four = vector.shape[0], out.shape[0] - out.shape[0] % 4
+    for k in range(0, four, 4):
+        a, b, c, d = k * q, (k + 1) * q, (k + 2) * q, (k + 3) * q
+        out[k], out[k + 1], out[k + 2], out[k + 3] = dot_four(
+            matrix[a : a + q], matrix[b : b + q], matrix[c : c + q], matrix[d : d + q], vector
+        )
+    for k in range(four, out.shape[0]):
+        out[k] = dot(matrix[k * q : (k + 1) * q], vector)
+
+
 @inline
 def total(x):
-    """``sum_k x_k``, from the first to the last: zeros at the end change nothing, not even the last bit."""
-    result = 0.0
-    for k in range(x.shape[0]):
-        result += x[k]
-    return result
+    """``sum_k x_k``, in four sums by turns: zeros at the end change nothing, not even the last bit."""
+    first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
+    four = x.shape[0] - x.shape[0] % 4
+    for k in range(0, four, 4):
+        first += x[k]
+        second += x[k + 1]
+        third += x[k + 2]
+        fourth += x[k + 3]
+    if four < x.shape[0]:
+        first += x[four]
+    if four + 1 < x.shape[0]:
+        second += x[four + 1]
+    if four + 2 < x.shape[0]:
+        third += x[four + 2]
+    return (first + second) + (third + fourth)
 
 
 @or_numpy(lambda index, values, vector: values[: index.shape[0]] @ vector[index])
@@ -53,7 +117,11 @@ def sparse_dot(index, values, vector):
     return result
 
 
-@or_numpy(lambda scale, index, values, out: np.add.at(out, index, scale * values[: index.shape[0]]))
+@or_numpy(
+    lambda scale, index, values, out: np.add.at(
+        out, index, np.multiply(scale, values[: index.shape[0]], dtype=np.float64)
+    )
+)
 @inline_sum
 def sparse_axpy(scale, index, values, out):
     """``out[index_k] += scale * values_k``."""
@@ -105,9 +173,16 @@ def read_pairs(text, out):
         out[int(text[k])] = text[k + 1]
 
 
+@noinline
+def fetch_part(values, part, parts):
+    """Begin to load one of so many parts of an array into the cache."""
+    m = values.shape[0]
+    fetch(values, m * part // parts, m * (part + 1) // parts)
+
+
 @rule
 class DenseRows(NamedTuple):
-    """Rows of a C-contiguous matrix."""
+    """Rows of a C-contiguous matrix of float64 or float32; whichever it is, all arithmetic is in float64."""
 
     values: np.ndarray  # (rows, p)
 
@@ -119,21 +194,39 @@ class DenseRows(NamedTuple):
         """``out += scale * x_row``."""
         axpy(scale, self.values[row], out)
 
+    def dots(self, first, last, vector, out):
+        """``out_r = x_{first + r} . vector``, up to row ``last - 1``."""
+        x = self.values
+        four = last - (last - first) % 4
+        for r in range(first, four, 4):
+            k = r - first
+            out[k], out[k + 1], out[k + 2], out[k + 3] = dot_four(x[r], x[r + 1], x[r + 2], x[r + 3], vector)
+        for r in range(four, last):
+            out[r - first] = dot(x[r], vector)
+
+    def add_all(self, first, last, factor, scale, out):
+        """``out += factor sum_r scale_r x_{first + r}``, up to row ``last - 1``."""
+        add_all(factor, scale, self.values[first:last], last - first, out)
+
     def entries(self, row):
         """How many coordinates of the row are stored."""
         return self.values.shape[1]
 
     def entry(self, row, k):
         """The k-th stored coordinate and its value."""
-        return k, self.values[row, k]
+        return k, np.float64(self.values[row, k])
 
     def at(self, row, column):
         """One coordinate of the row."""
-        return self.values[row, column]
+        return np.float64(self.values[row, column])
 
     def take(self, first, last):
         """A view of rows ``first`` to ``last - 1``."""
         return remake(self, (self.values[first:last],))
+
+    def fetch(self, part, parts):
+        """Begin to load one of so many parts into the cache."""
+        fetch_part(self.values, part, parts)
 
 
 @rule
@@ -141,8 +234,8 @@ class SparseRows(NamedTuple):
     """Rows in CSR form. ``start`` points into ``column`` and ``values``, so that a view needs no copy."""
 
     start: np.ndarray  # (rows + 1,)
-    column: np.ndarray  # (stored,)
-    values: np.ndarray  # (stored,)
+    column: np.ndarray  # (stored,) int32
+    values: np.ndarray  # (stored,) float64 or float32, as above
 
     def dot(self, row, vector):
         """``x_row . vector``."""
@@ -154,6 +247,16 @@ class SparseRows(NamedTuple):
         a, b = self.start[row], self.start[row + 1]
         sparse_axpy(scale, self.column[a:b], self.values[a:b], out)
 
+    def dots(self, first, last, vector, out):
+        """``out_r = x_{first + r} . vector``, up to row ``last - 1``."""
+        for r in range(first, last):
+            out[r - first] = self.dot(r, vector)
+
+    def add_all(self, first, last, factor, scale, out):
+        """``out += factor sum_r scale_r x_{first + r}``, up to row ``last - 1``."""
+        for r in range(first, last):
+            self.add(r, factor * scale[r - first], out)
+
     def entries(self, row):
         """How many coordinates of the row are stored."""
         return self.start[row + 1] - self.start[row]
@@ -161,31 +264,45 @@ class SparseRows(NamedTuple):
     def entry(self, row, k):
         """The k-th stored coordinate and its value."""
         position = self.start[row] + k
-        return self.column[position], self.values[position]
+        return np.int64(self.column[position]), np.float64(self.values[position])
 
     def at(self, row, column):
         """One coordinate of the row."""
         value = 0.0
         for position in range(self.start[row], self.start[row + 1]):
             if self.column[position] == column:
-                value += self.values[position]
+                value += np.float64(self.values[position])
         return value
 
     def take(self, first, last):
         """A view of rows ``first`` to ``last - 1``."""
         return remake(self, (self.start[first : last + 1], self.column, self.values))
 
+    def fetch(self, part, parts):
+        """Begin to load one of so many parts into the cache."""
+        m = self.start.shape[0] - 1
+        a, b = self.start[m * part // parts], self.start[m * (part + 1) // parts]
+        fetch((self.column, self.values), a, b)
+
 
 def rows_of(matrix):
-    """Rows of a dense or sparse matrix, ready for kernels."""
+    """Rows of a dense or sparse matrix, ready for kernels; float32 stays, and is half as much to read."""
     if isinstance(matrix, np.ndarray):
-        return DenseRows(frozen(matrix, np.float64))
+        return DenseRows(frozen(matrix, stored_dtype(matrix)))
     from scipy import sparse  # not above: a peer with dense rows needs none of it
 
     if sparse.issparse(matrix):
         csr = sparse.csr_array(matrix)
-        return SparseRows(frozen(csr.indptr, np.int64), frozen(csr.indices, np.int64), frozen(csr.data, np.float64))
+        # Features are fewer than 2^31, entries need not be: one type of column, whichever of two SciPy has chosen.
+        return SparseRows(
+            frozen(csr.indptr, np.int64), frozen(csr.indices, np.int32), frozen(csr.data, stored_dtype(csr))
+        )
     return DenseRows(frozen(matrix, np.float64))
+
+
+def stored_dtype(matrix):
+    """How the numbers of a matrix are stored: float32 as it is, everything else as float64."""
+    return np.float32 if matrix.dtype == np.float32 else np.float64
 
 
 def frozen(array, dtype=None):
@@ -256,7 +373,7 @@ one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 
 
 @one_thread
-def gram_norms(rows, start, p):
+def gram_norms(rows, start, p, n_jobs=None):
     """Largest eigenvalue of ``X_i' X_i`` for every agent i, to machine precision, from rows of p features."""
     sizes = np.diff(start)
     norms = np.zeros(sizes.shape[0])
@@ -267,20 +384,25 @@ def gram_norms(rows, start, p):
             return diagonal.max(axis=1)
         from scipy import sparse
 
-        X = sparse.csr_array((rows.values, rows.column, rows.start), shape=(start[-1], p))
+        X = sparse.csr_array((rows.values.astype(np.float64, copy=False), rows.column, rows.start), (start[-1], p))
         for i in np.flatnonzero(sizes):
             norms[i] = _sparse_gram_norm(X[start[i] : start[i + 1]])
         return norms
-    for m in np.unique(sizes[sizes > 0]):  # agents of one size form one batch for LAPACK
-        agents = np.flatnonzero(sizes == m)
-        at_once = max(1, BATCH // (m * p))
-        for chunk in np.split(agents, range(at_once, agents.shape[0], at_once)):
-            X = rows.values[start[chunk][:, None] + np.arange(m)]
-            with np.errstate(over="ignore", invalid="ignore"):
-                gram = X @ X.transpose(0, 2, 1) if m < p else X.transpose(0, 2, 1) @ X
-            tame = np.isfinite(gram).all(axis=(1, 2))
-            norms[chunk] = np.inf  # of rows so long that their squares are not numbers
-            norms[chunk[tame]] = np.linalg.eigvalsh(gram[tame])[:, -1]
+
+    def work(part):
+        agents, m = part
+        X = rows.values[start[agents][:, None] + np.arange(m)].astype(np.float64, copy=False)
+        with np.errstate(over="ignore", invalid="ignore"):
+            gram = X @ X.transpose(0, 2, 1) if m < p else X.transpose(0, 2, 1) @ X
+        tame = np.isfinite(gram).all(axis=(1, 2))
+        norms[agents] = np.inf  # of rows so long that their squares are not numbers
+        norms[agents[tame]] = np.linalg.eigvalsh(gram[tame])[:, -1]
+
+    parts = []
+    for m in np.unique(sizes[sizes > 0]):  # agents of one size form batches for LAPACK
+        agents, at_once = np.flatnonzero(sizes == m), max(1, NUMBERS // (m * p))
+        parts += [(agents[k : k + at_once], m) for k in range(0, agents.shape[0], at_once)]
+    in_threads(work, parts, n_jobs if start[-1] * p > 4 * NUMBERS else 1)
     return np.maximum(norms, 0.0)
 
 

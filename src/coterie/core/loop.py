@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .compile import inline, kernel
+from .compile import class_of, fetch, inline, kernel, overload
 from .linear import copy_to
 from .world import (
     AUTHOR,
@@ -21,7 +21,10 @@ from .world import (
     TAIL,
     VACANT,
     Chance,
+    Heard,
     Letter,
+    as_sender,
+    choose,
     data_of,
     row,
     rows,
@@ -32,6 +35,8 @@ from .world import (
 #: What an account counts: letters and numbers sent, letters lost and doubled on the way; and from KINDS on, letters and
 #: numbers of each kind.
 LETTERS, NUMBERS, LOST, DUPLICATED, KINDS = 0, 1, 2, 3, 4
+#: From so many agents on, the state of who wakes next is loaded while another one works: fewer are in the cache.
+MANY = 4_000
 #: Fields of a state that are made anew when an agent goes on in another world: what it works out from its data, and how
 #: many agents there are.
 ANEW = ("cache", "n_agents")
@@ -76,7 +81,7 @@ def give(method, world, own, tie, outbox, k, sender, hint, kind, text):
     a, b = world.tie_start[k], world.tie_start[k + 1]
     outbox.cursor[AUTHOR] = k
     letter = Letter(sender, slot_of(world.peer[a:b], sender, hint), kind, text)
-    method.receive(data_of(world, k), row(own, k), rows(tie, a, b), letter, outbox)
+    method.receive(data_of(world, k, VACANT), row(own, k), rows(tie, a, b), letter, outbox)
 
 
 @inline
@@ -85,6 +90,7 @@ def recipients(world, outbox, h):
     a = world.tie_start[outbox.author[h]]
     if outbox.to[h] == EVERYONE:
         return a, world.tie_start[outbox.author[h] + 1]
+    a += max(outbox.slot[h], 0)
     return a, a + 1
 
 
@@ -106,33 +112,64 @@ def book(account, kind, letters, length):
 
 
 @inline
-def hand_over(method, world, own, tie, outbox, egress, account):
-    """Deliver all posted letters, and those that they cause."""
+def to_each(method, world, own, tie, outbox, egress, h):
+    """Hand letter h of the outbox to all that it goes to. Returns how many."""
     first = world.address[0]
     last = first + world.address.shape[0]
+    sender = world.address[outbox.author[h]]
+    goal, kind, text = outbox.to[h], outbox.kind[h], outbox.text[h, : outbox.length[h]]
+    a, b = recipients(world, outbox, h)
+    known = goal == EVERYONE or outbox.slot[h] != VACANT
+    sent = 0
+    for e in range(a, b):
+        to = recipient(world, goal, e)
+        if to == VACANT:
+            continue
+        sent += 1
+        if first <= to < last:
+            hint = world.inverse[e] if known else VACANT
+            give(method, world, own, tie, outbox, to - first, sender, hint, kind, text)
+        elif egress.counter[0] < egress.to.shape[0]:
+            c = egress.counter[0]
+            copy_to(text, egress.text[c])
+            egress.length[c], egress.sender[c], egress.to[c], egress.kind[c] = text.shape[0], sender, to, kind
+            egress.counter[0] = c + 1
+        else:
+            egress.counter[1] += 1
+    return sent
+
+
+@inline
+def to_all(method, world, own, tie, outbox, egress, h):
+    """The same where letters are stored once: it is taken in once, in the place where all neighbours read it.
+
+    Receiving it is the same for all of them, so the sender stands for them: nobody else's memory is touched.
+    """
+    k = outbox.author[h]
+    address = world.address[k : k + 1]
+    letter = Letter(address[0], 0, outbox.kind[h], outbox.text[h, : outbox.length[h]])
+    method.receive(data_of(world, k, VACANT), row(own, k), as_sender(tie, address), letter, outbox)
+    return world.tie_start[k + 1] - world.tie_start[k]
+
+
+def deliver(method, world, own, tie, outbox, egress, h):
+    """Hand over letter h of the outbox, in the way that the state of the ties asks for. Returns to how many."""
+    way = to_all if any(isinstance(part, Heard) for part in tie) else to_each
+    return way(method, world, own, tie, outbox, egress, h)
+
+
+@overload(deliver)
+def _deliver(method, world, own, tie, outbox, egress, h):
+    return to_all if any(class_of(part) is Heard for part in tie.types) else to_each
+
+
+@inline
+def hand_over(method, world, own, tie, outbox, egress, account):
+    """Deliver all posted letters, and those that they cause."""
     while outbox.cursor[HEAD] < outbox.cursor[TAIL]:
         h = outbox.cursor[HEAD]
         outbox.cursor[HEAD] = h + 1
-        sender = world.address[outbox.author[h]]
-        goal, kind, text = outbox.to[h], outbox.kind[h], outbox.text[h, : outbox.length[h]]
-        a, b = recipients(world, outbox, h)
-        sent = 0
-        for e in range(a, b):
-            to = recipient(world, goal, e)
-            if to == VACANT:
-                continue
-            sent += 1
-            if first <= to < last:
-                hint = world.inverse[e] if goal == EVERYONE else VACANT
-                give(method, world, own, tie, outbox, to - first, sender, hint, kind, text)
-            elif egress.counter[0] < egress.to.shape[0]:
-                c = egress.counter[0]
-                copy_to(text, egress.text[c])
-                egress.length[c], egress.sender[c], egress.to[c], egress.kind[c] = text.shape[0], sender, to, kind
-                egress.counter[0] = c + 1
-            else:
-                egress.counter[1] += 1
-        book(account, kind, sent, text.shape[0])
+        book(account, outbox.kind[h], deliver(method, world, own, tie, outbox, egress, h), outbox.length[h])
     outbox.cursor[HEAD] = 0
     outbox.cursor[TAIL] = 0
 
@@ -141,6 +178,54 @@ def hand_over(method, world, own, tie, outbox, egress, account):
 def spent(account, budget):
     """Has what was sent reached the budget?"""
     return account[LETTERS] * budget.letter + account[NUMBERS] * budget.number >= budget.limit
+
+
+def partner(method, world, k, chance):
+    """With whom agent k will talk; VACANT where the method does not exchange with one neighbour, or nobody minds."""
+    return VACANT
+
+
+@overload(partner)
+def _partner(method, world, k, chance):
+    if class_of(method).exchanges is True:
+
+        def chosen(method, world, k, chance):
+            data = data_of(world, k, VACANT)
+            slot = choose(data, chance)
+            return data.peer[slot] - world.address[0] if slot != VACANT else VACANT
+
+        return chosen
+    return lambda method, world, k, chance: VACANT
+
+
+@inline
+def who_is_next(world, order, peers, t):
+    """Who wakes after wake t, if what it needs is to be loaded meanwhile; else VACANT."""
+    if world.address.shape[0] < MANY or t + 2 >= order.shape[0] or peers[t] == EVERYONE:
+        return VACANT
+    return order[t + 1]
+
+
+@inline
+def prepare(world, own, tie, following, later):
+    """Begin to load what the agent of the next wake needs, and the ties of that of the one after it."""
+    if following != VACANT:
+        fetch((world.peer, world.weight, world.choice), world.tie_start[later], world.tie_start[later + 1])
+        fetch(own, following, following + 1)
+        fetch(tie, world.tie_start[following], world.tie_start[following + 1])
+        fetch(world.labels, world.row_start[following], world.row_start[following + 1])
+
+
+@inline
+def prepare_partner(method, world, own, tie, following, chance):
+    """The same for the neighbour that it will talk to."""
+    if following != VACANT:
+        other = partner(method, world, following, chance)
+        if 0 <= other < world.address.shape[0]:
+            a, b = world.tie_start[other], world.tie_start[other + 1]
+            fetch((world.peer, world.weight, world.choice), a, b)
+            fetch(own, other, other + 1)
+            fetch(tie, a, b)
 
 
 @kernel
@@ -158,10 +243,14 @@ def run(method, world, own, tie, order, peers, dice, moments, outbox, egress, ac
         k = order[t]
         outbox.cursor[AUTHOR] = k
         a, b = world.tie_start[k], world.tie_start[k + 1]
+        following, after = who_is_next(world, order, peers, t), min(t + 1, order.shape[0] - 1)
+        prepare(world, own, tie, following, order[min(t + 2, order.shape[0] - 1)])
+        data = data_of(world, k, following)
         if peers[t] == EVERYONE:
-            method.greet(data_of(world, k), row(own, k), rows(tie, a, b), outbox)
+            method.greet(data, row(own, k), rows(tie, a, b), outbox)
         else:
-            method.wake(data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice[t], peers[t], moments[t]), outbox)
+            method.wake(data, row(own, k), rows(tie, a, b), Chance(dice[t], peers[t], moments[t]), outbox)
+        prepare_partner(method, world, own, tie, following, Chance(dice[after], peers[after], moments[after]))
         hand_over(method, world, own, tie, outbox, egress, account)
     return order.shape[0]
 
@@ -229,7 +318,7 @@ def rounds(method, world, own, tie, count, outbox, egress, account, budget):
         for k in range(world.address.shape[0]):
             outbox.cursor[AUTHOR] = k
             a, b = world.tie_start[k], world.tie_start[k + 1]
-            method.round(data_of(world, k), row(own, k), rows(tie, a, b), outbox)
+            method.round(data_of(world, k, VACANT), row(own, k), rows(tie, a, b), outbox)
         hand_over(method, world, own, tie, outbox, egress, account)
     return count
 

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from .._checks import positive
 from ..errors import DataError, ParameterError
 from .compile import class_of, overload
+from .exponential import exp_minus
 from .rules import rule
 
 #: What a loss may say about the labels it accepts.
@@ -226,7 +227,7 @@ class Logistic(NamedTuple):
     def derivative(self, margin, label):
         """``-y / (1 + exp(t))``."""
         t = label * margin
-        e = math.exp(-abs(t))
+        e = exp_minus(abs(t))
         return -label * (e if t > 0.0 else 1.0) / (1.0 + e)
 
     def curvature(self, margin, label):

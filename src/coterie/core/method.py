@@ -103,6 +103,15 @@ class Method(ABC):
     #: Whether ``ties.copy`` (ties, p) holds the last models received, and a wake, a round, and a letter where it
     #: ``exchanges``, read nothing else of the neighbours: ``ct.Trimmed`` asks for it.
     copies = False
+    #: Whether all its letters are its model, to everyone, and receiving one does nothing but keep it, or not, in
+    #: ``ties.copy[letter.slot]``, whoever receives it; there is no other state of ties, and ``start`` asks for none.
+    #: Then a simulation in which no letter is late or lost stores it once, not once for each neighbour.
+    publishes = False
+    #: Which state a wake, with all letters that it causes, reads and changes, while no letter is late or lost:
+    #: ``"ties"``, the agent's own, and of its neighbours only that of their ties to it; or ``"partner"``, the agent's
+    #: own and that of the one neighbour that ``choose(data, chance)`` says. Wakes that do not meet run in parallel.
+    #: None: nobody knows, and they run one after the other.
+    footprint = None
     #: Whether models are sparse: then who learns the graph sends them as pairs of index and value.
     sparse = False
     #: Whether it has rounds.
@@ -155,6 +164,23 @@ class Method(ABC):
     def lengths(self, p):
         """Numbers in a letter of each kind: so many, or a range."""
         return lengths_of(self.letters, p)
+
+
+#: What a class says of its handlers. A subclass with others of its own has to say it again.
+CLAIMS = ("publishes", "footprint")
+HANDLERS = ("start", "greet", "wake", "receive")
+
+
+def _depth(cls: Any, name: str) -> int:
+    """How far up among its bases a class has this part from."""
+    return next((k for k, kind in enumerate(cls.__mro__) if name in vars(kind)), len(cls.__mro__))
+
+
+def _disclaim(cls: Any) -> None:
+    """Take back what was said of handlers that this class has replaced."""
+    for name in CLAIMS:
+        if _depth(cls, name) > min(_depth(cls, handler) for handler in HANDLERS):
+            setattr(cls, name, vars(Method)[name])
 
 
 def complete(cls: Any, parts: Any) -> Any:
@@ -217,4 +243,6 @@ def method(cls: Any = None, *, keeps: tuple[str, ...] = ()) -> Any:
         return functools.partial(method, keeps=keeps)
     for name in keeps:
         setattr(cls, name, property(operator.attrgetter(f"method.{name}")))
+    _disclaim(cls)
+    cls.__init_subclass__ = classmethod(_disclaim)
     return complete(cls, Method)

@@ -15,17 +15,23 @@ from types import FunctionType
 from typing import Any
 
 import numba
+import numpy as np
+from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils, datamodel, event
 from numba.core.boxing import box_namedtuple, unbox_tuple
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import NumbaError
 from numba.core.imputils import impl_ret_borrowed
+from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic, register_jitable, typeof_impl
+from numba.np.arrayobj import populate_array
 
 from ..errors import CompileError
 from . import foreign
 from .fingerprint import DEBUG
 from .kernel_cache import KernelCache, reading
+from .pipelines import HelperPipeline, KernelPipeline, furnish
 
 log = logging.getLogger("coterie")
 
@@ -33,6 +39,14 @@ _making = threading.Lock()
 
 #: For every function that is compiled, since none inherits it from its caller: bounds are checked, or nothing said.
 CHECKS: dict[str, Any] = {"boundscheck": True} if DEBUG else {}
+#: Something divided by zero is infinite, or not a number: a loop that looks before every division is not vectorised.
+DIVISION: dict[str, Any] = {"error_model": "numpy"}
+#: For every kernel.
+KERNEL: dict[str, Any] = {"nopython": True, "nogil": True, "no_cfunc_wrapper": True, **DIVISION, **CHECKS}
+#: For every helper.
+HELPER: dict[str, Any] = {"pipeline_class": HelperPipeline, **DIVISION, **CHECKS}
+#: For those that are always inlined.
+INLINED: Any = {"forceinline": True, **HELPER}
 
 
 class _Announce(event.Listener):
@@ -107,11 +121,27 @@ def noinline(function):
     exec(f"def {function.__name__}({names}):\n    stay_apart()\n    return body({names})", scope)
 
     # forceinline is said, or it would inherit its caller's.
-    @extending.overload(function, strict=False, jit_options={"forceinline": False, **CHECKS})
+    @extending.overload(function, strict=False, jit_options={"forceinline": False, **HELPER})
     def _compiled(*arguments):
         return scope[function.__name__]
 
     return function
+
+
+class _Compiler(CPUDispatcher):
+    """Compiles a loop for the types of its arguments, unless it is kept on disk or about to be."""
+
+    def compile(self, sig):
+        with global_compiler_lock, event.install_listener("numba:compile", _Announce(self)):
+            try:
+                return super().compile(sig)
+            finally:
+                if isinstance(self._cache, KernelCache):
+                    self._cache.let_go()
+
+    def add_overload(self, cres):
+        furnish(cres)
+        super().add_overload(cres)
 
 
 class Kernel:
@@ -124,11 +154,10 @@ class Kernel:
 
     def __call__(self, *arguments):
         """Run compiled."""
-        outside = frozenset(foreign.classes_in(arguments, set()))
+        outside = foreign.classes_in(arguments)
         compiled = self._compiled.get(outside) or self._prepare(outside)
         try:
-            with event.install_listener("numba:compile", _Announce(compiled)):
-                return compiled(*arguments)
+            return compiled(*arguments)
         except NumbaError as error:
             raise CompileError(_what_failed(self, arguments, str(error))) from error
 
@@ -139,8 +168,11 @@ class Kernel:
                 for cls in outside:
                     if not is_rule(cls):
                         foreign.tell_apart(cls)
-                compiled = numba.njit(nogil=True, **CHECKS)(_borrowing(self.python))
                 mine = () if foreign.is_ours(self.python) else (self.python,)
+                # Code from outside may make arrays of its own, to which references are counted; ours never does.
+                function = _borrowing(self.python) if mine or outside else self.python
+                options = {**KERNEL, "_nrt": bool(mine or outside)}
+                compiled = _Compiler(function, targetoptions=options, pipeline_class=KernelPipeline)
                 compiled.kept = "once; kept on disk"
                 try:
                     compiled._cache = KernelCache(self.python, (*mine, *outside))
@@ -203,12 +235,85 @@ def inline(function):
     So the order of compilation cannot change speed.
     """
     foreign.MARKED.add(function)
-    return register_jitable(forceinline=True, **CHECKS)(function)
+    return register_jitable(forceinline=True, **HELPER)(function)
 
 
 #: For sums: compiled also when called from Python, with additions reordered and multiply-adds fused for vectorisation,
 #: so that both worlds add in the same order. NaN and infinity still behave.
-inline_sum = numba.njit(forceinline=True, fastmath={"reassoc", "contract"}, **CHECKS)
+inline_sum = numba.njit(forceinline=True, fastmath={"reassoc", "contract"}, **DIVISION, **CHECKS)
+
+
+def room(size):
+    """A constant number of floats to write to, until the function that asks for them returns."""
+    return np.empty(size)
+
+
+@intrinsic(prefer_literal=True)
+def _on_the_stack(_context, size):
+    kind, count = types.Array(types.float64, 1, "C"), size.literal_value
+
+    def codegen(context, builder, signature, arguments):
+        number = context.get_data_type(types.float64)
+        place = builder.bitcast(cgutils.alloca_once(builder, number, size=count), number.as_pointer())
+        array = context.make_array(kind)(context, builder)
+        item, length = context.get_constant(types.intp, 8), context.get_constant(types.intp, count)
+        populate_array(array, data=place, shape=[length], strides=[item], itemsize=item, meminfo=None)
+        return array._getvalue()
+
+    return kind(size), codegen
+
+
+@extending.overload(room, prefer_literal=True, jit_options=INLINED)
+def _room(size):
+    return lambda size: _on_the_stack(size)
+
+
+@intrinsic
+def _fetch(_context, group, first, last):
+    """Ask for cache lines. Written in LLVM's terms: over a loop, and views of arrays, Numba takes longer."""
+
+    def ask(context, builder, kind, value, a, b):
+        ours = class_of(kind) is not None and foreign.is_ours(kind.instance_class)
+        fields = kind.fields if ours else ()
+        parts = [(member, builder.extract_value(value, k)) for k, member in enumerate(getattr(kind, "types", ()))]
+        if fields == ("start", "values"):  # Ragged
+            start = context.make_array(parts[0][0])(context, builder, parts[0][1])
+            a, b = (builder.load(builder.gep(start.data, [k])) for k in (a, b))
+            ask(context, builder, *parts[1], a, b)
+        elif fields == ("letter", "peer"):  # Heard
+            peer = context.make_array(parts[1][0])(context, builder, parts[1][1])
+            with cgutils.for_range_slice(builder, a, b, a.type(1), a.type) as (k, _):
+                j = builder.load(builder.gep(peer.data, [k]))
+                ask(context, builder, *parts[0], j, builder.add(j, a.type(1)))
+        elif isinstance(kind, types.Array) and kind.ndim > 0:
+            array = context.make_array(kind)(context, builder, value)
+            begin, stride = builder.ptrtoint(array.data, a.type), builder.extract_value(array.strides, 0)
+            begin, end = (builder.add(begin, builder.mul(stride, k)) for k in (a, b))
+            begin = builder.and_(begin, a.type(-64))  # it need not begin where a line does
+            flag = cgutils.int32_t
+            signature = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, flag, flag, flag])
+            prefetch = cgutils.get_or_insert_function(builder.module, signature, "llvm.prefetch.p0i8")
+            with cgutils.for_range_slice(builder, begin, end, a.type(64), a.type) as (place, _):
+                line = builder.inttoptr(place, cgutils.voidptr_t)
+                builder.call(prefetch, [line, flag(0), flag(2), flag(1)])  # to read, into the second level, data
+        else:
+            for part in parts:
+                ask(context, builder, *part, a, b)
+
+    def codegen(context, builder, signature, arguments):
+        ask(context, builder, signature.args[0], *arguments)
+        return context.get_dummy_value()
+
+    return types.void(group, types.intp, types.intp), codegen
+
+
+def fetch(group, first, last):
+    """Begin to load items ``first`` to ``last - 1`` of all arrays of a (nested) NamedTuple, for who reads them soon."""
+
+
+@extending.overload(fetch, jit_options=INLINED)
+def _fetch_group(group, first, last):
+    return lambda group, first, last: _fetch(group, first, last)
 
 
 def or_numpy(twin):
@@ -263,12 +368,12 @@ def expose(name, arguments):
     scope = {}
     exec(f"def {name}(self, {arguments}): return getattr(self.instance_class, {name!r}, None)", scope)
     # forceinline is LLVM's inlining. Numba's own inline="always" silently drops array writes (0.61 to 0.68).
-    extending.overload_method(RuleType, name, jit_options={"forceinline": True, **CHECKS})(scope[name])
+    extending.overload_method(RuleType, name, jit_options=INLINED)(scope[name])
 
 
 def overload(function):
     """Let compiled code choose by types what a function is: the decorated one gets types, and returns a function."""
-    return extending.overload(function, jit_options={"forceinline": True, **CHECKS})
+    return extending.overload(function, jit_options=INLINED)
 
 
 def class_of(kind):

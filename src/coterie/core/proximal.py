@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .compile import inline
-from .linear import SparseRows, axpy, copy_to, dot, fill, row_norms_kernel, scatter_kernel
+from .linear import SparseRows, axpy, copy_to, dot, fill, row_norms_kernel, scatter_kernel, times
 from .losses import LEAST_SQUARES, MEAN
 from .rules import rule
 from .world import Ragged, World, add_loss_gradient, ragged
@@ -124,19 +124,19 @@ class LeastSquares(NamedTuple):
             invert(self.inverse, q)
         if q < p:
             # theta = v + a X' (a X X' + kappa I)^-1 (y - X v)  with  v = weight center / kappa
-            residual = draft[:q]
+            residual, dual = draft[:q], draft[q : 2 * q]
             for k in range(p):
                 theta[k] = weight * center[k] / kappa
+            data.rows.dots(0, m, theta, residual)
             for r in range(m):
-                residual[r] = data.labels[r] - data.rows.dot(r, theta)
-            for r in range(m):
-                data.rows.add(r, a * dot(self.inverse[r * q : (r + 1) * q], residual), theta)
+                residual[r] = data.labels[r] - residual[r]
+            times(self.inverse, residual, dual)
+            data.rows.add_all(0, m, a, dual, theta)
         else:
             target = draft[:p]
             for k in range(p):
                 target[k] = weight * center[k] + a * self.moment[k]
-            for k in range(p):
-                theta[k] = dot(self.inverse[k * q : (k + 1) * q], target)
+            times(self.inverse, target, theta)
 
 
 @inline

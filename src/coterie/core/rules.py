@@ -34,10 +34,13 @@ METHODS = {
     # rows of features (linear.py)
     "dot": "row, vector",
     "add": "row, scale, out",
+    "dots": "first, last, vector, out",
+    "add_all": "first, last, factor, scale, out",
     "entries": "row",
     "entry": "row, k",
     "at": "row, column",
     "take": "first, last",
+    "fetch": "part, parts",
     # methods (methods/)
     "open": "data, me, ties, slot",
     "greet": "data, me, ties, outbox",

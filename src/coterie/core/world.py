@@ -6,18 +6,22 @@ sees the world, so the same handler runs in the compiled simulator, on a shard o
 
 from __future__ import annotations
 
+import operator
 import os
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .compile import class_of, each_field, inline, or_numpy, overload
+from .compile import class_of, each_field, inline, or_numpy, overload, room
 from .letters import longest
 from .linear import DenseRows, axpy, copy_to, frozen, total
 from .losses import pooled_value
+from .rules import remake, rule
 
 #: An empty slot in a list of ties; also the slot of a sender I have no tie to.
 VACANT = -1
+#: Rows that a gradient takes at a time: first all their margins, then all slopes, then their sum.
+BLOCK = 32
 #: An address: all my neighbours. Not VACANT, or a letter along an empty tie would be a broadcast.
 EVERYONE = -2
 
@@ -64,6 +68,7 @@ class Data(NamedTuple):
     scaled: bool
     radius: float
     outputs: int
+    ahead: Any = None  # rows that are needed next, not by this agent: only :func:`look_ahead` may touch them
 
 
 class Chance(NamedTuple):
@@ -95,6 +100,7 @@ class Outbox(NamedTuple):
     length: np.ndarray  # (capacity,) numbers of text in use
     author: np.ndarray  # (capacity,) who wrote it, numbered in the world
     to: np.ndarray  # (capacity,) address, or EVERYONE
+    slot: np.ndarray  # (capacity,) where that address sits among the author's ties, or VACANT: nobody said
     kind: np.ndarray  # (capacity,)
     cursor: np.ndarray  # HEAD, TAIL, AUTHOR, REFUSED, NEEDS_ROOM
     scratch: np.ndarray  # (method.scratch_size,) for use within one call of a handler
@@ -106,7 +112,7 @@ HEAD, TAIL, AUTHOR, REFUSED, NEEDS_ROOM = 0, 1, 2, 3, 4
 def new_outbox(method, world, p, capacity):
     """An empty outbox for ``capacity`` letters of a method."""
     text, scratch = np.zeros((capacity, longest(method.lengths(p)))), _aligned(method.scratch_size(world, p))
-    return Outbox(text, *[np.zeros(capacity, np.int64) for _ in range(4)], np.zeros(5, np.int64), scratch)
+    return Outbox(text, *[np.zeros(capacity, np.int64) for _ in range(5)], np.zeros(5, np.int64), scratch)
 
 
 def _aligned(size):
@@ -129,9 +135,56 @@ def ragged(sizes):
     return Ragged(start, np.zeros(start[-1]))
 
 
+@rule
+class Heard(NamedTuple):
+    """The last letter of every agent, stored once, in place of one copy for each of its neighbours.
+
+    Handlers see no difference: ``ties.copy[slot]`` is the row that the neighbour in that slot has written. It holds
+    for a method that ``publishes``, while no letter is late or lost: then all neighbours have heard the same.
+    """
+
+    letter: np.ndarray  # (n, p) by address
+    peer: np.ndarray  # (ties,) whose letter each tie reads
+
+    def __getitem__(self, slot):
+        return self.letter[self.peer[slot]]
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.letter[self.peer], dtype)
+
+
+@overload(operator.getitem)
+def _heard(group, slot):
+    if class_of(group) is Heard:
+        return lambda group, slot: group.letter[group.peer[slot]]
+    return None
+
+
+def stored_once(method, world, theta):
+    """State of a method that ``publishes`` before the first letter, with letters stored once: see :class:`Heard`."""
+    nothing = np.zeros(0)
+    ties = {"peer": world.peer[:0], "inverse": world.inverse[:0], "weight": nothing, "choice": nothing}
+    own, tie = method.start(world._replace(tie_start=np.zeros_like(world.tie_start), **ties), theta)
+    return own, type(tie)(Heard(theta.copy(), world.peer))
+
+
+def as_sender(group, address):
+    """The state of one tie that reads what ``address`` itself has written: where its letter is stored once."""
+    return type(group)(*[remake(part, (part.letter, address)) for part in group])
+
+
+@overload(as_sender)
+def _as_sender(group, address):
+    each = "remake(group.{field}, (group.{field}.letter, address))"
+    return each_field(group, "group, address", each, each, remake=remake)
+
+
 @inline
-def send(outbox, to, kind, text):
-    """Post a letter. A full box refuses it and says so in the cursor; the engine raises when it sees that."""
+def send(outbox, to, kind, text, slot=VACANT):
+    """Post a letter. A full box refuses it and says so in the cursor; the engine raises when it sees that.
+
+    Who knows the ``slot`` of its neighbour spares the receiver a search.
+    """
     k = outbox.cursor[TAIL]
     if k >= outbox.to.shape[0] or text.shape[0] > outbox.text.shape[1]:
         outbox.cursor[REFUSED] += 1
@@ -140,6 +193,7 @@ def send(outbox, to, kind, text):
     outbox.length[k] = text.shape[0]
     outbox.author[k] = outbox.cursor[AUTHOR]
     outbox.to[k] = to
+    outbox.slot[k] = slot
     outbox.kind[k] = kind
     outbox.cursor[TAIL] = k + 1
 
@@ -180,9 +234,12 @@ def importance(data, degree):
 
 
 @inline
-def data_of(world, k):
-    """What agent k of the world knows."""
+def data_of(world, k, following=VACANT):
+    """What agent k of the world knows; and whose rows to load meanwhile, because that agent wakes next."""
     a, b = world.row_start[k], world.row_start[k + 1]
+    first, last = a, a
+    if following != VACANT:
+        first, last = world.row_start[following], world.row_start[following + 1]
     c, d = world.tie_start[k], world.tie_start[k + 1]
     return Data(
         world.loss,
@@ -200,7 +257,19 @@ def data_of(world, k):
         world.scaled,
         world.radius,
         world.outputs,
+        world.rows.take(first, last),
     )
+
+
+def look_ahead(ahead, part, parts):
+    """Begin to load one of so many parts of the rows that are needed next."""
+
+
+@overload(look_ahead)
+def _look_ahead(ahead, part, parts):
+    if class_of(ahead) is None:
+        return lambda ahead, part, parts: None
+    return lambda ahead, part, parts: ahead.fetch(part, parts)
 
 
 def _add_loss_gradient(data, theta, scale, out):
@@ -220,11 +289,19 @@ def _add_loss_gradient(data, theta, scale, out):
 @inline
 def add_loss_gradient(data, theta, scale, out):
     """``out += scale * grad f_i(theta)``, with f_i of :mod:`coterie.problem`."""
-    for r in range(data.labels.shape[0]):
-        slope = data.loss.derivative(data.rows.dot(r, theta), data.labels[r])
-        data.rows.add(r, scale * data.row_weight * slope, out)
-    for k in range(theta.shape[0]):
-        out[k] += 2.0 * scale * data.ridge * theta[k]
+    weight, slopes = scale * data.row_weight, room(BLOCK)
+    part, parts = 0, 3 * ((data.labels.shape[0] + BLOCK - 1) // BLOCK)
+    for first in range(0, data.labels.shape[0], BLOCK):
+        last = min(first + BLOCK, data.labels.shape[0])
+        look_ahead(data.ahead, part, parts)  # a few lines at a time: a core waits for no more than some dozens at once
+        data.rows.dots(first, last, theta, slopes)
+        look_ahead(data.ahead, part + 1, parts)
+        for r in range(last - first):  # a loop of its own, which is vectorised
+            slopes[r] = data.loss.derivative(slopes[r], data.labels[first + r])
+        look_ahead(data.ahead, part + 2, parts)
+        data.rows.add_all(first, last, weight, slopes, out)
+        part += 3
+    axpy(2.0 * scale * data.ridge, theta, out)
 
 
 @inline
@@ -232,8 +309,7 @@ def loss_of(data, theta, scratch):
     """``f_i(theta)``, with the margins of the examples in scratch."""
     margins = scratch[: data.labels.shape[0]]
     square = 0.0
-    for r in range(margins.shape[0]):
-        margins[r] = data.rows.dot(r, theta)
+    data.rows.dots(0, margins.shape[0], theta, margins)
     for k in range(theta.shape[0]):
         square += theta[k] * theta[k]
     m = margins.shape[0] // data.outputs
@@ -254,6 +330,8 @@ def row(group, i):
 
 def rows(group, first, last):
     """The same (nested) NamedTuple with every array sliced: one agent's part of the state of ties."""
+    if isinstance(group, Heard):
+        return remake(group, (group.letter, group.peer[first:last]))
     return type(group)(*[rows(x, first, last) if isinstance(x, tuple) else x[first:last] for x in group])
 
 
@@ -266,6 +344,8 @@ def _row(group, i):
 
 @overload(rows)
 def _rows(group, first, last):
+    if class_of(group) is Heard:
+        return lambda group, first, last: remake(group, (group.letter, group.peer[first:last]))
     leaf, nest = "group.{field}[first:last]", "rows(group.{field}, first, last)"
     return each_field(group, "group, first, last", leaf, nest, rows=rows)
 

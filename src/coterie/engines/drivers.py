@@ -12,23 +12,29 @@ from typing import Any
 import numpy as np
 
 from ..core import events, loop
-from ..core.world import NEEDS_ROOM, REFUSED, VACANT, World, new_outbox
+from ..core.world import NEEDS_ROOM, REFUSED, VACANT, World, new_outbox, stored_once
 from ..errors import CapacityError, ParameterError
 from ..graphs import Graph
 from ..problem import Problem
 from .conditions import Conditions
+from .parallel import Team
 from .wire import HEADER_SIZE, NUMBER_SIZE, letters_size
 from .worlds import world_of
 
 
 class Driver(ABC):
-    """What all drivers share: world, state of the method in it, and account; ``capacity`` is that of the outbox."""
+    """What all drivers share: world, state of the method in it, and account; ``capacity`` is that of the outbox.
 
-    def __init__(self, problem: Problem, method: Any, theta: np.ndarray, choice: Any, capacity: int):
+    Where no letter is late or lost, those of a method that publishes may be stored `once`, not for each neighbour.
+    """
+
+    def __init__(
+        self, problem: Problem, method: Any, theta: np.ndarray, choice: Any, capacity: int, once: bool = False
+    ):
         self.method, self.choice, self.capacity = method, choice, capacity
         self._problem = problem
-        self.world = world_of(problem, choice, method.spare)
-        self.own, self.tie = method.start(self.world, theta)
+        self.world = world_of(problem, choice, method.spare, once)
+        self.own, self.tie = stored_once(method, self.world, theta) if once else method.start(self.world, theta)
         self.outbox = new_outbox(method, self.world, problem.p, capacity)
         self.account = loop.new_account(method)
         self.done, self.time = 0, 0.0
@@ -151,13 +157,27 @@ def _ends(world: World) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Immediate(Driver):
-    """Letters arrive before the next agent wakes."""
+    """Letters arrive before the next agent wakes.
+
+    Those of a method that publishes are stored once, unless the problem will `change`: then they are carried over from
+    tie to tie. With a `team`, wakes run in parallel.
+    """
 
     def __init__(
-        self, problem: Problem, method: Any, theta: np.ndarray, choice: Any, schedule: Any, seed: Any, capacity: Any
+        self,
+        problem: Problem,
+        method: Any,
+        theta: np.ndarray,
+        choice: Any,
+        schedule: Any,
+        seed: Any,
+        capacity: Any,
+        changes: bool = False,
+        team: Team | None = None,
     ):
-        super().__init__(problem, method, theta, choice, capacity or method.max_letters)
-        self.schedule = schedule
+        once = method.publishes and not changes
+        super().__init__(problem, method, theta, choice, capacity or method.max_letters, once)
+        self.schedule, self.team = schedule, team
         self.who, self.when, self.fate = seeds(seed, 3)
         self.egress = loop.new_egress(0, 1)
         self.asked, self.elapsed = 0, 0.0
@@ -177,7 +197,7 @@ class Immediate(Driver):
     def meet(self, world: World) -> None:
         """Let the agents greet those they are tied to in this world."""
         loop.meet(self.method, world, self.own, self.tie, self.outbox, self.egress, self.account)
-        self._check()
+        self.settle()
 
     def advance(self, steps: int, budget: loop.Budget) -> None:
         """Take at most so many steps, and stop when the budget is spent."""
@@ -185,36 +205,28 @@ class Immediate(Driver):
             more = self._draw(steps - len(self.drawn[0]))
             self.drawn = [np.concatenate(pair) for pair in zip(self.drawn, more, strict=True)]
         order, peers, dice, intervals = (part[:steps] for part in self.drawn)
-        moments = (self.done + np.arange(steps)) / self._problem.n
-        done = 0
+        events = order, peers, dice, (self.done + np.arange(steps)) / self._problem.n
+        done = 0 if self.team is None else self.team.run(self, events, budget)
         while True:
-            done += loop.run(
-                self.method,
-                self.world,
-                self.own,
-                self.tie,
-                order[done:],
-                peers[done:],
-                dice[done:],
-                moments[done:],
-                self.outbox,
-                self.egress,
-                self.account,
-                budget,
-            )
-            self._check()
-            if not self.outbox.cursor[NEEDS_ROOM]:
+            rest = (part[done:] for part in events)
+            state = self.method, self.world, self.own, self.tie
+            done += loop.run(*state, *rest, self.outbox, self.egress, self.account, budget)
+            if not self.settle():
                 break
-            self.widen()
         # Added one by one: sums do not depend on how a run is divided.
         self.elapsed = float(np.cumsum(np.append(self.elapsed, intervals[:done]))[-1])
         self.time = self.elapsed / self._problem.n
         self.done += done
         self.drawn = [part[done:] for part in self.drawn]
 
-    def _check(self) -> None:
+    def settle(self) -> bool:
+        """Raise if a letter was refused, and make room where an agent needs it. Says whether one did."""
         self.outbox.cursor[REFUSED] += self.egress.counter[1]  # there is no other host
         self.check()
+        short = bool(self.outbox.cursor[NEEDS_ROOM])
+        if short:
+            self.widen()
+        return short
 
 
 class Synchronous(Driver):

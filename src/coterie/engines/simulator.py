@@ -13,7 +13,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from .._threads import threads
 from ..core import loop
+from ..core.levels import stranger
 from ..core.methods import check_fit
 from ..core.world import VACANT
 from ..errors import CapacityError, MismatchError, ParameterError
@@ -22,6 +24,7 @@ from ..problem.baselines import Baseline, resolve_method
 from .cluster import Cluster
 from .conditions import Conditions
 from .drivers import Driver, Immediate, Synchronous, Timed, seeds
+from .parallel import MANY_AGENTS, Team
 from .run import CLAIM, Run
 from .shards import Shards, check_engine
 
@@ -56,6 +59,8 @@ def simulate(
     choice: Any = "uniform",
     changes: Changes = (),
     engine: Cluster | None = None,
+    n_jobs: int | None = None,
+    lock_free: bool = False,
 ) -> Run:
     """Let the agents of a problem run a method, and watch.
 
@@ -110,6 +115,13 @@ def simulate(
         under way are delivered, and answers to them; not so when ``until`` ends the run. Goes with ``wakes`` and a
         method that keeps the ties as they are, not with ``events``, ``conditions``, ``changes`` or ``capacity``.
         Default: in this process.
+    n_jobs : int, optional
+        How many threads take wakes that do not touch each other at the same time; same bits, whatever it is. Default:
+        one for each core from 10,000 agents on, else one; -1 for all cores. Learned graphs, ``conditions``, ``rounds``
+        and ``engine`` take one.
+    lock_free : bool
+        Let threads take wakes as they come, also those that touch each other, without the promise of same bits: for
+        dense graphs, where few wakes do not. Refused for a private method, whose noise must be as it was planned.
 
     Returns
     -------
@@ -178,6 +190,8 @@ def simulate(
             )
     if method.plan is not None:
         _check_claim(problem, method, start, unit, total, schedule, engine)
+    immediate = unit != "rounds" and engine is None and conditions is None
+    jobs = _jobs(problem, method, n_jobs, lock_free, immediate)
     theta = _start(problem, method, start)  # the first work, after all that can be refused
     with ExitStack() as stack:
         driver: Driver
@@ -187,7 +201,8 @@ def simulate(
             ray = stack.enter_context(engine.connect())
             driver = stack.enter_context(Shards(problem, method, theta, choice, seed, engine, ray, total))
         elif conditions is None:
-            driver = Immediate(problem, method, theta, choice, schedule, seed, capacity)
+            team = stack.enter_context(Team(jobs, problem.n, lock_free)) if jobs > 1 else None
+            driver = Immediate(problem, method, theta, choice, schedule, seed, capacity, len(stages) > 1, team)
         else:
             driver = Timed(problem, method, theta, choice, conditions, seed, capacity)
         run = _watched(driver, unit, total, stages, observers, every, until, progress, seed)
@@ -271,6 +286,28 @@ def _watched(
         published=driver.theta.copy(),
         population=driver.population,
     )
+
+
+def _jobs(problem: Problem, method: Any, n_jobs: Any, lock_free: Any, immediate: bool) -> int:
+    """How many threads take wakes."""
+    if not isinstance(lock_free, (bool, np.bool_)):
+        raise ParameterError(f"lock_free={lock_free!r} must be True or False")
+    if lock_free and not immediate:
+        raise ParameterError("lock_free=True is for wakes whose letters arrive at once: leave it out")
+    if lock_free and method.plan is not None:
+        raise MismatchError(
+            f"{method!r}: a wake that reads a model while another thread writes it is not the one that its privacy was "
+            "proved for; leave lock_free out: threads run without it, too"
+        )
+    if lock_free and method.footprint is None:
+        raise MismatchError(
+            f"{method!r} does not declare a footprint, which state a wake touches: two threads might change one list "
+            "of ties at once; leave lock_free out"
+        )
+    if n_jobs is None and problem.n < MANY_AGENTS:
+        return 1
+    count = threads(n_jobs)
+    return count if immediate and method.footprint is not None else 1
 
 
 def _check_claim(
@@ -439,22 +476,17 @@ def _schedule(events: Any, stages: Any, method: Any, conditions: Any, total: int
     pairs = given.ndim == 2
     order = (given[:, 0] if pairs else given).astype(np.int64)
     n = stages[0][1].n
-    bad = np.flatnonzero((order < 0) | (order >= n))
-    if bad.size:
-        raise ParameterError(f"event {bad[0]} wakes agent number {order[bad[0]]}: they go from 0 to {n - 1}")
+    if order.min(initial=0) < 0 or order.max(initial=0) >= n:
+        bad = int(np.argmax((order < 0) | (order >= n)))
+        raise ParameterError(f"event {bad} wakes agent number {order[bad]}: they go from 0 to {n - 1}")
     if not pairs:
         return np.stack([order, np.full_like(order, VACANT)])
     if not method.exchanges:
         raise ParameterError(f"events with neighbours: {method!r} does not exchange with one neighbour; leave them out")
     peers = given[:, 1].astype(np.int64)
     for (first, stage), last in zip(stages, [moment for moment, _ in stages[1:]] + [total], strict=True):
-        graph = stage.graph
-        i, j = order[first:last], peers[first:last]
-        owner = np.repeat(np.arange(n), np.diff(graph.start))
-        tied = np.isin(i * n + j, owner * n + graph.peer) & (j >= 0) & (j < n)
-        bad = np.flatnonzero(~(tied | ((j == VACANT) & graph.isolated[i])))
-        if bad.size:
-            t = first + int(bad[0])
+        t = stranger(order, peers, stage.graph.start, stage.graph.peer, first, last)
+        if t < last:
             raise ParameterError(f"event {t}: agents number {order[t]} and {peers[t]} are not neighbours")
     return np.stack([order, peers])
 

@@ -15,8 +15,9 @@ if TYPE_CHECKING:  # problems read tables, which a peer does not need
     from ..problem import Problem
 
 
-def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0) -> World:
-    """The world of all agents of a problem."""
+def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0, once: bool = False) -> World:
+    """The world of all agents of a problem; where letters are stored `once`, nobody looks for ties, or chooses one."""
+    chances = _choice(choice, problem)
     world = World(
         loss=problem.loss,
         rows=problem.rows,
@@ -24,9 +25,9 @@ def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0) -> World
         row_start=problem.start,
         tie_start=frozen(problem.graph.start),
         peer=np.array(problem.graph.peer),  # ties are an agent's own to change
-        inverse=_inverse(problem.graph),
+        inverse=np.zeros(0, np.int64) if once else _inverse(problem.graph),
         weight=np.array(problem.graph.weight),
-        choice=_choice(choice, problem),
+        choice=np.zeros(0) if once else chances,
         row_weight=problem.row_weight,
         ridge=problem.ridge,
         loss_weight=problem.loss_weight,
@@ -69,10 +70,12 @@ def _choice(choice: Any, problem: Problem) -> np.ndarray:
 
 
 def _inverse(graph: Graph) -> np.ndarray:
-    owner = np.repeat(np.arange(graph.n), np.diff(graph.start))
-    tie = np.empty(owner.shape[0], np.int64)
-    tie[np.lexsort((graph.peer, owner))] = np.lexsort((owner, graph.peer))  # i to j meets j to i
-    return tie - graph.start[graph.peer]
+    from scipy import sparse  # not above: a peer needs none of it
+
+    # Ties are sorted by owner, then by peer: the tie from j to i is where that from i to j is when columns come first.
+    ties = sparse.csr_array((np.arange(graph.peer.shape[0]), graph.peer, graph.start), shape=(graph.n, graph.n))
+    inverse: np.ndarray = ties.tocsc().data.astype(np.int64, copy=False) - graph.start[graph.peer]
+    return inverse
 
 
 def part_of(world: World, first: int, last: int) -> World:

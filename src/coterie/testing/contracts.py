@@ -49,6 +49,7 @@ from ..core.world import (
     new_outbox,
     row,
     rows,
+    stored_once,
 )
 from ..core.wrap.graph_objective import regularizer
 from ..core.wrap.graph_rule import AUTO, MAX_WEIGHT, GraphRule
@@ -56,6 +57,7 @@ from ..core.wrap.learned import ANSWER, Learned
 from ..data import AgentData
 from ..engines.conditions import Conditions
 from ..engines.drivers import Driver, Immediate, Timed
+from ..engines.parallel import in_levels
 from ..engines.peer import Peer
 from ..engines.simulator import simulate
 from ..engines.wire import decode, letters_size
@@ -361,15 +363,18 @@ class _Replay:
             self.start = project(self.start, problem.radius, problem.outputs)
 
 
-def _hosted(method: Any, problem: Problem, replay: _Replay, compiled: bool) -> tuple[Any, np.ndarray, bool]:
-    """State, account and overflow after a replay on one host, compiled or in plain Python."""
-    world = world_of(problem)
-    own, tie = method.start(world, replay.start)
+def _hosted(
+    method: Any, problem: Problem, replay: _Replay, compiled: bool, once: bool = False, place: Any = slice(None)
+) -> tuple[Any, np.ndarray, bool]:
+    """State, account and overflow after a replay on one host, compiled or in plain Python, in this order of wakes."""
+    world = world_of(problem, once=once)
+    own, tie = stored_once(method, world, replay.start) if once else method.start(world, replay.start)
     outbox, egress = new_outbox(method, world, problem.p, method.max_letters), loop.new_egress(0, 1)
     account = loop.new_account(method)
     run = loop.run if compiled else loop.run.python
     loop.meet(method, world, own, tie, outbox, egress, account, run)
     events = (replay.order, replay.peers, replay.dice, np.arange(len(replay.order)) / problem.n)
+    events = tuple(part[place] for part in events)
     run(method, world, own, tie, *events, outbox, egress, account, loop.NO_LIMIT)
     return (own, tie), account, bool(outbox.cursor[REFUSED])
 
@@ -485,8 +490,8 @@ def _keeps_to_what_it_declares(method: Any) -> None:
 def _larger(outbox: Any, problem: Problem) -> dict[str, np.ndarray]:
     """Room for what one agent may post in a round: a letter along each tie."""
     most = max(1, int(problem.graph.n_neighbours.max()))
-    text = np.zeros((most, outbox.text.shape[1]))
-    return {"text": text, **{name: np.zeros(most, np.int64) for name in ("length", "author", "to", "kind")}}
+    letters = {name: part for name, part in outbox._asdict().items() if name not in ("cursor", "scratch")}
+    return {name: np.zeros((most, *part.shape[1:]), part.dtype) for name, part in letters.items()}
 
 
 def _compiled_equals_python(method: Any) -> None:
@@ -497,6 +502,42 @@ def _compiled_equals_python(method: Any) -> None:
     same = all(np.array_equal(a, b) for a, b in zip(_arrays(compiled), _arrays(plain), strict=True))
     _demand(same, "compiled code and plain Python disagree")
     _demand(np.array_equal(account, python_account), "compiled code and plain Python count letters differently")
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two runs end in the same state, with the same account."""
+    pairs = zip([*_arrays(one[0]), one[1]], [*_arrays(other[0]), other[1]], strict=True)
+    return all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
+
+
+def _touches_what_its_footprint_says(method: Any) -> None:
+    if method.footprint is None or method.spare:
+        return
+    problem = _checkable(method)
+    for given in (True, False):
+        replay = _Replay(method, problem, 200, seed=7)
+        if not given:  # who talks to whom is left to the dice
+            replay.peers[:] = VACANT
+        plain = _hosted(method, problem, replay, compiled=True)
+        events = replay.order, replay.peers, replay.dice
+        place, first = in_levels(method, world_of(problem), *events, np.zeros(problem.n, np.int32))
+        backwards = np.concatenate([level[::-1] for level in np.split(place, first[1:-1])])
+        for order in (place, backwards):
+            _demand(
+                _same(plain, _hosted(method, problem, replay, compiled=True, place=order)),
+                f'with footprint = "{method.footprint}" wakes may change places that do not commute',
+            )
+
+
+def _may_be_stored_once(method: Any) -> None:
+    if not method.publishes or method.spare:
+        return
+    problem = _checkable(method)
+    replay = _Replay(method, problem, 200, seed=8)
+    (own, tie), account, _ = _hosted(method, problem, replay, compiled=True)
+    (same_own, same_tie), same_account, _ = _hosted(method, problem, replay, compiled=True, once=True)
+    same = _same(((own,), account), ((same_own,), same_account)) and np.array_equal(tie.copy, same_tie.copy)
+    _demand(same, "publishes = True, and letters stored once make another run than a copy at each neighbour")
 
 
 def _announces_its_letters(method: Any) -> None:
@@ -694,6 +735,8 @@ METHOD_CHECKS: dict[str, Callable[[Any], None]] = {
         _keeps_to_what_it_declares,  # first: compiled code would read and write elsewhere
         _compiled_equals_python,
         _announces_its_letters,
+        _touches_what_its_footprint_says,
+        _may_be_stored_once,
         _stays_at_the_optimum,
         _reaches_the_optimum,
         _leaves_the_isolated_alone,

@@ -242,6 +242,7 @@ class CollaborativeADMM(NamedTuple):
     max_letters = 2
     dice = 1  # to choose the neighbour
     exchanges = True
+    footprint = "partner"
     remembers = True  # multipliers
 
     def __repr__(self):
@@ -292,7 +293,7 @@ class CollaborativeADMM(NamedTuple):
         slot = choose(data, chance)
         primal(data, me, ties, outbox.scratch)
         if slot != VACANT:
-            send(outbox, data.peer[slot], ASK, write(self.rho, data, me, ties, slot, outbox.scratch))
+            send(outbox, data.peer[slot], ASK, write(self.rho, data, me, ties, slot, outbox.scratch), slot)
 
     def receive(self, data, me, ties, letter, outbox):
         """Step 1 at this end if the other end asks for it; then steps 2 and 3."""
@@ -303,7 +304,8 @@ class CollaborativeADMM(NamedTuple):
             return
         if letter.kind == ASK:
             primal(data, me, ties, outbox.scratch)
-            send(outbox, letter.sender, ANSWER, write(self.rho, data, me, ties, letter.slot, outbox.scratch))
+            text = write(self.rho, data, me, ties, letter.slot, outbox.scratch)
+            send(outbox, letter.sender, ANSWER, text, letter.slot)
         if self.rho != AUTO:
             settle(ties, letter.slot, letter.text)
         else:
@@ -314,4 +316,4 @@ class CollaborativeADMM(NamedTuple):
         primal(data, me, ties, outbox.scratch)
         for slot in range(data.peer.shape[0]):
             if data.peer[slot] != VACANT:
-                send(outbox, data.peer[slot], ANSWER, write(self.rho, data, me, ties, slot, outbox.scratch))
+                send(outbox, data.peer[slot], ANSWER, write(self.rho, data, me, ties, slot, outbox.scratch), slot)

@@ -248,6 +248,7 @@ class FrankWolfeBoosting(NamedTuple):
     letters = {WHOLE: (Counter(), Pairs()), STEP: (Counter(), Number(0.0, 1.0), Choices()), MISSED: ()}
     max_letters = 2
     broadcasts = 1
+    footprint = "ties"
     sparse = True
     on_balls = True
     accuracy = 5e-3  # it converges sublinearly

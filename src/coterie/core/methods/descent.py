@@ -23,7 +23,7 @@ import numpy as np
 from ...errors import MismatchError
 from ..compile import inline
 from ..letters import Vector
-from ..linear import axpy, copy_to, fill, total
+from ..linear import add_all, axpy, copy_to, fill, total
 from ..method import NamedTuple, method
 from ..world import EVERYONE, VACANT, add_loss_gradient, importance, send
 
@@ -47,8 +47,7 @@ class Tie(NamedTuple):
 def add_pull(data, theta, ties, degree, gradient):
     """``gradient += 2 s (D_ii theta_i - sum_j W_ij theta_j)``, the neighbours' part of CD (4)."""
     axpy(2.0 * data.smooth * degree, theta, gradient)
-    for k in range(data.peer.shape[0]):
-        axpy(-2.0 * data.smooth * data.weight[k], ties.copy[k], gradient)
+    add_all(-2.0 * data.smooth, data.weight, ties.copy, data.peer.shape[0], gradient)
 
 
 @inline
@@ -76,6 +75,8 @@ class CoordinateDescent(NamedTuple):
 
     letters = {MODEL: Vector()}
     copies = True
+    publishes = True
+    footprint = "ties"
 
     def fit_for(self, problem):
         """Refuse a problem that this method cannot solve."""

@@ -24,7 +24,7 @@ from ...errors import MismatchError
 from .. import proximal
 from ..compile import inline
 from ..letters import Vector
-from ..linear import axpy, copy_to, fill, total
+from ..linear import add_all, copy_to, fill, total
 from ..method import NamedTuple, method
 from ..world import EVERYONE, VACANT, choose, importance, send
 from .descent import Tie
@@ -50,8 +50,7 @@ def update(data, me, ties, scratch):
     if degree > 0.0:
         part = 1.0 / degree
         fill(0.0, center)
-        for k in range(data.peer.shape[0]):
-            axpy(part * data.weight[k], ties.copy[k], center)
+        add_all(part, data.weight, ties.copy, data.peer.shape[0], center)
     else:
         weight = proximal.alone(me, center)
     me.cache.solver.minimise(data, importance(data, degree), weight, center, me.theta, rest)
@@ -77,6 +76,7 @@ class DJAM(NamedTuple):
     max_letters = 2
     dice = 1  # to choose the neighbour
     exchanges = True
+    footprint = "partner"
     copies = True
 
     def fit_for(self, problem):
@@ -113,7 +113,7 @@ class DJAM(NamedTuple):
         """Offer my model to a neighbour, and ask for its own."""
         slot = choose(data, chance)
         if slot != VACANT:
-            send(outbox, data.peer[slot], ASK, me.theta)
+            send(outbox, data.peer[slot], ASK, me.theta, slot)
         elif total(data.weight) == 0.0:
             update(data, me, ties, outbox.scratch)
 
@@ -122,7 +122,7 @@ class DJAM(NamedTuple):
         if letter.slot == VACANT:
             return
         if letter.kind == ASK:
-            send(outbox, letter.sender, ANSWER, me.theta)
+            send(outbox, letter.sender, ANSWER, me.theta, letter.slot)
         copy_to(letter.text, ties.copy[letter.slot])
         if letter.kind != MODEL:
             update(data, me, ties, outbox.scratch)

@@ -101,7 +101,7 @@ def ask(data, me, ties, slot, kind, outbox):
     q = me.shared.shape[0]
     copy_to(ties.flow[slot], outbox.scratch[:q])
     estimate(data, me, ties, outbox.scratch[q : 2 * q])
-    send(outbox, data.peer[slot], kind, outbox.scratch[: 2 * q])
+    send(outbox, data.peer[slot], kind, outbox.scratch[: 2 * q], slot)
 
 
 @inline
@@ -118,7 +118,7 @@ def exchange(data, me, ties, letter, asked, kind, outbox):
             ties.flow[slot, k] += half
             average[k] -= half
         copy_to(ties.flow[slot], outbox.scratch[:q])
-        send(outbox, letter.sender, kind, outbox.scratch[: 2 * q])
+        send(outbox, letter.sender, kind, outbox.scratch[: 2 * q], slot)
     return average
 
 
@@ -340,6 +340,7 @@ class GossipPooling(NamedTuple):
     max_letters = 2
     dice = 1  # to choose the neighbour
     exchanges = True
+    footprint = "partner"
     minimises = False  # it comes to rest at a fixed point of its own
 
     def fit_for(self, problem):

@@ -677,6 +677,7 @@ class ResilientPooling(NamedTuple):
             Number(0.0, FARTHEST),
         )
     }
+    footprint = "ties"
     minimises = False  # it comes to rest at a fixed point of its own
 
     def fit_for(self, problem):

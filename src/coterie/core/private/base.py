@@ -14,7 +14,7 @@ from ..world import EVERYONE, VACANT, send
 from .final import anchors, own_models
 from .limits import check_private
 from .loss_report import loss_report_of
-from .noise import KEY
+from .noise import KEY, SIZE
 from .terms import FINALS
 
 #: No honest model holds a larger number; with larger ones, a step might not be finite.
@@ -73,11 +73,11 @@ class PrivateBroadcast(PrivateMethod):
 
     def scratch_size(self, world, p):
         """Numbers of scratch paper that a handler needs."""
-        return p
+        return 2 * p + SIZE
 
     def finish(self, world, own, tie):
         """The models that agents keep to themselves."""
-        return own_models(world, anchors(world, tie.copy), public_curvature(world, self.terms.row_norm))
+        return own_models(world, anchors(world, np.asarray(tie.copy)), public_curvature(world, self.terms.row_norm))
 
     def open(self, data, me, ties, slot):
         """A new tie: until the neighbour is heard, it is taken to agree."""

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..compile import inline, kernel, noinline
-from ..linear import total
+from ..linear import fill, total
 from ..method import method
 from ..methods.boosting import STEP, WHOLE, gradient_of, move, pull_of, stride, vertex
 from ..world import EVERYONE, data_of, importance, row, rows, send
@@ -115,13 +115,15 @@ def score_all(data, me, ties, clip, pull, scores):
 
 
 @noinline
-def drawn_vertex(terms, data, me, ties, release, dice, pull):
+def drawn_vertex(terms, data, me, ties, release, dice, draft, pull):
     """The vertex of the ball to go to, as ``sign (j + 1)``, by the exponential mechanism; 0 for none.
 
-    An agent without examples has nothing to hide: it goes where its neighbours pull it.
+    An agent without examples has nothing to hide: it goes where its neighbours pull it. The first ``2 p + SIZE``
+    numbers of ``draft`` are scratch paper.
     """
-    p = pull.shape[0]
-    scores, stream = np.zeros(2 * p, np.int64), np.zeros(SIZE, np.int64)
+    p, whole = pull.shape[0], draft.view(np.int64)
+    scores, stream = whole[: 2 * p], whole[2 * p : 2 * p + SIZE]
+    fill(0, stream)
     if not score_all(data, me, ties, terms.clip, pull, scores):
         return vertex(pull)
     open_stream(dice, stream)
@@ -173,7 +175,7 @@ def own_votes(inner, world, theta, tie):
     return models[choice, np.arange(sizes.shape[0])]
 
 
-@method(keeps=("letters", "max_letters", "broadcasts", "sparse", "on_balls", "scratch_size", "enlarge"))
+@method(keeps=("letters", "max_letters", "broadcasts", "sparse", "on_balls", "footprint", "enlarge"))
 class PrivateBoosting(PrivateMethod):
     """See :func:`coterie.Private`."""
 
@@ -183,6 +185,10 @@ class PrivateBoosting(PrivateMethod):
         """Refuse a problem whose letters could not be private, or that has no ball."""
         check_private(self, problem)
         self.method.fit_for(problem)
+
+    def scratch_size(self, world, p):
+        """Numbers of scratch paper that a handler needs."""
+        return max(self.method.scratch_size(world, p), 3 * p + 3 + SIZE)
 
     def start(self, world, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
@@ -211,7 +217,8 @@ class PrivateBoosting(PrivateMethod):
         p = me.theta.shape[0]
         letter = outbox.scratch[p : p + 3]
         step = stride(self.method, me.steps[0] if self.method.clock == 0 else chance.moment)
-        goal = drawn_vertex(self.terms, data, me, ties, release, chance.dice, outbox.scratch[:p])
+        pull, draft = outbox.scratch[:p], outbox.scratch[p + 3 :]
+        goal = drawn_vertex(self.terms, data, me, ties, release, chance.dice, draft, pull)
         move(data, me, 0, goal, step)
         me.steps[0] += 1.0
         letter[0], letter[1], letter[2] = me.steps[0], step, goal

@@ -44,6 +44,9 @@ class Own(NamedTuple):
 class PrivateDescent(PrivateBroadcast):
     """See :func:`coterie.Private`."""
 
+    publishes = True
+    footprint = "ties"
+
     def start(self, world, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
         check_private_world(self, world)
@@ -57,13 +60,15 @@ class PrivateDescent(PrivateBroadcast):
         release = debit(me.account, self.terms.cost, self.terms.limit)
         if release == NOTHING:
             return
-        theta, gradient = me.theta, outbox.scratch[: me.theta.shape[0]]
+        theta, p = me.theta, me.theta.shape[0]
+        gradient, draft = outbox.scratch[:p], outbox.scratch[p:]
         degree = total(data.weight)
         a = importance(data, degree)
         # CD (6):  theta_i <- (1 - alpha) theta_i + alpha ( sum_j W_ij / D_ii theta_j - mu c_i (grad L_i + eta_i) )
         fill(0.0, gradient)
         if data.labels.shape[0] > 0:
-            me.loss[0] = noisy_gradient(self.terms, data, theta, release, chance.dice, a * data.row_weight, gradient)
+            scale = a * data.row_weight
+            me.loss[0] = noisy_gradient(self.terms, data, theta, release, chance.dice, scale, draft, gradient)
         add_pull(data, theta, ties, degree, gradient)  # after the noise, like the ridge: no data in them
         axpy(2.0 * a * data.ridge, theta, gradient)
         descend(data, degree, a, me.cache, gradient, theta)

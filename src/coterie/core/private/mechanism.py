@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 from ..compile import inline, noinline
+from ..linear import fill
 from .noise import LAPLACE, SIZE, discrete_gaussian, discrete_laplace, open_stream
 from .terms import GRID, width_of
 
@@ -90,9 +91,15 @@ def draw(terms, stream, width):
 
 
 @noinline
-def noisy_gradient(terms, data, theta, release, dice, scale, out):
-    """``out += scale * (sum of clipped gradients + noise)``. Returns the noisy loss if it has a share, else 0."""
-    total, stream = np.zeros(theta.shape[0], np.int64), np.zeros(SIZE, np.int64)
+def noisy_gradient(terms, data, theta, release, dice, scale, draft, out):
+    """``out += scale * (sum of clipped gradients + noise)``. Returns the noisy loss if it has a share, else 0.
+
+    The first ``p + SIZE`` numbers of ``draft`` are scratch paper.
+    """
+    p, whole = theta.shape[0], draft.view(np.int64)
+    total, stream = whole[:p], whole[p : p + SIZE]
+    fill(0, total)
+    fill(0, stream)
     open_stream(dice, stream)
     clipped_sum(data, theta, terms.clip, terms.mechanism == LAPLACE, total)
     width, unit = width_of(terms, release, 1.0 - terms.loss_fraction, 2 * GRID), terms.clip / GRID

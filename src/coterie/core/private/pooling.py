@@ -46,7 +46,7 @@ from .account import ACCOUNT, NOTHING, debit
 from .base import PrivateMethod
 from .limits import check_private_world
 from .mechanism import noisy_gradient
-from .noise import KEY, LAPLACE
+from .noise import KEY, LAPLACE, SIZE
 from .terms import GRID, width_of
 
 #: Kinds of letters: my release, so that it is on record as it was sent; a flow and an estimate, to answer; the answer.
@@ -115,6 +115,7 @@ class PrivatePooling(PrivateMethod):
     broadcasts = 1
     dice = 1 + KEY  # to choose the neighbour, and the key that noise is made from
     exchanges = True
+    footprint = "partner"
     minimises = False
     wakes_per_agent = None  # any number: only the first says something new
 
@@ -125,7 +126,7 @@ class PrivatePooling(PrivateMethod):
 
     def scratch_size(self, world, p):
         """Numbers of scratch paper that a handler needs."""
-        return 4 * p + 6
+        return max(4 * p + 6, 2 * p + SIZE)
 
     def start(self, world, theta):
         """State before the first letter: nothing has flowed."""
@@ -155,7 +156,7 @@ class PrivatePooling(PrivateMethod):
             gradient, scale = outbox.scratch[:p], 1.0 / data.labels.shape[0]
             fill(0.0, me.released)
             fill(0.0, gradient)
-            noisy_gradient(self.terms, data, me.released, release, chance.dice[1:], scale, gradient)
+            noisy_gradient(self.terms, data, me.released, release, chance.dice[1:], scale, outbox.scratch[p:], gradient)
             axpy(-me.cache.step, gradient, me.released)
             copy_to(me.released, me.theta)
             me.said[0] = 1.0
@@ -261,7 +262,7 @@ def _rows_of(world: Any, i: int, p: int) -> tuple[np.ndarray, np.ndarray]:
     first, last = world.row_start[i], world.row_start[i + 1]
     y = np.asarray(world.labels[first:last])
     if not isinstance(world.rows, SparseRows):
-        return np.asarray(world.rows.values[first:last]), y
+        return np.asarray(world.rows.values[first:last], np.float64), y
     X, start = np.zeros((last - first, p)), world.rows.start[first : last + 1]
     rows = np.repeat(np.arange(last - first), np.diff(start))
     np.add.at(X, (rows, world.rows.column[start[0] : start[-1]]), world.rows.values[start[0] : start[-1]])

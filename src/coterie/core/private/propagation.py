@@ -75,6 +75,9 @@ def smooth(data, me, ties):
 class PrivatePropagation(PrivateBroadcast):
     """See :func:`coterie.Private`."""
 
+    publishes = True
+    footprint = "ties"
+
     wakes_per_agent = None  # any number: only the first says something new
 
     def start(self, world, theta):
@@ -105,9 +108,10 @@ class PrivatePropagation(PrivateBroadcast):
         """The release, if it was not made yet; else the best model for those of my neighbours. Then a broadcast."""
         release = debit(me.account, self.terms.cost, self.terms.limit)
         if release != NOTHING and data.labels.shape[0] > 0:
-            gradient = outbox.scratch[: me.theta.shape[0]]
+            gradient, draft = outbox.scratch[: me.theta.shape[0]], outbox.scratch[me.theta.shape[0] :]
             fill(0.0, gradient)
-            me.loss[0] = noisy_gradient(self.terms, data, me.released, release, chance.dice, data.row_weight, gradient)
+            scale = data.row_weight
+            me.loss[0] = noisy_gradient(self.terms, data, me.released, release, chance.dice, scale, draft, gradient)
             axpy(-1.0 / me.cache.curvature, gradient, me.released)
             copy_to(me.released, me.theta)
             me.said[0] = 1.0

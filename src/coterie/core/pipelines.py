@@ -1,0 +1,161 @@
+"""How kernels are compiled; and their helpers no further than a kernel needs, to code that it takes in.
+
+Numba optimises every function, and writes machine code for it, before another one may call it. Of helpers that are
+always inlined all this is thrown away; and as each takes in those that it calls, the innermost would be optimised once
+for every function around it, which was half the time of a first run.
+"""
+
+from __future__ import annotations
+
+from numba.core.codegen import JITCodeLibrary, ll  # type: ignore[attr-defined]
+from numba.core.compiler import CompilerBase, DefaultPassBuilder, _LowerResult
+from numba.core.compiler_machinery import register_pass
+from numba.core.cpu import _dynfunc  # type: ignore[attr-defined]
+from numba.core.typed_passes import NativeLowering, NopythonTypeInference, type_inference_stage
+
+
+class _HelperCode(JITCodeLibrary):
+    """The code of a helper: neither optimised nor made executable, and without that of helpers that it calls."""
+
+    def add_linking_library(self, library):
+        """Note whose code is needed beside this."""
+        self._linking_libraries.append(library)
+
+    def add_llvm_module(self, ll_module):
+        ll_module.data_layout = self._codegen._data_layout
+        self._final_module.link_in(ll_module)
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage == ll.Linkage.external:
+                function.linkage = "linkonce_odr"  # as Numba has it: a kernel keeps one that it has not inlined
+
+    # Where a function that is none of our kernels calls the helper: all code together, still not optimised.
+
+    def _optimize_final_module(self):
+        pass
+
+    def _finalize_final_module(self):
+        self._finalized = True
+
+
+def _needed(libraries, found):
+    """Add to `found`, each once, libraries and those that helpers among them need."""
+    for library in libraries:
+        if library not in found:
+            found[library] = None
+            if isinstance(library, _HelperCode):
+                _needed(library._linking_libraries, found)
+    return found
+
+
+class _KernelCode(JITCodeLibrary):
+    """The code of a kernel, which takes in that of its helpers."""
+
+    def add_linking_library(self, library):
+        """Note whose code is needed beside this."""
+        self._linking_libraries.append(library)
+
+    def finalize(self):
+        """Take in what is needed, once, and make machine code of it all."""
+        needed, self._linking_libraries = _needed(self._linking_libraries, {}), []
+        for library in needed:
+            if isinstance(library, _HelperCode):
+                self._take_in(library)
+            else:
+                super().add_linking_library(library)
+        # LLVM takes in only what is called by then, and a helper may be called by a later one alone.
+        missing = self._missing()
+        for library in needed:
+            if isinstance(library, _HelperCode) and missing & _defined(library._final_module):
+                self._take_in(library)
+                missing = self._missing()
+        super().finalize()
+
+    def _take_in(self, library):
+        self._final_module.link_in(library._final_module, preserve=True)
+
+    def _missing(self):
+        """Functions of ours and of Numba that are called and not here; others are of the runtime."""
+        return {f.name for f in self._final_module.functions if f.is_declaration and f.name.startswith("_ZN")}
+
+    def _verify_declare_only_symbols(self):
+        missing = self._missing()
+        if missing:  # to call one would end the process
+            raise AssertionError(f"{self.name} was linked without {missing}")
+
+
+def _defined(module):
+    return {f.name for f in module.functions if not f.is_declaration}
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _InferTypes(NopythonTypeInference):
+    """As Numba does, which without counts of references lets no function return a part of an array.
+
+    Here it may: all arrays are those that the kernel was called with, and held by who called it.
+    """
+
+    _name = "coterie_infer_types"
+
+    def run_pass(self, state):
+        given = state.func_ir, state.args, state.return_type, state.locals
+        typed = type_inference_stage(state.typingctx, state.targetctx, *given, raise_errors=True)
+        state.typemap, state.return_type, state.calltypes, state.typing_errors = typed
+        return True
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _LowerHelper(NativeLowering):
+    _name = "coterie_lower_helper"
+
+    def run_pass(self, state):
+        state.library = _HelperCode(state.targetctx.codegen(), state.func_id.func_qualname)
+        super().run_pass(state)
+        made = state["cr"]
+        # Numba knows a function by what Python would call: here nobody does, and there is no address.
+        name = made.fndesc.qualname.rpartition(".")[2]
+        entry = _dynfunc.make_function(made.fndesc.lookup_module(), name, "", 0, made.env, (state.library,))
+        state.targetctx.insert_user_function(entry, made.fndesc, [state.library])
+        state["cr"] = _LowerResult(made.fndesc, made.call_helper, cfunc=entry, env=made.env)
+        return True
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _LowerKernel(NativeLowering):
+    _name = "coterie_lower_kernel"
+
+    def run_pass(self, state):
+        state.library = _KernelCode(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return super().run_pass(state)
+
+
+def _steps(state, **others):
+    """Numba's own steps, but for those that have another here."""
+    steps = DefaultPassBuilder.define_nopython_pipeline(state)
+    steps.passes = [(others.get(step.__name__, step), why) for step, why in steps.passes]
+    steps.finalize()
+    return [steps]
+
+
+class HelperPipeline(CompilerBase):
+    """How helpers are compiled."""
+
+    def define_pipelines(self):
+        """What Numba does, in order."""
+        flags = self.state.flags
+        flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+        return _steps(self.state, NopythonTypeInference=_InferTypes, NativeLowering=_LowerHelper)
+
+
+class KernelPipeline(CompilerBase):
+    """How kernels are compiled."""
+
+    def define_pipelines(self):
+        """What Numba does, in order."""
+        return _steps(self.state, NativeLowering=_LowerKernel)
+
+
+def furnish(kernel):
+    """Let the helpers in a kernel find their environments, of which errors are made."""
+    for environment in kernel._find_referenced_environments():
+        kernel.library.codegen.set_env(environment.env_name, environment)

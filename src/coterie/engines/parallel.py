@@ -1,0 +1,175 @@
+"""Wakes in parallel: several threads run the same compiled loop, each on a part of the wakes.
+
+The wakes of a batch are known before it begins. Those that do not touch each other run at the same time, in levels
+(:mod:`coterie.core.levels`): the result is that of one thread, bit for bit. A lock-free run leaves the levels out.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..core import loop
+from ..core.letters import longest
+from ..core.levels import arrange
+from ..core.world import NEEDS_ROOM, REFUSED, Outbox, World, new_outbox
+from ..errors import ParameterError
+
+if TYPE_CHECKING:
+    from .drivers import Immediate
+
+#: What a wake may say that it touches.
+FOOTPRINTS = ("ties", "partner")
+#: From so many agents on, threads pay by themselves: a level holds about n / (3 (degree + 1)) wakes.
+MANY_AGENTS = 10_000
+#: The fewest wakes that a thread is called for: a call takes some microseconds, and so does a wake.
+GRAIN = 32
+#: Parts of a level for each thread: who is ready first takes another one.
+PARTS = 4
+#: The most wakes that are arranged at a time, while those before them run.
+SPAN = 1 << 15
+#: Levels are counted up to here, then from zero again.
+HIGHEST = 1 << 30
+
+Slice = tuple[int, int]
+
+
+class Hand(NamedTuple):
+    """What one thread writes to that is not the state of agents."""
+
+    outbox: Outbox
+    egress: loop.Egress
+    account: np.ndarray
+
+
+class Team:
+    """Threads that take the wakes of a driver in parallel."""
+
+    def __init__(self, count: int, n: int, lock_free: bool = False):
+        self.count, self.lock_free = count, lock_free
+        self._pool: Any = ThreadPoolExecutor(max(1, count - 1), thread_name_prefix="coterie")
+        self._last, self._floor = np.zeros(n, np.int32), 0
+
+    def __enter__(self) -> Team:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def run(self, driver: Immediate, events: Sequence[np.ndarray], budget: loop.Budget) -> int:
+        """Take wakes in parallel as long as the budget surely lasts. Returns how many: the others come one by one."""
+        done = 0
+        while True:
+            sure = certain(driver, events[0][done:], budget)
+            if sure < self.count * GRAIN:
+                return done
+            cuts = [*range(done, done + sure, SPAN), done + sure]
+            spans = [[part[a:b] for part in events] for a, b in itertools.pairwise(cuts)]
+            ready = self._arranged(driver, spans[0])
+            for following in [*spans[1:], None]:
+                ahead = None if following is None else self._pool.submit(self._arranged, driver, following)
+                self._take(driver, *ready)
+                ready = None if ahead is None else ahead.result()
+            done += sure
+
+    def _take(self, driver: Immediate, events: list[np.ndarray], stages: list[list[Slice]]) -> None:
+        """Let the threads take wakes that are arranged in stages."""
+        box, nobody = driver.outbox, loop.new_egress(0, 1)
+        hands = [Hand(box, driver.egress, driver.account)]
+        for _ in range(1, self.count):
+            outbox = new_outbox(driver.method, driver.world, driver.problem.p, box.to.shape[0])
+            hands.append(Hand(outbox, nobody._replace(counter=np.zeros(2, np.int64)), loop.new_account(driver.method)))
+        for stage in stages:
+            while stage:
+                stage = self._at_once(driver, events, hands, stage)
+                for hand in hands[1:]:
+                    box.cursor[REFUSED] += hand.outbox.cursor[REFUSED] + hand.egress.counter[1]
+                    box.cursor[NEEDS_ROOM] |= hand.outbox.cursor[NEEDS_ROOM]
+                    hand.outbox.cursor[NEEDS_ROOM] = 0
+                driver.settle()
+        for hand in hands[1:]:
+            driver.account += hand.account
+
+    def _arranged(self, driver: Immediate, events: list[np.ndarray]) -> Any:
+        """The wakes in the order of their levels, and in which stages they run."""
+        if self.lock_free:
+            return events, [self._parts(0, events[0].shape[0])]
+        if self._floor > HIGHEST:
+            self._last[:], self._floor = 0, 0
+        order, peers, dice, _ = events
+        place, first = in_levels(driver.method, driver.world, order, peers, dice, self._last, self._floor)
+        self._floor += first.shape[0] - 1
+        return [part[place] for part in events], list(self._stages(first))
+
+    def _stages(self, first: np.ndarray) -> Iterator[list[Slice]]:
+        """Parts that run at once, one stage after the other: a large level each, or small levels by one thread."""
+        large = np.flatnonzero(np.diff(first) >= 2 * GRAIN)
+        end = 0
+        for a, b in zip(first[large].tolist(), first[large + 1].tolist(), strict=True):
+            if a > end:
+                yield [(end, a)]
+            yield self._parts(a, b)
+            end = b
+        if end < first[-1]:
+            yield [(end, int(first[-1]))]
+
+    def _parts(self, a: int, b: int) -> list[Slice]:
+        """Parts of equal size of wakes ``a`` to ``b - 1``."""
+        cuts = np.linspace(a, b, 1 + max(1, min((b - a) // GRAIN, PARTS * self.count))).astype(int).tolist()
+        return list(itertools.pairwise(cuts))
+
+    def _at_once(
+        self, driver: Immediate, events: list[np.ndarray], hands: list[Hand], stage: list[Slice]
+    ) -> list[Slice]:
+        """Let the threads take the parts of a stage. Returns what is left of those that had to stop."""
+        turn, left = itertools.count(), []
+
+        def work(hand: Hand) -> None:
+            state = driver.method, driver.world, driver.own, driver.tie
+            while (k := next(turn)) < len(stage):
+                a, b = stage[k]
+                a += loop.run(*state, *(part[a:b] for part in events), *hand, loop.NO_LIMIT)
+                if a < b:
+                    left.append((a, b))
+
+        others = [self._pool.submit(work, hand) for hand in hands[1 : len(stage)]]
+        work(hands[0])
+        for other in others:
+            if not other.cancel():  # who has not begun finds nothing left to do
+                other.result()
+        return left
+
+
+def in_levels(
+    method: Any, world: World, order: np.ndarray, peers: np.ndarray, dice: np.ndarray, last: np.ndarray, floor: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Wakes in the order of their levels, and where each level begins and the last one ends."""
+    if method.footprint not in FOOTPRINTS:
+        raise ParameterError(
+            f"{method!r}: footprint={method.footprint!r} must be one of {', '.join(FOOTPRINTS)}, or None"
+        )
+    if method.footprint == "partner" and not method.exchanges:
+        raise ParameterError(f'{method!r}: footprint="partner" is for a method that exchanges with one neighbour')
+    count = order.shape[0]
+    level, first, place = np.empty(count, np.int32), np.empty(count + 1, np.int32), np.empty(count, np.int64)
+    ties = world.tie_start, world.peer, world.choice
+    depth = arrange(order, peers, dice, *ties, method.footprint == "partner", floor, last, level, first, place)
+    return place, first[: depth + 1]
+
+
+def certain(driver: Immediate, order: np.ndarray, budget: loop.Budget) -> int:
+    """How many of these wakes certainly happen before the budget is spent: if each costs the most that it may."""
+    if not np.isfinite(budget.limit):
+        return int(order.shape[0])
+    method, world = driver.method, driver.world
+    letters = np.full(order.shape[0], method.max_letters)
+    if method.footprint == "ties":
+        degree = world.tie_start[order + 1] - world.tie_start[order]
+        letters = method.broadcasts * degree + (method.max_letters - method.broadcasts)
+    cost = letters * (budget.letter + budget.number * longest(method.lengths(driver.problem.p)))
+    spent = driver.account[loop.LETTERS] * budget.letter + driver.account[loop.NUMBERS] * budget.number
+    return int(np.searchsorted(spent + np.cumsum(cost) - cost, budget.limit))
