@@ -1,21 +1,28 @@
 """Which graph helps linear models: none, nearest neighbours, learned from models trained alone, or learned with them.
 
 python benchmarks/graphs.py [--seeds 5] [--json graphs.json]
+python benchmarks/graphs.py --many 1e3 1e4 1e5
 
 Collaborative linear classification (CD, Section 5), 100 agents, logistic loss, mu = 1. On every graph the models are
 the exact optimum, so that the table compares graphs and not solvers. "alone first" learns the graph from the models
 that agents train alone, and then keeps it: what ``CollaborativeClassifier(graph="learn")`` does. "together" goes on
 learning it while the models move (``ct.Learned``, 200 wakes of each agent).
+
+With ``--many``: does a learned graph get worse with the number of agents? Circles of about a hundred agents that are
+alike (p = 20); CPU seconds of ``exact_graph(candidates=30)`` and of ``learn_graph`` as it comes, each with its search
+for the nearest; the part of the weight inside circles; and how far the second is above the optimum, for each agent.
 """
 
 import argparse
 import json
+import time
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 import coterie as ct
+from coterie.graphs.exact import graph_objective
 
 SETTINGS = {
     "p=20, 10..100 points": {"p": 20, "rows": (10, 100)},
@@ -46,11 +53,54 @@ def scores(seed, p, rows):
     }
 
 
+def circles(n, p=20, size=100):
+    """Models and losses, and the circle that each agent is of."""
+    rng = np.random.default_rng(1)
+    centres = rng.standard_normal(p) + rng.standard_normal((max(1, n // size), p))
+    circle = rng.integers(0, len(centres), n)
+    return centres[circle] + 0.3 * rng.standard_normal((n, p)), rng.uniform(0.1, 0.6, n), circle
+
+
+def many(sizes):
+    """One row for each number of agents."""
+    table = Table(title="Learned graphs of many agents")
+    for name in ("agents", "exact, CPU s", "inside", "learn_graph, CPU s", "inside", "ties each", "above the optimum"):
+        table.add_column(name, justify="right")
+    for n in [300, *sizes]:  # the first compiles, and is not shown
+        models, losses, circle = circles(n)
+        graphs, seconds, inside = {}, {}, {}
+        for name, learn in (
+            ("exact", lambda models, losses: ct.exact_graph(models, losses, candidates=30)),
+            ("learn", lambda models, losses: ct.learn_graph(models, losses).graph),
+        ):
+            begin = time.process_time()
+            graphs[name] = graph = learn(models, losses)
+            seconds[name] = time.process_time() - begin
+            i, j, weight = graph.edges()
+            inside[name] = weight[circle[i] == circle[j]].sum() / weight.sum()
+        above = graph_objective(graphs["learn"], models, losses) - graph_objective(graphs["exact"], models, losses)
+        if n in sizes:
+            table.add_row(
+                f"{n:,}",
+                f"{seconds['exact']:.1f}",
+                f"{inside['exact']:.4f}",
+                f"{seconds['learn']:.1f}",
+                f"{inside['learn']:.4f}",
+                f"{2.0 * graphs['learn'].n_edges / n:.1f}",
+                f"{above / n:.1e}",
+            )
+    Console(width=120).print(table)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--json")
+    parser.add_argument("--many", type=float, nargs="+", metavar="AGENTS")
     arguments = parser.parse_args()
+    if arguments.many:
+        many([int(n) for n in arguments.many])
+        return
     result = {}
     for setting, options in SETTINGS.items():
         runs = [scores(seed, **options) for seed in range(arguments.seeds)]
