@@ -256,6 +256,19 @@ def test_a_proof_does_not_need_a_solved_system(ridge, monkeypatch):
     assert certificate.decrement(objective, g, np.zeros((30, 1)))[0] == pytest.approx(exactly, rel=0.15)
 
 
+def test_what_a_rough_solution_proves(monkeypatch):
+    """With x = c H^-1 g, what is known is <x, g> + <x, g - H x> = c (2 - c) g' H^-1 g; ridges bound the rest."""
+    problem, c = make("logistic", n=30, ridge=0.1), 0.7
+    objective, g = problem._objective(problem.importance), np.random.default_rng(1).normal(size=(30, 4))
+    lam = 2 * problem.a * problem.ridge
+    H = 2 * problem.smooth * (np.diag(problem.graph.degrees) - problem.graph.W.toarray()) + np.diag(lam)
+    monkeypatch.setattr(certificate, "system", lambda *_: lambda target, accuracy: c * np.linalg.solve(H, target))
+    monkeypatch.setattr(certificate, "ACCURACIES", (1.0,))
+    exactly, rest = np.sum(g * np.linalg.solve(H, g)), np.sum(np.square(g).sum(axis=1) / lam)
+    expected = c * (2 - c) * exactly + (1 - c) ** 2 * rest
+    assert certificate.decrement(objective, g, np.zeros((30, 1)))[0] == pytest.approx(expected, rel=1e-9)
+
+
 def test_no_proof_is_claimed_where_there_is_none():
     assert make("logistic", ridge=0.0).gap(np.zeros((40, 4))) == np.inf
     assert make("hinge", ridge=0.0).gap(np.zeros((40, 4))) == np.inf
