@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from rich.table import Table
 
 from coterie.cli import console
 from coterie.cli.console import AsJson, out, talk
+from coterie.engines.cluster import Cluster
 from coterie.errors import MissingDataError, ParameterError
 
 from ._catalogue import PAPERS, experiments, find
@@ -34,7 +36,17 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="Small, in seconds, to see that it works.")] = False,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where figures and numbers go.")] = OUTPUT,
     workers: Annotated[
-        int | None, typer.Option(help="Processes at work; by default one for each core.", min=1, show_default=False)
+        int | None,
+        typer.Option(
+            help="Processes at work; by default one for each core, or CPU of a cluster.", min=1, show_default=False
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="Work on a Ray cluster: its address such as 10.0.0.1:6379, auto, or ray for one on this machine.",
+            show_default=False,
+        ),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an earlier run had finished.")] = False,
     as_json: AsJson = False,
@@ -47,24 +59,28 @@ def main(
         raise ParameterError("say what to reproduce: an experiment, a paper, or all; --list prints what there is")
     chosen = find(name)
     wanted = workers or (1 if quick else os.cpu_count() or 1)
+    cluster = None if engine is None else Cluster(None if engine == "ray" else engine, workers)
     said: list[dict[str, Any]] = []
-    for experiment in chosen:
-        try:
-            outcome = _run(experiment, output, quick, wanted, fresh, as_json)
-        except MissingDataError as error:
-            if len(chosen) == 1:
-                raise
-            talk.print(f"[yellow]left out:[/] {escape(str(error))}", soft_wrap=True)
-            continue
-        if as_json:
-            said.append(json.loads(outcome.record.read_text()) | {"figure": str(outcome.figure)})
-        else:
-            _show(outcome)
+    with nullcontext() if cluster is None else cluster.connect():  # once for all of them
+        for experiment in chosen:
+            try:
+                outcome = _run(experiment, output, quick, wanted, fresh, as_json, cluster)
+            except MissingDataError as error:
+                if len(chosen) == 1:
+                    raise
+                talk.print(f"[yellow]left out:[/] {escape(str(error))}", soft_wrap=True)
+                continue
+            if as_json:
+                said.append(json.loads(outcome.record.read_text()) | {"figure": str(outcome.figure)})
+            else:
+                _show(outcome)
     if as_json:
         print(json.dumps(said if len(chosen) > 1 else said[0], default=console.plain))
 
 
-def _run(experiment: Experiment, output: Path, quick: bool, workers: int, fresh: bool, quiet: bool) -> Outcome:
+def _run(
+    experiment: Experiment, output: Path, quick: bool, workers: int, fresh: bool, quiet: bool, engine: Cluster | None
+) -> Outcome:
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -82,6 +98,7 @@ def _run(experiment: Experiment, output: Path, quick: bool, workers: int, fresh:
                 quick=quick,
                 workers=workers,
                 fresh=fresh,
+                engine=engine,
                 progress=lambda done, known: bar.update(task, completed=done, total=known),
             )
         except KeyboardInterrupt:

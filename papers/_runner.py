@@ -10,13 +10,14 @@ import math
 import os
 import platform
 import signal
+import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from multiprocessing import active_children, get_context
 from pathlib import Path
@@ -30,6 +31,7 @@ from coterie._version import __version__
 from coterie.cli.console import plain
 from coterie.core.compile import digest
 from coterie.datasets import sources
+from coterie.engines.cluster import Cluster
 from coterie.errors import DataError, MissingDataError, ParameterError
 
 from ._claims import Claim
@@ -41,6 +43,11 @@ OUTPUT = Path("reproduced")
 PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "pandas", "matplotlib")
 
 Progress = Callable[[int, int], None]
+Settings = dict[str, Any]
+#: Pieces as they are finished: the place of each among those asked for, what it found, and in how many seconds.
+Pieces = Generator[tuple[int, tuple[Row, float]], None, None]
+#: Whoever works out pieces, given an experiment's work and the settings of each.
+Workers = Callable[[Callable[..., Row], Sequence[Settings]], Pieces]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -70,10 +77,12 @@ def reproduce(
     workers: int = 1,
     fresh: bool = False,
     progress: Progress | None = None,
+    engine: Cluster | None = None,
 ) -> Outcome:
     """Run an experiment, or what is left of it, and write its figure and its numbers.
 
     ``NAME.png`` and ``NAME.json`` go into the folder, finished pieces into its ``pieces/``; `fresh` forgets these.
+    Pieces are worked out by so many processes of this machine, or as tasks on an `engine`, a cluster.
     `progress` is called with (pieces done, pieces known of) at first and after each piece: there may be more to come.
     """
     if workers < 1:
@@ -88,7 +97,7 @@ def reproduce(
         store.forget(quick)
     rows: list[Row] = []
     seconds = 0.0
-    with threadpool_limits(1), _pool(workers) as pool:
+    with threadpool_limits(1), _workers(workers, engine) as at_work:
         plan = experiment.plan(quick)
         batch = next(plan)
         while True:
@@ -96,7 +105,7 @@ def reproduce(
             if progress is not None:
                 progress(done, done + len(batch))
             found: list[Row | None] = [None] * len(batch)
-            for place, (row, spent) in _worked(experiment, batch, store, pool, quick):
+            for place, (row, spent) in _worked(experiment, batch, store, at_work, quick):
                 found[place], seconds = row, seconds + spent
                 if progress is not None:
                     done += 1
@@ -217,7 +226,7 @@ def _worked(
     experiment: Experiment,
     batch: Sequence[dict[str, Any]],
     store: _Store,
-    pool: ProcessPoolExecutor | None,
+    workers: Workers,
     quick: bool,
 ) -> Iterator[tuple[int, tuple[Row, float]]]:
     """The pieces of a batch as they are finished: place in the batch, and (row, seconds)."""
@@ -227,24 +236,17 @@ def _worked(
             yield place, kept
         else:
             left.append(place)
-    if pool is None:
-        for place in left:
-            found, seconds = _timed(experiment.work, batch[place])
-            yield place, store.keep(batch[place], quick, found, seconds)
-        return
-    asked = {pool.submit(_elsewhere, experiment.work, batch[place]): place for place in left}
-    for answer in as_completed(asked):
-        place = asked[answer]
-        found, seconds = answer.result()
-        yield place, store.keep(batch[place], quick, found, seconds)
+    with closing(workers(experiment.work, [batch[place] for place in left])) as finished:
+        for k, (found, seconds) in finished:
+            yield left[k], store.keep(batch[left[k]], quick, found, seconds)
 
 
-def _timed(work: Callable[..., Row], settings: dict[str, Any]) -> tuple[Row, float]:
+def _timed(work: Callable[..., Row], settings: Settings) -> tuple[Row, float]:
     start = time.process_time()
     return work(**settings), time.process_time() - start
 
 
-def _elsewhere(work: Callable[..., Row], settings: dict[str, Any]) -> tuple[Row, float]:
+def _elsewhere(work: Callable[..., Row], settings: Settings) -> tuple[Row, float]:
     """One piece, in another process."""
     with threadpool_limits(1):
         return _timed(work, settings)
@@ -256,10 +258,45 @@ def _deaf() -> None:
 
 
 @contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor | None]:
-    if workers == 1:
-        yield None
-        return
+def _workers(count: int, engine: Cluster | None) -> Iterator[Workers]:
+    """Whoever works out the pieces: a cluster, some processes, or this one."""
+    if engine is not None:
+        with engine.connect() as ray:
+            yield partial(_on_cluster, engine, ray)
+    elif count > 1:
+        with _pool(count) as pool:
+            yield partial(_in_pool, pool)
+    else:
+        yield _here
+
+
+def _here(work: Callable[..., Row], pieces: Sequence[Settings]) -> Pieces:
+    for k, settings in enumerate(pieces):
+        yield k, _timed(work, settings)
+
+
+def _in_pool(pool: ProcessPoolExecutor, work: Callable[..., Row], pieces: Sequence[Settings]) -> Pieces:
+    asked = {pool.submit(_elsewhere, work, settings): k for k, settings in enumerate(pieces)}
+    for answer in as_completed(asked):
+        yield asked[answer], answer.result()
+
+
+def _on_cluster(engine: Cluster, ray: Any, work: Callable[..., Row], pieces: Sequence[Settings]) -> Pieces:
+    # papers/ is not installed: its code travels with the work.
+    ray.cloudpickle.register_pickle_by_value(package := sys.modules[__package__])
+    try:
+        with closing(engine.as_completed(ray, partial(_elsewhere, work), pieces, name=_name)) as finished:
+            yield from finished
+    finally:
+        ray.cloudpickle.unregister_pickle_by_value(package)
+
+
+def _name(settings: Settings) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     others = set(active_children())
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_deaf)
     try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from threading import Event, Lock
 from typing import Any
@@ -22,11 +23,12 @@ from .core.methods import METHODS, check_fit
 from .core.proximal import is_mean
 from .data import AgentData
 from .data.dictionaries import outputs
+from .engines.cluster import Cluster, check_cluster, check_importable
 from .engines.conditions import Conditions
 from .engines.run import Run
 from .engines.simulator import COLUMNS, Observer, observers_of, simulate
 from .errors import DataError, MismatchError, ParameterError
-from .graphs import complete
+from .graphs import Graph, complete
 from .problem import Problem
 from .problem.baselines import Baseline, resolve_method
 
@@ -121,6 +123,7 @@ def compare(
     choice: Any = "uniform",
     progress: Callable[[int, int], None] | None = None,
     n_jobs: int | None = None,
+    engine: Cluster | None = None,
 ) -> Comparison:
     """Run several methods to the same cost, and put what they reached side by side.
 
@@ -147,6 +150,9 @@ def compare(
         Called with (how much is done, how much in all) now and then; by the thread that did it, one at a time.
     n_jobs : int, optional
         How many runs are made at a time, each by a thread. Default: one for each core. No result depends on it.
+    engine : Cluster, optional
+        Runs are tasks of a Ray cluster, to which the problem is sent once; the result is the same. Unlike in
+        :func:`coterie.simulate`, where one run is spread over shards, each run is in one process there.
 
     Returns
     -------
@@ -172,6 +178,9 @@ def compare(
         raise ParameterError(f"seeds={seeds!r} must be a list of different seeds")
     entrants = _entrants(methods, problem)
     threads(n_jobs)  # refuses what is no number of threads before any work
+    check_cluster(engine, n_jobs=n_jobs)
+    if engine is not None:
+        check_importable(*((method, posed.loss) for method, posed in entrants.values()))
     score, observers = _observers(observe, test, problem)
     observers["value of the problem"] = problem.value  # an entrant may run on a problem of its own
     exact = problem.solve()
@@ -183,36 +192,16 @@ def compare(
         for label, (method, posed) in entrants.items()
         for seed in (seeds[:1] if isinstance(method, Baseline) else seeds)
     ]
-    done, one_at_a_time, stop = [0] * len(turns), Lock(), Event()
+    settings = {"start": start, "conditions": conditions, "choice": choice, "every": max(1, budget // int(points))}
+    runner = _Runner(turns, settings | {"observe": observers, unit: budget})
 
-    def tell(k: int, now: int) -> None:
-        if stop.is_set():  # somebody else has failed, or was interrupted
-            raise KeyboardInterrupt
+    def tell(now: int) -> None:
         if progress is not None:
-            with one_at_a_time:
-                done[k] = now
-                progress(sum(done), len(turns) * budget)
+            progress(now, len(turns) * budget)
 
-    def take(k: int) -> Run:
-        _, method, posed, seed = turns[k]
-        run = simulate(
-            posed,
-            method,
-            seed=seed,
-            start=start,
-            observe=observers,
-            every=max(1, budget // int(points)),
-            conditions=conditions,
-            progress=lambda now, _total: tell(k, now),
-            choice=choice,
-            n_jobs=n_jobs if len(turns) == 1 else 1,  # threads are for the runs first
-            **{unit: budget},
-        )
-        done[k] = budget
-        return run
-
-    with threadpool_limits(1, user_api="blas"):  # threads that run methods leave no core for those of a BLAS
-        found = in_threads(take, range(len(turns)), n_jobs, stop)
+    found = (
+        _on_cluster(engine, runner, tell, budget) if engine is not None else _in_threads(runner, n_jobs, tell, budget)
+    )
 
     tables, runs = [], {}
     for (label, _, _, seed), run in zip(turns, found, strict=True):
@@ -226,6 +215,63 @@ def compare(
         tables.append(trace)
         runs[label, seed] = run
     return Comparison(problem, pd.concat(tables, ignore_index=True), optimum, runs, unit, score)
+
+
+@dataclass(frozen=True, eq=False)
+class _Runner:
+    """The runs of a comparison, by number, with all that they need."""
+
+    turns: list[tuple[str, Any, Problem, Any]]  # label, method, problem, seed
+    settings: dict[str, Any]  # of simulate, alike for all
+
+    def run(self, k: int, **more: Any) -> Run:
+        """One of the runs."""
+        _, method, posed, seed = self.turns[k]
+        return simulate(posed, method, seed=seed, **self.settings, **more)
+
+    def __call__(self, k: int) -> tuple[Run, Graph | None]:
+        """The same for another process: the problem, which it has, does not travel; a graph that was learned does."""
+        with threadpool_limits(1, user_api="blas"):
+            run = self.run(k, n_jobs=1)
+        left_out: Any = None
+        return replace(run, problem=left_out), None if run.problem is self.turns[k][2] else run.graph
+
+    def name(self, k: int) -> str:
+        """What to call a run in an error."""
+        label, _, _, seed = self.turns[k]
+        return f"{label}, seed {seed}"
+
+
+def _in_threads(runner: _Runner, n_jobs: int | None, tell: Callable[[int], None], budget: int) -> list[Run]:
+    done, one_at_a_time, stop = [0] * len(runner.turns), Lock(), Event()
+
+    def count(k: int, now: int) -> None:
+        if stop.is_set():  # somebody else has failed, or was interrupted
+            raise KeyboardInterrupt
+        with one_at_a_time:
+            done[k] = now
+            tell(sum(done))
+
+    def take(k: int) -> Run:
+        jobs = n_jobs if len(runner.turns) == 1 else 1  # threads are for the runs first
+        run = runner.run(k, n_jobs=jobs, progress=lambda now, _total: count(k, now))
+        done[k] = budget
+        return run
+
+    with threadpool_limits(1, user_api="blas"):  # threads that run methods leave no core for those of a BLAS
+        return in_threads(take, range(len(runner.turns)), n_jobs, stop)
+
+
+def _on_cluster(engine: Cluster, runner: _Runner, tell: Callable[[int], None], budget: int) -> list[Run]:
+    numbers = range(len(runner.turns))
+    with (
+        engine.connect() as ray,
+        closing(engine.map(ray, runner, numbers, lambda now, _total: tell(now * budget), runner.name)) as found,
+    ):
+        return [
+            replace(run, problem=posed if graph is None else posed.on(graph=graph))
+            for (run, graph), (_, _, posed, _) in zip(found, runner.turns, strict=True)
+        ]
 
 
 #: How a small problem of each published objective is made, for any loss that fits it.

@@ -135,3 +135,8 @@ class RemovedError(IdentityError):
 
 class StateError(CoterieError, RuntimeError):
     """What a peer keeps across restarts is damaged, or that of another peer or run."""
+
+
+def about(error: CoterieError, what: str) -> CoterieError:
+    """The same error, saying first which of many things it is about."""
+    return type(error)(f"{what}: {error}") if what else error

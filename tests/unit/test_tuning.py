@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils.metadata_routing import MetadataRequest
 
 import coterie as ct
 from coterie.errors import DataError, ParameterError
@@ -307,6 +309,58 @@ def test_a_class_that_a_fold_did_not_train_on_counts_as_impossible():
     result = tune(Sure(), np.zeros((6, 1)), y, ids, {"sure": [0.6, 0.9]}, n_splits=2)
     assert result.table["score"].between(np.log(1e-15), 0.0).all()
     assert result.best_score_ < np.log(1e-15) / 10
+
+
+def test_the_numbers_are_those_of_scikit_learns_search():
+    random = np.random.default_rng(0)
+    X, ids = random.normal(size=(50, 2)), random.permutation(np.repeat(list("abcde"), 10))
+    y, grid = random.normal(size=50), {"keep": [0.2, 0.5, 1.0], "note": ["none", "kept"]}
+    found = tune(Shrunk(), X, y, ids, grid, scoring="neg_mean_absolute_error", random_state=3)
+    for n_jobs in (1, 2):
+        again = tune(Shrunk(), X, y, ids, grid, scoring="neg_mean_absolute_error", random_state=3, n_jobs=n_jobs)
+        pd.testing.assert_frame_equal(again.table, found.table, check_exact=True)
+
+    def score(model, X, y, agents):
+        return -np.mean(abs(model.predict(X, agents) - y))
+
+    with config_context(enable_metadata_routing=True):
+        search = GridSearchCV(
+            Shrunk().set_fit_request(agents=True),
+            grid,
+            scoring=Routed(score),
+            cv=list(WithinAgents(3, random_state=3).split(X, groups=ids)),
+            refit=False,
+        ).fit(X, y, agents=ids)
+    assert found.best_params_ == search.best_params_
+    assert list(found.best_params_) == list(search.best_params_)
+    assert found.best_score_ == search.best_score_
+    assert found.table[["keep", "note"]].to_dict("records") == search.cv_results_["params"]
+    assert found.table["score"].tolist() == search.cv_results_["mean_test_score"].tolist()
+    assert found.table["std"].tolist() == search.cv_results_["std_test_score"].tolist()
+
+
+class Routed:
+    """A score for which scikit-learn passes the agents on."""
+
+    def __init__(self, score):
+        self.score = score
+
+    def __call__(self, model, X, y, agents):
+        return self.score(model, X, y, agents)
+
+    def get_metadata_routing(self):
+        request = MetadataRequest(owner=self)
+        request.score.add_request(param="agents", alias=True)
+        return request
+
+
+def test_a_score_that_is_no_number_is_the_worst():
+    def odd(model, X, y, agents):
+        return {0.5: np.nan, 0.6: -np.inf, 0.7: -3.0}[model.keep]
+
+    for values, best in (([0.5, 0.6, 0.7], 0.7), ([0.5, 0.7], 0.7), ([0.5], 0.5)):
+        with pytest.warns(UserWarning, match=r"some points is not finite(?s:.*)0.5"):
+            assert tune(Shrunk(), *two_agents(), {"keep": values}, scoring=odd).best_params_ == {"keep": best}
 
 
 def test_the_first_of_equals_wins():

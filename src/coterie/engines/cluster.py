@@ -2,26 +2,59 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
+import pickle
+import re
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+import textwrap
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
-from ..errors import ClusterError, MissingExtra, ParameterError
+from .._version import __version__
+from ..errors import ClusterError, CoterieError, MissingExtra, ParameterError, about
+
+log = logging.getLogger("coterie")
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+#: What a worker has logged: name of the logger, level, message.
+Record = tuple[str, int, str]
+#: A Python warning of a worker: category, message, file, line.
+Warned = tuple[type[Warning], str, str, int]
 
 #: What keeps newer versions of Ray from connecting, without saying so.
 TOKEN = "RAY_AUTH_MODE and RAY_AUTH_TOKEN must be the same here as where it was started"
+#: Words of errors when connecting, and what to do about them; where there are none, it is likely the token.
+HINTS = {
+    "Version mismatch": "install the same Ray and Python here as there",
+    "Invalid address": 'say host and port, such as "10.0.0.1:6379", or "auto"',
+    "ray[client]": "an address with ray:// needs it",
+    "refused": "nothing listens there: is it started, and the port the one of ray start --port?",
+    "timed out": "nothing answers: is the port open to this machine?",
+}
+#: Ray's words for what a worker does not find.
+UNKNOWN = re.compile(r"No module named '([\w.]+)'|ImportError: (.+)")
 #: Seconds in which a cluster must answer.
 KNOCK = 10.0
+#: Tasks that are asked for before the first of them is done, for each one that the cluster can run at a time.
+AHEAD = 2
+#: Where a failed task's log records and warnings travel: an attribute of its error.
+SAID = "_coterie_said"
+
+#: Whether this is a task of :meth:`Cluster.map`.
+_in_task: ContextVar[bool] = ContextVar("coterie_in_task", default=False)
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster of machines, for ``engine=``: shards of the work run there as Ray actors.
+    """A cluster of machines, for ``engine=``: the work runs there as Ray actors and tasks.
 
     Needs the extra ``ray``. The workers import coterie, and the modules that your own rules are from: both must be
     installed there.
@@ -33,13 +66,14 @@ class Cluster:
         ``"ray://10.0.0.1:10001"`` from a machine outside it (this needs ``ray[client]``). Default: the Ray that this
         process is connected to already; if there is none, one is started on this machine and ended with the call.
     shards : int, optional
-        How many workers. Default: one for each CPU of the cluster; never more than there are agents or tasks.
+        How many workers, or tasks at a time. Default: one for each CPU of the cluster; never more than there are agents
+        or tasks.
     cpus : float
         CPUs that each shard reserves for the time of the call. Other work on the cluster has to wait when all are
         reserved: less than 1 leaves some free.
     folder : path, optional
-        Where workers of relationship learning keep checkpoints. Default: a temporary folder on each machine. One that
-        all machines see lets a worker go on on another.
+        Where workers of relationship learning keep what they know. Default: a temporary folder on each machine. One
+        that all machines see lets another worker go on from there.
 
     Examples
     --------
@@ -83,6 +117,11 @@ class Cluster:
         module
             ``ray``, ready for use.
         """
+        if _in_task.get():
+            raise ParameterError(
+                "engine=ct.Cluster(...) inside a task of engine=ct.Cluster(...): the inner one could wait for ever for "
+                "CPUs that the outer one holds; leave engine out of one of them"
+            )
         # Read when Ray is imported: nobody is told about this run unless the user has said so.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
@@ -105,8 +144,8 @@ class Cluster:
                     ray.init(address=self.address, **quiet)
             except Exception as error:
                 what = "start Ray on this machine" if self.address is None else f"reach a cluster at {self.address!r}"
-                hint = "" if self.address is None else f" (if it is up: {TOKEN})"
-                raise ClusterError(f"cannot {what}: {error}{hint}") from error
+                hint = next((hint for words, hint in HINTS.items() if words in str(error)), f"if it is up: {TOKEN}")
+                raise ClusterError(f"cannot {what}: {error}" + (f" ({hint})" if self.address else "")) from error
             yield ray
         finally:
             ray.shutdown()  # ends what was started above; of a cluster, only the connection
@@ -140,6 +179,248 @@ class Cluster:
                 "smaller cpus"
             )
         return wanted
+
+    def map(
+        self,
+        ray: Any,
+        function: Callable[[Item], Result],
+        items: Iterable[Item],
+        progress: Callable[[int, int], None] | None = None,
+        name: Callable[[Item], str] | None = None,
+    ) -> Generator[Result, None, None]:
+        """``function(item)`` for every item, as plain Ray tasks, in the order of the items.
+
+        The function is stored on the cluster once, with all that it holds: rows belong in there, not in items. Each
+        task reserves ``cpus``, and Ray runs it again if its worker or machine dies; at most ``shards`` of them run at a
+        time. Whatever ends the iteration cancels what is still running: close it, as ``contextlib.closing`` does.
+
+        An error of ours comes out as it was, any other one as a ClusterError, and the first item's first, whichever
+        was the first to fail. What tasks log is logged here, and what they warn of is a warning here, once.
+
+        Parameters
+        ----------
+        ray : module
+            As :meth:`connect` gives it.
+        function : callable
+            Of one item.
+        items : iterable
+        progress : callable, optional
+            Called with (items done, items in all).
+        name : callable, optional
+            What to call an item in an error.
+
+        Yields
+        ------
+        object
+            What the function returned.
+        """
+        items, told, done, turn = list(items), _Told(), {}, 0
+        with closing(self._finished(ray, function, items, progress)) as finished:
+            for place, reference in finished:
+                done[place] = reference
+                while turn in done:
+                    yield told.get(ray, done.pop(turn), items[turn], name)
+                    turn += 1
+
+    def as_completed(
+        self,
+        ray: Any,
+        function: Callable[[Item], Result],
+        items: Iterable[Item],
+        progress: Callable[[int, int], None] | None = None,
+        name: Callable[[Item], str] | None = None,
+    ) -> Generator[tuple[int, Result], None, None]:
+        """As :meth:`map`, but each as soon as it is done, with its place among the items.
+
+        Parameters
+        ----------
+        ray, function, items, progress, name
+            As in :meth:`map`.
+
+        Yields
+        ------
+        (int, object)
+            The place, from 0, and what the function returned.
+        """
+        items, told = list(items), _Told()
+        with closing(self._finished(ray, function, items, progress)) as finished:
+            for place, reference in finished:
+                yield place, told.get(ray, reference, items[place], name)
+
+    def _finished(
+        self, ray: Any, function: Any, items: list[Any], progress: Callable[[int, int], None] | None
+    ) -> Generator[tuple[int, Any], None, None]:
+        """Places and references of tasks as they end, well or not."""
+        if not items:
+            return
+        limit = self.count(ray, len(items)) * (AHEAD if self.shards is None else 1)
+        task = ray.remote(num_cpus=self.cpus, max_retries=3)(_recorded)
+        try:
+            function = ray.put(function)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            raise ParameterError(f"what is to run on the cluster cannot be sent there: {error}") from error
+        level, at, done = log.getEffectiveLevel(), 0, 0
+        running: dict[Any, int] = {}
+        try:
+            while at < len(items) or running:
+                while at < len(items) and len(running) < limit:
+                    running[task.remote(function, items[at], level, __version__)] = at
+                    at += 1
+                [reference], _ = ray.wait(list(running), num_returns=1)
+                place = running.pop(reference)
+                done += 1
+                if progress is not None:
+                    progress(done, len(items))
+                yield place, reference
+        finally:
+            for reference in running:
+                ray.cancel(reference, force=True)
+
+
+def check_cluster(engine: Any, **others: Any) -> None:
+    """Refuse an engine that is none, and what does not go with one."""
+    if engine is not None and not isinstance(engine, Cluster):
+        raise ParameterError(f"engine={engine!r} must be a ct.Cluster, or None for this process")
+    for name, value in others.items():
+        if engine is not None and value is not None:
+            raise ParameterError(
+                f"{name}={value!r} does not go with engine=ct.Cluster(...), whose shards say how much runs at a time: "
+                "leave one of them out"
+            )
+
+
+def check_importable(*rules: Any) -> None:
+    """Refuse rules of a script: what is compiled for a class is not found again by a worker that gets a copy of it."""
+    for rule in rules:
+        if type(rule).__module__ == "__main__":
+            raise ParameterError(
+                f"engine=ct.Cluster(...): workers cannot import {type(rule).__name__} from a script; "
+                "move it to a module"
+            )
+        if isinstance(rule, tuple):
+            check_importable(*rule)  # a method may wrap another
+
+
+class WorkerLog(logging.Handler):
+    """Keeps what coterie logs in a worker, from a level on, until it is taken."""
+
+    def __init__(self, level: int = logging.WARNING):
+        super().__init__(level)
+        self._records: list[Record] = []
+        log.setLevel(level)
+        log.propagate = False  # or it would be printed on the worker, where nobody looks
+        log.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one record."""
+        self._records.append((record.name, record.levelno, record.getMessage()))
+
+    def take(self) -> list[Record]:
+        """What was logged since the last time."""
+        records, self._records = self._records, []
+        return records
+
+
+def replay(records: Iterable[Record]) -> None:
+    """Log here what a worker has logged."""
+    for name, level, message in records:
+        logging.getLogger(name).log(level, "%s", message)
+
+
+def _recorded(
+    function: Callable[[Any], Any], item: Any, level: int, version: str
+) -> tuple[Any, list[Record], list[Warned]]:
+    """What a function returns, logs and warns of."""
+    if version != __version__:
+        raise ClusterError(
+            f"the worker on {socket.gethostname()} has coterie {__version__}, and this process {version}: install the "
+            "same on all machines"
+        )
+    worker_log, outside = WorkerLog(level), _in_task.set(True)
+    warned: dict[Warned, None] = {}  # in order, each once
+
+    def keep(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
+        warned[category, str(message), filename, lineno] = None
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")  # the filters that count are those of the process that asked
+            warnings.showwarning = keep
+            return function(item), worker_log.take(), list(warned)
+    except Exception as error:
+        setattr(error, SAID, (worker_log.take(), list(warned)))
+        raise
+    finally:
+        _in_task.reset(outside)
+        log.removeHandler(worker_log)
+
+
+class _Told:
+    """Results of tasks; what tasks say on the way is said here, a warning only once."""
+
+    def __init__(self) -> None:
+        self._warned: set[Warned] = set()
+
+    def get(self, ray: Any, reference: Any, item: Any, name: Callable[[Any], str] | None) -> Any:
+        """What a task returned, or its error."""
+        with causes(ray, "" if name is None else name(item)):
+            try:
+                result, records, warned = ray.get(reference)
+            except ray.exceptions.RayTaskError as error:
+                self._say(*getattr(error.cause, SAID, ((), ())))
+                raise
+        self._say(records, warned)
+        return result
+
+    def _say(self, records: Iterable[Record], warned: Iterable[Warned]) -> None:
+        replay(records)
+        for category, text, filename, lineno in warned:
+            if (category, text, filename, lineno) not in self._warned:
+                self._warned.add((category, text, filename, lineno))
+                warnings.warn_explicit(text, category, filename, lineno)
+
+
+@contextmanager
+def causes(ray: Any, what: str = "", but: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
+    """Let an error of ours come out of Ray as it was raised, and any other one as a ClusterError, ``but`` for some.
+
+    Its message begins with `what`, if there are several things it could be about.
+    """
+    try:
+        yield
+    except but:
+        raise
+    except ray.exceptions.RayTaskError as error:
+        cause: Any = error.cause  # not the error itself, which Ray makes an instance of its cause's class, too
+        while cause is not None and not isinstance(cause, CoterieError):
+            cause = getattr(cause, "cause", None)
+        if cause is not None:
+            raise about(cause, what) from None
+        if found := UNKNOWN.search(str(error.cause)):
+            raise ClusterError(
+                f"workers cannot import {found[1] or found[2]}: install the same packages on all machines, for the "
+                "Python that Ray was started with; a module of your own must be on its PYTHONPATH when it is started"
+            ) from error
+        raise about(ClusterError(f"a worker failed: {type(error.cause).__name__}: {error.cause}"), what) from error
+    except ray.exceptions.RayError as error:
+        raise about(ClusterError(f"the cluster failed: {error}{_logs(ray)}"), what) from error
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a worker died, as far as Ray knows, in one line."""
+    text = " ".join(str(getattr(error, "error_msg", None) or error).split())
+    text = re.sub(r"(class_name|actor_id|pid|namespace|ip): \S+|The actor is dead because|actor [0-9a-f]{32}", "", text)
+    text = " ".join(text.split()).partition("Some common causes")[0]
+    return textwrap.shorten(text, 300, placeholder=" ...").strip(" .:") or type(error).__name__
+
+
+def _logs(ray: Any) -> str:
+    """Where to look for what a worker has said last, if it is known."""
+    try:
+        folder = ray._private.worker._global_node.get_logs_dir_path()
+    except AttributeError:  # connected from outside, or another version of Ray
+        return ""
+    return f" (Ray keeps what workers print in {folder} of the machine they were on: worker-*.err)"
 
 
 def _knock(address: str) -> None:

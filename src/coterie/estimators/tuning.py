@@ -1,29 +1,33 @@
 """Hyper-parameters, chosen by cross-validation inside each agent's own rows (DADA, appendix E.1).
 
-That is scikit-learn's search with a splitter of ours.
+Fits and scores are those of scikit-learn's search, ``GridSearchCV``, with a splitter of ours. Each point of the grid in
+each fold is a piece of work by itself, for this process, for others, or for a cluster.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn import config_context
 from sklearn.base import clone, is_classifier
 from sklearn.metrics import get_scorer
-from sklearn.model_selection import BaseCrossValidator, GridSearchCV, ParameterGrid
-from sklearn.utils.metadata_routing import MetadataRequest
+from sklearn.model_selection import BaseCrossValidator, ParameterGrid
+from sklearn.utils import _safe_indexing, indexable
 from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.parallel import Parallel, delayed
 
 from .._checks import integer
 from ..core.losses import BERNOULLI, resolve_loss
 from ..data.frames import split_ids
 from ..data.ids import agent_codes, as_agent_ids
-from ..errors import DataError, ParameterError
+from ..engines.cluster import Cluster, check_cluster
+from ..errors import CoterieError, DataError, ParameterError, about
 
 #: What is tried by default, of those parameters that the estimator has and uses.
 GRID = {"coupling": (0.1, 1, 10), "lam": (0.1, 1, 10), "beta": (1, 3, 10, 30)}
@@ -192,11 +196,12 @@ def tune(
     refit: bool = True,
     n_jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    engine: Cluster | None = None,
 ) -> Tuning:
     """Choose hyper-parameters by cross-validation: in each fold, every agent tests on some of its own rows.
 
-    That is scikit-learn's ``GridSearchCV`` with :class:`WithinAgents`. Give it training rows only: what is chosen then
-    knows nothing of the rows kept for the final test.
+    The numbers are those of scikit-learn's ``GridSearchCV`` with :class:`WithinAgents`. Give it training rows
+    only: what is chosen then knows nothing of the rows kept for the final test.
 
     Parameters
     ----------
@@ -222,7 +227,10 @@ def tune(
     n_jobs : int, optional
         How many processes, as in scikit-learn.
     progress : callable, optional
-        Called with (fits done, fits in all) after each fit in this process.
+        Called with (fits done, fits in all) after each fit.
+    engine : Cluster, optional
+        Fits run as tasks of a Ray cluster, to which the rows are sent once; the result is the same. The best one is
+        fitted to all rows here. The estimator must have no engine of its own.
 
     Returns
     -------
@@ -232,7 +240,7 @@ def tune(
     ------
     ParameterError
         If the grid is empty or names what the estimator does not have, or there are fewer than two folds; and whatever
-        the fit of a point is refused with.
+        the fit of a point is refused with, which names the point and the fold.
     DataError
         If no agent has two rows.
 
@@ -250,32 +258,115 @@ def tune(
     >>> result.best_estimator_.predict(X[:2], agents=agents[:2]).shape
     (2,)
     """
-    points = _grid(estimator, grid)
+    points = list(_grid(estimator, grid))
+    check_cluster(engine, n_jobs=n_jobs)
+    if engine is not None:
+        _refuse_nesting(estimator, points)
     rows, ids, _ = split_ids(X, agents)
     ids = as_agent_ids(ids, len(rows) if isinstance(rows, list) else rows.shape[0])
     _labels(y, len(ids))
     classes = is_classifier(estimator)
     default = (_log_loss if _has_probabilities(estimator) else "accuracy") if classes else _squared_error
     # Whole numbers look like classes: a regression does not show its labels to the splitter.
-    splits = WithinAgents(n_splits, random_state=random_state).split(rows, y if classes else None, groups=ids)
-    with config_context(enable_metadata_routing=True):
-        search = GridSearchCV(
-            clone(estimator).set_fit_request(agents=True),
-            points.param_grid,
-            scoring=_Scorer(default if scoring is None else scoring, progress, n_splits * len(points)),
-            cv=list(splits),
-            refit=False,
-            error_score="raise",  # our errors say more than a table of those that failed
-            n_jobs=n_jobs,
-        ).fit(rows, y, agents=ids)
-    best = clone(estimator).set_params(**search.best_params_)
-    table = pd.DataFrame(search.cv_results_["params"])
+    splits = list(WithinAgents(n_splits, random_state=random_state).split(rows, y if classes else None, groups=ids))
+    rows, y_rows = indexable(rows, y)
+    search = _Search(clone(estimator), rows, y_rows, ids, splits, default if scoring is None else scoring)
+    scores = np.reshape(_scores(search, points, n_jobs, progress, engine), (len(points), len(splits)))
+    mean = np.average(scores, axis=1)
+    with np.errstate(invalid="ignore"):  # infinite ones are told of below
+        std = np.sqrt(np.average((scores - mean[:, np.newaxis]) ** 2, axis=1))
+    table = pd.DataFrame(points).assign(score=mean, std=std)
+    if not np.isfinite(mean).all():
+        odd = table[~np.isfinite(mean)].to_string(max_rows=20)
+        warnings.warn(
+            f"the score of some points is not finite; one that is no number is the worst:\n{odd}", stacklevel=2
+        )
+    place = int(np.argmax(np.where(np.isnan(mean), -np.inf, mean)))
+    best = clone(estimator).set_params(**points[place])
     return Tuning(
-        best_params_=search.best_params_,
-        best_score_=float(search.best_score_),
+        best_params_=points[place],
+        best_score_=float(mean[place]),
         best_estimator_=best.fit(X, y, agents=agents) if refit else best,
-        table=table.assign(score=search.cv_results_["mean_test_score"], std=search.cv_results_["std_test_score"]),
+        table=table,
     )
+
+
+Piece = tuple[dict[str, Any], int]  # a point of the grid, and a fold
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """Everything that the pieces of a search have in common: fits and scores one of them."""
+
+    estimator: Any
+    X: Any
+    y: Any
+    ids: np.ndarray
+    splits: list[tuple[np.ndarray, np.ndarray]]
+    scoring: Scoring
+
+    def __call__(self, piece: Piece) -> float:
+        point, fold = piece
+        train, test = self.splits[fold]
+        model = clone(self.estimator).set_params(**clone(point, safe=False))  # a value may be an estimator
+        model.fit(*self._of(train), agents=self.ids[train])
+        X, y = self._of(test)
+        if isinstance(self.scoring, str):
+            return float(get_scorer(self.scoring)(_Asked(model, self.ids[test]), X, y))
+        return float(self.scoring(model, X, np.asarray(y), self.ids[test]))
+
+    def _of(self, which: np.ndarray) -> tuple[Any, Any]:
+        return _safe_indexing(self.X, which), _safe_indexing(self.y, which)
+
+    def name(self, piece: Piece) -> str:
+        """What to call a piece in an error."""
+        point, fold = piece
+        chosen = ", ".join(f"{name}={value!r}" for name, value in point.items())
+        return f"{chosen}, fold {fold + 1} of {len(self.splits)}"
+
+    def here(self, piece: Piece) -> float:
+        """The same; an error says which piece it is about."""
+        try:
+            return self(piece)
+        except CoterieError as error:
+            raise about(error, self.name(piece)) from error
+        except Exception as error:
+            error.add_note(self.name(piece))
+            raise
+
+
+def _scores(
+    search: _Search,
+    points: list[dict[str, Any]],
+    n_jobs: int | None,
+    progress: Callable[[int, int], None] | None,
+    engine: Cluster | None,
+) -> list[float]:
+    """The score of each point and fold, in order."""
+    pieces = [(point, fold) for point in points for fold in range(len(search.splits))]
+    if engine is not None:
+        with engine.connect() as ray, closing(engine.map(ray, search, pieces, progress, search.name)) as found:
+            return list(found)
+    scores: list[float] = []
+    parallel = Parallel(n_jobs=n_jobs, return_as="generator")
+    with closing(parallel(delayed(search.here)(piece) for piece in pieces)) as found:
+        for score in found:
+            scores.append(score)
+            if progress is not None:
+                progress(len(scores), len(pieces))
+    return scores
+
+
+def _refuse_nesting(estimator: Any, points: list[dict[str, Any]]) -> None:
+    """Refuse an estimator that would ask for a cluster in a task of a cluster."""
+    for params in (estimator.get_params(), *points):
+        for name, value in params.items():
+            if (name == "engine" or name.endswith("__engine")) and value is not None:
+                raise ParameterError(
+                    f"{type(estimator).__name__}({name}=...) in tune(engine=...): fits on a cluster cannot ask for "
+                    f"the cluster again; set {name}=None to run each fit in one task, or leave tune's engine out to "
+                    "run one fit after the other, each of them on the cluster"
+                )
 
 
 def _has_probabilities(estimator: Any) -> bool:
@@ -304,28 +395,6 @@ def _grid(estimator: Any, grid: Any) -> ParameterGrid:
         return ParameterGrid(grid)
     except (TypeError, ValueError) as error:
         raise ParameterError(f"grid: {error}") from None
-
-
-class _Scorer:
-    """A score of rows whose agents are known, which asks scikit-learn for the agents and tells that a fit is done."""
-
-    def __init__(self, score: Scoring, progress: Callable[[int, int], None] | None, total: int):
-        self.score, self.progress, self.total, self.done = score, progress, total, 0
-
-    def __call__(self, model: Any, X: Any, y: Any, agents: np.ndarray) -> float:
-        if isinstance(self.score, str):
-            found = get_scorer(self.score)(_Asked(model, agents), X, y)
-        else:
-            found = self.score(model, X, np.asarray(y), agents)
-        self.done += 1
-        if self.progress is not None:
-            self.progress(self.done, self.total)
-        return float(found)
-
-    def get_metadata_routing(self) -> MetadataRequest:
-        request = MetadataRequest(owner=self)
-        request.score.add_request(param="agents", alias=True)
-        return request
 
 
 class _Asked:
