@@ -768,5 +768,5 @@ def test_read_table_says_what_to_install(tmp_path, monkeypatch, suffix):
     path.write_bytes(b"x")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "fastparquet", None)
-    with pytest.raises(MissingExtra, match="pip install pyarrow"):
+    with pytest.raises(MissingExtra, match=r"pip install 'coterie\[pyarrow\]'"):
         read_table(path)

@@ -1,25 +1,197 @@
-"""Sources of tasks: every kind gives the same rows, and every refusal names the task."""
+"""Rows from anywhere, in relationship learning, estimators and the command line: the same as with rows in hand.
+
+References: the same call with an AgentData, or a DataFrame. What a survey finds is in test_survey.py.
+"""
 
 from __future__ import annotations
 
-import gzip
 import zipfile
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
+from typer.testing import CliRunner
 
-from coterie.data import AgentData
-from coterie.errors import DataError
-from coterie.multitask.sources import gather, load_task
+import coterie as ct
+from coterie.cli.main import app
+from coterie.data.survey import survey
+from coterie.errors import DataError, MismatchError
+from coterie.multitask.sources import tasks_of
+
+pytest.importorskip("pyarrow")
+
+
+def visits(rows=240, seed=0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {"clinic": rng.integers(0, 6, rows), "age": rng.normal(size=rows), "dose": rng.normal(size=rows)}
+    )
+    score = frame["age"] + frame["dose"] * np.where(frame["clinic"] % 2, 1.0, -1.0) + 0.3 * rng.normal(size=rows)
+    return frame.assign(score=score, ill=np.where(score > 0, "yes", "no"))
+
+
+def spread(frame, folder):
+    """By day, not by clinic."""
+    folder.mkdir()
+    for k in range(8):
+        frame.iloc[k::8].to_parquet(folder / f"day-{k}.parquet")
+    return folder
+
+
+def in_order(frame):
+    return pd.concat([frame.iloc[k::8] for k in range(8)])
+
+
+# -- relationship learning -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["dmtrl", "exact"])
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_files_give_what_rows_give(tmp_path, loss, method):
+    frame = in_order(visits())
+    target = "ill" if loss == "logistic" else "score"
+    other = "score" if loss == "logistic" else "ill"
+    y = np.where(frame["ill"] == "yes", 1.0, -1.0) if loss == "logistic" else frame["score"]
+    data = ct.AgentData(frame[["age", "dose"]], y, agents=frame["clinic"])
+    wanted = ct.relationship(data, loss, method=method)
+    files = spread(visits(), tmp_path / "visits")
+    sources = [ct.Source(files, columns=["age", "dose"])]
+    sources.append({k: rows.drop(columns=["clinic", other]) for k, rows in frame.groupby("clinic")})
+    for source in sources:
+        agents = "clinic" if isinstance(source, ct.Source) else None
+        found = ct.relationship(source, loss, method=method, target=target, agents=agents)
+        assert found.members == wanted.members
+        np.testing.assert_array_equal(found.weights, wanted.weights)
+        assert found.value == wanted.value
+
+
+def test_two_classes_of_any_kind_are_signs_in_their_order():
+    rows = np.array([[1.0], [2.0], [3.0]])
+    for labels in (["no", "yes", "no"], [False, True, False], [0, 1, 0], [-1, 1, -1], [2.0, 7.5, 2.0]):
+        tasks = tasks_of({"a": (rows, labels), "b": (rows, labels[::-1])}, ct.Logistic())
+        assert tasks.load([0]).y.tolist() == [-1.0, 1.0, -1.0]
+    with pytest.raises(DataError, match=r"3 classes, 1, 2, 3; Logistic\(\) needs two: use ct\.RelationshipClassifier"):
+        tasks_of({"a": (rows, [1, 2, 3])}, ct.Logistic())
+    with pytest.raises(MismatchError, match="LogSumExp"):
+        tasks_of({"a": (rows, [1, 2, 3])}, ct.LogSumExp())
+
+
+def test_numbers_stay_as_they_are_and_text_becomes_columns():
+    frame = pd.DataFrame({"one": 1.0, "x": [5.0, 7.0, np.nan, 9.0], "colour": ["red", "blue", "red", "red"]})
+    tasks = tasks_of({"a": frame.assign(y=range(4)), "b": frame.assign(y=range(4))}, ct.Squared())
+    data = tasks.load([0, 1])
+    assert data.feature_names == ("one", "x", "x missing", "colour=blue")
+    np.testing.assert_array_equal(data.X[:4], [[1, 5, 0, 0], [1, 7, 0, 1], [1, 7, 1, 0], [1, 9, 0, 0]])
+
+
+def test_all_bad_tasks_are_named():
+    X, y = np.ones((6, 1)), [-1.0, 1.0, 1.0, 1.0, -1.0, -1.0]
+    with pytest.raises(DataError, match=r"task 'b' has no rows.*; so it is with 2 more: 'c', 'd'$"):
+        ct.relationship(ct.AgentData(X, y, agents=list("aaaaaa"), members=list("abcd")), "logistic")
+
+
+def test_bad_tasks_are_left_out_if_asked(tmp_path):
+    frame = visits()
+    tasks = {k: rows[["age", "dose", "ill"]] for k, rows in frame.groupby("clinic")}
+    bad = tasks | {"gone": tmp_path / "gone.csv", "nobody": tasks[0].iloc[:0]}
+    with pytest.raises(DataError, match=r"(?s)2 agents.*'gone'.*no such file.*'nobody'.*no rows"):
+        ct.relationship(bad, "logistic", target="ill")
+    found = ct.relationship(ct.Source(bad, bad_agents="skip"), "logistic", target="ill")
+    np.testing.assert_array_equal(found.weights, ct.relationship(tasks, "logistic", target="ill").weights)
+
+
+@pytest.mark.parametrize("value", [3, None, [1, 2], {"a": 1}, object(), "x", (1, 2), np.ones(3)])
+def test_no_mapping_gives_a_raw_error(value):
+    with pytest.raises(DataError, match="agent 'a'"):
+        ct.relationship({"a": value, "b": (np.eye(2), [1, -1])}, "logistic")
+
+
+# -- estimators ------------------------------------------------------------------------------------------------------
+
+
+def test_collaborative_estimators_take_files(tmp_path):
+    frame = in_order(visits())
+    files = spread(visits(), tmp_path / "visits")
+    for estimator, target in ((ct.CollaborativeRegressor, "score"), (ct.CollaborativeClassifier, "ill")):
+        features = frame[["age", "dose", "clinic"]]
+        wanted = estimator().fit(features, frame[target], agents="clinic")
+        found = estimator().fit(ct.Source(files, columns=["age", "dose"]), target, agents="clinic")
+        assert found.agents_ == wanted.agents_
+        np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-10)
+        np.testing.assert_array_equal(found.predict(features), wanted.predict(features))  # knows the column of ids
+
+
+def test_collaborative_estimators_encode_as_with_a_frame(tmp_path):
+    frame = visits().drop(columns="score")
+    frame["colour"] = pd.Categorical(np.where(frame.index % 3, "red", "blue"))
+    frame.loc[::7, "age"] = np.nan
+    files = spread(frame, tmp_path / "visits")
+    wanted = ct.CollaborativeClassifier().fit(
+        in_order(frame).drop(columns="ill"), in_order(frame)["ill"], agents="clinic"
+    )
+    found = ct.CollaborativeClassifier().fit(files, "ill", agents="clinic")
+    assert found._columns == wanted._columns
+    np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-9, atol=1e-12)
+
+
+def test_a_mapping_keeps_its_order():
+    frame = visits()
+    tasks = {f"{k} clinic": rows[["age", "dose", "score"]] for k, rows in frame.groupby("clinic", sort=False)}
+    found = ct.CollaborativeRegressor().fit(tasks, "score")
+    assert found.agents_ == tuple(tasks)
+    with pytest.raises(DataError, match="y must be the name of a column where X is a source of rows, not Series"):
+        ct.CollaborativeRegressor().fit(tasks, frame["score"])
+    with pytest.raises(DataError, match="sample_weight goes with rows"):
+        ct.CollaborativeRegressor().fit(tasks, "score", sample_weight=np.ones(240))
+
+
+@pytest.mark.parametrize("kind", ["arrays", "sparse"])
+def test_arrays_of_a_mapping_need_no_names(kind):
+    frame = visits()
+    X = frame[["age", "dose"]].to_numpy()
+    make = sparse.csr_array if kind == "sparse" else np.asarray
+    rows = {k: (make(X[frame["clinic"] == k]), frame["score"][frame["clinic"] == k]) for k in range(6)}
+    found = ct.CollaborativeRegressor().fit(rows, None)
+    wanted = ct.CollaborativeRegressor().fit(make(X), frame["score"], agents=frame["clinic"])
+    np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["RelationshipClassifier", "BoostedClassifier", "RelationshipRegressor"])
+def test_other_estimators_take_files(tmp_path, name):
+    frame = in_order(visits(120))
+    files = ct.Source(spread(visits(120), tmp_path / "visits"), columns=["dose", "age"])
+    target = "score" if name.endswith("Regressor") else "ill"
+    settings = {"tol": 1e-3} if name.startswith("Rel") else {"base": 5, "tol": 1.0}
+    features = frame[["dose", "age", "clinic"]]
+    wanted = getattr(ct, name)(**settings).fit(features, frame[target], agents="clinic")
+    found = getattr(ct, name)(**settings).fit(files, target, agents="clinic")
+    assert found.agents_ == wanted.agents_
+    np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-8, atol=1e-10)
+    np.testing.assert_array_equal(found.predict(features), wanted.predict(features))
+
+
+# -- the command line ------------------------------------------------------------------------------------------------
+
+
+def test_fit_takes_a_directory_and_a_glob(tmp_path):
+    files = spread(visits(), tmp_path / "visits")
+    for k, data in enumerate((files, f"{files}/day-?.parquet")):
+        out = tmp_path / f"model {k}"
+        arguments = ["fit", str(data), "--agent", "clinic", "--target", "ill", "-o", str(out), "--json"]
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        model = ct.load(out)
+        assert model.agents_ == tuple(range(6))
+        assert model.classes_.tolist() == ["no", "yes"]
+    nowhere = CliRunner().invoke(app, ["fit", str(tmp_path / "gone"), "--agent", "a", "--target", "b", "-o", "m"])
+    assert nowhere.exit_code != 0
+
+
+# -- files of arrays -------------------------------------------------------------------------------------------------
 
 X = np.array([[1.0, 0.0], [0.0, 2.5], [3.0, -4.0]])
 Y = np.array([1.0, -1.0, 1.0])
-
-
-def frame(target="y"):
-    return pd.DataFrame({"a": X[:, 0], target: Y.astype(int), "b": X[:, 1]})
 
 
 def csr(**changes):
@@ -28,172 +200,22 @@ def csr(**changes):
     return {name: np.asarray(array) for name, array in (arrays | changes).items()}
 
 
-def write(path, target="y"):
-    """The three rows, as the kind of file that the path names."""
-    name = path.name
-    if ".csv" in name.lower():
-        frame(target).to_csv(path, index=False)
-    elif name.endswith(".parquet"):
-        frame(target).to_parquet(path)
-    elif name.endswith(".feather"):
-        frame(target).to_feather(path)
-    elif name == "sparse.npz":
-        np.savez_compressed(path, **csr())
-    else:
-        np.savez(path, X=X, y=Y)
-    return path
+def loaded(path):
+    return survey({"a": path}, target=None).load([0])
 
 
-FILES = ["t.csv", "t.csv.gz", "T.CSV", "t.parquet", "t.feather", "t.npz", "sparse.npz"]
+def test_arrays_in_files(tmp_path):
+    np.savez(tmp_path / "dense.npz", X=X, y=Y)
+    np.savez_compressed(tmp_path / "sparse.npz", **csr())
+    (tmp_path / "sparse.npz").rename(tmp_path / "SPARSE.NPZ")
+    found = loaded(tmp_path / "SPARSE.NPZ")
+    assert isinstance(found.X, sparse.csr_array)
+    for rows in (loaded(tmp_path / "dense.npz").X, found.X.toarray()):
+        np.testing.assert_array_equal(rows, X)
+    assert found.y.tolist() == Y.tolist()
 
 
-@pytest.mark.parametrize("kind", [str, lambda path: path])
-@pytest.mark.parametrize("name", FILES)
-def test_files(tmp_path, name, kind):
-    found, labels = load_task(kind(write(tmp_path / name)))
-    assert sparse.issparse(found) == (name == "sparse.npz")
-    if sparse.issparse(found):
-        assert isinstance(found, sparse.csr_array)
-        found = found.toarray()
-    np.testing.assert_array_equal(found, X)
-    np.testing.assert_array_equal(labels, Y)
-    assert found.dtype == labels.dtype == np.float64
-
-
-@pytest.mark.parametrize("make", [list, np.asarray, sparse.coo_array, pd.DataFrame])
-def test_callables(make):
-    found, labels = load_task(lambda: (make(X), Y.astype(int).tolist()))
-    np.testing.assert_array_equal(found.toarray() if sparse.issparse(found) else found, X)
-    np.testing.assert_array_equal(labels, Y)
-
-
-def test_what_comes_back_is_what_agent_data_stores():
-    given = sparse.csr_array((np.ones(3), [1, 0, 1], [0, 3]), shape=(1, 2))  # unsorted, with a duplicate
-    found, labels = load_task(lambda: [given, [True]])
-    expected = AgentData(given, [True])
-    np.testing.assert_array_equal(found.indices, expected.X.indices)
-    np.testing.assert_array_equal(found.data, expected.X.data)
-    assert labels.tolist() == [1.0]
-    assert not labels.flags.writeable
-
-
-@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet", "t.feather"])
-def test_the_target_of_a_table_may_have_another_name(tmp_path, name):
-    found, labels = load_task(write(tmp_path / name, target="ill"), target="ill")
-    np.testing.assert_array_equal(found, X)
-    np.testing.assert_array_equal(labels, Y)
-    with pytest.raises(DataError, match=r"task 'north' \(.*\): no column 'y'; there are 3: 'a', 'ill', 'b'"):
-        load_task(tmp_path / name, name="north")
-
-
-@pytest.mark.parametrize("name", ["gone.csv", "gone.parquet", "gone.npz"])
-def test_a_missing_file(tmp_path, name):
-    path = tmp_path / name
-    with pytest.raises(DataError) as error:
-        load_task(path, name=("Lyon", 3))
-    assert str(error.value) == f"task ('Lyon', 3) ({path}): no such file"
-
-
-def test_tasks_without_a_name_are_called_after_their_source(tmp_path):
-    def broken():
-        return None
-
-    with pytest.raises(DataError, match=r"^task 'gone' \(.*gone\.csv\.gz\): no such file"):
-        load_task(tmp_path / "gone.csv.gz")
-    with pytest.raises(DataError, match=r"^task 'broken': "):
-        load_task(broken)
-
-
-def test_unknown_kinds_of_source(tmp_path):
-    with pytest.raises(DataError, match=r"unknown kind of file; known are \.csv, .*, \.npz"):
-        load_task(tmp_path / "t.xlsx")
-    with pytest.raises(DataError, match=r"^task 'a': a source is a path or a callable that returns \(X, y\), not int"):
-        load_task(3, name="a")
-
-
-def empty(folder):
-    (folder / "t.csv").write_text("a,y,b\n")
-    (folder / "t.csv.gz").write_bytes(gzip.compress(b"a,y,b\n"))
-    frame().iloc[:0].to_parquet(folder / "t.parquet")
-    np.savez(folder / "t.npz", X=np.empty((0, 2)), y=[])
-    np.savez(folder / "sparse.npz", **csr(X_data=[], X_indices=np.array([], int), X_indptr=[0], X_shape=[0, 2], y=[]))
-
-
-@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet", "t.npz", "sparse.npz"])
-def test_no_rows_in_a_file(tmp_path, name):
-    empty(tmp_path)
-    with pytest.raises(DataError) as error:
-        load_task(tmp_path / name, name="x")
-    assert str(error.value) == f"task 'x' has no rows ({tmp_path / name})"
-
-
-def test_no_rows_from_a_callable():
-    with pytest.raises(DataError, match=r"^task 'x' has no rows$"):
-        load_task(lambda: (np.empty((0, 3)), []), name="x")
-
-
-def test_a_callable_that_raises():
-    def source():
-        raise KeyError("no table 'visits'")
-
-    with pytest.raises(DataError, match=r"^task 'a': its callable raised KeyError: .*no table 'visits'") as error:
-        load_task(source, name="a")
-    assert isinstance(error.value.__cause__, KeyError)
-
-
-def test_an_interrupt_is_no_error_of_the_data():
-    def source():
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        load_task(source)
-
-
-@pytest.mark.parametrize(
-    ("found", "message"),
-    [
-        (None, r"must return \(X, y\), and returned NoneType"),
-        (X, r"must return \(X, y\), and returned ndarray"),
-        ((X,), r"must return \(X, y\), and returned 1 things"),
-        ((X, Y, Y), "returned 3 things"),
-        ((X, None), "one label per row, and y is None"),
-        ((X, "y"), "one label per row, and y is 'y'"),
-        ((X, 1), "one label per row, and y is 1"),
-        ((X, Y[:2]), "y has 2 labels for 3 rows"),
-        ((X[:, 0], Y), r"X must be 2-D, \(rows, features\); got shape \(3,\)"),
-        ((X[:, :0], Y), "X has no columns left to learn from"),
-        ((X.astype(str), Y), "X holds text"),
-        ((X, list("abc")), "y holds text, such as 'a'"),
-        ((np.where(X == 2.5, np.inf, X), Y), "row 1: column 1 of X is inf;"),
-        ((X, [1.0, 1.0, np.nan]), "row 2: the label is nan;"),
-    ],
-)
-def test_a_callable_that_returns_the_wrong_thing(found, message):
-    with pytest.raises(DataError, match=f"^task 'a': .*{message}"):
-        load_task(lambda: found, name="a")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "the file is empty"),
-        ("a,y\n1,1\n,1\n", "row 1: column 'a' of X is nan;"),
-        ("a,y\n1,1\n2,\n", "row 1: the label is nan;"),
-        ("a,y\nLyon,1\n", "column 'a' holds text, such as 'Lyon'"),
-        ("a,y\n1,yes\n", "y holds text, such as 'yes'"),
-        ("y\n1\n", "X has no columns left to learn from"),
-        ("a,label\n1,1\n", "no column 'y'; there are 2: 'a', 'label'"),
-        ("a,y\n1,2\n1,2,3,4\n", "cannot be read as .csv: "),
-    ],
-)
-def test_a_table_that_does_not_do(tmp_path, monkeypatch, text, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "north.csv").write_text(text)
-    with pytest.raises(DataError) as error:
-        load_task("north.csv", name="north")
-    assert str(error.value).startswith(f"task 'north' (north.csv): {message}")
-
-
+@pytest.mark.every_case
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
@@ -203,8 +225,7 @@ def test_a_table_that_does_not_do(tmp_path, monkeypatch, text, message):
         ({k: v for k, v in csr().items() if k != "X_indptr"}, "no array 'X_indptr'; there are 'X_data', 'X_indices'"),
         (csr() | {"X": X}, "holds both X and X_data"),
         ({"X": X, "y": Y[:1]}, "y has 1 labels for 3 rows"),
-        ({"X": X * [1.0, np.nan], "y": Y}, "row 0: column 1 of X is nan"),
-        ({"X": X.astype(complex), "y": Y}, "X holds complex"),
+        ({"X": X.astype(complex), "y": Y}, "Complex data not supported"),
         (csr(X_indices=[0, 1, 0, 2]), "the arrays of X are not CSR: "),
         (csr(X_indices=[0, 1, 0, -1]), "the arrays of X are not CSR: "),
         (csr(X_indices=[0, 1, 0]), "the arrays of X are not CSR: "),
@@ -216,15 +237,15 @@ def test_a_table_that_does_not_do(tmp_path, monkeypatch, text, message):
         (csr(X_indptr=[0, 4]), "the arrays of X are not CSR: "),
         (csr(X_shape=[3]), r"X_shape must be two numbers, (rows, features), got [3]"),
         (csr(X_shape=[-3, 2]), "the arrays of X are not CSR: "),
-        (csr(X_data=[1.0, np.inf, 1.0, 1.0]), "row 1: column 1 of X is inf"),
+        (csr(X_data=[1.0, np.inf, 1.0, 1.0]), "row 1: column 1 is inf"),
     ],
 )
 def test_arrays_that_do_not_do(tmp_path, arrays, message):
     path = tmp_path / "t.npz"
     np.savez(path, **arrays)
     with pytest.raises(DataError) as error:
-        load_task(path, name="a")
-    assert str(error.value).startswith(f"task 'a' ({path}): {message}")
+        loaded(path)
+    assert str(error.value).startswith(f"agent 'a' ({path}): {message}")
 
 
 class Bomb:
@@ -239,81 +260,33 @@ def test_pickled_objects_are_refused(tmp_path, where):
     path = tmp_path / "t.npz"
     np.savez(path, **({"X": X, "y": Y} | {where: np.array([Bomb()], dtype=object)}))
     with pytest.raises(DataError, match=f"array '{where}' holds pickled objects, which are never loaded"):
-        load_task(path)
+        loaded(path)
 
 
 def test_what_is_no_npz_is_refused(tmp_path):
     path = tmp_path / "t.npz"
     for content in (b"", b"not a zip file", b"\x80\x04N."):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=r"^task 't' \(.*\): cannot be read as \.npz: "):
-            load_task(path)
+        with pytest.raises(DataError, match=r"cannot be read as \.npz: "):
+            loaded(path)
     np.savez(path, X=X, y=Y)
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(DataError, match="cannot be read as"):
-        load_task(path)
+        loaded(path)
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("X.npy", b"\x93NUMPY nonsense")
         file.writestr("y.npy", b"")
     with pytest.raises(DataError, match="cannot be read as"):
-        load_task(path)
+        loaded(path)
     with path.open("wb") as file:
         np.save(file, X)
     with pytest.raises(DataError, match="a single array, and no npz file"):
-        load_task(path)
+        loaded(path)
 
 
-def test_gather_keeps_the_order_of_the_mapping(tmp_path):
-    sources = {"z": write(tmp_path / "t.csv"), ("a", 1): lambda: (X[:1], [5]), 3: str(write(tmp_path / "t.npz"))}
-    data = gather(sources)
-    assert data.members == ("z", ("a", 1), 3)
-    assert (data.sizes.tolist(), data.is_sparse, data.feature_names) == ([3, 1, 3], False, None)
-    np.testing.assert_array_equal(data.origin, np.arange(7))
-    for task, source in sources.items():
-        for one, other in zip(data.rows_of(task), load_task(source), strict=True):
-            np.testing.assert_array_equal(one, other)
+def test_an_interrupt_is_no_error_of_the_data():
+    def source():
+        raise KeyboardInterrupt
 
-
-def test_gather_keeps_names_that_all_have(tmp_path):
-    sources = {name: write(tmp_path / name) for name in ("t.csv", "t.parquet")}
-    assert gather(sources).feature_names == ("a", "b")
-    data = gather(sources | {"more": lambda: (X, Y)})
-    assert (data.feature_names, data.n_rows) == (None, 9)
-
-
-@pytest.mark.parametrize("first", ["sparse.npz", "t.csv"])
-def test_gather_is_sparse_if_any_task_is(tmp_path, first):
-    names = sorted(["sparse.npz", "t.csv"], key=lambda name: name != first)
-    data = gather({name: write(tmp_path / name) for name in names})
-    assert data.is_sparse
-    assert data.members == tuple(names)
-    np.testing.assert_array_equal(data.X.toarray(), np.vstack([X, X]))
-
-
-def test_gather_refuses_features_that_differ(tmp_path):
-    path = write(tmp_path / "t.csv")
-    with pytest.raises(DataError) as error:
-        gather({"a": path, "b": lambda: (X, Y), "c": lambda: (X[:, :1], Y)})
-    assert str(error.value) == f"task 'c' has 1 features, but task 'a' ({path}) has 2; all need the same"
-    swapped = tmp_path / "s.csv"
-    frame()[["b", "y", "a"]].to_csv(swapped, index=False)
-    with pytest.raises(DataError) as error:
-        gather({"x": lambda: (X, Y), "a": path, "b": swapped})
-    assert str(error.value) == (
-        f"column 0 of the features is 'b' in task 'b' ({swapped}), but 'a' in task 'a' ({path});"
-        " all tasks need the same columns, in the same order"
-    )
-
-
-def test_gather_names_the_task_that_fails(tmp_path):
-    with pytest.raises(DataError, match=r"^task 'b' \(.*gone.csv\): no such file"):
-        gather({"a": write(tmp_path / "t.csv"), "b": tmp_path / "gone.csv"})
-    with pytest.raises(DataError, match=r"^task 'b' has no rows$"):
-        gather({"a": lambda: (X, Y), "b": lambda: (X[:0], [])})
-
-
-def test_gather_refuses_what_is_no_mapping():
-    with pytest.raises(DataError, match=r"sources must be a mapping \{task: source\}, got list"):
-        gather(["a.csv"])
-    with pytest.raises(DataError, match="sources is empty: at least one task is needed"):
-        gather({})
+    with pytest.raises(KeyboardInterrupt):
+        loaded(source)

@@ -18,6 +18,8 @@ from rich.table import Table
 from .. import graphs, plots
 from .._files import write_atomic
 from ..core.methods import METHODS
+from ..data.collect import collected
+from ..data.files import has_wildcard, is_url
 from ..data.frames import split_frame
 from ..data.ids import agent_codes
 from ..data.readers import ids_like, read_table
@@ -66,8 +68,10 @@ def _option(text: str, parameter: str, **more: Any) -> Any:
 
 
 def fit(
-    data: Annotated[Path, typer.Argument(help="A csv or parquet file, one row for each example.")],
-    agent: Annotated[str, typer.Option(help="The column that says whose row it is.")],
+    data: Annotated[
+        str, typer.Argument(help="A csv or parquet file, one row for each example; or a directory or glob of them.")
+    ],
+    agent: Annotated[str, typer.Option(help="The column, or hive partition, that says whose row it is.")],
     target: Annotated[str, typer.Option(help="The column to predict.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the model.")],
     task: Annotated[
@@ -129,7 +133,7 @@ def fit(
     if agent == target:
         raise ParameterError(f"--agent and --target are both {agent!r}: they must be two columns")
     check_writable(output)
-    frame = read_table(data, ids=[agent])
+    frame = _read(data, agent, target)
     features, [ids, y] = split_frame(frame, agent, target)  # both are looked for among all columns
     X = frame.drop(columns=target)  # with the column of agents, whose name the model keeps
     kind = _task_of(y, target, as_json) if task == Task.auto else task
@@ -164,6 +168,14 @@ def fit(
         raise DataError(f"cannot write the model to {output}: {error}") from None
     result = {"task": str(kind), "agents": len(model.agents_), "rows": len(frame), "features": X.shape[1] - 1}
     _show_fit(result | found | {"model": str(output)} | _told(model), output, as_json)
+
+
+def _read(data: str, agent: str, target: str) -> pd.DataFrame:
+    """A file, or all files of a directory, a glob or a URL, as one table."""
+    if Path(data).is_file() or not (Path(data).is_dir() or has_wildcard(data) or is_url(data)):
+        return read_table(data, ids=[agent])
+    X, y, _, _ = collected(data, target, agent)
+    return X.assign(**{target: y})
 
 
 def _settings(estimator: Any, given: dict[str, Any]) -> dict[str, Any]:

@@ -1,3 +1,4 @@
 from .agent_data import AgentData
+from .source import Source
 
-__all__ = ["AgentData"]
+__all__ = ["AgentData", "Source"]

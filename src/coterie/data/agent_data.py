@@ -372,7 +372,7 @@ class AgentData:
         if not np.array_equal(np.sort(order, axis=None), np.arange(self.n)):
             raise DataError(f"order must hold each of 0..{self.n - 1} once, got {order.tolist()}")
         return self._rows(
-            _spans(self.start[order], self.sizes[order]),
+            spans(self.start[order], self.sizes[order]),
             self.sizes[order],
             members=tuple(self.members[k] for k in order),
         )
@@ -389,7 +389,7 @@ class AgentData:
         chosen = np.asarray(numbers, dtype=np.int64)
         sizes = self.sizes[chosen]
         return self._rows(
-            _spans(self.start[chosen], sizes), sizes, members=tuple(self.members[k] for k in chosen.tolist())
+            spans(self.start[chosen], sizes), sizes, members=tuple(self.members[k] for k in chosen.tolist())
         )
 
     def append_column(self, value: float = 1.0, name: str = "intercept") -> AgentData:
@@ -478,7 +478,7 @@ def _locked(array: Integers) -> Integers:
     return array
 
 
-def _spans(start: Integers, sizes: Integers) -> Integers:
+def spans(start: Integers, sizes: Integers) -> Integers:
     """``start_k, start_k + 1, ...``, so many as ``sizes_k``, for one k after the other."""
     first = np.cumsum(sizes) - sizes
     return np.repeat(start - first, sizes) + np.arange(sizes.sum())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from .gaps import refuse_gaps, statistics
 from .levels import Levels, choose_levels, level_text
 from .notes import Part, copy_notes, level_note, number_note, titles_of
 from .raw import FIRST_BLOCK, Names, RawTable, blocks, canonical, label_of, plain_name, read, sparse_means
+from .summaries import Numbers, Texts, summarise
 
 __all__ = ["Columns"]
 
@@ -45,8 +47,10 @@ class Columns:
     parts: tuple[Part, ...]
 
     @classmethod
-    def learn(cls, X: Any, missing: str = "fill", owner: str = "Columns") -> tuple[Columns, Any]:
+    def learn(cls, X: Any, missing: str = "fill", owner: str = "Columns", drop: bool = True) -> tuple[Columns, Any]:
         """Learn how to encode a table, and encode it; `owner` is the estimator's name, for messages.
+
+        Without `drop`, numbers that are constant, or a copy of another column, stay.
 
         The matrix is C-contiguous, float64, or float32 if all of `X` is; `X` itself if nothing is to be done to it.
         """
@@ -54,20 +58,14 @@ class Columns:
             raise ParameterError(f'missing must be "fill" or "error", got {missing!r}')
         table = read(X, owner)
         if table.sparse is not None:
-            everything = range(table.width)
-            plain = cls(
-                names=tuple(f"x{j}" for j in everything),
-                source=tuple(everything),
-                input_names=None,
-                n_features_in=table.width,
-                notes=[],
-                missing=missing,
-                kinds=("number",) * table.width,
-                means=tuple(sparse_means(table.sparse)),
-                parts=(("value", None),) * table.width,
-            )
-            return plain, table.sparse
-        return _learn(cls, table, missing)
+            return plain(sparse_means(table.sparse), missing), table.sparse
+        found = summarise(table)
+        if missing == "error":
+            refuse_gaps(table, (j for j, column in enumerate(found) if column.gaps), table.names)
+        columns = decide(table.names, found, missing, partial(_copies, table), drop)
+        if table.matrix is not None and columns.is_identity and not any(column.gaps for column in found):
+            return columns, table.matrix
+        return columns, _encode(table, columns.source, columns.parts, columns.means)
 
     def apply(self, X: Any, owner: str = "Columns") -> Any:
         """Encode new rows in the same way; sparse if `X` is, and `X` itself if nothing is to be done to it.
@@ -93,12 +91,13 @@ class Columns:
         if self.missing == "error":
             whole = {j for j, count in zip(numbers, gaps.tolist(), strict=True) if not count}
             refuse_gaps(table, sorted(used - whole), names)
-        if gaps.any() or not self._is_identity or table.matrix is None:
+        if gaps.any() or not self.is_identity or table.matrix is None:
             return _encode(table, self.source, self.parts, self.means)
         return table.matrix
 
     @property
-    def _is_identity(self) -> bool:
+    def is_identity(self) -> bool:
+        """Whether features stay what they are."""
         return self.source == tuple(range(self.n_features_in)) and all(what == "value" for what, _ in self.parts)
 
     def _check_names(self, names: Names, owner: str) -> None:
@@ -153,7 +152,7 @@ class Columns:
                     f"column {label_of(j, self.input_names)} held text at fit, and a sparse matrix holds numbers only;"
                     " give a table like the one at fit"
                 )
-        if self._is_identity:
+        if self.is_identity:
             return matrix
         # Stored numbers are never missing: each "missing" column is zero.
         values = [k for k, (what, _) in enumerate(self.parts) if what == "value"]
@@ -228,62 +227,76 @@ def _bullets(names: list[str]) -> str:
     return few + ("- ...\n" if len(names) > 5 else "")
 
 
-def _learn(cls: type[Columns], table: RawTable, missing: str) -> tuple[Columns, Any]:
-    """Columns of a table that is not sparse, and its matrix."""
-    names, rows = table.names, table.rows
-    numbers = [j for j in range(table.width) if not isinstance(table.column(j), Levels)]
-    found = statistics(table, numbers, names)
-    position = {j: k for k, j in enumerate(numbers)}
-    if missing == "error":
-        refuse_gaps(table, (j for j in range(table.width) if j not in position or found.gaps[position[j]]), names)
+def decide(
+    names: Names,
+    found: Sequence[Numbers | Texts],
+    missing: str,
+    copies_of: Callable[[Sequence[int], Sequence[Part], Sequence[float | None]], dict[int, int]],
+    drop: bool = True,
+) -> Columns:
+    """Columns of a table, from what is known of each of its columns.
+
+    `copies_of` tells which encoded columns equal an earlier one. Without `drop`, numbers that are constant, or a copy
+    of another column, stay.
+    """
     kinds: list[str] = []
     means: list[float | None] = []
     notes: list[tuple[int, str]] = []
     encoded: list[tuple[int, Part]] = []
-    for j in range(table.width):
-        name = plain_name(j, names)
-        if j in position:
-            k = position[j]
-            gaps, constant = int(found.gaps[k]), bool(found.constant[k])
-            mean = None if gaps == rows else float(found.mean[k])
+    for j, column in enumerate(found):
+        rows, gaps = column.rows, column.gaps
+        if isinstance(column, Numbers):
+            mean = None if gaps == rows else column.mean
+            constant = column.constant and drop
             kinds.append("empty" if mean is None else "number")
             means.append(mean)
             if mean is not None and not constant:
                 encoded.append((j, ("value", None)))
             note = number_note(gaps, rows, constant, mean)
         else:
-            column = table.column(j)
-            kept, reference = choose_levels(column, label_of(j, names))
-            gaps = int((column.codes < 0).sum())
+            kept, reference = choose_levels(column.counts, label_of(j, names))
             kinds.append("empty" if gaps == rows else "category" if column.declared else "text")
             means.append(None)
             encoded.extend((j, ("level", text)) for text in kept)
-            note = level_note(kinds[-1], gaps, rows, column, kept, reference)
+            note = level_note(kinds[-1], gaps, rows, len(column.counts), kept, reference)
         if 0 < gaps < rows:
             encoded.append((j, ("missing", None)))
         if note:
-            notes.append((j, f"{name}: {note}"))
+            notes.append((j, f"{plain_name(j, names)}: {note}"))
 
     source = [j for j, _ in encoded]
     parts = [part for _, part in encoded]
     titles = titles_of(source, parts, names)
-    copies = _copies(table, source, parts, means)
+    copies = copies_of(source, parts, means) if drop else {}
     notes = copy_notes(notes, copies, source, parts, titles, names)
     keep = [k for k in range(len(source)) if k not in copies]
-    columns = cls(
+    return Columns(
         names=tuple(titles[k] for k in keep),
         source=tuple(source[k] for k in keep),
         input_names=names,
-        n_features_in=table.width,
+        n_features_in=len(found),
         notes=[text for _, text in sorted(notes, key=lambda note: note[0])],
         missing=missing,
         kinds=tuple(kinds),
         means=tuple(means),
         parts=tuple(parts[k] for k in keep),
     )
-    if table.matrix is not None and columns._is_identity and not found.gaps.any():
-        return columns, table.matrix
-    return columns, _encode(table, columns.source, columns.parts, columns.means)
+
+
+def plain(means: Sequence[float], missing: str) -> Columns:
+    """Columns of a sparse matrix: all of them, as they are."""
+    width = len(means)
+    return Columns(
+        names=tuple(f"x{j}" for j in range(width)),
+        source=tuple(range(width)),
+        input_names=None,
+        n_features_in=width,
+        notes=[],
+        missing=missing,
+        kinds=("number",) * width,
+        means=tuple(means),
+        parts=(("value", None),) * width,
+    )
 
 
 def _copies(

@@ -89,6 +89,20 @@ def _with_gaps(table: RawTable, wanted: Sequence[int], names: Names) -> tuple[An
     return gaps, mean, low == high
 
 
+def infinite_rows(table: RawTable) -> list[tuple[int, int, float]]:
+    """Infinities among numbers: row, column and value."""
+    found = []
+    for j in range(table.width):
+        column = table.column(j)
+        if isinstance(column, Levels):
+            continue
+        with np.errstate(all="ignore"):  # a sum that is finite tells that all of the column is
+            clean = np.isfinite(np.sum(column, dtype=np.float64))
+        if not clean:
+            found += [(row, j, float(column[row])) for row in np.flatnonzero(np.isinf(column)).tolist()]
+    return found
+
+
 def _constant(table: RawTable, wanted: Sequence[int]) -> NDArray[np.bool_]:
     """Which columns without gaps hold one number only: most are cleared by the first few rows."""
     result = np.ones(len(wanted), np.bool_)

@@ -6,7 +6,8 @@ Lists of text or of integers, and arrays of integers, are numbered by NumPy alon
 from __future__ import annotations
 
 import operator
-from collections.abc import Hashable, Mapping, Sequence
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,11 @@ def agent_codes(ids: Any, members: Any = None, rows: int | None = None) -> tuple
     Without ids every row belongs to agent 0. Without members these are the distinct ids, sorted if they can be and
     otherwise in order of appearance; with them, an id that is not among them is refused.
     """
-    codes, found = (np.zeros(rows or 0, np.int64), [0] if rows else []) if ids is None else _distinct(ids, rows)
+    codes, found = (np.zeros(rows or 0, np.int64), [0] if rows else []) if ids is None else distinct(ids, rows)
     if members is None:
         if not codes.size:
             raise DataError("X has no rows; give members=[...] to describe agents that have no data")
-        ordered = _in_order(found)
+        ordered = in_order(found)
     else:
         ordered = _members(members)
     if ordered == tuple(found):
@@ -61,7 +62,7 @@ def grouping(codes: Integers, n: int) -> NDArray[Any]:
 
 def agent_numbers(ids: Any, number: Mapping[Hashable, int], rows: int | None = None) -> Integers:
     """Numbers of agents that are known, -1 for others; a missing id is an error, not an unknown agent."""
-    return _numbers(*_distinct(ids, rows), number)
+    return _numbers(*distinct(ids, rows), number)
 
 
 def _numbers(codes: Integers, found: Sequence[Hashable], number: Mapping[Hashable, int]) -> Integers:
@@ -69,13 +70,13 @@ def _numbers(codes: Integers, found: Sequence[Hashable], number: Mapping[Hashabl
     return np.array([number.get(value, -1) for value in found], np.int64)[codes]
 
 
-def _distinct(ids: Any, rows: int | None = None, what: str = "agents") -> tuple[Integers, list[Any]]:
+def distinct(ids: Any, rows: int | None = None, what: str = "agents") -> tuple[Integers, list[Any]]:
     """Which of the distinct ids each entry is, and these as Python scalars: sorted, or in order of appearance."""
     light = _light(ids)
     if light is None:
-        return _distinct_of_any_kind(as_agent_ids(ids, rows, what), what)
+        return distinct_of_any_kind(as_agent_ids(ids, rows, what), what)
     _check_length(light, rows, what)
-    return _distinct_of_one_kind(light)
+    return distinct_of_one_kind(light)
 
 
 def _light(ids: Any) -> NDArray[Any] | list[Any] | None:
@@ -92,7 +93,7 @@ def _light(ids: Any) -> NDArray[Any] | list[Any] | None:
     return list(ids) if kinds in ({int}, {str}, set()) else None
 
 
-def _distinct_of_one_kind(ids: NDArray[Any] | list[Any]) -> tuple[Integers, list[Any]]:
+def distinct_of_one_kind(ids: NDArray[Any] | list[Any]) -> tuple[Integers, list[Any]]:
     """Which of the distinct ids each entry is, and these, sorted."""
     if isinstance(ids, list):
         found = sorted(set(ids))
@@ -143,7 +144,7 @@ def _check_length(ids: NDArray[Any] | list[Any], rows: int | None, what: str) ->
         raise DataError(f"{what} has {len(ids)} ids for {rows} rows; one per row is needed")
 
 
-def _distinct_of_any_kind(ids: NDArray[Any], what: str) -> tuple[Integers, list[Any]]:
+def distinct_of_any_kind(ids: NDArray[Any], what: str) -> tuple[Integers, list[Any]]:
     """Which of the distinct ids each entry is, and these, in order of appearance."""
     import pandas as pd
 
@@ -183,7 +184,7 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _in_order(ids: list[Any]) -> tuple[Hashable, ...]:
+def in_order(ids: list[Any]) -> tuple[Hashable, ...]:
     """Sorted if the ids have a total order, else as they are."""
     try:
         ordered = sorted(ids)
@@ -196,7 +197,7 @@ def _in_order(ids: list[Any]) -> tuple[Hashable, ...]:
 
 def _members(values: Any) -> tuple[Hashable, ...]:
     """Every agent, in the order given, each of them once."""
-    codes, found = _distinct(values, what="members")
+    codes, found = distinct(values, what="members")
     if not found:
         raise DataError("members is empty; at least one agent is needed")
     if len(found) < len(codes):
@@ -204,3 +205,31 @@ def _members(values: Any) -> tuple[Hashable, ...]:
         again = int(np.setdiff1d(np.arange(len(codes)), first)[0])
         raise DataError(f"members holds {found[codes[again]]!r} twice")
     return tuple(found[code] for code in codes.tolist())
+
+
+class Written(str):
+    """An id as it is written, in a csv file or a path: whether it is a number shows when all of them are known."""
+
+    __slots__ = ()
+
+
+#: Ids that are kept as numbers: written as people write them. "007", "1e5" and twenty digits are text.
+WRITTEN_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,9})?")
+
+
+def reading_of(ids: Iterable[Hashable]) -> type:
+    """What ids that are only written are: int or float if all are written as numbers and no other id is text."""
+    kind: type = int
+    for value in ids:
+        if isinstance(value, Written):
+            if not WRITTEN_NUMBER.fullmatch(value.strip()):
+                return str
+            kind = float if "." in value else kind
+        elif isinstance(value, str):
+            return str
+    return kind
+
+
+def as_read(value: Hashable, kind: type) -> Hashable:
+    """An id, as :func:`reading_of` says what those that are only written are."""
+    return kind(value) if isinstance(value, Written) else value

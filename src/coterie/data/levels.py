@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ from .dates import are_dates, date_error
 
 #: The most levels of one text column that get a column of their own.
 MAX_LEVELS = 50
+#: The most different texts that a column may hold and still be one of levels: all of them have to be counted.
+MAX_TEXTS = 1_000_000
 
 
 @dataclass
@@ -58,18 +61,16 @@ def text_levels(column: NDArray[Any], missing: NDArray[np.bool_]) -> Levels:
     return Levels(codes, list(number), declared=False)
 
 
-def choose_levels(column: Levels, label: str) -> tuple[list[str], str | None]:
+def choose_levels(counts: Mapping[str, int], label: str) -> tuple[list[str], str | None]:
     """Levels that get a column, sorted, and the reference; None if that is many levels."""
-    counts = np.bincount(column.codes[column.codes >= 0], minlength=len(column.texts))
-    there = int(counts.sum())
+    there = sum(counts.values())
     # Most frequent first and ties by text, so that the order of the rows plays no role.
-    order = sorted(range(len(column.texts)), key=lambda code: (-int(counts[code]), column.texts[code]))
-    ranked = [column.texts[code] for code in order]
+    ranked = sorted(counts, key=lambda text: (-counts[text], text))
     if are_dates(ranked):
         raise date_error(label, f"text such as {ranked[0]!r}")
     if len(ranked) <= MAX_LEVELS:
         return sorted(ranked[1:]), ranked[0] if ranked else None
-    if 2 * len(ranked) > there:
+    if 2 * len(ranked) > there or len(ranked) > MAX_TEXTS:
         example = min(ranked)
         if _is_number_text(example):
             advice = "if these are numbers, convert them first (astype(float))"

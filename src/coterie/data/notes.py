@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from .levels import Levels
 from .raw import Names, plain_name
 
 #: What an encoded column holds: ("value", None), ("level", its text) or ("missing", None).
@@ -39,16 +38,16 @@ def number_note(gaps: int, rows: int, constant: bool, mean: float | None) -> str
     return f"{gaps} of {rows} values missing, filled with the mean {mean:.6g}, and an indicator"
 
 
-def level_note(kind: str, gaps: int, rows: int, column: Levels, kept: Sequence[str], reference: str | None) -> str:
+def level_note(kind: str, gaps: int, rows: int, levels: int, kept: Sequence[str], reference: str | None) -> str:
     """What was done to a column of text or categories."""
     if kind == "empty":
         return "all values missing, left out"
     if not kept:
         return number_note(gaps, rows, constant=True, mean=0.0)
     if reference is None:
-        note = f"{kind}, {len(column.texts)} levels, the {len(kept)} most frequent kept, reference: the others"
+        note = f"{kind}, {levels} levels, the {len(kept)} most frequent kept, reference: the others"
     else:
-        note = f"{kind}, {len(column.texts)} levels, reference {reference!r}"
+        note = f"{kind}, {levels} levels, reference {reference!r}"
     return f"{note}; {gaps} of {rows} values missing, a level of their own" if gaps else note
 
 

@@ -94,7 +94,7 @@ def read(
     sparse = sys.modules.get("scipy.sparse")
     is_sparse = sparse is not None and sparse.issparse(X)
     if not framed and not is_sparse:
-        X = _array(X)
+        X = as_array(X)
     shape = tuple(X.shape)
     _check_shape(shape, owner)
     table = RawTable(rows=shape[0], width=shape[1], names=names)
@@ -115,7 +115,8 @@ def read(
     return table
 
 
-def _array(X: Any) -> NDArray[Any]:
+def as_array(X: Any) -> NDArray[Any]:
+    """Anything that is no frame as an array; a list of numbers and text keeps its numbers."""
     if np.ma.isMaskedArray(X):
         gap: Any = np.nan if X.dtype.kind in "biuf" else None
         X = np.where(np.ma.getmaskarray(X), gap, X.data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -11,9 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ..errors import DataError, MissingExtra
-
-#: Ids that are kept as numbers: written as people write them. "007", "1e5" and twenty digits are text.
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,9})?")
+from .ids import WRITTEN_NUMBER
 
 
 def read_table(path: str | PathLike[str], ids: Sequence[str] = ()) -> pd.DataFrame:
@@ -39,7 +36,7 @@ def read_table(path: str | PathLike[str], ids: Sequence[str] = ()) -> pd.DataFra
     try:
         frame = readers[suffix](path)
     except ImportError as error:
-        raise MissingExtra(f"reading {path} needs pyarrow: pip install pyarrow") from error
+        raise MissingExtra(f"reading {path} needs pyarrow: pip install 'coterie[pyarrow]'") from error
     except (ValueError, OSError, EOFError) as error:
         raise DataError(f"{path}: cannot be read as {suffix}: {error}") from error
     if frame.empty:
@@ -56,7 +53,7 @@ def _read_csv(path: Path, ids: Sequence[str]) -> pd.DataFrame:
 def _as_written(column: pd.Series) -> pd.Series:
     """Ids from text: numbers if all are written as numbers, else text; nothing at all is a gap."""
     texts = [text[1:] for text in column.tolist()]
-    if all(_NUMBER.fullmatch(text.strip()) for text in texts):
+    if all(WRITTEN_NUMBER.fullmatch(text.strip()) for text in texts):
         return pd.to_numeric(pd.Series(texts, index=column.index))
     return pd.Series([text or None for text in texts], index=column.index, dtype=object)
 

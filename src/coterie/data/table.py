@@ -16,6 +16,7 @@ from ..errors import DataError
 from .columns import Columns
 from .frames import split_ids
 from .ids import Integers, agent_codes, agent_numbers
+from .source import is_source
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,17 @@ class Table:
         sample_weight: Any = None,
         owner: str = "Table",
     ) -> Self:
-        """Read, encode and group the rows of a fit; `owner` is the estimator's name, for messages."""
+        """Read, encode and group the rows of a fit; `owner` is the estimator's name, for messages.
+
+        Rows may be in files, or anywhere else that a source names: `y` is then a column, and so is `agents`.
+        """
+        if is_source(X):
+            from .collect import collected  # pandas, which arrays do without
+
+            if sample_weight is not None:
+                raise DataError("sample_weight goes with rows, row by row: leave it out where X is a source of rows")
+            X, y, agents, known = collected(X, y, agents, owner)
+            members = known if members is None else members
         features, ids, name = split_ids(X, agents)
         columns, matrix = Columns.learn(features, missing, owner)
         rows = matrix.shape[0]

@@ -1,0 +1,246 @@
+"""Finding and opening files: on this machine, or behind a URL by way of pyarrow and fsspec."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import unquote
+
+from ..errors import DataError, MissingExtra
+
+#: Endings of files whose rows can be read.
+SUFFIXES = (".csv", ".csv.gz", ".parquet", ".feather", ".npz")
+#: Kinds of URL that pyarrow opens itself, in which the path begins with the name of a bucket.
+BUCKETS = ("s3", "gs", "gcs", "abfs", "abfss")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+://")
+_WILD = re.compile(r"[*?\[]")
+_KEY = re.compile(r"([^=/\\]+)=([^/\\]*)")
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that was found."""
+
+    path: str  # of this machine, or a URL
+    size: int  # in bytes
+    keys: tuple[tuple[str, str], ...] = ()  # hive partitions: ("store", "12") for .../store=12/part-0.parquet
+
+    @property
+    def suffix(self) -> str:
+        """Which of the known endings it has."""
+        return suffix_of(self.path) or ""
+
+    @property
+    def stem(self) -> str:
+        """Its name without folders and ending."""
+        name = PurePosixPath(self.path.replace("\\", "/")).name
+        return name[: -len(self.suffix)] if self.suffix else name
+
+
+def suffix_of(path: str) -> str | None:
+    """The known ending of a path; the longest one that fits."""
+    lower = path.lower()
+    return max((suffix for suffix in SUFFIXES if lower.endswith(suffix)), key=len, default=None)
+
+
+def is_url(path: str) -> bool:
+    """Whether a path names a file system, as s3://bucket/visits does."""
+    return _URL.match(path) is not None
+
+
+def has_wildcard(path: str) -> bool:
+    """Whether a path is a pattern of several."""
+    return _WILD.search(path) is not None
+
+
+def find_files(paths: Sequence[str]) -> list[File]:
+    """All files of directories, globs and paths, in the order given; those of one directory or glob are sorted.
+
+    Folders such as ``store=12`` are partitions where they lie below the directory, the glob's first wildcard, or the
+    folder that all paths of a list have in common.
+    """
+    found: list[File] = []
+    plain = [path for path in paths if not _WILD.search(path)]
+    common = _common(plain) if len(plain) > 1 else ""
+    for path in paths:
+        if path.startswith("file://"):
+            path = unquote(path.removeprefix("file://"))
+        matches = _remote(path) if is_url(path) else _local(path)
+        root = _root(path) if _WILD.search(path) else path
+        if len(matches) == 1 and matches[0][0] == path:
+            root = common or path
+        found.extend(File(name, size, _keys(name, root)) for name, size in matches)
+    if not found:
+        raise DataError(f"no files: {', '.join(map(repr, paths))} names none")
+    return list(dict.fromkeys(found))
+
+
+def open_file(path: str) -> Any:
+    """A file for reading bytes, which can seek."""
+    if is_url(path):
+        system, inside = file_system(path)
+        return system.open_input_file(inside)
+    return open(path, "rb")
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """The file system of a URL, of pyarrow or else of fsspec, and the path in it; credentials are theirs to find."""
+    scheme, _, inside = url.partition("://")
+    host = inside.partition("/")[0]
+    system = _of_pyarrow(f"{scheme}://{host}")
+    if system is not None:
+        return system, inside if scheme in BUCKETS else inside.removeprefix(host)
+    from pyarrow import fs
+
+    try:
+        import fsspec
+    except ImportError as error:
+        raise MissingExtra(f"reading {scheme}:// needs fsspec: pip install 'coterie[pyarrow]'") from error
+    try:
+        found, path = fsspec.core.url_to_fs(url)
+        return fs.PyFileSystem(fs.FSSpecHandler(found)), path
+    except ImportError as error:  # of the package that this kind of file system needs, which fsspec names
+        raise MissingExtra(f"reading {scheme}:// needs another package: {error}") from error
+    except ValueError as error:
+        raise DataError(f"{url}: unknown kind of URL: {error}") from error
+
+
+@lru_cache(maxsize=32)
+def _of_pyarrow(url: str) -> Any:
+    """The file system of one of the URLs that it knows; None for others."""
+    try:
+        from pyarrow import fs
+    except ImportError as error:
+        raise MissingExtra(f"reading {url} needs pyarrow: pip install 'coterie[pyarrow]'") from error
+    if url.partition("://")[0] not in (*BUCKETS, "hdfs", "viewfs"):
+        return None
+    try:
+        return fs.FileSystem.from_uri(url)[0]
+    except (ValueError, NotImplementedError):
+        return None  # it was built without
+    except OSError as error:
+        raise DataError(f"{url}: cannot be reached: {error}") from error
+
+
+def _local(path: str) -> list[tuple[str, int]]:
+    """Files of a directory, a glob or a path of this machine."""
+    path = os.path.expanduser(path)
+    if os.path.isdir(path):
+        return _known(_walk(path), path)
+    if _WILD.search(path) and not os.path.exists(path):
+        matches = sorted(glob.glob(path, recursive=True), key=_natural)
+        if not matches:
+            raise DataError(f"{path}: no file matches")
+        folders = [match for match in matches if os.path.isdir(match)]
+        inside = [each for folder in folders for each in _walk(folder)]
+        return _known([*(match for match in matches if os.path.isfile(match)), *inside], path)
+    if suffix_of(path) is None:
+        found = "unknown kind of file" if os.path.exists(path) else "no such file or directory"
+        raise DataError(f"{path}: {found}; known are directories, and files that end in {', '.join(SUFFIXES)}")
+    # A file that is not there is found out by whoever reads it, who knows whose it is.
+    return [(path, os.path.getsize(path) if os.path.isfile(path) else 0)]
+
+
+def _walk(folder: str) -> list[str]:
+    found = []
+    for base, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not _hidden(name))
+        found += [os.path.join(base, name) for name in names]
+    return found
+
+
+def _known(names: Iterable[str], where: str) -> list[tuple[str, int]]:
+    """Of these files, those that can be read, in a fixed order; others, such as a README, are passed over."""
+    good = {name for name in names if suffix_of(name) and not _hidden(os.path.basename(name))}
+    if not good:
+        raise DataError(f"{where}: no file there ends in {', '.join(SUFFIXES)}")
+    return [(name, os.path.getsize(name)) for name in sorted(good, key=_natural)]
+
+
+def _remote(url: str) -> list[tuple[str, int]]:
+    """Files of a directory, a glob or a path behind a URL."""
+    url = url.rstrip("/")
+    system, inside = file_system(url)
+    from pyarrow import fs
+
+    prefix = url.removesuffix(inside.lstrip("/"))
+    wild = _WILD.search(inside)
+    root = _root(inside) if wild else inside.rstrip("/")
+    try:
+        info = system.get_file_info(root)
+        if not wild and info.type == fs.FileType.File:
+            if suffix_of(url) is None:
+                raise DataError(f"{url}: unknown kind of file; known are {', '.join(SUFFIXES)}")
+            return [(url, info.size or 0)]
+        if not wild and suffix_of(url) is not None:
+            return [(url, 0)]  # not there: found out by whoever reads it
+        listed = system.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
+    except OSError as error:
+        raise DataError(f"{url}: cannot be listed: {error}") from error
+    match = _pattern(inside.lstrip("/")) if wild else None
+    found = []
+    for each in listed:
+        name = each.path.lstrip("/")
+        below = name[len(root.lstrip("/")) :].split("/")
+        if each.type != fs.FileType.File or suffix_of(name) is None or any(_hidden(part) for part in below):
+            continue
+        if match is None or match.match(name):
+            found.append((prefix + name, each.size or 0))
+    if not found:
+        raise DataError(
+            f"{url}: no file there ends in {', '.join(SUFFIXES)}" if not wild else f"{url}: nothing matches"
+        )
+    return sorted(found, key=lambda each: _natural(each[0]))
+
+
+def _pattern(inside: str) -> re.Pattern[str]:
+    """A glob as glob.glob has it: a star stays in its folder, two stars do not; what matches may be a folder."""
+    meaning = {"*": "[^/]*", "?": "[^/]"}
+    text = ""
+    *folders, last = inside.split("/")
+    for part in (*folders, "*" if last == "**" else last):
+        if part == "**":
+            text += "(?:[^/]+/)*"
+            continue
+        for token in re.split(r"(\*|\?|\[[^\]]*\])", part):
+            text += meaning.get(token, token.replace("[!", "[^") if token.startswith("[") else re.escape(token))
+        text += "/"
+    return re.compile(text.removesuffix("/") + "(?:/.*)?$")
+
+
+def _root(path: str) -> str:
+    """The part of a glob before its first wildcard: whole folders."""
+    match = _WILD.search(path)
+    return path if match is None else path[: match.start()].rpartition("/")[0]
+
+
+def _common(paths: Sequence[str]) -> str:
+    try:
+        return os.path.commonpath([os.path.dirname(path) or "." for path in paths])
+    except ValueError:  # on different drives, or one of them absolute
+        return ""
+
+
+def _keys(path: str, root: str) -> tuple[tuple[str, str], ...]:
+    """Hive partitions among the folders below a root."""
+    base = os.path.expanduser(root)
+    below = path[len(base) :] if path.startswith(base) else path
+    folders = re.split(r"[/\\]", below)[:-1]
+    matches = [_KEY.fullmatch(folder) for folder in folders]
+    return tuple((match[1], unquote(match[2])) for match in matches if match)
+
+
+def _hidden(name: str) -> bool:
+    """Files that other programs leave among tables: _SUCCESS, _metadata, .crc."""
+    return name.startswith((".", "_")) and "=" not in name
+
+
+def _natural(path: str) -> list[Any]:
+    """Numbers in names by their size: 2 before 10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path)]
