@@ -1,6 +1,7 @@
 """Relationship learning, DMTRL: what steps by size, rounds without waiting, and a smaller rho are worth.
 
-python benchmarks/relationship.py [balanced] [slow] [ray] [sparse] [bounds] [--quick] [--json FILE]
+python benchmarks/relationship.py [balanced] [slow] [ray] [sparse] [bounds] [size] [fit] [tolerance] [pooling] [--quick]
+                                  [--json FILE]
 
 balanced   tasks of 300 to 20,000 rows: local steps in proportion to the rows, against as many for every task, with the
            same total in a round; rounds to a relative duality gap
@@ -9,8 +10,13 @@ slow       one of four workers takes ten times as long: time to a gap of 1e-4, o
 ray        the same with Ray actors that sleep, on the clock on the wall; needs the extra ray
 sparse     22 tasks of 314 to 20,751 rows with 10,000 features, 0.9 % of them not zero, hinge loss, in one process
 bounds     rounds to a gap of 1e-6 with rho of Lemma 10, with the largest eigenvalue, and with momentum
+size       a round of 1,000, 5,000 and 50,000 tasks of 6 rows with 20 features: covariance in factors, and as a matrix
+fit        such tasks until it stops by itself, by the function and by the estimators
+tolerance  scores of the estimators, distance from the optimum and CPU time, for several tolerances
+pooling    relationship learning against partial pooling, where tasks are opposed, clustered, or neither
 
-Without a name: all but ray. Gaps are parts of the objective. Rounds do not depend on the machine; seconds do.
+Without a name: all but ray, fit, tolerance and pooling, which take long. Gaps are parts of the objective. Rounds do not
+depend on the machine; seconds do.
 """
 
 import argparse
@@ -22,6 +28,7 @@ import resource
 import sys
 import tempfile
 import time
+import warnings
 from heapq import heappush
 from pathlib import Path
 
@@ -29,10 +36,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import log_loss
+from threadpoolctl import threadpool_limits
 
 import coterie as ct
 from coterie.multitask.actors import RayWorkers, WorkerActor
 from coterie.multitask.covariance import separability
+from coterie.multitask.sources import TasksHere, tasks_of
 from coterie.multitask.training import Options, Training
 from coterie.multitask.worker import Worker
 from coterie.multitask.workers import LocalWorkers
@@ -206,10 +217,11 @@ def on_ray(_):
     data, covariance, tasks = four_workers()
     with ct.Cluster().connect() as ray, tempfile.TemporaryDirectory() as folder:
         work = {"passes": 3.0, "local_steps": None, "seed": 0}
-        parts = [[ray.put(data.only(numbers))] for numbers in tasks]
+        stored = ray.put(TasksHere(data))
+        parts = [[stored] for _ in tasks]
         kind = ray.remote(num_cpus=0)(Sleepy)
         actors = [
-            kind.remote(numbers, ct.Logistic(), "y", work, os.path.join(folder, f"{k}.npy"))
+            kind.remote(numbers, ct.Logistic(), work, os.path.join(folder, f"{k}.npy"))
             for k, numbers in enumerate(tasks)
         ]
 
@@ -260,7 +272,8 @@ def peak():
 def sparse_runs(folder, quick):
     """What learning takes, in a process of its own."""
     nothing = peak()
-    data = ct.multitask.gather({path.stem: path for path in sorted(Path(folder).glob("*.npz"))})
+    tasks = tasks_of(Path(folder), ct.Hinge())
+    data = tasks.load(np.arange(len(tasks.members)))
     held = data.X.data.nbytes + data.X.indices.nbytes + data.X.indptr.nbytes
     found = {"rows": data.n_rows, "dense": data.X.nnz / (data.n_rows * data.p), "MB of rows": held / 1e6, "runs": {}}
     found |= {"MB without": nothing, "MB loaded": peak()}
@@ -282,12 +295,9 @@ def sparse_runs(folder, quick):
 
 def sparse_rows(quick):
     """Many sparse features."""
-    context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
-        with context.Pool(1) as pool:
-            pool.apply(sparse_tasks, (folder,))
-        with context.Pool(1) as pool:
-            found = pool.apply(sparse_runs, (folder, quick))
+        apart(sparse_tasks, folder)
+        found = apart(sparse_runs, folder, quick)
     title = (
         f"Hinge, gap of 1e-2: 22 tasks, {found['rows']:,} rows ({found['MB of rows']:,.0f} MB), 10,000 features,"
         f" {100 * found['dense']:.2f} % not zero; peak memory {found['MB without']:,.0f} MB before,"
@@ -341,13 +351,259 @@ def bounds(quick):
     return [table_of("Rounds to a gap of 1e-6, logistic", columns, rows)], found
 
 
-PARTS = {"balanced": balanced, "slow": slow, "ray": on_ray, "sparse": sparse_rows, "bounds": bounds}
+def families(m, p=20, rows=6, test_rows=0, seed=0, count=5, opposed=True, own=0.3, noise=1.0):
+    """Tasks of some families, half of them the opposite of their family if ``opposed``: X, labels, ids, test or not."""
+    rng = np.random.default_rng(seed)
+    parents = rng.normal(size=(count, p))
+    weights = parents[rng.integers(count, size=m)] + own * rng.normal(size=(m, p))
+    if opposed:
+        weights *= rng.choice([-1.0, 1.0], m)[:, None]
+    ids = np.repeat(np.arange(m), rows + test_rows)
+    X = rng.normal(size=(len(ids), p))
+    y = np.einsum("rk,rk->r", X, weights[ids]) / np.sqrt(p) + noise * rng.normal(size=len(ids))
+    return X, y, ids, np.tile(np.arange(rows + test_rows) >= rows, m)
+
+
+class Clocked(LocalWorkers):
+    """Workers whose CPU seconds are kept apart from the server's."""
+
+    seconds = 0.0
+
+    def receive(self):
+        """The next answer to come, and whose it is."""
+        began = time.process_time()
+        found = super().receive()
+        self.seconds += time.process_time() - began
+        return found
+
+
+def matrix_step(weights, ridge, last, momentum):
+    """An Omega-step as it is without factors: eigenvectors of matrices m x m."""
+    directions, sizes, _ = np.linalg.svd(weights, full_matrices=False)
+    values = np.hypot(sizes, ridge) - ridge
+    goal = (directions * values) @ directions.T + ridge * np.eye(len(weights))
+    sizes, directions = np.linalg.eigh(goal)
+    goal = (directions * np.log(np.maximum(sizes, 1e-9 * sizes[-1]))) @ directions.T
+    sizes, directions = np.linalg.eigh(goal if last is None else goal + momentum * (goal - last))
+    sizes = np.exp(sizes - sizes[-1])
+    return (directions * (sizes / sizes.sum())) @ directions.T, goal
+
+
+def rounds_of(m, dense, rounds):
+    """CPU seconds of a round: of workers and of the server; and peak memory. In a process of its own."""
+    with threadpool_limits(1):
+        X, y, ids, _ = families(m)
+        data = ct.AgentData(X, np.where(y > 0, 1.0, -1.0), ids)
+        ct.relationship(data.only(range(10)), "logistic", alternations=2)  # compiled before the clock starts
+        before, every = peak(), np.arange(m)
+        worker = Worker(data, ct.Logistic(), every, passes=10.0, local_steps=None, seed=0)
+        workers = Clocked([worker], [every])
+        training = Training(workers, Options(m, 1e-2, None, 10**6, 1, False, 1e-9, True))
+        training.advance(0.0)
+        training.advance(0.0)
+        started, workers.seconds, last = time.process_time(), 0.0, None
+        for _ in range(rounds):
+            if dense:
+                server = training.server
+                server.round()
+                training._keep_best_joint()
+                matrix, last = matrix_step(server.weights, 0.01 * np.linalg.norm(server.weights, "nuc"), last, 0.5)
+                server.set_covariance(matrix)
+            else:
+                training.advance(0.0)
+        took = time.process_time() - started
+    return {"server": (took - workers.seconds) / rounds, "workers": workers.seconds / rounds, "MB": peak() - before}
+
+
+def apart(function, *arguments):
+    """What a function returns in a process of its own, whose memory is its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, arguments)
+
+
+def size(quick):
+    """Many tasks: factors against matrices."""
+    found, rows = [], []
+    for m in (1_000, 5_000) if quick else (1_000, 5_000, 50_000):
+        for dense in (False, True):
+            if dense and m > (1_000 if quick else 5_000):
+                continue  # minutes for a round, and then more memory than there is
+            took = apart(rounds_of, m, dense, 3 if dense else 20)
+            found.append({"tasks": m, "dense": dense} | took)
+            numbers = (f"{1e3 * took['server']:,.0f}", f"{1e3 * took['workers']:,.0f}", f"{took['MB']:,.0f}")
+            rows.append((f"{m:,}", "matrix" if dense else "factors", *numbers))
+    columns = ("tasks of 6 rows, 20 features", "covariance", "server, CPU ms a round", "workers, CPU ms", "more MB")
+    return [table_of("A round with a covariance that is learned, logistic, one thread", columns, rows)], found
+
+
+def fit_of(m, kind):
+    """CPU seconds of a whole fit at the default tolerance, in a process of its own."""
+    with threadpool_limits(1):
+        X, y, ids, _ = families(m)
+        before, labels = peak(), np.where(y > 0, 1.0, -1.0)
+        started, began = time.process_time(), time.perf_counter()
+        if kind == "function":
+            run = ct.relationship(ct.AgentData(X, labels, ids), "logistic", 0.1)
+        else:
+            kind = {"regressor": ct.RelationshipRegressor, "classifier": ct.RelationshipClassifier}[kind]
+            run = kind(lam=0.1).fit(X, y if kind is ct.RelationshipRegressor else labels, agents=ids).run_
+        took = {"CPU": time.process_time() - started, "wall": time.perf_counter() - began, "MB": peak() - before}
+    return took | {"rounds": run.rounds, "gap": run.gap / run.value, "converged": run.converged}
+
+
+def fit(quick):
+    """Whole fits of many tasks."""
+    found, rows = [], []
+    for m in (1_000,) if quick else (1_000, 5_000, 50_000):
+        for kind in ("function", "regressor", "classifier"):
+            took = apart(fit_of, m, kind)
+            found.append({"tasks": m, "by": kind} | took)
+            gap = f"{took['gap']:.1e}" + ("" if took["converged"] else ", stopped")
+            rows.append((f"{m:,}, {kind}", f"{took['rounds']:,}", gap, f"{took['CPU']:,.0f}", f"{took['MB']:,.0f}"))
+    columns = ("tasks", "rounds", "gap", "CPU seconds", "more MB")
+    return [table_of("Whole fits, lam = 0.1, default tolerance, one thread", columns, rows)], found
+
+
+def real(task):
+    """Rows of a task that is read: to learn from, and to test."""
+    parts = [(part.X, part.y, part.owner) for part in (task.train, task.test)]
+    return parts, task.kind == "regression"
+
+
+def generated(classes, **given):
+    """Rows of families of tasks: to learn from, and to test."""
+    X, y, ids, test = families(**given)
+    y = np.where(y > 0, 1.0, -1.0) if classes else y
+    return [(X[rows], y[rows], ids[rows]) for rows in (~test, test)], not classes
+
+
+#: Families of the sets that are generated: m tasks, rows to learn from, their number and if half are opposites.
+FEW_ROWS = {"rows": 10, "test_rows": 100, "noise": 0.3}
+MORE_ROWS = FEW_ROWS | {"rows": 30}
+#: Sets of the next two tables by name, each a function of a split, and lam of the best score in powers of ten.
+SETS = {
+    "School": (lambda k: real(ct.datasets.school(k)), 0.1),
+    "Parkinson's": (lambda k: real(ct.datasets.parkinsons(seed=k)), 0.01),
+    "Landmine": (lambda k: real(ct.datasets.landmine(seed=k)), 0.01),
+    "Computer Buyers": (lambda k: real(ct.datasets.computer_buyers(seed=2018 + k)), 1.0),
+    "opposed, 40 tasks of 30 rows": (lambda k: generated(True, m=40, count=1, seed=k, **MORE_ROWS), 0.1),
+    "opposed, 200 tasks of 10 rows": (lambda k: generated(False, m=200, count=1, seed=k, **FEW_ROWS), 0.1),
+    "4 clusters, 40 tasks of 30 rows": (
+        lambda k: generated(True, m=40, count=4, opposed=False, seed=k, **MORE_ROWS),
+        0.01,
+    ),
+    "opposed, 40 tasks of 10 rows": (lambda k: generated(True, m=40, count=1, seed=k, **FEW_ROWS), 1.0),
+    "opposed, 40 tasks of 10 rows, numbers": (lambda k: generated(False, m=40, count=1, seed=k, **FEW_ROWS), 0.1),
+    "4 clusters, 40 tasks of 30 rows, numbers": (
+        lambda k: generated(False, m=40, count=4, opposed=False, seed=k, **MORE_ROWS),
+        0.01,
+    ),
+    "4 clusters, 200 tasks of 10 rows": (
+        lambda k: generated(True, m=200, count=4, opposed=False, seed=k, **FEW_ROWS),
+        0.1,
+    ),
+    "one family, 40 tasks of 30 rows": (
+        lambda k: generated(True, m=40, count=1, opposed=False, seed=k, **MORE_ROWS),
+        0.1,
+    ),
+}
+#: The first of them are those of the table of tolerances.
+FIRST_SETS = 7
+TOLERANCES = (1e-5, 5e-5, 2e-4, 1e-3, 5e-3, 2e-2)
+
+
+def score_of(model, rows, numbers):
+    """Root mean squared error, or log-loss."""
+    X, y, ids = rows
+    if numbers:
+        return float(np.sqrt(np.mean((model.predict(X, agents=ids) - y) ** 2)))
+    return float(log_loss(y, model.predict_proba(X, agents=ids)))
+
+
+def fitted(kind, rows, **given):
+    """A fitted model, and CPU seconds."""
+    X, y, ids = rows
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        started = time.process_time()
+        model = kind(**given).fit(X, y, agents=ids)
+        return model, time.process_time() - started
+
+
+def tolerance(quick):
+    """What a tolerance costs, and what it does to scores."""
+    found, rows = [], []
+    for name, (split, lam) in list(SETS.items())[: 1 if quick else FIRST_SETS]:
+        splits = [split(k) for k in range(1 if quick else 2)]
+        kind = ct.RelationshipRegressor if splits[0][1] else ct.RelationshipClassifier
+        fitted(kind, splits[0][0][0], lam=lam, tol=0.5)  # compiled before the clock starts
+        scores, best = {}, []
+        for tol in TOLERANCES:
+            runs = [fitted(kind, train, lam=lam, tol=tol) for (train, _), _ in splits]
+            scores[tol] = [
+                score_of(run, test, numbers) for (run, _), ((_, test), numbers) in zip(runs, splits, strict=True)
+            ]
+            best = best or [model.run_.bound for model, _ in runs]
+            above = [model.run_.value / bound - 1 for (model, _), bound in zip(runs, best, strict=True)]
+            change = np.mean(np.array(scores[tol]) / scores[TOLERANCES[0]]) - 1
+            found.append({"set": name, "tol": tol, "scores": scores[tol], "above": above, "CPU": [t for _, t in runs]})
+            rows.append(
+                (
+                    name if tol == TOLERANCES[0] else "",
+                    f"{tol:.0e}",
+                    f"{np.mean(scores[tol]):.4f}",
+                    f"{100 * change:+.2f} %",
+                    f"{np.mean(above):.1e}",
+                    f"{np.mean([model.run_.rounds for model, _ in runs]):,.0f}",
+                    f"{np.mean([t for _, t in runs]):.2f}",
+                )
+            )
+            print(*rows[-1], file=sys.stderr, flush=True)
+    columns = ("set", "tol", "score", "change", "above the optimum", "rounds", "CPU seconds")
+    return [
+        table_of("Estimators by tolerance, means over 2 splits (error or log-loss: lower is better)", columns, rows)
+    ], found
+
+
+def pooling(quick):
+    """Relationship learning against partial pooling."""
+    found, rows = [], []
+    for name, (split, lam) in list(SETS.items())[-2 if quick else 0 :]:
+        scores, seconds = {}, {}
+        for k in range(1 if quick else 3):
+            (train, test), numbers = split(k)
+            related = ct.RelationshipRegressor if numbers else ct.RelationshipClassifier
+            pooled = ct.CollaborativeRegressor if numbers else ct.CollaborativeClassifier
+            for who, kind, given in (("pooling", pooled, {}), ("relationship", related, {"lam": lam})):
+                if k == 0:
+                    fitted(kind, train, **given | ({"tol": 0.5} if given else {}))  # compiled before the clock starts
+                model, took = fitted(kind, train, **given)
+                scores.setdefault(who, []).append(score_of(model, test, numbers))
+                seconds.setdefault(who, []).append(took)
+        found.append({"set": name, "lam": lam, "scores": scores, "seconds": seconds})
+        one, two = (np.mean(scores[who]) for who in ("pooling", "relationship"))
+        rows.append(
+            (
+                f"{name} ({'error' if numbers else 'log-loss'})",
+                f"{one:.4f}",
+                f"{two:.4f}",
+                f"{100 * (two / one - 1):+.1f} %",
+                *(f"{np.mean(seconds[who]):.2f}" for who in ("pooling", "relationship")),
+            )
+        )
+    columns = ("set", "pooling", "relationship", "relationship has", "pooling, CPU s", "relationship, CPU s")
+    return [table_of("Partial pooling at its defaults, relationship learning with lam by hand", columns, rows)], found
+
+
+PARTS = {"balanced": balanced, "slow": slow, "ray": on_ray, "sparse": sparse_rows, "bounds": bounds, "size": size}
+PARTS |= {"fit": fit, "tolerance": tolerance, "pooling": pooling}
+LONG = ("ray", "fit", "tolerance", "pooling")
 
 
 def main():
     """Run the parts that are named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (all but ray)")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (all but {', '.join(LONG)})")
     parser.add_argument("--quick", action="store_true", help="fewer instances and settings")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers to a file too")
     arguments = parser.parse_args()
@@ -355,7 +611,7 @@ def main():
     if unknown:
         parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
     console, numbers = Console(width=150), {}
-    for part in arguments.parts or [name for name in PARTS if name != "ray"]:
+    for part in arguments.parts or [name for name in PARTS if name not in LONG]:
         tables, numbers[part] = PARTS[part](arguments.quick)
         for table in tables:
             console.print(table)

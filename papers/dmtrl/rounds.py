@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from coterie.core.losses import resolve_loss
+from coterie.data.survey import deal
 from coterie.datasets import RealTask
 from coterie.multitask import exact_weights, relationship
-from coterie.multitask.actors import shards_of
 from coterie.multitask.covariance import separability
 from coterie.multitask.training import Options, Training
 from coterie.multitask.worker import Update, Worker, WorkerState
@@ -61,7 +61,7 @@ def _training(
 ) -> Training:
     """The paper's rounds on a cluster, or all rows on one machine, task after task."""
     loss, m = resolve_loss(loss_of(task)), task.train.n
-    shards = [np.array([i]) for i in range(m)] if alone else shards_of(task.train, m, min(m, CORES))
+    shards = [np.array([i]) for i in range(m)] if alone else deal(task.train.sizes, min(m, CORES))
     workers = [Worker(task.train.only(own), loss, own, passes=1.0, local_steps=steps, seed=0) for own in shards]
     settings = {"kind": "sequential"} if alone else {"kind": "synchronous", "rho": "lemma10", "momentum": False}
     times, each = (1, rounds) if covariance is not None else (-(-rounds // W_STEP), W_STEP)

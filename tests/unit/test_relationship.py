@@ -11,20 +11,20 @@ from scipy import linalg, optimize, sparse
 from sklearn.linear_model import LogisticRegression
 
 import coterie as ct
+from coterie.data.survey import deal
 from coterie.errors import CoterieError, DataError, ParameterError
 from coterie.multitask import Relationship, exact_weights
-from coterie.multitask.actors import shards_of
 from coterie.multitask.covariance import (
     best_covariance,
     correlation,
     joint_conjugate,
     joint_penalty,
-    nuclear_norm,
     penalty,
     penalty_of_weights,
     separability,
 )
 from coterie.multitask.server import Server
+from coterie.multitask.spectrum import singular_values
 from coterie.multitask.training import Options, Training
 from coterie.multitask.worker import Request, Worker
 from coterie.multitask.workers import LocalWorkers, local_workers
@@ -548,12 +548,12 @@ def test_the_omega_step_finds_the_best_covariance(seed):
     rng = np.random.default_rng(seed)
     m, d = 5, (2, 5, 9)[seed % 3]
     W = rng.normal(size=(m, d))
-    sigma = best_covariance(W)
+    sigma = best_covariance(W).dense()
     assert np.trace(sigma) == pytest.approx(1.0, abs=1e-12)
     np.testing.assert_array_equal(sigma, sigma.T)
     assert np.linalg.eigvalsh(sigma).min() >= -1e-15
     size = np.linalg.svd(W, compute_uv=False).sum()
-    assert nuclear_norm(W) == pytest.approx(size, rel=1e-13)
+    assert singular_values(W).sum() == pytest.approx(size, rel=1e-13)
     best = np.trace(W.T @ np.linalg.pinv(sigma, rcond=1e-10, hermitian=True) @ W)
     assert best == pytest.approx(size**2, rel=1e-9)
     for _ in range(200):
@@ -562,7 +562,7 @@ def test_the_omega_step_finds_the_best_covariance(seed):
         near = 0.99 * sigma + 0.01 * other
         for each in (other, near):
             assert np.trace(W.T @ np.linalg.solve(each, W)) >= best * (1 - 1e-9)
-    assert joint_penalty(W, 0.3) == pytest.approx(0.15 * best, rel=1e-9)
+    assert joint_penalty(singular_values(W), 0.3) == pytest.approx(0.15 * best, rel=1e-9)
     assert penalty_of_weights(W, sigma, 0.3) == pytest.approx(0.15 * best, rel=1e-9)
 
 
@@ -571,17 +571,17 @@ def test_the_omega_step_finds_the_best_covariance(seed):
 def test_the_omega_step_with_a_ridge_is_a_matrix_square_root(shape, ridge):
     W = np.random.default_rng(0).normal(size=shape)
     root = linalg.sqrtm(W @ W.T + ridge**2 * np.eye(len(W))).real
-    np.testing.assert_allclose(best_covariance(W, ridge), root / np.trace(root), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(best_covariance(W, ridge).dense(), root / np.trace(root), rtol=0, atol=1e-9)
 
 
 def test_no_weights_have_no_relations():
-    np.testing.assert_array_equal(best_covariance(np.zeros((4, 3))), np.eye(4) / 4)
+    np.testing.assert_array_equal(best_covariance(np.zeros((4, 3))).dense(), np.eye(4) / 4)
 
 
 def test_the_square_root_keeps_its_digits():
     # Erratum 30: by eigenvalues of W W', a singular value of 1e-9 would be lost among roundings of 1e-8.
     W = np.diag([1.0, 1e-9])
-    assert best_covariance(W)[1, 1] == pytest.approx(1e-9, rel=1e-6)
+    assert best_covariance(W).dense()[1, 1] == pytest.approx(1e-9, rel=1e-6)
 
 
 def test_the_penalty_of_singular_covariances():
@@ -601,10 +601,15 @@ def test_the_joint_conjugate_is_the_conjugate_of_the_joint_penalty(lam):
         m, d = rng.integers(1, 7, size=2)
         B, W = rng.normal(size=(2, m, d))
         for scale in (1e-2, 1.0, 1e2):
-            assert np.sum(B * W) * scale <= joint_conjugate(B, lam) + joint_penalty(scale * W, lam) + 1e-12
+            assert (
+                np.sum(B * W) * scale
+                <= joint_conjugate(B, lam) + joint_penalty(singular_values(scale * W), lam) + 1e-12
+            )
         U, s, V = np.linalg.svd(B, full_matrices=False)
         best = s[0] / lam * np.outer(U[:, 0], V[0])
-        assert np.sum(B * best) == pytest.approx(joint_conjugate(B, lam) + joint_penalty(best, lam), rel=1e-12)
+        assert np.sum(B * best) == pytest.approx(
+            joint_conjugate(B, lam) + joint_penalty(singular_values(best), lam), rel=1e-12
+        )
 
 
 def test_the_correlation_of_a_covariance():
@@ -699,7 +704,7 @@ def assert_joint(found, data, name, lam, best, tol=1e-4):
     assert found.value == pytest.approx(joint(data, name, lam, W), rel=1e-10)
     assert found.bound <= best * (1 + 1e-9)
     assert best * (1 - 1e-9) <= found.value <= best * (1 + tol)
-    np.testing.assert_allclose(found.covariance, best_covariance(W), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.covariance, best_covariance(W).dense(), rtol=0, atol=1e-12)
     assert np.trace(found.covariance) == pytest.approx(1.0, abs=1e-10)
     assert np.all(found.trace["gap"] >= 0)
     assert np.all(found.trace["primal"] >= found.trace["dual"])
@@ -766,7 +771,7 @@ def test_plain_alternation_stalls_where_ours_does_not(name):
     for _ in range(60):
         W = exact_weights(data, name, lam, sigma)
         values.append(joint(data, name, lam, W))
-        sigma = best_covariance(W)
+        sigma = best_covariance(W).dense()
     assert values[-2] - values[-1] <= 1e-8 * values[-1]  # it has come to rest
     found = ct.relationship(data, name, lam)
     assert found.gap <= 1e-4 * found.value
@@ -964,10 +969,9 @@ def test_no_worker_gets_further_ahead_than_it_may(staleness):
 
 
 def test_large_tasks_are_dealt_out_first_each_to_the_worker_with_the_least_to_do():
-    data = ct.AgentData(np.ones((9, 1)), agents=[0, 1, 1, 1, 1, 1, 2, 2, 3])
-    assert [tasks.tolist() for tasks in shards_of(data, 4, 2)] == [[1], [0, 2, 3]]
-    assert [tasks.tolist() for tasks in shards_of({}, 5, 2)] == [[0, 2, 4], [1, 3]]  # sources: sizes are not known
-    assert [tasks.tolist() for tasks in shards_of(data, 4, 9)] == [[1], [2], [0], [3]]
+    assert [tasks.tolist() for tasks in deal([1, 5, 2, 1], 2)] == [[1], [0, 2, 3]]
+    assert [tasks.tolist() for tasks in deal([1] * 5, 2)] == [[0, 2, 4], [1, 3]]
+    assert [tasks.tolist() for tasks in deal([1, 5, 2, 1], 9)] == [[1], [2], [0], [3]]
 
 
 # -- size ------------------------------------------------------------------------------------------------------------
@@ -1089,12 +1093,25 @@ def relabelled(y, **given):
     return ct.AgentData(dense(GOOD), y, GOOD.owner, **given)
 
 
-@pytest.mark.parametrize("name", ["logistic", "hinge", "smooth-hinge"])
-def test_a_task_of_one_class_is_named(name):
+def of_one_class():
+    """Task 3 has rows of one class only."""
     y = GOOD.y.copy()
     y[GOOD.start[3] : GOOD.start[4]] = -1.0
-    with pytest.raises(DataError, match="task 3 has rows of one class only, -1"):
-        ct.relationship(relabelled(y), name)
+    return relabelled(y)
+
+
+@pytest.mark.parametrize("name", ["logistic", "hinge", "smooth-hinge"])
+def test_a_task_of_one_class_is_welcome(name):
+    data, sigma = of_one_class(), COVARIANCES["full rank"]
+    assert_solves(ct.relationship(data, LOSSES[name][0], LAM, covariance=sigma), data, name, LAM, sigma)
+
+
+def test_the_joint_optimum_with_a_task_of_one_class():
+    data = of_one_class()
+    best = joint(data, "logistic", LAM, proximal_gradient(data, "logistic", LAM))
+    found = ct.relationship(data, "logistic", LAM)
+    assert_joint(found, data, "logistic", LAM, best)
+    assert found.converged
 
 
 def test_labels_of_one_value_are_fine_for_regression():
@@ -1112,11 +1129,10 @@ def test_labels_of_one_value_are_fine_for_regression():
         ({}, "data is an empty mapping"),
         (np.ones((3, 2)), "data must be an AgentData, or a mapping"),
         ({"a": lambda: ([[1.0], [2.0]], [1, -1]), "b": lambda: ([[1.0, 2.0]], [1])}, "features"),
-        ({"a": lambda: ([[1.0], [2.0]], [1, -1]), "b": lambda: 1 / 0}, "task 'b'"),
-        ({"a": lambda: ([[1.0], [2.0]], [1, -1]), "b": lambda: (np.empty((0, 1)), [])}, "task 'b'"),
-        ({"a": lambda: ([[1.0], [2.0]], [1, -1]), "b": lambda: ([[1.0], [2.0]], [1, 1])}, "task 'b' .* one class"),
+        ({"a": lambda: ([[1.0], [2.0]], [1, -1]), "b": lambda: 1 / 0}, "agent 'b'"),
+        ({"a": lambda: ([[1.0], [2.0]], [1, -1]), "b": lambda: (np.empty((0, 1)), [])}, "agent 'b'"),
     ],
-    ids=["empty", "0 and 1", "unlabelled", "no task", "array", "features", "fails", "no rows", "one class"],
+    ids=["empty", "0 and 1", "unlabelled", "no task", "array", "features", "fails", "no rows"],
 )
 @pytest.mark.parametrize("method", ["dmtrl", "exact"])
 def test_data_that_nothing_can_be_learned_from_are_refused(method, data, says):

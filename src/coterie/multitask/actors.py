@@ -1,247 +1,447 @@
-"""Workers and server as Ray actors.
+"""Workers and server as Ray actors, of which any may die.
 
-A worker loads the rows of its tasks itself, and keeps its dual variables in a checkpoint on its own disk, written
-before each answer. When it dies, Ray starts it again; it loads its rows and its checkpoint, and sends the server its
-state. Where the checkpoint is lost, too, it begins at zero, and the run still reaches the same optimum.
+A worker loads the rows of its tasks itself. Before each answer it writes its dual variables to its own disk. Tasks are
+in parts, several for each worker: when a worker dies, its parts are dealt out to those that are left, which load their
+rows, and go on from what it has written. Where that is gone, too, they go on from the dual variables that belong to the
+weights of the moment. Either way the run reaches the same optimum.
+
+Now and then there is a checkpoint of everything (:mod:`.checkpoints`). The process that has started the run keeps the
+server's part of it: if the server dies, another one goes on from there, and so does a run that is started anew.
 """
 
 from __future__ import annotations
 
-import io
 import logging
-import math
-import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._files import write_atomic
-from ..data import AgentData
-from ..engines.cluster import Cluster
-from ..errors import ClusterError, CoterieError, DataError
-from .sources import gather
+from ..data.survey import deal
+from ..engines.cluster import Cluster, Record, WorkerLog, causes, reason_of, replay
+from ..errors import ClusterError
+from .checkpoints import Checkpoints, Packed, Parts, remove_files
+from .sources import Tasks
 from .training import Options, Result, Training
-from .worker import Request, Update, Worker, WorkerState, check_tasks
+from .worker import Request, Update, Worker, WorkerState
 
 log = logging.getLogger("coterie")
 
-#: How many times a worker may die, and within how many seconds it must be back.
-MAX_RESTARTS, RESTART_SECONDS = 10, 300.0
+#: Parts of the tasks for each worker, so that those of a dead one can be dealt out evenly.
+PARTS = 4
+#: How many workers, or servers, may die in one run.
+MAX_DEATHS = 20
+#: Seconds in which a worker must begin, if there is none left; and in which one that was out of reach must answer.
+BEGIN_SECONDS, ANSWER_SECONDS = 120.0, 3.0
+#: Seconds between two looks at what the server has logged, while it is at work; and after which to say that it waits.
+LOOK, WAIT = 0.5, 20.0
+
+
+class Shipment(NamedTuple):
+    """What a worker needs to know of a run."""
+
+    tasks: list[Any]  # where the rows are, as a reference; in a list, since Ray would fetch it for every call otherwise
+    loss: Any
+    work: dict[str, Any]
+    folder: str
+    run: str
+
+
+class Crew(NamedTuple):
+    """The workers of a run, and what they are to do."""
+
+    actors: list[Any]
+    tasks: list[np.ndarray]  # of each part
+    rows: np.ndarray  # of each task
+    shipment: Shipment
 
 
 class WorkerActor:
-    """A worker in a process of its own. One that has just begun, or begun again, loads nothing until its :meth:`state`
-    is asked for, and answers anything else with None.
-    """
+    """A worker in a process of its own, which hosts some parts of the tasks."""
 
-    def __init__(self, tasks: np.ndarray, loss: Any, target: str, work: dict[str, Any], path: str):
-        self._given, self._path = (tasks, loss, target, work), Path(path)
-        self._worker: Worker | None = None
+    def __init__(self, level: int):
+        self._log, self._parts = WorkerLog(level), dict[int, Worker]()
+        self._files: Parts | None = None
 
-    def state(self, part: list[Any]) -> WorkerState:
-        """Its state, after it has loaded its rows and its checkpoint, if there is one."""
-        if self._worker is None:
-            import ray
+    def hosted(self) -> tuple[list[int], list[Record]]:
+        """Which parts it hosts."""
+        return list(self._parts), self._log.take()
 
-            tasks, loss, target, work = self._given
-            [data] = ray.get(part)
-            if not isinstance(data, AgentData):
-                data = gather(data, target)
-            check_tasks(data, loss)
-            worker = Worker(data, loss, tasks, **work)
-            if self._path.exists():
-                worker.dual = np.load(self._path, allow_pickle=False)
-            self._worker = worker
-        return self._worker.state()
+    def host(
+        self, part: int, numbers: np.ndarray, shipment: Shipment, number: int | None, weights: np.ndarray | None
+    ) -> tuple[dict[int, WorkerState], list[Record]]:
+        """Host a part: from the checkpoint of this number, or what was written last, or weights; else from nothing."""
+        import ray
 
-    def improve(self, request: Request) -> Update | None:
-        """One round. The checkpoint is written first: what was answered is never lost."""
-        if self._worker is None:
-            return None
-        update = self._worker.improve(request)
-        content = io.BytesIO()
-        np.save(content, self._worker.dual, allow_pickle=False)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(self._path, content.getvalue(), durable=False, one_writer=True)
-        return update
+        files = self._files = self._files or Parts(Path(shipment.folder), shipment.run)
+        if part in self._parts:
+            data = self._parts.pop(part).data
+        else:
+            [tasks] = ray.get(shipment.tasks)
+            data = tasks.load(numbers)
+        worker = Worker(data, shipment.loss, numbers, **shipment.work)
+        if weights is None:
+            files.forget(part)
+        packed = files.load(part, number)
+        if packed is not None and number is not None:
+            worker.unpack(packed)
+        elif packed is not None and packed["dual"].shape == worker.dual.shape:
+            worker.dual = packed["dual"]
+        elif weights is not None:
+            worker.set_dual_of(weights)
+        self._parts[part] = worker
+        return {part: worker.state()}, self._log.take()
 
-    def evaluate(self, weights: np.ndarray, keep: float) -> np.ndarray | None:
-        """Loss, conjugate and slack of its tasks."""
-        return None if self._worker is None else self._worker.evaluate(weights, keep)
+    def improve(self, requests: dict[int, Request]) -> tuple[dict[int, Update], list[Record]]:
+        """One round of some parts. What they know is written first: what was answered is never lost."""
+        assert self._files is not None
+        updates = {}
+        for part, request in requests.items():
+            worker = self._parts[part]
+            updates[part] = worker.improve(request)
+            self._files.save(part, None, [], {"dual": worker.dual})
+        return updates, self._log.take()
 
-    def remove_checkpoint(self) -> None:
-        """Remove the checkpoint."""
-        shutil.rmtree(self._path.parent, ignore_errors=True)
+    def evaluate(self, given: dict[int, tuple[np.ndarray, float]]) -> tuple[dict[int, np.ndarray], list[Record]]:
+        """Loss, conjugate and slack of the tasks of some parts."""
+        return {part: self._parts[part].evaluate(*each) for part, each in given.items()}, self._log.take()
+
+    def save(self, given: dict[int, tuple[int, list[int]]]) -> tuple[dict[int, bool], list[Record]]:
+        """Write some parts into the checkpoint of a number, and keep those of others. Whether that could be done."""
+        assert self._files is not None
+        saved = {part: self._files.save(part, *each, self._parts[part].pack()) for part, each in given.items()}
+        return saved, self._log.take()
+
+    def states(self, parts: Sequence[int]) -> tuple[dict[int, WorkerState], list[Record]]:
+        """The states of some parts."""
+        return {part: self._parts[part].state() for part in parts}, self._log.take()
+
+    def remove_files(self) -> None:
+        """Remove what it has written."""
+        if self._files is not None:
+            remove_files(self._files.folder)
 
 
 class RayWorkers:
-    """Workers that are Ray actors.
+    """Workers that are Ray actors. ``start`` starts another one, for when none is left.
 
-    ``parts`` is what each of them loads, AgentData or sources: in lists, since Ray would pass on the rows themselves
-    otherwise, and kept here for those that begin again.
+    ``number`` is that of the checkpoint to begin with, and ``weights`` are those of all tasks then.
     """
 
-    def __init__(self, actors: list[Any], tasks: list[np.ndarray], parts: list[list[Any]]):
-        self.actors, self.tasks, self._parts = actors, tasks, parts
-        self._pending: dict[Any, int] = {}
+    def __init__(
+        self, crew: Crew, start: Callable[[], Any], number: int | None = None, weights: np.ndarray | None = None
+    ):
+        tasks, self._shipment, self._start, self.deaths = crew.tasks, crew.shipment, start, 0
+        self.tasks, self._rows = tasks, [int(crew.rows[each].sum()) for each in tasks]
+        self._alive: dict[int, Any] = dict(enumerate(crew.actors))
+        self._home: dict[int, int] = {}  # the worker of each part
+        self._weights: list[np.ndarray | None] = [None if weights is None else weights[each] for each in tasks]
+        self._number = number
+        self._adopted: dict[int, Any] = {}  # parts that a worker has just been asked to host
+        self._outgoing: dict[int, dict[int, Request]] = {}
+        self._pending: dict[Any, tuple[int, list[int]]] = {}  # whose answer it is, and of which parts
+        self._answers: deque[tuple[int, Any]] = deque()
+
+    # -- what the server asks for ----------------------------------------------------------------------------------
 
     def states(self) -> list[WorkerState]:
-        """The state of every worker."""
-        return self._all("state", [(part,) for part in self._parts])
+        """The state of every part; they are dealt out first, to workers that host them already if there are any."""
+        asked = {actor.hosted.remote(): worker for worker, actor in self._alive.items()}
+        hosted: dict[int, int] = {}
+        late = time.monotonic() + WAIT
+        while asked:
+            import ray
 
-    def evaluate(self, weights: list[np.ndarray], keep: np.ndarray) -> list[Any]:
-        """Loss, conjugate and slack of the tasks of every shard; a WorkerState in place of them if that worker died."""
-        return self._all("evaluate", [(w, float(k)) for w, k in zip(weights, keep, strict=True)])
+            ready, _ = ray.wait(list(asked), num_returns=1, timeout=WAIT)
+            if not ready:
+                if late < time.monotonic():
+                    log.warning("waiting for %d worker(s): the cluster is busy", len(asked))
+                    late = float("inf")
+                continue
+            worker = asked.pop(ready[0])
+            found = self._fetch(ready[0], worker)
+            hosted |= dict.fromkeys(found or [], worker)
+        self._deal([part for part in hosted if hosted[part] in self._alive], hosted)
+        self._deal([part for part in range(len(self.tasks)) if part not in self._home])
+        states = self._gather({})
+        missing = [part for part, state in enumerate(states) if not state.restored] if self._number is not None else []
+        if missing:
+            log.warning(
+                "of %d task(s) there is no checkpoint here: they go on from the weights of the last one",
+                sum(len(self.tasks[part]) for part in missing),
+            )
+        self._number = None  # a part that is lost from now on is newer than the checkpoint
+        return states
 
-    def _all(self, name: str, arguments: list[tuple[Any, ...]]) -> list[Any]:
-        refs = [getattr(actor, name).remote(*each) for actor, each in zip(self.actors, arguments, strict=True)]
-        return [self._get(ref, shard) for shard, ref in enumerate(refs)]
-
-    def send(self, shard: int, request: Request) -> None:
-        """Send a request, and do not wait."""
-        self._pending[self.actors[shard].improve.remote(request)] = shard
+    def send(self, part: int, request: Request) -> None:
+        """Send a request, and do not wait: those to the same worker go together."""
+        self._weights[part] = request.weights
+        if part in self._adopted:  # its worker died while it had nothing to do: the server has to know its state
+            self._pending[self._adopted.pop(part)] = (self._home[part], [part])
+        else:
+            self._outgoing.setdefault(self._home[part], {})[part] = request
 
     def receive(self) -> tuple[int, Update | WorkerState]:
-        """The next answer to come, and whose it is; a WorkerState if that worker died and began again."""
+        """The next answer to come, and whose it is; a WorkerState if its worker died and another one took over."""
+        for worker, requests in self._outgoing.items():
+            self._pending[self._alive[worker].improve.remote(requests)] = (worker, list(requests))
+        self._outgoing = {}
+        while not self._answers:
+            self._answers.extend(self._next(self._pending))
+        return self._answers.popleft()
+
+    def evaluate(self, weights: list[np.ndarray], keep: np.ndarray) -> list[Any]:
+        """Loss, conjugate and slack of the tasks of every part; a WorkerState in place of them as above."""
+        self._weights = list(weights)
+        given = {part: (w, float(k)) for part, (w, k) in enumerate(zip(weights, keep, strict=True))}
+        return self._gather(given, "evaluate")
+
+    def save(self, number: int, kept: list[int]) -> list[Any]:
+        """Write a checkpoint: for every part, whether that could be done; a WorkerState as above."""
+        return self._gather(dict.fromkeys(range(len(self.tasks)), (number, kept)), "save")
+
+    # -- calls, and who dies ---------------------------------------------------------------------------------------
+
+    def _gather(self, given: dict[int, Any], name: str = "") -> list[Any]:
+        """The answers of all parts to one call; the states of those that are just being taken over."""
+        waiting = {ref: (self._home[part], [part]) for part, ref in self._adopted.items()}
+        calls: dict[int, dict[int, Any]] = {}
+        for part, each in given.items():
+            if part not in self._adopted:
+                calls.setdefault(self._home[part], {})[part] = each
+        self._adopted = {}
+        for worker, arguments in calls.items():
+            waiting[getattr(self._alive[worker], name).remote(arguments)] = (worker, list(arguments))
+        answers: dict[int, Any] = {}
+        while waiting:
+            answers |= dict(self._next(waiting))
+        return [answers[part] for part in range(len(self.tasks))]
+
+    def _next(self, waiting: dict[Any, tuple[int, list[int]]]) -> list[tuple[int, Any]]:
+        """The next answers to come, of parts whose calls are waiting; none if a worker died instead."""
         import ray
 
-        [ref], _ = ray.wait(list(self._pending), num_returns=1)
-        shard = self._pending.pop(ref)
-        return shard, self._get(ref, shard)
+        [ref], _ = ray.wait(list(waiting), num_returns=1)
+        worker, parts = waiting.pop(ref)
+        found = self._fetch(ref, worker)
+        if found is not None:
+            return list(found.items())
+        for part in parts:  # they are somewhere else now
+            waiting[self._adopted.pop(part)] = (self._home[part], [part])
+        return []
 
-    def _get(self, ref: Any, shard: int) -> Any:
-        """The answer; or, if the worker has died, its state now that it has begun again."""
+    def _fetch(self, ref: Any, worker: int) -> Any:
+        """An answer; None if the worker has died, after its parts have been dealt out."""
         import ray
 
-        names, until = self.tasks[shard].tolist(), math.inf
-        while True:
-            try:
-                answer = ray.get(ref)
-                if answer is not None:
-                    return answer
-            except ray.exceptions.RayTaskError as error:
-                raise _cause(error) from None
-            except ray.exceptions.RayActorError as error:  # it died, or is being started again
-                gone = math.isfinite(until) and isinstance(error, ray.exceptions.ActorDiedError)
-                if gone or time.monotonic() > until:
-                    raise ClusterError(f"the worker of tasks number {names} is lost: {error}") from error
-                if math.isinf(until):
-                    log.warning("the worker of tasks number %s died; it begins again", names)
-                    until = time.monotonic() + RESTART_SECONDS
-                time.sleep(0.1)
-            ref = self.actors[shard].state.remote(self._parts[shard])
+        try:
+            with causes(ray, but=gone(ray)):
+                answer, records = ray.get(ref)
+            replay(records)
+            return answer
+        except gone(ray) as error:
+            if worker in self._alive:
+                death = death_of(ray, self._alive[worker], self._alive[worker].hosted, error)
+                if death is not None:
+                    self._bury(worker, death)
+                else:  # it was out of reach for a while: nobody knows what it has done since
+                    for part in [part for part, home in self._home.items() if home == worker]:
+                        self._host(part, worker)
+            return None
+
+    def _bury(self, worker: int, reason: str) -> None:
+        """Deal out the parts of a worker that has died."""
+        del self._alive[worker]
+        self.deaths += 1
+        parts = [part for part, home in self._home.items() if home == worker]
+        count = sum(len(self.tasks[part]) for part in parts)
+        if self.deaths > MAX_DEATHS:
+            raise ClusterError(f"{self.deaths} workers have died, which is too many; the last one: {reason}")
+        if self._alive:
+            goes = f"its {count} task(s) go to" if count else "it had no tasks yet, they go to"
+            log.warning("a worker died: %s; %s the %d left", reason, goes, len(self._alive))
+        else:
+            log.warning("a worker died, and none is left: %s; another one begins, for %d task(s)", reason, count)
+            self._alive[max(self._home.values(), default=0) + self.deaths + 1] = self._begin(reason)
+        self._deal(parts)
+
+    def _begin(self, reason: str) -> Any:
+        import ray
+
+        actor = self._start()
+        ready, _ = ray.wait([actor.hosted.remote()], timeout=BEGIN_SECONDS)
+        if not ready:
+            raise ClusterError(
+                f"all workers have died, and for {BEGIN_SECONDS:g} s there was no room for another one; the last one: "
+                f"{reason}"
+            )
+        return actor
+
+    def _deal(self, parts: list[int], hosted: dict[int, int] | None = None) -> None:
+        """Give each part to the worker with the fewest rows, the largest first; or to the one that hosts it."""
+        load = dict.fromkeys(self._alive, 0)
+        moving = set(parts)
+        for part, home in self._home.items():
+            if part not in moving and home in load:
+                load[home] += self._rows[part]
+        for part in sorted(parts, key=lambda part: -self._rows[part]):
+            worker = min(load, key=lambda worker: load[worker]) if hosted is None else hosted[part]
+            load[worker] += self._rows[part]
+            self._host(part, worker)
+
+    def _host(self, part: int, worker: int) -> None:
+        self._home[part] = worker
+        given = self.tasks[part], self._shipment, self._number, self._weights[part]
+        self._adopted[part] = self._alive[worker].host.remote(part, *given)
+
+
+def gone(ray: Any) -> tuple[type[BaseException], ...]:
+    """What Ray raises when an actor has died, or the machine on which its answer was."""
+    return ray.exceptions.RayActorError, ray.exceptions.ObjectLostError
+
+
+def death_of(ray: Any, actor: Any, call: Any, error: BaseException) -> str | None:
+    """Why an actor died, in one line; None if it was only out of reach for a while, and answers a call again."""
+    until = time.monotonic() + ANSWER_SECONDS
+    silent = (ray.exceptions.ActorUnavailableError, ray.exceptions.GetTimeoutError)
+    while isinstance(error, silent):
+        try:
+            ray.get(call.remote(), timeout=ANSWER_SECONDS)
+            return None
+        except ray.exceptions.RayError as later:  # by now Ray may know more
+            error = later
+        if time.monotonic() > until:
+            break
+        time.sleep(0.2)
+    ray.kill(actor)  # if it lives after all: what it would still write, another one is going to write
+    if isinstance(error, silent):
+        return f"it cannot be reached any more, not within {ANSWER_SECONDS:g} s"
+    return reason_of(error)
 
 
 class ServerActor:
-    """The server, in a process of its own."""
+    """The server, in a process of its own; while it is at work, what it has logged can be fetched by another thread."""
 
-    def __init__(self, actors: list[Any], tasks: list[np.ndarray], parts: list[list[Any]], options: Options):
-        self._given, self._options = (actors, tasks, parts), options
+    def __init__(self, level: int, crew: Crew, options: Options, saved: Packed | None, cpus: float):
+        self._log, self._cpus, self._level = WorkerLog(level), cpus, level
+        self._given = crew, options, saved
         self._training: Training | None = None
 
-    def advance(self, seconds: float) -> tuple[int, float, bool]:
+    def advance(self, seconds: float) -> tuple[int, float, Result | None]:
         """Go on for about so long."""
         if self._training is None:
-            self._training = Training(RayWorkers(*self._given), self._options)
-        return self._training.advance(seconds)
+            crew, options, saved = self._given
+            known = () if saved is None else (saved["number"], saved["server.weights"])
+            self._training = Training(RayWorkers(crew, self._start, *known), options, saved)
+        rounds, gap, done = self._training.advance(seconds)
+        return rounds, gap, self._training.result() if done else None
 
-    def result(self) -> Result:
-        """What was learned so far."""
-        assert self._training is not None
-        return self._training.result()
+    def _start(self) -> Any:
+        import ray
+
+        return worker_class(ray, self._cpus).remote(self._level)
+
+    def checkpoint(self, number: int, kept: list[int]) -> Packed | None:
+        """All that is needed to go on from here."""
+        return None if self._training is None else self._training.checkpoint(number, kept)
+
+    def records(self) -> list[Record]:
+        """What it, and its workers, have logged."""
+        return self._log.take()
 
 
-class _RemoteTraining:
-    """Training that runs on the cluster."""
+def worker_class(ray: Any, cpus: float) -> Any:
+    """The class of workers. Ray does not start them again: their tasks go to others at once."""
+    return ray.remote(num_cpus=cpus, max_restarts=0, scheduling_strategy="SPREAD")(WorkerActor)
 
-    def __init__(self, ray: Any, actor: Any):
-        self._ray, self._actor = ray, actor
 
-    def _get(self, ref: Any) -> Any:
+class RemoteTraining:
+    """Training that runs on the cluster, and goes on with another server if the first one dies."""
+
+    def __init__(self, ray: Any, start: Callable[[Packed | None], Any], checkpoints: Checkpoints):
+        self._ray, self._start, self._checkpoints = ray, start, checkpoints
+        self.server, self._deaths = start(checkpoints.last), 0
+        self._result: Result | None = None
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        """An answer of the server; None if it has died, and another one has begun."""
+        ray, server = self._ray, self.server
         try:
-            return self._ray.get(ref)
-        except self._ray.exceptions.RayTaskError as error:
-            raise _cause(error) from None
-        except self._ray.exceptions.RayActorError as error:
-            raise ClusterError(f"the server of the run died, and what it knew with it: {error}") from error
+            with causes(ray, but=gone(ray)):
+                ref = getattr(server, name).remote(*arguments)
+                while not ray.wait([ref], timeout=LOOK)[0]:
+                    replay(ray.get(server.records.remote()))
+                try:
+                    return ray.get(ref)
+                finally:
+                    replay(ray.get(server.records.remote()))
+        except gone(ray) as error:
+            self._deaths += 1
+            last, reason = self._checkpoints.last, death_of(ray, server, server.records, error) or "it was out of reach"
+            if self._deaths > MAX_DEATHS:
+                raise ClusterError(f"{self._deaths} servers have died, too many; the last one: {reason}") from error
+            where = "from the beginning" if last is None else f"from round {last['server.rounds']}"
+            log.warning("the server died: %s; another one goes on %s", reason, where)
+            ray.kill(server)
+            self.server = self._start(last)
+            return None
 
     def advance(self, seconds: float) -> tuple[int, float, bool]:
         """Go on for about so long."""
-        return self._get(self._actor.advance.remote(seconds))
+        rounds, gap, self._result = self._ask("advance", seconds) or (0, 1.0, None)
+        return rounds, gap, self._result is not None
+
+    def checkpoint(self, number: int, kept: list[int]) -> Packed | None:
+        """All that is needed to go on from here."""
+        return self._ask("checkpoint", number, kept)
 
     def result(self) -> Result:
-        """What was learned so far."""
-        return self._get(self._actor.result.remote())
-
-
-def _cause(error: Any) -> Exception:
-    """The error of ours that an actor raised, or else what Ray says of it."""
-    cause = error.cause
-    while cause is not None and not isinstance(cause, CoterieError):
-        cause = getattr(cause, "cause", None)
-    return cause if cause is not None else ClusterError(f"a worker failed: {error}")
+        """What was learned."""
+        assert self._result is not None
+        return self._result
 
 
 @contextmanager
 def remote_training(
-    engine: Cluster, data: Any, members: Any, loss: Any, target: str, options: Options, work: dict[str, Any]
-) -> Iterator[_RemoteTraining]:
-    """Training on a cluster, for the time of a ``with``."""
+    engine: Cluster, tasks: Tasks, loss: Any, options: Options, work: dict[str, Any], checkpoints: Checkpoints
+) -> Iterator[RemoteTraining]:
+    """Training on a cluster, for the time of a ``with``; ``tasks`` say where their rows are."""
     with engine.connect() as ray:
-        tasks = shards_of(data, len(members), engine.count(ray, len(members)))
-        run = f"coterie-{uuid.uuid4().hex}"
-        folder = Path(tempfile.gettempdir() if engine.folder is None else engine.folder) / run
-        worker = ray.remote(num_cpus=engine.cpus, max_restarts=MAX_RESTARTS, max_task_retries=0)(WorkerActor)
-        parts = [[_stored(ray, data, members, numbers)] for numbers in tasks]
-        actors = [
-            worker.remote(numbers, loss, target, work, str(folder / f"shard-{shard}.npy"))
-            for shard, numbers in enumerate(tasks)
-        ]
-        # The server reserves no CPU: it waits for its workers most of the time.
-        server = ray.remote(num_cpus=0)(ServerActor).remote(actors, tasks, parts, options)
+        count = engine.count(ray, len(tasks.members))
+        if checkpoints.last is None:
+            # Where nobody waits, all parts of a worker answer at once, and so the fewer the better.
+            parts = deal(tasks.sizes, count * (PARTS if options.server["kind"] == "synchronous" else 1))
+        else:
+            parts = np.split(checkpoints.last["tasks"], np.cumsum(checkpoints.last["part_sizes"])[:-1])
+        kept = checkpoints.folder
+        base = Path(tempfile.gettempdir() if engine.folder is None else engine.folder)
+        folder = base / f"coterie-{uuid.uuid4().hex}" if kept is None else kept.absolute()
+        level = log.getEffectiveLevel()
+        actors = [worker_class(ray, engine.cpus).remote(level) for _ in range(count)]
+        servers = ray.remote(num_cpus=0, max_concurrency=2)(ServerActor)
+        crew = Crew(actors, parts, tasks.sizes, Shipment([ray.put(tasks)], loss, work, str(folder), checkpoints.run))
+
+        def start(saved: Packed | None) -> Any:
+            return servers.remote(level, crew, options, saved, engine.cpus)
+
+        training, done = RemoteTraining(ray, start, checkpoints), False
         try:
-            yield _RemoteTraining(ray, server)
+            yield training
+            done = True
         finally:
-            ray.kill(server)  # first, or it would send further requests
+            ray.kill(training.server)  # first, or it would send further requests
             try:
-                ray.wait([actor.remove_checkpoint.remote() for actor in actors], num_returns=len(actors), timeout=5.0)
+                if done or kept is None:
+                    refs = [actor.remove_files.remote() for actor in actors]
+                    ray.wait(refs, num_returns=len(refs), timeout=5.0)
             finally:
                 for actor in actors:
                     ray.kill(actor)
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def _stored(ray: Any, data: Any, members: Any, numbers: np.ndarray) -> Any:
-    """What the worker of these tasks needs, their sources or their rows, where it can fetch it."""
-    if not isinstance(data, Mapping):
-        return ray.put(data.only(numbers))
-    for i in numbers:
-        try:
-            ray.put(data[members[i]])
-        except Exception as error:  # Ray raises whatever the parts of a source raise
-            raise DataError(
-                f"the source of task {members[i]!r} cannot be sent to a worker: {error}; give a path, or a function "
-                "that opens what it needs itself"
-            ) from error
-    return ray.put({members[i]: data[members[i]] for i in numbers})
-
-
-def shards_of(data: Any, m: int, count: int) -> list[np.ndarray]:
-    """Which tasks go to which worker: large ones first, each to the worker with the least to do.
-
-    The sizes of sources are not known: they are dealt out in turn.
-    """
-    sizes = np.ones(m) if isinstance(data, Mapping) else data.sizes
-    load = np.zeros(count)
-    shards: list[list[int]] = [[] for _ in range(count)]
-    for task in np.argsort(-sizes, kind="stable"):
-        shard = int(np.argmin(load))
-        shards[shard].append(int(task))
-        load[shard] += sizes[task]
-    return [np.array(sorted(tasks), dtype=np.int64) for tasks in shards if tasks]
+                if done or kept is None:
+                    remove_files(folder)  # these and no others: the folder is the user's

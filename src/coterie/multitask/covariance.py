@@ -2,17 +2,23 @@
 
 Weights W and the vectors B of the dual are (m, d) here, one row for each task, and ``W = Sigma B / lam``. Sigma may be
 singular, and is whenever d < m: its inverse is never formed (erratum 29).
+
+A covariance that is learned is ``Q diag(s) Q' + c I``, with r columns in Q, at most 2 d: what it is asked for takes
+O(m r d), and a matrix m x m is never made, unless somebody asks for it (:class:`LowRank`). One that is given as a
+matrix is kept as it is (:class:`Dense`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import ParameterError
+from .spectrum import largest_eigenvalue, spectral_norm
 
 #: How far a given covariance may be from what it must be, for rounding.
 ROUNDING = 1e-8
@@ -20,14 +26,279 @@ ROUNDING = 1e-8
 #: Bounds on rho, how much steps of all tasks at once may get in each other's way.
 BOUNDS = ("eigenvalue", "lemma10")
 
+#: The most tasks of which there is a matrix on demand, of 2 GB.
+DENSE_TASKS = 16_000
+#: Numbers in a block of rows of a matrix that is never whole.
+BLOCK = 4_000_000
+#: Eigenvalues below this part of the largest, times their number, are rounding.
+RANK = 1e-14
 
-def checked_covariance(covariance: ArrayLike, members: Sequence[Any], *, unit: bool = True) -> np.ndarray:
-    """A given covariance matrix, if it is one: symmetric, positive semidefinite and, if ``unit``, of trace one."""
+
+class Factors(NamedTuple):
+    """A covariance in factors: ``Sigma = Q diag(s) Q' + c I``.
+
+    Attributes
+    ----------
+    directions : (m, r) ndarray
+        Q: orthonormal columns, a row for each task.
+    sizes : (r,) ndarray
+        s: the eigenvalues that belong to them, less c.
+    rest : float
+        c: the eigenvalue in all other directions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> task = ct.datasets.related_tasks(n=6, p=2, rows=60, seed=0)
+    >>> Q, s, c = ct.relationship(task.train, "logistic", lam=0.01).factors
+    >>> Q.shape, s.shape, c
+    ((6, 2), (2,), 0.0)
+    """
+
+    directions: np.ndarray
+    sizes: np.ndarray
+    rest: float
+
+
+class Covariance(ABC):
+    """A covariance of m tasks: what a server, a result and an estimator need of it."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of tasks."""
+
+    @abstractmethod
+    def __matmul__(self, vectors: np.ndarray) -> np.ndarray:
+        """``Sigma V``, (m, d)."""
+
+    @abstractmethod
+    def diagonal(self) -> np.ndarray:
+        """Variances of the tasks, (m,)."""
+
+    @abstractmethod
+    def rows(self, tasks: Any) -> np.ndarray:
+        """Rows of the matrix, (k, m)."""
+
+    @abstractmethod
+    def take(self, tasks: Any) -> Covariance:
+        """The covariance of some tasks, in this order."""
+
+    @abstractmethod
+    def scaled(self, factor: float) -> Covariance:
+        """The covariance times a number."""
+
+    @abstractmethod
+    def dense(self) -> np.ndarray:
+        """The matrix, (m, m)."""
+
+    @property
+    @abstractmethod
+    def factors(self) -> Factors:
+        """The matrix in factors."""
+
+    @abstractmethod
+    def summary(self, vectors: np.ndarray) -> np.ndarray:
+        """What has to be known of all vectors for the product with some rows of Sigma."""
+
+    @abstractmethod
+    def update(self, summary: np.ndarray, tasks: np.ndarray, change: np.ndarray) -> None:
+        """Bring a summary up to date with a change of some tasks' vectors, in place."""
+
+    @abstractmethod
+    def product(self, summary: np.ndarray, vectors: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+        """Rows of ``Sigma V`` for some tasks, (k, d), by the summary of V."""
+
+    @abstractmethod
+    def largest_correlation(self) -> float:
+        """The largest eigenvalue of the correlation matrix, or a little more."""
+
+    def correlation(self, tasks: Any = None) -> np.ndarray:
+        """Correlations of some tasks, (k, k); of all by default."""
+        return correlation((self if tasks is None else self.take(tasks)).dense())
+
+
+class Dense(Covariance):
+    """A covariance as a matrix."""
+
+    def __init__(self, matrix: np.ndarray):
+        self.matrix = matrix
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    def __matmul__(self, vectors: np.ndarray) -> np.ndarray:
+        return self.matrix @ vectors
+
+    def diagonal(self) -> np.ndarray:
+        """Variances of the tasks, (m,)."""
+        return np.diagonal(self.matrix)
+
+    def rows(self, tasks: Any) -> np.ndarray:
+        """Rows of the matrix, (k, m)."""
+        return self.matrix[tasks]
+
+    def take(self, tasks: Any) -> Dense:
+        """The covariance of some tasks, in this order."""
+        return Dense(self.matrix[np.ix_(tasks, tasks)])
+
+    def scaled(self, factor: float) -> Dense:
+        """The covariance times a number."""
+        return Dense(factor * self.matrix)
+
+    def dense(self) -> np.ndarray:
+        """The matrix itself, (m, m)."""
+        return self.matrix
+
+    @property
+    def factors(self) -> Factors:
+        """The eigenvectors whose eigenvalues are more than rounding."""
+        sizes, directions = np.linalg.eigh(self.matrix)
+        live = np.flatnonzero(sizes > RANK * len(sizes) * sizes[-1])[::-1]
+        return Factors(directions[:, live], sizes[live], 0.0)
+
+    def summary(self, vectors: np.ndarray) -> np.ndarray:
+        """The whole product, (m, d)."""
+        return self.matrix @ vectors
+
+    def update(self, summary: np.ndarray, tasks: np.ndarray, change: np.ndarray) -> None:
+        """Bring a summary up to date with a change of some tasks' vectors: O(m k d)."""
+        summary += self.matrix[:, tasks] @ change
+
+    def product(self, summary: np.ndarray, vectors: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+        """Rows of ``Sigma V`` for some tasks, (k, d)."""
+        return summary[tasks]
+
+    def largest_correlation(self) -> float:
+        """The largest eigenvalue of the correlation matrix."""
+        return float(np.linalg.eigvalsh(correlation(self.matrix))[-1])
+
+
+class LowRank(Covariance):
+    """``Q diag(s) Q' + c I``. Columns of Q are orthonormal, except where they are of a part of the tasks."""
+
+    def __init__(self, directions: np.ndarray, sizes: np.ndarray, rest: float):
+        self.directions, self.sizes, self.rest = directions, sizes, float(rest)
+
+    def __len__(self) -> int:
+        return len(self.directions)
+
+    def __matmul__(self, vectors: np.ndarray) -> np.ndarray:
+        return self.directions @ self.summary(vectors) + self.rest * vectors
+
+    def diagonal(self) -> np.ndarray:
+        """Variances of the tasks, (m,)."""
+        return np.maximum(0.0, np.square(self.directions) @ self.sizes + self.rest)
+
+    def rows(self, tasks: Any) -> np.ndarray:
+        """Rows of the matrix, (k, m)."""
+        numbers = np.arange(len(self))[tasks]
+        out = (self.directions[numbers] * self.sizes) @ self.directions.T
+        out[np.arange(len(numbers)), numbers] += self.rest
+        return out
+
+    def take(self, tasks: Any) -> LowRank:
+        """The covariance of some tasks, in this order."""
+        return LowRank(self.directions[tasks], self.sizes, self.rest)
+
+    def scaled(self, factor: float) -> LowRank:
+        """The covariance times a number."""
+        return LowRank(self.directions, factor * self.sizes, factor * self.rest)
+
+    def dense(self) -> np.ndarray:
+        """The matrix, (m, m), if it is not too large."""
+        m = len(self)
+        if m > DENSE_TASKS:
+            raise ParameterError(
+                f"the covariance of {m:,} tasks as a matrix would take {8e-9 * m * m:.0f} GB, and is made for at most "
+                f"{DENSE_TASKS:,}: use its factors, Q diag(s) Q' + c I, or ask for the correlation of some tasks"
+            )
+        matrix = self.rows(slice(None))
+        return 0.5 * (matrix + matrix.T)
+
+    @property
+    def factors(self) -> Factors:
+        """Q, s and c, where the columns of Q are orthonormal."""
+        return Factors(*_orthonormal(self.directions, self.sizes), self.rest)
+
+    def summary(self, vectors: np.ndarray) -> np.ndarray:
+        """``diag(s) Q' V``, (r, d)."""
+        return self.sizes[:, None] * (self.directions.T @ vectors)
+
+    def update(self, summary: np.ndarray, tasks: np.ndarray, change: np.ndarray) -> None:
+        """Bring a summary up to date with a change of some tasks' vectors: O(k r d)."""
+        summary += self.sizes[:, None] * (self.directions[tasks].T @ change)
+
+    def product(self, summary: np.ndarray, vectors: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+        """Rows of ``Sigma V`` for some tasks, (k, d)."""
+        return self.directions[tasks] @ summary + self.rest * vectors[tasks]
+
+    def largest_correlation(self) -> float:
+        """The largest eigenvalue of the correlation matrix, or a little more: in O(m r^2)."""
+        unit = _inverse_deviations(self.diagonal())
+        factor = (np.sqrt(np.abs(self.sizes)) * self.directions) * unit[:, None]
+        some = self.sizes != 0.0
+        own = np.where(unit > 0, self.rest * unit**2, 1.0)  # a task without variance is correlated with itself alone
+        return largest_eigenvalue(own, factor[:, some], np.sign(self.sizes[some]))
+
+
+def _orthonormal(Q: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same ``Q diag(s) Q'`` with orthonormal columns; as it is, if they are."""
+    m, r = Q.shape
+    if r <= m and np.abs(Q.T @ Q - np.eye(r)).max(initial=0.0) <= 1e-13:
+        return Q, s
+    Q, R = np.linalg.qr(Q)
+    s, turn = np.linalg.eigh((R * s) @ R.T)
+    return (Q @ turn)[:, ::-1], s[::-1]
+
+
+def low_rank(directions: np.ndarray, values: np.ndarray, rest: float = 0.0) -> LowRank:
+    """A covariance with these eigenvalues in orthonormal directions, and ``rest`` in all others, if there are any."""
+    rest = rest if directions.shape[1] < directions.shape[0] else 0.0
+    return LowRank(directions, values - rest, rest)
+
+
+def unrelated(m: int) -> LowRank:
+    """Tasks that have nothing to do with each other, ``I / m``: where DMTRL begins (Algorithm 1, line 2)."""
+    return low_rank(np.zeros((m, 0)), np.zeros(0), 1.0 / m)
+
+
+def as_covariance(covariance: Covariance | np.ndarray) -> Covariance:
+    """A covariance, or a matrix as one."""
+    return covariance if isinstance(covariance, Covariance) else Dense(np.asarray(covariance))
+
+
+def checked_covariance(covariance: Any, members: Sequence[Any], *, unit: bool = True) -> Covariance:
+    """A given covariance, if it is one: symmetric, positive semidefinite and, if ``unit``, of trace one.
+
+    A matrix, its :class:`Factors`, or a tuple (Q, s, c) of such, where the columns of Q need not be orthonormal.
+    """
+    if isinstance(covariance, Covariance):
+        checked = covariance
+        if len(checked) != len(members):
+            raise ParameterError(f"covariance is of {len(checked)} tasks; there are {len(members)}")
+    elif isinstance(covariance, tuple) and len(covariance) == 3 and _is_number(covariance[2]):
+        checked = _checked_factors(*covariance, members)
+    else:
+        checked = _checked_matrix(covariance, members)
+    trace = float(checked.diagonal().sum())
+    if unit and abs(trace - 1.0) > ROUNDING * len(members):
+        raise ParameterError(f"covariance has trace {_short(trace)}: it must be 1; divide it by its trace")
+    return checked
+
+
+def _is_number(value: Any) -> bool:
+    """Whether this is c of three factors, and not the third row of a matrix."""
+    return not isinstance(value, (list, tuple)) and np.ndim(value) == 0
+
+
+def _checked_matrix(covariance: ArrayLike, members: Sequence[Any]) -> Dense:
     m = len(members)
     try:
         matrix = np.array(covariance, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ParameterError(f"covariance must be a matrix of numbers; found {type(covariance).__name__}") from None
+        found = type(covariance).__name__
+        raise ParameterError(f"covariance must be a matrix of numbers, or factors (Q, s, c); found {found}") from None
     if matrix.shape != (m, m):
         raise ParameterError(f"covariance must be {m} x {m}, a row for each task; found shape {matrix.shape}")
     if not np.all(np.isfinite(matrix)):
@@ -42,43 +313,85 @@ def checked_covariance(covariance: ArrayLike, members: Sequence[Any], *, unit: b
         )
     matrix = 0.5 * (matrix + matrix.T)
     sizes, directions = np.linalg.eigh(matrix)
-    if sizes[0] < -ROUNDING * np.abs(sizes).max():
-        raise ParameterError(f"covariance is not positive semidefinite: its smallest eigenvalue is {_short(sizes[0])}")
-    trace = float(np.trace(matrix))
-    if unit and abs(trace - 1.0) > ROUNDING * m:
-        raise ParameterError(f"covariance has trace {_short(trace)}: it must be 1; divide it by its trace")
+    _refuse_negative(sizes)
     if sizes[0] < 0.0:  # rounding: the bound on rho and the regulariser need a matrix that is semidefinite
         matrix = (directions * np.maximum(sizes, 0.0)) @ directions.T
-    return matrix
+    return Dense(matrix)
+
+
+def _checked_factors(directions: Any, sizes: Any, rest: Any, members: Sequence[Any]) -> LowRank:
+    m = len(members)
+    try:
+        Q, s, c = np.array(directions, np.float64), np.array(sizes, np.float64), float(rest)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"factors (Q, s, c) of the covariance must be numbers: {error}") from None
+    if Q.ndim != 2 or len(Q) != m:
+        raise ParameterError(f"Q of the covariance's factors must have {m} rows, one for each task; found {Q.shape}")
+    if s.shape != Q.shape[1:]:
+        raise ParameterError(
+            f"s of the covariance's factors must have a number for each of the {Q.shape[1]} columns "
+            f"of Q; found shape {s.shape}"
+        )
+    if not np.all(np.isfinite(Q)):
+        i, k = np.argwhere(~np.isfinite(Q))[0]
+        raise ParameterError(f"Q of the covariance's factors has {Q[i, k]} for task {members[i]!r}, column {k}")
+    if not (np.all(np.isfinite(s)) and np.isfinite(c)):
+        raise ParameterError(f"s and c of the covariance's factors must be finite; found {s} and {c}")
+    Q, s = _orthonormal(Q, s)
+    values = s + c
+    _refuse_negative(np.sort(values if Q.shape[1] == m else np.append(values, c)))
+    return low_rank(Q, np.maximum(values, 0.0), max(c, 0.0))
+
+
+def _refuse_negative(sizes: np.ndarray) -> None:
+    """Refuse eigenvalues, in their order, that are negative by more than rounding."""
+    if sizes[0] < -ROUNDING * np.abs(sizes).max():
+        raise ParameterError(f"covariance is not positive semidefinite: its smallest eigenvalue is {_short(sizes[0])}")
 
 
 def _short(number: float) -> str:
     return f"{number:.6g}"
 
 
+def _inverse_deviations(variances: np.ndarray) -> np.ndarray:
+    """``1 / sqrt(sigma_ii)``; 0 for a task of variance zero."""
+    scale = np.sqrt(variances)
+    return np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+
+
 def correlation(covariance: np.ndarray) -> np.ndarray:
     """The correlation matrix of a covariance; a task of variance zero is correlated with no other."""
-    scale = np.sqrt(np.diagonal(covariance))
-    unit = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+    unit = _inverse_deviations(np.diagonal(covariance))
     matrix = np.clip(covariance * (unit[:, None] * unit), -1.0, 1.0)
     matrix[np.diag_indices_from(matrix)] = 1.0
     return matrix
 
 
-def separability(covariance: np.ndarray, bound: str = "eigenvalue") -> float:
+def separability(covariance: Covariance | np.ndarray, bound: str = "eigenvalue") -> float:
     """Rho with eta = 1: what the curvature of a task is multiplied by, for steps of all tasks at once to be safe.
 
     The largest eigenvalue of the correlation matrix (erratum 28), or, with "lemma10", the bound
-    ``max_i sum_k |sigma_ik| / sigma_ii`` of DMTRL, Lemma 10, which is never smaller.
+    ``max_i sum_k |sigma_ik| / sigma_ii`` of DMTRL, Lemma 10, which is never smaller, and takes O(m^2) time.
     """
+    covariance = as_covariance(covariance)
     if bound == "lemma10":
-        live = np.diagonal(covariance) > 0
-        part = covariance[np.ix_(live, live)]
-        return float(np.max(np.abs(part).sum(axis=1) / np.diagonal(part), initial=1.0))
-    return float(np.linalg.eigvalsh(correlation(covariance))[-1])
+        return _lemma10(covariance)
+    return covariance.largest_correlation()
 
 
-def best_covariance(weights: np.ndarray, ridge: float = 0.0) -> np.ndarray:
+def _lemma10(covariance: Covariance) -> float:
+    """``max_i sum_k |sigma_ik| / sigma_ii`` over tasks of some variance, a block of rows at a time."""
+    variances = covariance.diagonal()
+    live = np.flatnonzero(variances > 0)
+    part, variances, largest = covariance.take(live), variances[live], 1.0
+    each = max(1, BLOCK // max(1, len(live)))
+    for first in range(0, len(live), each):
+        rows = np.arange(first, min(first + each, len(live)))
+        largest = max(largest, float(np.max(np.abs(part.rows(rows)).sum(axis=1) / variances[rows])))
+    return largest
+
+
+def best_covariance(weights: np.ndarray, ridge: float = 0.0) -> LowRank:
     """The Omega-step: the covariance that fits given weights best, ``(W W' + ridge^2 I)^(1/2)`` over its trace.
 
     Without a ridge it minimises ``tr(W' Sigma^+ W)``, which is then the square of the nuclear norm of W. A ridge keeps
@@ -87,35 +400,30 @@ def best_covariance(weights: np.ndarray, ridge: float = 0.0) -> np.ndarray:
     """
     m = weights.shape[0]
     directions, sizes, _ = np.linalg.svd(weights, full_matrices=False)
-    above = np.hypot(sizes, ridge) - ridge  # in all other directions there is the ridge alone
-    total = above.sum() + m * ridge
-    if not total > 0:  # no weights, no relations: where DMTRL begins
-        return np.eye(m) / m
-    matrix = (directions * (above / total)) @ directions.T + ridge / total * np.eye(m)
-    return 0.5 * (matrix + matrix.T)
+    values = np.hypot(sizes, ridge)
+    total = values.sum() + (m - len(sizes)) * ridge  # in all other directions there is the ridge alone
+    return low_rank(directions, values / total, ridge / total) if total > 0 else unrelated(m)
 
 
-def nuclear_norm(weights: np.ndarray) -> float:
-    """The sum of the singular values."""
-    return float(np.linalg.svd(weights, compute_uv=False).sum())
-
-
-def penalty(vectors: np.ndarray, covariance: np.ndarray, lam: float) -> float:
+def penalty(vectors: np.ndarray, covariance: Covariance | np.ndarray, lam: float) -> float:
     """``lam/2 tr(W' Sigma^+ W)`` for ``W = Sigma B / lam``, which is ``tr(B' Sigma B) / (2 lam)`` (erratum 29)."""
     return max(0.0, float(np.sum(vectors * (covariance @ vectors)))) / (2.0 * lam)
 
 
-def penalty_of_weights(weights: np.ndarray, covariance: np.ndarray, lam: float) -> float:
+def penalty_of_weights(weights: np.ndarray, covariance: Covariance | np.ndarray, lam: float) -> float:
     """``lam/2 tr(W' Sigma^+ W)`` of weights in the range of Sigma; where B is known, :func:`penalty` is more exact."""
-    sizes, directions = np.linalg.eigh(covariance)
-    live = sizes > 1e-14 * len(sizes) * sizes[-1]
-    along = directions[:, live].T @ weights
-    return 0.5 * lam * float(np.sum(along**2 / sizes[live][:, None]))
+    Q, s, rest = as_covariance(covariance).factors
+    values = s + rest
+    live = values > RANK * len(Q) * values.max(initial=rest)
+    along = Q.T @ weights
+    inside = float(np.sum(along[live] ** 2 / values[live][:, None]))
+    beside = float(np.sum((weights - Q @ along) ** 2)) / rest if rest > 0 else 0.0
+    return 0.5 * lam * (inside + beside)
 
 
-def joint_penalty(weights: np.ndarray, lam: float) -> float:
-    """``lam/2 |W|_*^2``: the penalty of weights with the covariance that fits them best."""
-    return 0.5 * lam * nuclear_norm(weights) ** 2
+def joint_penalty(sizes: np.ndarray, lam: float) -> float:
+    """``lam/2 |W|_*^2``, by the singular values of W: the penalty with the covariance that fits W best."""
+    return 0.5 * lam * float(sizes.sum()) ** 2
 
 
 def joint_conjugate(vectors: np.ndarray, lam: float) -> float:
@@ -124,4 +432,4 @@ def joint_conjugate(vectors: np.ndarray, lam: float) -> float:
     So ``-sum_i 1/n_i sum_j l*(-a_ij) - joint_conjugate(B)`` bounds the joint optimum from below, whatever the
     covariance is at the moment.
     """
-    return float(np.linalg.norm(vectors, 2)) ** 2 / (2.0 * lam)
+    return spectral_norm(vectors) ** 2 / (2.0 * lam)

@@ -38,7 +38,7 @@ from ..problem.exact import Objective, minimise
 from ..problem.exact.newton import TOLERANCE, VANISHED, step_lengths
 from ..problem.exact.systems import Solver, conjugate_gradients, everything
 from ..problem.problem import _lay_out
-from .covariance import checked_covariance
+from .covariance import Covariance, LowRank, checked_covariance
 
 __all__ = ["exact_weights"]
 
@@ -53,7 +53,12 @@ ITERATE = 'use method="sdca", which ends with a duality gap for a certificate'
 
 
 @one_thread
-def exact_weights(data: AgentData, loss: Any, lam: float, covariance: ArrayLike) -> np.ndarray:
+def exact_weights(
+    data: AgentData,
+    loss: Any,
+    lam: float,
+    covariance: ArrayLike | tuple[ArrayLike, ArrayLike, float] | Covariance,
+) -> np.ndarray:
     """Minimise P over the weights of all tasks, to about 1e-12 of its value.
 
     Parameters
@@ -63,8 +68,8 @@ def exact_weights(data: AgentData, loss: Any, lam: float, covariance: ArrayLike)
     loss : loss or name
     lam : float
         Weight of the penalty, > 0.
-    covariance : (m, m) array_like
-        Sigma: symmetric and positive semidefinite, one row for each task.
+    covariance : (m, m) array_like, or (Q, s, c)
+        Sigma: symmetric and positive semidefinite, one row for each task; or its factors, ``Q diag(s) Q' + c I``.
 
     Returns
     -------
@@ -89,11 +94,19 @@ def exact_weights(data: AgentData, loss: Any, lam: float, covariance: ArrayLike)
     loss, lam = resolve_loss(loss), positive("lam", lam)
     if not isinstance(data, AgentData):
         raise ParameterError(f"multi-task learning needs an AgentData; found {type(data).__name__}")
-    sigma = _without_rounding(checked_covariance(covariance, data.members, unit=False))
+    given = checked_covariance(covariance, data.members, unit=False)
     labels = _lay_out(data, loss)[2]  # checks them, too, while rows can still be named
     weights = np.zeros((data.n, data.p))
     if not labels.size:
         return weights
+    if isinstance(given, LowRank) and given.rest == 0.0 and len(given.sizes) < data.n:
+        tasks = given.diagonal() > 0
+        part = data.only(np.flatnonzero(tasks))
+        if part.n_rows:
+            kept = given.sizes > RANK * data.n * given.sizes.max()
+            weights[tasks] = _together(part, loss, lam, given.directions[tasks][:, kept] * np.sqrt(given.sizes[kept]))
+        return weights
+    sigma = _without_rounding(given.dense())
     _, group = csgraph.connected_components(sparse.csr_array(sigma != 0), directed=False)
     alone = (np.bincount(group) == 1)[group] & (np.diagonal(sigma) > 0)
     if alone.any():
@@ -102,7 +115,9 @@ def exact_weights(data: AgentData, loss: Any, lam: float, covariance: ArrayLike)
         tasks = group == k
         part = data.only(np.flatnonzero(tasks))
         if part.n_rows:
-            weights[tasks] = _together(part, loss, lam, sigma[np.ix_(tasks, tasks)])
+            if isinstance(given, LowRank):  # nothing is zero: of full rank, which takes long to find out otherwise
+                _check_unknowns(part.n, part.p)
+            weights[tasks] = _together(part, loss, lam, _root(sigma[np.ix_(tasks, tasks)]))
     return weights
 
 
@@ -124,23 +139,31 @@ def _separate(data: AgentData, loss: Any, lam: float, variances: np.ndarray) -> 
     return Objective(rows, start, labels, loss, _row_weights(data, start), ridge, empty(data.n), 0.0, data.p)
 
 
-def _together(data: AgentData, loss: Any, lam: float, sigma: np.ndarray) -> np.ndarray:
-    """The weights of tasks that are all connected."""
+def _root(sigma: np.ndarray) -> np.ndarray:
+    """R (m, r), of as few columns as there can be, with ``R R' = Sigma``."""
     values, vectors = np.linalg.eigh(sigma)
     kept = values > max(RANK, len(sigma) * np.finfo(float).eps) * values[-1]
-    root = vectors[:, kept] * np.sqrt(values[kept])
+    return vectors[:, kept] * np.sqrt(values[kept])
+
+
+def _together(data: AgentData, loss: Any, lam: float, root: np.ndarray) -> np.ndarray:
+    """The weights of tasks with the covariance ``R R'``, all at once."""
     rows, start, labels = _lay_out(data, loss)
     whole, p = np.array([0, start[-1]]), root.shape[1] * data.p
-    if p > UNKNOWNS:
-        raise ParameterError(
-            f"{p} unknowns (the rank of the covariance, {root.shape[1]}, times {data.p} features) are too many for the "
-            f"exact solver, which goes up to {UNKNOWNS}: {ITERATE}"
-        )
+    _check_unknowns(root.shape[1], data.p)
     ridge = np.array([[0.5 * lam]])
     objective = TaskObjective(
         rows, whole, labels, loss, _row_weights(data, start), ridge, empty(1), 0.0, p, start, frozen(root)
     )
     return objective.weights(_minimiser(objective))
+
+
+def _check_unknowns(rank: int, d: int) -> None:
+    if rank * d > UNKNOWNS:
+        raise ParameterError(
+            f"{rank * d} unknowns (the rank of the covariance, {rank}, times {d} features) are too many for the exact "
+            f"solver, which goes up to {UNKNOWNS}: {ITERATE}"
+        )
 
 
 def _minimiser(objective: TaskObjective) -> np.ndarray:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,24 +19,28 @@ from ..core.linear import one_thread
 from ..core.losses import resolve_loss
 from ..data import AgentData
 from ..engines.cluster import Cluster
-from ..errors import DataError, ParameterError
-from .actors import remote_training
+from ..errors import ParameterError
+from .actors import RemoteTraining, remote_training
 from .alternation import Alternation
+from .certificate import Certificate
+from .checkpoints import Checkpoints
 from .covariance import (
     BOUNDS,
+    Covariance,
     best_covariance,
     checked_covariance,
-    joint_conjugate,
     joint_penalty,
     penalty,
     penalty_of_weights,
+    unrelated,
 )
 from .exact import exact_weights
 from .results import Relationship
 from .server import State
-from .sources import gather
+from .sources import Tasks, tasks_of
+from .spectrum import singular_values
 from .training import Options, Result, Training, relative_gap
-from .worker import Worker, check_tasks
+from .worker import Worker
 from .workers import local_workers
 
 Progress = Callable[[int, float], None]
@@ -48,13 +56,13 @@ GIVEN_TOL, LEARNED_TOL = 1e-7, 5e-5
 
 
 def relationship(
-    data: AgentData | Mapping[Any, Any],
+    data: Any,
     loss: Any = "logistic",
     lam: float = 1e-2,
     alternations: int = 5000,
     rounds: int | None = None,
     local_steps: int | None = None,
-    covariance: ArrayLike | None = None,
+    covariance: ArrayLike | tuple[ArrayLike, ArrayLike, float] | Covariance | None = None,
     seed: int = 0,
     engine: Cluster | None = None,
     *,
@@ -65,7 +73,9 @@ def relationship(
     eta: float = 1.0,
     momentum: bool = True,
     staleness: int | None = None,
-    target: str = "y",
+    target: str | None = "y",
+    agents: str | None = None,
+    resume: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Relationship:
     """Learn the weights of many tasks, and how the tasks are related: DMTRL.
@@ -79,10 +89,10 @@ def relationship(
 
     Parameters
     ----------
-    data : AgentData, or mapping of task ids to sources
-        Every agent is a task; labels of classes are -1 and +1. A source is a function without arguments that returns
-        ``(X, y)``, or the path of a table or of an ``.npz`` file (:func:`coterie.multitask.load_task`); on a cluster,
-        the worker of the task loads it.
+    data : AgentData; or a path, a mapping, a Ray Dataset, a DataFrame or a Source
+        Every agent is a task. Labels of the classes of an AgentData are -1 and +1. Anything else says where the rows
+        are, see :class:`coterie.Source`: two classes of any kind become -1 and +1, in their sorted order; text and
+        gaps become numbers, other features stay as they are. On a cluster, workers load the rows of their tasks.
     loss : str or rule
         "logistic", "hinge", "smooth-hinge", "squared", "huber", or a loss of your own.
     lam : float
@@ -95,8 +105,9 @@ def relationship(
     local_steps : int, optional
         H of DMTRL, Algorithm 2: local steps of each task in a round, the same for all. Default: ``passes`` for each
         row that a task has, so that large tasks do more.
-    covariance : (m, m) array_like, optional
-        Keep this one. Tasks in the order of ``data.members``, or of the mapping.
+    covariance : (m, m) array_like, or (Q, s, c), optional
+        Keep this one. Tasks in the order of ``data.members``, or of the mapping. Three factors, Q (m, r), s (r,) and
+        a number c, stand for ``Q diag(s) Q' + c I``: for many tasks, since no matrix m x m is made of them.
     seed : int
         Of the order in which workers take their rows. Same seed, same bits, on however many workers.
     engine : Cluster, optional
@@ -121,7 +132,15 @@ def relationship(
     staleness : int, optional
         Rounds without waiting: a worker may be so many rounds ahead of the slowest. Default: all wait for each other.
     target : str
-        Column of the labels, where sources are tables.
+        Column of the labels, where rows are tables.
+    agents : str, optional
+        Column, or hive partition, that says whose row it is, where rows are tables. Default: the only partition, else
+        the name of the file.
+    resume : path, optional
+        A folder for checkpoints, one every ten seconds. If there is one already, of a run that was cut short, go on
+        from there: in rounds, every bit is then as if nothing had happened. So the same call can be made again until
+        it succeeds, and then the folder is removed. On a cluster, one that all machines see; a worker that does not
+        find its checkpoint goes on from the weights of the last one.
     progress : callable, optional
         Called with (rounds done, part of the objective that it may be from its optimum) now and then.
 
@@ -139,45 +158,55 @@ def relationship(
     >>> bool(found.trace["gap"].min() >= 0)
     True
     """
-    _check_parameters(dict(locals()))
+    check_parameters(dict(locals()))
     loss = resolve_loss(loss)
     if covariance is not None and method == "single-task":
         raise ParameterError('method="single-task" has no covariance: leave it out')
-    members = data.members if isinstance(data, AgentData) else _mapping(data)
-    m = len(members)
-    if m == 1 and covariance is None:
-        covariance = [[1.0]]  # there is nothing to relate
-    given = None if covariance is None else checked_covariance(covariance, members)
-    if method == "single-task":
-        given = np.eye(m)
-    tol = (LEARNED_TOL if given is None else GIVEN_TOL) if tol is None else float(tol)
-    thorough = rounds is not None
-    if rounds is None:
-        # Answers that come late fit the covariance that they were asked with: it must not change too often.
-        rounds = 10_000 if given is not None else 1 if staleness is None else staleness + 3
-    if engine is None:
-        data = data if isinstance(data, AgentData) else gather(data, target)
-        check_tasks(data, loss)
-    kind = "sequential" if method == "sdca" else "synchronous" if staleness is None else "asynchronous"
-    server = {"kind": kind, "staleness": staleness or 0, "rho": rho, "eta": eta, "momentum": momentum}
-    options = Options(m, float(lam), given, int(alternations), int(rounds), thorough, tol, bool(momentum), server)
-    work: dict[str, Any] = {"passes": float(passes), "local_steps": local_steps, "seed": int(seed)}
-    if method == "exact":
-        result = _exactly(data, loss, options, progress)
-    elif engine is not None:
-        with remote_training(engine, data, members, loss, target, options, work) as remote:
-            result = _trained(remote, progress)
-    else:
-        alone, late = kind != "synchronous", kind == "asynchronous"
-        workers = local_workers(data, loss, one_per_task=alone, asynchronous=late, **work)
-        result = _trained(Training(workers, options), progress)
+    with ExitStack() as until:
+        spread: dict[str, Any] = {}
+        if engine is not None:
+            ray = until.enter_context(engine.connect())
+            spread = {"map": partial(engine.map, ray), "put": ray.put}
+        tasks = tasks_of(data, loss, target, agents, **spread)
+        members = tasks.members
+        m = len(members)
+        if m == 1 and covariance is None:
+            covariance = [[1.0]]  # there is nothing to relate
+        given = None if covariance is None else checked_covariance(covariance, members)
+        if method == "single-task":
+            given = unrelated(m).scaled(m)
+        tol = (LEARNED_TOL if given is None else GIVEN_TOL) if tol is None else float(tol)
+        thorough = rounds is not None
+        if rounds is None:
+            # Answers that come late fit the covariance that they were asked with: it must not change too often.
+            rounds = 10_000 if given is not None else 1 if staleness is None else staleness + 3
+        kind = "sequential" if method == "sdca" else "synchronous" if staleness is None else "asynchronous"
+        rho = rho if isinstance(rho, str) else float(rho)
+        server = {"kind": kind, "staleness": int(staleness or 0), "rho": rho, "eta": float(eta)}
+        server["momentum"] = bool(momentum)
+        options = Options(m, float(lam), given, int(alternations), int(rounds), thorough, tol, bool(momentum), server)
+        steps = None if local_steps is None else int(local_steps)
+        work: dict[str, Any] = {"passes": float(passes), "local_steps": steps, "seed": int(seed)}
+        if method == "exact":
+            result = _exactly(tasks.load(np.arange(m)), loss, options, progress)
+        else:
+            about = work | server | {"method": method, "lam": float(lam), "loss": repr(loss)}
+            about["cluster"] = engine is not None
+            checkpoints = Checkpoints(resume, about, members, given)
+            training: Training | RemoteTraining
+            if engine is not None:
+                training = until.enter_context(remote_training(engine, tasks, loss, options, work, checkpoints))
+            else:
+                training = _training_here(tasks, loss, options, work, checkpoints)
+            result = _trained(training, progress, checkpoints if engine is not None or resume is not None else None)
+            checkpoints.clear()
     return _relationship(result, members, method, options, loss)
 
 
 def _relationship(result: Result, members: Any, method: str, options: Options, loss: Any) -> Relationship:
     weights, covariance = result.weights, result.covariance
     if method == "single-task":
-        covariance = covariance / len(covariance)
+        covariance = unrelated(len(covariance))
     notes = result.notes
     if not result.converged:
         gap = (result.value - result.bound) / max(abs(result.value), 1e-300)
@@ -187,7 +216,7 @@ def _relationship(result: Result, members: Any, method: str, options: Options, l
         notes = (*notes, f"stopped before the objective was {near}{more}")
     return Relationship(
         weights=weights.copy(),
-        covariance=covariance,
+        _covariance=covariance,
         members=tuple(members),
         trace=pd.DataFrame(result.trace, columns=State._fields),
         value=result.value,
@@ -209,6 +238,7 @@ def _exactly(data: AgentData, loss: Any, options: Options, progress: Progress | 
     worker = Worker(data, loss, range(data.n), passes=1.0, local_steps=None, seed=0)
     smooth = np.isfinite(loss.smoothness)
     best, value, bound = np.zeros((data.n, data.p)), math.inf, -math.inf
+    certificate = Certificate(options.lam)
     budget = min(options.alternations, EXACT_ALTERNATIONS)
     steps, covariance, trace = Alternation(budget, exact=True, momentum=options.momentum), options.start, []
     for k in range(budget):
@@ -221,44 +251,52 @@ def _exactly(data: AgentData, loss: Any, options: Options, progress: Progress | 
             bound = -penalty(vectors, covariance, options.lam) - conjugates if smooth else value
             best = weights
         else:
-            reached = losses + joint_penalty(weights, options.lam)
+            sizes = singular_values(weights)
+            reached = losses + joint_penalty(sizes, options.lam)
             best, value = (weights, reached) if reached < value else (best, value)
-            bound = max(bound, -joint_conjugate(vectors, options.lam) - conjugates)
+            certificate.add(vectors, float(conjugates))
+            bound = max(bound, certificate.joint)
         gap = relative_gap(value, bound)
         trace.append(State(k, k, value, min(bound, value), max(0.0, value - bound), 0))
         if progress is not None:
             progress(k + 1, gap)
         if options.covariance is not None or gap <= options.tol:
             break
-        covariance = steps.step(weights, weights, losses, lam=options.lam, gap=min(1.0, gap), rounds=1)
-    fitted = options.covariance if options.covariance is not None else best_covariance(best)
+        loss_now, bound_with = float(losses), certificate.smoothed
+        covariance = steps.step(weights, sizes, loss_now, bound_with, lam=options.lam, gap=min(1.0, gap), rounds=1)
+    fitted = best_covariance(best) if options.covariance is None else options.start
     sure = options.covariance is not None or gap <= options.tol
     notes = () if smooth or options.covariance is not None else ("the bound is loose for a loss with a kink",)
     return Result(best, fitted, trace, float(value), float(bound), bool(sure), k + 1, k, 0, notes)
 
 
-def _trained(training: Any, progress: Progress | None) -> Result:
-    """Train to the end, and report progress."""
+def _training_here(
+    tasks: Tasks, loss: Any, options: Options, work: dict[str, Any], checkpoints: Checkpoints
+) -> Training:
+    """Training in this process, from the last checkpoint if there is one."""
+    kind, data = options.server["kind"], tasks.load(np.arange(options.tasks))
+    alone, late = kind != "synchronous", kind == "asynchronous"
+    workers = local_workers(data, loss, one_per_task=alone, asynchronous=late, files=checkpoints.parts(), **work)
+    if checkpoints.last is not None:
+        workers.restore(checkpoints.number)
+    return Training(workers, options, checkpoints.last)
+
+
+def _trained(training: Training | RemoteTraining, progress: Progress | None, checkpoints: Checkpoints | None) -> Result:
+    """Train to the end, report progress, and make checkpoints on the way."""
     done = False
     while not done:
         rounds, gap, done = training.advance(PROGRESS_SECONDS)
         if progress is not None:
             progress(rounds, gap)
-    result: Result = training.result()
-    return result
+        if checkpoints is not None and not done:
+            checkpoints.keep_if_due(training)
+    return training.result()
 
 
-def _mapping(data: Any) -> tuple[Any, ...]:
-    """Ids of the tasks of a mapping of sources."""
-    if not isinstance(data, Mapping):
-        raise DataError(f"data must be an AgentData, or a mapping of task ids to sources; found {type(data).__name__}")
-    if not data:
-        raise DataError("data is an empty mapping: at least one task is needed")
-    return tuple(data)
-
-
-def _check_parameters(given: Mapping[str, Any]) -> None:
-    """Refuse a number or a name out of its range, before any work."""
+def check_parameters(given: Mapping[str, Any]) -> None:
+    """Refuse a number or a name out of its range, before any work; what is not given is as usual."""
+    given = {name: each.default for name, each in inspect.signature(relationship).parameters.items()} | dict(given)
     for name, least in {"alternations": 1, "rounds": 1, "local_steps": 1, "staleness": 0, "seed": 0}.items():
         if given[name] is not None or name in ("alternations", "seed"):
             _checks.integer(name, given[name], least)
@@ -276,6 +314,8 @@ def _check_parameters(given: Mapping[str, Any]) -> None:
         raise ParameterError(f"engine = {engine!r}: expected a ct.Cluster, or None for this process")
     if eta < 1 and (method in ("exact", "sdca") or staleness is not None):
         raise ParameterError("eta is for workers that take their steps at the same time: leave it out here")
+    if method == "exact" and given["resume"] is not None:
+        raise ParameterError('method="exact" makes no checkpoints: leave resume out')
     if method in ("exact", "sdca"):
         if engine is not None:
             raise ParameterError(f"method={method!r} has all rows in one place: leave engine out")

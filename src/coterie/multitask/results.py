@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ..errors import DataError
-from .covariance import correlation
+from .covariance import Covariance, Factors, correlation
 
 
 @dataclass(frozen=True, repr=False)
@@ -21,8 +22,11 @@ class Relationship:
     ----------
     weights : (m, d) ndarray
         One row for each of ``members``: (tasks, features).
-    covariance : (m, m) ndarray
-        Of the tasks: given, or the one that fits the weights best; ``I / m`` for tasks that were learned alone.
+    factors : Factors
+        The covariance of the tasks, ``Q diag(s) Q' + c I``: given, or the one that fits the weights best; ``I / m`` for
+        tasks that were learned alone. ``Q, s, c = found.factors``.
+    covariance, correlation : (m, m) ndarray
+        As a matrix, made when it is asked for, of at most 16,000 tasks; :meth:`correlation_of` is for more.
     members : tuple
         Ids of the tasks.
     trace : DataFrame
@@ -44,7 +48,7 @@ class Relationship:
     """
 
     weights: np.ndarray
-    covariance: np.ndarray
+    _covariance: Covariance
     members: tuple[Hashable, ...]
     trace: pd.DataFrame
     value: float
@@ -68,10 +72,43 @@ class Relationship:
         """Bytes of the vectors that were sent."""
         return 8 * self.weights.shape[1] * self.vectors
 
+    @cached_property
+    def factors(self) -> Factors:
+        """The covariance of the tasks in factors: ``Q diag(s) Q' + c I``."""
+        return self._covariance.factors
+
+    @cached_property
+    def covariance(self) -> np.ndarray:
+        """The covariance of the tasks as a matrix, (m, m)."""
+        return self._covariance.dense()
+
     @property
     def correlation(self) -> np.ndarray:
         """Of the tasks, (m, m)."""
         return correlation(self.covariance)
+
+    def correlation_of(self, tasks: Iterable[Hashable]) -> np.ndarray:
+        """Correlations of some tasks, however many there are in all.
+
+        Parameters
+        ----------
+        tasks : iterable of k hashables
+            Their ids.
+
+        Returns
+        -------
+        (k, k) ndarray
+            In this order.
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> data = ct.AgentData([[1.0]] * 3, [1.0, 3.0, -2.0], agents=["a", "b", "c"])
+        >>> found = ct.relationship(data, "squared", lam=1e-3)
+        >>> found.correlation_of(["c", "a"]).round(3).tolist()
+        [[1.0, -1.0], [-1.0, 1.0]]
+        """
+        return self._covariance.correlation([self._place_of(task) for task in tasks])
 
     def model(self, task: Hashable) -> np.ndarray:
         """The weights of one task.
@@ -92,9 +129,17 @@ class Relationship:
         >>> ct.relationship(data, "squared", lam=1e-6, method="single-task").model("b").round(3).tolist()
         [3.0]
         """
-        if task not in self.members:
+        return self.weights[self._place_of(task)].copy()
+
+    @cached_property
+    def _places(self) -> dict[Hashable, int]:
+        return {task: place for place, task in enumerate(self.members)}
+
+    def _place_of(self, task: Hashable) -> int:
+        """Its number among the tasks, in no time, however many there are."""
+        if task not in self._places:
             raise DataError(f"no task {task!r}; there are {len(self.members)}, such as {self.members[0]!r}")
-        return self.weights[self.members.index(task)].copy()
+        return self._places[task]
 
     def __repr__(self) -> str:
         m, d = self.weights.shape

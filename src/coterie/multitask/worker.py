@@ -4,7 +4,7 @@ how far its vectors ``b_i`` went. Rows and dual variables never leave it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,9 @@ from ..core.linear import frozen, margins_kernel, row_norms_kernel, rows_of, sca
 from ..core.losses import SIGNS
 from ..data import AgentData
 from ..errors import DataError, MismatchError
+
+#: What of a worker changes in a run.
+CHANGING = ("dual", "before", "vectors", "last_vectors", "last_weights")
 
 
 class Request(NamedTuple):
@@ -45,6 +48,7 @@ class WorkerState(NamedTuple):
     sizes: np.ndarray  # (k,) n_i
     task: Hashable  # the first of its tasks, and ...
     columns: tuple[str, ...] | None  # ... the names of its features, if they have any
+    restored: bool = False  # from the checkpoint that was asked for: as the server knows it
 
 
 class Worker:
@@ -73,15 +77,37 @@ class Worker:
         shape = (data.n, data.p)
         self.vectors, self.last_vectors, self.last_weights = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         self._draft, self._order = np.zeros(shape), np.zeros(int(data.sizes.max()), np.int64)
+        self.restored = False
 
     def state(self) -> WorkerState:
         """Vectors, conjugates and sizes of its tasks."""
-        self.vectors = self._vectors(self.dual)
+        if not self.restored:
+            self.vectors = self._vectors(self.dual)
         data = self.data
-        return WorkerState(self.vectors.copy(), self._conjugates(), data.sizes, data.members[0], data.feature_names)
+        return WorkerState(
+            self.vectors.copy(), self._conjugates(), data.sizes, data.members[0], data.feature_names, self.restored
+        )
+
+    def pack(self) -> dict[str, np.ndarray]:
+        """All that changes in a run, for a checkpoint; and the labels, which must be the same later."""
+        return {name: getattr(self, name) for name in CHANGING} | {"labels": self.labels}
+
+    def unpack(self, packed: Mapping[str, np.ndarray]) -> None:
+        """Go on from a checkpoint, bit by bit."""
+        same = packed["dual"].shape == self.dual.shape and np.array_equal(packed["labels"], self.labels)
+        # Vectors are made of dual variables and features.
+        if not same or not np.allclose(self._vectors(packed["dual"]), packed["vectors"], rtol=1e-9, atol=1e-12):
+            raise DataError(
+                f"the rows of task {self.data.members[0]!r} and others are not those of the checkpoint: name another "
+                "folder to resume from, or remove this one to begin anew"
+            )
+        for name in CHANGING:
+            setattr(self, name, np.array(packed[name]))
+        self.restored = True
 
     def improve(self, request: Request) -> Update:
         """Evaluate the weights, and take local steps from there: DMTRL, Algorithm 2."""
+        self.restored = False
         if request.keep < 1.0:
             self.dual = self._kept(request.keep)
             self.vectors = self.last_vectors + request.keep * (self.vectors - self.last_vectors)
@@ -147,15 +173,18 @@ class Worker:
         return out
 
 
-def check_tasks(data: AgentData, loss: Any) -> None:
-    """Refuse tasks that nothing can be learned from, and labels that the loss has no use for."""
-    if data.y is None:
-        raise DataError("the data have no labels: relationship learning needs y")
-    empty = np.flatnonzero(data.sizes == 0)
-    if empty.size:
-        raise DataError(f"task {data.members[empty[0]]!r} has no rows: every task needs some, or must be left out")
+def check_loss(loss: Any) -> None:
+    """Refuse a loss without a dual."""
     if not hasattr(loss, "conjugate"):
         raise MismatchError(f"{loss!r} has no conjugate, and so no dual: choose another loss")
+
+
+def check_tasks(data: AgentData, loss: Any) -> None:
+    """Refuse tasks without rows, all at once, and labels that the loss has no use for. Rows of one class will do."""
+    if data.y is None:
+        raise DataError("the data have no labels: relationship learning needs y")
+    _refuse(data, data.sizes == 0, "has no rows: every task needs some, or must be left out")
+    check_loss(loss)
     if loss.labels != SIGNS:
         return
     bad = np.flatnonzero(np.abs(data.y) != 1.0)
@@ -164,10 +193,13 @@ def check_tasks(data: AgentData, loss: Any) -> None:
             f"{data.where(bad[0])}: the label is {data.y[bad[0]]:g}; {loss!r} needs -1 or +1: encode the classes so, "
             "or use ct.RelationshipClassifier, which does"
         )
-    low, high = (f.reduceat(data.y, data.start[:-1]) for f in (np.minimum, np.maximum))
-    single = np.flatnonzero(low == high)
-    if single.size:
-        raise DataError(
-            f"task {data.members[single[0]]!r} has rows of one class only, {low[single[0]]:g}: both are needed to "
-            "learn what tells them apart"
-        )
+
+
+def _refuse(data: AgentData, which: np.ndarray, reason: str) -> None:
+    """Name the tasks that do not do, the first twenty of them."""
+    bad = np.flatnonzero(which)
+    if not bad.size:
+        return
+    others = ", ".join(repr(data.members[i]) for i in bad[1:20].tolist()) + (", ..." if bad.size > 20 else "")
+    more = f"; so it is with {bad.size - 1} more: {others}" if bad.size > 1 else ""
+    raise DataError(f"task {data.members[bad[0]]!r} {reason}{more}")

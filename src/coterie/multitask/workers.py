@@ -11,27 +11,36 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..errors import FileError
+from .checkpoints import Parts
 from .worker import Request, Update, Worker, WorkerState
 
 
 class Workers(Protocol):
-    """What a server needs of its workers. A shard is the tasks of one worker."""
+    """What a server needs of its workers. A part is some of the tasks, which are together on one worker."""
 
     @property
     def tasks(self) -> list[np.ndarray]:
-        """Numbers of the tasks of each shard."""
+        """Numbers of the tasks of each part."""
+
+    @property
+    def deaths(self) -> int:
+        """How many workers have died so far."""
 
     def states(self) -> list[WorkerState]:
-        """The state of every worker."""
+        """The state of every part."""
 
-    def send(self, shard: int, request: Request) -> None:
+    def send(self, part: int, request: Request) -> None:
         """Send a request, and do not wait."""
 
     def receive(self) -> tuple[int, Update | WorkerState]:
         """The next answer to come, and whose it is; a WorkerState if that worker died and began again."""
 
     def evaluate(self, weights: list[np.ndarray], keep: np.ndarray) -> list[Any]:
-        """Loss, conjugate and slack of the tasks of every shard, (k, 3); a WorkerState as above."""
+        """Loss, conjugate and slack of the tasks of every part, (k, 3); a WorkerState as above."""
+
+    def save(self, number: int, kept: list[int]) -> list[Any]:
+        """Write a checkpoint, and keep those of some numbers: for every part, whether that could be done, as above."""
 
 
 class LocalWorkers:
@@ -41,8 +50,16 @@ class LocalWorkers:
     order, as from workers that run at the same time. Without, they come in the order of the requests.
     """
 
-    def __init__(self, workers: Sequence[Worker], tasks: list[np.ndarray], rng: np.random.Generator | None = None):
-        self.workers, self.tasks, self._rng = list(workers), tasks, rng
+    deaths = 0
+
+    def __init__(
+        self,
+        workers: Sequence[Worker],
+        tasks: list[np.ndarray],
+        rng: np.random.Generator | None = None,
+        files: Parts | None = None,
+    ):
+        self.workers, self.tasks, self._rng, self._files = list(workers), tasks, rng, files
         self._waiting: list[tuple[float, int, int, Request]] = []
         self._clock, self._requests = 0.0, 0
 
@@ -50,27 +67,49 @@ class LocalWorkers:
         """The state of every worker."""
         return [worker.state() for worker in self.workers]
 
-    def send(self, shard: int, request: Request) -> None:
+    def send(self, part: int, request: Request) -> None:
         """Send a request, and do not wait."""
         took = 0.0 if self._rng is None else self._rng.standard_exponential()
         self._requests += 1
-        heappush(self._waiting, (self._clock + took, self._requests, shard, request))
+        heappush(self._waiting, (self._clock + took, self._requests, part, request))
 
     def receive(self) -> tuple[int, Update | WorkerState]:
         """The next answer to come, and whose it is."""
-        self._clock, _, shard, request = heappop(self._waiting)
-        return shard, self.workers[shard].improve(request)
+        self._clock, _, part, request = heappop(self._waiting)
+        return part, self.workers[part].improve(request)
 
     def evaluate(self, weights: list[np.ndarray], keep: np.ndarray) -> list[np.ndarray]:
-        """Loss, conjugate and slack of the tasks of every shard."""
+        """Loss, conjugate and slack of the tasks of every part."""
         return [worker.evaluate(w, k) for worker, w, k in zip(self.workers, weights, keep, strict=True)]
+
+    def save(self, number: int, kept: list[int]) -> list[bool]:
+        """Write a checkpoint: one file for all of them."""
+        assert self._files is not None
+        packed = {f"{part}.{name}": value for part, w in enumerate(self.workers) for name, value in w.pack().items()}
+        return [self._files.save(0, number, kept, packed)] * len(self.workers)
+
+    def restore(self, number: int) -> None:
+        """Go on from a checkpoint."""
+        assert self._files is not None
+        packed = self._files.load(0, number)
+        if packed is None:
+            raise FileError(f"{self._files.folder}: checkpoint {number} is not whole; remove the folder to begin anew")
+        for part, worker in enumerate(self.workers):
+            worker.unpack({name: packed[f"{part}.{name}"] for name in worker.pack()})
 
 
 def local_workers(
-    data: Any, loss: Any, *, one_per_task: bool, asynchronous: bool, seed: int, **settings: Any
+    data: Any,
+    loss: Any,
+    *,
+    one_per_task: bool,
+    asynchronous: bool,
+    seed: int,
+    files: Parts | None = None,
+    **settings: Any,
 ) -> LocalWorkers:
     """All tasks on one worker of this process, or each on its own; if asynchronous, answers come in a random order."""
     tasks = [np.array([i]) for i in range(data.n)] if one_per_task else [np.arange(data.n)]
     workers = [Worker(data.only(numbers), loss, numbers, seed=seed, **settings) for numbers in tasks]
     rng = np.random.default_rng(np.random.SeedSequence([seed, 1])) if asynchronous else None
-    return LocalWorkers(workers, tasks, rng)
+    return LocalWorkers(workers, tasks, rng, files)
