@@ -8,8 +8,9 @@ from populations import labels
 import coterie as ct
 from coterie.pooling.designs import linear
 from coterie.pooling.families import FAMILIES
-from coterie.pooling.fitted import Grouped
 from coterie.pooling.population import Learner
+from coterie.pooling.rows import Grouped
+from coterie.pooling.sample import Sample
 
 
 def generated(seed, n, m, loss, sds=(0.8, 0.5), noise=0.7):
@@ -57,8 +58,8 @@ def ours(X, y, groups, slope, loss):
     grouped, design = Grouped.of(X, (y - middle) / unit, groups, n, None), linear(X)
     free = np.arange(X.shape[1] + 1) == slope
     free[-1] = True
-    parts = list(grouped.batches(design, np.arange(n)))
-    found = Learner(parts, n, free, family, "diagonal").run(tol=1e-6, rounds=500).result()
+    sample = Sample(list(grouped.batches(design, np.arange(n))), n)
+    found = Learner(sample, n, free, family, "diagonal").run(tol=1e-6, rounds=500).result()
     sds = np.sqrt(found.variances) * unit / np.append(design.scale, 1.0)
     slopes = found.w[:-1] * unit / design.scale
     common = [found.w[-1] * unit + middle - slopes @ design.mean, *slopes]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 from scipy.special import expit
 
+from coterie.pooling import population
 from coterie.pooling.blocks import Batch
 from coterie.pooling.families import FAMILIES
-from coterie.pooling.fitted import Grouped
 from coterie.pooling.population import FLAT, Learner
+from coterie.pooling.rows import Grouped
+from coterie.pooling.sample import Sample
 
 
 def covariance(rng, q, kind):
@@ -83,7 +87,16 @@ def one_batch(X, y, codes, n, weight=None):
 
 
 def learner(X, y, codes, n, family="squared", deviations="diagonal", weight=None):
-    return Learner(batched(X, y, codes, n, weight), n, np.ones(X.shape[1], bool), FAMILIES[family], deviations)
+    sample = Sample(batched(X, y, codes, n, weight), n)
+    return Learner(sample, n, np.ones(X.shape[1], bool), FAMILIES[family], deviations)
+
+
+def newton(batches, w, D, V, r, s2, family, evidence=False):
+    """One Newton step from (w, D), with the deviations after it."""
+    sample = Sample(batches, len(D))
+    sample.D = D
+    mode = population.newton(sample, w, V, r, s2, family, evidence)
+    return SimpleNamespace(**mode._asdict(), D=sample.D, b=sample.step.correction)
 
 
 def joint(X, codes, n, free):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from populations import KINDS, batched, covariance, drawn, matrix, one_batch
 from scipy import optimize
 
-from coterie.pooling.blocks import InColumns, InRows, Joint, Summary, batches, padded, root, times
+from coterie.pooling.blocks import Batch, InColumns, InRows, Joint, Summary, batches, of_hessians, padded, root, times
 from coterie.pooling.families import FAMILIES
 from coterie.pooling.fitted import posterior
 from coterie.pooling.population import Population
@@ -237,3 +239,43 @@ def test_batches_of_rows_are_the_rows():
             assert np.array_equal(batch.weight[k][real], weight[mine])
             seen += real.sum()
     assert seen == len(y)
+
+
+def solved_exactly(A, x):
+    """A^-1 x by elimination in fractions."""
+    rows = [[*map(Fraction, row), Fraction(value)] for row, value in zip(A, x, strict=True)]
+    for k, pivot in enumerate(rows):
+        for j, row in enumerate(rows):
+            if j != k:
+                factor = row[k] / pivot[k]
+                rows[j] = [value - factor * other for value, other in zip(row, pivot, strict=True)]
+    return [float(row[-1] / row[k]) for k, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize("m", [2, 9])
+@pytest.mark.parametrize("curvature", [1.0, 1e8])
+def test_a_hessian_has_the_block_of_its_rows(m, curvature):
+    """Also where rows weigh much: what they leave open of a model, A^-1 = V - V C V, is not lost in rounding."""
+    rng = np.random.default_rng(0)
+    X, V = rng.integers(-4, 5, size=(K, m, Q)).astype(float), np.array([0.25, 0.5, 1.0, 2.0, 4.0])
+    H = curvature * np.matmul(X.transpose(0, 2, 1), X)  # exactly
+    block = of_hessians(H, V)
+    x = rng.normal(size=(K, 1, Q))
+    left = (x - block.rows(x * V))[:, 0] * V
+    for k in range(K):
+        exact = solved_exactly(H[k] + np.diag(1.0 / V), x[k, 0])
+        np.testing.assert_allclose(left[k], exact, rtol=1e-6, atol=1e-14)
+
+
+def test_a_posterior_does_not_depend_on_who_else_is_in_the_batch():
+    """Of heavy tails, whose steps converge slowly: to the last digits that batches of other sizes have in common."""
+    rng = np.random.default_rng(1)
+    n, q = 40, 3
+    X, y, codes, _ = drawn(rng, n, 8, q, "student", s2=0.5)
+    V = np.array([0.5, 1.0, 0.3])
+    population = Population(FAMILIES["student"], np.zeros(q), V, 1.0, 0.5, np.eye(q), 0.0, np.ones(q), 0)
+    [batch] = batched(X, y, codes, n)
+    together = posterior(batch, population)
+    for i in range(n):
+        alone = posterior(Batch(np.arange(1), *(part[i : i + 1] for part in batch[1:])), population)
+        np.testing.assert_allclose(alone[0], together[i], rtol=0, atol=1e-13)

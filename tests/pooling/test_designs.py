@@ -8,7 +8,17 @@ from sklearn.preprocessing import SplineTransformer
 
 import coterie as ct
 from coterie.pooling import fit
-from coterie.pooling.designs import Design, Spline, additive, linear, quantiles, standards
+from coterie.pooling.designs import (
+    Design,
+    Spline,
+    Values,
+    additive,
+    additive_of,
+    linear,
+    quantiles,
+    quantiles_of,
+    standards,
+)
 
 
 def features(seed=0, rows=200):
@@ -170,3 +180,51 @@ def test_additive_models_are_linear_where_there_is_nothing_to_bend():
     X, codes = rng.integers(0, 3, size=(60, 2)).astype(float), np.repeat(np.arange(6), 10)
     [model] = fit(X, [X[:, 0] + 0.1 * rng.normal(size=60)], codes, 6, "squared", "additive")
     assert model.design_name == "linear"
+
+
+class Places:
+    """Values in several places, asked in turn."""
+
+    def __init__(self, parts):
+        self.parts = parts
+
+    def each(self, work, *given, again=True):
+        return [work(part, *given) for part in self.parts]
+
+    def remember(self, name, work, *given):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["rows", "repeated rows", "weights"])
+@pytest.mark.parametrize("seed", range(6))
+def test_quantiles_of_values_in_several_places_are_those_of_all_of_them(kind, seed):
+    """Exactly: of counted rows to the last bit, whatever the order of magnitude; some places have no rows."""
+    rng = np.random.default_rng(seed)
+    rows = int(rng.integers(1, 150))
+    X = rng.normal(size=(rows, 4)) * [1.0, 1.0, 1e200, 0.0]
+    X[:, 1] = np.round(X[:, 1])
+    X[rng.uniform(size=X.shape) < 0.1] = -0.0
+    weights = {"rows": None, "repeated rows": rng.integers(1, 4, rows).astype(float)}
+    weight = weights.get(kind, rng.uniform(0.1, 2.0, rows))
+    of = rng.integers(0, 4, rows)
+    parts = [Values(X[of == k], None if weight is None else weight[of == k]) for k in range(5)]
+    shares = np.linspace(0.0, 1.0, 9)
+    found = quantiles_of(Places(parts), [0, 1, 2, 3], shares)
+    for k in range(4):
+        if kind == "weights":
+            np.testing.assert_allclose(found[k], quantiles(X[:, k], shares, weight), rtol=1e-9)
+        else:
+            again = X[:, k] if weight is None else np.repeat(X[:, k], weight.astype(int))
+            np.testing.assert_array_equal(found[k], np.quantile(again, shares))
+
+
+def test_a_design_of_values_in_several_places_is_that_of_all_of_them():
+    rng = np.random.default_rng(0)
+    X = rng.exponential(size=(300, 4))
+    # Seven values are more than a few, although no place has as many.
+    X[:, 1], X[:, 2] = rng.integers(0, 3, 300), np.repeat(np.arange(7.0), 43)[:300]
+    found = additive_of(Places([Values(part) for part in np.split(X, [100, 200])]))
+    whole = additive(X)
+    assert found.splines.keys() == whole.splines.keys() == {0, 2, 3}
+    for name, expected in whole.to_arrays().items():
+        np.testing.assert_allclose(found.to_arrays()[name], expected, rtol=1e-12)

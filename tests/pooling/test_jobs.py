@@ -11,7 +11,7 @@ from populations import drawn
 import coterie as ct
 from coterie.core import batches
 from coterie.pooling import blocks, fitted
-from coterie.pooling.population import Learner
+from coterie.pooling.sample import Sample
 
 N = 120
 
@@ -123,5 +123,5 @@ def test_threads_are_no_part_of_a_model(tmp_path):
     assert "n_jobs" not in (tmp_path / "model" / "model.json").read_text()
 
 
-def test_a_learner_on_its_own_takes_one_thread():
-    assert Learner([], 1, np.array([True]), fitted.FAMILIES["squared"]).n_jobs == 1
+def test_a_sample_on_its_own_takes_one_thread():
+    assert Sample([], 1).n_jobs == 1

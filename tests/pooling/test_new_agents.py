@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from populations import batched, drawn, gaussian, matrix
+from populations import batched, drawn, gaussian, learner, matrix, newton
 
 import coterie as ct
 from coterie.pooling import fit
 from coterie.pooling.families import FAMILIES
-from coterie.pooling.fitted import Grouped
 from coterie.pooling.new_agents import held_out, one_model, predictive_loss
-from coterie.pooling.population import FLAT, Learner, newton
+from coterie.pooling.population import FLAT
+from coterie.pooling.rows import Grouped
 
 
 def mundlak(seed, family="squared", n=60, m=12, strength=2.0):
@@ -64,9 +64,9 @@ def test_a_fold_left_out_is_really_left_out(kind):
     rng = np.random.default_rng(0)
     n, q = 12, 3
     X, y, codes, _ = drawn(rng, n, 5, q)
-    learned = Learner(batched(X, y, codes, n), n, np.ones(q, bool), FAMILIES["squared"], kind).run()
+    learned = learner(X, y, codes, n, "squared", kind).run()
     found, folds = learned.result(), np.arange(n) % 4
-    without = held_out(learned, found, folds, 4)
+    without = held_out(learned.sums, found, folds, 4)
     for fold in range(4):
         rest = folds[codes] != fold
         w = gaussian(X[rest], y[rest], codes[rest], n, found.V, found.r, found.s2)[0][:q]
@@ -82,10 +82,9 @@ def test_the_one_model_is_that_of_all_rows(family):
     n, q = 12, 3
     X, y, codes, _ = drawn(rng, n, 10, q, family, w=[0.5, -0.3, 0.2], V=[0.1, 0.1, 0.1])
     X[:, :-1] /= np.sqrt(np.mean(X[:, :-1] ** 2, axis=0))
-    parts, folds = batched(X, y, codes, n), np.arange(n) % 4
-    learned = Learner(parts, n, np.ones(q, bool), FAMILIES[family], "diagonal").run()
+    learned, folds = learner(X, y, codes, n, family).run(), np.arange(n) % 4
     found = learned.result()
-    whole, without = one_model(parts, folds, 4, found)
+    whole, without = one_model(learned.sums, folds, 4, found)
     s2 = found.s2
 
     def ridge(rows):

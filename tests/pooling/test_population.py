@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from populations import batched, covariance, drawn, gaussian, joint, labels, learner, matrix, prior, split
+from populations import batched, covariance, drawn, gaussian, joint, labels, learner, matrix, newton, prior, split
 from scipy import integrate, stats
 
 from coterie.pooling import fit
-from coterie.pooling import population as module
+from coterie.pooling import sample as module
 from coterie.pooling.families import FAMILIES
-from coterie.pooling.fitted import posterior
-from coterie.pooling.population import FLAT, geometric_mean, laplace_correction, left_out, newton, solve
+from coterie.pooling.population import FLAT, Population, geometric_mean
+from coterie.pooling.posterior import posterior, solve
+from coterie.pooling.sample import laplace_correction, left_out
 
 EVERYTHING = ("squared", "student", "logistic", "poisson")
 SIZES = np.array([1, 7, 3, 12, 2])  # some with fewer rows than columns, some with more
@@ -117,7 +118,7 @@ def test_the_correction_is_the_gradient_of_half_the_log_determinants(monkeypatch
 
 def _population(family, w, V, s2=1.0):
     q = len(w)
-    return module.Population(FAMILIES[family], w, V, 1.0, s2, np.zeros((q, q)), 0.0, np.ones(q), 0)
+    return Population(FAMILIES[family], w, V, 1.0, s2, np.zeros((q, q)), 0.0, np.ones(q), 0)
 
 
 def test_the_geometric_mean_solves_its_equation():
@@ -156,8 +157,9 @@ def test_the_evidence_of_squared_losses_is_the_marginal_likelihood(deviations, w
     K = X @ np.diag(1.0 / np.append(np.full(q - 1, found.r), FLAT)) @ X.T + found.s2 * np.eye(len(y))
     K += (codes[:, None] == codes) * (X @ matrix(found.V) @ X.T)
     exact = stats.multivariate_normal(np.zeros(len(y)), K).logpdf(y) - 0.5 * np.log(FLAT)
-    mode = newton(learned.batches, found.w, learned.D, found.V, found.r, found.s2, found.family, evidence=True)
-    constant = sum((batch.weight * found.family.constant(batch.y, found.s2)).sum() for batch in learned.batches)
+    batches, D = learned.sums.batches, learned.sums.D
+    mode = newton(batches, found.w, D, found.V, found.r, found.s2, found.family, evidence=True)
+    constant = sum((batch.weight * found.family.constant(batch.y, found.s2)).sum() for batch in batches)
     assert mode.log_evidence + constant == pytest.approx(exact, abs=1e-5)
     pooled = found.log_evidence - mode.log_evidence - constant
     if deviations == "scalar":

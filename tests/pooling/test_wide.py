@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from populations import batched, drawn, gaussian
+from populations import batched, drawn, gaussian, newton
 from scipy import sparse, stats
 
 import coterie as ct
 from coterie.pooling import fit
-from coterie.pooling import population as populations_module
+from coterie.pooling import sample as sample_module
 from coterie.pooling.families import FAMILIES
-from coterie.pooling.population import FLAT, newton
+from coterie.pooling.population import FLAT
 from coterie.pooling.wide import BROAD, Rows, Strengths, conjugate_gradients, diagonal, fit_wide, kernel, transposed
 
 SIZES = np.array([1, 7, 3, 12, 2])
@@ -46,7 +46,7 @@ def test_conjugate_gradients_solve():
 @pytest.mark.parametrize("family", ["squared", "student", "logistic", "poisson"])
 def test_the_mode_is_that_of_the_blocks(family, monkeypatch):
     """For the same strengths. Blocks correct w for classes and counts, the span of the rows does not: switched off."""
-    monkeypatch.setattr(populations_module, "laplace_correction", lambda batch, T, *rest: np.zeros_like(T))
+    monkeypatch.setattr(sample_module, "laplace_correction", lambda batch, T, *rest: np.zeros_like(T))
     rng = np.random.default_rng(2)
     n, q = len(SIZES), 4
     X, y, codes, _ = drawn(rng, n, 0, q, family, w=[0.5, -0.3, 0.2, 0.4], sizes=SIZES)

@@ -11,6 +11,7 @@ from scipy.special import expit
 import coterie as ct
 from coterie.estimators.canonical import by_content
 from coterie.estimators.intercepts import calibrated, random_intercepts
+from coterie.estimators.task_rows import TaskRows
 
 BOOSTED = {
     "boosted classifier": lambda **settings: ct.BoostedClassifier(base=16, **settings),
@@ -99,13 +100,14 @@ def test_what_is_given_for_each_agent_is_in_the_order_of_agents(rows):
 
 def test_rows_and_agents_are_ordered_by_what_they_hold(rows):
     X, numbers, ids = rows
-    data, order = by_content(ct.AgentData(X, numbers, agents=ids))
+    rows, order = by_content(TaskRows.here(ct.AgentData(X, numbers, agents=ids)))
+    data = rows.data
     assert data.members == tuple(NAMES[order])
     rng = np.random.default_rng(2)
     for unit, sign in ((1.0, 1.0), (1e3, -1.0)):
         shuffle = rng.permutation(len(X))
         other = (X * [unit, -2.0, sign] + 1.0)[shuffle], (sign * numbers)[shuffle]
-        again, _ = by_content(ct.AgentData(*other, agents=ids[shuffle]))
+        again = by_content(TaskRows.here(ct.AgentData(*other, agents=ids[shuffle])))[0].data
         assert again.members == data.members
         assert np.array_equal(shuffle[again.origin], data.origin)
         assert again.where(0).endswith(f"(agent {data.members[0]!r})")

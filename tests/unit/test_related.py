@@ -24,8 +24,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import coterie as ct
 from coterie.core.offsets import Offset, with_offsets
 from coterie.errors import DataError, MismatchError, ParameterError
-from coterie.estimators.canonical import spread
 from coterie.estimators.intercepts import folds, random_intercepts, some_rows, without_levels
+from coterie.estimators.task_rows import TaskRows, spread
 
 MODELS = {"classifier": ct.RelationshipClassifier, "regressor": ct.RelationshipRegressor}
 NAMES = np.array(["ann", "bob", "cyd", "dan"])
@@ -212,8 +212,8 @@ def test_calibration_tests_each_row_once_and_divides_agents_evenly():
 
 @pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
 def test_a_column_that_does_not_vary_has_the_unit_one(storage):
-    mean, deviation = spread(storage(np.array([[1.0, 7.0], [3.0, 7.0]])))
-    assert (mean.tolist(), deviation.tolist()) == ([2.0, 7.0], [1.0, 1.0])
+    found, deviation = spread(TaskRows.here(ct.AgentData(storage(np.array([[1.0, 7.0], [3.0, 7.0]])), [0.0, 1.0])))
+    assert (found.mean.tolist(), deviation.tolist()) == ([2.0, 7.0], [1.0, 1.0])
 
 
 # -- rows of every kind ----------------------------------------------------------------------------------------------
@@ -243,6 +243,38 @@ def test_models_are_given_in_the_original_units(rows, storage):
     one, other = (ct.RelationshipRegressor().fit(storage(given), numbers, agents=ids) for given in (X, wild))
     np.testing.assert_allclose(other.predict(storage(wild), agents=ids), one.predict(X, agents=ids), atol=1e-6)
     np.testing.assert_allclose(other.predict(wild, agents=ids), one.predict(X, agents=ids), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_text_and_gaps_of_a_table_become_numbers(rows, kind, tmp_path):
+    X, numbers, ids = rows
+    rng = np.random.default_rng(1)
+    city, gone, y = rng.choice(["rome", "oslo", "rome"], 130), rng.random(130) < 0.2, labels(numbers, kind)
+    frame = pd.DataFrame({"a": np.where(gone, np.nan, X[:, 0]), "city": city, "c": X[:, 2], "one": 1.0, "who": ids})
+    mean = X[~gone, 0].mean()
+    plain = np.c_[np.where(gone, mean, X[:, 0]), gone, city == "oslo", X[:, 2], np.ones(130)]
+    one, other = MODELS[kind]().fit(frame, y, agents="who"), MODELS[kind]().fit(plain, y, agents=ids)
+    assert one.coef_names_ == ("a", "a missing", "city=oslo", "c", "one")
+    assert other.coef_names_ == ("x0", "x1", "x2", "x3", "x4")
+    np.testing.assert_allclose(one.coef_, other.coef_, rtol=0, atol=1e-9)
+    assert (one.n_features_in_, one.feature_names_in_.tolist()) == (4, ["a", "city", "c", "one"])
+    new = pd.DataFrame(
+        {"a": [None, 1.0], "city": ["oslo", "paris"], "c": [0.5, 0.5], "one": 1.0, "who": ["bob", "ann"]}
+    )
+    same = [[mean, 1.0, 1.0, 0.5, 1.0], [1.0, 0.0, 0.0, 0.5, 1.0]]
+    asked = "predict" if kind == "regressor" else "predict_proba"
+    said = getattr(one, asked)(new)
+    np.testing.assert_allclose(said, getattr(other, asked)(same, agents=["bob", "ann"]), rtol=0, atol=1e-9)
+    again = ct.load(ct.save(one, tmp_path))
+    assert np.array_equal(getattr(again, asked)(new), said)
+    assert again.coef_names_ == one.coef_names_
+    with pytest.raises(DataError, match="column 'c' is 'x', but held numbers at fit"):
+        one.predict(new.assign(c="x"))
+    with pytest.raises(DataError, match="should match those that were passed during fit"):
+        one.predict(new.drop(columns="c"))
+    numbers_only = one.fit(frame[["c", "one", "who"]], y, agents="who")  # and nothing is left of before
+    assert (numbers_only.coef_names_, numbers_only.n_features_in_) == (("c", "one"), 2)
+    assert numbers_only.predict(frame[["c", "one", "who"]]).shape == (130,)
 
 
 # -- feature maps ----------------------------------------------------------------------------------------------------
@@ -487,17 +519,104 @@ def test_a_feature_map_is_not_saved(rows, tmp_path):
         ct.save(ct.RelationshipRegressor(), tmp_path / "model")
 
 
+FACTORS = {"directions_0", "sizes_0", "rest_0"}
+
+
+def stored_with(folder, **description):
+    """The arrays of a stored model, and a function that puts others in their place."""
+    now = json.loads((folder / "model.json").read_text()) | description
+    with np.load(folder / now["arrays"]) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+
+    def replace(arrays):
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)
+        (folder / now["arrays"]).write_bytes(buffer.getvalue())
+        now["sha256"] = hashlib.sha256(buffer.getvalue()).hexdigest()
+        (folder / "model.json").write_text(json.dumps(now))
+
+    return arrays, replace
+
+
 @pytest.mark.parametrize("covariance", [None, np.eye(4), np.zeros((1, 3, 3)), np.full((1, 4, 4), np.nan)], ids=str)
 def test_a_covariance_that_was_tampered_with_is_refused(rows, tmp_path, covariance):
     X, numbers, ids = rows
-    folder = ct.save(ct.RelationshipRegressor().fit(X, numbers, agents=ids), tmp_path)
-    description = json.loads((folder / "model.json").read_text())
-    with np.load(folder / description["arrays"]) as stored:
-        arrays = {name: stored[name] for name in stored.files if name != "covariance"}
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays, **({} if covariance is None else {"covariance": covariance}))
-    (folder / description["arrays"]).write_bytes(buffer.getvalue())
-    description["sha256"] = hashlib.sha256(buffer.getvalue()).hexdigest()
-    (folder / "model.json").write_text(json.dumps(description))
+    folder = ct.save(ct.RelationshipRegressor(covariance=np.eye(4) / 4).fit(X, numbers, agents=ids), tmp_path)
+    arrays, replace = stored_with(folder)
+    del arrays["covariance"]
+    replace(arrays | ({} if covariance is None else {"covariance": covariance}))
     with pytest.raises(DataError, match="damaged"):
         ct.load(folder)
+
+
+@pytest.mark.parametrize("name", sorted(FACTORS))
+@pytest.mark.parametrize("change", ["missing", "shape", "nan"])
+def test_factors_that_were_tampered_with_are_refused(rows, tmp_path, name, change):
+    X, numbers, ids = rows
+    folder = ct.save(ct.RelationshipRegressor().fit(X, numbers, agents=ids), tmp_path)
+    arrays, replace = stored_with(folder)
+    assert set(arrays) >= FACTORS
+    assert "covariance" not in arrays
+    now = {"missing": None, "shape": np.stack([arrays[name]] * 2), "nan": np.full_like(arrays[name], np.nan)}[change]
+    del arrays[name]
+    replace(arrays if now is None else arrays | {name: now})
+    with pytest.raises(DataError, match="damaged"):
+        ct.load(folder)
+
+
+def test_a_model_of_format_3_has_its_covariance_as_a_matrix(rows, tmp_path):
+    X, numbers, ids = rows
+    model = ct.RelationshipRegressor().fit(X, numbers, agents=ids)
+    folder = ct.save(model, tmp_path)
+    arrays, replace = stored_with(folder, format=3)
+    replace({name: arrays[name] for name in set(arrays) - FACTORS} | {"covariance": model.covariance_[None]})
+    again = ct.load(folder)
+    assert np.array_equal(again.covariance_, model.covariance_)
+    assert np.array_equal(again.predict(X, agents=ids), model.predict(X, agents=ids))
+    Q, s, c = again.factors_
+    np.testing.assert_allclose((Q * s) @ Q.T + c * np.eye(4), model.covariance_, rtol=0, atol=1e-14)
+
+
+# -- covariances on demand -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["classifier", "regressor", "classes"])
+def test_matrices_are_made_when_they_are_asked_for(rows, kind):
+    X, numbers, ids = rows
+    y = levels(numbers) if kind == "classes" else labels(numbers, kind)
+    estimator = ct.RelationshipRegressor if kind == "regressor" else ct.RelationshipClassifier
+    model = estimator(lam=0.03)
+    for name in ("covariance_", "correlation_", "factors_"):
+        assert not hasattr(model, name)
+    with pytest.raises(NotFittedError):
+        model.correlation(["ann"])
+    model.fit(X, y, agents=ids)
+    assert not {"covariance_", "correlation_", "factors_"} & set(vars(model))
+    covariances, factors = (
+        (model.covariance_, model.factors_) if kind == "classes" else ([model.covariance_], [model.factors_])
+    )
+    for covariance, (Q, s, c) in zip(covariances, factors, strict=True):
+        assert np.trace(covariance) == pytest.approx(1.0, abs=1e-12)
+        np.testing.assert_allclose((Q * s) @ Q.T + c * np.eye(4), covariance, rtol=0, atol=1e-14)
+    some = model.correlation(["dan", "ann", "cyd"])
+    np.testing.assert_allclose(some, model.correlation_[..., [[3], [0], [2]], [3, 0, 2]], rtol=0, atol=1e-14)
+    with pytest.raises(DataError, match="no agent 'eve'; there are 4, such as 'ann'"):
+        model.correlation(["ann", "eve"])
+    before = model.covariance_
+    again = model.set_params(lam=0.3).fit(X, y, agents=ids).covariance_
+    assert not np.array_equal(again, before)
+
+
+def test_a_covariance_in_factors_is_the_covariance(rows, tmp_path):
+    X, numbers, ids = rows
+    Q, s, c = np.array([[1.0, 0.0], [1.0, 1.0], [-1.0, 0.0], [0.0, 2.0]]), np.array([0.1, 0.05]), 0.1
+    factors = (Q, s, c)
+    matrix = (Q * s) @ Q.T + c * np.eye(4)
+    factors, matrix = (Q, s / np.trace(matrix), c / np.trace(matrix)), matrix / np.trace(matrix)
+    y = labels(numbers, "classifier")
+    one, two = (ct.RelationshipClassifier(covariance=each).fit(X, y, agents=ids) for each in (matrix, factors))
+    np.testing.assert_allclose(two.covariance_, matrix, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(two.coef_, one.coef_, rtol=0, atol=1e-3)
+    again = ct.load(ct.save(two, tmp_path))
+    assert np.array_equal(again.covariance_, two.covariance_)
+    assert np.array_equal(again.fit(X, y, agents=ids).coef_, two.coef_)

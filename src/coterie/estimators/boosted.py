@@ -80,7 +80,7 @@ class _Boosted(PerAgent):
             )
         check_settings(self)
         given = self._prepared(X, y, agents)
-        data, parts = given.data, len(given.targets)
+        data, parts = given.data, given.outputs
         base = self._dictionary(data)
         run = self._run(method, self._posed(data, base, parts, given.order), given.order, progress)
         models = run.theta.reshape(data.n, parts, -1)

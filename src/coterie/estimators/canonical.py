@@ -6,58 +6,115 @@ order of the rows, the names of the agents and the units of the columns do not c
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
-from scipy import sparse
+from numpy.typing import ArrayLike
 
 from ..data import AgentData
+from ..multitask.sources import Tasks
+from .task_rows import TaskRows, deviations, look, mean_squares
 
 #: Keys that are nearer than this, in standard deviations, are the same: rounding depends on the units.
 DIGITS = 9
 
-__all__ = ["by_content", "spread"]
+__all__ = ["by_content"]
 
 
-def by_content(data: AgentData) -> tuple[AgentData, np.ndarray]:
+@dataclass(frozen=True)
+class Keys:
+    """A number for each row that says nearly all about it."""
+
+    label_mean: float
+    label_unit: float
+    label_weight: float
+    column_weights: np.ndarray
+    level: float  # of the weighted columns
+    unit: float  # negative if keys are turned around
+
+    def of(self, data: AgentData) -> np.ndarray:
+        """Of every row."""
+        labels = standard_labels(data, self.label_mean, self.label_unit)
+        return (self.label_weight * labels + data.X @ self.column_weights - self.level) / self.unit
+
+
+@dataclass(frozen=True)
+class OrderedTasks:
+    """Tasks in another order, each with its rows in the order of their keys; task k was ``order[k]``."""
+
+    tasks: Tasks
+    order: np.ndarray
+    keys: Keys
+
+    @cached_property
+    def members(self) -> tuple[Hashable, ...]:
+        """Ids of the tasks."""
+        return tuple(self.tasks.members[k] for k in self.order.tolist())
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Rows of each task."""
+        return self.tasks.sizes[self.order]
+
+    def load(self, which: ArrayLike) -> AgentData:
+        """The rows of some tasks."""
+        numbers = self.order[np.asarray(which)]
+        held = np.argsort(numbers)
+        data, place = self.tasks.load(numbers[held]), np.argsort(held)
+        rows = np.lexsort([_rounded(self.keys.of(data)), held[data.owner]])
+        return data._rows(rows, data.sizes[place], members=tuple(data.members[k] for k in place.tolist()))
+
+
+def by_content(rows: TaskRows) -> tuple[TaskRows, np.ndarray]:
     """The same rows and agents, ordered by features and labels alone; agent k of the result was agent ``order[k]``.
 
     A row's key is a fixed combination of its standardised columns; an agent's keys are how many rows it has, and the
     first moments of their keys. Columns that are scaled, shifted or negated have the same keys, and so have labels.
     Agents with the same rows, or with none, keep their order.
     """
-    key = _keys(data)
-    size = np.maximum(data.sizes, 1)
-    moments = [_rounded(np.bincount(data.owner, weights=key**k, minlength=data.n) / size) for k in (3, 2, 1)]
-    order = np.lexsort([*moments, data.sizes])
-    rows = np.lexsort([_rounded(key), np.argsort(order)[data.owner]])
-    return data._rows(rows, data.sizes[order], members=tuple(data.members[k] for k in order)), order
+    keys, key = _keys(rows)
+    size, owner = np.maximum(rows.sizes, 1), rows.owner
+    moments = [_rounded(np.bincount(owner, weights=key**k, minlength=rows.n) / size) for k in (3, 2, 1)]
+    order = np.lexsort([*moments, rows.sizes])
+    return rows.become(OrderedTasks(rows.tasks, order, keys)), order
 
 
-def spread(X: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of columns; 1 in place of the deviation of a column that does not vary."""
-    mean = np.asarray(X.mean(axis=0)).ravel()
-    if sparse.issparse(X):
-        square = np.asarray(X.multiply(X).mean(axis=0)).ravel()
-        deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
-        size = np.sqrt(square)
-    else:
-        deviation, size = np.std(X, axis=0), np.abs(mean)
-    return mean, np.where(deviation <= 1e-12 * size, 1.0, deviation)
+def standard_labels(data: AgentData, mean: float, unit: float) -> np.ndarray:
+    """Labels of mean zero, in units of their deviation."""
+    return (np.asarray(data.y, dtype=np.float64) - mean) / unit
 
 
-def _keys(data: AgentData) -> np.ndarray:
-    """A number for each row that says nearly all about it, of mean zero and in units of its own deviation."""
-    mean, deviation = spread(data.X)
-    labels = np.asarray(data.y, dtype=np.float64)
-    labels = (labels - labels.mean()) / (labels.std() or 1.0)
-    weights = np.random.default_rng(0).uniform(0.5, 1.5, data.p + 1)
+def _keys(rows: TaskRows) -> tuple[Keys, np.ndarray]:
+    """Keys, and those of all rows, of mean zero and in units of their own deviation."""
+    found = look(rows)
+    at, unit = float(found.labels.mean()), float(found.labels.std() or 1.0)
+    squares, products = zip(
+        *rows.collect(partial(_second, mean=found.mean, label_mean=at, label_unit=unit)), strict=True
+    )
+    mean, deviation = found.mean, deviations(found, rows.averaged(squares))
+    total = ((found.labels - at) / unit).sum()
+    weights = np.random.default_rng(0).uniform(0.5, 1.5, len(mean) + 1)
     # A column counts with the sign with which it goes along with the labels: a negated one counts the same.
-    along = (data.X.T @ labels - mean * labels.sum()) / (deviation * max(1, data.n_rows))
+    along = (sum(products) - mean * total) / (deviation * max(1, rows.n_rows))
     columns = weights[1:] * np.where(along < -1e-9, -1.0, 1.0) / deviation
-    key = weights[0] * labels + data.X @ columns - mean @ columns
-    key = key / (np.std(key) or 1.0)
-    return -key if np.mean(key**3) < -1e-9 else key
+    keys = Keys(at, unit, float(weights[0]), columns, float(mean @ columns), 1.0)
+    key = rows.joined(rows.collect(partial(_of_rows, keys=keys)))
+    size = float(np.std(key) or 1.0)
+    size = -size if np.mean((key / size) ** 3) < -1e-9 else size
+    return replace(keys, unit=size), key / size
+
+
+def _second(
+    data: AgentData, which: np.ndarray, mean: np.ndarray, label_mean: float, label_unit: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean squares of columns, and products with the labels."""
+    return mean_squares(data.X, mean), data.X.T @ standard_labels(data, label_mean, label_unit)
+
+
+def _of_rows(data: AgentData, which: np.ndarray, keys: Keys) -> np.ndarray:
+    return keys.of(data)
 
 
 def _rounded(keys: np.ndarray) -> np.ndarray:

@@ -19,9 +19,12 @@ from .. import pooling
 from ..data.columns import Columns
 from ..data.frames import split_ids
 from ..data.ids import agent_codes
+from ..data.source import is_dataset
 from ..data.table import Table, labels_of, weights_of
+from ..engines.cluster import Cluster
 from ..errors import DataError, ExtrapolationWarning, MismatchError, ParameterError
 from ..pooling.families import LARGEST
+from .by_batches import by_batches
 from .protocol import Estimator
 
 DESIGNS = ("auto", "linear", "additive")
@@ -56,8 +59,8 @@ class _Collaborative(Estimator):
     agents_: tuple[Any, ...]
     graph_: Any
 
-    def _encode(self, y: np.ndarray) -> tuple[list[np.ndarray], dict[str, Any]]:
-        """Labels as the model has them, one list for each output; and what to remember of them."""
+    def _encode(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+        """Labels as the model has them, numbers or numbers of classes; and what to remember of them."""
         raise NotImplementedError
 
     def _encode_more(self, y: np.ndarray) -> list[np.ndarray]:
@@ -82,6 +85,7 @@ class _Collaborative(Estimator):
         max_iter: int = 10_000,
         random_state: int = 0,
         n_jobs: int | None = None,
+        engine: Any = None,
     ):
         self.method = method
         self.design = design
@@ -99,6 +103,7 @@ class _Collaborative(Estimator):
         self.max_iter = max_iter
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.engine = engine
 
     # -- fitting -------------------------------------------------------------------------------------------------
 
@@ -114,13 +119,15 @@ class _Collaborative(Estimator):
 
         Parameters
         ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        y : (rows,) array_like
+        X : (rows, p) array_like, sparse matrix or DataFrame; or where the rows are
+            A path, a directory, a glob, a mapping, a Ray Dataset, or a :class:`coterie.Source`. With ``engine`` the
+            workers read them.
+        y : (rows,) array_like, or a column name of a source
             Numbers of a regressor, classes of a classifier.
         agents : (rows,) sequence of hashables, or a column name of X, optional
             Whose row it is. Default: all rows belong to one agent.
         sample_weight : (rows,) array_like, optional
-            A weight of 2 counts as two rows.
+            A weight of 2 counts as two rows. Not with a source.
         progress : callable, optional
             Called now and then: with the number of rounds done, or, over a graph, (wakes done, wakes at most).
 
@@ -139,22 +146,33 @@ class _Collaborative(Estimator):
         """
         pools = isinstance(self.method, str) and self.method == "pooling"
         self._check_parameters(pools)
-        table = Table.learn(X, y, agents, self.members, self.missing, sample_weight, type(self).__name__)
-        targets, fitted = self._encode(np.asarray(table.y))
-        if pools:
-            models: Any = self._pool(table, targets, progress)
-            extra: dict[str, Any] = {"graph_": None}
-            if self.graph is not None:
-                models, extra = self._tie(models, table.members)
+        if self.engine is not None:
+            from .on_cluster import learn_on_cluster
+
+            columns, members, column, models, found = learn_on_cluster(self, X, y, agents, sample_weight, progress)
         else:
-            models, extra = self._learn_over_graph(table, targets, progress)
+            table = Table.learn(X, y, agents, self.members, self.missing, sample_weight, type(self).__name__)
+            columns, members, column = table.columns, table.members, table.agent_column
+            models, found = self._learn(table, pools, progress)
         # Nothing was changed before: a fit that is refused leaves the estimator as it was.
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("__")]:
             delattr(self, name)
-        self._take(table.columns, table.members, table.agent_column, models)
-        for name, value in (fitted | extra).items():
+        for name, value in found.items():
             setattr(self, name, value)
+        self._take(columns, members, column, models)
         return self
+
+    def _learn(self, table: Table, pools: bool, progress: Any) -> tuple[Any, dict[str, Any]]:
+        """Models from rows in this process, and what else was found."""
+        labels, fitted = self._encode(np.asarray(table.y))
+        targets = pooling.targets_of(labels, len(fitted.get("classes_", ())))
+        if not pools:
+            models, extra = self._learn_over_graph(table, targets, progress)
+        else:
+            models, extra = self._pool(table, targets, progress), {"graph_": None}
+            if self.graph is not None:
+                models, extra = self._tie(models, table.members)
+        return models, fitted | extra
 
     def _check_parameters(self, pools: bool) -> None:
         """Names out of their range, before anything is computed."""
@@ -173,17 +191,27 @@ class _Collaborative(Estimator):
                 )
         elif self.design == "additive":
             raise MismatchError(f'design="additive" needs method="pooling"; method={self.method!r} is linear')
+        if self.engine is not None:
+            if not isinstance(self.engine, Cluster):
+                raise ParameterError(f"engine={self.engine!r}: expected a ct.Cluster, or None for this process")
+            if not pools:
+                raise MismatchError(f'engine= needs method="pooling"; method={self.method!r} works in this process')
+            if self.graph is not None:
+                raise MismatchError("graph= needs all rows in this process: leave engine out, or graph")
 
     def _pool(self, table: Table, targets: list[np.ndarray], progress: Any) -> list[Any]:
         """Partial pooling, one model for each output."""
         if table.X.shape[1] > pooling.WIDE:
             self._check_wide()
-        deviations = "full" if self.deviations == "auto" else self.deviations
-        loss, n = self.loss or self._losses[1], len(table.members)
+        given = (table.X, targets, table.codes, len(table.members), self._family(), self.design, self._deviations())
         with threadpool_limits(1):  # of thousands of small matrices, more threads only get in each other's way
-            return pooling.fit(
-                table.X, targets, table.codes, n, loss, self.design, deviations, table.weight, progress, self.n_jobs
-            )
+            return pooling.fit(*given, table.weight, progress, self.n_jobs)
+
+    def _family(self) -> str:
+        return str(self.loss or self._losses[1])
+
+    def _deviations(self) -> str:
+        return "full" if self.deviations == "auto" else self.deviations
 
     def _learn_over_graph(self, table: Table, targets: list[np.ndarray], progress: Any) -> tuple[Any, dict[str, Any]]:
         """One of the papers' methods; they are imported when they are asked for."""
@@ -504,6 +532,10 @@ class CollaborativeRegressor(_Collaborative):
     n_jobs : int, optional
         How many threads work, which changes no result. None is one for each core where there is enough work, -1 is all
         cores. It is not saved with the model.
+    engine : Cluster, optional
+        Of pooling: workers of a cluster hold the rows, and only models and sums travel; the result is the same up to
+        rounding. The model keeps no rows then, as one from a file. Default: this process. It is not saved with the
+        model.
 
     Attributes
     ----------
@@ -555,8 +587,8 @@ class CollaborativeRegressor(_Collaborative):
     _kind = "regressor"
     _losses = NUMBERS
 
-    def _encode(self, y: np.ndarray) -> tuple[list[np.ndarray], dict[str, Any]]:
-        return self._encode_more(y), {}
+    def _encode(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+        return self._encode_more(y)[0], {}
 
     def _encode_more(self, y: np.ndarray) -> list[np.ndarray]:
         """The labels themselves, as the only output."""
@@ -588,13 +620,15 @@ class CollaborativeRegressor(_Collaborative):
         Parameters
         ----------
         X, agents
-            As in :meth:`fit`.
+            As in :meth:`fit`; or a Ray Dataset, whose column ``agents`` says whose row it is (default: as at fit).
         return_std : bool
             Also return the standard deviation of a new label of every row: noise, and what is not known of the model.
 
         Returns
         -------
         (rows,) ndarray, or two of them
+            Of a Ray Dataset: the Dataset with a column "prediction", and "std"; it is predicted in batches, when it is
+            read, and Ray may change the order of rows.
 
         Examples
         --------
@@ -603,6 +637,9 @@ class CollaborativeRegressor(_Collaborative):
         >>> ct.CollaborativeRegressor().fit(X, y, agents=ids).predict([[2.5]], agents=["bob"]).round(2).tolist()
         [5.0]
         """
+        if is_dataset(X):
+            names = ["prediction", "std"] if return_std else ["prediction"]
+            return by_batches(self, X, agents, "predict", names, return_std=return_std)
         if return_std:
             self._posterior_only("return_std")
         means, variances, _ = self._latent(X, agents, spread=return_std or self.loss == "poisson")
@@ -619,7 +656,7 @@ class CollaborativeRegressor(_Collaborative):
             return center
         return center, model.scale * np.sqrt(variance + model.family.variance(model.s2))
 
-    def predict_interval(self, X: Any, agents: Any = None, coverage: float = 0.9) -> np.ndarray:
+    def predict_interval(self, X: Any, agents: Any = None, coverage: float = 0.9) -> Any:
         """Intervals that hold a new label of every row with the given probability.
 
         Parameters
@@ -647,9 +684,25 @@ class CollaborativeRegressor(_Collaborative):
         """
         if not 0.0 < coverage < 1.0:
             raise ParameterError(f"coverage={coverage!r} must be between 0 and 1")
+        if is_dataset(X):
+            return by_batches(self, X, agents, "predict_interval", ["low", "high"], coverage=coverage)
         self._posterior_only("predict_interval")
         means, variances, _ = self._latent(X, agents)
         return np.asarray(self._models[0].interval(means[:, 0], variances[:, 0], self._models[0].s2, coverage))
+
+
+def check_classes(classes: np.ndarray) -> None:
+    """There must be something to tell apart, and not numbers on a scale."""
+    if classes.dtype.kind == "f" and np.any(classes != np.floor(classes)):
+        raise DataError(
+            "Unknown label type: continuous. y holds numbers such as "
+            f"{classes[classes != np.floor(classes)][0]:g}, not classes; is this a case for a regressor?"
+        )
+    if len(classes) < 2:
+        raise DataError(
+            f"y holds one class only, {classes.tolist()[0]!r}: a classifier needs at least two classes in all "
+            "(single agents may have rows of one class)"
+        )
 
 
 class CollaborativeClassifier(_Collaborative):
@@ -665,7 +718,7 @@ class CollaborativeClassifier(_Collaborative):
         Of pooling: "logistic". Over a graph: "logistic", "smooth-hinge", "hinge" (not with "cd"), or a loss for
         labels -1 and +1.
     method, design, deviations, graph, missing, members, coupling, lam, ridge, confidence, n_neighbors
-        As in :class:`CollaborativeRegressor`; and so are tol, max_iter, random_state and n_jobs.
+        As in :class:`CollaborativeRegressor`; and so are tol, max_iter, random_state, n_jobs and engine.
 
     Attributes
     ----------
@@ -739,26 +792,16 @@ class CollaborativeClassifier(_Collaborative):
         """
         return super().partial_fit(X, y, agents, sample_weight)
 
-    def _encode(self, y: np.ndarray) -> tuple[list[np.ndarray], dict[str, Any]]:
-        """1 for a class and 0 for the others: of the second of two, else of every class."""
-        if y.dtype.kind == "f" and np.any(y != np.floor(y)):
-            raise DataError(
-                f"Unknown label type: continuous. y holds numbers such as {y[y != np.floor(y)][0]:g}, not classes; "
-                "is this a case for a regressor?"
-            )
+    def _encode(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+        """Classes by their numbers."""
         try:
             classes, codes = np.unique(y, return_inverse=True)
         except TypeError:
             raise DataError(
                 "y mixes classes that cannot be compared, such as text and numbers: make them alike"
             ) from None
-        if len(classes) < 2:
-            raise DataError(
-                f"y holds one class only, {classes.tolist()[0]!r}: a classifier needs at least two classes in all "
-                "(single agents may have rows of one class)"
-            )
-        chosen = [1] if len(classes) == 2 else range(len(classes))
-        return [(codes == k).astype(np.float64) for k in chosen], {"classes_": classes}
+        check_classes(classes)
+        return codes, {"classes_": classes}
 
     def _expose(self) -> None:
         super()._expose()
@@ -774,10 +817,9 @@ class CollaborativeClassifier(_Collaborative):
                 f"row {unknown[0]}: the class {y[unknown].tolist()[0]!r} was not there at fit; the model knows "
                 f"{', '.join(map(repr, self.classes_.tolist()))}"
             )
-        chosen = [1] if len(self.classes_) == 2 else range(len(self.classes_))
-        return [(place == k).astype(np.float64) for k in chosen]
+        return pooling.targets_of(place, len(self.classes_))
 
-    def decision_function(self, X: Any, agents: Any = None) -> np.ndarray:
+    def decision_function(self, X: Any, agents: Any = None) -> Any:
         """Log-odds, moderated by what is not known of the model: positive for the second of two classes.
 
         Parameters
@@ -797,23 +839,30 @@ class CollaborativeClassifier(_Collaborative):
         >>> (model.decision_function(X, agents=ids) > 0).tolist()
         [False, False, True, True]
         """
+        if is_dataset(X):
+            several = [f"decision_{each}" for each in self._classes_of()]
+            return by_batches(self, X, agents, "decision_function", several if len(several) > 2 else ["decision"])
         return self._odds(*self._latent(X, agents)[:2])
+
+    def _classes_of(self) -> list[Any]:
+        self._check_fitted()
+        return self.classes_.tolist()
 
     def _odds(self, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         odds = pooling.moderated(mean, variance)
         return odds[:, 0] if len(self.classes_) == 2 else odds
 
-    def predict(self, X: Any, agents: Any = None) -> np.ndarray:
+    def predict(self, X: Any, agents: Any = None) -> Any:
         """The class of every row, by its agent's model; by the common model for an agent never met.
 
         Parameters
         ----------
         X, agents
-            As in :meth:`fit`.
+            As in :meth:`fit`; or a Ray Dataset, as in :meth:`CollaborativeRegressor.predict`.
 
         Returns
         -------
-        (rows,) ndarray
+        (rows,) ndarray, or a Dataset with a column "prediction"
 
         Examples
         --------
@@ -822,21 +871,23 @@ class CollaborativeClassifier(_Collaborative):
         >>> ct.CollaborativeClassifier().fit(X, y, agents=ids).predict(X, agents=ids).tolist()
         ['no', 'no', 'yes', 'yes']
         """
+        if is_dataset(X):
+            return by_batches(self, X, agents, "predict", ["prediction"])
         margins = self.decision_function(X, agents)
         best = (margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)
         return np.asarray(self.classes_[best])
 
-    def predict_proba(self, X: Any, agents: Any = None) -> np.ndarray:
+    def predict_proba(self, X: Any, agents: Any = None) -> Any:
         """Probabilities of the classes, moderated by the posterior.
 
         Parameters
         ----------
         X, agents
-            As in :meth:`fit`.
+            As in :meth:`fit`; or a Ray Dataset, as in :meth:`CollaborativeRegressor.predict`.
 
         Returns
         -------
-        (rows, classes) ndarray
+        (rows, classes) ndarray, or a Dataset with a column "probability_..." for each class
 
         Examples
         --------
@@ -846,6 +897,8 @@ class CollaborativeClassifier(_Collaborative):
         >>> model.predict_proba(X, agents=ids).sum(axis=1).round(6).tolist()
         [1.0, 1.0, 1.0, 1.0]
         """
+        if is_dataset(X):
+            return by_batches(self, X, agents, "predict_proba", [f"probability_{each}" for each in self._classes_of()])
         self._check_fitted()
         if isinstance(self._models, Linear) and not (self.loss is None or "ogistic" in repr(self.loss)):
             raise MismatchError(f"loss={self.loss!r} gives no probabilities; the logistic loss does")

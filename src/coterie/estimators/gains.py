@@ -14,12 +14,13 @@ from scipy import special, stats
 from .. import pooling
 from ..data.table import labels_of
 from ..errors import DataError
-from ..pooling import designs, fitted
+from ..pooling import designs
 from ..pooling.blocks import Batch, InRows, batches, one_plus, padded, times
 from ..pooling.classes import softmax
 from ..pooling.designs import Design
 from ..pooling.families import FAMILIES, LARGEST, expit
 from ..pooling.population import Population
+from ..pooling.posterior import posterior
 from ..pooling.wide import Wide, dense
 from .collaborative import Linear
 from .tuning import folds as deal
@@ -379,7 +380,7 @@ def _classes_or_counts(
         for g, v in enumerate(grid):
             V = np.append(np.full(q - 1, v), INTERCEPT[family])
             prior = Population(kind, np.zeros(q), V, 1.0, 1.0, np.zeros((q, q)), 0.0, np.zeros(q), 0)
-            models[g, k] = D = fitted.posterior(batch, prior)
+            models[g, k] = D = posterior(batch, prior)
             block = batch.block(D, kind, 1.0, V)
             inner = one_plus(block.gram, block.u) if isinstance(block, InRows) else block.Q
             log = -batch.loss(D, kind, 1.0) - 0.5 * np.sum(D * D / V, axis=1)

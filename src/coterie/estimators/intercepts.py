@@ -10,13 +10,14 @@ are near the common one. Labels are classes, with log-odds eta; or numbers of me
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 from scipy.special import expit
 
 from ..data import AgentData
+from ..data.agent_data import spans
 
 #: The most rounds; each is a step of Newton's method, and one for the variances.
 ROUNDS = 200
@@ -27,7 +28,7 @@ WIDEST = 3.0
 #: The least noise.
 TINY = 1e-12
 
-__all__ = ["Intercepts", "calibrated", "folds", "random_intercepts", "some_rows", "without_levels"]
+__all__ = ["Intercepts", "calibrated", "fold_numbers", "folds", "random_intercepts", "some_rows", "without_levels"]
 
 
 class Intercepts(NamedTuple):
@@ -93,25 +94,33 @@ def calibrated(labels: np.ndarray, owner: np.ndarray, n: int, log_odds: np.ndarr
     A slope of 1 is expected, and a factor of e is one standard deviation from it.
     """
     everybody = np.zeros_like(owner)
-    best = minimize_scalar(
-        lambda log: _surprise(labels, np.exp(log) * log_odds, everybody) + 0.5 * log**2,
-        bounds=(-7.0, 7.0),
-        method="bounded",
-        options={"xatol": 1e-9},
-    )
-    slope = float(np.exp(best.x))
+
+    def eta(log: float) -> np.ndarray:
+        """Log-odds of a slope, with the best common intercept."""
+        sloped = np.exp(log) * log_odds
+        return sloped + random_intercepts(labels, everybody, 1, sloped).common
+
+    def surprise(log: float) -> float:
+        return float(np.logaddexp(0.0, -labels * eta(log)).sum()) + 0.5 * log**2
+
+    def rise(log: float) -> float:
+        """Its derivative; the intercept, which is the best one, has no part in it."""
+        return float(-(labels * expit(-labels * eta(log))) @ (np.exp(log) * log_odds)) + log
+
+    best = float(minimize_scalar(surprise, bounds=(-7.0, 7.0), method="bounded", options={"xatol": 1e-6}).x)
+    low, high = best - 1e-3, best + 1e-3
+    if rise(low) < 0.0 < rise(high):  # to the last digits: from values alone, half of them are rounding
+        best = float(brentq(rise, low, high, xtol=1e-14))
+    slope = float(np.exp(best))
     return slope, random_intercepts(labels, owner, n, slope * log_odds).own
 
 
-def _surprise(labels: np.ndarray, log_odds: np.ndarray, everybody: np.ndarray) -> float:
-    """The log-loss of all rows, with the best common intercept."""
-    common = random_intercepts(labels, everybody, 1, log_odds).common
-    return float(np.logaddexp(0.0, -labels * (log_odds + common)).sum())
+def without_levels(values: np.ndarray, data: Any, part: np.ndarray, mean: Any = None) -> np.ndarray:
+    """Columns less their mean, and less the given part of each agent's mean of what is left.
 
-
-def without_levels(values: np.ndarray, data: AgentData, part: np.ndarray) -> np.ndarray:
-    """Columns less their mean, and less the given part of each agent's mean of what is left."""
-    around = values - values.mean(axis=0)
+    Rows are those of `data`, or of anything else that says whose they are; `mean` is theirs, if it is not given.
+    """
+    around = values - (values.mean(axis=0) if mean is None else mean)
     sums = np.zeros((data.n, *values.shape[1:]))
     np.add.at(sums, data.owner, around)
     shape = (data.n, *[1] * (values.ndim - 1))
@@ -119,15 +128,31 @@ def without_levels(values: np.ndarray, data: AgentData, part: np.ndarray) -> np.
     return np.ascontiguousarray(around - means[data.owner])
 
 
-def folds(data: AgentData) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Numbers of stored rows to train on and to test on; every row is tested on once.
+def fold_numbers(sizes: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """The fold of every row of some agents, among agents with so many rows: the same, whoever asks.
 
     At random, but the rows of an agent are divided evenly; not by class, which would tell models of the rows to train
     on what the rows to test on are.
     """
-    shuffled = np.lexsort([np.random.default_rng(0).uniform(size=data.n_rows), data.owner])
-    fold = np.empty(data.n_rows, int)
-    fold[shuffled] = np.arange(data.n_rows) % FOLDS
+    start = np.cumsum(sizes) - sizes
+    runs = np.split(which, np.flatnonzero(np.diff(which) != 1) + 1)  # agents that follow each other
+    chances = [_chances(int(start[run[0]]), int(sizes[run].sum())) for run in runs if run.size]
+    shuffled = np.lexsort([np.concatenate([np.zeros(0), *chances]), np.repeat(np.arange(len(which)), sizes[which])])
+    fold = np.empty(len(shuffled), int)
+    fold[shuffled] = spans(start[which], sizes[which]) % FOLDS
+    return fold
+
+
+def _chances(start: int, count: int) -> np.ndarray:
+    """Some of the numbers that a generator draws."""
+    generator = np.random.PCG64(0)
+    generator.advance(start)
+    return np.random.Generator(generator).uniform(size=count)
+
+
+def folds(data: AgentData) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Numbers of stored rows to train on and to test on; every row is tested on once."""
+    fold = fold_numbers(data.sizes, np.arange(data.n))
     for k in np.unique(fold):
         yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)
 

@@ -16,32 +16,43 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
 from ..core.linear import frozen, margins_kernel, rows_of
 from ..core.losses import SIGNS
 from ..data import AgentData
+from ..data.collect import collected
+from ..data.columns import Columns
 from ..data.frames import split_ids
 from ..data.ids import agent_numbers, as_agent_ids
 from ..data.matrix import as_features
+from ..data.source import is_source
+from ..data.survey import Survey
 from ..errors import DataError, MismatchError
 from ..pooling import one_against_rest
 from .canonical import by_content
+from .task_rows import TaskRows
 
 
 class Prepared(NamedTuple):
     """What a fit was given: checked, encoded, and in an order of its own, so that neither names nor order matter."""
 
-    data: AgentData  # labels: of the only output, or the number of the class
-    order: np.ndarray  # agent k of the data is agent order[k] of those that were given
-    targets: list[np.ndarray]  # of every output, row by row of the data
+    rows: TaskRows  # labels: of the only output, or the number of the class
+    order: np.ndarray  # agent k of the rows is agent order[k] of those that were given
+    outputs: int  # what is to be learned: one class against the rest each
     members: tuple[Any, ...]  # the agents as they were given
     fitted: dict[str, Any]  # what to remember of the labels
     column: Any  # that held the agents' ids
+    columns: Columns | None = None  # how features became numbers; None if they were numbers, checked by scikit-learn
+
+    @property
+    def data(self) -> AgentData:
+        """All rows, in this process."""
+        return self.rows.data
 
     @property
     def place(self) -> np.ndarray:
-        """Where the data have each agent that was given."""
+        """Where the rows have each agent that was given."""
         return np.argsort(self.order)
 
 
@@ -50,6 +61,7 @@ class PerAgent(BaseEstimator):
 
     members: Any = None
     _loss: Any  # which says what labels are
+    _columns: Columns | None = None  # how features that were no numbers became such
     _center, _unit = 0.0, 1.0  # of the labels; a unit of 0 if they are all alike: there is only the mean to learn
 
     def fit(self, X: Any, y: Any, agents: Any = None, progress: Callable[..., None] | None = None) -> Self:
@@ -57,8 +69,9 @@ class PerAgent(BaseEstimator):
 
         Parameters
         ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        y : (rows,) array_like
+        X : (rows, p) array_like, sparse matrix or DataFrame; or where the rows are
+            A path, a directory, a glob, a mapping, a Ray Dataset, or a :class:`coterie.Source`.
+        y : (rows,) array_like, or a column name of a source
             Classes of a classifier, numbers of a regressor.
         agents : (rows,) sequence of hashables, or a column name of X, optional
             Whose row it is. Default: all rows belong to one agent.
@@ -75,20 +88,33 @@ class PerAgent(BaseEstimator):
     def _fit(self, X: Any, y: Any, agents: Any, progress: Any) -> Self:
         raise NotImplementedError
 
-    def _encode(self, y: np.ndarray) -> tuple[list[np.ndarray], dict[str, Any]]:
-        """Labels as the loss has them, one list for each output; and what to remember of them."""
+    def _encode(self, y: np.ndarray) -> tuple[np.ndarray, int, dict[str, Any]]:
+        """Labels as the loss has them, or numbers of classes; how many outputs; and what to remember of the labels."""
         raise NotImplementedError
 
     def _prepared(self, X: Any, y: Any, agents: Any) -> Prepared:
         """Check and encode what a fit was given: the way in for its rows."""
+        members = self.members
+        if is_source(X):
+            X, y, agents, known = collected(X, y, agents, type(self).__name__)
+            members = known if members is None else members
         X, ids, column = split_ids(X, agents)
-        rows, y = self._validated(X, _no_missing(y, ids))
-        targets, fitted = self._encode(y)
-        labels = targets[0] if len(targets) == 1 else np.argmax(np.stack(targets), axis=0).astype(float)
+        X, columns = self._numbers(X)
+        y = _no_missing(y, ids)
+        rows, y = self._validated(X, y) if columns is None else _checked(X, y)
+        labels, outputs, fitted = self._encode(y)
         named = X if hasattr(X, "columns") else rows  # a frame names its columns in errors
-        given = AgentData(named, labels, agents=ids, members=self.members, dtype=np.float64)
-        data, order = by_content(given)
-        return Prepared(data, order, [target[data.origin] for target in targets], given.members, fitted, column)
+        given = AgentData(named, labels, agents=ids, members=members, dtype=np.float64)
+        ordered, order = by_content(TaskRows.here(given))
+        return Prepared(ordered, order, outputs, given.members, fitted, column, columns)
+
+    def _seen(self, found: Survey) -> tuple[int, dict[str, Any]]:
+        """How many outputs there are, and what to remember of labels that workers have looked at."""
+        raise NotImplementedError
+
+    def _numbers(self, X: Any) -> tuple[Any, Columns | None]:
+        """Features as numbers, and how they became such; as they are, by default."""
+        return X, None
 
     def _validated(self, X: Any, *y: Any, **options: Any) -> Any:
         """X, and y if given, as scikit-learn wants them. Values that are not finite are left for AgentData to name."""
@@ -102,6 +128,13 @@ class PerAgent(BaseEstimator):
     def _remember(self, given: Prepared) -> None:
         """Agents and labels of a fit that went well: one that is refused leaves the estimator as it was."""
         self.agents_, self._agent_column = given.members, given.column
+        columns = given.columns
+        self._columns = None if columns is None or columns.is_identity else columns
+        if columns is not None:
+            self.n_features_in_, names = columns.n_features_in, columns.input_names
+            self.__dict__.pop("feature_names_in_", None)
+            if names is not None:
+                self.feature_names_in_ = np.array(names, dtype=object)
         for name, value in given.fitted.items():
             setattr(self, name, value)
 
@@ -116,7 +149,10 @@ class PerAgent(BaseEstimator):
         """``x . theta_i`` for the agent i of every row, (rows, outputs): the way in for rows to predict."""
         check_is_fitted(self, "coef_")
         X, ids, _ = split_ids(X, agents, self._agent_column)
-        rows = self._validated(X, reset=False)
+        if self._columns is None:
+            rows = self._validated(X, reset=False)
+        else:
+            X = rows = self._columns.apply(X, type(self).__name__)
         if ids is None and len(self.agents_) > 1:
             raise DataError(
                 f"this model was fitted for {len(self.agents_)} agents: pass agents=..., one id for each row"
@@ -150,26 +186,42 @@ class PerAgent(BaseEstimator):
         return tags
 
 
+def _check_targets(y: np.ndarray) -> None:
+    """Refuse numbers on a scale."""
+    try:
+        check_classification_targets(y)
+    except ValueError as error:
+        raise DataError(str(error)) from None
+
+
 class PerAgentClassifier(ClassifierMixin, PerAgent):
     """Classes: one output for two of them, and for more each against the rest."""
+
+    _labels = "class"
 
     @property
     def _has_probabilities(self) -> bool:
         return True
 
-    def _encode(self, y: np.ndarray) -> tuple[list[np.ndarray], dict[str, Any]]:
-        """Labels -1 and +1."""
-        try:
-            check_classification_targets(y)
-        except ValueError as error:
-            raise DataError(str(error)) from None
+    def _encode(self, y: np.ndarray) -> tuple[np.ndarray, int, dict[str, Any]]:
+        """Labels -1 and +1; numbers of more classes than two."""
+        _check_targets(y)
         check_labels(self._loss, classifies=True)
         classes, codes = np.unique(y, return_inverse=True)
+        outputs, fitted = self._of_classes(classes)
+        return (2.0 * codes - 1.0 if len(classes) == 2 else codes.astype(float)), outputs, fitted
+
+    def _of_classes(self, classes: np.ndarray) -> tuple[int, dict[str, Any]]:
+        """How many outputs there are, and what to remember."""
+        _check_targets(classes)
         if len(classes) < 2:
             only = classes.tolist()[0]
             raise DataError(f"y holds one class only, {only!r}: a classifier needs at least two classes")
-        chosen = [1] if len(classes) == 2 else range(len(classes))
-        return [np.where(codes == k, 1.0, -1.0) for k in chosen], {"classes_": classes}
+        return (1 if len(classes) == 2 else len(classes)), {"classes_": classes}
+
+    def _seen(self, found: Survey) -> tuple[int, dict[str, Any]]:
+        check_labels(self._loss, classifies=True)
+        return self._of_classes(np.asarray(found.classes))
 
     def decision_function(self, X: Any, agents: Any = None) -> np.ndarray:
         """Margins: positive for the second of two classes; the largest wins among more.
@@ -237,14 +289,24 @@ class PerAgentClassifier(ClassifierMixin, PerAgent):
 class PerAgentRegressor(RegressorMixin, PerAgent):
     """Numbers, learned in units of their deviation from their mean."""
 
-    def _encode(self, y: np.ndarray) -> tuple[list[np.ndarray], dict[str, Any]]:
-        """The labels in standard units, as the only output."""
+    _labels = "number"
+
+    def _encode(self, y: np.ndarray) -> tuple[np.ndarray, int, dict[str, Any]]:
+        """The labels in standard units."""
         check_labels(self._loss, classifies=False)
         values = np.asarray(y, dtype=np.float64)
-        center, unit = float(np.mean(values)), float(np.std(values))
-        if unit <= 1e-12 * abs(center):
-            return [np.zeros_like(values)], {"_center": center, "_unit": 0.0}
-        return [(values - center) / unit], {"_center": center, "_unit": unit}
+        fitted = self._of_numbers(float(np.mean(values)), float(np.std(values)))
+        return standard_units(values, fitted["_center"], fitted["_unit"]), 1, fitted
+
+    def _of_numbers(self, center: float, unit: float) -> dict[str, Any]:
+        """What to remember."""
+        return {"_center": center, "_unit": 0.0 if unit <= 1e-12 * abs(center) else unit}
+
+    def _seen(self, found: Survey) -> tuple[int, dict[str, Any]]:
+        check_labels(self._loss, classifies=False)
+        assert found.label_mean is not None
+        assert found.label_scale is not None
+        return 1, self._of_numbers(found.label_mean, found.label_scale)
 
     def predict(self, X: Any, agents: Any = None) -> np.ndarray:
         """The prediction of every row's agent; of the mean model for an agent never met.
@@ -277,6 +339,12 @@ class PerAgentRegressor(RegressorMixin, PerAgent):
         return float(r2_score(y, self.predict(X, agents), sample_weight=sample_weight))
 
 
+def standard_units(values: Any, mean: float, unit: float) -> np.ndarray:
+    """Numbers less their mean, in units of their deviation; all 0 if there is none."""
+    numbers = np.asarray(values, dtype=np.float64)
+    return np.zeros_like(numbers) if unit == 0.0 else (numbers - mean) / unit
+
+
 def check_labels(loss: Any, classifies: bool) -> None:
     """Refuse a loss of numbers for a classifier, and a loss of classes for a regressor."""
     if classifies and loss.labels != SIGNS:
@@ -288,6 +356,14 @@ def check_labels(loss: Any, classifies: bool) -> None:
 def with_mean(models: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Models of agents with so many rows, and one more: their mean by rows, for agents never met."""
     return np.concatenate([models, np.average(models, axis=0, weights=sizes)[None]])
+
+
+def _checked(X: np.ndarray, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Encoded features, and labels, as scikit-learn wants them."""
+    try:
+        return check_X_y(X, y, dtype=np.float64, ensure_all_finite=False)
+    except ValueError as error:
+        raise DataError(str(error)) from None
 
 
 def _no_missing(y: Any, ids: Any) -> Any:

@@ -3,28 +3,51 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Self
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from functools import cached_property
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
 from .._checks import integer
 from ..core.losses import BERNOULLI, SIGNS, resolve_loss
-from ..core.offsets import Offset, with_offsets
+from ..core.offsets import Offset
 from ..data import AgentData
-from ..data.matrix import as_features, nonfinite
+from ..data.columns import Columns
+from ..data.frames import is_frame
+from ..data.source import is_source
 from ..errors import DataError, MismatchError, ParameterError
 from ..multitask import Relationship, relationship
-from ..multitask.covariance import correlation
-from .canonical import spread
-from .intercepts import calibrated, folds, random_intercepts, some_rows, without_levels
+from ..multitask.covariance import Covariance, checked_covariance, unrelated
+from ..multitask.learn import check_parameters
+from ..multitask.sources import ChangedTasks
+from .intercepts import FOLDS, calibrated, fold_numbers, random_intercepts, without_levels
 from .over_graph import scaled
 from .per_agent import PerAgent, PerAgentClassifier, PerAgentRegressor, with_mean
+from .surveyed import surveyed
+from .task_changes import Levelled, Mapped, Scaled, TrainingTasks, centers, held_out_margins, labels_of, mapped, margins
+from .task_rows import Look, TaskRows, look, spread
 
-#: How near the optimum models are that only say how sure to be.
+#: How near the optimum of a learned covariance, as a part of the objective: what is nearer costs up to five times as
+#: much, and changes scores by less than a thousandth (``python benchmarks/relationship.py tolerance``).
+TOL = 2e-4
+#: How near it models are that only say how sure to be.
 ROUGH = 1e-3
+#: The most rows that a feature map is fitted to, if rows are on a cluster.
+SAMPLE = 10_000
+
+
+class Output(NamedTuple):
+    """What is learned at a time: classes of two, one class against the rest, or numbers."""
+
+    rows: TaskRows
+    number: int | None  # of the class; None if there is one output only
+    labels: np.ndarray  # of every row
+    means: np.ndarray | None  # of columns: of all rows, and then without each fold; None if they are sparse
 
 
 class _Related(PerAgent):
@@ -35,6 +58,7 @@ class _Related(PerAgent):
 
     features_: Any = None
     _usual: str  # the loss by default
+    _folds = 0  # in which rows are divided for levels that are right
 
     def __init__(
         self,
@@ -78,19 +102,30 @@ class _Related(PerAgent):
             )
         integer("max_iter", self.max_iter)
         integer("random_state", self.random_state, least=0)
-        given = self._prepared(X, y, agents)
-        data, order, place = given.data, given.order, given.place
-        standard = center, scale = _standards(data.X)
-        data, features = data.with_features(scaled(data.X, center, scale)), self._fresh_map()
-        if features is not None:  # the models are of what the map makes of the rows, and so in its units
-            data = data.with_features(_mapped(features.fit(data.X.copy()), data, data.X.copy()))
-            center, scale = _standards(data.X)[0], np.ones(data.p)
-            data = data.with_features(scaled(data.X, center, scale))
-        covariance = self.covariance
-        if covariance is not None and np.shape(covariance) == (data.n, data.n):
-            covariance = np.asarray(covariance)[np.ix_(order, order)]
-        runs = self._runs(data, given.targets, covariance, progress)
-        found = [self._levels(run, data, target, covariance) for run, target in zip(runs, given.targets, strict=True)]
+        check_parameters(self._settings() | {"tol": self.tol})
+        features = self._fresh_map()
+        with ExitStack() as until:
+            # Rows that are here are shared out when tasks are related; those of a source are never all here.
+            ray = None if self.engine is None else until.enter_context(self.engine.connect())
+            given = surveyed(self, ray, X, y, agents) if ray and is_source(X) else self._prepared(X, y, agents)
+            order, place = given.order, given.place
+            covariance = None
+            if self.covariance is not None:
+                covariance = checked_covariance(self.covariance, given.members).take(order)
+            seen, deviation = spread(given.rows)
+            standard = center, scale = _center(seen), deviation
+            rows = given.rows.become(ChangedTasks(given.rows.tasks, Scaled(center, scale)))
+            if features is not None:  # the models are of what the map makes of the rows, and so in its units
+                features.fit(rows.sample(rows.n_rows if rows.are_here else SAMPLE))
+                rows = rows.become(ChangedTasks(rows.tasks, Mapped(features)))
+                seen = look(rows)
+                center, scale = _center(seen), np.ones(len(seen.mean))
+                rows = rows.become(ChangedTasks(rows.tasks, Scaled(center, scale)))
+            means = None if seen.square is not None else centers(rows, self._folds)
+            numbers = [None] if given.outputs == 1 else range(given.outputs)
+            outputs = [Output(rows, k, labels_of(seen.labels, k), means) for k in numbers]
+            runs = self._runs(outputs, covariance, progress)
+            found = [self._levels(run, each, covariance) for run, each in zip(runs, outputs, strict=True)]
         # Nothing was changed before: a fit that is refused leaves the estimator as it was.
         self._remember(given)
         self.run_ = runs[0] if len(runs) == 1 else runs
@@ -98,19 +133,20 @@ class _Related(PerAgent):
         models, intercepts = (np.stack(each, axis=1)[place] for each in zip(*found, strict=True))
         coefficients = self._unit * models / scale
         intercepts = self._unit * intercepts + self._center - coefficients @ center
-        sizes = data.sizes[place]
+        sizes = rows.sizes[place]
         self._expose(with_mean(coefficients, sizes), with_mean(intercepts, sizes))
-        self._relate(np.stack([run.covariance[np.ix_(place, place)] for run in runs]), max(run.gap for run in runs))
+        self._relate([run._covariance.take(place) for run in runs], max(run.gap for run in runs))
         self.n_iter_ = max(1, *(run.rounds for run in runs))
         return self
 
-    def _runs(self, data: AgentData, targets: list[np.ndarray], covariance: Any, progress: Any) -> list[Relationship]:
+    def _runs(self, outputs: list[Output], covariance: Any, progress: Any) -> list[Relationship]:
         """Weights and covariance of every output: problems of their own."""
         runs: list[Relationship] = []
-        for target in targets:
+        for output in outputs:
             before = sum(run.rounds for run in runs)
-            options = {"tol": self.tol, "engine": self.engine, "progress": _after(before, progress)}
-            runs.append(self._learn(data, target, covariance, **options))
+            learned = covariance is None and self.method != "single-task"
+            tol = TOL if self.tol is None and learned else self.tol
+            runs.append(self._learn(output, covariance, tol=tol, progress=_after(before, progress)))
         apart = [run.gap / max(abs(run.value), 1e-300) for run in runs if not run.converged]
         if apart:
             advice = "" if self.method == "exact" else "; raise max_iter, rounds or passes"
@@ -122,45 +158,53 @@ class _Related(PerAgent):
             )
         return runs
 
-    def _learn(self, data: AgentData, labels: np.ndarray, covariance: Any, **options: Any) -> Relationship:
+    def _learn(self, output: Output, covariance: Any, **options: Any) -> Relationship:
         """Weights and covariance of one output, for intercepts that take what the levels of the tasks explain."""
-        posed = self._loss
+        rows, labels, posed = output.rows, output.labels, self._loss
         signs = posed.labels == SIGNS
-        level = random_intercepts(labels, data.owner, data.n, classes=signs)
-        X = data.X if data.is_sparse else without_levels(data.X, data, level.part)
+        level = random_intercepts(labels, rows.owner, rows.n, classes=signs)
+        own, numbers = level.own, None
         if signs:
             # The margin of a task's mean row; for other losses of classes, whose margins are about 1, the mean label.
-            own = level.own if posed.likelihood == BERNOULLI else np.tanh(0.5 * level.own)
-            posed, labels = Offset(posed), with_offsets(labels, own[data.owner])
+            own = own if posed.likelihood == BERNOULLI else np.tanh(0.5 * own)
+            posed = Offset(posed)
         else:
-            unit, own = self._within(data, labels), level.own[data.owner]
-            labels = (labels - own if data.is_sparse else without_levels(labels, data, level.part)) / unit
-        return relationship(
-            data._like(X=X, y=labels),
-            posed,
-            lam=self.lam,
-            alternations=self.max_iter,
-            rounds=self.rounds,
-            local_steps=self.local_steps,
-            covariance=covariance,
-            seed=self.random_state,
-            method=self.method,
-            passes=self.passes,
-            staleness=self.staleness,
-            **options,
-        )
+            numbers = float(labels.mean()), self._within(output)
+        change = Levelled(output.number, None if output.means is None else output.means[0], level.part, own, numbers)
+        tasks = rows.become(ChangedTasks(rows.tasks, change)).tasks
+        return relationship(tasks, posed, covariance=covariance, **self._settings(), **options)
 
-    def _levels(
-        self, run: Relationship, data: AgentData, labels: np.ndarray, covariance: Any
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _settings(self) -> dict[str, Any]:
+        """Parameters of :func:`coterie.relationship`."""
+        return {
+            "lam": self.lam,
+            "alternations": self.max_iter,
+            "rounds": self.rounds,
+            "local_steps": self.local_steps,
+            "seed": self.random_state,
+            "method": self.method,
+            "passes": self.passes,
+            "staleness": self.staleness,
+            "engine": self.engine,
+        }
+
+    def _levels(self, run: Relationship, output: Output, covariance: Any) -> tuple[np.ndarray, np.ndarray]:
         """Models (m, d) and intercepts (m,) of one output."""
         raise NotImplementedError
 
     @staticmethod
-    def _within(data: AgentData, labels: np.ndarray) -> float:
+    def _within(output: Output) -> float:
         """The deviation of labels that intercepts leave, in which weights are measured."""
-        part = random_intercepts(labels, data.owner, data.n, classes=False).part
-        return float(np.std(without_levels(labels, data, part))) or 1.0
+        rows, labels = output.rows, output.labels
+        part = random_intercepts(labels, rows.owner, rows.n, classes=False).part
+        return float(np.std(without_levels(labels, rows, part))) or 1.0
+
+    def _numbers(self, X: Any) -> tuple[Any, Columns | None]:
+        """Text, categories and gaps of a table as numbers; anything else as it is."""
+        if not is_frame(X):
+            return X, None
+        columns, matrix = Columns.learn(X, owner=type(self).__name__, drop=False)
+        return (X, None) if columns.is_identity else (matrix, columns)
 
     def _fresh_map(self) -> Any:
         """A copy of the feature map that is not fitted; None if there is no map."""
@@ -173,18 +217,76 @@ class _Related(PerAgent):
             )
         return clone(self.features, safe=False)
 
-    def _relate(self, covariances: np.ndarray, gap: float) -> None:
-        """Keep how the tasks are related, (outputs, m, m), and how sure that is."""
-        only = slice(None) if len(covariances) > 1 else 0
-        self.covariance_ = covariances[only]
-        self.correlation_ = np.stack([correlation(covariance) for covariance in covariances])[only]
-        self.duality_gap_ = float(gap)
+    def _relate(self, covariances: list[Covariance], gap: float) -> None:
+        """Keep how the tasks are related, for every output, and how sure that is."""
+        self._covariances, self.duality_gap_ = covariances, float(gap)
+        for name in ("covariance_", "correlation_", "factors_"):
+            self.__dict__.pop(name, None)  # of the fit before
+
+    def _of_outputs(self, what: Callable[[Covariance], Any]) -> list[Any]:
+        check_is_fitted(self, "_covariances")
+        return [what(covariance) for covariance in self._covariances]
+
+    @cached_property
+    def covariance_(self) -> np.ndarray:
+        """The covariance of the tasks as a matrix, made when it is first asked for; of each class."""
+        return _only(np.stack(self._of_outputs(lambda covariance: covariance.dense())))
+
+    @cached_property
+    def correlation_(self) -> np.ndarray:
+        """The correlations of all tasks as a matrix, made when it is first asked for; of each class."""
+        return _only(np.stack(self._of_outputs(lambda covariance: covariance.correlation())))
+
+    @cached_property
+    def factors_(self) -> Any:
+        """The covariance of the tasks in factors, ``Q diag(s) Q' + c I``; of each class."""
+        return _only(self._of_outputs(lambda covariance: covariance.factors))
+
+    def correlation(self, tasks: Iterable[Any]) -> np.ndarray:
+        """Correlations of some agents' tasks, however many agents there are.
+
+        Parameters
+        ----------
+        tasks : iterable of k hashables
+            Ids of agents.
+
+        Returns
+        -------
+        (k, k) ndarray, or (classes, k, k) for more than two classes
+            In this order.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import coterie as ct
+        >>> X, agents = np.random.default_rng(0).normal(size=(60, 2)), np.repeat(["ann", "bob", "cyd"], 20)
+        >>> y = np.where(agents == "cyd", -1.0, 1.0) * X[:, 0]
+        >>> ct.RelationshipRegressor().fit(X, y, agents=agents).correlation(["cyd", "ann"]).round(2).tolist()
+        [[1.0, -1.0], [-1.0, 1.0]]
+        """
+        check_is_fitted(self, "_covariances")
+        asked = list(tasks)
+        unknown = [task for task in asked if task not in self._number]
+        if unknown:
+            raise DataError(f"no agent {unknown[0]!r}; there are {len(self.agents_)}, such as {self.agents_[0]!r}")
+        places = [self._number[task] for task in asked]
+        return _only(np.stack(self._of_outputs(lambda covariance: covariance.correlation(places))))
+
+    @property
+    def coef_names_(self) -> tuple[str, ...]:
+        """Names of the columns of ``coef_``; there are none of what a feature map makes."""
+        check_is_fitted(self, "coef_")
+        if self.features_ is not None:
+            raise AttributeError(f"{self.features_!r} makes columns that have no names here")
+        if self._columns is not None:
+            return self._columns.names
+        return tuple(getattr(self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)]))
 
     def _inputs(self, data: AgentData) -> Any:
         """What models are weights of: the features, or what the map makes of them."""
         if self.features_ is None:
             return data.X
-        return _mapped(self.features_, data, scaled(data.X, *self._standard))
+        return mapped(self.features_, data, scaled(data.X, *self._standard))
 
 
 class RelationshipClassifier(_Related, PerAgentClassifier):
@@ -195,10 +297,10 @@ class RelationshipClassifier(_Related, PerAgentClassifier):
     nothing to each other. More than two classes are learned one against the rest, each with a covariance of its own.
     See :func:`coterie.relationship`.
 
-    Features are scaled inside. Intercepts are not part of the penalty: they are as far from a common one as the rows
-    of a task say, with a variance that is learned from all tasks (empirical Bayes), so that one row, or rows of one
-    class, are enough. A slope for all margins, and the intercepts, come from rows that models have not seen, in five
-    folds: so probabilities are calibrated.
+    Features are scaled inside; text, categories and gaps of a table become numbers first. Intercepts are not part of
+    the penalty: they are as far from a common one as the rows of a task say, with a variance that is learned from all
+    tasks (empirical Bayes), so that one row, or rows of one class, are enough. A slope for all margins, and the
+    intercepts, come from rows that models have not seen, in five folds: so probabilities are calibrated.
 
     Parameters
     ----------
@@ -214,8 +316,9 @@ class RelationshipClassifier(_Related, PerAgentClassifier):
         phi(x), and ``coef_`` are weights of phi(x), where x is scaled to mean 0 and variance 1. A copy of it is fitted
         to the rows of all tasks together, as an array, without labels: it sees all of them. Random Fourier features
         look at no more than how many columns there are. Give it a seed, if it is random.
-    covariance : (m, m) array_like, optional
-        Keep this one: positive semidefinite of trace one, in the order of ``agents_``, sorted ids.
+    covariance : (m, m) array_like, or (Q, s, c), optional
+        Keep this one: positive semidefinite of trace one, in the order of ``agents_``, sorted ids. Three factors, Q
+        (m, r), s (r,) and a number c, stand for ``Q diag(s) Q' + c I``.
     method : {"dmtrl", "single-task", "exact", "sdca"}
         "dmtrl": workers and a server. For comparison "single-task", every task alone; "exact" and "sdca", with all
         rows in one place.
@@ -230,13 +333,15 @@ class RelationshipClassifier(_Related, PerAgentClassifier):
         Local steps in a round for each row of a task.
     tol : float, optional
         Stop when the objective is within this part of itself of its optimum, by the duality gap. Default: 1e-7 for a
-        given covariance, 5e-5 for a learned one.
+        given covariance, 2e-4 for a learned one: nearer, scores hardly change. For correlations that are sure, 5e-5 or
+        less, as :func:`coterie.relationship` has by default.
     staleness : int, optional
         Rounds without waiting: a worker may be so many rounds ahead of the slowest. Default: all wait for each other.
     random_state : int
         Of the order in which workers take their rows.
     engine : Cluster, optional
-        Run on a Ray cluster. Default: in this process.
+        Run on a Ray cluster. Rows of a source are then loaded by its workers only, and the result is that of this
+        process up to rounding; ``features`` are fitted to 10,000 rows of all tasks at most. Default: in this process.
 
     Attributes
     ----------
@@ -244,9 +349,13 @@ class RelationshipClassifier(_Related, PerAgentClassifier):
         Agent ids, in the order of the models.
     classes_ : ndarray
     coef_ : (m, p) ndarray, or (m, classes, p) for more than two classes
+    coef_names_ : tuple of str
+        Of the columns of ``coef_``: features, levels of text but the most frequent one, and where numbers are missing.
     intercept_ : (m,) ndarray, or (m, classes)
+    factors_ : Factors, or list of Factors
+        The covariance of the tasks, ``Q diag(s) Q' + c I``; of each class.
     covariance_, correlation_ : (m, m) ndarray, or (classes, m, m)
-        Of the tasks.
+        Of the tasks, made when they are first asked for, of at most 16,000 tasks; :meth:`correlation` is for more.
     duality_gap_ : float
         How far the objective may be from its optimum; the largest among the classes.
     features_ : transformer or None
@@ -284,25 +393,27 @@ class RelationshipClassifier(_Related, PerAgentClassifier):
     def _has_probabilities(self) -> bool:
         return self._loss.likelihood == BERNOULLI
 
-    def _levels(
-        self, run: Relationship, data: AgentData, labels: np.ndarray, covariance: Any
-    ) -> tuple[np.ndarray, np.ndarray]:
+    _folds = FOLDS
+
+    def _levels(self, run: Relationship, output: Output, covariance: Any) -> tuple[np.ndarray, np.ndarray]:
         """A slope and intercepts for log-odds that are right, by rows that models have not seen."""
-        margins = np.zeros(data.n_rows)
-        for train, test in folds(data):
-            part = some_rows(data, train)
-            here = np.flatnonzero(part.sizes)
-            sub = None if covariance is None else np.asarray(covariance)[np.ix_(here, here)]
+        rows, labels = output.rows, output.labels
+        folds = fold_numbers(rows.sizes, np.arange(rows.n))
+        models = np.zeros((rows.n, FOLDS, run.weights.shape[1]))
+        for k in np.unique(folds):
+            training = TrainingTasks.of(rows, folds, k)
+            here, sizes = training.numbers, training.sizes
+            sub = None if covariance is None else covariance.take(here)
             if sub is not None:
-                total = np.trace(sub)
-                sub = sub / total if total > 0 else np.eye(len(here)) / len(here)
-            rough = max(ROUGH, self.tol or 0.0)
-            found = _models_of(self._learn(part.only(here), labels[train], sub, tol=rough))
-            models = np.repeat(np.average(found, axis=0, weights=part.sizes[here])[None], data.n, axis=0)
-            models[here] = found
-            margins[test] = _products(data.X[test], models[data.owner[test]])
-        slope, intercepts = calibrated(labels, data.owner, data.n, margins)
-        return slope * _models_of(run), intercepts
+                total = float(sub.diagonal().sum())
+                sub = sub.scaled(1.0 / total) if total > 0 else unrelated(len(here))
+            means = None if output.means is None else output.means[1 + k :]
+            part = Output(rows.become(training), output.number, labels[folds != k], means)
+            found = self._learn(part, sub, tol=max(ROUGH, self.tol or 0.0)).weights
+            models[:, k] = np.average(found, axis=0, weights=sizes)
+            models[here, k] = found
+        slope, intercepts = calibrated(labels, rows.owner, rows.n, held_out_margins(rows, models))
+        return slope * run.weights, intercepts
 
 
 class RelationshipRegressor(_Related, PerAgentRegressor):
@@ -326,9 +437,12 @@ class RelationshipRegressor(_Related, PerAgentRegressor):
     agents_ : tuple
         Agent ids, in the order of the models.
     coef_ : (m, p) ndarray
+    coef_names_ : tuple of str
     intercept_ : (m,) ndarray
+    factors_ : Factors
+        The covariance of the tasks, ``Q diag(s) Q' + c I``.
     covariance_, correlation_ : (m, m) ndarray
-        Of the tasks.
+        Of the tasks, made when they are first asked for, of at most 16,000 tasks; :meth:`correlation` is for more.
     duality_gap_ : float
         How far the objective may be from its optimum.
     features_ : transformer or None
@@ -351,17 +465,15 @@ class RelationshipRegressor(_Related, PerAgentRegressor):
 
     _usual = "squared"
 
-    def _levels(
-        self, run: Relationship, data: AgentData, labels: np.ndarray, covariance: Any
-    ) -> tuple[np.ndarray, np.ndarray]:
-        models = self._within(data, labels) * _models_of(run)
-        said = _products(data.X, models[data.owner])
-        return models, random_intercepts(labels, data.owner, data.n, said, classes=False).own
+    def _levels(self, run: Relationship, output: Output, covariance: Any) -> tuple[np.ndarray, np.ndarray]:
+        rows, models = output.rows, self._within(output) * run.weights
+        said = margins(rows, models)
+        return models, random_intercepts(output.labels, rows.owner, rows.n, said, classes=False).own
 
 
-def _models_of(run: Relationship) -> np.ndarray:
-    """One row for each task."""
-    return run.weights
+def _only(outputs: Any) -> Any:
+    """Of all outputs, or of the only one."""
+    return outputs if len(outputs) > 1 else outputs[0]
 
 
 def _after(before: int, progress: Any) -> Any:
@@ -369,28 +481,9 @@ def _after(before: int, progress: Any) -> Any:
     return None if progress is None else lambda rounds, apart: progress(before + rounds, apart)
 
 
-def _standards(X: Any) -> tuple[np.ndarray, np.ndarray]:
-    """What to take off columns, and what to divide them by. Centring would fill a sparse matrix."""
-    mean, deviation = spread(X)
-    return (np.zeros_like(mean) if sparse.issparse(X) else mean), deviation
-
-
-def _products(X: Any, models: np.ndarray) -> np.ndarray:
-    """``x_r . w_r`` for every row."""
-    if sparse.issparse(X):
-        return np.asarray(X.multiply(models).sum(axis=1)).ravel()
-    return np.einsum("rk,rk->r", X, models)
-
-
-def _mapped(features: Any, data: AgentData, X: Any) -> Any:
-    """What a fitted feature map makes of rows, checked."""
-    matrix, _ = as_features(features.transform(X))
-    if matrix.shape[0] != data.n_rows:
-        raise DataError(f"{features!r} made {matrix.shape[0]} rows of {data.n_rows}: expected one for each")
-    rows, _ = nonfinite(matrix)
-    if rows.size:
-        raise DataError(f"{data.where(int(rows[0]))}: {features!r} makes NaN or infinity of it")
-    return matrix
+def _center(found: Look) -> np.ndarray:
+    """What to take off columns. Centring would fill a sparse matrix."""
+    return found.mean if found.square is None else np.zeros_like(found.mean)
 
 
 __all__ = ["RelationshipClassifier", "RelationshipRegressor"]

@@ -23,6 +23,7 @@ from ..pooling.blocks import Batch, root, times
 from ..pooling.families import LARGEST, Student, expit
 from ..pooling.fitted import Pooled
 from ..pooling.population import Population
+from ..pooling.posterior import posterior
 from ..pooling.wide import Wide
 from .collaborative import Linear
 from .gains import Rows, gains, given_rows, kept_rows, objects
@@ -120,6 +121,10 @@ def report(
         chosen = choices(model, rows) if pools else None
     if pools:
         notes += _notes(model)
+        if tells and any(part.kept is not None for part in model._models):
+            notes.append(
+                "the model has no rows of its own, so outliers are looked for by coefficients, and not by residuals"
+            )
         if not tells:
             notes.append(
                 "with so many columns, outliers are not looked for, and there are no intervals of coefficients"
@@ -133,7 +138,7 @@ def report(
 
 
 def _no_rows(pools: bool) -> str:
-    why = "a model from a file has no rows" if pools else "this method keeps no rows"
+    why = "a model from a file has no rows, and one from a cluster neither" if pools else "this method keeps no rows"
     return f"{why}; report(X=X, y=y, agents=agents) with the rows of the fit measures them"
 
 
@@ -281,7 +286,7 @@ def _gram(part: Pooled) -> np.ndarray:
     q = part.design.size
     total = np.zeros((q, q))
     if part.kept is not None:
-        total = part.kept.summary.H.sum(axis=0)
+        total = part.kept.curvature()
         return total / max(float(total[-1, -1]), 1e-300)
     X, weight = part.grouped.X, part.grouped.weight
     for first in range(0, len(X), 20_000):
@@ -334,7 +339,7 @@ def _tests(part: Pooled, names: Sequence[str], tied: bool = False) -> pd.DataFra
     lines: list[tuple[Any, ...]] = []
     for batch in part.batches(np.arange(part.n)):
         k = batch.agents
-        T = w + (fitted.posterior(batch, population) if tied else part.D[k])
+        T = w + (posterior(batch, population) if tied else part.D[k])
         C = batch.block(T, family, s2, V).rows(np.broadcast_to(np.eye(q), (len(k), q, q)))
         known = np.trace(C, axis1=1, axis2=2) > 0.0
         M = (C - C @ cov @ C)[:, free][:, :, free]
@@ -521,7 +526,7 @@ def _outliers_text(table: pd.DataFrame | None) -> str:
         return ""
     title = f"Outliers (at most {100 * FALSE_DISCOVERIES:g} % of those named are expected to be so by chance)"
     if not len(table):
-        return f"{title}\n  none: the population explains all agents"
+        return f"{title}\n  none"
     shown = table.head(SHOWN)
     cells = []
     for line in shown.to_dict(orient="records"):

@@ -22,15 +22,17 @@ from .._version import __version__
 from ..core.losses import LOSSES, loss_from_json, loss_to_json
 from ..core.methods import METHODS
 from ..core.wrap.graph_rule import GraphRule
+from ..data.columns import Columns
 from ..data.dictionaries import StumpDictionary, Stumps
 from ..errors import DataError, MismatchError
 from ..graphs import Graph
+from ..multitask.covariance import Covariance, Dense, LowRank
 from ..problem.baselines import BASELINES
 from . import CollaborativeClassifier, CollaborativeRegressor
 from .boosted import BoostedClassifier, BoostedRegressor
 from .relationship import RelationshipClassifier, RelationshipRegressor
 
-FORMAT = 3
+FORMAT = 4
 #: In place of a graph that was given: it is kept among the arrays.
 GIVEN = "given"
 KINDS = {
@@ -114,6 +116,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
         "features": list(model.feature_names_in_) if hasattr(model, "feature_names_in_") else None,
         "feature_count": int(model.n_features_in_),
         "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
+        "columns": None if described or model._columns is None else model._columns.to_dict(),
         "models": described,
         "arrays": arrays,
         "sha256": checksum,
@@ -154,7 +157,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         form, kind = description["format"], description["kind"]
         if form == 2:
             description["parameters"] = _of_format_2(kind, description["parameters"])
-        elif form != FORMAT:
+        elif form not in (3, FORMAT):
             raise DataError(f"{folder} holds a model of format {form}; this version reads format {FORMAT}")
         if kind not in KINDS:
             raise DataError(f"{folder} holds a {kind!r}; this version knows {', '.join(KINDS)}")
@@ -190,7 +193,10 @@ def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
         except DataError as error:
             raise ValueError(str(error)) from None
         model.base = model.base_ if model.base is None else model.base
-    size = model.base_.size if hasattr(model, "base_") else model.n_features_in_
+    if description.get("columns") is not None:
+        model._columns = Columns.from_dict(description["columns"])
+    width = model.n_features_in_ if model._columns is None else len(model._columns.names)
+    size = model.base_.size if hasattr(model, "base_") else width
     expected = (len(model.agents_) + 1, intercepts.shape[1], size)
     if coefficients.shape != expected or intercepts.shape != expected[:2]:
         raise ValueError(f"coefficients of shape {coefficients.shape}, and not {expected}")
@@ -198,12 +204,8 @@ def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
         model.feature_names_in_ = np.array(description["features"], dtype=object)
     model._expose(coefficients, intercepts)
     if not hasattr(model, "graph"):
-        covariance, (m, outputs) = arrays["covariance"], (len(model.agents_), intercepts.shape[1])
-        if covariance.shape != (outputs, m, m):
-            raise ValueError(f"covariance of shape {covariance.shape}, and not {(outputs, m, m)}")
-        if not np.all(np.isfinite(covariance)):
-            raise ValueError("a covariance that is not finite")
-        model._relate(covariance, float(arrays["duality_gap"]))
+        covariances = _covariances(arrays, len(model.agents_), intercepts.shape[1])
+        model._relate(covariances, float(arrays["duality_gap"]))
         return model
     model.graph_ = _graph(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"])
     return _as_given(model, description)
@@ -244,6 +246,8 @@ def _parameter(name: str, value: Any) -> Any:
     if type(value) in _rules().values():
         made_of = value.__getnewargs__() if hasattr(value, "__getnewargs__") else astuple(value)
         return {"rule": type(value).__name__, "fields": [_parameter(f"{name}'s part", field) for field in made_of]}
+    if name == "covariance" and isinstance(value, tuple):
+        return {"tuple": [np.asarray(part).tolist() for part in value]}  # factors, of different shapes
     if isinstance(value, (np.ndarray, list, np.generic)) or type(value) is tuple:
         return np.asarray(value).tolist()
     raise DataError(f"{name}={value!r} cannot be saved: only numbers, names, and losses and methods of coterie can")
@@ -252,6 +256,8 @@ def _parameter(name: str, value: Any) -> Any:
 def _value(packed: Any) -> Any:
     if isinstance(packed, dict) and "loss" in packed:
         return loss_from_json(packed["loss"])
+    if isinstance(packed, dict) and "tuple" in packed:
+        return tuple(packed["tuple"])
     if isinstance(packed, dict):
         return _rules()[packed["rule"]](*map(_value, packed["fields"]))
     return packed
@@ -268,8 +274,35 @@ def _ties(graph: Graph) -> dict[str, Any]:
 
 
 def _relations(model: Any) -> dict[str, Any]:
-    m = len(model.agents_)
-    return {"covariance": model.covariance_.reshape(-1, m, m), "duality_gap": np.array(model.duality_gap_)}
+    """How tasks are related: a matrix for each output, where one was given, or else factors, which format 3 had not."""
+    out: dict[str, Any] = {"duality_gap": np.array(model.duality_gap_)}
+    if isinstance(model._covariances[0], Dense):
+        return out | {"covariance": np.stack([covariance.dense() for covariance in model._covariances])}
+    for k, (directions, sizes, rest) in enumerate(covariance.factors for covariance in model._covariances):
+        out |= {f"directions_{k}": directions, f"sizes_{k}": sizes, f"rest_{k}": np.array(rest)}
+    return out
+
+
+def _covariances(arrays: Any, m: int, outputs: int) -> list[Covariance]:
+    """What :func:`_relations` stored."""
+    found: list[Covariance] = []
+    if "covariance" in arrays:
+        covariance = _finite(arrays, "covariance", (outputs, m, m))
+        return [Dense(matrix) for matrix in covariance]
+    for k in range(outputs):
+        sizes = _finite(arrays, f"sizes_{k}", (len(arrays[f"sizes_{k}"]),))
+        directions = _finite(arrays, f"directions_{k}", (m, len(sizes)))
+        found.append(LowRank(directions, sizes, float(_finite(arrays, f"rest_{k}", ()))))
+    return found
+
+
+def _finite(arrays: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    array: np.ndarray = arrays[name]
+    if array.shape != shape:
+        raise ValueError(f"{name} of shape {array.shape}, and not {shape}")
+    if not np.all(np.isfinite(array)):
+        raise ValueError(f"{name} that is not finite")
+    return array
 
 
 def _graph(start: np.ndarray, peer: np.ndarray, weight: np.ndarray) -> Graph:

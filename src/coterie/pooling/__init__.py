@@ -1,20 +1,23 @@
 """Partial pooling: a common model, personal deviations from it, and strengths of both learned from the rows."""
 
-from .classes import moderated, one_against_rest, probabilities, sharpness
+from .classes import moderated, one_against_rest, probabilities, sharpness, targets_of
 from .families import FAMILIES
-from .fitted import WIDE, Pooled, fit
+from .fitted import WIDE, Counter, Pooled, fit, fit_agents
 from .results import Fitted
 from .wide import Wide
 
 __all__ = [
     "FAMILIES",
     "WIDE",
+    "Counter",
     "Fitted",
     "Pooled",
     "Wide",
     "fit",
+    "fit_agents",
     "moderated",
     "one_against_rest",
     "probabilities",
     "sharpness",
+    "targets_of",
 ]

@@ -149,6 +149,16 @@ class InColumns(NamedTuple):
 Block = InRows | InColumns
 
 
+def of_hessians(H: np.ndarray, V: np.ndarray) -> Block:
+    """C_i from Hessians (k, q, q) of agents whose rows are not there; each is that of q rows, its eigenvectors.
+
+    An agent with few rows, or with little noise, has a Hessian of eigenvalues far apart: in columns, what is left of
+    its variances would be lost in rounding.
+    """
+    h, U = np.linalg.eigh(H)
+    return InRows.of(U.transpose(0, 2, 1), np.maximum(h, 0.0), V)
+
+
 class Batch(NamedTuple):
     """Agents with about as many rows, padded to the same number by rows of weight zero."""
 
@@ -208,7 +218,7 @@ class Summary(NamedTuple):
 
     def block(self, T: np.ndarray, family: Family, s2: float, V: np.ndarray) -> Block:
         """C_i of each agent."""
-        return InColumns.of(self.H, V)
+        return of_hessians(self.H, V)
 
 
 class Joint(NamedTuple):
@@ -236,4 +246,4 @@ class Joint(NamedTuple):
 
     def block(self, T: np.ndarray, family: Family, s2: float, V: np.ndarray) -> Block:
         """C_i of each agent."""
-        return InColumns.of(self.hessian(T, family, s2), V)
+        return of_hessians(self.hessian(T, family, s2), V)

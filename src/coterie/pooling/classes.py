@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .families import expit
-from .fitted import Pooled
-from .population import left_out
+from .fitted import rank
+from .rows import Agents, Grouped, Ranked, Shard
+from .sample import left_out
+from .sums import total
 from .wide import GRAM, Wide
 
 #: Rows that the temperature is learned from, at most, about.
@@ -55,19 +57,36 @@ def probabilities(odds: np.ndarray, sharpness: float, known: np.ndarray) -> np.n
     return out
 
 
-def sharpness(models: list[Any]) -> float:
-    """By how much moderated log-odds are to be multiplied before they become probabilities of known agents' rows."""
-    found = _of_wide(models) if isinstance(models[0], Wide) else _of_pooled(models)
-    logits, truth = (np.stack(parts, axis=1) for parts in zip(*found.parts, strict=True))
-    if len(models) == 1:
-        logits, truth = np.hstack([-0.5 * logits, 0.5 * logits]), np.hstack([1.0 - truth, truth])
-    picked = np.arange(len(truth)), truth.argmax(axis=1)
+def targets_of(y: np.ndarray, classes: int = 0) -> list[np.ndarray]:
+    """Labels of every output: numbers themselves; of numbers of classes, whether a row is of the second of two, else of
+    each of them.
+    """
+    if not classes:
+        return [y]
+    return [(y == k).astype(np.float64) for k in ([1] if classes == 2 else range(classes))]
 
-    def loss(sharp: float) -> float:
-        return float(-(found.weight @ np.log(np.maximum(softmax(sharp * logits)[picked], 1e-12))))
 
-    best = min(SHARPNESS, key=loss)
-    return float(best) if loss(best) < loss(1.0) - GAIN else 1.0
+def sharpness(models: list[Any], agents: Agents | None = None) -> float:
+    """By how much moderated log-odds are to be multiplied before they become probabilities of known agents' rows.
+
+    ``agents`` is where the rows of the models are, if not with them.
+    """
+    if isinstance(models[0], Wide):
+        losses = _losses(_of_wide(models))
+    else:
+        # Rows of some agents, the same for all models, left out one at a time.
+        first = models[0].grouped
+        ranked = Ranked(first.ranked(), first.sizes) if agents is None else rank(agents)
+        weight = first.total if agents is None else total(agents, Shard.facts)[2]
+        n = len(ranked.order)
+        some = ranked.sample(max(50, int(ROWS * n / max(1.0, weight))))
+        known = [(model.design, model.population, model.D[some]) for model in models]
+        if agents is None:
+            losses = _losses(_of_pooled([model.grouped for model in models], some, known))
+        else:
+            losses = total(agents, _of_shard, some, known)
+    best = int(np.argmin(losses[:-1]))
+    return float(SHARPNESS[best]) if losses[best] < losses[-1] - GAIN else 1.0
 
 
 class _Held(NamedTuple):
@@ -77,15 +96,31 @@ class _Held(NamedTuple):
     weight: np.ndarray
 
 
-def _of_pooled(models: list[Pooled]) -> _Held:
-    """Rows of some agents, the same for all models, left out one at a time."""
-    grouped = models[0].grouped
-    agents = grouped.sample(max(50, int(ROWS * grouped.n / max(1.0, grouped.total))))
+def _losses(held: _Held) -> np.ndarray:
+    """Of the rows, for each sharpness that is tried, and for none."""
+    logits, truth = (np.stack(parts, axis=1) for parts in zip(*held.parts, strict=True))
+    if len(held.parts) == 1:
+        logits, truth = np.hstack([-0.5 * logits, 0.5 * logits]), np.hstack([1.0 - truth, truth])
+    picked = np.arange(len(truth)), truth.argmax(axis=1)
+    return np.array(
+        [-(held.weight @ np.log(np.maximum(softmax(sharp * logits)[picked], 1e-12))) for sharp in (*SHARPNESS, 1.0)]
+    )
+
+
+def _of_shard(shard: Shard, agents: np.ndarray, known: list[tuple[Any, Any, np.ndarray]]) -> np.ndarray:
+    """Losses of those of some agents whose rows are here."""
+    place, mine = shard.here(agents)
+    own = [(design, population, D[place]) for design, population, D in known]
+    return _losses(_of_pooled(shard.tasks, mine, own))
+
+
+def _of_pooled(tasks: list[Grouped], agents: np.ndarray, known: list[tuple[Any, Any, np.ndarray]]) -> _Held:
+    """Rows of some agents, of each model: by its design, its population, and their deviations."""
     parts = []
-    for model in models:
+    for grouped, (design, population, D) in zip(tasks, known, strict=True):
         logits, labels, weights = [np.empty(0)], [np.empty(0)], [np.empty(0)]
-        for batch in model.grouped.batches(model.design, agents):
-            z, s = left_out(batch, model.population, model.D[agents[batch.agents]])
+        for batch in grouped.batches(design, agents):
+            z, s = left_out(batch, population, D[batch.agents])
             real = batch.weight > 0.0
             logits.append(moderated(z, s)[real])
             labels.append(batch.y[real])

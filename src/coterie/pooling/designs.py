@@ -7,16 +7,21 @@ every agent, that deviates from a common curve.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._threads import in_threads
+from .sums import Here, Sums, total
 
 #: Quantile knots of a spline, the two ends included. With 8 a split in time broke.
 KNOTS = 5
+SHARES = np.linspace(0.0, 1.0, KNOTS)
 #: A column with more values than this gets a spline.
 FEW = 6
+#: Parts into which the range of a quantile is cut at a time, where values are in several places.
+PARTS = 16
 
 
 class Spline(NamedTuple):
@@ -26,8 +31,13 @@ class Spline(NamedTuple):
 
     @classmethod
     def of(cls, x: np.ndarray, weight: np.ndarray | None = None) -> Spline:
-        """With knots at quantiles of the values; those that coincide count once."""
-        inner = np.unique(quantiles(x, np.linspace(0.0, 1.0, KNOTS), weight))
+        """With knots at quantiles of the values."""
+        return cls.through(quantiles(x, SHARES, weight))
+
+    @classmethod
+    def through(cls, quantiles: np.ndarray) -> Spline:
+        """With these knots; those that coincide count once."""
+        inner = np.unique(quantiles)
         left, right = inner[1] - inner[0], inner[-1] - inner[-2]
         ends = np.array([1.0, 2.0])
         return cls(np.concatenate([inner[0] - left * ends[::-1], inner, inner[-1] + right * ends]))
@@ -146,6 +156,97 @@ class Design(NamedTuple):
         return cls(splines, arrays["design_mean"], arrays["design_scale"], arrays["design_source"])
 
 
+class Values:
+    """Rows of features that one process holds, whose statistics a design is made of."""
+
+    def __init__(self, X: np.ndarray, weight: np.ndarray | None = None, n_jobs: int | None = 1):
+        self.X, self.weight, self.n_jobs = X, weight, n_jobs
+        self._ordered: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._unscaled: np.ndarray | None = None
+
+    @cached_property
+    def rows(self) -> float:
+        """How many; a weight of 2 counts as two."""
+        return float(len(self.X) if self.weight is None else self.weight.sum())
+
+    def columns(self, design: Design | None) -> np.ndarray:
+        """The rows as a design has them before it scales them; made once."""
+        if design is None:
+            return self.X
+        if self._unscaled is None:
+            self._unscaled = design.unscaled(self.X)
+        return self._unscaled
+
+    def sums(self, design: Design | None) -> tuple[float, np.ndarray]:
+        """How many rows, and sums of their columns."""
+        X = self.columns(design)
+        return self.rows, self._sum(X, lambda block: X[block].astype(np.float64, copy=False))
+
+    def squares(self, design: Design | None, mean: np.ndarray) -> np.ndarray:
+        """Sums of squares about a mean."""
+        X = self.columns(design)
+        return self._sum(X, lambda block: (X[block] - mean) ** 2)
+
+    def _sum(self, X: np.ndarray, part: Any) -> np.ndarray:
+        """In blocks of rows, so that no copy of X is made."""
+
+        def sums(block: slice) -> np.ndarray:
+            rows = part(block)
+            return np.asarray(rows.sum(axis=0) if self.weight is None else self.weight[block] @ rows)
+
+        out = np.zeros(X.shape[1])
+        for found in in_threads(sums, blocks_of(X), self.n_jobs):
+            out += found
+        return out
+
+    def few(self) -> list[np.ndarray]:
+        """Values of every column, one more than a few of them at most; a few thousand rows decide most of the time."""
+        return [_few(self.X[:, k]) for k in range(self.X.shape[1])]
+
+    def least_weight(self) -> float:
+        """Of a row that counts."""
+        return 1.0 if self.weight is None else float(np.min(self.weight[self.weight > 0.0], initial=np.inf))
+
+    def counted(self, unit: float) -> float:
+        """How many rows, if a weight of `unit` counts as one."""
+        return float(len(self.X) if self.weight is None else (self.weight / unit).sum())
+
+    def ordered(self, k: int, unit: float) -> tuple[np.ndarray, np.ndarray]:
+        """Values of a column in their order, and the weights up to each."""
+        if k not in self._ordered:
+            x = self.X[:, k].astype(np.float64, copy=False)
+            if self.weight is None:
+                self._ordered[k] = np.sort(x), np.arange(1.0, len(x) + 1.0)
+            else:
+                order = np.argsort(x, kind="stable")
+                order = order[self.weight[order] > 0.0]
+                self._ordered[k] = x[order], np.cumsum((self.weight / unit)[order])
+        return self._ordered[k]
+
+    def reached(self, columns: list[int], unit: float, sought: np.ndarray, rows: float) -> tuple[np.ndarray, Any]:
+        """The values at which the weights up to them exceed these, were all rows like those here, (columns, sought).
+
+        From below and from above, in case of doubt; NaN where there are no rows.
+        """
+        share = self.counted(unit) / rows
+        slack = 0.0 if share == 1.0 else 1e-9 * rows
+        out = np.full((2, len(columns), len(sought)), np.nan)
+        for i, k in enumerate(columns):
+            x, upto = self.ordered(k, unit)
+            for side, at in enumerate((sought - slack, sought + slack)):
+                if len(x):
+                    out[side, i] = x[np.minimum(np.searchsorted(upto, share * at, side="right"), len(x) - 1)]
+        return out[0], out[1]
+
+    def upto(self, columns: list[int], unit: float, at: np.ndarray) -> np.ndarray:
+        """The weights up to some values, (columns, ...)."""
+        out = np.zeros(at.shape)
+        for i, k in enumerate(columns):
+            x, upto = self.ordered(k, unit)
+            out[i] = np.append(0.0, upto)[np.searchsorted(x, at[i], side="right")]
+        return out
+
+
 def linear(X: Any, weight: np.ndarray | None = None, n_jobs: int | None = 1) -> Design:
     """The columns as they are, in standard units."""
     return Design({}, *standards(X, weight, n_jobs), np.arange(X.shape[1]))
@@ -155,16 +256,22 @@ def additive(
     X: np.ndarray, weight: np.ndarray | None = None, keep_linear: np.ndarray | None = None, max_columns: int = 150
 ) -> Design | None:
     """Splines in place of columns with more than a few values; None if there are none, or `max_columns` or more."""
-    bent = [k for k in range(X.shape[1]) if _many(X[:, k]) and (keep_linear is None or not keep_linear[k])]
-    splines = {k: Spline.of(X[:, k], weight) for k in bent}
+    return additive_of(Here(Values(X, weight)), keep_linear, max_columns)
+
+
+def additive_of(values: Sums, keep_linear: np.ndarray | None = None, max_columns: int = 150) -> Design | None:
+    """The same of :class:`Values`, wherever they are."""
+    few = [len(np.unique(np.concatenate(found))) for found in zip(*values.each(Values.few), strict=True)]
+    bent = [k for k, found in enumerate(few) if found > FEW and (keep_linear is None or not keep_linear[k])]
+    splines = {k: Spline.through(knots) for k, knots in zip(bent, quantiles_of(values, bent, SHARES), strict=True)}
     splines = {k: spline for k, spline in splines.items() if spline.size > 2}
-    kept = [k for k in range(X.shape[1]) if k not in splines]
+    kept = [k for k in range(len(few)) if k not in splines]
     size = len(kept) + sum(spline.size for spline in splines.values())
     if not splines or size >= max_columns:
         return None
     source = np.concatenate([kept, *(np.full(spline.size, k) for k, spline in splines.items())]).astype(np.int64)
     design = Design(splines, np.zeros(size), np.ones(size), source)
-    return Design(splines, *standards(design.unscaled(X), weight), source)
+    return Design(splines, *standards_of(values, design), source)
 
 
 def blocks_of(X: np.ndarray) -> list[slice]:
@@ -174,7 +281,7 @@ def blocks_of(X: np.ndarray) -> list[slice]:
 
 
 def standards(X: Any, weight: np.ndarray | None = None, n_jobs: int | None = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of columns, in blocks of rows: no copy of X is made. A constant has scale 1.
+    """Mean and standard deviation of columns. A constant has scale 1.
 
     Sparse columns are not centred, which would fill them: zeros, and their root mean squares.
     """
@@ -182,19 +289,14 @@ def standards(X: Any, weight: np.ndarray | None = None, n_jobs: int | None = 1) 
         X = X.astype(np.float64, copy=False)
         scale = np.sqrt(np.asarray(X.multiply(X).mean(axis=0)).ravel())
         return np.zeros(X.shape[1]), np.where(scale > 0.0, scale, 1.0)
-    total = float(len(X) if weight is None else weight.sum())
-    mean, square = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+    return standards_of(Here(Values(X, weight, n_jobs)))
 
-    def sums(part: np.ndarray, block: slice) -> np.ndarray:
-        return np.asarray(part.sum(axis=0) if weight is None else weight[block] @ part)
 
-    blocks = blocks_of(X)
-    for found in in_threads(lambda block: sums(X[block].astype(np.float64, copy=False), block), blocks, n_jobs):
-        mean += found
-    mean /= max(total, 1e-300)
-    for found in in_threads(lambda block: sums((X[block] - mean) ** 2, block), blocks, n_jobs):
-        square += found
-    scale = np.sqrt(square / max(total, 1e-300))
+def standards_of(values: Sums, design: Design | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The same of :class:`Values`, wherever they are; of the columns of a design, if there is one."""
+    rows, mean = total(values, Values.sums, design)
+    mean = mean / max(rows, 1e-300)
+    scale = np.sqrt(total(values, Values.squares, design, mean) / max(rows, 1e-300))
     scale[scale <= 1e-9 * (1e-300 + np.abs(mean))] = 1.0
     scale[scale == 0.0] = 1.0
     return mean, scale
@@ -202,21 +304,47 @@ def standards(X: Any, weight: np.ndarray | None = None, n_jobs: int | None = 1) 
 
 def quantiles(x: np.ndarray, shares: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
     """Quantiles of x; a weight of 2 counts as two rows."""
-    x = x.astype(np.float64, copy=False)
-    if weight is None:
-        return np.quantile(x, shares)
-    order = np.argsort(x, kind="stable")
-    order = order[weight[order] > 0.0]
-    weight = weight / min(1.0, float(weight[order].min()))  # none counts as less than a row
-    upto, place = np.cumsum(weight[order]), shares * (weight.sum() - 1.0)
+    return quantiles_of(Here(Values(x[:, None], weight)), [0], shares)[0]
+
+
+def quantiles_of(values: Sums, columns: list[int], shares: np.ndarray) -> np.ndarray:
+    """Of columns of :class:`Values`, wherever they are, (columns, shares): exactly those of all rows in one place."""
+    unit = min(1.0, *values.each(Values.least_weight))  # none counts as less than a row
+    rows = total(values, Values.counted, unit)
+    place = shares * (rows - 1.0)
     below = np.floor(place)
-    low, high = (
-        x[order[np.minimum(np.searchsorted(upto, at + 1e-9, side="right"), len(order) - 1)]]
-        for at in (below, below + 1.0)
-    )
-    return low + (place - below) * (high - low)
+    sought = np.concatenate([below, below + 1.0]) + 1e-9
+    # The value at which the weights up to it exceed what is sought is between those of every place.
+    found = zip(*values.each(Values.reached, columns, unit, sought, rows), strict=True)
+    low, high = (side.reduce(each) for side, each in zip((np.fmin, np.fmax), found, strict=True))
+    # Floats in their order are whole numbers in their order: each round leaves a sixteenth of them.
+    first, last = _number(low), _number(high)
+    while np.any(first < last):
+        step = np.maximum((last - first) // np.uint64(PARTS), np.uint64(1))[..., None]
+        cuts = np.minimum(first[..., None] + step * np.arange(PARTS, dtype=np.uint64), last[..., None])
+        enough = total(values, Values.upto, columns, unit, _float(cuts)) > sought[:, None]
+        at = np.where(enough.any(axis=-1), enough.argmax(axis=-1), PARTS)
+        upper = np.take_along_axis(cuts, np.minimum(at, PARTS - 1)[..., None], axis=-1)[..., 0]
+        lower = np.take_along_axis(cuts, np.maximum(at - 1, 0)[..., None], axis=-1)[..., 0] + np.uint64(1)
+        first, last = np.where(at > 0, np.minimum(lower, last), first), np.where(at < PARTS, upper, last)
+    low, high = np.split(_float(last), 2, axis=1)
+    part = place - below
+    # As NumPy interpolates.
+    return np.where(part < 0.5, low + (high - low) * part, high - (high - low) * (1.0 - part))
 
 
-def _many(x: np.ndarray) -> bool:
-    """Whether a column has more than a few values; a few thousand rows decide most of the time."""
-    return len(np.unique(x[:2000])) > FEW or len(np.unique(x)) > FEW
+def _number(x: np.ndarray) -> np.ndarray:
+    """Whole numbers in the order of floats."""
+    bits = (x + 0.0).view(np.uint64)  # -0.0 is 0.0
+    return np.where(bits >> np.uint64(63), ~bits, bits | np.uint64(1 << 63))
+
+
+def _float(number: np.ndarray) -> np.ndarray:
+    """Back from :func:`_number`."""
+    return np.where(number >> np.uint64(63), number & np.uint64((1 << 63) - 1), ~number).view(np.float64)
+
+
+def _few(x: np.ndarray) -> np.ndarray:
+    """Values of a column, one more than a few at most."""
+    first = np.unique(x[:2000])
+    return (first if len(first) > FEW else np.unique(x))[: FEW + 1]

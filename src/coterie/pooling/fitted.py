@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._threads import in_threads
 from ..core.batches import batches, jobs, padded
-from ..data.ids import grouping, is_sorted
+from ..data.ids import grouping
 from . import designs
-from .blocks import Batch, Joint, Summary, one_plus, times
+from .blocks import Batch, Joint, Summary, times
 from .designs import Design
-from .families import FAMILIES, Family, Student
-from .new_agents import FOLDS, LinearModels, NewAgent, best_for_new_agents
-from .population import Learner, Population, left_out_loss, solve
+from .families import FAMILIES, Family
+from .new_agents import LinearModels, NewAgent, best_for_new_agents
+from .population import Learner, Population, left_out_loss
+from .posterior import posterior
 from .results import Fitted
+from .rows import Agents, Grouped, Models, Part, Ranked, Shard, counted, hold, of_agents, ranking
+from .sample import Sample
+from .sums import Here, Sums, every, total
 from .wide import Wide, dense, fit_wide
 
 #: Agents that the population is learned from, at most: it belongs to all of them alike.
@@ -33,122 +36,10 @@ MANY = 60
 MARGIN = 5.0
 #: Numbers in the rows that are predicted at once, at most.
 AT_ONCE = 4_000_000
+#: Numbers that are sent of agents at a time, where rows are elsewhere, about.
+AT_A_TIME = 8_000_000
 #: Batches between two words about progress.
 WORD = 64
-#: Newton steps of one agent's posterior, at most, and when they end.
-STEPS, TOLERANCE = 50, 1e-9
-
-
-class Grouped(NamedTuple):
-    """Rows of features and labels, those of one agent side by side."""
-
-    X: np.ndarray  # (rows, p)
-    y: np.ndarray  # (rows,) in standard units
-    weight: np.ndarray | None  # (rows,)
-    start: np.ndarray  # (n + 1,) where the rows of each agent begin
-    order: np.ndarray | None = None  # agents as ranked() has them
-
-    @classmethod
-    def of(cls, X: np.ndarray, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Grouped:
-        """A copy, from the number of the agent of every row: what is given may change later."""
-        start = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=n))])
-        if is_sorted(codes):
-            return cls(X.copy(), y.copy(), None if weight is None else weight.copy(), start)
-        order = grouping(codes, n)
-        return cls(X[order], y[order], None if weight is None else weight[order], start)
-
-    @property
-    def n(self) -> int:
-        """How many agents."""
-        return len(self.start) - 1
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """Rows of each agent."""
-        return np.diff(self.start)
-
-    @property
-    def codes(self) -> np.ndarray:
-        """The number of the agent of every row."""
-        return np.repeat(np.arange(self.n), self.sizes)
-
-    @property
-    def total(self) -> float:
-        """How many rows; a weight of 2 counts as two."""
-        return float(len(self.y) if self.weight is None else self.weight.sum())
-
-    def batches(self, design: Design, agents: np.ndarray) -> Iterator[Batch]:
-        """The rows of some agents, as the design has them; agents are numbered as they are listed."""
-        return (make() for make in self.parts(design, agents))
-
-    def parts(self, design: Design, agents: np.ndarray) -> Iterator[Callable[[], Batch]]:
-        """The same batches, none of them made yet: a thread makes its own, so that few are there at a time."""
-        sizes, start = self.sizes[agents], self.start[agents]
-        for k, width in batches(sizes, design.size):
-            yield partial(self._batch, design, k, start[k], sizes[k], width)
-
-    def _batch(self, design: Design, agents: np.ndarray, start: np.ndarray, sizes: np.ndarray, width: int) -> Batch:
-        rows, real = padded(start, sizes, width)
-        X = design.columns(self.X[rows.ravel()]).reshape(*rows.shape, -1)
-        weight = real.astype(float) if self.weight is None else np.where(real, self.weight[rows], 0.0)
-        return Batch(agents, X, self.y[rows], weight)
-
-    def constant(self) -> np.ndarray:
-        """Columns that are constant inside every agent."""
-        first = self.X[np.minimum(self.start[:-1], max(0, len(self.X) - 1))]
-        return ~np.any(np.repeat(first, self.sizes, axis=0) != self.X, axis=0)
-
-    def rows(self, agents: np.ndarray) -> Any:
-        """The rows of some agents; all of them, in place, if these are all agents."""
-        if len(agents) == self.n:
-            return slice(None)
-        mine = np.zeros(self.n, bool)
-        mine[agents] = True
-        return np.repeat(mine, self.sizes)
-
-    def sample(self, max_agents: int) -> np.ndarray:
-        """At most so many agents, evenly over the order of their sizes and labels, whatever they are called."""
-        ranked = self.ranked()
-        ranked = ranked[self.sizes[ranked] > 0]  # nobody learns from agents without rows
-        if len(ranked) > max_agents:
-            ranked = ranked[np.linspace(0, len(ranked) - 1, max_agents).astype(int)]
-        return np.sort(ranked)
-
-    def folds(self, agents: np.ndarray) -> np.ndarray:
-        """The fold of each of some agents, dealt out in the order of their sizes and labels."""
-        rank = np.empty(self.n, dtype=np.int64)
-        rank[self.ranked()] = np.arange(self.n)
-        return np.argsort(np.argsort(rank[agents])) % min(FOLDS, len(agents))
-
-    def ranked(self, n_jobs: int | None = 1) -> np.ndarray:
-        """Agents in the order of their sizes, of their labels and, where these are alike, of their features.
-
-        Whatever the units and the order of rows, so that nothing that is chosen by it depends on them.
-        """
-        if self.order is not None:
-            return self.order
-        weight = np.ones(1) if self.weight is None else self.weight
-        sizes = self.sizes if self.weight is None else self._sums(weight)
-        sums = np.abs(self._sums(weight * self.y))
-        order = np.lexsort((sums, sizes))
-        if np.all((np.diff(sums[order]) != 0.0) | (np.diff(sizes[order]) != 0)):
-            return order
-        return np.lexsort((self._sums(weight * self.lengths(n_jobs)), sums, sizes))
-
-    def lengths(self, n_jobs: int | None = 1) -> np.ndarray:
-        """Squared length of every row in standard units; in blocks, so that no other copy of X is made."""
-        mean, scale = designs.standards(self.X, self.weight, n_jobs)
-        out = np.empty(len(self.y))
-
-        def measure(block: slice) -> None:
-            out[block] = np.sum(((self.X[block] - mean) / scale) ** 2, axis=1)
-
-        in_threads(measure, designs.blocks_of(self.X), n_jobs)
-        return out
-
-    def _sums(self, values: np.ndarray) -> np.ndarray:
-        """Over the rows of each agent, without the noise of rounding."""
-        return np.round(np.add.reduceat(np.append(values, 0.0), self.start[:-1]) * (self.sizes > 0), 9)
 
 
 class Kept(NamedTuple):
@@ -157,25 +48,52 @@ class Kept(NamedTuple):
     Not the rows; but Hessians and gradients of an agent with few rows tell what these were.
     """
 
-    summary: Summary
+    at: np.ndarray  # (n, q) models at which gradients and Hessians were taken
+    slope: np.ndarray  # (n, q) gradients
+    hessian: np.ndarray  # (n, q (q + 1) / 2) lower triangles of Hessians
     sizes: np.ndarray  # (n,) rows of each agent
     low: np.ndarray  # (n, p) least value of every feature
     high: np.ndarray
 
-    def some(self, agents: np.ndarray, width: int) -> Kept:
+    @classmethod
+    def of(cls, batches: Iterable[Any], population: Population, D: np.ndarray, sizes: np.ndarray, *ranges: Any) -> Kept:
+        """Of the agents of some batches, by their deviations, sizes, and least and largest values."""
+        (n, q), lower = D.shape, np.tril_indices(D.shape[1])
+        slope, hessian = np.zeros((n, q)), np.zeros((n, len(lower[0])))
+        for batch in batches:
+            k = batch.agents
+            T = population.w + D[k]
+            slope[k] = batch.gradient(T, population.family, population.s2)
+            hessian[k] = batch.hessian(T, population.family, population.s2)[:, lower[0], lower[1]]
+        few = sizes[:, None] <= 2  # what would be rows themselves is left out
+        low, high = (np.where(few, empty, end) for empty, end in zip((np.inf, -np.inf), ranges, strict=True))
+        return cls(population.w + D, slope, hessian, sizes, low, high)
+
+    def some(self, agents: np.ndarray) -> Kept:
         """Of some agents; nothing of those that came later."""
         old = agents < len(self.sizes)
         parts = []
-        for part, empty in (
-            (self.sizes, 0),
-            (self.low, np.inf),
-            (self.high, -np.inf),
-            *((x, 0.0) for x in self.summary[1:]),
-        ):
+        for part, empty in zip(self, (0.0, 0.0, 0.0, 0, np.inf, -np.inf), strict=True):
             out = np.full((len(agents), *part.shape[1:]), empty, dtype=part.dtype)
             out[old] = part[agents[old]]
             parts.append(out)
-        return Kept(Summary(np.arange(width, width + len(agents)), *parts[3:]), *parts[:3])
+        return Kept(*parts)
+
+    def summary(self, agents: np.ndarray) -> Summary:
+        """Losses of these agents, who are all there are, under other numbers."""
+        return Summary(agents, self.at, self.slope, _square(self.hessian, self.at.shape[1]))
+
+    def curvature(self) -> np.ndarray:
+        """The sum of all Hessians."""
+        return _square(self.hessian.sum(axis=0), self.at.shape[1])
+
+
+def _square(lower: np.ndarray, q: int) -> np.ndarray:
+    """Symmetric matrices (..., q, q) from their lower triangles."""
+    out, (i, j) = np.zeros((*lower.shape[:-1], q, q)), np.tril_indices(q)
+    out[..., i, j] = lower
+    out[..., j, i] = lower
+    return out
 
 
 @dataclass(frozen=True)
@@ -267,19 +185,17 @@ class Pooled(Fitted):
     def sizes(self) -> np.ndarray:
         """Rows of each agent."""
         sizes = self.grouped.sizes
-        return sizes if self.kept is None else sizes + self.kept.some(np.arange(self.n), 0).sizes
+        if self.kept is None:
+            return sizes
+        old = len(self.kept.sizes)
+        return np.concatenate([sizes[:old] + self.kept.sizes, sizes[old:]])
 
     def ranges(self, agents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Least and largest value of every column in the rows of some agents, who must have rows to have a range."""
-        low = np.full((len(agents), self.grouped.X.shape[1]), np.inf)
-        high = -low
+        low, high = self.grouped.ranges(agents)
         if self.kept is not None:
-            _, _, low, high = self.kept.some(agents, 0)
-        sizes, start = self.grouped.sizes[agents], self.grouped.start[agents]
-        for k, width in batches(sizes, low.shape[1]):
-            rows, _ = padded(start[k], sizes[k], width)  # padding repeats the first row
-            low[k] = np.minimum(low[k], self.grouped.X[rows].min(axis=1))
-            high[k] = np.maximum(high[k], self.grouped.X[rows].max(axis=1))
+            old = self.kept.some(agents)
+            return np.minimum(low, old.low), np.maximum(high, old.high)
         return low, high
 
     def batches(self, agents: np.ndarray) -> Iterator[Any]:
@@ -291,8 +207,8 @@ class Pooled(Fitted):
         step = max(1, 1_000_000 // (q * q))
         for first in range(0, len(agents), step):
             some = agents[first : first + step]
-            old = self.kept.some(some, first).summary
-            place = old.agents
+            place = np.arange(first, first + len(some))
+            old = self.kept.some(some).summary(place)
             later = list(self.grouped.batches(self.design, some))
             if not later:
                 yield old
@@ -388,22 +304,14 @@ class Pooled(Fitted):
             D[k] = posterior(batch, self.population)
         return found
 
-    def summary(self) -> Summary:
-        """Models of everybody, with gradients and Hessians of their losses there."""
-        n, q = self.D.shape
-        slope, H = np.zeros((n, q)), np.zeros((n, q, q))
-        for batch in self.batches(np.arange(n)):
-            k = batch.agents
-            T = self.population.w + self.D[k]
-            slope[k] = batch.gradient(T, self.population.family, self.population.s2)
-            H[k] = batch.hessian(T, self.population.family, self.population.s2)
-        return Summary(np.arange(n), self.population.w + self.D, slope, H)
+    def keep(self) -> Kept:
+        """Enough of everybody's rows for their posteriors."""
+        everyone = np.arange(self.n)
+        return Kept.of(self.batches(everyone), self.population, self.D, self.sizes(), *self.ranges(everyone))
 
     def to_arrays(self) -> dict[str, Any]:
         """For a file: everything but the rows."""
-        population, new_agent, summary = self.population, self.new_agent, self.summary()
-        lower = np.tril_indices(self.D.shape[1])
-        low, high = self.ranges(np.arange(self.n))
+        population, new_agent, kept = self.population, self.new_agent, self.keep()
         return {
             **self.design.to_arrays(),
             "w": population.w,
@@ -414,104 +322,28 @@ class Pooled(Fitted):
             "stranger_w": new_agent.w,
             "stranger": np.array([new_agent.share, new_agent.inflation, new_agent.residual]),
             "D": self.D,
-            "slope": summary.slope,
-            "hessian": summary.H[:, lower[0], lower[1]],
-            "sizes": self.sizes(),
-            # What would be rows themselves is left out.
-            "low": np.where(self.sizes()[:, None] > 2, low, np.inf),
-            "high": np.where(self.sizes()[:, None] > 2, high, -np.inf),
+            **{name: value for name, value in kept._asdict().items() if name != "at"},
         }
 
     @classmethod
     def from_arrays(cls, fitted: Fitted, arrays: Any) -> Pooled:
         """Back from a file."""
         design, w, D = Design.from_arrays(arrays), arrays["w"], arrays["D"]
-        (n, q), lower = D.shape, np.tril_indices(D.shape[1])
+        q = D.shape[1]
         if design.size != q or w.shape != (q,) or arrays["V"].shape not in ((q,), (q, q)):
             raise ValueError(f"a population of {arrays['V'].shape} for {q} columns")
         r, s2, log_evidence, rounds = arrays["numbers"].tolist()
         population = Population(
             fitted.family, w, arrays["V"], r, s2, arrays["cov"], log_evidence, arrays["log_sd"], int(rounds)
         )
-        H = np.zeros((n, q, q))
-        H[:, lower[0], lower[1]] = arrays["hessian"]
-        H[:, lower[1], lower[0]] = arrays["hessian"]
-        summary = Summary(np.arange(n), w + D, arrays["slope"], H)
-        kept = Kept(summary, arrays["sizes"], arrays["low"], arrays["high"])
-        nothing = Grouped(np.empty((0, arrays["low"].shape[1])), np.empty(0), None, np.zeros(n + 1, dtype=np.int64))
+        kept = Kept(w + D, *(arrays[name] for name in Kept._fields[1:]))
+        if kept.hessian.shape != (len(D), q * (q + 1) // 2):
+            raise ValueError(f"Hessians of shape {kept.hessian.shape} for {len(D)} agents and {q} columns")
+        nothing = Grouped.nothing(len(D), kept.low.shape[1])
         new_agent = NewAgent(arrays["stranger_w"], *arrays["stranger"].tolist())
         return cls(
             **vars(fitted), design=design, population=population, new_agent=new_agent, D=D, grouped=nothing, kept=kept
         )
-
-
-def posterior(batch: Any, population: Population) -> np.ndarray:
-    """Deviations of the agents of a batch given the population, by Newton's method."""
-    family, w, V, s2 = population.family, population.w, population.V, population.s2
-    D = np.zeros((len(batch.agents), len(w)))
-    if isinstance(family, Student):  # it may have several modes: the one that squared errors lead to
-        D = posterior(batch, population._replace(family=FAMILIES["squared"]))
-    if isinstance(batch, Batch) and batch.X.shape[1] < batch.X.shape[2]:
-        return _posterior_in_rows(batch, population, D)
-    a = solve(V, D)
-    for _ in range(STEPS):
-        gradient = batch.gradient(w + D, family, s2)
-        block = batch.block(w + D, family, s2, V)
-        da = block.apply(times(V, gradient) + D) - gradient - a
-        dD = times(V, da)
-        if family.quadratic:
-            return D + dD
-
-        def value(t: Any, D: np.ndarray = D, a: np.ndarray = a, dD: np.ndarray = dD, da: np.ndarray = da) -> np.ndarray:
-            own = 0.5 * np.sum((a + t * da) * (D + t * dD), axis=1)
-            return batch.loss(w + D + t * dD, family, s2) + own
-
-        t = _steps(value, len(D))
-        a, D = a + t * da, D + t * dD
-        if np.abs(t * dD).max(initial=0.0) < TOLERANCE:
-            break
-    return D
-
-
-def _posterior_in_rows(batch: Batch, population: Population, D: np.ndarray) -> np.ndarray:
-    """The same in the span of the rows, d = V X' alpha: a step costs m^3, whatever the number of columns."""
-    family, s2 = population.family, population.s2
-    VX = times(population.V, batch.X)
-    gram = np.matmul(VX, batch.X.transpose(0, 2, 1))
-    base = batch.X @ population.w
-    z = base + batch.latent(D)
-    alpha = np.zeros_like(base)
-    if isinstance(family, Student):  # where squared errors led to
-        alpha = batch.weight * (batch.y - z) / s2
-    for _ in range(STEPS):
-        u = np.sqrt(batch.weight * family.curvature(z, s2))
-        b = u * u * (z - base) - batch.weight * family.slope(z, batch.y, s2)
-        right = u * np.matmul(gram, b[..., None])[..., 0]
-        new = b - u * np.linalg.solve(one_plus(gram, u), right[..., None])[..., 0]
-        step = new - alpha
-        dz = np.matmul(gram, new[..., None])[..., 0] + base - z
-
-        def value(t: Any, z: np.ndarray = z, alpha: np.ndarray = alpha, dz: Any = dz, step: Any = step) -> np.ndarray:
-            there = z + t * dz
-            own = 0.5 * np.sum((alpha + t * step) * (there - base), axis=1)
-            return (batch.weight * family.loss(there, batch.y, s2)).sum(axis=1) + own
-
-        t = 1.0 if family.quadratic else _steps(value, len(z))
-        z, alpha = z + t * dz, alpha + t * step
-        if family.quadratic or np.abs(t * dz).max(initial=0.0) < TOLERANCE:
-            break
-    return np.matmul(alpha[:, None, :], VX)[:, 0]
-
-
-def _steps(value: Callable[[Any], np.ndarray], k: int) -> np.ndarray:
-    """For each agent, 1 halved until its objective does not rise."""
-    here, t = value(0.0), np.ones((k, 1))
-    for _ in range(12):
-        worse = ~(value(t) <= here + 1e-9 * np.abs(here))
-        if not worse.any():
-            break
-        t[worse] *= 0.5
-    return t
 
 
 def fit(
@@ -534,45 +366,55 @@ def fit(
     where evidence asks for them. A weight of 2 counts as two rows. ``progress`` gets the number of rounds done.
     ``n_jobs`` threads work, which changes no result; None: one for each core where there is enough work.
     """
-    family = FAMILIES["squared" if loss == "auto" else loss]
-    counter = _Counter(progress)
-    if weight is not None and not weight.all():  # rows that count nothing are no rows
-        there = weight > 0.0
-        X, targets, codes, weight = X[there], [y[there] for y in targets], codes[there], weight[there]
+    counter = Counter(progress)
     if X.shape[1] > WIDE:
+        X, targets, codes, weight = counted(X, targets, codes, weight)
         return [fit_wide(X, y.astype(np.float64, copy=False), codes, n, loss, weight, counter) for y in targets]
-    X = dense(X)
-    rows_ = Grouped.of(X, np.arange(len(codes)), codes, n, weight)  # once: all targets are labels of the same rows
-    tasks = [_Task(rows_, y, weight, family, deviations, counter, n_jobs) for y in targets]
-    threads = jobs(n_jobs, X.size)
-    order = tasks[0].grouped.ranked(threads)
-    for task in tasks:  # samples and folds are the same for all of them
-        task.grouped = task.grouped._replace(order=order)
-    grouped = tasks[0].grouped
+    shard = Shard(dense(X), targets, codes, n, weight, n_jobs)
+    return fit_agents(AllHere(shard), len(targets), loss, design, deviations, counter)
+
+
+def fit_agents(
+    agents: Agents, outputs: int, loss: str, design: str, deviations: str, counter: Callable[[], None]
+) -> list[Pooled]:
+    """The same, wherever the rows of agents are; of at most :data:`WIDE` columns."""
+    family = FAMILIES["squared" if loss == "auto" else loss]
+    units = [(0.0, 1.0)] * outputs
+    if family.noisy:
+        found = (designs.standards_of(Part(agents, ("labels", k))) for k in range(outputs))
+        units = [(float(center[0]), float(scale[0])) for center, scale in found]
+    agents.remember("units", Shard.standardise, units)
+    agents.each(Shard.standardise, units)
+    ranked = rank(agents)
+    tasks = [
+        _Task(agents, k, *unit, family, deviations, counter, ranked)  # samples and folds are the same for all of them
+        for k, unit in enumerate(units)
+    ]
+    rows, active, weight = total(agents, Shard.facts)
     tried: dict[str, Design] = {}
     if design != "additive":
-        tried["linear"] = designs.linear(grouped.X, grouped.weight, threads)
+        tried["linear"] = linear_of(agents)
     # Two rows an agent cannot tell a curve from noise.
-    if design == "additive" or (design == "auto" and len(grouped.y) >= 3 * np.count_nonzero(grouped.sizes)):
-        rows = grouped.rows(grouped.sample(SAMPLE))  # knots and scales do not need everybody
-        weight_ = None if grouped.weight is None else grouped.weight[rows]
-        bent = designs.additive(grouped.X[rows], weight_, grouped.constant() if n < MANY else None)
+    if design == "additive" or (design == "auto" and rows >= 3 * active):
+        values = hold(agents, "values", Shard.hold_values, ranked.sample(SAMPLE))  # knots do not need everybody
+        bent = designs.additive_of(values, every(agents, Shard.constant) if agents.n < MANY else None)
+        agents.forget("values")
         if bent is not None:
             tried["additive"] = bent
         elif not tried:
-            tried["linear"] = designs.linear(grouped.X, grouped.weight, threads)
+            tried["linear"] = linear_of(agents)
     name, evidence, held_out = next(iter(tried)), {}, {}
     started: list[dict[str, Learner]] = [{} for _ in tasks]
     if len(tried) > 1:
         # Evidence is compared on the same rows, on no more of them and no more exactly than it takes.
-        each = TRIAL / (max(1.0, grouped.total / n) * tried["additive"].size ** 2)
-        agents = grouped.sample(int(np.clip(each, 100, SAMPLE)))
-        learners = {key: [task.learner(made, agents) for task in tasks] for key, made in tried.items()}
+        each = TRIAL / (max(1.0, weight / agents.n) * tried["additive"].size ** 2)
+        some = ranked.sample(int(np.clip(each, 100, SAMPLE)))
+        learners = {key: [task.learner(key, made, some) for task in tasks] for key, made in tried.items()}
         for tol in (1e-1, 3e-3):
             for key in tried:
                 evidence[key] = sum(learner.run(tol).result().log_evidence for learner in learners[key])
-            gain = evidence["additive"] - evidence["linear"] - margin(family, len(agents))
-            if abs(gain) > 10.0 + 0.01 * grouped.total:
+            gain = evidence["additive"] - evidence["linear"] - margin(family, len(some))
+            if abs(gain) > 10.0 + 0.01 * weight:
                 break
         name = "additive" if gain > 0.0 else "linear"
         if gain > 0.0:
@@ -580,9 +422,92 @@ def fit(
             for key in tried:
                 held_out[key] = sum(left_out_loss(learner, learner.result()) for learner in learners[key])
             name = min(held_out, key=lambda key: held_out[key])
-        if len(agents) == len(grouped.sample(SAMPLE)):
+        if len(some) == len(ranked.sample(SAMPLE)):
             started = [{key: learners[key][k] for key in tried} for k in range(len(tasks))]
+        else:
+            for task in tasks:
+                task.forget(tried)
     return [task.pooled(tried, name, evidence, held_out, started[k], loss == "auto") for k, task in enumerate(tasks)]
+
+
+def linear_of(agents: Agents) -> Design:
+    """The columns of all agents as they are, in standard units."""
+    mean, scale = designs.standards_of(Part(agents, "rows"))
+    return Design({}, mean, scale, np.arange(len(mean)))
+
+
+def rank(agents: Agents) -> Ranked:
+    """Agents in the order of their sizes and labels, see :func:`.rows.ranking`."""
+    sizes, weights, sums = of_agents(agents, Shard.ranks)
+
+    def lengths() -> np.ndarray:
+        return of_agents(agents, Shard.lengths, *designs.standards_of(Part(agents, "rows")))[0]
+
+    return Ranked(ranking(weights, sums, lengths), sizes)
+
+
+class AllHere(Here):
+    """All agents of a fit, in this process."""
+
+    def __init__(self, shard: Shard):
+        super().__init__(shard)
+        self.n = shard.rows.n
+
+    def forget(self, name: Any) -> None:
+        """Free the memory."""
+        self.held.drop(name)
+
+    def models(self, name: Any, task: int, agents: np.ndarray, design: Design, population: Any, tell: Any) -> Models:
+        """Of all agents; those of the sample are there already, if the loss is squared."""
+        grouped, D = self.held.tasks[task], np.zeros((self.n, design.size))
+        D[agents] = self.held.held[name].D
+        if len(agents) < self.n or not population.family.quadratic:
+            everybody(self.held, task, design, population, np.arange(self.n), D, tell)
+        return Models(D, grouped)
+
+
+def models_of(agents: Agents, columns: int, task: int, design: Design, population: Population, tell: Any) -> Models:
+    """Of agents whose rows are elsewhere, and stay there; some at a time, so that little is here twice."""
+    n, q, p = agents.n, design.size, columns
+    widths = {"at": q, "slope": q, "hessian": q * (q + 1) // 2, "low": p, "high": p}
+    D = np.zeros((n, q))
+    kept = Kept(*(np.empty((n, widths[name])) if name in widths else np.empty(n, int) for name in Kept._fields))
+    step = max(1, AT_A_TIME // (q + sum(widths.values())))
+    for first in range(0, n, step):
+        some = np.arange(first, min(first + step, n))
+        for place, deviations, found in agents.each(kept_of, task, design, population, some):
+            D[some[place]] = deviations
+            for whole, part in zip(kept, found, strict=True):
+                whole[some[place]] = part
+        tell()
+    return Models(D, Grouped.nothing(n, p), kept)
+
+
+def kept_of(shard: Shard, task: int, design: Design, population: Population, agents: np.ndarray) -> tuple[Any, ...]:
+    """Of those of some agents whose rows are here: their places among these, their deviations, and what is kept."""
+    place, mine = shard.here(agents)
+    grouped, D = shard.tasks[task], np.zeros((len(mine), design.size))
+    everybody(shard, task, design, population, mine, D, lambda: None)
+    found = grouped.batches(design, mine)
+    return place, D, Kept.of(found, population, D, grouped.sizes[mine], *grouped.ranges(mine))
+
+
+def everybody(
+    shard: Shard, task: int, design: Design, population: Population, agents: np.ndarray, D: np.ndarray, tell: Any
+) -> None:
+    """The deviations of some agents of a shard, each from its own rows: into D."""
+    grouped = shard.tasks[task]
+
+    def work(make: Callable[[], Batch]) -> None:
+        batch = make()
+        D[batch.agents] = posterior(batch, population)
+
+    parts = list(grouped.parts(design, agents))
+    for first in range(0, len(parts), WORD):
+        some = parts[first : first + WORD]
+        in_threads(work, some, jobs(shard.n_jobs, len(grouped.y) * design.size))
+        for _ in some:
+            tell()
 
 
 class _Task:
@@ -590,27 +515,28 @@ class _Task:
 
     def __init__(
         self,
-        rows: Grouped,  # whose labels are their places in y
-        y: np.ndarray,
-        weight: np.ndarray | None,  # in the order of y
+        agents: Agents,
+        number: int,
+        center: float,
+        scale: float,
         family: Family,
         deviations: str,
-        counter: _Counter,
-        n_jobs: int | None,
+        counter: Callable[[], None],
+        ranked: Ranked,
     ):
-        self.family, self.deviations, self.counter, self.n_jobs = family, deviations, counter, n_jobs
-        self.center, self.scale = 0.0, 1.0
-        y = y.astype(np.float64, copy=False)
-        if family.noisy:
-            mean, spread = designs.standards(y[:, None], weight)
-            self.center, self.scale = float(mean[0]), float(spread[0])
-        self.grouped = rows._replace(y=((y - self.center) / self.scale)[rows.y])
+        self.agents, self.number, self.center, self.scale, self.family = agents, number, center, scale, family
+        self.deviations, self.counter, self.ranked = deviations, counter, ranked
 
-    def learner(self, design: Design, agents: np.ndarray, family: Family | None = None) -> Learner:
-        """Of the population, from the rows of some agents."""
-        parts = list(self.grouped.batches(design, agents))
-        free = varying(parts, design.size)
-        return Learner(parts, len(agents), free, family or self.family, self.deviations, self.counter, self.n_jobs)
+    def learner(self, key: str, design: Design, agents: np.ndarray, family: Family | None = None) -> Learner:
+        """Of the population, from the rows of some agents, who are held under the key."""
+        sums = hold(self.agents, (self.number, key), Shard.hold_sample, self.number, design, agents)
+        free = varying(sums, design.size)
+        return Learner(sums, len(agents), free, family or self.family, self.deviations, self.counter)
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Hold these samples no longer."""
+        for key in keys:
+            self.agents.forget((self.number, key))
 
     def pooled(
         self,
@@ -623,42 +549,25 @@ class _Task:
     ) -> Pooled:
         """The population to the end, from where it was started; and then everybody."""
         design, straight, linear = tried[name], started.get("linear"), tried.get("linear")
-        agents, grouped = self.grouped.sample(SAMPLE), self.grouped
-        learner = started.get(name) or self.learner(design, agents)
+        agents = self.ranked.sample(SAMPLE)
+        learner = started.get(name) or self.learner(name, design, agents)
         population = learner.run().result()
         evidence = evidence | {design.name: population.log_evidence}
+        key = name
         if tails:
-            heavy = self.learner(design, agents, FAMILIES["student"])
+            heavy = self.learner("heavy tails", design, agents, FAMILIES["student"])
             found = heavy.run().result()
             evidence[f"{design.name}, heavy tails"] = found.log_evidence
             if found.log_evidence > population.log_evidence + MARGIN:
-                population, learner = found, heavy
+                population, learner, key = found, heavy, "heavy tails"
         models = LinearModels(design.lines(), np.eye(0)) if design.splines else None
         if models is not None and straight is not None and linear is not None:
             models = LinearModels(models.basis, linear.units(), (straight, straight.result()))
-        new_agent = best_for_new_agents(learner, population, grouped.folds(agents), models)
-        D = np.zeros((grouped.n, design.size))
-        D[agents] = learner.D
-        if len(agents) < grouped.n or not population.family.quadratic:
-            self._everybody(design, population, D)
-        return Pooled(
-            population.family, self.center, self.scale, evidence, held_out, design, population, new_agent, D, grouped
-        )
-
-    def _everybody(self, design: Design, population: Population, D: np.ndarray) -> None:
-        """The deviations of all agents, each from its own rows: into D."""
-
-        def work(make: Callable[[], Batch]) -> None:
-            batch = make()
-            D[batch.agents] = posterior(batch, population)
-
-        parts = list(self.grouped.parts(design, np.arange(self.grouped.n)))
-        n_jobs = jobs(self.n_jobs, len(self.grouped.y) * design.size)
-        for first in range(0, len(parts), WORD):
-            some = parts[first : first + WORD]
-            in_threads(work, some, n_jobs)
-            for _ in some:
-                self.counter()
+        new_agent = best_for_new_agents(learner, population, self.ranked.folds(agents), models)
+        D, grouped, kept = self.agents.models((self.number, key), self.number, agents, design, population, self.counter)
+        self.forget((*tried, "heavy tails"))
+        known = (population.family, self.center, self.scale, evidence, held_out, design, population, new_agent, D)
+        return Pooled(*known, grouped._replace(order=self.ranked.order if kept is None else None), kept)
 
 
 def margin(family: Family, n: int) -> float:
@@ -666,28 +575,24 @@ def margin(family: Family, n: int) -> float:
     return MARGIN if family.noisy else MARGIN + 0.0125 * n
 
 
-class _Counter:
+class Counter:
     """Counts rounds over several fits."""
 
     def __init__(self, progress: Callable[[int], None] | None):
         self.done, self.progress = 0, progress
 
     def __call__(self) -> None:
+        """One more."""
         self.done += 1
         if self.progress is not None:
             self.progress(self.done)
 
 
-def varying(parts: list[Batch], q: int) -> np.ndarray:
+def varying(sums: Sums, q: int) -> np.ndarray:
     """Columns that vary inside agents, and the intercept: only these can have personal coefficients.
 
     A column that is constant inside every agent would share the intercept's variance for ever: its own does not go to
     zero by itself.
     """
-    inside, total = np.zeros(q), np.zeros(q)
-    for batch in parts:
-        weight = batch.weight[..., None]
-        mean = np.sum(weight * batch.X, axis=1, keepdims=True) / np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
-        inside += np.sum(weight * (batch.X - mean) ** 2, axis=(0, 1))
-        total += np.sum(weight * batch.X**2, axis=(0, 1))
-    return np.append(inside[:-1] > 1e-8 * total[:-1], True)
+    inside, square = total(sums, Sample.variation, q)
+    return np.append(inside[:-1] > 1e-8 * square[:-1], True)

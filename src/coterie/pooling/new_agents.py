@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .blocks import Batch, times
+from .blocks import times
 from .families import LARGEST, NOISY, Family, expit
 from .population import FLAT, Learner, Population
+from .sample import Sample
+from .sums import Sums, total
 
-FOLDS = 10
 #: Shares of the one model that are tried.
 SHARES = (0.25, 0.5, 0.75, 1.0)
 
@@ -68,16 +69,16 @@ def best_for_new_agents(
 
     ``folds`` (n,) says in which fold an agent is held out. Where columns are splines, linear models are tried, too.
     """
-    batches, family, w, V, s2 = learner.batches, population.family, population.w, population.V, population.s2
+    sums, family, w, s2 = learner.sums, population.family, population.w, population.s2
     count = int(folds.max(initial=-1)) + 1
     if count < 5:
         return NewAgent(w, 0.0, 1.0, s2)
-    common = held_out(learner, population, folds, count)
-    others = [(1.0, *one_model(batches, folds, count, population))]
+    common = held_out(sums, population, folds, count)
+    others = [(1.0, *one_model(sums, folds, count, population))]
     if linear is not None:
-        others.append((1.0, *one_model(batches, folds, count, population, linear.basis)))
+        others.append((1.0, *one_model(sums, folds, count, population, linear.basis)))
         if linear.learned is not None:
-            models = np.vstack([linear.learned[1].w, held_out(*linear.learned, folds, count)])
+            models = np.vstack([linear.learned[1].w, held_out(linear.learned[0].sums, linear.learned[1], folds, count)])
             models = models @ linear.units.T @ linear.basis.T
             others.append((0.0, models[0], models[1:]))
     candidates = [(0.0, w, common)]
@@ -86,19 +87,9 @@ def best_for_new_agents(
             candidates.append(
                 (share * alone, (1.0 - share) * w + share * whole, (1.0 - share) * common + share * without)
             )
-    losses, spreads, sizes = [], [], []
-    noise = family.variance(s2) if isinstance(family, NOISY) else 0.0
-    for batch in batches:
-        fold = folds[batch.agents]
-        spread = np.einsum("kmq,kmq->km", times(V, batch.X) + batch.X @ population.cov, batch.X)
-        each = [
-            predictive_loss(family, batch.latent(models[fold]), (1.0 - share) * spread, batch.y)
-            for share, _, models in candidates
-        ]
-        losses.append((batch.weight * np.stack(each)).sum(axis=2))
-        sizes.append(batch.weight.sum(axis=1))
-        spreads.append((batch.weight * (spread + noise)).sum(axis=1))
-    loss, size = np.concatenate(losses, axis=1), np.concatenate(sizes)  # (candidates, agents)
+    shares, models = [share for share, _, _ in candidates], np.stack([models for _, _, models in candidates])
+    parts = zip(*sums.each(_losses, population, folds, shares, models), strict=True)
+    loss, size, spread = (np.concatenate(each, axis=-1) for each in parts)  # (candidates, agents); (agents,)
     # Of numbers, errors of agents are compared by their logarithms: one agent that is far off must not decide alone.
     compared = np.log(loss / size + 1e-3 * loss[0].sum() / size.sum() + 1e-300) if family.noisy else loss
     best = int(np.argmin(compared.sum(axis=1)))
@@ -108,26 +99,54 @@ def best_for_new_agents(
     share, model, _ = candidates[best]
     if not isinstance(family, NOISY):
         return NewAgent(model, share, 1.0, s2)
-    inflation = float(np.clip(loss[best].sum() / np.concatenate(spreads).sum(), 0.02, 20.0))
+    inflation = float(np.clip(loss[best].sum() / spread.sum(), 0.02, 20.0))
     return NewAgent(model, share, inflation, float(loss[best].sum() / size.sum()))
 
 
-def held_out(learner: Learner, population: Population, folds: np.ndarray, count: int) -> np.ndarray:
+def _losses(
+    sample: Sample, population: Population, folds: np.ndarray, shares: list[float], models: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of agents with rows: losses by the models (candidates, folds, q) without their folds, (candidates, agents); how
+    many rows these are, and the sum of their labels' variances as the population has them.
+    """
+    family, fold = population.family, folds[sample.place]
+    noise = family.variance(population.s2) if isinstance(family, NOISY) else 0.0
+    losses, sizes, spreads = [np.empty((len(shares), 0))], [np.empty(0)], [np.empty(0)]
+    for batch in sample.batches:
+        spread = np.einsum("kmq,kmq->km", times(population.V, batch.X) + batch.X @ population.cov, batch.X)
+        each = [
+            predictive_loss(family, batch.latent(without[fold[batch.agents]]), (1.0 - share) * spread, batch.y)
+            for share, without in zip(shares, models, strict=True)
+        ]
+        losses.append((batch.weight * np.stack(each)).sum(axis=2))
+        sizes.append(batch.weight.sum(axis=1))
+        spreads.append((batch.weight * (spread + noise)).sum(axis=1))
+    return np.concatenate(losses, axis=1), np.concatenate(sizes), np.concatenate(spreads)
+
+
+def held_out(sums: Sums, population: Population, folds: np.ndarray, count: int) -> np.ndarray:
     """The common model without each fold, (count, q)."""
-    family, w, V, s2, q = population.family, population.w, population.V, population.s2, len(population.w)
-    C, G = np.zeros((count, q, q)), np.zeros((count, q))
-    for batch in learner.batches:
-        T, fold = w + learner.D[batch.agents], folds[batch.agents]
-        block, gradient = batch.block(T, family, s2, V), batch.gradient(T, family, s2)
-        for f in np.unique(fold):
-            G[f] += gradient[fold == f].sum(axis=0)
-            C[f] += block.some(fold == f).sum()
+    w, q = population.w, len(population.w)
+    C, G = total(sums, _by_fold, population, folds, count)
     S = np.diag(np.append(np.full(q - 1, population.r), FLAT)) + C.sum(axis=0)
     return np.stack([w + np.linalg.solve(S - C[f], G[f]) for f in range(count)])
 
 
+def _by_fold(sample: Sample, population: Population, folds: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of C_i and of gradients over the agents of each fold."""
+    family, w, V, s2, q = population.family, population.w, population.V, population.s2, len(population.w)
+    C, G = np.zeros((count, q, q)), np.zeros((count, q))
+    for batch in sample.batches:
+        T, fold = w + sample.D[batch.agents], folds[sample.place[batch.agents]]
+        block, gradient = batch.block(T, family, s2, V), batch.gradient(T, family, s2)
+        for f in np.unique(fold):
+            G[f] += gradient[fold == f].sum(axis=0)
+            C[f] += block.some(fold == f).sum()
+    return C, G
+
+
 def one_model(
-    batches: list[Batch], folds: np.ndarray, count: int, population: Population, basis: np.ndarray | None = None
+    sums: Sums, folds: np.ndarray, count: int, population: Population, basis: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """One model of all rows by Newton's method, (q,), and the same without each fold, (count, q).
 
@@ -136,43 +155,69 @@ def one_model(
     family, q, s2 = population.family, len(population.w), population.s2
     B = np.eye(q) if basis is None else basis
     k = B.shape[1]
-    parts = [(batch, batch.X if basis is None else batch.X @ B) for batch in batches]
-    size = np.sqrt(sum(np.einsum("kmq,km->q", X**2, b.weight) for b, X in parts) / sum(b.weight.sum() for b in batches))
+    squares, rows = total(sums, _squares, basis, k)
+    size = np.sqrt(squares / rows)
     unit = np.where(size > 0.0, 1.0 / np.maximum(size, 1e-300), 1.0)  # so that one ridge suits all
     unit[-1] = 1.0
-    B, parts = B * unit, [(batch, X * unit) for batch, X in parts]
+    B = B * unit
     R = np.append(np.full(k - 1, population.r), FLAT)
     t = np.linalg.lstsq(B, population.w, rcond=None)[0]
 
-    def value(t: np.ndarray) -> float:
-        z = sum(float((b.weight * family.loss(X @ t, b.y, s2)).sum()) for b, X in parts)
-        return z + 0.5 * float(R @ (t * t))
+    def at(t: np.ndarray, s2: float) -> tuple[float, np.ndarray, np.ndarray, float]:
+        loss, H, g, residual = total(sums, _one_model_at, basis, unit, t, family, s2, folds, count)
+        return loss + 0.5 * float(R @ (t * t)), H, g, residual
 
-    here = value(t)
+    here, H, g, _ = at(t, s2)
     for attempt in range(30):
-        H, g = np.zeros((count, k, k)), np.zeros((count, k))
-        for batch, X in parts:
-            z, fold = X @ t, folds[batch.agents]
-            slope = batch.weight * family.slope(z, batch.y, s2)
-            root = np.sqrt(batch.weight * family.curvature(z, s2))
-            for f in np.unique(fold):
-                mine = fold == f
-                scaled = (X[mine] * root[mine][..., None]).reshape(-1, k)
-                H[f] += scaled.T @ scaled
-                g[f] += slope[mine].ravel() @ X[mine].reshape(-1, k)
         step = np.linalg.solve(np.diag(R) + H.sum(axis=0), -(g.sum(axis=0) + R * t))
         if np.abs(step).max() < 1e-8 and attempt > 1:
             break
         length = 1.0
-        while value(t + length * step) > here + 1e-9 * abs(here) and length > 1e-3:
+        there = at(t + step, s2)
+        while there[0] > here + 1e-9 * abs(here) and length > 1e-3:
             length *= 0.5
+            there = at(t + length * step, s2)
         t = t + length * step
         if family.noisy and attempt == 0:  # what it leaves open is all noise to it, so its ridge is stronger
-            s2 = float(
-                sum((b.weight * (X @ t - b.y) ** 2).sum() for b, X in parts) / sum(b.weight.sum() for b in batches)
-            )
-            s2 = max(s2, population.s2)
-        here = value(t)
-    total = np.diag(R) + H.sum(axis=0)
-    without = np.stack([t + np.linalg.solve(total - H[f], g[f]) for f in range(count)])
+            s2 = max(float(there[3] / rows), population.s2)
+            there = at(t, s2)
+        here, H, g, _ = there
+    whole = np.diag(R) + H.sum(axis=0)
+    without = np.stack([t + np.linalg.solve(whole - H[f], g[f]) for f in range(count)])
     return B @ t, without @ B.T
+
+
+def _squares(sample: Sample, basis: np.ndarray | None, k: int) -> tuple[np.ndarray, float]:
+    """Of combined columns, (k,), over all rows; and how many these are."""
+    squares, rows = np.zeros(k), 0.0
+    for batch, X in zip(sample.batches, sample.combined(basis, np.ones(k)), strict=True):
+        squares += np.einsum("kmq,km->q", X**2, batch.weight)
+        rows += float(batch.weight.sum())
+    return squares, rows
+
+
+def _one_model_at(
+    sample: Sample,
+    basis: np.ndarray | None,
+    unit: np.ndarray,
+    t: np.ndarray,
+    family: Family,
+    s2: float,
+    folds: np.ndarray,
+    count: int,
+) -> tuple[float, np.ndarray, np.ndarray, float]:
+    """Of one model t of all rows: their losses, Hessian and gradient of each fold, and their squared residuals."""
+    k = len(t)
+    H, g, loss, residual = np.zeros((count, k, k)), np.zeros((count, k)), 0.0, 0.0
+    for batch, X in zip(sample.batches, sample.combined(basis, unit), strict=True):
+        z, fold = X @ t, folds[sample.place[batch.agents]]
+        loss += float((batch.weight * family.loss(z, batch.y, s2)).sum())
+        residual += float((batch.weight * (z - batch.y) ** 2).sum())
+        slope = batch.weight * family.slope(z, batch.y, s2)
+        root = np.sqrt(batch.weight * family.curvature(z, s2))
+        for f in np.unique(fold):
+            mine = fold == f
+            scaled = (X[mine] * root[mine][..., None]).reshape(-1, k)
+            H[f] += scaled.T @ scaled
+            g[f] += slope[mine].ravel() @ X[mine].reshape(-1, k)
+    return loss, H, g, residual

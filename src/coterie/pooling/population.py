@@ -12,24 +12,20 @@ log v_k ~ N(mu, tau2), with mu and tau2 learned, too: nothing collapses where ro
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from .._threads import in_threads
-from ..core.batches import jobs
-from .blocks import Batch, Block, times
+from .blocks import times
 from .families import NOISY, Family
+from .sample import Sample, Seen, There
+from .sums import LostError, Sums, total
 
 #: Variance, in standard units, below which a coordinate is taken not to differ between agents.
 SMALLEST = 2e-9
 #: Precision of the common intercept: flat.
 FLAT = 1e-6
-#: Variance of a predictor at which the correction of Laplace's gradients is halved. Unsaturated, two or three rows of a
-#: rare class would let V run away.
-SATURATE = 4.0
 #: Over-relaxation of the fixed points: 1.5 is safe and 2 is not.
 RELAX = 1.5
 #: A diagonal V is good enough to shrink a full one to it when a round gains less than this, in nats.
@@ -59,138 +55,81 @@ class Mode(NamedTuple):
     """Where Newton's method stands, and the curvature there (before the last step)."""
 
     w: np.ndarray
-    D: np.ndarray  # (n, q) deviations
     moved: float  # by how much the last step lowered the objective
     C: np.ndarray  # (q, q) sum of C_i
     CSC: np.ndarray  # (q, q) sum of C_i S^-1 C_i
     cov: np.ndarray  # (q, q) S^-1
-    b: np.ndarray  # (n, q) gradients of log |A_i| / 2, see laplace_correction()
     log_evidence: float  # without the constant of the family
+    there: There  # sums where it stands
 
 
 def newton(
-    batches: list[Batch],
-    w: np.ndarray,
-    D: np.ndarray,
-    V: np.ndarray,
-    r: float,
-    s2: float,
-    family: Family,
-    evidence: bool = False,
-    n_jobs: int | None = 1,
+    sums: Sums, w: np.ndarray, V: np.ndarray, r: float, s2: float, family: Family, evidence: bool = False
 ) -> Mode:
-    """One safeguarded Newton step on (w, D); with the Laplace evidence before it, if asked for.
+    """One safeguarded Newton step on w, and on the deviations of a sample (:class:`.sample.Sample`), which it keeps.
 
-    Batches are looked at by several threads, and their sums added in the order of the batches.
+    With the Laplace evidence before it, if asked for. It asks twice: for the sums of the blocks, and for those after a
+    full step; more often where that goes too far.
     """
-    n, q = D.shape
+    while True:
+        try:
+            return _newton(sums, w, V, r, s2, family, evidence)
+        except LostError:  # the deviations of some agents were found anew
+            continue
+
+
+def _newton(sums: Sums, w: np.ndarray, V: np.ndarray, r: float, s2: float, family: Family, evidence: bool) -> Mode:
+    q = len(w)
     R = np.append(np.full(q - 1, r), FLAT)
-    a = solve(V, D)  # V^-1 D, zero where V is
-    gradients, correction, E = np.empty((n, q)), np.zeros((n, q)), np.empty((n, q))
-    blocks: list[Block] = []
-    C, pull = np.zeros((q, q)), np.zeros(q)
-    seen = np.zeros(n, bool)
-
-    def look(batch: Batch) -> tuple[Block, np.ndarray, np.ndarray]:
-        k = batch.agents
-        T = w + D[k]
-        block = batch.block(T, family, s2, V)
-        gradients[k] = batch.gradient(T, family, s2)
-        E[k] = times(V, gradients[k]) + D[k]
-        correction[k] = laplace_correction(batch, T, block, family, V)
-        return block, block.sum(), block.apply(E[k]).sum(axis=0)
-
-    for batch, (block, own, towards) in zip(batches, in_threads(look, batches, n_jobs), strict=True):
-        seen[batch.agents] = True
-        C += own
-        pull += towards
-        blocks.append(block)
-    gradients[~seen], E[~seen] = 0.0, D[~seen]  # agents without rows: C_i = 0
-    S = np.diag(R) + 0.5 * (C + C.T)
-    cov = np.linalg.inv(S)
-    b = correction.sum(axis=0)
-    dw = cov @ (pull - gradients.sum(axis=0) - R * w - b)
-    # d <- -E + V C (E - dw), written as V times something, so that V^-1 d is known without an inverse.
-    da = -gradients - a
-    CSC = np.zeros((q, q))
-
-    def move(pair: tuple[Batch, Block]) -> np.ndarray:
-        batch, block = pair
-        k = batch.agents
-        da[k] += block.apply(E[k] - dw)
-        return block.sandwich(cov)
-
-    for inner in in_threads(move, zip(batches, blocks, strict=True), n_jobs):
-        CSC += inner
-    dD = times(V, da)
-
-    def value(w: np.ndarray, D: np.ndarray, a: np.ndarray) -> float:
-        each = in_threads(lambda batch: float(batch.loss(w + D[batch.agents], family, s2).sum()), batches, n_jobs)
-        return sum(each) + 0.5 * float(np.sum(a * D)) + 0.5 * float(R @ (w * w))
-
-    here = value(w, D, a)
+    seen: Seen = total(sums, Sample.look, family, w, V, s2, evidence)
+    C = 0.5 * (seen.C + seen.C.T)
+    S = np.diag(R) + C
+    cov, b = np.linalg.inv(S), seen.correction
+    dw = cov @ (seen.pull - seen.gradient - R * w - b)
+    here = seen.loss + 0.5 * seen.penalty + 0.5 * float(R @ (w * w))
     log = np.nan
     if evidence:
-        log_det = sum(in_threads(lambda block: block.log_det(), blocks, n_jobs)) + np.linalg.slogdet(S)[1]
+        log_det = seen.log_det + np.linalg.slogdet(S)[1]
         log = -here + 0.5 * (q - 1) * np.log(r) - 0.5 * log_det
+
+    def value(there: There, w: np.ndarray) -> float:
+        return there.loss + 0.5 * there.penalty + 0.5 * float(R @ (w * w)) + float(b @ w)
+
     before, t = here + float(b @ w), 1.0
+    CSC, there = total(sums, Sample.move, dw, cov, again=False)
     while True:
-        after = value(w + t * dw, D + t * dD, a + t * da) + float(b @ (w + t * dw))
+        after = value(there, w + t * dw)
         if family.quadratic or after <= before + 1e-9 * abs(before) or t < 1e-3:
             break
         t *= 0.5
-    return Mode(w + t * dw, D + t * dD, before - after, 0.5 * (C + C.T), CSC, cov, correction, float(log))
-
-
-def solve(V: np.ndarray, D: np.ndarray) -> np.ndarray:
-    """V^-1 d for every row d of D, and zero in coordinates of variance zero."""
-    free = (V if V.ndim == 1 else np.diag(V)) > 0.0
-    out = np.zeros_like(D)
-    if V.ndim == 1:
-        out[:, free] = D[:, free] / V[free]
-    else:
-        out[:, free] = np.linalg.solve(V[np.ix_(free, free)], D[:, free].T).T
-    return out
-
-
-def laplace_correction(batch: Batch, T: np.ndarray, block: Block, family: Family, V: np.ndarray) -> np.ndarray:
-    """b_i = (I - J_i)' c_i, c_i = 1/2 sum_j l'''_j s_j x_j: the gradient of log |A_i| / 2 in theta_i.
-
-    Without it w and V are too small for classes and counts: the bias of penalised quasi-likelihood.
-    """
-    if family.noisy:
-        return np.zeros_like(T)
-    s = block.leverage(batch.X, V)
-    c = np.matmul((0.5 * batch.weight * family.third(batch.latent(T)) * s / (1.0 + s / SATURATE))[:, None], batch.X)
-    return c[:, 0] - block.apply(times(V, c[:, 0]))
+        there = total(sums, Sample.retreat, t, again=False)
+    return Mode(w + t * dw, before - after, C, CSC, cov, float(log), there)
 
 
 class Learner:
-    """Learns a population by rounds; where it stopped, it can go on.
+    """Learns a population of ``n`` agents by rounds; where it stopped, it can go on.
 
-    Rows of the batches are in standard units, with a column of ones last. ``free`` (q,) are columns that vary inside
-    agents, and the intercept: only these can have personal coefficients. V is "full", "diagonal", or "scalar": one
-    variance for all slopes.
+    What it knows of their rows are sums of samples (:class:`.sample.Sample`). Rows are in standard units, with a column
+    of ones last. ``free`` (q,) are columns that vary inside agents, and the intercept: only these can have personal
+    coefficients. V is "full", "diagonal", or "scalar": one variance for all slopes.
     """
 
     def __init__(
         self,
-        batches: list[Batch],
+        sums: Sums,
         n: int,
         free: np.ndarray,
         family: Family,
         deviations: str = "full",
         progress: Callable[[], None] | None = None,
-        n_jobs: int | None = 1,
     ):
-        self.n_jobs = jobs(n_jobs, sum(batch.X.size for batch in batches))
-        self.batches, self.n, self.free, self.family, self.progress = batches, n, free, family, progress
-        self.rows = sum(float(batch.weight.sum()) for batch in batches)
+        self.sums, self.n, self.free, self.family, self.progress = sums, n, free, family, progress
         q = len(free)
-        self.V, self.r, self.s2, self.w, self.D = free.astype(float), 1.0, 1.0, np.zeros(q), np.zeros((n, q))
+        self.V, self.r, self.s2, self.w = free.astype(float), 1.0, 1.0, np.zeros(q)
+        self.rows, labels = total(sums, Sample.begin, q)
+        sums.remember("deviations", Sample.begin, q)
         if family.name == "poisson":
-            total = sum(float((batch.weight * batch.y).sum()) for batch in batches)
-            self.w[-1] = np.log(max(total / max(self.rows, 1.0), 1e-3))
+            self.w[-1] = np.log(max(labels / max(self.rows, 1.0), 1e-3))
         self.logs = PooledLogs(free[:-1], n, deviations == "scalar")
         self.to_be_full = deviations == "full"
         self.psi, self.rounds = self.V, 0
@@ -222,18 +161,15 @@ class Learner:
         own = float(np.maximum(1.0 - r * np.diag(mode.cov)[slopes], 1e-6).sum())
         used = float(np.sum(np.diag(G) * V if V.ndim == 1 else G * V))
         if V.ndim == 1:
-            self.V, change = self.logs.step(V, np.diag(G), np.sum(self.D**2, axis=0), np.sum(mode.b * self.D, axis=0))
+            self.V, change = self.logs.step(V, np.diag(G), mode.there.squares, mode.there.cross)
         else:
-            self.V, change = full_step(V, G, self.D, mode.b, self.psi, np.flatnonzero(self.free), self.n)
+            personal = np.flatnonzero(self.free)
+            self.V, change = full_step(V, G, mode.there.squares, mode.there.cross, self.psi, personal, self.n)
         if len(w) > 1:
             self.r = float(np.clip(own / max(float(w[slopes] @ w[slopes]), 1e-12), 1e-4, 1e6))
             change += 0.25 * own * np.log(self.r / r) ** 2
         if isinstance(family, NOISY):
-            rows, s2, used = self.rows, self.s2, used + own + 1.0
-            e2 = math.fsum(
-                float((batch.weight * family.excess(batch.latent(w + self.D[batch.agents]), batch.y, s2)).sum())
-                for batch in self.batches
-            )
+            rows, s2, e2, used = self.rows, self.s2, mode.there.excess, used + own + 1.0
             ratio = e2 / (rows - used) if used < 0.9 * rows else (e2 + used) / rows
             self.s2 = max(s2 * float(np.exp(np.clip(np.log(max(ratio, 1e-9)), -1.0, 0.5))), 1e-7)
             change += 0.25 * rows * np.log(self.s2 / s2) ** 2
@@ -241,8 +177,11 @@ class Learner:
 
     def step(self, evidence: bool = False) -> Mode:
         """One Newton step."""
-        mode = newton(self.batches, self.w, self.D, self.V, self.r, self.s2, self.family, evidence, self.n_jobs)
-        self.w, self.D = mode.w, mode.D
+        mode = newton(self.sums, self.w, self.V, self.r, self.s2, self.family, evidence)
+        self.w = mode.w
+        # After a step, squared losses have the deviations that are most likely; others soon do.
+        here = Population(self.family, self.w, self.V, self.r, self.s2, mode.cov, np.nan, np.empty(0), self.rounds)
+        self.sums.remember("deviations", Sample.restart, here)
         return mode
 
     def result(self) -> Population:
@@ -256,38 +195,16 @@ class Learner:
         counted = np.zeros(len(v))
         counted[personal] = np.clip(np.diag(times(V, times(V, G).T))[personal] / v[personal], 0.0, n)
         information = counted**2 / (2.0 * n)
-        constant = sum(float((batch.weight * family.constant(batch.y, self.s2)).sum()) for batch in self.batches)
+        constant = total(self.sums, Sample.constant, family, self.s2)
         evidence = mode.log_evidence + constant + self.logs.log_prior(V if V.ndim == 1 else self.psi, information)
         log_sd = 1.0 / np.sqrt(np.maximum(information + self.logs.precision(), 1e-12))
         return Population(family, self.w, V, self.r, self.s2, mode.cov, evidence, log_sd, self.rounds)
 
 
-def left_out(batch: Batch, population: Population, D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Predictors of every row of a batch when it is left out, and their variances (k, m), the strengths as they are.
-
-    Of a row that weighs more than one, one is left out. Without row j, whose predictor z_j has variance s_j, curvature
-    c_j and slope g_j, z_j moves by s_j g_j / (1 - c_j s_j) and s_j grows to s_j / (1 - c_j s_j): exact for squared
-    errors, close otherwise.
-    """
-    family, V, s2 = population.family, population.V, population.s2
-    T = population.w + D
-    VX = times(V, batch.X)
-    u = batch.X - batch.block(T, family, s2, V).rows(VX)
-    s = np.einsum("kmq,kmq->km", VX, u) + np.einsum("kmq,kmq->km", u @ population.cov, u)
-    z = batch.latent(T)
-    once = np.minimum(batch.weight, 1.0)
-    left = 1.0 - np.minimum(once * family.curvature(z, s2) * s, 0.999)
-    return z + once * family.slope(z, batch.y, s2) * s / left, s / left
-
-
 def left_out_loss(learner: Learner, population: Population) -> float:
     """Mean loss of rows left out one at a time."""
-    total, weights = 0.0, 0.0
-    for batch in learner.batches:
-        z, _ = left_out(batch, population, learner.D[batch.agents])
-        total += float((batch.weight * population.family.loss(z, batch.y, 1.0)).sum())
-        weights += float(batch.weight.sum())
-    return total / max(weights, 1e-300)
+    loss, weights = total(learner.sums, Sample.left_out, population)
+    return float(loss / max(weights, 1e-300))
 
 
 class PooledLogs:
@@ -358,17 +275,18 @@ def _towards(a: np.ndarray, gamma: np.ndarray) -> np.ndarray:
 
 
 def full_step(
-    V: np.ndarray, G: np.ndarray, D: np.ndarray, b: np.ndarray, psi: np.ndarray, personal: np.ndarray, n: int
+    V: np.ndarray, G: np.ndarray, squares: np.ndarray, cross: np.ndarray, psi: np.ndarray, personal: np.ndarray, n: int
 ) -> tuple[np.ndarray, float]:
     """One step of a full V, shrunk to the diagonal psi, and about how many nats it gained.
 
-    Minorising the evidence in V gives V (G + nu V^-1) V = D'D + nu psi, solved by a matrix geometric mean.
+    Minorising the evidence in V gives V (G + nu V^-1) V = D'D + nu psi, solved by a matrix geometric mean. D'D and B'D
+    are `squares` and `cross`, of personal coordinates.
     """
     f = np.ix_(personal, personal)
-    V, D, b, nu = V[f], D[:, personal], b[:, personal], 0.5 * len(personal)
-    cross = V @ (b.T @ D)
+    V, nu = V[f], 0.5 * len(personal)
+    cross = V @ cross
     M = G[f] + nu * np.linalg.inv(V)
-    target = geometric_mean(np.linalg.inv(0.5 * (M + M.T)), D.T @ D + nu * np.diag(psi[personal]) - cross - cross.T)
+    target = geometric_mean(np.linalg.inv(0.5 * (M + M.T)), squares + nu * np.diag(psi[personal]) - cross - cross.T)
     L = np.linalg.cholesky(V + 1e-12 * np.diag(np.diag(V)))
     inverse = np.linalg.inv(L)
     e, U = np.linalg.eigh(inverse @ target @ inverse.T)

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .blocks import Batch, root
-from .fitted import Grouped, Pooled
+from .fitted import Pooled
+from .rows import Grouped
 from .wide import conjugate_gradients
 
 #: Strengths that are tried.
@@ -70,7 +71,7 @@ def smooth(models: list[Pooled], weights: Callable[[list[np.ndarray]], Any]) -> 
 
 def row_folds(grouped: Grouped) -> np.ndarray:
     """The fold in which each row is held out: an agent's rows in turn, whatever their order and units, and its name."""
-    order = np.lexsort((grouped.lengths(), np.round(np.abs(grouped.y), 9), grouped.codes))
+    order = np.lexsort((grouped.lengths(*grouped.standards()), np.round(np.abs(grouped.y), 9), grouped.codes))
     place = np.arange(len(order)) - np.repeat(grouped.start[:-1], grouped.sizes)
     fold = np.empty(len(order), dtype=np.int64)
     # The golden ratio spreads agents' first rows over the folds.

@@ -21,8 +21,9 @@ import numpy as np
 from .blocks import in_rows, one_plus
 from .designs import standards
 from .families import FAMILIES, NOISY, Family
-from .population import FLAT, SATURATE, PooledLogs
+from .population import FLAT, PooledLogs
 from .results import Fitted
+from .sample import SATURATE
 
 #: Rows that strengths are learned from, at most: their Gram matrix is inverted once a round.
 GRAM = 1500

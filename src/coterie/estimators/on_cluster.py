@@ -1,0 +1,114 @@
+"""Fitting on a cluster: rows that are here are sent to workers, and rows of a source are read by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from .. import pooling
+from ..data.columns import Columns
+from ..data.ids import agent_codes
+from ..data.source import is_source
+from ..data.survey import Survey, deal, survey
+from ..data.table import Table
+from ..errors import DataError, MismatchError
+from .collaborative import check_classes
+from .pooling_workers import Loader, Rows, StoredRows, cluster_agents
+
+
+class Learned(NamedTuple):
+    """What a fit has learned."""
+
+    columns: Columns
+    members: tuple[Any, ...]
+    agent_column: str | None
+    models: list[Any]
+    found: dict[str, Any]  # attributes of the estimator
+
+
+class Given(NamedTuple):
+    """What is known of rows before they are dealt out."""
+
+    columns: Columns
+    members: tuple[Any, ...]
+    agent_column: str | None
+    sizes: np.ndarray  # (n,) rows of each agent
+    classes: np.ndarray | None
+    loader: Callable[[list[np.ndarray]], Loader]  # for these shards
+
+
+class SurveyedRows:
+    """Rows of a source, which workers read themselves."""
+
+    def __init__(self, found: Survey, index: np.ndarray, counts: bool):
+        self.found, self.index, self.counts = found, index, counts
+
+    def load(self, which: np.ndarray) -> Rows:
+        """The rows of these agents; some may have none."""
+        numbers = self.index[which]
+        there = np.flatnonzero(numbers >= 0)
+        table = self.found.load(numbers[there])
+        y = np.asarray(table.y)
+        if self.counts and (y < 0.0).any():
+            row = int(np.argmax(y < 0.0))
+            raise DataError(
+                f'agent {table.members[table.codes[row]]!r}: a label is {y[row]:g}: loss="poisson" needs counts, 0 or '
+                "more"
+            )
+        return Rows(table.X, y, there[table.codes])
+
+
+def learn_on_cluster(
+    model: Any, X: Any, y: Any, agents: Any, sample_weight: Any, progress: Callable[..., None] | None
+) -> Learned:
+    """Partial pooling of an estimator's rows on the workers of its engine."""
+    engine = model.engine
+    with engine.connect() as ray:
+        given = (_surveyed if is_source(X) else _read)(ray, model, X, y, agents, sample_weight)
+        width, classes = len(given.columns.names), 0 if given.classes is None else len(given.classes)
+        if width > pooling.WIDE:
+            raise MismatchError(
+                f"there are {width} columns, and engine= takes at most {pooling.WIDE}: choose fewer columns, or leave "
+                "engine out"
+            )
+        shards = deal(given.sizes, engine.count(ray, np.count_nonzero(given.sizes)))
+        workers = cluster_agents(ray, engine, given.loader(shards), shards, given.sizes, width, classes)
+        with workers as those, threadpool_limits(1):
+            outputs, counter = classes if classes > 2 else 1, pooling.Counter(progress)
+            models = pooling.fit_agents(those, outputs, model._family(), model.design, model._deviations(), counter)
+            found: dict[str, Any] = {"graph_": None}
+            if classes:
+                found |= {"classes_": given.classes, "sharpness_": pooling.sharpness(models, those)}
+    return Learned(given.columns, given.members, given.agent_column, models, found)
+
+
+def _read(ray: Any, model: Any, X: Any, y: Any, agents: Any, sample_weight: Any) -> Given:
+    """Rows that are here."""
+    table = Table.learn(X, y, agents, model.members, model.missing, sample_weight, type(model).__name__)
+    labels, fitted = model._encode(np.asarray(table.y))
+    rows = Rows(table.X, labels, table.codes, table.weight)
+    sizes = np.bincount(table.codes, minlength=len(table.members))
+    loader = partial(StoredRows.put, ray, rows)
+    return Given(table.columns, table.members, table.agent_column, sizes, fitted.get("classes_"), loader)
+
+
+def _surveyed(ray: Any, model: Any, X: Any, y: Any, agents: Any, sample_weight: Any) -> Given:
+    """Rows of a source, at which workers look once."""
+    if sample_weight is not None:
+        raise DataError("sample_weight goes with rows, row by row: leave it out where X is a source of rows")
+    labels = "class" if model._kind == "classifier" else "number"
+    asked = {"target": y, "agents": agents, "missing": model.missing, "labels": labels}
+    found = survey(X, **asked, map=partial(model.engine.map, ray), owner=type(model).__name__)
+    if found.classes is not None:
+        check_classes(found.classes)
+    members, numbers = found.members, np.arange(found.n)
+    if model.members is not None:
+        numbers, members = agent_codes(list(found.members), model.members)
+    index, sizes = np.full(len(members), -1), np.zeros(len(members), dtype=np.int64)
+    index[numbers], sizes[numbers] = np.arange(found.n), found.sizes
+    rows = SurveyedRows(found, index, model.loss == "poisson")
+    return Given(found.columns, members, found.agent_column, sizes, found.classes, lambda shards: rows)

@@ -1,0 +1,189 @@
+"""What a fit makes of the rows of tasks, on the machine that has loaded them: a few small parameters go there."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+
+from ..core.offsets import with_offsets
+from ..data import AgentData
+from ..data.matrix import as_features, nonfinite
+from ..errors import DataError
+from ..multitask.sources import Tasks
+from .intercepts import FOLDS, fold_numbers, some_rows, without_levels
+from .over_graph import scaled
+from .per_agent import standard_units
+from .task_rows import TaskRows
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Features in double precision, and labels in standard units; all 0 if the unit is."""
+
+    label_mean: float = 0.0
+    label_unit: float = 1.0
+
+    def __call__(self, data: AgentData, which: np.ndarray) -> AgentData:
+        """Change rows."""
+        labels = standard_units(data.y, self.label_mean, self.label_unit)
+        return data._like(X=data.X.astype(np.float64, copy=False), y=labels)
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Columns in standard units; sparse ones are not centred."""
+
+    center: np.ndarray
+    scale: np.ndarray
+
+    def __call__(self, data: AgentData, which: np.ndarray) -> AgentData:
+        """Change rows."""
+        return data.with_features(scaled(data.X, self.center, self.scale))
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """What a fitted feature map makes of rows."""
+
+    features: Any
+
+    def __call__(self, data: AgentData, which: np.ndarray) -> AgentData:
+        """Change rows."""
+        return data.with_features(mapped(self.features, data, data.X.copy()))
+
+
+@dataclass(frozen=True)
+class Levelled:
+    """Rows and labels of one output, less what the levels of their tasks explain.
+
+    Labels -1 and +1 carry their task's level as an offset. Numbers are less a part of their task's mean, as features
+    are; less their task's level, if these are sparse.
+    """
+
+    output: int | None  # the class that is told from the rest
+    center: np.ndarray | None  # of all columns; None if they are sparse
+    part: np.ndarray  # of its mean that each task is less
+    own: np.ndarray  # level of each task
+    numbers: tuple[float, float] | None  # mean and unit of labels that are numbers
+
+    def __call__(self, data: AgentData, which: np.ndarray) -> AgentData:
+        """Change rows."""
+        part, own = self.part[which], self.own[which][data.owner]
+        labels = labels_of(data.y, self.output)
+        X = data.X if data.is_sparse else without_levels(data.X, data, part, self.center)
+        if self.numbers is None:
+            return data._like(X=X, y=with_offsets(labels, own))
+        mean, unit = self.numbers
+        left = labels - own if data.is_sparse else without_levels(labels, data, part, mean)
+        return data._like(X=X, y=left / unit)
+
+
+@dataclass(frozen=True)
+class TrainingTasks:
+    """Tasks with the rows that are not of one fold; tasks of which none is left are left out."""
+
+    tasks: Tasks
+    fold: int
+    numbers: np.ndarray  # of the tasks
+    sizes: np.ndarray
+
+    @classmethod
+    def of(cls, rows: TaskRows, folds: np.ndarray, fold: int) -> TrainingTasks:
+        """All but one fold, by the fold of every row."""
+        sizes = np.bincount(rows.owner[folds != fold], minlength=rows.n)
+        numbers = np.flatnonzero(sizes)
+        return cls(rows.tasks, fold, numbers, sizes[numbers])
+
+    @cached_property
+    def members(self) -> tuple[Hashable, ...]:
+        """Ids of the tasks."""
+        return tuple(self.tasks.members[k] for k in self.numbers.tolist())
+
+    def load(self, which: ArrayLike) -> AgentData:
+        """The rows of some tasks."""
+        numbers = self.numbers[np.asarray(which)]
+        folds = fold_numbers(self.tasks.sizes, numbers)
+        return some_rows(self.tasks.load(numbers), np.flatnonzero(folds != self.fold))
+
+
+# -- what is asked of rows -------------------------------------------------------------------------------------------
+
+
+def centers(rows: TaskRows, folds: int) -> np.ndarray:
+    """Means of columns, (1 + folds, p): of all rows; and, for each of so many folds, of the rows that are not of it."""
+    means, counts = zip(*rows.collect(_Means(rows.sizes, folds)), strict=True)
+    return rows.averaged(means, counts)
+
+
+@dataclass(frozen=True)
+class _Means:
+    sizes: np.ndarray
+    folds: int
+
+    def __call__(self, data: AgentData, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        means, counts = np.zeros((1 + self.folds, data.p)), np.zeros(1 + self.folds)
+        means[0], counts[0] = data.X.mean(axis=0), data.n_rows
+        numbers = fold_numbers(self.sizes, which)
+        for k in range(self.folds):
+            train = np.flatnonzero(numbers != k)
+            if train.size:
+                means[1 + k], counts[1 + k] = data.X[train].mean(axis=0), train.size
+        return means, counts
+
+
+def held_out_margins(rows: TaskRows, models: np.ndarray) -> np.ndarray:
+    """``x . w`` of every row, by the models (m, FOLDS, d) that have not seen its fold."""
+    return rows.joined(rows.collect(_HeldOut(rows.sizes), models))
+
+
+@dataclass(frozen=True)
+class _HeldOut:
+    sizes: np.ndarray
+
+    def __call__(self, data: AgentData, which: np.ndarray, models: np.ndarray) -> np.ndarray:
+        folds, owner, out = fold_numbers(self.sizes, which), data.owner, np.empty(data.n_rows)
+        for k in range(FOLDS):
+            test = np.flatnonzero(folds == k)
+            out[test] = products(data.X[test], models[owner[test], k])
+        return out
+
+
+def margins(rows: TaskRows, models: np.ndarray) -> np.ndarray:
+    """``x . w_i`` of every row, by the models (m, d) of the tasks."""
+    return rows.joined(rows.collect(_margins, models))
+
+
+def _margins(data: AgentData, which: np.ndarray, models: np.ndarray) -> np.ndarray:
+    return products(data.X, models[data.owner])
+
+
+# -- one row after the other -----------------------------------------------------------------------------------------
+
+
+def labels_of(y: Any, output: int | None) -> np.ndarray:
+    """Labels of one output: -1 and +1 by the number of a class, or what they are if there is only one."""
+    return np.asarray(y) if output is None else np.where(np.asarray(y) == output, 1.0, -1.0)
+
+
+def products(X: Any, models: np.ndarray) -> np.ndarray:
+    """``x_r . w_r`` for every row."""
+    if sparse.issparse(X):
+        return np.asarray(X.multiply(models).sum(axis=1)).ravel()
+    return np.einsum("rk,rk->r", X, models)
+
+
+def mapped(features: Any, data: AgentData, X: Any) -> Any:
+    """What a fitted feature map makes of rows, checked."""
+    matrix, _ = as_features(features.transform(X))
+    if matrix.shape[0] != data.n_rows:
+        raise DataError(f"{features!r} made {matrix.shape[0]} rows of {data.n_rows}: expected one for each")
+    rows, _ = nonfinite(matrix)
+    if rows.size:
+        raise DataError(f"{data.where(int(rows[0]))}: {features!r} makes NaN or infinity of it")
+    return matrix

@@ -1,0 +1,332 @@
+"""Rows of agents: those of one agent side by side; and what one process of a fit holds of them, its shard.
+
+A fit asks its shards (:mod:`.sums`) for statistics of columns, for sums of a sample of the agents, and for numbers of
+single agents: how they rank by their sizes and labels. One process that holds everything is a fit with one shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from .._threads import in_threads
+from ..core.batches import batches, jobs, padded
+from ..data.ids import grouping, is_sorted
+from . import designs
+from .blocks import Batch
+from .designs import Design, Values
+from .sample import Sample
+from .sums import Sums
+
+#: Folds in which agents are held out.
+FOLDS = 10
+
+
+class Ranked(NamedTuple):
+    """Agents in an order that knows nothing of their names."""
+
+    order: np.ndarray  # (n,) see ranking()
+    sizes: np.ndarray  # (n,) rows of each agent
+
+    def sample(self, max_agents: int) -> np.ndarray:
+        """At most so many agents, evenly over the order of their sizes and labels, whatever they are called."""
+        ranked = self.order[self.sizes[self.order] > 0]  # nobody learns from agents without rows
+        if len(ranked) > max_agents:
+            ranked = ranked[np.linspace(0, len(ranked) - 1, max_agents).astype(int)]
+        return np.sort(ranked)
+
+    def folds(self, agents: np.ndarray) -> np.ndarray:
+        """The fold of each of some agents, dealt out in the order of their sizes and labels."""
+        rank = np.empty(len(self.order), dtype=np.int64)
+        rank[self.order] = np.arange(len(self.order))
+        return np.argsort(np.argsort(rank[agents])) % min(FOLDS, len(agents))
+
+
+def ranking(sizes: np.ndarray, sums: np.ndarray, lengths: Callable[[], np.ndarray]) -> np.ndarray:
+    """Agents in the order of their sizes, of their labels and, where these are alike, of their features."""
+    order = np.lexsort((sums, sizes))
+    if np.all((np.diff(sums[order]) != 0.0) | (np.diff(sizes[order]) != 0)):
+        return order
+    return np.lexsort((lengths(), sums, sizes))
+
+
+class Grouped(NamedTuple):
+    """Rows of features and labels, those of one agent side by side."""
+
+    X: np.ndarray  # (rows, p)
+    y: np.ndarray  # (rows,) in standard units
+    weight: np.ndarray | None  # (rows,)
+    start: np.ndarray  # (n + 1,) where the rows of each agent begin
+    order: np.ndarray | None = None  # agents as ranked() has them
+
+    @classmethod
+    def of(cls, X: np.ndarray, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Grouped:
+        """A copy, from the number of the agent of every row: what is given may change later."""
+        start = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=n))])
+        if is_sorted(codes):
+            return cls(X.copy(), y.copy(), None if weight is None else weight.copy(), start)
+        order = grouping(codes, n)
+        return cls(X[order], y[order], None if weight is None else weight[order], start)
+
+    @classmethod
+    def nothing(cls, n: int, columns: int) -> Grouped:
+        """No rows of so many agents."""
+        return cls(np.empty((0, columns)), np.empty(0), None, np.zeros(n + 1, dtype=np.int64))
+
+    @property
+    def n(self) -> int:
+        """How many agents."""
+        return len(self.start) - 1
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Rows of each agent."""
+        return np.diff(self.start)
+
+    @property
+    def codes(self) -> np.ndarray:
+        """The number of the agent of every row."""
+        return np.repeat(np.arange(self.n), self.sizes)
+
+    @property
+    def total(self) -> float:
+        """How many rows; a weight of 2 counts as two."""
+        return float(len(self.y) if self.weight is None else self.weight.sum())
+
+    def batches(self, design: Design, agents: np.ndarray) -> Iterator[Batch]:
+        """The rows of some agents, as the design has them; agents are numbered as they are listed."""
+        return (make() for make in self.parts(design, agents))
+
+    def parts(self, design: Design, agents: np.ndarray) -> Iterator[Callable[[], Batch]]:
+        """The same batches, none of them made yet: a thread makes its own, so that few are there at a time."""
+        sizes, start = self.sizes[agents], self.start[agents]
+        for k, width in batches(sizes, design.size):
+            yield partial(self._batch, design, k, start[k], sizes[k], width)
+
+    def _batch(self, design: Design, agents: np.ndarray, start: np.ndarray, sizes: np.ndarray, width: int) -> Batch:
+        rows, real = padded(start, sizes, width)
+        X = design.columns(self.X[rows.ravel()]).reshape(*rows.shape, -1)
+        weight = real.astype(float) if self.weight is None else np.where(real, self.weight[rows], 0.0)
+        return Batch(agents, X, self.y[rows], weight)
+
+    def constant(self) -> np.ndarray:
+        """Columns that are constant inside every agent."""
+        if not len(self.X):
+            return np.ones(self.X.shape[1], bool)
+        first = self.X[np.minimum(self.start[:-1], len(self.X) - 1)]
+        return ~np.any(np.repeat(first, self.sizes, axis=0) != self.X, axis=0)
+
+    def ranges(self, agents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Least and largest value of every column in the rows of some agents; infinite without rows."""
+        low = np.full((len(agents), self.X.shape[1]), np.inf)
+        high = -low
+        sizes, start = self.sizes[agents], self.start[agents]
+        for k, width in batches(sizes, low.shape[1]):
+            rows, _ = padded(start[k], sizes[k], width)  # padding repeats the first row
+            low[k], high[k] = self.X[rows].min(axis=1), self.X[rows].max(axis=1)
+        return low, high
+
+    def rows(self, agents: np.ndarray) -> Any:
+        """The rows of some agents; all of them, in place, if these are all agents."""
+        if len(agents) == self.n:
+            return slice(None)
+        mine = np.zeros(self.n, bool)
+        mine[agents] = True
+        return np.repeat(mine, self.sizes)
+
+    def sample(self, max_agents: int) -> np.ndarray:
+        """At most so many agents, evenly over the order of their sizes and labels, whatever they are called."""
+        return Ranked(self.ranked(), self.sizes).sample(max_agents)
+
+    def folds(self, agents: np.ndarray) -> np.ndarray:
+        """The fold of each of some agents, dealt out in the order of their sizes and labels."""
+        return Ranked(self.ranked(), self.sizes).folds(agents)
+
+    def ranked(self, n_jobs: int | None = 1) -> np.ndarray:
+        """Agents in the order of their sizes, of their labels and, where these are alike, of their features.
+
+        Whatever the units and the order of rows, so that nothing that is chosen by it depends on them.
+        """
+        if self.order is not None:
+            return self.order
+        return ranking(*self.weights(), lambda: self.sums_of_lengths(*self.standards(n_jobs), n_jobs))
+
+    def weights(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each agent: how many rows, a weight of 2 counts as two, and the absolute sum of their labels."""
+        if self.weight is None:
+            return self.sizes, np.abs(self._sums(self.y))
+        return self._sums(self.weight), np.abs(self._sums(self.weight * self.y))
+
+    def standards(self, n_jobs: int | None = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and scale of the columns."""
+        return designs.standards(self.X, self.weight, n_jobs)
+
+    def sums_of_lengths(self, mean: np.ndarray, scale: np.ndarray, n_jobs: int | None = 1) -> np.ndarray:
+        """Of each agent: squared lengths of its rows in standard units."""
+        lengths = self.lengths(mean, scale, n_jobs)
+        return self._sums(lengths if self.weight is None else self.weight * lengths)
+
+    def lengths(self, mean: np.ndarray, scale: np.ndarray, n_jobs: int | None = 1) -> np.ndarray:
+        """Squared length of every row in standard units; in blocks, so that no other copy of X is made."""
+        out = np.empty(len(self.y))
+
+        def measure(block: slice) -> None:
+            out[block] = np.sum(((self.X[block] - mean) / scale) ** 2, axis=1)
+
+        in_threads(measure, designs.blocks_of(self.X), n_jobs)
+        return out
+
+    def _sums(self, values: np.ndarray) -> np.ndarray:
+        """Over the rows of each agent, without the noise of rounding."""
+        return np.round(np.add.reduceat(np.append(values, 0.0), self.start[:-1]) * (self.sizes > 0), 9)
+
+
+def counted(
+    X: Any, targets: list[np.ndarray], codes: np.ndarray, weight: np.ndarray | None
+) -> tuple[Any, list[np.ndarray], np.ndarray, np.ndarray | None]:
+    """Rows without those of weight zero: rows that count nothing are no rows."""
+    if weight is None or weight.all():
+        return X, targets, codes, weight
+    there = weight > 0.0
+    return X[there], [y[there] for y in targets], codes[there], weight[there]
+
+
+class Models(NamedTuple):
+    """Models of all agents, and what is known of their rows: these themselves, or enough for posteriors."""
+
+    D: np.ndarray  # (n, q) deviations
+    grouped: Grouped
+    kept: Any = None
+
+
+class Agents(Sums, Protocol):
+    """The agents of a fit, whose rows are in shards: one in this process, or several in others."""
+
+    @property
+    def n(self) -> int:
+        """How many agents."""
+
+    def forget(self, name: Any) -> None:
+        """Nobody needs what shards hold under this name any more."""
+
+    def models(self, name: Any, task: int, agents: np.ndarray, design: Design, population: Any, tell: Any) -> Models:
+        """Of all agents, each from its own rows.
+
+        The population was learned from the sample of these agents that shards hold under this name; ``tell()`` is
+        called now and then.
+        """
+
+
+class Shard:
+    """The rows of some agents of a fit; all of them, if ``numbers``, who they are in their order, is not given.
+
+    ``targets`` are labels of the same rows, one array for each output. ``held`` has what the fit asks for by name.
+    """
+
+    def __init__(
+        self,
+        X: np.ndarray,
+        targets: list[np.ndarray],
+        codes: np.ndarray,
+        n: int,
+        weight: np.ndarray | None = None,
+        n_jobs: int | None = 1,
+        numbers: np.ndarray | None = None,
+    ):
+        X, targets, codes, weight = counted(X, targets, codes, weight)
+        self.numbers, self.n_jobs = np.arange(n) if numbers is None else numbers, n_jobs
+        self.threads = jobs(n_jobs, X.size)
+        self.rows = Grouped.of(X, np.arange(len(codes)), codes, n, weight)  # once: targets are labels of the same rows
+        self.tasks: list[Grouped] = []
+        labels = [Values(y.astype(np.float64, copy=False)[:, None], weight) for y in targets]
+        self.held: dict[Any, Any] = {("labels", k): each for k, each in enumerate(labels)}
+        self.held["rows"] = Values(self.rows.X, self.rows.weight, self.threads)
+
+    def standardise(self, units: list[tuple[float, float]]) -> None:
+        """Labels of every target in standard units, from their center and scale; once, however often it is asked."""
+        self.tasks = self.tasks or [
+            self.rows._replace(y=((self.held.pop(("labels", k)).X[:, 0] - center) / scale)[self.rows.y])
+            for k, (center, scale) in enumerate(units)
+        ]
+
+    def facts(self) -> np.ndarray:
+        """How many rows, how many agents with rows, and the weight of all rows."""
+        return np.array([len(self.rows.y), np.count_nonzero(self.rows.sizes), self.rows.total])
+
+    def constant(self) -> np.ndarray:
+        """Columns that are constant inside every agent."""
+        return self.rows.constant()
+
+    def ranks(self) -> tuple[np.ndarray, ...]:
+        """Of each agent: how many rows, their weight, and the absolute sum of the labels of the first target."""
+        return self.rows.sizes, *self.tasks[0].weights()
+
+    def lengths(self, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        """Of each agent: squared lengths of its rows in standard units."""
+        return self.rows.sums_of_lengths(mean, scale, self.threads)
+
+    def here(self, agents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which of some agents are here: their places among these, and their numbers here."""
+        place = np.flatnonzero(np.isin(agents, self.numbers, assume_unique=True))
+        return place, np.searchsorted(self.numbers, agents[place])
+
+    def hold_values(self, name: Any, agents: np.ndarray) -> None:
+        """Hold the features of some agents."""
+        rows = self.rows.rows(self.here(agents)[1])
+        weight = None if self.rows.weight is None else self.rows.weight[rows]
+        self.held[name] = Values(self.rows.X[rows], weight)
+
+    def hold_sample(self, name: Any, task: int, design: Design, agents: np.ndarray) -> None:
+        """Hold the rows of some agents as a design has them."""
+        place, mine = self.here(agents)
+        self.held[name] = Sample(list(self.tasks[task].batches(design, mine)), len(mine), place, self.n_jobs)
+
+    def drop(self, name: Any) -> None:
+        """Hold something no longer."""
+        self.held.pop(name, None)
+
+    def numbered(self, work: Callable[..., Any], *given: Any) -> tuple[np.ndarray, Any]:
+        """An answer about each agent, and who they are."""
+        return self.numbers, work(self, *given)
+
+
+class Part:
+    """What shards hold under a name, as something to be summed."""
+
+    def __init__(self, agents: Agents, name: Any):
+        self.agents, self.name = agents, name
+
+    def each(self, work: Callable[..., Any], *given: Any, again: bool = True) -> list[Any]:
+        """``work(held, *given)`` of every shard."""
+        return self.agents.each(_of_part, self.name, work, *given, again=again)
+
+    def remember(self, name: Any, work: Callable[..., Any], *given: Any) -> None:
+        """What a process that takes over agents has to do first."""
+        self.agents.remember((self.name, name), _of_part, self.name, work, *given)
+
+
+def _of_part(shard: Shard, name: Any, work: Callable[..., Any], *given: Any) -> Any:
+    return work(shard.held[name], *given)
+
+
+def hold(agents: Agents, name: Any, work: Callable[..., None], *given: Any) -> Part:
+    """Let all shards hold something, and whoever takes over from them."""
+    agents.remember(name, work, name, *given)
+    agents.each(work, name, *given)
+    return Part(agents, name)
+
+
+def of_agents(agents: Agents, work: Callable[..., Any], *given: Any) -> list[np.ndarray]:
+    """Answers about each agent, from where they are, in the order of all agents; each an array, or several."""
+    found = agents.each(Shard.numbered, work, *given)
+    parts = [(numbers, answer if isinstance(answer, tuple) else (answer,)) for numbers, answer in found]
+    if len(parts) == 1:
+        return list(parts[0][1])
+    out = [np.empty((agents.n, *each.shape[1:]), each.dtype) for each in parts[0][1]]
+    for numbers, answers in parts:
+        for whole, each in zip(out, answers, strict=True):
+            whole[numbers] = each
+    return out
