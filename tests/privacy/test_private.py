@@ -808,8 +808,6 @@ def test_ways_to_run_that_there_are_not():
     for method in (cd(), mp()):
         with pytest.raises(MismatchError, match="no synchronous form"):
             ct.simulate(problem, method, rounds=3)
-        with pytest.raises(MismatchError, match="does not run on a cluster"):
-            ct.simulate(problem, method, wakes=9, engine=ct.Cluster(shards=2))
 
 
 @pytest.mark.parametrize(

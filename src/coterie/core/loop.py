@@ -325,9 +325,12 @@ def rounds(method, world, own, tie, count, outbox, egress, account, budget):
 
 @kernel
 def accept(method, world, own, tie, outbox, egress, account, sender, to, kind, length, text):
-    """Letters that came from other hosts."""
+    """Letters that came from other hosts. Returns how many were taken in: fewer where an agent needs room first."""
     for c in range(to.shape[0]):
         give(
             method, world, own, tie, outbox, to[c] - world.address[0], sender[c], VACANT, kind[c], text[c, : length[c]]
         )
         hand_over(method, world, own, tie, outbox, egress, account)
+        if outbox.cursor[NEEDS_ROOM] > 0:
+            return c + 1
+    return to.shape[0]

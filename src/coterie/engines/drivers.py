@@ -28,11 +28,14 @@ class Driver(ABC):
     Where no letter is late or lost, those of a method that publishes may be stored `once`, not for each neighbour.
     """
 
+    #: Steps to ask for at first; more and more follow while calls are short, so that one can look and interrupt.
+    pace = 64
+
     def __init__(
         self, problem: Problem, method: Any, theta: np.ndarray, choice: Any, capacity: int, once: bool = False
     ):
         self.method, self.choice, self.capacity = method, choice, capacity
-        self._problem = problem
+        self._problem, self.p = problem, problem.p
         self.world = world_of(problem, choice, method.spare, once)
         self.own, self.tie = stored_once(method, self.world, theta) if once else method.start(self.world, theta)
         self.outbox = new_outbox(method, self.world, problem.p, capacity)
@@ -70,6 +73,16 @@ class Driver(ABC):
             return None
         return self.method.population(self.world, self.own, self.tie)
 
+    def measures(self) -> dict[str, float]:
+        """What a trace tells of the models: the objective, and how far it is above its optimum where that is cheap."""
+        problem, theta = self.problem, self.theta
+        learned = self.method.spare > 0
+        return {
+            "value": problem.value(theta) + (self.method.rule.regularizer(problem) if learned else 0.0),
+            **({"gap": problem.gap(theta)} if np.isfinite(problem.radius) else {}),
+            **({"neighbours": 2.0 * problem.graph.n_edges / problem.n} if learned else {}),
+        }
+
     @property
     def wakes(self) -> int:
         """How many times an agent woke."""
@@ -78,7 +91,7 @@ class Driver(ABC):
     @property
     def vectors(self) -> int:
         """How many vectors of p numbers were sent."""
-        return int(self.account[loop.NUMBERS]) // self._problem.p
+        return int(self.account[loop.NUMBERS]) // self.p
 
     @property
     def bytes(self) -> int:
@@ -88,7 +101,7 @@ class Driver(ABC):
     def budget(self, unit: str, limit: float) -> loop.Budget:
         """A limit on the vectors or bytes sent; none for other units."""
         if unit == "vectors":
-            return loop.Budget(0.0, 1.0, float(limit * self._problem.p))  # of one type: a loop is compiled for it
+            return loop.Budget(0.0, 1.0, float(limit * self.p))  # of one type: a loop is compiled for it
         if unit == "bytes":
             return loop.Budget(float(HEADER_SIZE), float(NUMBER_SIZE), float(limit))
         return loop.NO_LIMIT

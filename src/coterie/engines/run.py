@@ -10,8 +10,9 @@ import pandas as pd
 
 from ..core.letters import Bounds, bits_of
 from ..core.wrap.learned import Learned
+from ..errors import ParameterError
 from ..graphs import Graph
-from ..problem import Problem
+from ..problem import ShardedProblem
 
 #: How the note begins that tells what a private run claims.
 CLAIM = "everything an agent sent"
@@ -23,10 +24,10 @@ class Run:
 
     Attributes
     ----------
-    problem : Problem
+    problem : Problem, or ShardedProblem if it was run on a cluster
     method : rule
     theta : (n, p) ndarray
-        Models at the end, one row for each of ``problem.members``.
+        Models at the end, one row for each of ``problem.members``. None if they were left on a cluster.
     trace : DataFrame
         One row for each observation: wakes, time, value (the objective), vectors, bytes, and what was observed.
     wakes : int
@@ -50,12 +51,14 @@ class Run:
     published : (n, p) ndarray or None
         Models as they were sent last. The trace is about these; ``theta`` is what agents have for themselves, which is
         the same unless a private method has a final step.
+    fetched : tuple
+        What a function that was given as ``fetch`` has returned on each shard, in the order of the agents.
     population : Population or None
         Of pooling by gossip: what each agent takes for the population at the end, with ``mean`` (n, p),
         the common model, ``variance`` (n, p), how much personal models differ from it, and ``noise`` (n,).
     """
 
-    problem: Problem
+    problem: Any
     method: Any
     theta: np.ndarray
     trace: pd.DataFrame
@@ -75,6 +78,7 @@ class Run:
     epsilon: float | None = None
     delta: float | None = None
     population: Any = None
+    fetched: tuple[Any, ...] = ()
 
     def after(self, before: Run) -> Run:
         """The second half of a run that began with another: one trace, one account.
@@ -128,7 +132,7 @@ class Run:
 
     @property
     def graph(self) -> Graph:
-        """The graph at the end: learned, or as it was given."""
+        """The graph at the end: learned, or as it was given. Of a ShardedProblem, nobody has it."""
         return self.problem.graph
 
     def bits(self, number_bits: int = 64) -> float:
@@ -161,7 +165,7 @@ class Run:
         Parameters
         ----------
         agent : hashable
-            Its id.
+            Its id; of a ShardedProblem, its number.
 
         Returns
         -------
@@ -175,6 +179,10 @@ class Run:
         >>> ct.simulate(problem, "cd", wakes=100, seed=0).model("bob").round(6).tolist()
         [2.0]
         """
+        if self.theta is None:
+            raise ParameterError("the models were left on the cluster: ask for them with fetch=True")
+        if isinstance(self.problem, ShardedProblem):
+            return self.theta[agent].copy()
         return self.theta[self.problem.data.index(agent)].copy()
 
     def __repr__(self) -> str:

@@ -7,19 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from .._checks import floats
 from .._threads import threads
 from ..core import loop
 from ..core.levels import stranger
 from ..core.methods import check_fit
 from ..core.world import VACANT
 from ..errors import CapacityError, MismatchError, ParameterError
-from ..problem import Problem
+from ..problem import Problem, ShardedProblem
 from ..problem.baselines import Baseline, resolve_method
 from .cluster import Cluster
 from .conditions import Conditions
@@ -40,7 +41,7 @@ LONGEST = 1 << 20
 
 
 def simulate(
-    problem: Problem,
+    problem: Problem | ShardedProblem,
     method: Any,
     wakes: int | None = None,
     seed: Any = 0,
@@ -59,6 +60,7 @@ def simulate(
     choice: Any = "uniform",
     changes: Changes = (),
     engine: Cluster | None = None,
+    fetch: bool | Callable[[int, np.ndarray], Any] | None = None,
     n_jobs: int | None = None,
     lock_free: bool = False,
 ) -> Run:
@@ -72,7 +74,8 @@ def simulate(
 
     Parameters
     ----------
-    problem : Problem
+    problem : Problem or ShardedProblem
+        The latter is built in parts on the shards of ``engine``; without one, as a whole in this process.
     method : rule or str
         Such as ``ct.CoordinateDescent()`` or ``"cd"``. A baseline (``ct.GlobalModel()``, ``"global"``, ...) is
         computed at once, and nothing is sent.
@@ -114,11 +117,18 @@ def simulate(
         wakes late, about one of each agent. Same seed, same number of shards, same bits. With the last wake all letters
         under way are delivered, and answers to them; not so when ``until`` ends the run. Goes with ``wakes`` and a
         method that keeps the ties as they are, not with ``events``, ``conditions``, ``changes`` or ``capacity``.
+        A private method that is not told how long runs for as many wakes as its budget is split for, by Poisson clocks.
         Default: in this process.
+    fetch : bool or callable, optional
+        On a cluster: whether the models of all agents come here in the end, as ``run.theta``. Default: for a Problem.
+        Of a ShardedProblem they stay where they are, and this process is small however many agents there are, unless
+        ``observe`` or ``until`` ask for models. A function ``fetch(first, theta)`` is called on every shard with the
+        number of its first agent and their models, to write them to a file or to judge them there; what it returns
+        is listed in ``run.fetched``.
     n_jobs : int, optional
         How many threads take wakes that do not touch each other at the same time; same bits, whatever it is. Default:
-        one for each core from 10,000 agents on, else one; -1 for all cores. Learned graphs, ``conditions``, ``rounds``
-        and ``engine`` take one.
+        one for each core from 10,000 agents on, else one; -1 for all cores. Learned graphs, ``conditions`` and
+        ``rounds`` take one, a shard of an ``engine`` as many as it has CPUs.
     lock_free : bool
         Let threads take wakes as they come, also those that touch each other, without the promise of same bits: for
         dense graphs, where few wakes do not. Refused for a private method, whose noise must be as it was planned.
@@ -146,20 +156,26 @@ def simulate(
     >>> bool(abs(run.theta - alone.solve()).max() < 1e-9)
     True
     """
-    if not isinstance(problem, Problem):
+    if not isinstance(problem, Problem | ShardedProblem):
         raise ParameterError(f"simulate needs a Problem; found {type(problem).__name__}")
     method = resolve_method(method)
     observers = observers_of(observe)
+    if not (fetch is None or isinstance(fetch, bool) or callable(fetch)):
+        raise ParameterError(f"fetch={fetch!r} must be True, False, or a function of a number and of models")
+    if engine is None:
+        if callable(fetch) or fetch is False:
+            raise ParameterError("fetch=... is for models on a cluster: leave it out, or say engine=ct.Cluster(...)")
+        problem = problem.whole() if isinstance(problem, ShardedProblem) else problem
     if not isinstance(changes, Sequence):
         raise ParameterError(f"changes={changes!r} must be a list of (moment, Problem)")
     others = {"events": events, "conditions": conditions, "capacity": capacity, "changes": list(changes) or None}
-    check_engine(engine, method, problem, others | {"rounds": rounds, "vectors": vectors, "bytes": bytes})
+    check_engine(engine, method, problem, choice, others | {"rounds": rounds, "vectors": vectors, "bytes": bytes})
     if isinstance(method, Baseline):
-        return _computed(changes[-1][1] if len(changes) else problem, method, observers)
+        return _computed(changes[-1][1] if len(changes) else cast(Problem, problem), method, observers)
     events = None if events is None else _array(events)
     often = method.wakes_per_agent
     if often is not None and all(given is None for given in (wakes, events, rounds, vectors, bytes)):
-        if conditions is None:
+        if conditions is None and engine is None:
             # Every agent as often as a private method has something to say: Poisson clocks, given that it is so often.
             events = seeds(seed, 4)[3].permutation(np.repeat(np.arange(problem.n), often))
         else:
@@ -189,23 +205,27 @@ def simulate(
                 "rounds are synchronous: conditions and capacity are for agents that wake by themselves"
             )
     if method.plan is not None:
-        _check_claim(problem, method, start, unit, total, schedule, engine)
+        _check_claim(problem, method, start, unit, total, schedule)
     immediate = unit != "rounds" and engine is None and conditions is None
     jobs = _jobs(problem, method, n_jobs, lock_free, immediate)
-    theta = _start(problem, method, start)  # the first work, after all that can be refused
+    models = _start(problem, method, start)
     with ExitStack() as stack:
         driver: Driver
-        if unit == "rounds":
-            driver = Synchronous(problem, method, theta, choice)
-        elif engine is not None:
+        if engine is not None:
             ray = stack.enter_context(engine.connect())
-            driver = stack.enter_context(Shards(problem, method, theta, choice, seed, engine, ray, total))
-        elif conditions is None:
-            team = stack.enter_context(Team(jobs, problem.n, lock_free)) if jobs > 1 else None
-            driver = Immediate(problem, method, theta, choice, schedule, seed, capacity, len(stages) > 1, team)
+            driver = stack.enter_context(Shards(problem, method, models, choice, seed, engine, ray, total))
         else:
-            driver = Timed(problem, method, theta, choice, conditions, seed, capacity)
-        run = _watched(driver, unit, total, stages, observers, every, until, progress, seed)
+            given = cast(Problem, problem)
+            theta = _models(given, models)  # the first work, after all that can be refused
+            if unit == "rounds":
+                driver = Synchronous(given, method, theta, choice)
+            elif conditions is None:
+                team = stack.enter_context(Team(jobs, given.n, lock_free)) if jobs > 1 else None
+                driver = Immediate(given, method, theta, choice, schedule, seed, capacity, len(stages) > 1, team)
+            else:
+                driver = Timed(given, method, theta, choice, conditions, seed, capacity)
+        fetch = isinstance(problem, Problem) if fetch is None else fetch
+        run = _watched(driver, unit, total, stages, observers, every, until, progress, seed, fetch)
     return run if run.plan is None else _with_claim(run, start)
 
 
@@ -219,6 +239,7 @@ def _watched(
     until: Callable[[np.ndarray], bool] | None,
     progress: Callable[[int, int], None] | None,
     seed: Any,
+    fetch: bool | Callable[[int, np.ndarray], Any],
 ) -> Run:
     """Let a driver run to the end, and look at it on the way."""
 
@@ -243,22 +264,25 @@ def _watched(
     coming = list(stages[1:])
     while coming and measured() >= coming[0][0]:
         turn()
-    pace = 64  # steps in one call of the kernel: grows while calls are short, so that one can look and interrupt
+    pace = driver.pace  # steps in one call
+    longest = max(LONGEST, pace)
+    bounded = unit in ("vectors", "bytes")
     quiet = 0  # steps since something was sent
     ended = until is not None and until(driver.theta)
     while measured() < total and not ended:
         mark = total if every is None else min(total, measured() + every - measured() % every)
         goal = min(mark, coming[0][0]) if coming else mark
-        began, before = clock.perf_counter(), (driver.done, driver.account[loop.LETTERS])
+        began, before = clock.perf_counter(), (driver.done, driver.account[loop.LETTERS] if bounded else 0)
         steps = min(pace, goal - measured()) if unit in ("wakes", "rounds") else pace
         driver.advance(steps, driver.budget(unit, goal))
         took = clock.perf_counter() - began
         if took > 0.5:
             pace = max(1, pace // 2)
         elif took < 0.1 and driver.done - before[0] == steps == pace:
-            pace = min(2 * pace, LONGEST)
-        quiet = 0 if driver.account[loop.LETTERS] > before[1] else quiet + driver.done - before[0]
-        if unit in ("vectors", "bytes") and quiet > PATIENCE * stages[0][1].n:
+            pace = min(2 * pace, longest)
+        if bounded:
+            quiet = 0 if driver.account[loop.LETTERS] > before[1] else quiet + driver.done - before[0]
+        if quiet > PATIENCE * stages[0][1].n:
             raise ParameterError(f"{unit}={total} cannot be reached: agents have stopped sending letters")
         if progress is not None:
             progress(min(measured(), total), total)
@@ -267,10 +291,11 @@ def _watched(
         if measured() >= mark:
             look()
             ended = until is not None and until(driver.theta)
+    here = fetch is True
     return Run(
         problem=driver.problem,
         method=driver.method,
-        theta=driver.final,
+        theta=driver.final if here else cast(np.ndarray, None),
         trace=pd.DataFrame(records),
         wakes=driver.wakes,
         time=driver.time,
@@ -281,14 +306,15 @@ def _watched(
         tally=driver.account[loop.KINDS :].reshape(-1, 2).copy(),
         lost=int(driver.account[loop.LOST]),
         duplicated=int(driver.account[loop.DUPLICATED]),
-        notes=_notes(driver.problem),
+        notes=_notes(driver.problem) if isinstance(driver.problem, Problem) else (),
         plan=driver.method.plan,
-        published=driver.theta.copy(),
-        population=driver.population,
+        published=driver.theta.copy() if here else None,
+        population=driver.population if here else None,
+        fetched=driver.call(fetch) if isinstance(driver, Shards) and callable(fetch) else (),
     )
 
 
-def _jobs(problem: Problem, method: Any, n_jobs: Any, lock_free: Any, immediate: bool) -> int:
+def _jobs(problem: Problem | ShardedProblem, method: Any, n_jobs: Any, lock_free: Any, immediate: bool) -> int:
     """How many threads take wakes."""
     if not isinstance(lock_free, (bool, np.bool_)):
         raise ParameterError(f"lock_free={lock_free!r} must be True or False")
@@ -311,7 +337,7 @@ def _jobs(problem: Problem, method: Any, n_jobs: Any, lock_free: Any, immediate:
 
 
 def _check_claim(
-    problem: Problem, method: Any, start: Any, unit: str, total: int, schedule: np.ndarray | None, engine: Any
+    problem: Problem | ShardedProblem, method: Any, start: Any, unit: str, total: int, schedule: np.ndarray | None
 ) -> None:
     """Refuse a run of a private method whose claim would not hold, or that asks for more than it was made for."""
     if isinstance(start, str) and start == "local":
@@ -319,8 +345,6 @@ def _check_claim(
             'start="local": models trained alone would be sent as they are, in the initial swap; leave start out, or '
             "pass a ct.privacy.warm_start(...)"
         )
-    if engine is not None:
-        raise MismatchError(f"{method!r} does not run on a cluster yet: leave engine out")
     often = method.wakes_per_agent
     if often is None:
         return
@@ -333,9 +357,8 @@ def _check_claim(
         count = np.bincount(schedule[0, :total], minlength=problem.n)
         if count.max(initial=0) > often:
             most = int(np.argmax(count))
-            raise ParameterError(
-                f"events wake agent {problem.members[most]!r} {count[most]} times: the budget was split for {often}"
-            )
+            who = cast(Problem, problem).members[most]
+            raise ParameterError(f"events wake agent {who!r} {count[most]} times: the budget was split for {often}")
 
 
 def _with_claim(run: Run, start: Any) -> Run:
@@ -366,16 +389,14 @@ def _computed(problem: Problem, method: Any, observers: Mapping[str, Observer]) 
 
 
 def _record(driver: Driver, observers: Mapping[str, Observer]) -> dict[str, Any]:
-    problem, theta = driver.problem, driver.theta
-    learned = driver.method.spare > 0
+    measures = driver.measures()
     return {
         "wakes": driver.wakes,
         "time": driver.time,
-        "value": problem.value(theta) + (driver.method.rule.regularizer(problem) if learned else 0.0),
+        "value": measures.pop("value"),
         "vectors": driver.vectors,
         "bytes": driver.bytes,
-        **({"gap": problem.gap(theta)} if np.isfinite(problem.radius) else {}),
-        **({"neighbours": 2.0 * problem.graph.n_edges / problem.n} if learned else {}),
+        **measures,
         **{name: _seen(name, observer(driver.theta)) for name, observer in observers.items()},
     }
 
@@ -386,17 +407,27 @@ def _seen(name: str, value: Any) -> Any:
     return value
 
 
-def _start(problem: Problem, method: Any, start: Any) -> np.ndarray:
+def _start(problem: Problem | ShardedProblem, method: Any, start: Any) -> str | np.ndarray:
+    """Models before the first wake, checked; or a word for them."""
     if start is None:
         start = "local" if method.plan is None else "zeros"
     start = getattr(start, "theta", start)
     if isinstance(start, str):
-        if start == "local":
-            return problem.local()
-        if start == "zeros":
-            return np.zeros((problem.n, problem.p))
-        raise ParameterError(f'start={start!r} must be "local", "zeros", or an array of models')
-    return problem.checked(start)
+        if start not in ("local", "zeros"):
+            raise ParameterError(f'start={start!r} must be "local", "zeros", or an array of models')
+        return start
+    if isinstance(problem, Problem):
+        return problem.checked(start)
+    models = floats("models", start)
+    if models.ndim != 2 or models.shape[0] != problem.n:  # the rest is checked on the shards
+        raise ParameterError(f"models must have shape ({problem.n}, p), one row for each agent; found {models.shape}")
+    return models
+
+
+def _models(problem: Problem, start: str | np.ndarray) -> np.ndarray:
+    if isinstance(start, str):
+        return problem.local() if start == "local" else np.zeros((problem.n, problem.p))
+    return start
 
 
 def _array(events: Any) -> np.ndarray:
@@ -440,9 +471,13 @@ def _kind(loss: Any) -> tuple[Any, ...]:
     return type(loss), *(_kind(part) for part in loss if isinstance(part, tuple))
 
 
-def _stages(problem: Problem, method: Any, changes: Any, unit: str, total: int) -> list[tuple[int, Problem]]:
+def _stages(
+    problem: Problem | ShardedProblem, method: Any, changes: Any, unit: str, total: int
+) -> list[tuple[int, Problem]]:
     """All problems, each with the moment from which it holds."""
-    stages = [(0, problem)]
+    stages = [(0, cast(Problem, problem))]
+    if isinstance(problem, ShardedProblem):  # whether it fits is for the shards to say: they have it
+        return stages
     for change in changes:
         if not (isinstance(change, Sequence) and len(change) == 2 and isinstance(change[1], Problem)):
             raise ParameterError(f"a change must be (moment, Problem); found {change!r}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # problems read tables, which a peer does not need
 
 def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0, once: bool = False) -> World:
     """The world of all agents of a problem; where letters are stored `once`, nobody looks for ties, or chooses one."""
-    chances = _choice(choice, problem)
+    chances = choices(choice, problem)
     world = World(
         loss=problem.loss,
         rows=problem.rows,
@@ -42,11 +42,17 @@ def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0, once: bo
     return widened(world, np.diff(world.tie_start) + spare)[0] if spare else world
 
 
-def _choice(choice: Any, problem: Problem) -> np.ndarray:
+def check_choice(choice: Any) -> None:
+    """Refuse a word that is none of those for how a neighbour is chosen."""
+    if isinstance(choice, str) and choice not in ("uniform", "weight"):
+        raise ParameterError(f'choice={choice!r} must be "uniform", "weight", or an (n, n) matrix of probabilities')
+
+
+def choices(choice: Any, problem: Problem) -> np.ndarray:
+    """How likely each tie is chosen for an exchange, up to a factor for each agent."""
     graph = problem.graph
+    check_choice(choice)
     if isinstance(choice, str):
-        if choice not in ("uniform", "weight"):
-            raise ParameterError(f'choice={choice!r} must be "uniform", "weight", or an (n, n) matrix of probabilities')
         return np.ones_like(graph.weight) if choice == "uniform" else np.array(graph.weight)
     from scipy import sparse  # not above: a peer needs none of it
 

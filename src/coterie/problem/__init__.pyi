@@ -1,3 +1,4 @@
 from .problem import Problem
+from .sharded import ShardedProblem
 
-__all__ = ["Problem"]
+__all__ = ["Problem", "ShardedProblem"]

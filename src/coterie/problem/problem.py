@@ -427,7 +427,27 @@ class Problem:
         >>> problem.value([[0.0], [2.0]])
         2.0
         """
-        return float(self._objective(self.a).value(self.checked(theta)).sum())
+        return float(self.values(theta).sum())
+
+    def values(self, theta: ArrayLike) -> np.ndarray:
+        """Q(Theta) split over the agents: a tie counts for its lower end.
+
+        Parameters
+        ----------
+        theta : (n, p) array_like
+
+        Returns
+        -------
+        (n,) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2), alpha=0.5)
+        >>> problem.values([[0.0], [2.0]]).tolist()
+        [2.0, 0.0]
+        """
+        return self._objective(self.a).value(self.checked(theta))
 
     def gradient(self, theta: ArrayLike) -> np.ndarray:
         """``dQ / dTheta``, the blocks of CD (4); at a kink, one subgradient.
@@ -533,11 +553,35 @@ class Problem:
         objective: Any = self._objective(self.importance)
         theta = self.checked(theta)
         if np.isfinite(self.radius):
-            return float(objective.gaps(theta).sum())
+            return float(self.gaps(theta).sum())
         if np.isfinite(self.loss.smoothness):
             return gap(objective, theta)
         self.solve()
         return max(0.0, float(objective.value(theta).sum()) - self._least)
+
+    def gaps(self, theta: ArrayLike) -> np.ndarray:
+        """The :meth:`gap` of models in balls split over the agents: each one's Frank-Wolfe gap.
+
+        Parameters
+        ----------
+        theta : (n, p) array_like
+
+        Returns
+        -------
+        (n,) ndarray
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> problem = ct.Problem.boosting(None, ct.graphs.complete(2), base=[[[1.0]], [[-1.0]]], beta=2.0)
+        >>> problem.gaps([[0.0], [0.0]]).tolist()
+        [2.0, 2.0]
+        """
+        if not np.isfinite(self.radius):
+            raise MismatchError(f"gaps are of models that stay in balls, and Problem.{self.name} has none: use gap")
+        objective: Any = self._objective(self.importance)
+        found: np.ndarray = objective.gaps(self.checked(theta))
+        return found
 
     def solve(self, n_jobs: int | None = None) -> np.ndarray:
         """The exact minimiser of Q, the reference for every method.
@@ -742,11 +786,35 @@ class Problem:
                     "they must be the same in the same order (see members= of AgentData)"
                 )
 
-    def _again(self, data: AgentData, graph: Graph, order: Any = slice(None)) -> Problem:
+    def among(self, largest: int) -> Problem:
+        """The same problem as a part of one in which somebody has so many rows: confidence="size" asks for it.
+
+        Parameters
+        ----------
+        largest : int
+            The most rows of any agent, here or elsewhere.
+
+        Returns
+        -------
+        Problem
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> data = ct.AgentData([[1.0], [1.0]], [2.0, 0.0], agents=["a", "b"])
+        >>> ct.Problem.personalized(data, ct.graphs.complete(2), loss="squared").among(4).loss_weight.tolist()
+        [0.25, 0.25]
+        """
+        if not isinstance(self._recipe["confidence"], str) or largest == self.data.sizes.max(initial=1):
+            return self
+        return self._again(self.data, self.graph, confidence=confidences(self.data.sizes, largest))
+
+    def _again(self, data: AgentData, graph: Graph, order: Any = slice(None), **others: Any) -> Problem:
         """The objective on other data and another graph, where agent k is the old agent ``order[k]``."""
         recipe: dict[str, Any] = {
             name: value if isinstance(value, str) else value[order] for name, value in self._recipe.items()
         }
+        recipe |= others
         return Problem(
             data,
             graph,
