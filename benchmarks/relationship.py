@@ -428,7 +428,7 @@ def size(quick):
         for dense in (False, True):
             if dense and m > (1_000 if quick else 5_000):
                 continue  # minutes for a round, and then more memory than there is
-            took = apart(rounds_of, m, dense, 3 if dense else 20)
+            took = apart(rounds_of, m, dense, 20 if not dense else 3 if m <= 1_000 else 1)
             found.append({"tasks": m, "dense": dense} | took)
             numbers = (f"{1e3 * took['server']:,.0f}", f"{1e3 * took['workers']:,.0f}", f"{took['MB']:,.0f}")
             rows.append((f"{m:,}", "matrix" if dense else "factors", *numbers))

@@ -518,7 +518,7 @@ MUTANTS = (
     ),
     Mutant(
         "left-out-variance",
-        "pooling/population.py",
+        "pooling/sample.py",
         "* s / left, s / left",
         "* s / left, s",
         ("tests/pooling/test_population.py::test_a_row_left_out_is_really_left_out",),

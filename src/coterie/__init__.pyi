@@ -19,6 +19,7 @@ from .core.wrap.sampling import Candidates, Friends, Ideal, Shuffle
 from .core.wrap.trimmed import Trimmed
 from .data import AgentData
 from .data.dictionaries import Stumps
+from .data.source import Source
 from .engines.cluster import Cluster
 from .engines.conditions import Conditions
 from .engines.graph_learning import learn_graph
@@ -38,7 +39,7 @@ from .estimators.tuning import WithinAgents, tune
 from .graphs import Graph, exact_graph
 from .multitask import Relationship, relationship
 from .privacy import Private
-from .problem import Problem
+from .problem import Problem, ShardedProblem
 from .problem.baselines import ComponentModels, GlobalModel, LocalModels, RidgeToMean
 
 __all__ = [
@@ -79,8 +80,10 @@ __all__ = [
     "ResilientPooling",
     "RidgeToMean",
     "Run",
+    "ShardedProblem",
     "Shuffle",
     "SmoothHinge",
+    "Source",
     "Squared",
     "Stumps",
     "Trimmed",
