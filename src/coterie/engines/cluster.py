@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import pickle
 import re
 import socket
 import textwrap
@@ -257,7 +256,9 @@ class Cluster:
         task = ray.remote(num_cpus=self.cpus, max_retries=3)(_recorded)
         try:
             function = ray.put(function)
-        except (TypeError, AttributeError, pickle.PicklingError) as error:
+        except ray.exceptions.RayError:
+            raise
+        except Exception as error:  # whatever its parts raise when they are copied
             raise ParameterError(f"what is to run on the cluster cannot be sent there: {error}") from error
         level, at, done = log.getEffectiveLevel(), 0, 0
         running: dict[Any, int] = {}
