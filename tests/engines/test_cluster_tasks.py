@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from ray_here import ray_here
 from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -40,17 +41,10 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def ray():
-    """A Ray of this machine for all tests here; 2 CPUs whatever there are."""
-    ray = pytest.importorskip("ray")
-    monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setenv("RAY_worker_niceness", "0")
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
-    ray.init(address="local", num_cpus=2, object_store_memory=80_000_000, **quiet)
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
-    yield ray
-    ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
-    ray.shutdown()
-    monkeypatch.undo()
+    with ray_here() as ray:
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
+        yield ray
+        ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def mapped(ray, function, items, **more):

@@ -13,6 +13,7 @@ import signal
 import numpy as np
 import pandas as pd
 import pytest
+from ray_here import ray_here
 
 import coterie as ct
 from coterie.errors import ClusterError, DataError, MismatchError, ParameterError
@@ -23,16 +24,8 @@ SHOPS = tuple(f"shop {k:02d}" for k in range(30))
 
 @pytest.fixture(scope="module")
 def ray():
-    """A Ray of this machine for all tests here; 2 CPUs whatever there are."""
-    ray = pytest.importorskip("ray")
-    # Ray's workers give way to all others, by default: where cores are busy, they would take minutes to begin.
-    monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setenv("RAY_worker_niceness", "0")
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
-    ray.init(address="local", num_cpus=2, object_store_memory=80_000_000, **quiet)
-    yield ray
-    ray.shutdown()
-    monkeypatch.undo()
+    with ray_here() as ray:
+        yield ray
 
 
 @functools.cache

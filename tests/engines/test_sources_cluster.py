@@ -13,6 +13,7 @@ import threading
 import numpy as np
 import pandas as pd
 import pytest
+from ray_here import ray_here
 
 import coterie as ct
 from coterie.data.listing import placed
@@ -24,16 +25,9 @@ pytestmark = pytest.mark.slow  # processes of Ray take long to begin
 
 @pytest.fixture(scope="module")
 def ray():
-    """A Ray of this machine for all tests here; 2 CPUs whatever there are."""
-    ray = pytest.importorskip("ray")
     pytest.importorskip("ray.data")
-    monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setenv("RAY_worker_niceness", "0")
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
-    ray.init(address="local", num_cpus=2, object_store_memory=80_000_000, **quiet)
-    yield ray
-    ray.shutdown()
-    monkeypatch.undo()
+    with ray_here() as ray:
+        yield ray
 
 
 def visits(rows=240):
