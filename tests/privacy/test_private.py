@@ -21,11 +21,12 @@ import coterie as ct
 from coterie.core import loop
 from coterie.core.compile import PLAIN
 from coterie.core.linear import rows_of
+from coterie.core.models import Linear
 from coterie.core.private.account import RELEASES, SPENT
 from coterie.core.private.mechanism import clipped_loss, clipped_sum, width_of
 from coterie.core.private.noise import KEY, LAPLACE, SIZE, discrete_gaussian, open_stream, sample
 from coterie.core.private.terms import GRID
-from coterie.core.world import VACANT, Data, Letter, data_of, new_outbox, row, rows
+from coterie.core.world import NO_DIE, TIED, VACANT, Data, Letter, data_of, new_outbox, row, rows
 from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, ASK_LENGTH
 from coterie.engines.drivers import Immediate, Timed
 from coterie.engines.peer import Peer
@@ -65,9 +66,24 @@ def examples(X, y, loss, storage="dense"):
     X, none = np.asarray(X, dtype=float), np.zeros(0)
     features = sparse.csr_array(X) if storage == "sparse" else X
     peers = np.zeros(0, np.int64)
-    return Data(
-        loss, rows_of(features), np.asarray(y, float), peers, none, none, 1.0, 0.0, 1.0, 1.0, 0, 0.5, True, np.inf, 1
+    known = (
+        loss,
+        rows_of(features),
+        np.asarray(y, float),
+        peers,
+        none,
+        none,
+        1.0,
+        0.0,
+        1.0,
+        1.0,
+        0,
+        0.5,
+        True,
+        np.inf,
+        1,
     )
+    return Data(*known, Linear(), np.full(X.shape[1], TIED, np.int8), np.arange(X.shape[1]), none, none, NO_DIE)
 
 
 def summed(data, theta, clip, mechanism, run=clipped_sum):

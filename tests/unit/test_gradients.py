@@ -13,7 +13,8 @@ from coterie.core.compile import kernel
 from coterie.core.exponential import FARTHEST, exp_minus
 from coterie.core.linear import rows_of
 from coterie.core.losses import LOSSES
-from coterie.core.world import BLOCK, Data, add_loss_gradient, loss_of
+from coterie.core.models import BLOCK, Linear
+from coterie.core.world import NO_DIE, TIED, Data, add_loss_gradient, loss_of
 
 
 @kernel
@@ -49,7 +50,8 @@ def test_the_exponential_at_its_ends():
 
 def data_with(X, y, loss, row_weight, ridge):
     none = np.zeros(0)
-    return Data(loss, rows_of(X), y, none, none, none, row_weight, ridge, 1.0, 1.0, 0, 0.5, False, 1.0, 1)
+    modelled = Linear(), np.full(X.shape[1], TIED, np.int8), np.arange(X.shape[1]), np.zeros(X.shape[0]), none, NO_DIE
+    return Data(loss, rows_of(X), y, none, none, none, row_weight, ridge, 1.0, 1.0, 0, 0.5, False, 1.0, 1, *modelled)
 
 
 # No rows, fewer than four, four, one more; one block, one more row, several. One column, and more.
@@ -70,7 +72,7 @@ def test_gradients_are_those_of_numpy(m, p):
                 slopes = z - y if name == "squared" else -y / (1.0 + np.exp(y * z))
                 exact = before + 0.7 * (0.3 * slopes @ stored.astype(np.float64) + 2.0 * 0.2 * theta)
                 np.testing.assert_allclose(out, exact, rtol=0, atol=1e-12 * (1 + m))
-                value = loss_of(data, theta, np.zeros(m))
+                value = loss_of(data, theta)
                 losses = 0.5 * (z - y) ** 2 if name == "squared" else np.log1p(np.exp(-y * z))
                 assert value == pytest.approx(0.3 * losses.sum() + 0.2 * theta @ theta, rel=1e-12, abs=1e-13)
 

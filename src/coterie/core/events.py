@@ -25,6 +25,8 @@ class Channel(NamedTuple):
     moment: np.ndarray  # (moments,) times at which an agent leaves or returns, in order
     agent: np.ndarray  # (moments,)
     change: np.ndarray  # (moments,) +1 an outage begins, -1 it ends
+    participation: np.ndarray  # (n,) how likely it is that an agent whose clock ticks takes part
+    interval: np.ndarray  # (n,) mean time between two ticks of its clock
 
 
 class EventQueue(NamedTuple):
@@ -175,11 +177,17 @@ def _come_and_go(queue, channel):
     queue.counter[MOMENT] = past
 
 
+@inline
+def _takes_part(channel, rng, k):
+    """Whether agent k, whose clock ticks, wakes; the generator is asked only where it may not."""
+    return channel.participation[k] >= 1.0 or rng.random() < channel.participation[k]
+
+
 @kernel
 def begin(queue, channel, rng):
     """All agents set their clocks."""
     for k in range(queue.away.shape[0]):
-        _plan(queue, rng.standard_exponential(), ~k)
+        _plan(queue, channel.interval[k] * rng.standard_exponential(), ~k)
     _come_and_go(queue, channel)
 
 
@@ -221,7 +229,7 @@ def run(method, world, own, tie, outbox, queue, channel, rng, account, budget, w
             queue.free[queue.counter[FREE]] = what
             queue.counter[FREE] += 1
         else:
-            if queue.away[k] == 0:
+            if queue.away[k] == 0 and _takes_part(channel, rng, k):
                 for d in range(dice.shape[0]):
                     dice[d] = rng.random()
                 a, b = world.tie_start[k], world.tie_start[k + 1]
@@ -230,6 +238,6 @@ def run(method, world, own, tie, outbox, queue, channel, rng, account, budget, w
                     data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice, VACANT, queue.clock[0]), outbox
                 )
                 done += 1
-            _plan(queue, queue.clock[0] + rng.standard_exponential(), what)
+            _plan(queue, queue.clock[0] + channel.interval[k] * rng.standard_exponential(), what)
         _dispatch(world, outbox, queue, channel, rng, account)
     return done

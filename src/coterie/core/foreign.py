@@ -40,7 +40,7 @@ def is_ours(thing):
 
 
 def classes_in(arguments):
-    """The classes of tuples from outside that arguments of a kernel hold."""
+    """The classes of tuples from outside that arguments of a kernel hold, and of models that only Python can call."""
     found: set[type] = set()
     _look_through(arguments, found)
     return frozenset(found)
@@ -56,6 +56,16 @@ def _look_through(values, found):
                 else:
                     found.add(kind)
             _look_through(value, found)
+        elif type(value) not in _ours:
+            if is_opaque(type(value)):
+                found.add(type(value))
+            else:
+                _ours.add(type(value))
+
+
+def is_opaque(cls):
+    """Whether compiled code cannot call this: a model in Python."""
+    return getattr(cls, "opaque", False) is True
 
 
 def tell_apart(cls):

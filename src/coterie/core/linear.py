@@ -7,7 +7,7 @@ coterie is written once. This is the only module with reordered arithmetic.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -130,7 +130,7 @@ def sparse_axpy(scale, index, values, out):
 
 
 @or_numpy(lambda value, out: out.fill(value))
-@inline
+@inline_sum  # compiled also where the loop around it is plain Python: models may be long
 def fill(value, out):
     """``out[:] = value``, as a loop: slice assignment was most of the overhead in kernels."""
     for k in range(out.shape[0]):
@@ -138,11 +138,27 @@ def fill(value, out):
 
 
 @or_numpy(lambda x, out: np.copyto(out[: x.shape[0]], x))
-@inline
+@inline_sum
 def copy_to(x, out):
     """``out[:len(x)] = x``."""
     for k in range(x.shape[0]):
         out[k] = x[k]
+
+
+@or_numpy(lambda x, index, out: np.copyto(out[: index.shape[0]], x[index]))
+@inline_sum
+def gather(x, index, out):
+    """``out_k = x[index_k]``."""
+    for k in range(index.shape[0]):
+        out[k] = x[index[k]]
+
+
+@or_numpy(lambda x, index, out: out.__setitem__(index, x[: index.shape[0]]))
+@inline_sum
+def scatter(x, index, out):
+    """``out[index_k] = x_k``."""
+    for k in range(index.shape[0]):
+        out[index[k]] = x[k]
 
 
 @inline
@@ -283,6 +299,57 @@ class SparseRows(NamedTuple):
         m = self.start.shape[0] - 1
         a, b = self.start[m * part // parts], self.start[m * (part + 1) // parts]
         fetch((self.column, self.values), a, b)
+
+
+@rule
+class PickedRows(NamedTuple):
+    """Some rows of others, in any order and as often as one likes: a minibatch, without a copy."""
+
+    rows: Any
+    pick: np.ndarray  # (rows,) int64
+
+    def dot(self, row, vector):
+        """``x_row . vector``."""
+        return self.rows.dot(self.pick[row], vector)
+
+    def add(self, row, scale, out):
+        """``out += scale * x_row``."""
+        self.rows.add(self.pick[row], scale, out)
+
+    def dots(self, first, last, vector, out):
+        """``out_r = x_{first + r} . vector``, up to row ``last - 1``."""
+        for r in range(first, last):
+            out[r - first] = self.rows.dot(self.pick[r], vector)
+
+    def add_all(self, first, last, factor, scale, out):
+        """``out += factor sum_r scale_r x_{first + r}``, up to row ``last - 1``."""
+        for r in range(first, last):
+            self.rows.add(self.pick[r], factor * scale[r - first], out)
+
+    def entries(self, row):
+        """How many coordinates of the row are stored."""
+        return self.rows.entries(self.pick[row])
+
+    def entry(self, row, k):
+        """The k-th stored coordinate and its value."""
+        return self.rows.entry(self.pick[row], k)
+
+    def at(self, row, column):
+        """One coordinate of the row."""
+        return self.rows.at(self.pick[row], column)
+
+
+def matrix_of(rows, p):
+    """Rows of p features as a dense matrix, for models in Python."""
+    if isinstance(rows, PickedRows):
+        return matrix_of(rows.rows, p)[rows.pick]
+    if isinstance(rows, DenseRows):
+        return rows.values
+    from scipy import sparse
+
+    a, b = rows.start[0], rows.start[-1]
+    shape = (rows.start.shape[0] - 1, p)
+    return sparse.csr_array((rows.values[a:b], rows.column[a:b], rows.start - a), shape).toarray()
 
 
 def rows_of(matrix):

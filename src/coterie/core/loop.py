@@ -61,12 +61,12 @@ class Egress(NamedTuple):
 class Budget(NamedTuple):
     """When to stop: as soon as the letters sent cost so much."""
 
-    letter: float  # price of a letter
-    number: float  # price of a number in it
+    letter: np.ndarray  # (kinds,) price of a letter of each kind
+    number: np.ndarray  # (kinds,) price of each number in it, beside
     limit: float
 
 
-NO_LIMIT = Budget(0.0, 0.0, math.inf)
+NO_LIMIT = Budget(np.zeros(0), np.zeros(0), math.inf)
 
 
 def new_egress(capacity, size):
@@ -177,7 +177,16 @@ def hand_over(method, world, own, tie, outbox, egress, account):
 @inline
 def spent(account, budget):
     """Has what was sent reached the budget?"""
-    return account[LETTERS] * budget.letter + account[NUMBERS] * budget.number >= budget.limit
+    return budget.limit < math.inf and cost_of(account, budget.letter, budget.number) >= budget.limit
+
+
+@inline
+def cost_of(account, letter, number):
+    """What was sent, at these prices of letters of each kind and of numbers in them."""
+    cost = 0.0
+    for kind in range(letter.shape[0]):
+        cost += account[KINDS + 2 * kind] * letter[kind] + account[KINDS + 2 * kind + 1] * number[kind]
+    return cost
 
 
 def partner(method, world, k, chance):
@@ -302,11 +311,11 @@ def moved(old, new, there, here, skip=()):
     return type(old)(*parts)
 
 
-def meet(method, world, own, tie, outbox, egress, account, run=run):
-    """The initial swap: every agent greets its neighbours."""
-    n = world.address.shape[0]
-    everyone, dice = np.full(n, EVERYONE), np.zeros((n, method.dice))
-    run(method, world, own, tie, np.arange(n), everyone, dice, np.zeros(n), outbox, egress, account, NO_LIMIT)
+def meet(method, world, own, tie, outbox, egress, account, run=run, who=None):
+    """The initial swap: every agent, or each of those named, greets its neighbours."""
+    who = np.arange(world.address.shape[0]) if who is None else who
+    everyone, dice = np.full(len(who), EVERYONE), np.zeros((len(who), method.dice))
+    run(method, world, own, tie, who, everyone, dice, np.zeros(len(who)), outbox, egress, account, NO_LIMIT)
 
 
 @kernel
@@ -321,6 +330,43 @@ def rounds(method, world, own, tie, count, outbox, egress, account, budget):
             method.round(data_of(world, k, VACANT), row(own, k), rows(tie, a, b), outbox)
         hand_over(method, world, own, tie, outbox, egress, account)
     return count
+
+
+@kernel
+def partial_round(method, world, own, tie, present, outbox, egress, account):
+    """One synchronous round of those who are present: they act, and only then are their letters delivered."""
+    for k in range(world.address.shape[0]):
+        if present[k]:
+            outbox.cursor[AUTHOR] = k
+            a, b = world.tie_start[k], world.tie_start[k + 1]
+            method.round(data_of(world, k, VACANT), row(own, k), rows(tie, a, b), outbox)
+    hand_over(method, world, own, tie, outbox, egress, account)
+
+
+@kernel
+def together(method, world, own, tie, present, dice, moment, outbox, egress, account):
+    """The same of a method that trains: agents wake, and only then are their letters delivered."""
+    for k in range(world.address.shape[0]):
+        if not present[k]:
+            continue
+        outbox.cursor[AUTHOR] = k
+        a, b = world.tie_start[k], world.tie_start[k + 1]
+        chance = Chance(dice[k], VACANT, moment)
+        method.wake(data_of(world, k, VACANT), row(own, k), rows(tie, a, b), chance, outbox)
+    hand_over(method, world, own, tie, outbox, egress, account)
+
+
+@kernel
+def publish_all(method, world, own, tie, present, dice, moment, outbox, egress, account):
+    """The end of such a round where all have trained: what they send, and its delivery."""
+    for k in range(world.address.shape[0]):
+        if not present[k]:
+            continue
+        outbox.cursor[AUTHOR] = k
+        a, b = world.tie_start[k], world.tie_start[k + 1]
+        chance = Chance(dice[k], VACANT, moment)
+        method.publish(data_of(world, k, VACANT), row(own, k), rows(tie, a, b), chance, outbox)
+    hand_over(method, world, own, tie, outbox, egress, account)
 
 
 @kernel

@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 
 from .letters import lengths_of
+from .rules import NamedTuple as NamedTuple
 from .rules import rule
+from .training import train_and_publish
 from .world import VACANT
-
-#: That of typing, by a name that type checkers do not follow: they refuse class attributes in one, Python does not.
-NamedTuple: Any = typing.NamedTuple
 
 
 class Posterior(typing.NamedTuple):
@@ -45,8 +44,9 @@ def pull(world: Any, own: Any, tie: Any) -> np.ndarray:
     owner = np.repeat(np.arange(own.theta.shape[0]), np.diff(world.tie_start))
     weight = np.where(world.peer == VACANT, 0.0, world.weight)
     whole = np.bincount(owner, weights=weight, minlength=own.theta.shape[0])[owner]
-    apart = np.linalg.norm(tie.copy - own.theta[owner], axis=1)
-    size = np.maximum(np.linalg.norm(own.theta[owner], axis=1), np.finfo(float).tiny)
+    told = own.theta if tie.copy.shape[1] == own.theta.shape[1] else own.theta[:, world.sent]  # the rest is personal
+    apart = np.linalg.norm(tie.copy - told[owner], axis=1)
+    size = np.maximum(np.linalg.norm(told[owner], axis=1), np.finfo(float).tiny)
     pulls: np.ndarray = np.where(weight > 0.0, weight * apart / (np.where(whole > 0.0, whole, 1.0) * size), 0.0)
     return pulls
 
@@ -87,17 +87,32 @@ class Method(ABC):
     open = None
     #: Handler ``round(data, me, ties, outbox)``: the synchronous form; called for all agents before letters arrive.
     round = None
+    #: Handlers of a method that trains, see :mod:`coterie.core.training`: ``prepare(data, me, ties, chance, outbox,
+    #: phase)`` writes into ``me.job`` what to train next, and says whether there is anything; ``publish(data, me, ties,
+    #: chance, outbox)`` sends what came of it. With a field ``local``, an optimiser. Its ``wake`` is these two with the
+    #: training between them.
+    prepare = None
+    publish = None
 
     # -- what it needs and says ------------------------------------------------------------------------------------
 
-    #: Uniform numbers that a wake uses.
-    dice = 0
+    #: How many jobs a wake trains at most; 0 of a method that does not train.
+    jobs = property(lambda self: 0 if self.prepare is None else 1)
+    #: Rows of a minibatch; 0 for all rows. Of a composition, those of its method.
+    batch = property(
+        lambda self: self.method.batch if "method" in self._fields else 0 if self.prepare is None else self.local.batch
+    )
+    #: Uniform numbers that a wake uses. Those of training come first: one for each minibatch.
+    dice = property(lambda self: self.jobs * self.local.steps if self.batch else 0)
     #: Letters that one event may post, replies to them included.
     max_letters = 1
     #: How many of them may go to all neighbours.
     broadcasts = property(lambda self: self.max_letters)
     #: Whether a wake talks to one neighbour, the one that ``choose(data, chance)`` says.
     exchanges = False
+    #: Whether an agent whose ties change greets all its neighbours, not only the new ones: it tells of all
+    #: its ties.
+    greets_all = False
     #: Slots for new ties that an agent always has free; above 0, ties are learned.
     spare = 0
     #: Whether ``ties.copy`` (ties, p) holds the last models received, and a wake, a round, and a letter where it
@@ -114,12 +129,28 @@ class Method(ABC):
     footprint = None
     #: Whether models are sparse: then who learns the graph sends them as pairs of index and value.
     sparse = False
+    #: Whether it asks the model of a problem for nothing but losses and gradients, and so runs with any differentiable
+    #: one. Default: if it trains; of a composition, if its method does, and nothing is private.
+    any_model = property(
+        lambda self: (
+            self.terms is None and (self.method.any_model if "method" in self._fields else self.prepare is not None)
+        )
+    )
+    #: Whether it runs on one-way ties, those of a ``ct.DirectedGraph``: its ties are to whom it sends, and a letter may
+    #: come from somebody who is no tie of its own (``letter.slot == VACANT``).
+    directed = False
+    #: Whether neighbours add up what it sends, so that a letter that is lost, doubled or overtaken is never made up
+    #: for: then conditions in which that happens are refused.
+    sums = False
+    #: Agents that do not send what the method says, by number: they are left out where honest agents are judged.
+    liars = ()
     #: Whether it has rounds.
-    synchronous = property(lambda self: self.round is not None)
+    synchronous = property(lambda self: self.round is not None or self.prepare is not None)
 
     # -- what it promises ------------------------------------------------------------------------------------------
 
-    #: Whether it minimises the objective of the problem, and not only uses its data and ties.
+    #: Whether it minimises the objective of the problem, and not only uses its data and ties. None: it promises no
+    #: optimum at all, as most methods that train.
     minimises = True
     #: How near to the optimum, relative, it comes in some thousand wakes; a larger number for sublinear convergence.
     accuracy = 1e-8
@@ -143,6 +174,10 @@ class Method(ABC):
     #: What agents do for themselves in the end; if not None, ``finish(world, own, tie)`` gives these models.
     final = None
     finish = None
+
+    #: ``shown(world, own, tie)``: the models that agents would use now, where these are not ``own.theta``: with what
+    #: has come since they woke. Runs, traces and evaluations show them.
+    shown = None
 
     # -- state of unusual size, and what else it knows -------------------------------------------------------------
 
@@ -183,6 +218,11 @@ def _disclaim(cls: Any) -> None:
             setattr(cls, name, vars(Method)[name])
 
 
+def wake_by_training(self, data, me, ties, chance, outbox):  # type: ignore[no-untyped-def]
+    """Train what there is to train, and send what came of it."""
+    train_and_publish(self, data, me, ties, chance, outbox)
+
+
 def complete(cls: Any, parts: Any) -> Any:
     """Give a class of rules every part that it leaves out; refuse one that lacks a part without a default."""
     known = {name: part for name, part in vars(parts).items() if not name.startswith("_")}
@@ -195,6 +235,8 @@ def complete(cls: Any, parts: Any) -> Any:
                 f"{what} has a part {name!r}, which is not known: is it {close[0]!r}? If not, begin its name with an "
                 "underscore"
             )
+    if {"prepare", "publish"} & own and "wake" not in own:
+        cls.wake, own = wake_by_training, own | {"wake"}
     for name, part in known.items():
         if name in own:
             continue

@@ -32,6 +32,7 @@ from . import foreign
 from .fingerprint import DEBUG
 from .kernel_cache import KernelCache, reading
 from .pipelines import HelperPipeline, KernelPipeline, furnish
+from .plain_backend import kernel as plain_kernel
 
 log = logging.getLogger("coterie")
 
@@ -145,7 +146,10 @@ class _Compiler(CPUDispatcher):
 
 
 class Kernel:
-    """A compiled loop: ``kernel(...)`` runs compiled, ``kernel.python(...)`` the same source in plain Python."""
+    """A compiled loop: ``kernel(...)`` runs compiled, ``kernel.python(...)`` the same source in plain Python.
+
+    So it runs where an argument holds a model that only Python can call.
+    """
 
     def __init__(self, function):
         functools.update_wrapper(self, function)
@@ -164,7 +168,9 @@ class Kernel:
     def _prepare(self, outside):
         """What compiles this loop for rules of these classes from outside, and keeps it."""
         with _making:
-            if outside not in self._compiled:
+            if outside not in self._compiled and any(map(foreign.is_opaque, outside)):
+                self._compiled[outside] = plain_kernel(self.python)
+            elif outside not in self._compiled:
                 for cls in outside:
                     if not is_rule(cls):
                         foreign.tell_apart(cls)
@@ -365,10 +371,20 @@ def register(cls):
 def expose(name, arguments):
     """Let compiled code call a method of rules by this name."""
     foreign.EXPOSED.add(name)
-    scope = {}
-    exec(f"def {name}(self, {arguments}): return getattr(self.instance_class, {name!r}, None)", scope)
+    scope = {"found": functools.partial(_as_named, name, arguments)}
+    exec(f"def {name}(self, {arguments}): return found(self.instance_class)", scope)
     # forceinline is LLVM's inlining. Numba's own inline="always" silently drops array writes (0.61 to 0.68).
     extending.overload_method(RuleType, name, jit_options=INLINED)(scope[name])
+
+
+def _as_named(name, arguments, cls):
+    """The method of a class, with its arguments named as Numba has first heard of them."""
+    function = getattr(cls, name, None)
+    if function is None or ", ".join(list(inspect.signature(function).parameters)[1:]) == arguments:
+        return function
+    scope = {"body": inline(FunctionType(function.__code__, function.__globals__, function.__name__))}
+    exec(f"def {name}(self, {arguments}): return body(self, {arguments})", scope)
+    return scope[name]
 
 
 def overload(function):

@@ -11,19 +11,24 @@ recompiles, and kernels can be cached on disk.
 from __future__ import annotations
 
 import inspect
-from typing import NamedTuple
+import typing
+from typing import Any
 
 import numpy as np
 
 from .compile import expose, overload, packed, register
 
+#: That of typing, by a name that type checkers do not follow: they refuse class attributes in one, Python does not.
+NamedTuple: Any = typing.NamedTuple
+
 #: How a NamedTuple shows itself, unless it says otherwise.
 _PLAIN_REPR = NamedTuple("Any", []).__repr__.__code__
 
-#: The vocabulary: what compiled code may ask of a rule, with the argument names that every rule must use.
+#: The vocabulary: what compiled code may ask of a rule, with the argument names that every rule must use; two kinds of
+#: rules may use one word with as many arguments.
 METHODS = {
     # losses (losses.py)
-    "value": "margin, label",
+    "value": "margin, label | data, theta",  # of a loss | of a model (models.py)
     "derivative": "margin, label",
     "curvature": "margin, label",
     "prox": "center, step, label",
@@ -47,14 +52,34 @@ METHODS = {
     "wake": "data, me, ties, chance, outbox",
     "receive": "data, me, ties, letter, outbox",
     "round": "data, me, ties, outbox",
+    # models (models.py)
+    "gradient": "data, theta, scale, out",
+    # methods that train a model (training.py)
+    "prepare": "data, me, ties, chance, outbox, phase",
+    "publish": "data, me, ties, chance, outbox",
+    "update": "gradient, theta, memory, time",
+    # methods with a server (methods/server.py)
+    "tell": "data, me, ties, out",
+    "hear": "data, me, text",
+    "answer": "data, me, out",
+    "collect": "data, me, ties, letter",
+    "average": "data, me, ties",
     # solvers of an agent's own problem (proximal.py)
     "minimise": "data, scale, weight, center, theta, draft",
     # peer sampling (wrap/sampling.py)
     "sample": "data, view, dice, out",
     "refresh": "data, view, dice, outbox",
     "merge": "data, view, letter, outbox",
+    # what agents make of what they hear (wrap/aggregation.py)
+    "combine": "theta, shown, peer, weight, said, copy, room",
+    # noise that liars add (wrap/attacked.py)
+    "draw": "stream",
+    # vectors that are sent in fewer bytes (wrap/compression.py)
+    "compress": "vector, dice, room, out",
+    "fits": "text, size",
+    "restore": "text, out",
     # what an agent tells of its loss (wrap/learned.py, private/loss_report.py)
-    "reported_loss": "data, me, scratch",
+    "reported_loss": "data, me",
 }
 
 
@@ -91,8 +116,9 @@ def rule(cls):
         if method is None:
             continue
         found = ", ".join(list(inspect.signature(method).parameters)[1:])
-        if found != expected:
-            raise TypeError(f"{cls.__qualname__}.{name}({found}): the arguments must be named ({expected})")
+        if found not in expected.split(" | "):
+            wanted = ") or (".join(expected.split(" | "))
+            raise TypeError(f"{cls.__qualname__}.{name}({found}): the arguments must be named ({wanted})")
 
     cls.is_rule = True
     cls.__eq__, cls.__ne__, cls.__hash__, cls.__bool__ = _equal, _unequal, _hash, _true
@@ -134,7 +160,7 @@ def _shown(self):
 
 
 for _name, _arguments in METHODS.items():
-    expose(_name, _arguments)
+    expose(_name, _arguments.partition(" | ")[0])
 
 
 def remake(rule, fields):

@@ -12,16 +12,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .compile import class_of, each_field, inline, or_numpy, overload, room
+from .compile import class_of, each_field, inline, kernel, overload
 from .letters import longest
-from .linear import DenseRows, axpy, copy_to, frozen, total
-from .losses import pooled_value
+from .linear import DenseRows, PickedRows, axpy, copy_to, frozen, total
+from .models import Linear
 from .rules import remake, rule
 
 #: An empty slot in a list of ties; also the slot of a sender I have no tie to.
 VACANT = -1
-#: Rows that a gradient takes at a time: first all their margins, then all slopes, then their sum.
-BLOCK = 32
+#: The prime modulus of the generator that picks the rows of a minibatch.
+LEHMER = 2**31 - 1
+#: In the place of a die where none was thrown.
+NO_DIE = -1.0
+#: What becomes of a parameter: it stays with its agent, is one and the same for all, or is tied over the graph.
+PERSONAL, SHARED, TIED = 0, 1, 2
 #: An address: all my neighbours. Not VACANT, or a letter along an empty tie would be a broadcast.
 EVERYONE = -2
 
@@ -48,6 +52,11 @@ class World(NamedTuple):
     radius: float  # of the l1 ball that each output's part of a model stays in
     outputs: int  # how many such parts a model has
     n_agents: int  # how many agents there are in the whole network
+    model: Any = Linear()  # what turns rows and parameters into losses
+    roles: np.ndarray = frozen(np.zeros(0, np.int8))  # (p,) PERSONAL, SHARED or TIED
+    sent: np.ndarray = frozen(np.zeros(0, np.int64))  # (q,) which parameters are not PERSONAL
+    sheet: np.ndarray = np.zeros(0)  # scratch paper of the model, and room for the labels of a minibatch
+    picked: Any = PickedRows(DenseRows(np.zeros((0, 0))), np.zeros(0, np.int64))  # room for which rows a minibatch has
 
 
 class Data(NamedTuple):
@@ -68,6 +77,12 @@ class Data(NamedTuple):
     scaled: bool
     radius: float
     outputs: int
+    model: Any
+    roles: np.ndarray
+    sent: np.ndarray
+    sheet: np.ndarray
+    picked: Any
+    die: float  # what picked the rows of a minibatch, for models that draw more from it; else NO_DIE
     ahead: Any = None  # rows that are needed next, not by this agent: only :func:`look_ahead` may touch them
 
 
@@ -111,7 +126,8 @@ HEAD, TAIL, AUTHOR, REFUSED, NEEDS_ROOM = 0, 1, 2, 3, 4
 
 def new_outbox(method, world, p, capacity):
     """An empty outbox for ``capacity`` letters of a method."""
-    text, scratch = np.zeros((capacity, longest(method.lengths(p)))), _aligned(method.scratch_size(world, p))
+    needs = max(method.scratch_size(world, p), p if method.jobs else 0)  # training writes a gradient there
+    text, scratch = np.zeros((capacity, longest(method.lengths(p)))), _aligned(needs)
     return Outbox(text, *[np.zeros(capacity, np.int64) for _ in range(5)], np.zeros(5, np.int64), scratch)
 
 
@@ -257,68 +273,91 @@ def data_of(world, k, following=VACANT):
         world.scaled,
         world.radius,
         world.outputs,
+        world.model,
+        world.roles,
+        world.sent,
+        world.sheet,
+        world.picked,
+        NO_DIE,
         world.rows.take(first, last),
     )
 
 
-def look_ahead(ahead, part, parts):
-    """Begin to load one of so many parts of the rows that are needed next."""
+@inline
+def pick_rows(die, m, out):
+    """Rows of a minibatch, each of them any of m with the same probability: one die begins a sequence that picks them.
+
+    Lehmer's generator with the constants of Park, Miller and Stockmeyer (1993). One die for each row would take as much
+    memory as the rows of all steps.
+    """
+    state = 1 + int(die * (LEHMER - 1))
+    for k in range(out.shape[0]):
+        state = state * 48271 % LEHMER
+        out[k] = min(int(state / LEHMER * m), m - 1)
 
 
-@overload(look_ahead)
-def _look_ahead(ahead, part, parts):
-    if class_of(ahead) is None:
-        return lambda ahead, part, parts: None
-    return lambda ahead, part, parts: ahead.fetch(part, parts)
+@inline
+def minibatch(data, die, count):
+    """The same agent with ``count`` of its rows: f_i in the mean over the die."""
+    m = data.labels.shape[0]
+    pick, labels = data.picked.pick[:count], data.sheet[:count]
+    pick_rows(die, m, pick)
+    for k in range(count):
+        labels[k] = data.labels[pick[k]]
+    return Data(
+        data.loss,
+        remake(data.picked, (data.rows, pick)),
+        labels,
+        data.peer,
+        data.weight,
+        data.choice,
+        data.row_weight * m / count,
+        data.ridge,
+        data.loss_weight,
+        data.curvature,
+        data.address,
+        data.smooth,
+        data.scaled,
+        data.radius,
+        data.outputs,
+        data.model,
+        data.roles,
+        data.sent,
+        data.sheet[count:],
+        data.picked,
+        die,
+        data.ahead,
+    )
 
 
-def _add_loss_gradient(data, theta, scale, out):
-    """The same with NumPy, for the process of one agent."""
-    weight = scale * data.row_weight
-    if isinstance(data.rows, DenseRows):
-        pairs = zip((data.rows.values @ theta).tolist(), data.labels.tolist(), strict=True)
-        slopes = [weight * data.loss.derivative(margin, label) for margin, label in pairs]
-        axpy(1.0, np.dot(slopes, data.rows.values), out)
-    else:
-        for r in range(data.labels.shape[0]):
-            data.rows.add(r, weight * data.loss.derivative(data.rows.dot(r, theta), data.labels[r]), out)
-    axpy(2.0 * scale * data.ridge, theta, out)
-
-
-@or_numpy(_add_loss_gradient)
 @inline
 def add_loss_gradient(data, theta, scale, out):
     """``out += scale * grad f_i(theta)``, with f_i of :mod:`coterie.problem`."""
-    weight, slopes = scale * data.row_weight, room(BLOCK)
-    part, parts = 0, 3 * ((data.labels.shape[0] + BLOCK - 1) // BLOCK)
-    for first in range(0, data.labels.shape[0], BLOCK):
-        last = min(first + BLOCK, data.labels.shape[0])
-        look_ahead(data.ahead, part, parts)  # a few lines at a time: a core waits for no more than some dozens at once
-        data.rows.dots(first, last, theta, slopes)
-        look_ahead(data.ahead, part + 1, parts)
-        for r in range(last - first):  # a loop of its own, which is vectorised
-            slopes[r] = data.loss.derivative(slopes[r], data.labels[first + r])
-        look_ahead(data.ahead, part + 2, parts)
-        data.rows.add_all(first, last, weight, slopes, out)
-        part += 3
+    data.model.gradient(data, theta, scale, out)
     axpy(2.0 * scale * data.ridge, theta, out)
 
 
 @inline
-def loss_of(data, theta, scratch):
-    """``f_i(theta)``, with the margins of the examples in scratch."""
-    margins = scratch[: data.labels.shape[0]]
+def loss_of(data, theta):
+    """``f_i(theta)``."""
     square = 0.0
-    data.rows.dots(0, margins.shape[0], theta, margins)
     for k in range(theta.shape[0]):
         square += theta[k] * theta[k]
-    m = margins.shape[0] // data.outputs
-    value = data.ridge * square
-    for o in range(data.outputs):  # the examples of one output after those of the other
-        value += pooled_value(
-            data.loss, margins[o * m : (o + 1) * m], data.labels[o * m : (o + 1) * m], data.row_weight
-        )
-    return value
+    return data.ridge * square + data.model.value(data, theta)
+
+
+@kernel
+def all_losses(world, theta, out):
+    """f_i(theta_i) of all agents."""
+    for k in range(theta.shape[0]):
+        out[k] = loss_of(data_of(world, k, VACANT), theta[k])
+
+
+@kernel
+def all_gradients(world, theta, out):
+    """Their gradients, added to ``out``."""
+    for k in range(theta.shape[0]):
+        add_loss_gradient(data_of(world, k, VACANT), theta[k], 1.0, out[k])
 
 
 def row(group, i):
@@ -348,6 +387,14 @@ def _rows(group, first, last):
         return lambda group, first, last: remake(group, (group.letter, group.peer[first:last]))
     leaf, nest = "group.{field}[first:last]", "rows(group.{field}, first, last)"
     return each_field(group, "group, first, last", leaf, nest, rows=rows)
+
+
+def paper(world, model, batch=0):
+    """A world with a model, and room for its scratch paper and for minibatches of so many rows."""
+    most = int(np.diff(world.row_start).max(initial=0))
+    scratch = most if isinstance(model, Linear) else model.scratch
+    empty = PickedRows(DenseRows(np.zeros((0, 0))), np.zeros(batch, np.int64))
+    return world._replace(model=model, sheet=np.zeros(scratch + batch), picked=empty)
 
 
 def widened(world: World, slots: np.ndarray) -> tuple[World, np.ndarray]:

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from ..core import events, loop
-from ..core.world import NEEDS_ROOM, REFUSED, VACANT, World, new_outbox, stored_once
-from ..errors import CapacityError, ParameterError
+from ..core.world import NEEDS_ROOM, REFUSED, SHARED, VACANT, World, new_outbox, stored_once
+from ..errors import CapacityError, ConvergenceError, ParameterError
 from ..graphs import Graph
 from ..problem import Problem
 from .conditions import Conditions
 from .parallel import Team
-from .wire import HEADER_SIZE, NUMBER_SIZE, letters_size
+from .state import State, filled, flat, ties_of, with_ties
+from .together import together
+from .wire import prices
 from .worlds import world_of
 
 
@@ -28,15 +30,17 @@ class Driver(ABC):
     Where no letter is late or lost, those of a method that publishes may be stored `once`, not for each neighbour.
     """
 
+    #: What a run has to have when it goes on later, beside random generators: numbers, arrays, tuples of arrays.
+    kept: tuple[str, ...] = ("own", "tie", "account", "done", "time")
     #: Steps to ask for at first; more and more follow while calls are short, so that one can look and interrupt.
     pace = 64
 
     def __init__(
         self, problem: Problem, method: Any, theta: np.ndarray, choice: Any, capacity: int, once: bool = False
     ):
-        self.method, self.choice, self.capacity = method, choice, capacity
+        self.method, self.choice, self.capacity, self.once = method, choice, capacity, once
         self._problem, self.p = problem, problem.p
-        self.world = world_of(problem, choice, method.spare, once)
+        self.world = world_of(problem, choice, method.spare, once, method.batch)
         self.own, self.tie = stored_once(method, self.world, theta) if once else method.start(self.world, theta)
         self.outbox = new_outbox(method, self.world, problem.p, capacity)
         self.account = loop.new_account(method)
@@ -53,8 +57,11 @@ class Driver(ABC):
 
     @property
     def theta(self) -> np.ndarray:
-        """Models, read-only."""
-        view: np.ndarray = self.own.theta.view()
+        """Models as agents would use them now, read-only."""
+        if self.method.shown is None:
+            view: np.ndarray = self.own.theta.view()
+        else:
+            view = self.method.shown(self.world, self.own, self.tie)
         view.flags.writeable = False
         return view
 
@@ -76,12 +83,31 @@ class Driver(ABC):
     def measures(self) -> dict[str, float]:
         """What a trace tells of the models: the objective, and how far it is above its optimum where that is cheap."""
         problem, theta = self.problem, self.theta
+        if not np.all(np.isfinite(theta)):
+            lost = int(np.argmax(~np.isfinite(theta).all(axis=1)))
+            raise ConvergenceError(
+                f"{self.method!r} has diverged: after {self.wakes} wakes the model of agent "
+                f"{problem.members[lost]!r} is not finite; take smaller steps"
+            )
         learned = self.method.spare > 0
+        value = problem.value(theta)
+        if self.method.jobs and np.isnan(value):
+            raise ConvergenceError(
+                f"{self.method!r} has diverged: after {self.wakes} wakes the models are too large to have a loss; take "
+                "smaller steps"
+            )
         return {
-            "value": problem.value(theta) + (self.method.rule.regularizer(problem) if learned else 0.0),
+            "value": value + (self.method.rule.regularizer(problem) if learned else 0.0),
             **({"gap": problem.gap(theta)} if np.isfinite(problem.radius) else {}),
+            **({"honest_loss": float(problem.losses(theta)[self._honest].mean())} if self.method.liars else {}),
             **({"neighbours": 2.0 * problem.graph.n_edges / problem.n} if learned else {}),
+            **({"disagreement": disagreement(problem, theta)} if np.any(problem.roles == SHARED) else {}),
         }
+
+    @property
+    def _honest(self) -> np.ndarray:
+        """The agents that are no liars."""
+        return np.setdiff1d(np.arange(self._problem.n), self.method.liars)
 
     @property
     def wakes(self) -> int:
@@ -96,14 +122,25 @@ class Driver(ABC):
     @property
     def bytes(self) -> int:
         """How many bytes were sent."""
-        return letters_size(int(self.account[loop.LETTERS]), int(self.account[loop.NUMBERS]))
+        return round(loop.cost_of(self.account, *self.prices))
+
+    @property
+    def prices(self) -> tuple[np.ndarray, np.ndarray]:
+        """Bytes of a letter of each kind, and of each number in it beside."""
+        return prices(self.method.letters, self.shared)
+
+    @property
+    def shared(self) -> int:
+        """How many numbers of a model are not personal, and so may be sent."""
+        return int(self.world.sent.shape[0])
 
     def budget(self, unit: str, limit: float) -> loop.Budget:
         """A limit on the vectors or bytes sent; none for other units."""
         if unit == "vectors":
-            return loop.Budget(0.0, 1.0, float(limit * self.p))  # of one type: a loop is compiled for it
+            kinds = len(self.method.letters)
+            return loop.Budget(np.zeros(kinds), np.ones(kinds), float(limit * self.p))
         if unit == "bytes":
-            return loop.Budget(float(HEADER_SIZE), float(NUMBER_SIZE), float(limit))
+            return loop.Budget(*self.prices, float(limit))
         return loop.NO_LIMIT
 
     @abstractmethod
@@ -111,8 +148,8 @@ class Driver(ABC):
         """Take at most so many steps, and stop when the budget is spent."""
 
     @abstractmethod
-    def meet(self, world: World) -> None:
-        """Let the agents greet those they are tied to in this world."""
+    def meet(self, world: World, who: np.ndarray | None = None) -> None:
+        """Let the agents, or those that are named, greet those they are tied to in this world."""
 
     def change(self, problem: Problem) -> None:
         """Go on with another problem for the same agents: other data, other ties.
@@ -123,7 +160,7 @@ class Driver(ABC):
         """
         before, own, tie = self.world, self.own, self.tie
         self._problem = problem.on(graph=graph_of(before)) if self.method.spare else problem
-        self.world = world_of(self._problem, self.choice, self.method.spare)
+        self.world = world_of(self._problem, self.choice, self.method.spare, batch=self.method.batch)
         new_own, new_tie = self.method.start(self.world, own.theta)
         self.own = loop.moved(own, new_own, slice(None), slice(None), skip=loop.ANEW)
         (old, there), (new, here) = _ends(before), _ends(self.world)
@@ -132,8 +169,39 @@ class Driver(ABC):
         self.tie = loop.moved(tie, new_tie, there, here, skip=loop.ANEW)
         self.outbox = new_outbox(self.method, self.world, problem.p, self.capacity)
         strangers = self.world.peer.copy()
+        if self.method.greets_all:
+            n, kept = self._problem.n, np.bincount(_owners(self.world)[here], minlength=self._problem.n)
+            same = (np.bincount(old // n, minlength=n) == kept) & (np.bincount(new // n, minlength=n) == kept)
+            self.meet(self.world, np.flatnonzero(~same))
+            return
         strangers[here] = VACANT
         self.meet(self.world._replace(peer=strangers))
+
+    def state(self, setting: str) -> State:
+        """Where it is now. The arrays are the driver's own: for when it has come to its end."""
+        numbers: dict[str, Any] = {name: rng.bit_generator.state for name, rng in self._generators().items()}
+        arrays = ties_of(self.world) if self.method.spare else {}
+        for name in self.kept:
+            value = getattr(self, name)
+            if isinstance(value, int | float):
+                numbers[name] = value
+            else:
+                arrays |= dict(flat(name, value))
+        return State(type(self).__name__, setting, self.once, arrays, numbers, self.problem, self.method)
+
+    def go_on(self, state: State) -> None:
+        """Be where a run of the same kind has stopped."""
+        if self.method.spare:
+            self.world = with_ties(self.world, state.arrays)
+        for name in self.kept:
+            value = getattr(self, name)
+            number = isinstance(value, int | float)
+            setattr(self, name, type(value)(state.numbers[name]) if number else filled(name, value, state.arrays))
+        for name, rng in self._generators().items():
+            rng.bit_generator.state = state.numbers[name]
+
+    def _generators(self) -> dict[str, np.random.Generator]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, np.random.Generator)}
 
     def widen(self) -> None:
         """Give agents that are short of slots for new ties twice as many."""
@@ -147,6 +215,15 @@ class Driver(ABC):
                 f"{self.method.max_letters} of {self.outbox.text.shape[1]} numbers that it announces for one event, or "
                 "to no agent's address"
             )
+
+
+def disagreement(problem: Problem, theta: np.ndarray) -> float:
+    """How far agents are from sharing what they are to share: mean squared distance of it from its mean over agents.
+
+    The objective does not know: it takes the parameters of each agent as they are.
+    """
+    shared = theta[:, problem.roles == SHARED]
+    return float(np.square(shared - shared.mean(axis=0)).sum(axis=1).mean())
 
 
 def graph_of(world: World) -> Graph:
@@ -175,6 +252,8 @@ class Immediate(Driver):
     Those of a method that publishes are stored once, unless the problem will `change`: then they are carried over from
     tie to tie. With a `team`, wakes run in parallel.
     """
+
+    kept = (*Driver.kept, "elapsed", "drawn")
 
     def __init__(
         self,
@@ -207,9 +286,9 @@ class Immediate(Driver):
         self.asked += count
         return [order, peers, dice, np.ones(count)]
 
-    def meet(self, world: World) -> None:
-        """Let the agents greet those they are tied to in this world."""
-        loop.meet(self.method, world, self.own, self.tie, self.outbox, self.egress, self.account)
+    def meet(self, world: World, who: np.ndarray | None = None) -> None:
+        """Let the agents, or those that are named, greet those they are tied to in this world."""
+        loop.meet(self.method, world, self.own, self.tie, self.outbox, self.egress, self.account, who=who)
         self.settle()
 
     def advance(self, steps: int, budget: loop.Budget) -> None:
@@ -243,46 +322,86 @@ class Immediate(Driver):
 
 
 class Synchronous(Driver):
-    """All agents act at once, then all letters are delivered."""
+    """All agents act at once, or those that the `conditions` let take part, then all letters are delivered."""
 
-    def __init__(self, problem: Problem, method: Any, theta: np.ndarray, choice: Any):
+    kept = (*Driver.kept, "acted")
+
+    def __init__(
+        self,
+        problem: Problem,
+        method: Any,
+        theta: np.ndarray,
+        choice: Any,
+        seed: Any,
+        conditions: Conditions | None = None,
+    ):
         letters = problem.n + problem.graph.peer.shape[0]  # a broadcast of each, or one letter along each tie
         super().__init__(problem, method, theta, choice, letters)
+        self.fate, self.who = seeds(seed, 2)
+        self.conditions, self.acted = conditions, 0
         self.egress = loop.new_egress(0, 1)
         self.meet(self.world)
 
     @property
     def wakes(self) -> int:
         """How many times an agent acted."""
-        return self.done * self._problem.n
+        return self.acted
 
     def change(self, problem: Problem) -> None:
         """Go on with another problem for the same agents."""
         self.capacity = problem.n + problem.graph.peer.shape[0]
         super().change(problem)
 
-    def meet(self, world: World) -> None:
-        """Let the agents greet those they are tied to in this world."""
-        loop.meet(self.method, world, self.own, self.tie, self.outbox, self.egress, self.account)
+    def meet(self, world: World, who: np.ndarray | None = None) -> None:
+        """Let the agents, or those that are named, greet those they are tied to in this world."""
+        loop.meet(self.method, world, self.own, self.tie, self.outbox, self.egress, self.account, who=who)
         self.check()
 
     def advance(self, steps: int, budget: loop.Budget) -> None:
         """Take at most so many steps, and stop when the budget is spent."""
+        if self.method.jobs or self.conditions is not None:
+            self._one_by_one(steps, budget)
+            return
         while True:
             done = loop.rounds(
                 self.method, self.world, self.own, self.tie, steps, self.outbox, self.egress, self.account, budget
             )
             self.check()
             self.done += done
+            self.acted += done * self._problem.n
             steps -= done
             if not self.outbox.cursor[NEEDS_ROOM]:
                 break
             self.widen()
         self.time = float(self.done)
 
+    def _one_by_one(self, steps: int, budget: loop.Budget) -> None:
+        """The same, round by round: with dice, which methods that train need, and with whoever takes part."""
+        n = self._problem.n
+        for _ in range(steps):
+            if loop.spent(self.account, budget):
+                break
+            present = np.ones(n, bool) if self.conditions is None else self.conditions.present(n, self.done, self.who)
+            state = self.method, self.world, self.own, self.tie
+            post = self.outbox, self.egress, self.account
+            if self.method.jobs:  # where the model can, it trains all agents at once
+                dice = self.fate.random((n, self.method.dice))
+                act = together if hasattr(self.world.model, "gradients") else loop.together
+                act(*state, present, dice, float(self.done), *post)
+            else:
+                loop.partial_round(*state, present, *post)
+            self.check()
+            self.done += 1
+            self.acted += int(np.count_nonzero(present))
+            if self.outbox.cursor[NEEDS_ROOM]:
+                self.widen()
+        self.time = float(self.done)
+
 
 class Timed(Driver):
     """Letters take their time, or never arrive."""
+
+    kept = (*Driver.kept, "queue")
 
     def __init__(
         self,
@@ -327,8 +446,8 @@ class Timed(Driver):
         super().widen()
         self._need(self.world)
 
-    def meet(self, world: World) -> None:
-        """Let the agents greet those they are tied to in this world."""
+    def meet(self, world: World, who: np.ndarray | None = None) -> None:
+        """Let the agents greet those they are tied to in this world: all of them, since letters may be lost."""
         ready = 0
         while ready < self._problem.n:
             ready = events.meet(

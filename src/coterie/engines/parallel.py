@@ -16,6 +16,7 @@ import numpy as np
 from ..core import loop
 from ..core.letters import longest
 from ..core.levels import arrange
+from ..core.linear import PickedRows
 from ..core.world import NEEDS_ROOM, REFUSED, Outbox, World, new_outbox
 from ..errors import ParameterError
 
@@ -44,6 +45,8 @@ class Hand(NamedTuple):
     outbox: Outbox
     egress: loop.Egress
     account: np.ndarray
+    sheet: np.ndarray  # scratch paper of the model
+    picked: PickedRows  # which rows a minibatch has
 
 
 class Team:
@@ -79,10 +82,13 @@ class Team:
     def _take(self, driver: Immediate, events: list[np.ndarray], stages: list[list[Slice]]) -> None:
         """Let the threads take wakes that are arranged in stages."""
         box, nobody = driver.outbox, loop.new_egress(0, 1)
-        hands = [Hand(box, driver.egress, driver.account)]
+        world = driver.world
+        hands = [Hand(box, driver.egress, driver.account, world.sheet, world.picked)]
         for _ in range(1, self.count):
-            outbox = new_outbox(driver.method, driver.world, driver.problem.p, box.to.shape[0])
-            hands.append(Hand(outbox, nobody._replace(counter=np.zeros(2, np.int64)), loop.new_account(driver.method)))
+            outbox = new_outbox(driver.method, world, driver.problem.p, box.to.shape[0])
+            egress, account = nobody._replace(counter=np.zeros(2, np.int64)), loop.new_account(driver.method)
+            picked = PickedRows(world.picked.rows, np.zeros_like(world.picked.pick))
+            hands.append(Hand(outbox, egress, account, np.zeros_like(world.sheet), picked))
         for stage in stages:
             while stage:
                 stage = self._at_once(driver, events, hands, stage)
@@ -129,10 +135,12 @@ class Team:
         turn, left = itertools.count(), []
 
         def work(hand: Hand) -> None:
-            state = driver.method, driver.world, driver.own, driver.tie
+            *boxes, sheet, picked = hand
+            world = driver.world._replace(sheet=sheet, picked=picked)
+            state = driver.method, world, driver.own, driver.tie
             while (k := next(turn)) < len(stage):
                 a, b = stage[k]
-                a += loop.run(*state, *(part[a:b] for part in events), *hand, loop.NO_LIMIT)
+                a += loop.run(*state, *(part[a:b] for part in events), *boxes, loop.NO_LIMIT)
                 if a < b:
                     left.append((a, b))
 
@@ -170,6 +178,7 @@ def certain(driver: Immediate, order: np.ndarray, budget: loop.Budget) -> int:
     if method.footprint == "ties":
         degree = world.tie_start[order + 1] - world.tie_start[order]
         letters = method.broadcasts * degree + (method.max_letters - method.broadcasts)
-    cost = letters * (budget.letter + budget.number * longest(method.lengths(driver.problem.p)))
-    spent = driver.account[loop.LETTERS] * budget.letter + driver.account[loop.NUMBERS] * budget.number
+    lengths = [longest([length]) for length in method.lengths(driver.problem.p)]
+    cost = letters * np.max(budget.letter + budget.number * lengths, initial=0.0)
+    spent = loop.cost_of(driver.account, budget.letter, budget.number)
     return int(np.searchsorted(spent + np.cumsum(cost) - cost, budget.limit))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.linear import frozen
-from ..core.world import World, widened
+from ..core.world import PERSONAL, VACANT, World, paper, widened
 from ..errors import ParameterError
 from ..graphs import Graph
 
@@ -15,8 +15,11 @@ if TYPE_CHECKING:  # problems read tables, which a peer does not need
     from ..problem import Problem
 
 
-def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0, once: bool = False) -> World:
-    """The world of all agents of a problem; where letters are stored `once`, nobody looks for ties, or chooses one."""
+def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0, once: bool = False, batch: int = 0) -> World:
+    """The world of all agents of a problem, with room for minibatches of so many rows.
+
+    Where letters are stored `once`, nobody looks for ties, or chooses one.
+    """
     chances = choices(choice, problem)
     world = World(
         loss=problem.loss,
@@ -38,7 +41,10 @@ def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0, once: bo
         radius=problem.radius,
         outputs=problem.outputs,
         n_agents=problem.n,
+        roles=problem.roles,
+        sent=frozen(np.flatnonzero(problem.roles != PERSONAL)),
     )
+    world = paper(world, problem.model, batch)
     return widened(world, np.diff(world.tie_start) + spare)[0] if spare else world
 
 
@@ -66,6 +72,8 @@ def choices(choice: Any, problem: Problem) -> np.ndarray:
         raise ParameterError("choice holds a number that is negative or not finite: probabilities are needed")
     owner = np.repeat(np.arange(graph.n), np.diff(graph.start))
     chosen = np.asarray(given[owner, graph.peer]).ravel() if owner.size else np.zeros(0)
+    if graph.directed:
+        return chosen
     back = np.empty_like(chosen)
     back[np.lexsort((graph.peer, owner))] = chosen[np.lexsort((owner, graph.peer))]
     unused = np.flatnonzero((chosen == 0) & (back == 0))
@@ -78,6 +86,8 @@ def choices(choice: Any, problem: Problem) -> np.ndarray:
 def _inverse(graph: Graph) -> np.ndarray:
     from scipy import sparse  # not above: a peer needs none of it
 
+    if graph.directed:  # who hears from me need not send to me: it looks whether it does
+        return np.full(graph.peer.shape[0], VACANT)
     # Ties are sorted by owner, then by peer: the tie from j to i is where that from i to j is when columns come first.
     ties = sparse.csr_array((np.arange(graph.peer.shape[0]), graph.peer, graph.start), shape=(graph.n, graph.n))
     inverse: np.ndarray = ties.tocsc().data.astype(np.int64, copy=False) - graph.start[graph.peer]
@@ -88,7 +98,7 @@ def part_of(world: World, first: int, last: int) -> World:
     """The world of agents ``first`` to ``last - 1`` alone, sharing nothing that changes with the given one."""
     a, b = world.row_start[first], world.row_start[last]
     c, d = world.tie_start[first], world.tie_start[last]
-    return world._replace(
+    part = world._replace(
         rows=world.rows.take(a, b),
         labels=world.labels[a:b],
         row_start=frozen(world.row_start[first : last + 1] - a),
@@ -102,3 +112,4 @@ def part_of(world: World, first: int, last: int) -> World:
             for name in ("row_weight", "ridge", "loss_weight", "curvature", "address")
         },
     )
+    return paper(part, world.model, world.picked.pick.shape[0])

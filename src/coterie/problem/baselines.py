@@ -57,6 +57,7 @@ class LocalModels(Baseline):
 
     def models(self, problem: Problem, n_jobs: int | None = None) -> np.ndarray:
         """One model for each agent, as :meth:`coterie.Problem.local` gives it."""
+        _expect_linear(problem, "a model of every agent alone")
         return problem.local(n_jobs)
 
 
@@ -132,6 +133,7 @@ class RidgeToMean(Baseline):
 
     def models(self, problem: Problem, n_jobs: int | None = None) -> np.ndarray:
         """One model for each agent; one without rows and without a ridge gets the mean."""
+        _expect_linear(problem, "RidgeToMean")
         alone = problem._objective(problem.loss_weight, n_jobs=n_jobs)
         if not isinstance(alone, Objective):
             raise MismatchError("RidgeToMean is not for boosting: models drawn to their mean need not stay in a ball")
@@ -165,6 +167,16 @@ def resolve_method(method: Any) -> Any:
     return method if isinstance(method, Baseline) else methods.resolve_method(method)
 
 
+def _expect_linear(problem: Problem, what: str) -> None:
+    """Refuse a model whose minimum nobody can compute."""
+    if not problem.is_linear:
+        raise MismatchError(
+            f"{what} is computed exactly, which only works for linear models, not for {problem.model!r}: train it, "
+            "with ct.TiedSGD() on problem.on(graph=ct.graphs.empty(n)) for everybody alone, or with ct.LocalSGD() on "
+            "a complete graph for one model of all"
+        )
+
+
 def _boosted(problem: Problem, group: np.ndarray) -> np.ndarray:
     """The same for boosting, where the rows of a group have one loss together: one agent holds them all."""
     data, parts = problem.data, problem.outputs
@@ -184,6 +196,7 @@ def _boosted(problem: Problem, group: np.ndarray) -> np.ndarray:
 
 def _pooled(problem: Problem, group: np.ndarray, n_jobs: int | None) -> np.ndarray:
     """For each agent, ``argmin sum_i t_i f_i(theta)`` over its group; groups are numbered from 0 without gaps."""
+    _expect_linear(problem, "one model for several agents")
     if np.isfinite(problem.radius):
         return _boosted(problem, group)
     order = np.argsort(group, kind="stable")

@@ -32,12 +32,15 @@ from scipy import sparse
 from .._checks import floats, fraction, integer, nonnegative, positive
 from ..core.linear import SparseRows, frozen, gram_norms, rows_of
 from ..core.losses import REALS, SIGNS, Location, Squared, resolve_loss
+from ..core.models import Linear
+from ..core.world import SHARED, TIED
 from ..data.agent_data import AgentData
 from ..data.dictionaries import Dictionary, outputs, resolve_base
 from ..errors import DataError, GraphError, MismatchError, ParameterError
-from ..graphs import Graph, empty
+from ..graphs import Graph, empty, star
 from .confidence import confidences
 from .exact import BallObjective, Objective, gap, lower_bound, minimise, minimise_on_balls, suboptimality
+from .modelled import SERVER, check_rows, gradients_of, losses_of, model_of, roles_of
 
 log = logging.getLogger("coterie")
 
@@ -76,6 +79,13 @@ class Problem:
         part, then those of the second, ...
     base : Dictionary, optional
         What the features are outputs of.
+    model : model, optional
+        What turns rows and parameters into losses. Default: linear, under ``loss``.
+    roles : (p,) array, optional
+        What becomes of each parameter: 0 if it is personal, 1 if shared by all, 2 if tied over the graph.
+        Default: all 2.
+    curvature : float, optional
+        L_i^loc of a model: a bound on the curvature of f_i, for methods that need one.
 
     Attributes
     ----------
@@ -90,6 +100,11 @@ class Problem:
     importance : (n,) ndarray
         a_i, and 1 for an agent that ``scaled`` leaves without any: what an agent weighs its own loss with.
     """
+
+    #: What defines the objective, the ties apart: see :func:`coterie._digest.digest_of`.
+    without_ties: tuple[str, ...] = ("data", "loss", "model", "roles", "smooth", "scaled", "mean", "loss_weight")
+    without_ties += ("ridge", "radius", "outputs")
+    digest_parts = (*without_ties, "graph")
 
     def __init__(
         self,
@@ -107,6 +122,9 @@ class Problem:
         radius: float = np.inf,
         outputs: int = 1,
         base: Dictionary | None = None,
+        model: Any = None,
+        roles: np.ndarray | None = None,
+        curvature: float | None = None,
     ):
         _expect(data)
         if not isinstance(graph, Graph):
@@ -118,7 +136,10 @@ class Problem:
             )
         self.data, self.graph, self.loss, self.name = data, graph, loss, name
         self.smooth, self.scaled, self.mean = float(smooth), scaled, mean
-        self.n, self.p, self.members = data.n, data.p, data.members
+        self.model: Any = Linear() if model is None else model
+        self.n, self.p, self.members = data.n, data.p if model is None else int(model.size), data.members
+        self.roles = frozen(np.full(self.p, TIED, np.int8) if roles is None else roles, np.int8)
+        self.curvature = curvature
         weight = np.array(np.broadcast_to(np.asarray(loss_weight, dtype=float), data.n))
         c = _confidence(confidence, data.sizes)
         self.loss_weight = frozen(weight * c)
@@ -129,9 +150,13 @@ class Problem:
             "confidence": confidence if isinstance(confidence, str) else c,
             "ridge": ridge if isinstance(ridge, str) else self.ridge,
         }
+        if not self.is_linear:
+            check_rows(self.model, data)
         self.rows, self.start, self.labels = _lay_out(data, loss)
-        alone = scaled & graph.isolated
-        self.a = frozen(self.loss_weight * graph.degrees if scaled else self.loss_weight)
+        if data.is_sparse and getattr(self.model, "opaque", False):
+            self.rows = rows_of(data.X.toarray())  # what Python's models take
+        alone = scaled & graph.mutual.isolated
+        self.a = frozen(self.loss_weight * graph.mutual.degrees if scaled else self.loss_weight)
         self.importance = frozen(np.where(alone, 1.0, self.a))
         self.row_weight = frozen(outputs / np.maximum(data.sizes, 1) if mean else np.ones(self.n))
         self.radius, self.outputs, self.base = float(radius), outputs, base
@@ -407,7 +432,164 @@ class Problem:
             base=dictionary,
         )
 
+    @classmethod
+    def differentiable(
+        cls,
+        data: AgentData,
+        graph: Graph,
+        model: Any,
+        *,
+        coupling: float = 1.0,
+        personal: Any = (),
+        shared: Any = (),
+        tied: Any = (),
+        ridge: Any = 0.0,
+        confidence: ArrayLike | str | None = "size",
+        curvature: float | None = None,
+    ) -> Problem:
+        """Any differentiable model; parts of it personal, shared by all, or tied over the graph.
+
+        ``coupling/2 sum_{i<j} W_ij |theta_i - theta_j|^2 + sum_i c_i f_i(theta_i)``, the distances over tied
+        parameters, f_i the mean loss of agent i.
+
+        Parameters
+        ----------
+        data : AgentData
+        graph : Graph
+            Who may talk to whom; ``ct.graphs.star(n)`` for a server in the middle, or see :meth:`federated`.
+        model : model, loss or name of a loss
+            ``ct.Torch(module, loss)``, ``ct.Function(...)``, ``ct.TwoLayer(...)``, or a linear model under a loss, such
+            as ``"logistic"``.
+        coupling : float
+            Weight of the ties, >= 0: more is more agreement.
+        personal, shared, tied : str or sequence of str
+            Parameters by the beginnings of their names: those that stay with their agent, that are one and the same for
+            all, that are tied over the graph. The rest is personal; or, where personal ones are named, tied, or else
+            shared. Default: all are tied. A method with one common model takes shared and tied ones alike.
+        ridge : float, (n,) array_like or "1/m"
+            Adds ``ridge |theta|^2`` to f_i.
+        confidence : "size", None or (n,) array_like
+            c_i: ``m_i / max_j m_j``, all 1, or given.
+        curvature : float, optional
+            A bound on the curvature of f_i, for methods whose steps are one over it, such as
+            :class:`coterie.CoordinateDescent`.
+
+        Returns
+        -------
+        Problem
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import coterie as ct
+        >>> rng = np.random.default_rng(0)
+        >>> data = ct.AgentData(rng.normal(size=(30, 4)), rng.integers(0, 2, 30), agents=np.arange(30) % 3)
+        >>> problem = ct.Problem.differentiable(data, ct.graphs.ring(3), ct.TwoLayer(4, 3, 2), personal="head")
+        >>> problem.p, int((problem.roles == 0).sum())
+        (23, 8)
+        """
+        _expect(data)
+        loss, model = model_of(model)
+        p = data.p if model is None else int(model.size)
+        return cls(
+            data,
+            graph,
+            loss,
+            smooth=0.5 * nonnegative("coupling", coupling),
+            loss_weight=1.0,
+            scaled=False,
+            mean=True,
+            ridge=ridge,
+            confidence=confidence,
+            name="differentiable",
+            model=model,
+            roles=roles_of(model, p, personal, shared, tied),
+            curvature=None if curvature is None else positive("curvature", curvature),
+        )
+
+    @classmethod
+    def federated(
+        cls,
+        data: AgentData,
+        model: Any,
+        *,
+        coupling: float = 0.0,
+        personal: Any = (),
+        shared: Any = (),
+        tied: Any = (),
+        ridge: Any = 0.0,
+        confidence: ArrayLike | str | None = "size",
+        curvature: float | None = None,
+    ) -> Problem:
+        """The clients of a server: any differentiable model, and one agent more, ``"server"``, number 0, without rows.
+
+        The server is in the middle of a star, for methods such as :class:`coterie.FedAvg`. Clients keep their order,
+        from number 1 on.
+
+        Parameters
+        ----------
+        data : AgentData
+            Of the clients.
+        model, personal, shared, tied, ridge, confidence, curvature
+            As in :meth:`differentiable`, but for this: what is not named is shared by all, also where personal
+            parameters are named. Numbers given for each agent begin with the server's.
+        coupling : float
+            Weight of the ties of tied parameters to those of the server, >= 0.
+
+        Returns
+        -------
+        Problem
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import coterie as ct
+        >>> rng = np.random.default_rng(0)
+        >>> data = ct.AgentData(rng.normal(size=(30, 4)), rng.integers(0, 2, 30), agents=np.arange(30) % 3)
+        >>> problem = ct.Problem.federated(data, ct.TwoLayer(4, 3, 2), personal="head")
+        >>> problem.members, problem.graph.n_neighbours.tolist()
+        (('server', 0, 1, 2), [3, 1, 1, 1])
+        """
+        _expect(data)
+        if SERVER in data.members:
+            raise DataError(f"there is an agent {SERVER!r} already, which is the name of the one that is added")
+        data = data.with_members([SERVER, *data.members])
+        loss, model = model_of(model)
+        p = data.p if model is None else int(model.size)
+        return cls(
+            data,
+            star(data.n),
+            loss,
+            smooth=0.5 * nonnegative("coupling", coupling),
+            loss_weight=1.0,
+            scaled=False,
+            mean=True,
+            ridge=ridge,
+            confidence=confidence,
+            name="federated",
+            model=model,
+            roles=roles_of(model, p, personal, shared, tied, rest=SHARED),
+            curvature=None if curvature is None else positive("curvature", curvature),
+        )
+
     # -- what can be asked of it ---------------------------------------------------------------------------------
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the model is linear."""
+        return isinstance(self.model, Linear)
+
+    def _expect_convex(self, what: str) -> None:
+        """Refuse a question that only a convex problem with one kind of parameters answers."""
+        if not self.is_linear:
+            raise MismatchError(
+                f"{what} is for linear models: nobody knows the optimum of {self.model!r}; look at value, or at "
+                "what the models predict (ct.evaluate)"
+            )
+        if np.any(self.roles != TIED):
+            raise MismatchError(
+                f"{what} is for problems whose parameters are all tied: some are personal or shared here"
+            )
 
     def value(self, theta: ArrayLike) -> float:
         """Q(Theta).
@@ -447,7 +629,13 @@ class Problem:
         >>> problem.values([[0.0], [2.0]]).tolist()
         [2.0, 0.0]
         """
-        return self._objective(self.a).value(self.checked(theta))
+        theta = self.checked(theta)
+        if not self.is_linear or np.any(self.roles != TIED):
+            i, j, w = self.graph.edges()
+            tied = self.roles == TIED
+            apart = self.smooth * w * np.square(theta[i][:, tied] - theta[j][:, tied]).sum(axis=1)
+            return self.a * self.losses(theta) + np.bincount(np.minimum(i, j), weights=apart, minlength=self.n)
+        return self._objective(self.a).value(theta)
 
     def gradient(self, theta: ArrayLike) -> np.ndarray:
         """``dQ / dTheta``, the blocks of CD (4); at a kink, one subgradient.
@@ -467,7 +655,10 @@ class Problem:
         >>> problem.gradient([[0.0], [2.0]]).ravel().tolist()
         [-2.0, 2.0]
         """
-        return self._objective(self.a).gradient(self.checked(theta))
+        theta = self.checked(theta)
+        if not self.is_linear or np.any(self.roles != TIED):
+            return gradients_of(self, theta)
+        return self._objective(self.a).gradient(theta)
 
     def suboptimality(self, theta: ArrayLike, enough: float = np.inf) -> float:
         """Estimate how far Theta is above the optimum, relative to the objective, by half of Newton's decrement.
@@ -492,6 +683,7 @@ class Problem:
         >>> round(problem.suboptimality([[0.0], [2.0]]), 4)  # the value is 2, the optimum 2/3
         0.6667
         """
+        self._expect_convex("suboptimality")
         if np.isfinite(self.radius):
             gap, value = self.gap(theta), self.value(theta)
             return gap / max(abs(value), abs(value - gap), 1e-300)
@@ -515,8 +707,10 @@ class Problem:
         >>> problem.losses([[1.0], [2.0]]).tolist()
         [0.5, 0.0]
         """
-        objective = self._objective(np.ones(self.n), empty(self.n))
         theta = self.checked(theta)
+        if not self.is_linear:
+            return losses_of(self, theta)
+        objective = self._objective(np.ones(self.n), empty(self.n))
         return objective.losses(theta) if isinstance(objective, BallObjective) else objective.value(theta)
 
     def gap(self, theta: ArrayLike) -> float:
@@ -550,6 +744,7 @@ class Problem:
         >>> problem.gap(problem.solve()) < 1e-12
         True
         """
+        self._expect_convex("gap")
         objective: Any = self._objective(self.importance)
         theta = self.checked(theta)
         if np.isfinite(self.radius):
@@ -605,6 +800,7 @@ class Problem:
         >>> problem.solve().ravel().tolist()
         [0.0, 4.0]
         """
+        self._expect_convex("solve")
         if self._optimum is None:
             self._optimum = self._solved(n_jobs)
         return self._optimum.copy()
@@ -632,6 +828,8 @@ class Problem:
         >>> problem.local().ravel().tolist()
         [1.0, 5.0]
         """
+        if not self.is_linear:
+            return np.tile(self.model.initial(), (self.n, 1))
         if self._alone is None:
             self._alone = _minimiser(self._objective(np.ones(self.n), empty(self.n), n_jobs))
         return self._alone.copy()
@@ -642,7 +840,7 @@ class Problem:
         if isinstance(objective, Objective) and not np.isfinite(self.loss.smoothness):
             slopes = np.zeros(objective.labels.shape[0])
         theta = _minimiser(objective, slopes)
-        isolated = self.graph.isolated
+        isolated = self.graph.mutual.isolated
         if isolated.any():
             theta[isolated] = self.local(n_jobs)[isolated]  # the same minimiser, also where there are several
         if slopes is not None:
@@ -668,6 +866,7 @@ class Problem:
         >>> ct.Problem.propagation([[0.0], [2.0], [5.0]], graph).determined.tolist()
         [True, True, False]
         """
+        self._expect_convex("determined")
         component, count = self.graph.components, self.graph.n_components
 
         def somewhere(agents: np.ndarray) -> np.ndarray:
@@ -702,11 +901,13 @@ class Problem:
         [2.0, 2.0]
         """
         own = np.where(self.a > 0, self.a, 1.0) * np.where(self.a > 0, self.local_lipschitz, 0.0)  # 0 * inf is 0 here
-        return frozen(2.0 * self.smooth * self.graph.degrees + own)
+        return frozen(2.0 * self.smooth * self.graph.mutual.degrees + own)
 
     @cached_property
     def local_lipschitz(self) -> np.ndarray:
         """L_i^loc: f_i has a L_i^loc-Lipschitz gradient; from the largest eigenvalue of X_i' X_i."""
+        if not self.is_linear:
+            return frozen(np.full(self.n, np.nan if self.curvature is None else self.curvature) + 2.0 * self.ridge)
         norms = gram_norms(self.rows, self.start, self.p)
         curved = np.where(norms > 0, self.loss.smoothness, 0.0) * np.where(norms > 0, norms, 1.0)
         row_weight = 1.0 if self.loss.pooled else self.row_weight
@@ -826,6 +1027,9 @@ class Problem:
             radius=self.radius,
             outputs=self.outputs,
             base=self.base,
+            model=None if self.is_linear else self.model,
+            roles=self.roles,
+            curvature=self.curvature,
             **recipe,
         )
 
@@ -878,7 +1082,7 @@ class Problem:
                 self.labels,
                 self.loss,
                 importance=importance,
-                graph=self.graph if graph is None else graph,
+                graph=(self.graph if graph is None else graph).mutual,
                 smooth=self.smooth,
                 p=self.p,
                 radius=self.radius,
@@ -891,14 +1095,14 @@ class Problem:
             self.loss,
             scale=(importance * self.row_weight)[:, None],
             ridge=(importance * self.ridge)[:, None],
-            graph=self.graph if graph is None else graph,
+            graph=(self.graph if graph is None else graph).mutual,
             smooth=self.smooth,
             p=self.p,
             n_jobs=n_jobs,
         )
 
     def __repr__(self) -> str:
-        return f"Problem.{self.name}({self.data!r}, {self.graph!r}, {self.loss!r})"
+        return f"Problem.{self.name}({self.data!r}, {self.graph!r}, {(self.loss if self.is_linear else self.model)!r})"
 
 
 def _minimiser(objective: Objective | BallObjective, slopes: np.ndarray | None = None) -> np.ndarray:

@@ -11,7 +11,7 @@ from ..rules import rule
 class HiddenLoss(NamedTuple):
     """The graph is learned from published models alone: the loss term is dropped."""
 
-    def reported_loss(self, data, me, scratch):
+    def reported_loss(self, data, me):
         """Nothing."""
         return 0.0
 
@@ -20,7 +20,7 @@ class HiddenLoss(NamedTuple):
 class ReleasedLoss(NamedTuple):
     """The noisy loss that went through the ledger, which may be told as often as one likes."""
 
-    def reported_loss(self, data, me, scratch):
+    def reported_loss(self, data, me):
         """``c_k L_k``: the losses as last released, and the ridge, which holds no data."""
         square = 0.0
         for k in range(me.theta.shape[0]):

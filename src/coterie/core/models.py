@@ -1,0 +1,356 @@
+"""Models: what turns the rows of an agent and a vector of parameters into a loss, its gradient, and predictions.
+
+A model has ``size``, how many parameters; ``scratch``, how many numbers of ``data.sheet`` it uses; ``parts``, where
+each named parameter lies in the vector; ``initial()``; ``predict(theta, X)``; and two handlers,
+
+    value(data, theta)                 row_weight times the sum of the losses of the agent's rows
+    gradient(data, theta, scale, out)  out += scale times the gradient of that
+
+A rule is compiled into the loop. Anything else says ``opaque = True`` and runs in the plain loop: see
+:mod:`coterie.models`.
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral
+
+import numpy as np
+
+from ..errors import ParameterError
+from .compile import class_of, inline, noinline, or_numpy, overload, room
+from .exponential import exp_minus
+from .linear import DenseRows, axpy, axpy_four, dot, dot_four, fill, matrix_of
+from .losses import REALS, pooled_value
+from .rules import NamedTuple, rule
+
+#: Rows that a gradient takes at a time: first all their margins, then all slopes, then their sum; and of a network.
+BLOCK, ROWS = 32, 16
+
+
+def look_ahead(ahead, part, parts):
+    """Begin to load one of so many parts of the rows that are needed next."""
+
+
+@overload(look_ahead)
+def _look_ahead(ahead, part, parts):
+    if class_of(ahead) is None:
+        return lambda ahead, part, parts: None
+    return lambda ahead, part, parts: ahead.fetch(part, parts)
+
+
+def _add_linear_gradient(data, theta, scale, out):
+    """The same with NumPy, for the process of one agent."""
+    weight = scale * data.row_weight
+    if isinstance(data.rows, DenseRows):
+        pairs = zip((data.rows.values @ theta).tolist(), data.labels.tolist(), strict=True)
+        slopes = [weight * data.loss.derivative(margin, label) for margin, label in pairs]
+        axpy(1.0, np.dot(slopes, data.rows.values), out)
+    else:
+        for r in range(data.labels.shape[0]):
+            data.rows.add(r, weight * data.loss.derivative(data.rows.dot(r, theta), data.labels[r]), out)
+
+
+@or_numpy(_add_linear_gradient)
+@inline
+def add_linear_gradient(data, theta, scale, out):
+    """The gradient of a linear model under the loss of its problem."""
+    weight, slopes = scale * data.row_weight, room(BLOCK)
+    part, parts = 0, 3 * ((data.labels.shape[0] + BLOCK - 1) // BLOCK)
+    for first in range(0, data.labels.shape[0], BLOCK):
+        last = min(first + BLOCK, data.labels.shape[0])
+        look_ahead(data.ahead, part, parts)  # a few lines at a time: a core waits for no more than some dozens at once
+        data.rows.dots(first, last, theta, slopes)
+        look_ahead(data.ahead, part + 1, parts)
+        for r in range(last - first):  # a loop of its own, which is vectorised
+            slopes[r] = data.loss.derivative(slopes[r], data.labels[first + r])
+        look_ahead(data.ahead, part + 2, parts)
+        data.rows.add_all(first, last, weight, slopes, out)
+        part += 3
+
+
+@rule
+class Linear(NamedTuple):
+    """The margin ``x . theta`` under the loss of the problem: one parameter for each feature."""
+
+    def value(self, data, theta):
+        """The losses of the agent's rows, with their margins on the sheet."""
+        margins = data.sheet[: data.labels.shape[0]]
+        data.rows.dots(0, margins.shape[0], theta, margins)
+        m = margins.shape[0] // data.outputs
+        value = 0.0
+        for o in range(data.outputs):  # the examples of one output after those of the other
+            value += pooled_value(
+                data.loss, margins[o * m : (o + 1) * m], data.labels[o * m : (o + 1) * m], data.row_weight
+            )
+        return value
+
+    def gradient(self, data, theta, scale, out):
+        """``out += scale * grad``."""
+        add_linear_gradient(data, theta, scale, out)
+
+
+@rule
+class Inside(NamedTuple):
+    """The loss of a problem whose model brings its own: nobody asks it."""
+
+    smoothness = 1.0
+    lipschitz = math.inf
+    labels = REALS
+    pooled = unlabelled = False
+    likelihood = None
+
+    def value(self, margin, label):
+        """Not asked for."""
+        return 0.0
+
+    def derivative(self, margin, label):
+        """Not asked for."""
+        return 0.0
+
+
+@inline
+def tanh(x):
+    """The hyperbolic tangent to 2e-16, of several numbers at once."""
+    e = exp_minus(2.0 * abs(x))
+    return math.copysign((1.0 - e) / (1.0 + e), x)
+
+
+@noinline
+def _products(X, m, q, weights, biases, out):
+    """``out_rh = x_r . w_h + b_h`` for m rows and q vectors of weights, one after the other."""
+    f, four = X.shape[1], m - m % 4
+    for h in range(q):
+        w, b = weights[h * f : (h + 1) * f], biases[h]
+        for r in range(0, four, 4):
+            s, t, u, v = dot_four(X[r], X[r + 1], X[r + 2], X[r + 3], w)
+            out[r, h], out[r + 1, h], out[r + 2, h], out[r + 3, h] = s + b, t + b, u + b, v + b
+        for r in range(four, m):
+            out[r, h] = dot(X[r], w) + b
+
+
+@noinline
+def _add_products(slopes, X, m, q, weights, biases):
+    """Their gradient, added to those of weights and biases: ``w_h += sum_r slope_rh x_r``."""
+    f, four = X.shape[1], m - m % 4
+    for h in range(q):
+        w = weights[h * f : (h + 1) * f]
+        for r in range(0, four, 4):
+            s, t, u, v = slopes[r, h], slopes[r + 1, h], slopes[r + 2, h], slopes[r + 3, h]
+            axpy_four(s, X[r], t, X[r + 1], u, X[r + 2], v, X[r + 3], w)
+            biases[h] += (s + t) + (u + v)
+        for r in range(four, m):
+            axpy(slopes[r, h], X[r], w)
+            biases[h] += slopes[r, h]
+
+
+@inline
+def _forward(model, data, first, m, theta, X, hidden, score):
+    """Activations and scores of m rows, which are copied to where sums over several of them are fast."""
+    f, q, c = model.inputs, model.hidden, model.outputs
+    for r in range(m):
+        fill(0.0, X[r])
+        data.rows.add(first + r, 1.0, X[r])
+    _products(X, m, q, theta[: q * f], theta[q * f : q * (f + 1)], hidden)
+    for r in range(m):
+        mine = hidden[r]
+        for h in range(q):  # a loop of its own, which is vectorised
+            mine[h] = tanh(mine[h])
+    head = theta[q * (f + 1) :]
+    _products(hidden, m, c, head[: c * q], head[c * q :], score)
+
+
+@inline
+def _likelihoods(score):
+    """Scores of a row become exp(score - top). Returns the top and the sum of these."""
+    top, total = -math.inf, 0.0
+    for c in range(score.shape[0]):
+        top = max(top, score[c])
+    for c in range(score.shape[0]):  # a loop of its own, which is vectorised
+        score[c] = exp_minus(top - score[c])
+    for c in range(score.shape[0]):
+        total += score[c]
+    return top, total
+
+
+@inline
+def _slopes(score, label):
+    """Scores of a row become the slopes of its loss: cross entropy of softmax, or half the squared error of one."""
+    if score.shape[0] == 1:
+        score[0] -= label
+        return
+    _, total = _likelihoods(score)
+    for c in range(score.shape[0]):
+        score[c] /= total
+    score[int(label)] -= 1.0
+
+
+@inline
+def _loss(score, label):
+    """That loss; the scores are spent."""
+    if score.shape[0] == 1:
+        return 0.5 * (score[0] - label) ** 2
+    mine = score[int(label)]
+    top, total = _likelihoods(score)
+    return top + math.log(total) - mine
+
+
+@inline
+def _sheets(model, sheet):
+    """Scratch paper for a block of rows: features, activations, what comes back to them, and scores."""
+    f, q, c = model.inputs, model.hidden, model.outputs
+    a, b = ROWS * f, ROWS * q
+    return (
+        sheet[:a].reshape(ROWS, f),
+        sheet[a : a + b].reshape(ROWS, q),
+        sheet[a + b : a + 2 * b].reshape(ROWS, q),
+        sheet[a + 2 * b : a + 2 * b + ROWS * c].reshape(ROWS, c),
+    )
+
+
+def _all_slopes(model, data, theta):
+    """Features and activations of all rows, their losses, and the slopes of these: for the process of one agent."""
+    w, b, v, c = (theta[part] for part in model.parts.values())
+    X = matrix_of(data.rows, model.inputs)
+    hidden = np.tanh(X @ w.reshape(model.hidden, -1).T + b)
+    score = hidden @ v.reshape(model.outputs, -1).T + c
+    if model.outputs == 1:
+        score[:, 0] -= data.labels
+        return X, hidden, 0.5 * score[:, 0] ** 2, score
+    mine = np.arange(score.shape[0]), data.labels.astype(np.int64)
+    score -= score.max(axis=1, keepdims=True)
+    wanted, score = score[mine], np.exp(score)
+    total = score.sum(axis=1, keepdims=True)
+    score /= total
+    score[mine] -= 1.0
+    return X, hidden, np.log(total[:, 0]) - wanted, score
+
+
+def _two_layer_value(model, data, theta):
+    """The same with NumPy."""
+    return float(data.row_weight * _all_slopes(model, data, theta)[2].sum())
+
+
+def _add_two_layer_gradient(model, data, theta, scale, out):
+    """The same with NumPy."""
+    X, hidden, _, slope = _all_slopes(model, data, theta)
+    slope *= scale * data.row_weight
+    w, b, v, c = model.parts.values()
+    back = (slope @ theta[v].reshape(model.outputs, -1)) * (1.0 - hidden * hidden)
+    out[w] += (back.T @ X).ravel()
+    out[b] += back.sum(axis=0)
+    out[v] += (slope.T @ hidden).ravel()
+    out[c] += slope.sum(axis=0)
+
+
+@or_numpy(_two_layer_value)
+@inline
+def two_layer_value(model, data, theta):
+    """The losses of the agent's rows."""
+    X, hidden, _, score = _sheets(model, data.sheet)
+    value = 0.0
+    for first in range(0, data.labels.shape[0], ROWS):
+        m = min(ROWS, data.labels.shape[0] - first)
+        _forward(model, data, first, m, theta, X, hidden, score)
+        for r in range(m):
+            value += _loss(score[r], data.labels[first + r])
+    return data.row_weight * value
+
+
+@or_numpy(_add_two_layer_gradient)
+@inline
+def add_two_layer_gradient(model, data, theta, scale, out):
+    """``out += scale * grad``: back propagation of blocks of rows."""
+    f, q, c = model.inputs, model.hidden, model.outputs
+    body, head, weight = q * f, q * (f + 1), scale * data.row_weight
+    X, hidden, back, score = _sheets(model, data.sheet)
+    for first in range(0, data.labels.shape[0], ROWS):
+        m = min(ROWS, data.labels.shape[0] - first)
+        _forward(model, data, first, m, theta, X, hidden, score)
+        for r in range(m):
+            _slopes(score[r], data.labels[first + r])
+            mine, activation, slopes = back[r], hidden[r], score[r]
+            for k in range(c):
+                slopes[k] *= weight
+            fill(0.0, mine)
+            for k in range(c):
+                axpy(slopes[k], theta[head + k * q : head + (k + 1) * q], mine)
+            for h in range(q):
+                mine[h] *= 1.0 - activation[h] * activation[h]
+        _add_products(score, hidden, m, c, out[head : head + c * q], out[head + c * q :])
+        _add_products(back, X, m, q, out[:body], out[body:head])
+
+
+def _whole(cls):
+    """Refuse sizes that are none when the model is made."""
+    make = cls.__new__
+
+    def checked(cls, inputs, hidden, outputs):
+        sizes = {"inputs": inputs, "hidden": hidden, "outputs": outputs}
+        for name, size in sizes.items():
+            if isinstance(size, bool) or not (isinstance(size, Integral) and size >= 1):
+                raise ParameterError(f"TwoLayer: {name}={size!r} must be a whole number >= 1")
+        return make(cls, *map(int, sizes.values()))
+
+    cls.__new__ = checked
+    return cls
+
+
+@_whole
+@rule
+class TwoLayer(NamedTuple):
+    """A compiled network of one hidden layer of tanh: a *body*, and a *head* on top of it.
+
+    With several outputs they are classes 0, 1, ..., by softmax and cross entropy; with one, a number, by half the
+    squared error.
+
+    Parameters
+    ----------
+    inputs, hidden, outputs : int
+        Features, units of the hidden layer, and classes (or 1 for regression).
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> model = ct.TwoLayer(4, 3, 2)
+    >>> model.size, {name: (part.start, part.stop) for name, part in model.parts.items()}
+    (23, {'body.weight': (0, 12), 'body.bias': (12, 15), 'head.weight': (15, 21), 'head.bias': (21, 23)})
+    """
+
+    inputs: int
+    hidden: int
+    outputs: int
+
+    size = property(lambda self: self.hidden * (self.inputs + 1) + self.outputs * (self.hidden + 1))
+    scratch = property(lambda self: ROWS * (self.inputs + 2 * self.hidden + self.outputs))
+    classes = property(lambda self: 0 if self.outputs == 1 else self.outputs)
+
+    @property
+    def parts(self):
+        """Where the named parameters lie."""
+        f, q, c = self
+        ends = np.cumsum([0, q * f, q, c * q, c]).tolist()
+        names = ("body.weight", "body.bias", "head.weight", "head.bias")
+        return {name: slice(a, b) for name, a, b in zip(names, ends[:-1], ends[1:], strict=True)}
+
+    def initial(self, seed=0):
+        """Uniform parameters, as wide as the inverse root of what a unit sums up."""
+        rng, theta = np.random.default_rng(seed), np.zeros(self.size)
+        for name, part in self.parts.items():
+            bound = 1.0 / math.sqrt(self.inputs if name.startswith("body") else self.hidden)
+            theta[part] = rng.uniform(-bound, bound, part.stop - part.start)
+        return theta
+
+    def predict(self, theta, X):
+        """Scores (rows, classes), or numbers (rows,) of one output."""
+        w, b, v, c = (theta[part] for part in self.parts.values())
+        score = np.tanh(X @ w.reshape(self.hidden, -1).T + b) @ v.reshape(self.outputs, -1).T + c
+        return score[:, 0] if self.outputs == 1 else score
+
+    def value(self, data, theta):
+        """The losses of the agent's rows."""
+        return two_layer_value(self, data, theta)
+
+    def gradient(self, data, theta, scale, out):
+        """``out += scale * grad``."""
+        add_two_layer_gradient(self, data, theta, scale, out)

@@ -1,0 +1,50 @@
+"""A synchronous round of a method that trains, with one call of the model for all agents: for models in Python.
+
+What is around the training stays compiled: nothing but the training asks the model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..core import loop
+from ..core.models import Linear
+from ..core.training import EVERY, LOSS, STEPS, job_of, local_of, pick_all, prepare_all, step_all
+from ..core.world import World
+
+
+def together(
+    method: Any,
+    world: World,
+    own: Any,
+    tie: Any,
+    present: np.ndarray,
+    dice: np.ndarray,
+    moment: float,
+    outbox: Any,
+    egress: Any,
+    account: np.ndarray,
+) -> None:
+    """All agents who are present train, and only then are their letters delivered."""
+    blank = world._replace(model=Linear())  # nobody asks it here
+    local, job = local_of(method), job_of(own)
+    busy, phase = present.copy(), 0
+    while prepare_all(method, blank, own, tie, dice, moment, outbox, phase, busy):
+        steps = np.where(job.plan[:, STEPS] == EVERY, local.steps, job.plan[:, STEPS])
+        asks = np.flatnonzero(busy & (steps == 0))
+        if asks.size:
+            ridge = world.ridge[asks] * np.square(job.theta[asks]).sum(axis=1)
+            job.plan[asks, LOSS] = world.model.values(world, job.theta[asks], asks) + ridge
+        time = 0
+        while (who := np.flatnonzero(busy & (steps > time))).size:
+            pick = thrown = None
+            if local.batch > 0:
+                pick, thrown = np.empty((who.size, local.batch), np.int64), dice[who, phase * local.steps + time]
+                pick_all(world.row_start, who, thrown, pick)
+            gradients = world.model.gradients(world, job.theta[who], who, pick, thrown)
+            step_all(local, blank, job, who, gradients, time)
+            time += 1
+        phase += 1
+    loop.publish_all(method, blank, own, tie, present, dice, moment, outbox, egress, account)

@@ -1,0 +1,92 @@
+"""A model given by functions of NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .._checks import floats, integer
+from ..errors import ParameterError
+from .opaque import NO_DIE, Opaque, code_of
+
+
+class Function(Opaque):
+    """A model given by Python functions: the losses of rows, their gradient, and predictions.
+
+    Parameters
+    ----------
+    size : int
+        How many parameters.
+    value : callable
+        ``value(theta, X, y)``: the mean loss of rows, a number.
+    gradient : callable
+        ``gradient(theta, X, y)``: the gradient of that with respect to theta, (size,).
+    predict : callable, optional
+        ``predict(theta, X)``: scores of rows, (rows,) or (rows, outputs).
+    initial : (size,) array_like, optional
+        Where all agents start. Default: zeros.
+    parts : mapping, optional
+        Slices of theta by name, for parameters that are personal, shared or tied. Default: one part, ``"theta"``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> def value(theta, X, y):
+    ...     return 0.5 * np.mean((X @ theta - y) ** 2)
+    >>> def gradient(theta, X, y):
+    ...     return X.T @ (X @ theta - y) / len(y)
+    >>> ct.Function(3, value, gradient, predict=lambda theta, X: X @ theta)
+    Function(size=3)
+    """
+
+    def __init__(
+        self,
+        size: int,
+        value: Callable[..., Any],
+        gradient: Callable[..., Any],
+        predict: Callable[..., Any] | None = None,
+        initial: Any = None,
+        parts: dict[str, slice] | None = None,
+    ):
+        self.size = integer("size", size)
+        for name, given in (("value", value), ("gradient", gradient)):
+            if not callable(given):
+                raise ParameterError(f"{name}={given!r} must be a function of (theta, X, y)")
+        self._value, self._gradient, self._predict = value, gradient, predict
+        self._start = np.zeros(self.size) if initial is None else floats("initial", initial)
+        if self._start.shape != (self.size,):
+            raise ParameterError(f"initial must hold {self.size} numbers; found shape {self._start.shape}")
+        self.parts = {"theta": slice(0, self.size)} if parts is None else dict(parts)
+        self.inputs = 0
+
+    def __repr__(self) -> str:
+        return f"Function(size={self.size})"
+
+    @property
+    def written(self) -> tuple[Any, ...]:
+        """The functions."""
+        return code_of(self._value), code_of(self._gradient), code_of(self._predict)
+
+    def initial(self, seed: Any = 0) -> np.ndarray:
+        """Where all agents start."""
+        return self._start.copy()
+
+    def predict(self, theta: np.ndarray, X: Any) -> np.ndarray:
+        """Scores of rows."""
+        if self._predict is None:
+            raise ParameterError("this ct.Function was made without predict=: give it a function of (theta, X)")
+        return np.asarray(self._predict(theta, X))
+
+    def total(self, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> float:
+        """Sum of the losses of rows."""
+        return len(y) * float(self._value(theta, X, y))
+
+    def slope(self, theta: np.ndarray, X: np.ndarray, y: np.ndarray, die: float = NO_DIE) -> np.ndarray:
+        """Gradient of that."""
+        found = np.asarray(self._gradient(theta, X, y), dtype=float)
+        if found.shape != (self.size,):
+            raise ParameterError(f"gradient gave shape {found.shape}: it must give {self.size} numbers, as theta has")
+        return len(y) * found

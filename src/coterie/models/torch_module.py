@@ -1,0 +1,597 @@
+"""Modules of PyTorch as models. Nothing else imports torch, and this only when a model is made."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+import importlib
+import inspect
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from .._checks import integer
+from ..core.linear import matrix_of
+from ..errors import DataError, MismatchError, MissingExtra, ParameterError
+from .opaque import NO_DIE, Opaque, code_of
+
+log = logging.getLogger("coterie")
+
+#: A call for many agents takes so many of them that their parameters, rows and activations are about this many numbers.
+NUMBERS = 1 << 21
+#: Rows that are tried when a module first meets data.
+TRIAL = 3
+
+
+class Torch(Opaque):
+    """A module of PyTorch with a loss of its outputs and labels: a model for :meth:`coterie.Problem.differentiable`.
+
+    All trained parameters of the module, in the order of ``module.named_parameters()`` and by these names, are one
+    vector theta for each agent. The module that is given is copied, and never changed. All agents start from the
+    parameters that it has.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Takes rows (m, features), and gives one output for each: (m,), (m, 1), (m, classes), or what the loss takes.
+    loss : callable or torch.nn.Module
+        A function of (outputs, labels), such as ``torch.nn.functional.cross_entropy``. One with a ``reduction`` is
+        asked for ``"none"``; any other must give one number a row. f_i is the mean of these over the agent's rows.
+        Whether it does is seen when a problem is made: then the module and its loss are tried on a few rows.
+    dtype : "float64" or "float32"
+        What the module computes in. The parameters of agents are float64 in any case.
+    device : str
+        Where it computes: ``"cpu"``, ``"cuda"``, ...
+    labels : "auto", "numbers" or "classes"
+        Whether the loss is given labels as floating-point numbers or as int64; "auto" tries them in this order.
+    chunk : int, optional
+        Agents that one call of the module takes at most. Default: by the size of the module and of its rows.
+
+    Notes
+    -----
+    Rounds (``simulate(rounds=)``) call the module once for all agents, by ``torch.func.vmap``; wakes call it for one
+    agent after the other. Both agree up to rounding. A run that is repeated on the same machine gives the same bits on
+    the CPU. What ``vmap`` cannot take, such as ``torch.nn.LSTM`` or an ``if`` that depends on the rows, is called for
+    one agent after the other in rounds, too, which takes longer; the log "coterie" says so once.
+
+    A module that draws random numbers in training (dropout) needs minibatches: their dice are its seeds, so that a run
+    can be repeated. Rounds and wakes draw different numbers. Values, gradients and predictions that are not training
+    ask the module after ``module.eval()``.
+
+    What a module remembers beside its parameters is refused: agents would neither average nor send it.
+    ``BatchNorm(..., track_running_stats=False)``, ``GroupNorm`` and ``LayerNorm`` remember nothing; the first cannot
+    take one row alone. Parameters with ``requires_grad=False`` stay as they are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pytest
+    >>> import coterie as ct
+    >>> torch = pytest.importorskip("torch")  # import torch
+    >>> _ = torch.manual_seed(0)
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2))
+    >>> model = ct.Torch(net, torch.nn.functional.cross_entropy)
+    >>> model
+    Torch(Sequential, size=23)
+    >>> list(model.parts)
+    ['0.weight', '0.bias', '2.weight', '2.bias']
+    >>> rng = np.random.default_rng(0)
+    >>> data = ct.AgentData(rng.normal(size=(30, 4)), rng.integers(0, 2, 30), agents=np.arange(30) % 3)
+    >>> problem = ct.Problem.differentiable(data, ct.graphs.ring(3), model, shared="0.", tied="2.")
+    >>> run = ct.simulate(problem, ct.DPSGD(ct.SGD(0.1, steps=5, batch=8)), rounds=4)
+    >>> model.predict(run.theta[0], data.X).shape
+    (30, 2)
+    >>> model.module(run.theta[0])
+    Sequential(...)
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        loss: Any,
+        *,
+        dtype: str = "float64",
+        device: Any = "cpu",
+        labels: str = "auto",
+        chunk: int | None = None,
+    ):
+        torch = _torch()
+        if not isinstance(module, torch.nn.Module):
+            raise ParameterError(f"module must be a torch.nn.Module; found {type(module).__name__}")
+        if dtype not in ("float32", "float64"):
+            raise ParameterError(f'dtype={dtype!r} must be "float64" or "float32"')
+        if labels not in ("auto", "numbers", "classes"):
+            raise ParameterError(f'labels={labels!r} must be "auto", "numbers" or "classes"')
+        trained = _trained(torch, module)
+        self._given = copy.deepcopy(module)
+        self._dtype, self._chunk = getattr(torch, dtype), None if chunk is None else integer("chunk", chunk, 1)
+        try:
+            self._device = torch.device(device)
+            working = copy.deepcopy(module).to(self._device, self._dtype)
+        except (RuntimeError, AssertionError, TypeError) as error:  # torch has no other words for a device it lacks
+            raise ParameterError(f"device={device!r} cannot be used: {error}") from error
+        self._named_loss = loss
+        self._loss = _row_loss(torch, loss, self._device, self._dtype)
+        self._logit = _takes_logits(torch, loss)
+        self._shapes = {name: tuple(parameter.shape) for name, parameter in trained.items()}
+        ends = np.cumsum([0, *[parameter.numel() for parameter in trained.values()]]).tolist()
+        self.parts = {name: slice(a, b) for name, a, b in zip(trained, ends[:-1], ends[1:], strict=True)}
+        self.size, self.inputs, self.classes = ends[-1], 0, 0
+        self._start = np.concatenate(
+            [parameter.detach().cpu().double().numpy().ravel() for parameter in trained.values()]
+        )
+        self._training = _Flat(torch, working, list(trained))
+        self._still = _Flat(torch, copy.deepcopy(working).eval(), list(trained))
+        self._mixes = any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in module.modules())
+        self._labels = labels
+        #: Found out when it first meets rows: how the loss is given labels and outputs, whether the module draws random
+        #: numbers, and how many it computes for a row.
+        self._trial: tuple[Any, bool, bool, int] | None = None
+        #: Whether vmap refuses it, found out then, too: later, the bits of a run would depend on what was asked before.
+        self._loops = False
+        self._forget()
+
+    def _forget(self) -> None:
+        """What is made anew in every process."""
+        self._lock = threading.Lock()
+        self._kept: tuple[Any, Any, Any, Any] | None = None
+        self._calls: dict[bool, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_kept", "_calls")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._training, self._still = (flat.again(list(self.parts)) for flat in (self._training, self._still))
+        self._forget()
+
+    def __repr__(self) -> str:
+        return f"Torch({type(self._given).__name__}, size={self.size})"
+
+    @property
+    def random(self) -> bool:
+        """Whether the module draws random numbers in training; known once it has met data."""
+        return self._trial is not None and self._trial[1]
+
+    @property
+    def written(self) -> tuple[Any, ...]:
+        """The module as it shows itself, what it does forward, the loss, and in which precision."""
+        forward = code_of(type(self._given).forward)
+        loss = self._named_loss
+        return (
+            repr(self._given),
+            forward,
+            repr(loss) if loss.__class__.__module__.startswith("torch") else code_of(loss),
+            str(self._dtype),
+        )
+
+    @property
+    def logit(self) -> bool:
+        """Whether the loss takes the logit of one output: at least 0 stands for class 1, of 0 and 1 or -1 and +1."""
+        return self._logit
+
+    def initial(self, seed: Any = 0) -> np.ndarray:
+        """The parameters that the module came with."""
+        return self._start.copy()
+
+    def module(self, theta: np.ndarray) -> Any:
+        """A copy of the module that was given, with these parameters.
+
+        Parameters
+        ----------
+        theta : (size,) array_like
+
+        Returns
+        -------
+        torch.nn.Module
+        """
+        torch, made = _torch(), copy.deepcopy(self._given)
+        vector = _shared(self._checked(theta))
+        parameters = dict(made.named_parameters())
+        with torch.no_grad():
+            for name, part in self.parts.items():
+                parameters[name].copy_(vector[part].view(self._shapes[name]))
+        return made
+
+    def predict(self, theta: np.ndarray, X: Any) -> np.ndarray:
+        """What the module gives for rows: (m,) of one output, else as it is.
+
+        Parameters
+        ----------
+        theta : (size,) array_like
+        X : (m, features) array_like
+
+        Returns
+        -------
+        ndarray
+        """
+        torch, theta = _torch(), self._checked(theta)
+        rows = self._tensor(np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=float))
+        with self._lock, torch.no_grad(), self._normalising(len(rows)):
+            self._still.load(theta)
+            found = self._still.module(rows).cpu().double().numpy()
+        return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
+
+    def check(self, X: np.ndarray, y: np.ndarray) -> None:
+        """Try the first rows: refuse what the module or its loss cannot take, and see what they do."""
+        if not y.shape[0]:
+            return
+        torch, some = _torch(), np.arange(TRIAL) % y.shape[0]
+        rows, labels = self._tensor(X[some]), self._tensor(y[some])
+        with self._lock, torch.no_grad(), self._seeded(np.zeros(1)):
+            outputs, width = self._try_module(torch, rows)
+            before = [buffer.clone() for buffer in self._training.module.buffers()]
+            dice = self._generator_state(torch)
+            self._training.module(rows)
+            random = not torch.equal(dice, self._generator_state(torch))
+            changed = [
+                name
+                for (name, after), old in zip(self._training.module.named_buffers(), before, strict=True)
+                if not torch.equal(after, old)
+            ]
+            if changed:
+                raise ParameterError(_remembers(changed))
+            how = self._try_loss(torch, outputs, labels)
+            self.classes = int(outputs.shape[1]) if how[0] == torch.int64 and outputs.ndim == 2 else 0
+            self._trial = (how[0], random, how[1], width)
+            self._try_vmap(torch, rows, labels.to(how[0]))
+
+    def _try_module(self, torch: Any, rows: Any) -> tuple[Any, int]:
+        """Outputs of a few rows, and about how many numbers each takes on its way."""
+        seen: list[int] = []
+        hooks = [
+            part.register_forward_hook(
+                lambda _part, _given, made: seen.append(made.numel() if torch.is_tensor(made) else 0)
+            )
+            for part in self._still.module.modules()
+        ]
+        try:
+            self._still.load(self._start)
+            before = self._generator_state(torch)
+            outputs = self._still.module(rows)
+            if not torch.equal(before, self._generator_state(torch)):
+                raise ParameterError(
+                    f"{self!r} draws random numbers also after module.eval(): its loss would not be a function of its "
+                    "parameters. Let it draw them only where self.training is true, as torch.nn.Dropout does"
+                )
+        except (RuntimeError, IndexError, TypeError, ValueError) as error:
+            if isinstance(error, ParameterError):
+                raise
+            raise DataError(f"{self!r} cannot take rows of {rows.shape[1]} features: {error}") from error
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if not torch.is_tensor(outputs) or outputs.ndim == 0 or outputs.shape[0] != len(rows):
+            found = f"shape {tuple(outputs.shape)}" if torch.is_tensor(outputs) else type(outputs).__name__
+            raise ParameterError(f"{self!r} must give one output for each row: of {len(rows)} rows it gave {found}")
+        return outputs, rows.shape[1] + sum(seen) // len(rows)
+
+    def _try_loss(self, torch: Any, outputs: Any, labels: Any) -> tuple[Any, bool]:
+        """How the loss gives one number a row: with labels of this type, and one output as (m,) or as it is."""
+        ways = [
+            (self._dtype, labels, False),
+            (self._dtype, labels, True),
+            (torch.int64, torch.zeros_like(labels), False),
+        ]
+        ways = [way for way in ways if self._labels in ("auto", "classes" if way[0] == torch.int64 else "numbers")]
+        said = []
+        for kind, some, flat in ways:
+            if flat and not (outputs.ndim == 2 and outputs.shape[1] == 1):
+                continue
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # of labels that are broadcast, which the shape tells
+                    found = self._loss(outputs[:, 0] if flat else outputs, some.to(kind))
+            except (RuntimeError, IndexError, TypeError, ValueError) as error:
+                said.append(f"it refuses labels of {kind}: {str(error).splitlines()[0]}")
+                continue
+            if torch.is_tensor(found) and found.shape == (len(labels),):
+                return kind, flat
+            shape = f"shape {tuple(found.shape)}" if torch.is_tensor(found) else type(found).__name__
+            said.append(f"with labels of {kind} it gave {shape}")
+        raise ParameterError(
+            f"the loss of {self!r} must give one number a row, shape ({len(labels)},), of outputs "
+            f"{tuple(outputs.shape)} and labels {tuple(labels.shape)}: {'; '.join(said)}. "
+            'Pass a loss such as torch.nn.functional.cross_entropy, or one with reduction="none"'
+        )
+
+    def _try_vmap(self, torch: Any, rows: Any, labels: Any) -> None:
+        """See whether the module, which takes these rows, can take them for two agents at once, too."""
+        two = [
+            torch.stack([each, each]) for each in (self._tensor(self._start), rows, labels, torch.ones_like(rows[:, 0]))
+        ]
+        why = ""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # they come again when it is used
+                for training in (False, True):
+                    value, gradient = self._batched(torch, training)
+                    value(*two)
+                    with torch.enable_grad():
+                        gradient(*two)
+        except Exception as error:  # a module may raise anything where it meets the tensors of vmap
+            why = str(error).strip().partition("\n")[0] or type(error).__name__
+        if why and not self._loops:
+            log.info("%r is called for one agent after the other, as torch.func.vmap cannot take it: %s", self, why)
+        self._loops = bool(why)
+
+    def total(self, theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> float:
+        """Sum of the losses of rows."""
+        torch = _torch()
+        self._met(X, y)
+        with self._lock, torch.no_grad(), self._normalising(len(y)):
+            self._still.load(theta)
+            pieces = self._pieces(X, y)
+            return float(
+                sum(float(self._row_losses(self._still.module(rows), labels).sum()) for rows, labels in pieces)
+            )
+
+    def slope(self, theta: np.ndarray, X: np.ndarray, y: np.ndarray, die: float = NO_DIE) -> np.ndarray:
+        """Gradient of that; with a die, of the module in training."""
+        torch = _torch()
+        self._met(X, y)
+        flat = self._still if die < 0.0 else self._training
+        dice = self._seeded(np.array([die])) if self.random else nullcontext()
+        with self._lock, torch.enable_grad(), dice, self._normalising(len(y)):
+            flat.load(theta)
+            flat.gradient.zero_()
+            for rows, labels in self._pieces(X, y):
+                self._row_losses(flat.module(rows), labels).sum().backward()
+            return np.array(flat.gradient.cpu().numpy(), dtype=float)
+
+    def values(self, world: Any, theta: np.ndarray, who: np.ndarray) -> np.ndarray:
+        """The losses of these agents' rows, given a model for each of them."""
+        if self._one_by_one(world):
+            return super().values(world, theta, who)
+        found = np.zeros(len(who))
+        with _torch().no_grad():
+            self._together(0, world, theta, who, None, None, found)
+        return found
+
+    def gradients(
+        self,
+        world: Any,
+        theta: np.ndarray,
+        who: np.ndarray,
+        pick: np.ndarray | None,
+        dice: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Gradients for these agents, each on all its rows, or on those that are picked for it, by one call."""
+        if self._one_by_one(world):
+            return super().gradients(world, theta, who, pick, dice)
+        found = np.zeros((len(who), self.size))
+        with _torch().enable_grad():
+            self._together(1, world, theta, who, pick, dice, found)
+        return found
+
+    def _one_by_one(self, world: Any) -> bool:
+        """Whether agents of this world are asked one after the other."""
+        if self._trial is None:
+            self._rows(world)
+        return self._loops
+
+    def _together(
+        self,
+        which: int,
+        world: Any,
+        theta: np.ndarray,
+        who: np.ndarray,
+        pick: np.ndarray | None,
+        dice: np.ndarray | None,
+        out: np.ndarray,
+    ) -> None:
+        """Values (0) or gradients (1) of these agents, in groups that fit into memory."""
+        torch = _torch()
+        X, y = self._rows(world)
+        start, sizes = world.row_start[who], world.row_start[np.asarray(who) + 1] - world.row_start[who]
+        training = dice is not None
+        with self._lock, self._seeded(dice) if training and self.random else nullcontext():
+            call = self._batched(torch, training)[which]
+            for group, most in self._groups(sizes if pick is None else np.where(sizes > 0, pick.shape[1], 0)):
+                m, first, scale = sizes[group, None], start[group, None], world.row_weight[who[group], None]
+                if pick is None:  # all rows: those that are not there repeat the last one, with weight zero
+                    turn = np.arange(most)[None]
+                    rows, weight = first + np.minimum(turn, m - 1), np.where(turn < m, scale, 0.0)
+                else:
+                    rows, weight = pick[group], np.repeat(scale * m / most, most, axis=1)
+                index = torch.from_numpy(rows).to(self._device)
+                with self._normalising(most):
+                    found = call(self._tensor(theta[group]), X[index], y[index], self._tensor(weight))
+                out[group] = found.cpu().numpy()
+
+    def _groups(self, sizes: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+        """Agents with rows, in groups of similar sizes, and the most rows of each group."""
+        assert self._trial is not None
+        width = self._trial[3]
+        order = np.argsort(sizes, kind="stable")[::-1]
+        order = order[sizes[order] > 0]
+        while order.size:
+            most = int(sizes[order[0]])
+            least = most if self._mixes else 3 * most // 4
+            count = max(1, NUMBERS // (3 * self.size + most * width))
+            count = count if self._chunk is None else self._chunk
+            count = min(count, int(np.count_nonzero(sizes[order] >= least)))
+            yield np.sort(order[:count]), most
+            order = order[count:]
+
+    def _batched(self, torch: Any, training: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """The weighted losses of many agents at once, and their gradients."""
+        if training not in self._calls:
+            module = (self._training if training else self._still).module
+
+            def value(flat: Any, rows: Any, labels: Any, weight: Any) -> Any:
+                mine = {name: flat[part].view(self._shapes[name]) for name, part in self.parts.items()}
+                return weight @ self._row_losses(torch.func.functional_call(module, mine, (rows,)), labels)
+
+            chance = {"randomness": "different" if training and self.random else "error"}
+            self._calls[training] = (
+                torch.func.vmap(value, **chance),
+                torch.func.vmap(torch.func.grad(value), **chance),
+            )
+        return self._calls[training]
+
+    def _row_losses(self, outputs: Any, labels: Any) -> Any:
+        assert self._trial is not None
+        return self._loss(outputs[:, 0] if self._trial[2] else outputs, labels)
+
+    def _rows(self, world: Any) -> tuple[Any, Any]:
+        """The rows and labels of a world as tensors, kept for the next call."""
+        if self._kept is None or self._kept[0] is not world.rows or self._kept[1] is not world.labels:
+            X = matrix_of(world.rows, self.inputs)
+            self._met(X, world.labels)
+            self._kept = (world.rows, world.labels, self._tensor(X), self._label_tensor(world.labels))
+        return self._kept[2:]
+
+    def _met(self, X: np.ndarray, y: np.ndarray) -> None:
+        if self._trial is None:
+            self.check(X, y)
+
+    def _pieces(self, X: np.ndarray, y: np.ndarray) -> Iterator[tuple[Any, Any]]:
+        """Rows and labels as tensors, some at a time."""
+        assert self._trial is not None
+        step = y.shape[0] if self._mixes else max(1, NUMBERS // self._trial[3])
+        for a in range(0, y.shape[0], step):
+            yield self._tensor(X[a : a + step]), self._label_tensor(y[a : a + step])
+
+    def _tensor(self, array: np.ndarray) -> Any:
+        return _shared(array).to(self._device, self._dtype)
+
+    def _label_tensor(self, y: np.ndarray) -> Any:
+        assert self._trial is not None
+        return _shared(y).to(self._device, self._trial[0])
+
+    def _checked(self, theta: Any) -> np.ndarray:
+        theta = np.asarray(theta, dtype=float)
+        if theta.shape != (self.size,):
+            raise ParameterError(f"{self!r} has {self.size} parameters; found theta of shape {theta.shape}")
+        return theta
+
+    def _generator_state(self, torch: Any) -> Any:
+        return torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else torch.get_rng_state()
+
+    @contextmanager
+    def _normalising(self, rows: int) -> Iterator[None]:
+        """Say what is wrong where BatchNorm is to normalise one row, for which torch has but a ValueError."""
+        try:
+            yield
+        except ValueError as error:
+            if not self._mixes or rows != 1:
+                raise
+            raise MismatchError(
+                f"{self!r} normalises by the batch (BatchNorm), and was given a batch of one row: {error}. Use "
+                "torch.nn.GroupNorm or LayerNorm, or give every agent, and every minibatch, two rows at least"
+            ) from error
+
+    @contextmanager
+    def _seeded(self, dice: Any) -> Iterator[None]:
+        """Torch's random numbers from these dice, and afterwards as if nobody had drawn any."""
+        torch = _torch()
+        with torch.random.fork_rng([self._device] if self._device.type == "cuda" else []):
+            torch.manual_seed(
+                int.from_bytes(hashlib.blake2b(np.asarray(dice).tobytes(), digest_size=7).digest(), "big")
+            )
+            yield
+
+
+class _Flat:
+    """A module whose trained parameters are views of one vector, and their gradients of another."""
+
+    def __init__(self, torch: Any, module: Any, names: list[str]):
+        self.module = module
+        parameters = dict(module.named_parameters())
+        mine = [parameters[name] for name in names]
+        self.theta = torch.cat([parameter.detach().reshape(-1) for parameter in mine])
+        self.gradient = torch.zeros_like(self.theta)
+        end = 0
+        for parameter in mine:
+            part = slice(end, end + parameter.numel())
+            end = part.stop
+            parameter.data = self.theta[part].view(parameter.shape)
+            parameter.grad = self.gradient[part].view(parameter.shape)
+
+    def load(self, theta: np.ndarray) -> None:
+        self.theta.copy_(_shared(theta))
+
+    def again(self, names: list[str]) -> _Flat:
+        """The same after a copy, which has taken the views apart."""
+        return _Flat(_torch(), self.module, names)
+
+
+def _shared(array: np.ndarray) -> Any:
+    """An array as a tensor, without a copy where it may be written to: torch knows no others."""
+    return _torch().from_numpy(array if array.flags.writeable else array.copy())
+
+
+def _torch() -> Any:
+    try:
+        return importlib.import_module("torch")
+    except ImportError as error:
+        raise MissingExtra('ct.Torch needs PyTorch: pip install "coterie[torch]"') from error
+
+
+def _trained(torch: Any, module: Any) -> dict[str, Any]:
+    """The parameters that are to be trained, by name, those that are tied once."""
+    for name, parameter in module.named_parameters():
+        if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
+            raise ParameterError(f"the parameter {name!r} has no shape yet: call the module once on a row before")
+    trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    if not trained:
+        raise ParameterError(
+            f"{type(module).__name__} has no parameters to train: it needs at least one with requires_grad=True"
+        )
+    for name, parameter in trained.items():
+        if not parameter.is_floating_point():
+            raise ParameterError(
+                f"the parameter {name!r} is {parameter.dtype}: only real floating-point parameters can be averaged. "
+                "Set requires_grad=False for it, or make a complex one of two real ones"
+            )
+    running = [
+        f"{name}.running_mean" if name else "running_mean"
+        for name, part in module.named_modules()
+        if isinstance(part, torch.nn.modules.batchnorm._NormBase) and part.running_mean is not None
+    ]
+    if running:
+        raise ParameterError(_remembers(running))
+    return trained
+
+
+def _remembers(names: list[str]) -> str:
+    return (
+        f"the module changes its buffers {', '.join(names)} when it is trained, and agents neither average nor send "
+        "these: use torch.nn.GroupNorm or LayerNorm, or BatchNorm with track_running_stats=False"
+    )
+
+
+def _takes_logits(torch: Any, loss: Any) -> bool:
+    """Whether a loss of PyTorch is known to take the logit of one output."""
+    functional = torch.nn.functional
+    while isinstance(loss, functools.partial):
+        loss = loss.func
+    known = (functional.binary_cross_entropy_with_logits, functional.soft_margin_loss)
+    return isinstance(loss, (torch.nn.BCEWithLogitsLoss, torch.nn.SoftMarginLoss)) or any(loss is one for one in known)
+
+
+def _row_loss(torch: Any, loss: Any, device: Any, dtype: Any) -> Callable[..., Any]:
+    """The loss, asked for one number a row where it can be asked."""
+    if isinstance(loss, torch.nn.Module):
+        if next(loss.parameters(), None) is not None:
+            raise ParameterError(f"the loss {loss!r} has parameters: make them part of the module")
+        made: Any = copy.deepcopy(loss).to(device, dtype)
+        if hasattr(made, "reduction"):
+            made.reduction = "none"
+        return made
+    if not callable(loss):
+        raise ParameterError(
+            f"loss={loss!r} must be a function of (outputs, labels), such as torch.nn.functional.cross_entropy"
+        )
+    try:
+        asked = "reduction" in inspect.signature(loss).parameters
+    except (TypeError, ValueError):  # written in C: it shows no arguments
+        asked = False
+    return functools.partial(loss, reduction="none") if asked else loss

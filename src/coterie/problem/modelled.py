@@ -1,0 +1,141 @@
+"""Problems whose model is not linear, or whose parameters are not all tied: their losses, gradients and roles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core.linear import frozen
+from ..core.losses import resolve_loss
+from ..core.models import Inside
+from ..core.world import PERSONAL, SHARED, TIED, World, all_gradients, all_losses, paper
+from ..errors import DataError, ParameterError
+
+if TYPE_CHECKING:
+    from ..data.agent_data import AgentData
+    from .problem import Problem
+
+#: What a model must have.
+NEEDED = ("size", "scratch", "parts", "initial", "predict", "value", "gradient")
+#: Rows that a model in Python is tried on.
+FEW = 3
+
+
+def model_of(model: Any) -> tuple[Any, Any]:
+    """The loss and the model of a problem, from what a user gives; the model is None where it is linear."""
+    if isinstance(model, str) or (isinstance(model, tuple) and hasattr(model, "smoothness")):
+        return resolve_loss(model), None
+    missing = [name for name in NEEDED if not hasattr(model, name)]
+    if missing:
+        raise ParameterError(
+            f"{model!r} is not a model: it has no {missing[0]}. Pass ct.Torch(module, loss), ct.Function(...), "
+            'ct.TwoLayer(...), or a loss such as "logistic" for a linear model'
+        )
+    return Inside(), model
+
+
+def check_rows(model: Any, data: AgentData) -> None:
+    """Refuse rows that a model cannot take: compiled code would not look."""
+    inputs = getattr(model, "inputs", 0)
+    if inputs and inputs != data.p:
+        raise ParameterError(f"{model!r} takes {inputs} features, and the data has {data.p}")
+    if data.y is None:
+        raise DataError(f"{model!r} needs labels: make the data with y")
+    if hasattr(model, "check"):
+        model.check(data.X[:FEW].toarray() if data.is_sparse else data.X[:FEW], data.y[:FEW])
+    classes = getattr(model, "classes", 0)
+    bad = np.flatnonzero(~np.isin(data.y, np.arange(classes))) if classes else np.zeros(0, int)
+    if bad.size:
+        raise DataError(
+            f"{data.where(int(bad[0]))} has label {data.y[bad[0]]:g}: {model!r} takes classes 0 to {classes - 1}"
+        )
+
+
+#: The agent that :meth:`Problem.federated` adds.
+SERVER = "server"
+
+
+def roles_of(model: Any, p: int, personal: Any, shared: Any, tied: Any, rest: int | None = None) -> np.ndarray:
+    """What becomes of each parameter, by the beginnings of names; of those not named, the `rest`, if that is said."""
+    given = {role: _words(words) for role, words in ((PERSONAL, personal), (SHARED, shared), (TIED, tied))}
+    if not any(given.values()):
+        return np.full(p, TIED if rest is None else rest, np.int8)
+    parts = {"theta": slice(0, p)} if model is None else model.parts
+    if rest is None:
+        rest = PERSONAL if not given[PERSONAL] else SHARED if given[TIED] else TIED
+    roles = np.full(p, rest, np.int8)
+    seen: dict[str, str] = {}
+    for role, words in given.items():
+        for word in words:
+            found = [name for name in parts if name.startswith(word)]
+            if not found:
+                raise ParameterError(f"no parameter begins with {word!r}: they are {', '.join(parts)}")
+            for name in found:
+                if name in seen and seen[name] != word:
+                    raise ParameterError(f"the parameter {name!r} is named twice, by {seen[name]!r} and {word!r}")
+                seen[name] = word
+                roles[parts[name]] = role
+    return roles
+
+
+def _words(words: Any) -> tuple[str, ...]:
+    if isinstance(words, str):
+        return (words,)
+    if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
+        raise ParameterError(f"{words!r} must be the beginning of a parameter's name, or several of them")
+    return tuple(words)
+
+
+def losses_of(problem: Problem, theta: np.ndarray) -> np.ndarray:
+    """f_i(theta_i) of each agent."""
+    world, everybody = _world(problem), np.arange(problem.n)
+    if hasattr(problem.model, "values"):
+        ridge = problem.ridge * np.square(theta).sum(axis=1)
+        return np.asarray(problem.model.values(world, theta, everybody) + ridge)
+    found = np.zeros(problem.n)
+    all_losses(world, theta, found)
+    return found
+
+
+def gradients_of(problem: Problem, theta: np.ndarray) -> np.ndarray:
+    """``dQ / dTheta``, the ties over tied parameters only."""
+    world, everybody = _world(problem), np.arange(problem.n)
+    if hasattr(problem.model, "gradients"):
+        found = problem.model.gradients(world, theta, everybody, None) + 2.0 * problem.ridge[:, None] * theta
+    else:
+        found = np.zeros_like(theta)
+        all_gradients(world, theta, found)
+    found *= problem.a[:, None]
+    tied = np.where(problem.roles == TIED, theta, 0.0)
+    return np.asarray(found + 2.0 * problem.smooth * (problem.graph.laplacian() @ tied))
+
+
+def _world(problem: Problem) -> World:
+    """All agents without their ties: losses ask for no more."""
+    nobody = frozen(np.zeros(problem.n + 1, np.int64))
+    whole, number = np.zeros(0, np.int64), np.zeros(0)
+    world = World(
+        loss=problem.loss,
+        rows=problem.rows,
+        labels=problem.labels,
+        row_start=problem.start,
+        tie_start=nobody,
+        peer=whole,
+        inverse=whole,
+        weight=number,
+        choice=number,
+        row_weight=problem.row_weight,
+        ridge=problem.ridge,
+        loss_weight=problem.loss_weight,
+        curvature=problem.ridge,  # nobody asks
+        address=frozen(np.arange(problem.n)),
+        smooth=problem.smooth,
+        scaled=problem.scaled,
+        radius=problem.radius,
+        outputs=problem.outputs,
+        n_agents=problem.n,
+        roles=problem.roles,
+    )
+    return paper(world, problem.model)
