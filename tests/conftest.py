@@ -71,16 +71,18 @@ def uncompiled(monkeypatch):
     from coterie.core import events, loop
     from coterie.core.methods import pooling, resilient
     from coterie.core.plain_backend import kernel
+    from coterie.engines import together
 
     for module, names in (
-        (loop, ("run", "rounds", "accept")),
+        (loop, ("run", "rounds", "accept", "together", "publish_all")),
+        (together, ("prepare_all", "pick_all", "step_all")),
         (events, ("begin", "meet", "run")),
         (pooling, ("know_all",)),
         (resilient, ("know_all", "weigh_ties")),
     ):
         for name in names:
             monkeypatch.setattr(module, name, kernel(getattr(module, name).python))
-    monkeypatch.setattr(loop.meet, "__defaults__", (loop.run,))
+    monkeypatch.setattr(loop.meet, "__defaults__", (loop.run, None))
 
 
 @pytest.fixture(params=["plain", pytest.param("compiled", marks=pytest.mark.slow)])

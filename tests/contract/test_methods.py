@@ -33,12 +33,22 @@ LONG = {
     "djam": ("survives late and lost letters",),
     "admm": ("stays at the optimum",),
 }
+#: Networks that are compiled take as long for one method as for another: the default run tries one of them.
+NETWORK = "compiled equals python with a network"
 OTHERS = [
     pytest.param(name, promise, marks=pytest.mark.slow if promise in LONG.get(name, ()) else ())
     for name in METHODS
     for promise in METHOD_CHECKS
-    if promise != COMPILED
+    if promise not in (COMPILED, NETWORK)
 ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name == "dpsgd" else pytest.mark.slow) for name in METHODS if METHODS[name].jobs],
+)
+def test_compiled_code_trains_a_network_as_python_does_bit_by_bit(name):
+    METHOD_CHECKS[NETWORK](METHODS[name])
 
 
 @pytest.mark.every_case

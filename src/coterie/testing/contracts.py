@@ -34,6 +34,7 @@ from ..core.losses import (
 from ..core.method import Method
 from ..core.methods import check_fit
 from ..core.methods.fixed import FixedModels, KnownLoss
+from ..core.models import TwoLayer
 from ..core.world import (
     AUTHOR,
     EVERYONE,
@@ -62,9 +63,10 @@ from ..engines.peer import Peer
 from ..engines.simulator import simulate
 from ..engines.wire import decode, letters_size
 from ..engines.worlds import part_of, world_of
-from ..errors import ContractError, DataError, MismatchError
-from ..graphs import Graph
+from ..errors import ContractError, ConvergenceError, DataError, MismatchError
+from ..graphs import DirectedGraph, Graph
 from ..graphs.exact import exact_tie_weights
+from ..models import Function
 from ..peers.transport import Transport
 from ..problem import Problem
 from ..problem.exact import project
@@ -284,17 +286,59 @@ def _checkable(method: Any, storage: str = "dense") -> Problem:
     problem = hard_problem(storage=storage)
     models = np.random.default_rng(0).normal(size=(problem.n, problem.p))
     c = np.where(problem.data.sizes > 0, problem.data.sizes / 7, 0.0)
-    for candidate in (
+    star = problem.relabel([3, 0, 1, 2, 4, 5, 6, 7, 8]).on(graph=graphs.star(problem.n))  # in the middle, no rows
+    candidates = (
         problem,
         Problem.boosting(problem.data, problem.graph, base=lambda X: X, mu=0.5, beta=1.5),
         Problem.propagation(models, problem.graph, alpha=0.6, confidence=c),
-    ):
-        try:
-            check_fit(method, candidate)
-        except MismatchError:
-            continue
-        return candidate
-    raise ContractError(f"{method!r} refuses every problem")
+        star,
+        _with_network(star),
+    )
+    found = next((candidate for candidate in candidates if _fits(method, candidate)), None)
+    if found is None:
+        raise ContractError(f"{method!r} refuses every problem")
+    return found
+
+
+def _fits(method: Any, problem: Problem) -> bool:
+    try:
+        check_fit(method, problem)
+    except MismatchError:
+        return False
+    return True
+
+
+#: Features, hidden units and classes of the network that methods are checked on.
+_NETWORK = 3, 2, 3
+
+
+def _with_network(problem: Problem, model: Any = None) -> Problem:
+    """The same agents with a small network, of which every part has another role."""
+    labels = np.random.default_rng(15).integers(0, _NETWORK[2], problem.data.n_rows)
+    data = AgentData(problem.data.X, labels, agents=problem.data.owner, members=range(problem.n))
+    roles: dict[str, Any] = {"personal": "head.bias", "shared": "body", "tied": "head.weight"}
+    return Problem.differentiable(data, problem.graph, model or TwoLayer(*_NETWORK), ridge=0.01, **roles)
+
+
+def _network(method: Any, model: Any = None) -> Problem | None:
+    """The problem of :func:`_checkable` with a network, for a method that trains; None if it refuses it."""
+    if not method.jobs:
+        return None
+    problem = _with_network(_checkable(method), model)
+    return problem if _fits(method, problem) else None
+
+
+def _posed(method: Any) -> Iterator[Problem]:
+    """All problems to check a method on: one with a network if it trains, and on one-way ties if it takes them."""
+    problem, network = _checkable(method), _network(method)
+    yield problem
+    if network is not None:
+        yield network
+    if method.directed:
+        W = problem.graph.W.tocoo()
+        kept = (W.row < W.col) | ((W.row + W.col) % 3 > 0)
+        ties = sparse.coo_array((W.data[kept], (W.row[kept], W.col[kept])), shape=W.shape)
+        yield problem.on(graph=DirectedGraph(ties))
 
 
 def _calm(method: Any) -> Problem:
@@ -367,7 +411,7 @@ def _hosted(
     method: Any, problem: Problem, replay: _Replay, compiled: bool, once: bool = False, place: Any = slice(None)
 ) -> tuple[Any, np.ndarray, bool]:
     """State, account and overflow after a replay on one host, compiled or in plain Python, in this order of wakes."""
-    world = world_of(problem, once=once)
+    world = world_of(problem, once=once, batch=method.batch)
     own, tie = stored_once(method, world, replay.start) if once else method.start(world, replay.start)
     outbox, egress = new_outbox(method, world, problem.p, method.max_letters), loop.new_egress(0, 1)
     account = loop.new_account(method)
@@ -410,7 +454,7 @@ class _Watched:
     FIRST = 1000
 
     def __init__(self, method: Any, problem: Problem, start: np.ndarray):
-        world, first = world_of(problem), 0 if method.spare else self.FIRST
+        world, first = world_of(problem, batch=method.batch), 0 if method.spare else self.FIRST
         self.world = world._replace(
             address=world.address + first, peer=np.where(world.peer == VACANT, VACANT, world.peer + first)
         )
@@ -418,10 +462,11 @@ class _Watched:
         self.own, self.tie = method.start(self.world, start)
         outbox = new_outbox(method, self.world, problem.p, method.max_letters)
         self.outbox = outbox._replace(scratch=outbox.scratch.view(_Guarded))
-        self.contents = Contents(method.letters, Bounds(problem.p, ball=problem.radius, outputs=problem.outputs))
+        told = self.world.sent.shape[0] or problem.p  # what is personal is never told
+        self.contents = Contents(method.letters, Bounds(told, ball=problem.radius, outputs=problem.outputs))
 
-    def call(self, handler: Any, k: int, *more: Any) -> list[tuple[int, Letter]]:
-        """Call a handler of agent k. Returns the letters that it posts, with their recipients."""
+    def call(self, handler: Any, k: int, *more: Any, lenient: bool = False) -> list[tuple[int, Letter]]:
+        """Call a handler of agent k. Returns the letters that it posts, with their recipients, unless `lenient`."""
         if self.outbox.cursor[NEEDS_ROOM]:
             self.world, self.tie = loop.widen(self.method, self.world, self.tie, self.outbox)
         a, b = self.world.tie_start[k], self.world.tie_start[k + 1]
@@ -440,7 +485,8 @@ class _Watched:
             f"{handler.__name__} posts more, or longer, letters than the {self.method.max_letters} of "
             f"{self.outbox.text.shape[1]} numbers that it announces",
         )
-        return [letter for h in range(self.outbox.cursor[TAIL]) for letter in self._posted(handler.__name__, k, h)]
+        posted = range(0 if lenient else self.outbox.cursor[TAIL])
+        return [letter for h in posted for letter in self._posted(handler.__name__, k, h)]
 
     def _posted(self, handler: str, k: int, h: int) -> Iterator[tuple[int, Letter]]:
         to, kind, sender = int(self.outbox.to[h]), int(self.outbox.kind[h]), int(self.world.address[k])
@@ -472,19 +518,19 @@ class _Watched:
 
 def _keeps_to_what_it_declares(method: Any) -> None:
     """No more dice and scratch than asked for, letters as declared, and to addresses."""
-    problem = _checkable(method)
-    replay = _Replay(method, problem, 100, seed=2)
-    agents = _Watched(method, problem, replay.start)
-    for k in range(problem.n):
-        agents.deliver(agents.call(method.greet, k))
-    for t, (k, dice) in enumerate(zip(replay.order, replay.dice, strict=True)):
-        agents.deliver(agents.call(method.wake, k, Chance(dice.view(_Guarded), VACANT, t / problem.n)))
-    if method.synchronous:
-        letters: list[tuple[int, Letter]] = []
-        agents.outbox = agents.outbox._replace(**_larger(agents.outbox, problem))
+    for problem in _posed(method):
+        replay = _Replay(method, problem, 100, seed=2)
+        agents = _Watched(method, problem, replay.start)
         for k in range(problem.n):
-            letters += agents.call(method.round, k)
-        agents.deliver(letters)
+            agents.deliver(agents.call(method.greet, k))
+        for t, (k, dice) in enumerate(zip(replay.order, replay.dice, strict=True)):
+            agents.deliver(agents.call(method.wake, k, Chance(dice.view(_Guarded), VACANT, t / problem.n)))
+        if method.synchronous and not method.jobs:
+            letters: list[tuple[int, Letter]] = []
+            agents.outbox = agents.outbox._replace(**_larger(agents.outbox, problem))
+            for k in range(problem.n):
+                letters += agents.call(method.round, k)
+            agents.deliver(letters)
 
 
 def _larger(outbox: Any, problem: Problem) -> dict[str, np.ndarray]:
@@ -495,7 +541,16 @@ def _larger(outbox: Any, problem: Problem) -> dict[str, np.ndarray]:
 
 
 def _compiled_equals_python(method: Any) -> None:
-    problem = _checkable(method)
+    _demand_same_bits(method, _checkable(method))
+
+
+def _compiled_equals_python_with_a_network(method: Any) -> None:
+    network = _network(method)
+    if network is not None:
+        _demand_same_bits(method, network)
+
+
+def _demand_same_bits(method: Any, problem: Problem) -> None:
     replay = _Replay(method, problem, 200, seed=1)
     compiled, account, _ = _hosted(method, problem, replay, compiled=True)
     plain, python_account, _ = _hosted(method, problem, replay, compiled=False)
@@ -564,13 +619,15 @@ def _demand_goal(method: Any, goal: _Goal, theta: np.ndarray, where: str = "") -
 
 
 def _reaches_the_optimum(method: Any) -> None:
+    if method.minimises is None:
+        return
     problem = _calm(method)
     goal = _Goal(method, problem)
     _demand_goal(method, goal, _converge(method, problem, goal, start="zeros"))
 
 
 def _its_rounds_reach_the_optimum(method: Any) -> None:
-    if not method.synchronous:
+    if not method.synchronous or method.minimises is None:
         return
     problem = _calm(method)
     goal, theta = _Goal(method, problem), problem.local()
@@ -583,6 +640,8 @@ def _its_rounds_reach_the_optimum(method: Any) -> None:
 
 def _follows_changes(method: Any) -> None:
     """Agents leave, join and learn new things while it runs; it goes to the optimum of the problem as it is now."""
+    if method.minimises is None:
+        return
     problem = _calm(method)
     n, p = problem.n, problem.p
     fewer = problem.on(graph=problem.graph.without([2, 5]))
@@ -624,8 +683,8 @@ def _solves_other_objectives(method: Any) -> None:
 
 
 def _stays_at_the_optimum(method: Any) -> None:
-    if method.accuracy > Method.accuracy:
-        return  # its steps become small by and by, wherever it is
+    if method.accuracy > Method.accuracy or method.minimises is None:
+        return  # its steps become small by and by, wherever it is; or there is none
     problem = _calm(method)
     goal, n = _Goal(method, problem), problem.n
     best = goal.theta
@@ -655,6 +714,8 @@ def _ignores_names(method: Any) -> None:
 def _leaves_the_isolated_alone(method: Any) -> None:
     problem = _checkable(method)
     local = problem.local()[problem.graph.isolated]
+    if method.minimises is None:
+        return  # that it trains as if there were nobody else says as much
     if method.accuracy > Method.accuracy:
         return  # that it finds the optimum says as much
     theta = simulate(problem, method, wakes=50 * problem.n, seed=8).theta[problem.graph.isolated]
@@ -687,20 +748,31 @@ def _reads_sparse_rows(method: Any) -> None:
     _demand(np.allclose(one, other, rtol=0, atol=1e-10), "sparse and dense features give different models")
 
 
+#: Letters that are late, lost, doubled and out of order, and agents that are away.
+_BAD = Conditions(latency=1.5, jitter=1.0, loss=0.2, duplication=0.2, outages=[(0, 5.0, 40.0), (2, 20.0, 60.0)])
+
+
 def _survives_late_and_lost_letters(method: Any) -> None:
+    if method.minimises is None:
+        return  # it promises nothing but numbers, and those are looked at below
+    if method.sums:
+        return  # simulate refuses such conditions
     problem = _calm(method)
     goal = _Goal(method, problem)
-    bad = Conditions(latency=1.5, jitter=1.0, loss=0.2, duplication=0.2, outages=[(0, 5.0, 40.0), (2, 20.0, 60.0)])
-    theta = _converge(method, problem, goal, conditions=bad)
+    theta = _converge(method, problem, goal, conditions=_BAD)
     _demand_goal(method, goal, theta, " when letters are late, lost, doubled and out of order")
 
 
 def _runs_on_peers(method: Any) -> None:
     """Simulator and peers exchanging encoded bytes agree bit for bit, and count alike."""
-    problem = _checkable(method)
+    for problem in _posed(method):
+        _demand_peers(method, problem)
+
+
+def _demand_peers(method: Any, problem: Problem) -> None:
     replay = _Replay(method, problem, 200, seed=10)
     (own, _), account, _ = _hosted(method, problem, replay, compiled=True)
-    world = world_of(problem)
+    world = world_of(problem, batch=method.batch)
     peers = [Peer(method, part_of(world, i, i + 1), replay.start[i]) for i in range(problem.n)]
     letters = size = 0
     queue: deque[Any] = deque()
@@ -728,6 +800,171 @@ def _runs_on_peers(method: Any) -> None:
         _demand(counted.letters == letters and counted.bytes == size, "the account differs from what peers send")
 
 
+# -- of a method that trains, whatever it minimises
+
+
+def _finite_run(problem: Problem, method: Any, **options: Any) -> Any:
+    """A run whose models stay finite."""
+    try:
+        return simulate(problem, method, **options)
+    except ConvergenceError as error:
+        raise ContractError(f"with {', '.join(options)} models grow without end: {error}") from error
+
+
+def _alone(problem: Problem, agent: int) -> Problem:
+    """The problem of one agent by itself."""
+    mine = problem.data.owner == agent
+    rows = (problem.data.X[mine], np.asarray(problem.data.y)[mine])
+    return Problem(
+        AgentData(*rows, agents=np.zeros(int(mine.sum()), int), members=[0]),
+        graphs.empty(1),
+        problem.loss,
+        smooth=problem.smooth,
+        loss_weight=problem.loss_weight[agent],
+        scaled=problem.scaled,
+        mean=True,
+        ridge=problem.ridge[agent],
+        model=None if problem.is_linear else problem.model,
+        roles=problem.roles,
+    )
+
+
+def _trains_alone_without_ties(method: Any) -> None:
+    """An agent without ties does what the method does on a graph of one agent, and writes to nobody."""
+    if not method.jobs:
+        return
+    for problem in _posed(method):
+        start = problem.local() + np.random.default_rng(16).normal(size=(problem.n, problem.p))
+        for agent in np.flatnonzero(problem.graph.isolated).tolist():
+            here = _finite_run(problem, method, events=np.full(20, agent), start=start).theta[agent]
+            alone = _finite_run(_alone(problem, agent), method, events=np.zeros(20, int), start=start[[agent]])
+            _demand(np.array_equal(here, alone.theta[0]), "an agent without ties does not train as it would alone")
+            _demand(alone.letters == 0, "an agent without ties sends a letter")
+
+
+def _repeats_itself(method: Any) -> None:
+    """The same seed makes the same bits, however a run is divided."""
+    if not method.jobs:
+        return
+    for problem in _posed(method):
+        lengths: tuple[dict[str, Any], ...] = ({"wakes": 12 * problem.n}, {"rounds": 12})
+        for length in lengths:
+            runs = [_finite_run(problem, method, seed=17, every=every, **length) for every in (None, 5)]
+            same = np.array_equal(runs[0].theta, runs[1].theta) and runs[0].bytes == runs[1].bytes
+            _demand(same, f"to look at a run of {next(iter(length))} on the way changes it")
+
+
+def _bears_with_the_network(method: Any) -> None:
+    """Models stay finite when letters are late, lost, doubled or out of order, and every letter is counted."""
+    if not method.jobs:
+        return
+    for problem in _posed(method):
+        try:
+            runs = [_finite_run(problem, method, wakes=60 * problem.n, seed=18, conditions=_BAD) for _ in range(2)]
+        except MismatchError:
+            return  # it says that it cannot
+        _demand(np.array_equal(runs[0].theta, runs[1].theta), "late and lost letters are not the same in a second run")
+        counted = runs[0].letters == runs[0].tally[:, 0].sum() and 0 < runs[0].lost < runs[0].letters
+        _demand(counted or not runs[0].letters, "letters of all kinds are not all letters, or more are lost than sent")
+
+
+def _goes_on_after_changes(method: Any) -> None:
+    """Agents leave and come back while it runs, in wakes and in rounds."""
+    if not method.jobs:
+        return
+    for problem in _posed(method):
+        fewer = problem.on(graph=problem.graph.without([2, 5]))
+        lengths: tuple[tuple[dict[str, Any], int], ...] = (
+            ({"wakes": 30 * problem.n}, 10 * problem.n),
+            ({"rounds": 30}, 10),
+        )
+        for length, when in lengths:
+            try:
+                _finite_run(problem, method, seed=19, changes=[(when, fewer), (2 * when, problem)], **length)
+            except MismatchError:
+                return  # those who are left have no graph that it knows
+
+
+def _trains_all_at_once(method: Any) -> None:
+    """Rounds in which a model in Python trains all agents in one call are those of the same model compiled."""
+    if not method.jobs:
+        return
+    problem, twin = _network(method), _network(method, _python_network())
+    if problem is None or twin is None:
+        return
+    start = problem.local() + 0.1 * np.random.default_rng(20).normal(size=(problem.n, problem.p))
+    one, other = (_finite_run(posed, method, rounds=6, seed=21, start=start) for posed in (problem, twin))
+    apart = float(np.abs(one.theta - other.theta).max())
+    _demand(apart <= 1e-9, f"models that are trained all at once are {apart:.1e} away from those trained one by one")
+    _demand(one.bytes == other.bytes, "agents that are trained all at once send other letters")
+
+
+def _python_network() -> Function:
+    """The network of :func:`_network` in NumPy."""
+    rule = TwoLayer(*_NETWORK)
+
+    def slopes(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        hidden = np.tanh(
+            X @ theta[rule.parts["body.weight"]].reshape(rule.hidden, -1).T + theta[rule.parts["body.bias"]]
+        )
+        score = rule.predict(theta, X)
+        log_sum = np.logaddexp.reduce(score, axis=1)
+        slope = np.exp(score - log_sum[:, None])
+        slope[np.arange(len(y)), y.astype(int)] -= 1.0
+        return hidden, slope / len(y), log_sum - score[np.arange(len(y)), y.astype(int)]
+
+    def gradient(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        hidden, slope, _ = slopes(theta, X, y)
+        head = theta[rule.parts["head.weight"]].reshape(rule.outputs, -1)
+        back = (slope @ head) * (1.0 - hidden * hidden)
+        parts = (back.T @ X, back.sum(axis=0), slope.T @ hidden, slope.sum(axis=0))
+        return np.concatenate([part.ravel() for part in parts])
+
+    def value(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> float:
+        return float(slopes(theta, X, y)[2].mean())
+
+    return Function(rule.size, value, gradient, rule.predict, rule.initial(), rule.parts)
+
+
+def _ignores_bad_letters(method: Any) -> None:
+    """A letter of a wrong length or kind changes nothing, and none at all stops an agent."""
+    if not method.jobs:
+        return
+    for problem in _posed(method):
+        start = problem.local()
+        agents = _Watched(method, problem, start)
+        posted = [agents.call(method.greet, k) for k in range(problem.n)]
+        dice = np.full(method.dice, 0.5)
+        posted += [agents.call(method.wake, k, Chance(dice, VACANT, 0.0)) for k in range(problem.n)]
+        seen: dict[int, tuple[int, Letter]] = {}
+        for to, letter in (one for letters in posted for one in letters):
+            if letter.slot == 0:  # what is written too far is found in the next one
+                seen.setdefault(letter.kind, (to, letter))
+        for kind, (to, letter) in seen.items():
+            for size in {0, 1, len(letter.text) - 1, len(letter.text) + 1, 2 * len(letter.text)} - {len(letter.text)}:
+                bad = letter._replace(text=np.resize(letter.text, max(size, 0)))
+                _demand_unmoved(agents, to, bad, f"a letter of kind {kind} with {size} numbers in place of "
+                                f"{len(letter.text)}")  # fmt: skip
+            _demand_unmoved(agents, to, letter._replace(kind=len(method.letters)), "a letter of an unknown kind")
+            stranger = letter._replace(sender=agents.first + problem.n, slot=VACANT)
+            for text in (letter.text, np.full_like(letter.text, np.nan), np.full_like(letter.text, np.inf)):
+                for other in (letter, stranger):  # they may be believed, and may not stop anybody
+                    agents.call(method.receive, to - agents.first, other._replace(text=text.copy()))
+                    with np.errstate(all="ignore"):
+                        agents.call(method.wake, to - agents.first, Chance(dice, VACANT, 0.0), lenient=True)
+
+
+def _demand_unmoved(agents: _Watched, to: int, letter: Letter, what: str) -> None:
+    before = [part.copy() for part in _arrays((agents.own, agents.tie))]
+    try:
+        agents.call(agents.method.receive, to - agents.first, letter)
+    except (ValueError, IndexError) as error:
+        raise ContractError(f"{what} stops the agent that it comes to: {error}") from error
+    after = _arrays((agents.own, agents.tie))
+    same = all(np.array_equal(a, b, equal_nan=True) for a, b in zip(before, after, strict=True))
+    _demand(same, f"{what} changes what an agent knows: compare letter.text.shape[0] before it is read")
+
+
 #: Every promise of a method, in the order in which they are checked.
 METHOD_CHECKS: dict[str, Callable[[Any], None]] = {
     check.__name__.strip("_").replace("_", " "): check
@@ -748,6 +985,13 @@ METHOD_CHECKS: dict[str, Callable[[Any], None]] = {
         _its_rounds_reach_the_optimum,
         _follows_changes,
         _survives_late_and_lost_letters,
+        _compiled_equals_python_with_a_network,
+        _trains_alone_without_ties,
+        _ignores_bad_letters,
+        _repeats_itself,
+        _bears_with_the_network,
+        _goes_on_after_changes,
+        _trains_all_at_once,
     )
 }
 

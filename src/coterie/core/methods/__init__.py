@@ -8,13 +8,26 @@ import numpy as np
 
 from ...errors import MismatchError, ParameterError
 from ..method import Method
+from ..world import TIED
 from .admm import CollaborativeADMM
+from .apfl import APFL
 from .boosting import FrankWolfeBoosting
 from .descent import CoordinateDescent
+from .ditto import Ditto
 from .djam import DJAM
+from .dpsgd import DPSGD
+from .fedavg import FedAvg, FedProx
+from .fedper import FedPer, FedRep
+from .gradient_tracking import GradientTracking
+from .ifca import IFCA
+from .local_sgd import LocalSGD
+from .pfedme import PFedMe
 from .pooling import GossipPooling
 from .propagation import ModelPropagation
+from .push_sum import PushSum
 from .resilient import ResilientPooling
+from .scaffold import SCAFFOLD
+from .tied_sgd import TiedSGD
 
 #: Every method that runs on a given graph, by the name used on the command line. Adding one here adds its tests.
 METHODS: dict[str, Any] = {
@@ -25,6 +38,20 @@ METHODS: dict[str, Any] = {
     "boosting": FrankWolfeBoosting(),
     "gossip-pooling": GossipPooling(),
     "resilient-pooling": ResilientPooling(),
+    "dpsgd": DPSGD(),
+    "local-sgd": LocalSGD(),
+    "gradient-tracking": GradientTracking(),
+    "push-sum": PushSum(),
+    "tied-sgd": TiedSGD(),
+    "fedavg": FedAvg(),
+    "fedprox": FedProx(),
+    "scaffold": SCAFFOLD(),
+    "fedper": FedPer(),
+    "fedrep": FedRep(),
+    "ditto": Ditto(),
+    "pfedme": PFedMe(),
+    "apfl": APFL(),
+    "ifca": IFCA(),
 }
 
 
@@ -49,18 +76,68 @@ def check_fit(method: Any, problem: Any) -> None:
             f"{method!r} does not keep models in a ball, which Problem.{problem.name} asks for: "
             "use ct.FrankWolfeBoosting()"
         )
+    if not problem.is_linear:
+        _check_model(method, problem)
+    if method.jobs and problem.loss.pooled:
+        raise MismatchError(
+            f"{method!r} sums up gradients of examples, and {problem.loss!r} is one loss of all of them: use "
+            "ct.FrankWolfeBoosting()"
+        )
+    if not method.jobs and np.any(problem.roles != TIED):
+        raise MismatchError(
+            f"{method!r} ties all parameters over the graph, and some of this problem are personal or shared: use a "
+            "method that trains, such as ct.TiedSGD()"
+        )
+    if problem.graph.directed and not method.directed:
+        raise MismatchError(
+            f"{method!r} needs ties that are mutual, and those of {problem.graph!r} are one-way: pass "
+            "problem.on(graph=problem.graph.mutual), or use a method for directed graphs"
+        )
+    if method.jobs and not method.batch and getattr(problem.model, "random", False):
+        raise MismatchError(
+            f"{problem.model!r} draws random numbers in training, such as those of dropout, and takes them from the "
+            f"dice of minibatches, which {method!r} does not have: give its optimiser a batch, as ct.SGD(batch=16)"
+        )
     method.fit_for(problem)
 
 
+def _check_model(method: Any, problem: Any) -> None:
+    """Refuse a method that asks more of a model than this one can say."""
+    if not method.any_model:
+        raise MismatchError(
+            f"{method!r} is for linear models, not for {problem.model!r}: use a method that trains, such as "
+            "ct.TiedSGD() or ct.DPSGD(), or ct.CoordinateDescent()"
+        )
+    if not method.jobs and problem.curvature is None:
+        raise MismatchError(
+            f"{method!r} takes steps of one over the curvature of a loss, and nobody knows that of {problem.model!r}: "
+            "say Problem.differentiable(..., curvature=...), or use a method that trains, such as ct.TiedSGD()"
+        )
+
+
 __all__ = [
+    "APFL",
     "DJAM",
+    "DPSGD",
+    "IFCA",
     "METHODS",
+    "SCAFFOLD",
     "CollaborativeADMM",
     "CoordinateDescent",
+    "Ditto",
+    "FedAvg",
+    "FedPer",
+    "FedProx",
+    "FedRep",
     "FrankWolfeBoosting",
     "GossipPooling",
+    "GradientTracking",
+    "LocalSGD",
     "ModelPropagation",
+    "PFedMe",
+    "PushSum",
     "ResilientPooling",
+    "TiedSGD",
     "check_fit",
     "resolve_method",
 ]

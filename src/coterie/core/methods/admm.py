@@ -244,6 +244,7 @@ class CollaborativeADMM(NamedTuple):
     exchanges = True
     footprint = "partner"
     remembers = True  # multipliers
+    any_model = property(lambda self: self.steps > 0)
 
     def __repr__(self):
         rho = "'auto'" if self.rho == AUTO else self.rho

@@ -76,6 +76,7 @@ class CoordinateDescent(NamedTuple):
     letters = {MODEL: Vector()}
     copies = True
     publishes = True
+    any_model = True
     footprint = "ties"
 
     def fit_for(self, problem):

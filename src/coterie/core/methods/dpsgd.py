@@ -1,0 +1,120 @@
+"""Decentralised parallel stochastic gradient descent (D-PSGD): Lian et al. (2017), Algorithm 1.
+
+Every agent averages its model with those of its neighbours, and takes its own gradient steps from where it was:
+
+    x_i <- sum_j W_ij x_j - rate g_i(x_i)        (lines 2 to 5)
+
+It promises no optimum of the problem: all agents come to agree on one model, with a constant rate up to a distance.
+
+=============================  =====================================================
+paper                          here
+=============================  =====================================================
+x_i                            ``me.theta``
+x_j as i last heard it         ``ties.copy[t]`` with ``data.peer[t] == j``, parameters that are not personal
+W_ij                           ``mixing_weight(...)``, Metropolis weights or those of the graph
+g_i                            the steps of ``me.job``
+=============================  =====================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..linear import axpy, copy_to, gather, scatter
+from ..method import NamedTuple, method
+from ..mixing import LETTERS, UNKNOWN, average, check_mixing, hear, mixes, new_ties, open_tie, tell
+from ..training import SGD, Job, new_job
+
+
+class Own(NamedTuple):
+    """State of the agents."""
+
+    theta: np.ndarray  # (n, p) my model
+    job: Job
+    told: np.ndarray  # (n, 1) how many neighbours I have told that I have, or UNKNOWN
+
+
+@mixes
+@method
+class DPSGD(NamedTuple):
+    """Decentralised SGD on a graph of neighbours: average with them, and take steps of one's own (Lian et al. 2017).
+
+    All agents come to have about one model, but for its personal parameters, which never leave their agent. A wake
+    sends one vector to each neighbour.
+
+    Parameters
+    ----------
+    local : SGD or Adam
+        The steps of an agent between two averages.
+    mixing : "metropolis" or "weights"
+        What an average weighs neighbours with: one over one plus the larger number of neighbours of the two, which
+        agents tell each other; or the weights of the graph, those of an agent no more than 1 in all.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> data = ct.AgentData([[0.0], [1.0], [5.0]], agents=[0, 1, 2])
+    >>> problem = ct.Problem.separate(data, ct.graphs.complete(3), loss="location")
+    >>> run = ct.simulate(problem, ct.DPSGD(ct.SGD(0.01)), rounds=1000)
+    >>> run.theta.ravel().round(1).tolist()  # about the mean
+    [2.0, 2.0, 2.0]
+    """
+
+    local: Any = SGD()
+    mixing: Any = "metropolis"
+
+    letters = LETTERS
+    max_letters = 2
+    minimises = None
+    copies = True
+    footprint = "ties"
+    greets_all = True  # how many neighbours it has
+
+    def fit_for(self, problem):
+        """Refuse a graph whose weights are to be averaged with, and cannot."""
+        check_mixing(self, problem)
+
+    def scratch_size(self, world, p):
+        """Numbers of scratch paper that a handler needs."""
+        return max(2 * p, 2)
+
+    def start(self, world, theta):
+        """State before the first letter: until a neighbour is heard, it is taken to agree."""
+        told = np.full((theta.shape[0], 1), UNKNOWN)
+        return Own(theta.copy(), new_job(self.local, theta), told), new_ties(world, theta)
+
+    def open(self, data, me, ties, slot):
+        """A new tie: until the neighbour is heard, it is taken to agree."""
+        open_tie(data, me.theta, ties, slot)
+
+    def greet(self, data, me, ties, outbox):
+        """The initial swap of models."""
+        me.told[0] = UNKNOWN
+        tell(self.mixing, data, me.theta, me.told, ties, outbox)
+
+    def prepare(self, data, me, ties, chance, outbox, phase):
+        """Line 3: my gradient, where I am."""
+        if phase > 0:
+            return False
+        copy_to(me.theta, me.job.theta)
+        return True
+
+    def publish(self, data, me, ties, chance, outbox):
+        """Lines 4 and 5: the average, and my steps on top of it."""
+        q = data.sent.shape[0]
+        mean, part = outbox.scratch[:q], outbox.scratch[q : 2 * q]
+        # sum_j W_ij x_j + (what I have trained - x_i), where the parameters are not personal
+        average(self.mixing, data, me.theta, ties, mean)
+        gather(me.job.theta, data.sent, part)
+        axpy(1.0, part, mean)
+        gather(me.theta, data.sent, part)
+        axpy(-1.0, part, mean)
+        copy_to(me.job.theta, me.theta)
+        scatter(mean, data.sent, me.theta)
+        tell(self.mixing, data, me.theta, me.told, ties, outbox)
+
+    def receive(self, data, me, ties, letter, outbox):
+        """Remember the neighbour's parameters."""
+        hear(data, ties, letter)

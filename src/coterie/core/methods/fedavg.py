@@ -1,0 +1,138 @@
+"""Federated averaging (FedAvg), McMahan et al. (2017), Algorithm 1; with a proximal term (FedProx), Li et al. (2020).
+
+    w_i <- steps of SGD on f_i (FedProx: on f_i + mu/2 |w_i - w|^2), from w     (ClientUpdate; FedProx, Algorithm 2)
+    w   <- sum_i m_i w_i / sum_i m_i over the cohort                            (the server)
+
+They promise no optimum of the problem: with several local steps, clients that differ drift apart.
+
+=============================  =====================================================
+paper                          here
+=============================  =====================================================
+w (w_t)                        ``me.theta`` of the server, of a client as it last heard it
+w_i (w_{t+1}^k)                ``me.job.theta``
+n_k                            the number of rows, last in a letter UP
+S_t                            ``ties.asked`` of the server
+mu                             ``mu``, taken as a proximal step
+=============================  =====================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..._checks import nonnegative
+from ..linear import copy_to
+from ..method import NamedTuple, method
+from ..training import PULL, SGD, new_job
+from . import server
+
+
+@server.checked()
+@method
+class FedAvg(NamedTuple):
+    """Federated averaging: clients train the server's model on their rows, and the server averages what they send.
+
+    For a problem with a server, :meth:`coterie.Problem.federated`. Personal parameters stay with their clients. A
+    client's row of theta is the server's model as it last heard it, and its personal parameters; the server's row is
+    the average.
+
+    Parameters
+    ----------
+    local : SGD or Adam
+        What a client does with the model in a round.
+    clients : int, optional
+        How many clients a round has, drawn without replacement. Default: all.
+    by_rows : bool
+        Whether a client counts in the average by the number of its rows, or as much as any other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 3))
+    >>> data = ct.AgentData(X, np.sign(X @ [1.0, -2.0, 0.5]), agents=np.arange(60) % 6)
+    >>> problem = ct.Problem.federated(data, "logistic")
+    >>> run = ct.simulate(problem, ct.FedAvg(ct.SGD(0.5, steps=5, batch=4), clients=3), rounds=20, start="zeros")
+    >>> run.letters  # a model to three clients before the first round; in each, three up and three down
+    123
+
+    References
+    ----------
+    McMahan, Moore, Ramage, Hampson, Agüera y Arcas, "Communication-efficient learning of deep networks from
+    decentralized data", AISTATS 2017.
+    """
+
+    local: Any = SGD()
+    clients: int = 0
+    by_rows: bool = True
+
+    letters = server.LETTERS
+    minimises = None
+    dice = property(server.dice_of)
+    max_letters = property(server.letters_of)
+    broadcasts = 2
+
+    fit_for = server.fit_star
+    scratch_size, start, greet = server.scratch_size, server.start, server.greet
+    prepare, publish, receive = server.prepare, server.publish, server.receive
+    tell, hear, answer = server.tell, server.hear, server.answer
+    collect, average = server.collect, server.average
+
+
+@server.checked(mu=nonnegative)
+@method
+class FedProx(NamedTuple):
+    """FedAvg whose clients are drawn to the server's model by ``mu/2 |w_i - w|^2``, so that they drift less.
+
+    The pull is a proximal step after each step on the loss, see :mod:`coterie.core.training`; with ``mu=0`` this is
+    :class:`coterie.FedAvg`.
+
+    Parameters
+    ----------
+    local, clients, by_rows
+        As in :class:`coterie.FedAvg`.
+    mu : float
+        How strongly, >= 0.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> ct.FedProx(ct.SGD(0.1, steps=10), mu=0.5)
+    FedProx(local=SGD(rate=0.1, steps=10, batch=0, momentum=0.0), clients=0, by_rows=True, mu=0.5)
+
+    References
+    ----------
+    Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated optimization in heterogeneous networks", MLSys 2020.
+    """
+
+    local: Any = SGD()
+    clients: int = 0
+    by_rows: bool = True
+    mu: float = 0.1
+
+    letters = server.LETTERS
+    minimises = None
+    dice = property(server.dice_of)
+    max_letters = property(server.letters_of)
+    broadcasts = 2
+
+    fit_for = server.fit_star
+    scratch_size, greet = server.scratch_size, server.greet
+    publish, receive = server.publish, server.receive
+    tell, hear, answer = server.tell, server.hear, server.answer
+    collect, average = server.collect, server.average
+
+    def start(self, world, theta):
+        """State before the first letter."""
+        job = new_job(self.local, theta, center=True)
+        job.plan[:, PULL] = self.mu
+        return server.Own(theta.copy(), job, server.new_round(self, world, world.sent.shape[0])), server.new_ties(world)
+
+    def prepare(self, data, me, ties, chance, outbox, phase):
+        """The server's model, drawn to where it was."""
+        if phase > 0 or not server.has_work(data, me, chance):
+            return False
+        copy_to(me.theta, me.job.theta)
+        copy_to(me.theta, me.job.center)
+        return True

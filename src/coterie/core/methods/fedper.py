@@ -1,0 +1,145 @@
+"""A common body under personal heads: FedPer (Arivazhagan et al. 2019) and FedRep (Collins et al. 2021).
+
+Personal parameters, those that the problem says, never leave their client; the server averages the others.
+
+    FedPer  body and head by the same steps, as FedAvg does                 (Algorithms 1 and 2)
+    FedRep  the head by tau steps at the body that came, then the body      (Algorithm 1)
+
+=============================  =====================================================
+paper                          here
+=============================  =====================================================
+W_B, phi                       ``me.theta[data.sent]``
+W_P, h                         the other parameters of ``me.theta``
+tau                            ``local.steps``
+=============================  =====================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..._checks import integer
+from ...errors import ParameterError
+from ..linear import copy_to
+from ..method import NamedTuple, method
+from ..training import COMMON, EVERY, OWN, PART, SGD, STEPS
+from . import server
+
+
+@server.checked()
+@method
+class FedPer(NamedTuple):
+    """FedAvg on a problem with personal parts, such as heads; it refuses one without.
+
+    Parameters
+    ----------
+    local, clients, by_rows
+        As in :class:`coterie.FedAvg`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> rng = np.random.default_rng(0)
+    >>> data = ct.AgentData(rng.normal(size=(30, 4)), rng.integers(0, 2, 30), agents=np.arange(30) % 3)
+    >>> ct.simulate(ct.Problem.federated(data, ct.TwoLayer(4, 3, 2)), ct.FedPer(), rounds=1)
+    Traceback (most recent call last):
+    ...
+    coterie.errors.MismatchError: FedPer is for models with personal parts, and here nothing is personal: ...
+
+    References
+    ----------
+    Arivazhagan, Aggarwal, Singh, Choudhary, "Federated learning with personalization layers", arXiv:1912.00818, 2019.
+    """
+
+    local: Any = SGD()
+    clients: int = 0
+    by_rows: bool = True
+
+    letters = server.LETTERS
+    minimises = None
+    dice = property(server.dice_of)
+    max_letters = property(server.letters_of)
+    broadcasts = 2
+
+    fit_for = server.fit_personal
+    scratch_size, start, greet = server.scratch_size, server.start, server.greet
+    prepare, publish, receive = server.prepare, server.publish, server.receive
+    tell, hear, answer = server.tell, server.hear, server.answer
+    collect, average = server.collect, server.average
+
+
+def _checked(cls):
+    """Refuse more steps of the body than there are dice for."""
+    make = cls.__new__
+
+    def new(cls, *given, **named):
+        made = make(cls, *given, **named)
+        if made.body_steps > made.local.steps:
+            raise ParameterError(
+                f"FedRep: body_steps={made.body_steps} must be at most local.steps={made.local.steps}, the steps of "
+                "the head"
+            )
+        return made
+
+    cls.__new__ = new
+    return cls
+
+
+@_checked
+@server.checked(body_steps=integer)
+@method
+class FedRep(NamedTuple):
+    """Personal heads on a common body: in a round, a client first fits its head, then improves the body under it.
+
+    Parameters
+    ----------
+    local : SGD or Adam
+        Its ``steps`` are those of the head.
+    clients : int, optional
+        As in :class:`coterie.FedAvg`.
+    by_rows : bool
+        Whether a client counts by the number of its rows. Default: all alike, as in the paper.
+    body_steps : int
+        Steps of the body, at most ``local.steps``.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> ct.FedRep(ct.SGD(0.1, steps=10), body_steps=2)
+    FedRep(local=SGD(rate=0.1, steps=10, batch=0, momentum=0.0), clients=0, by_rows=False, body_steps=2)
+
+    References
+    ----------
+    Collins, Hassani, Mokhtari, Shakkottai, "Exploiting shared representations for personalized federated learning",
+    ICML 2021.
+    """
+
+    local: Any = SGD(0.1, 10)
+    clients: int = 0
+    by_rows: bool = False
+    body_steps: int = 1
+
+    jobs = 2
+    letters = server.LETTERS
+    minimises = None
+    dice = property(server.dice_of)
+    max_letters = property(server.letters_of)
+    broadcasts = 2
+
+    fit_for = server.fit_personal
+    scratch_size, start, greet = server.scratch_size, server.start, server.greet
+    publish, receive = server.publish, server.receive
+    tell, hear, answer = server.tell, server.hear, server.answer
+    collect, average = server.collect, server.average
+
+    def prepare(self, data, me, ties, chance, outbox, phase):
+        """The head, then the body."""
+        if phase > 1 or (phase == 0 and not server.has_work(data, me, chance)):
+            return False
+        if phase == 0:
+            copy_to(me.theta, me.job.theta)
+            me.job.plan[PART], me.job.plan[STEPS] = OWN, EVERY
+        else:
+            me.job.plan[PART], me.job.plan[STEPS] = COMMON, float(self.body_steps)
+        return True

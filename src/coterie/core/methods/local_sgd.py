@@ -1,0 +1,73 @@
+"""Decentralised local SGD: Koloskova, Loizou, Boreiri, Jaggi and Stich (2020), Algorithm 1.
+
+Every agent takes some steps by itself, and then averages its model with those of its neighbours:
+
+    x_i <- x_i - rate g_i(x_i), so many times        (lines 3 and 4)
+    x_i <- sum_j W_ij x_j                            (line 6)
+
+On a complete graph, where all weights are 1/n, it is FedAvg (McMahan et al. 2017) without a server. Line 6 is what a
+wake begins with, from the models that neighbours have sent at the end of theirs; a run shows models as they are after
+it, which is what an agent would use.
+
+=============================  =====================================================
+paper                          here
+=============================  =====================================================
+x_i after line 4               ``me.theta``
+x_j after its line 4           ``ties.copy[t]`` with ``data.peer[t] == j``, parameters that are not personal
+w_ij                           ``mixing_weight(...)``, Metropolis weights or those of the graph
+g_i                            the steps of ``me.job``
+=============================  =====================================================
+"""
+
+from __future__ import annotations
+
+from ..linear import copy_to, scatter
+from ..method import method
+from ..mixing import average, averaged, tell
+from .dpsgd import DPSGD
+
+
+@method
+class LocalSGD(DPSGD):
+    """Steps of one's own, then an average with the neighbours, as FedAvg without a server (Koloskova et al. 2020).
+
+    Differs from :class:`coterie.DPSGD` in that an agent trains from the average, and sends what it has trained. A wake
+    sends one vector to each neighbour.
+
+    Parameters
+    ----------
+    local : SGD or Adam
+        The steps of an agent between two averages.
+    mixing : "metropolis" or "weights"
+        As in :class:`coterie.DPSGD`.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> data = ct.AgentData([[0.0], [1.0], [5.0]], agents=[0, 1, 2])
+    >>> problem = ct.Problem.separate(data, ct.graphs.complete(3), loss="location")
+    >>> run = ct.simulate(problem, ct.LocalSGD(ct.SGD(0.01, steps=5)), rounds=200)
+    >>> run.theta.mean().round(3)
+    np.float64(2.0)
+    """
+
+    footprint = "ties"
+
+    def shown(self, world, own, tie):
+        """Line 6: an agent's model is the average, as it would train from it."""
+        return averaged(self.mixing, world, own.theta, tie)
+
+    def prepare(self, data, me, ties, chance, outbox, phase):
+        """Lines 3 and 4, from the average of line 6."""
+        if phase > 0:
+            return False
+        mean = outbox.scratch[: data.sent.shape[0]]
+        average(self.mixing, data, me.theta, ties, mean)
+        copy_to(me.theta, me.job.theta)
+        scatter(mean, data.sent, me.job.theta)
+        return True
+
+    def publish(self, data, me, ties, chance, outbox):
+        """What came of it, for the neighbours' averages."""
+        copy_to(me.job.theta, me.theta)
+        tell(self.mixing, data, me.theta, me.told, ties, outbox)

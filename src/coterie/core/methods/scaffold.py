@@ -1,0 +1,149 @@
+"""SCAFFOLD: Karimireddy et al. (2020), Algorithm 1, option II: control variates take the drift out of local steps.
+
+    y_i  <- y_i - rate (g_i(y_i) - c_i + c), so many times, from x      (line 10)
+    c_i  <- c_i - c + (x - y_i) / (steps rate)                          (line 12, option II)
+    x    <- x + server_rate mean_i (y_i - x) over the cohort            (lines 16 and 17)
+    c    <- c + 1/N sum_i (change of c_i) over the cohort
+
+A client sends c_i itself, not its change, and the server remembers the last one of each: as many numbers, and a letter
+that is lost does not leave c wrong for ever. Clients count alike, as in the paper.
+
+=============================  =====================================================
+paper                          here
+=============================  =====================================================
+x, y_i                         ``me.theta[data.sent]``, ``me.job.theta``
+c - c_i                        ``me.job.correction``
+c_i; c                         ``me.control`` of a client; of the server
+=============================  =====================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..._checks import positive
+from ..letters import Counter, Vector
+from ..linear import axpy, copy_to, fill, gather, scatter
+from ..method import NamedTuple, method
+from ..training import SGD, Job, new_job
+from . import server
+
+
+class Own(NamedTuple):
+    """State of the agents."""
+
+    theta: np.ndarray  # (n, p) the server's model as I last heard it, with my personal parameters
+    control: np.ndarray  # (n, q) c_i, or c
+    job: Job
+    round: server.Round
+
+
+class Tie(NamedTuple):
+    """State of the ties of the server."""
+
+    asked: np.ndarray  # (ties,) IDLE, LATE or ASKED
+    control: np.ndarray  # (ties, q) c_i as it was last heard
+
+
+@server.checked(plain=True, server_rate=positive)
+@method
+class SCAFFOLD(NamedTuple):
+    """FedAvg with control variates: where clients differ, their steps go where those of all together would.
+
+    Letters hold a model and a control variate, twice as much as those of FedAvg.
+
+    Parameters
+    ----------
+    local : SGD
+        Without momentum: control variates are read off the steps.
+    clients : int, optional
+        As in :class:`coterie.FedAvg`.
+    server_rate : float
+        How far the server goes to the average, > 0.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> ct.SCAFFOLD(ct.SGD(0.1, momentum=0.9))
+    Traceback (most recent call last):
+    ...
+    coterie.errors.ParameterError: SCAFFOLD: local=SGD(rate=0.1, steps=1, batch=0, momentum=0.9) has a memory, ...
+
+    References
+    ----------
+    Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, "SCAFFOLD: stochastic controlled averaging for federated learning",
+    ICML 2020.
+    """
+
+    local: Any = SGD()
+    clients: int = 0
+    server_rate: float = 1.0
+
+    letters = {server.UP: (Vector(2), Counter()), server.DOWN: Vector(2)}
+    minimises = None
+    dice = property(server.dice_of)
+    max_letters = property(server.letters_of)
+    broadcasts = 2
+
+    fit_for = server.fit_star
+    greet, prepare, publish, receive = server.greet, server.prepare, server.publish, server.receive
+
+    def scratch_size(self, world, p):
+        """Numbers of scratch paper that a handler needs."""
+        return 2 * p + 1
+
+    def start(self, world, theta):
+        """State before the first letter: all control variates are 0."""
+        n, q = theta.shape[0], world.sent.shape[0]
+        job = new_job(self.local, theta, correction=True)
+        own = Own(theta.copy(), np.zeros((n, q)), job, server.new_round(self, world, q))
+        return own, Tie(server.new_ties(world).asked, np.zeros((world.peer.shape[0], q)))
+
+    def tell(self, data, me, ties, out):
+        """The server's model and control variate."""
+        q = data.sent.shape[0]
+        gather(me.theta, data.sent, out)
+        copy_to(me.control, out[q:])
+        return 2 * q
+
+    def hear(self, data, me, text):
+        """Take over the model, and correct my steps by how the control variates differ."""
+        q = data.sent.shape[0]
+        if text.shape[0] != 2 * q:
+            return False
+        scatter(text[:q], data.sent, me.theta)
+        fill(0.0, me.job.correction)
+        for c in range(q):
+            me.job.correction[data.sent[c]] = text[q + c] - me.control[c]
+        return True
+
+    def answer(self, data, me, out):
+        """The change of the model, my new control variate, and that I count as one."""
+        q = data.sent.shape[0]
+        for c in range(q):
+            k = data.sent[c]
+            out[c] = me.job.theta[k] - me.theta[k]
+            if data.labels.shape[0] > 0:
+                me.control[c] = -me.job.correction[k] - out[c] / (self.local.steps * self.local.rate)
+            out[q + c] = me.control[c]
+        server.keep_personal(data, me.job.theta, me.theta)
+        out[2 * q] = server.weight_of(data, False)
+        return 2 * q + 1
+
+    def collect(self, data, me, ties, letter):
+        """Add the change of a model to the sum, and that of a control variate to mine."""
+        q = data.sent.shape[0]
+        if letter.text.shape[0] != 2 * q + 1:
+            return False
+        axpy(letter.text[2 * q], letter.text[:q], me.round.sum)
+        for c in range(q):
+            me.control[c] += (letter.text[q + c] - ties.control[letter.slot, c]) / data.peer.shape[0]
+            ties.control[letter.slot, c] = letter.text[q + c]
+        return True
+
+    def average(self, data, me, ties):
+        """A step of the mean change."""
+        for c in range(data.sent.shape[0]):
+            me.theta[data.sent[c]] += self.server_rate * me.round.sum[c] / me.round.weight[0]

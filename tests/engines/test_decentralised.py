@@ -1,0 +1,474 @@
+"""Methods without a server that train, against the formulas of their papers in NumPy, and against their claims."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize
+
+import coterie as ct
+from coterie.core import loop
+from coterie.core.world import PERSONAL, SHARED, TIED, pick_rows
+from coterie.engines.drivers import Synchronous, seeds
+from coterie.errors import MismatchError, ParameterError
+
+N, ROWS, P, RIDGE = 6, 10, 4, 0.05
+EDGES = np.array([(0, 1), (0, 2), (0, 3), (1, 2), (2, 4), (3, 4), (4, 5)])
+
+
+def graph_of(ends):
+    return ct.Graph.from_edges(N, ends[:, 0], ends[:, 1], np.linspace(0.2, 2.0, len(ends)))
+
+
+def graph():
+    """Degrees from 1 to 3."""
+    return graph_of(EDGES)
+
+
+class Linear:
+    """Logistic regression of agents who differ, by hand; the last coefficient is personal if asked for."""
+
+    def __init__(self, ties=None, personal=False, seed=0):
+        ties, rng = graph() if ties is None else ties, np.random.default_rng(seed)
+        n = ties.n
+        self.X = rng.normal(size=(n, ROWS, P))
+        models = rng.normal(size=P) + 0.7 * rng.normal(size=(n, P))
+        self.y = np.sign(np.einsum("nmp,np->nm", self.X, models) + 0.3 * rng.normal(size=(n, ROWS)))
+        data = ct.AgentData(self.X.reshape(-1, P), self.y.ravel(), agents=np.repeat(np.arange(n), ROWS))
+        self.problem = ct.Problem.differentiable(data, ties, "logistic", ridge=RIDGE)
+        if personal:
+            self.problem.roles = np.array([SHARED, TIED, TIED, PERSONAL], np.int8)
+        self.sent = self.problem.roles != PERSONAL
+        self.start = rng.normal(size=(n, P))
+
+    def gradient(self, i, theta, pick=slice(None)):
+        X, y = self.X[i, pick], self.y[i, pick]
+        return -(y / (1.0 + np.exp(y * (X @ theta)))) @ X / len(y) + 2.0 * RIDGE * theta
+
+    def gradients(self, theta):
+        return np.array([self.gradient(i, theta[i]) for i in range(len(theta))])
+
+    def best(self):
+        """The minimum of the mean loss."""
+        X, y = self.X.reshape(-1, P), self.y.ravel()
+        theta = np.zeros(P)
+        for _ in range(50):  # Newton
+            s = 1.0 / (1.0 + np.exp(y * (X @ theta)))
+            H = (X * (s * (1 - s))[:, None]).T @ X / len(y) + 2.0 * RIDGE * np.eye(P)
+            theta = theta - np.linalg.solve(H, -(y * s) @ X / len(y) + 2.0 * RIDGE * theta)
+        return theta
+
+
+def metropolis(graph):
+    """The mixing matrix of the neighbours' numbers."""
+    A = graph.W.toarray() > 0
+    d = A.sum(axis=1)
+    W = A / (1.0 + np.maximum(d[:, None], d))
+    return W + np.diag(1.0 - W.sum(axis=1))
+
+
+def picks(method, n, rounds, seed):
+    """The rows of the minibatches of each round, agent and step, from the dice of a run."""
+    [fate] = seeds(seed, 1)
+    pick = np.empty(method.local.batch, np.int64)
+    for _ in range(rounds):
+        found = []
+        for dice in fate.random((n, method.dice)):
+            found.append([])
+            for die in dice:
+                pick_rows(die, ROWS, pick)
+                found[-1].append(pick.copy())
+        yield found
+
+
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
+
+@pytest.mark.parametrize("kind", [ct.DPSGD, ct.LocalSGD])
+@pytest.mark.parametrize("personal", [False, True], ids=["all", "personal"])
+def test_dpsgd_and_local_sgd_are_those_of_their_papers(kind, personal):
+    """With minibatches, several steps, and a personal parameter, to rounding."""
+    task, W = Linear(personal=personal), metropolis(graph())
+    method, rounds = kind(ct.SGD(0.2, steps=3, batch=4)), 12
+    run = ct.simulate(task.problem, method, rounds=rounds, seed=5, start=task.start)
+    x, sent = task.start.copy(), task.sent
+    for pick in picks(method, N, rounds, 5):
+        mixed = np.where(sent, W @ x, x)
+        trained = (x if kind is ct.DPSGD else mixed).copy()
+        before = trained.copy()
+        for i in range(N):
+            for rows in pick[i]:
+                trained[i] = trained[i] - 0.2 * task.gradient(i, trained[i], rows)
+        x = mixed + trained - before
+    shown = x if kind is ct.DPSGD else np.where(sent, W @ x, x)  # Koloskova et al. end a round with the average
+    assert_allclose(run.theta, shown, rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_dpsgd_trains_what_torch_trains():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(N, ROWS, 3)), rng.integers(0, 3, (N, ROWS))
+    data = ct.AgentData(X.reshape(-1, 3), y.ravel(), agents=np.repeat(np.arange(N), ROWS))
+    model = ct.TwoLayer(3, 2, 3)
+    problem = ct.Problem.differentiable(data, graph(), model, personal="head.bias")
+    method, rounds = ct.DPSGD(ct.SGD(0.3, steps=2, batch=4)), 8
+    run = ct.simulate(problem, method, rounds=rounds, seed=6)
+
+    def gradient(theta, X, y):
+        w, b, v, c = (torch.tensor(theta[part], requires_grad=True) for part in model.parts.values())
+        hidden = torch.tanh(torch.tensor(X) @ w.reshape(2, 3).T + b)
+        torch.nn.functional.cross_entropy(hidden @ v.reshape(3, 2).T + c, torch.tensor(y)).backward()
+        return np.concatenate([part.grad.numpy() for part in (w, b, v, c)])
+
+    x, W, sent = np.tile(model.initial(), (N, 1)), metropolis(graph()), problem.roles != PERSONAL
+    for pick in picks(method, N, rounds, 6):
+        trained = x.copy()
+        for i in range(N):
+            for rows in pick[i]:
+                trained[i] -= 0.3 * gradient(trained[i], X[i, rows], y[i, rows])
+        x = np.where(sent, W @ x, x) + trained - x
+    assert_allclose(run.theta, x, rtol=0, atol=1e-10)
+    assert np.ptp(run.theta[:, ~sent], axis=0).min() > 0.1  # what is personal differs
+
+
+def test_local_sgd_on_a_complete_graph_is_fedavg():
+    """McMahan et al. (2017), with clients of one size: local steps from the mean of all."""
+    task = Linear(ct.graphs.complete(N))
+    run = ct.simulate(task.problem, ct.LocalSGD(ct.SGD(0.3, steps=4)), rounds=10, start=task.start)
+    x = np.tile(task.start.mean(axis=0), (N, 1))
+    for _ in range(10):
+        for _ in range(4):
+            x = x - 0.3 * task.gradients(x)
+        x = np.tile(x.mean(axis=0), (N, 1))
+    assert_allclose(run.theta, x, rtol=0, atol=1e-12)
+
+
+def test_given_weights_are_a_mixing_matrix():
+    W = metropolis(graph())
+    given = ct.Graph(W - np.diag(np.diag(W)))
+    task = Linear(given)
+    run = ct.simulate(task.problem, ct.DPSGD(ct.SGD(0.2), mixing="weights"), rounds=10, start=task.start)
+    same = ct.simulate(task.problem, ct.DPSGD(ct.SGD(0.2)), rounds=10, start=task.start)
+    assert_allclose(run.theta, same.theta, rtol=0, atol=1e-12)
+    assert run.letters == 2 * len(EDGES) * 11  # and there is nothing else to tell
+    assert same.letters == run.letters + 2 * len(EDGES)  # how many neighbours one has, once
+    with pytest.raises(MismatchError, match="weights are a mixing matrix: those of agent 4 sum up to"):
+        ct.simulate(Linear().problem, ct.DPSGD(mixing="weights"), rounds=1)
+    with pytest.raises(ParameterError, match="mixing='even' must be one of metropolis, weights"):
+        ct.DPSGD(mixing="even")
+    assert repr(ct.TiedSGD(mixing="weights")) == f"TiedSGD({ct.SGD()!r}, mixing='weights')"
+
+
+@pytest.mark.parametrize("timed", [False, True], ids=["rounds", "lossy wakes"])
+def test_mixing_follows_a_graph_that_changes(timed):
+    """Weights are those of the graph as it is: averages alone, without steps, agree on one mean again."""
+    task = Linear()
+    still = ct.DPSGD(ct.SGD(1e-12))
+    fewer = task.problem.on(graph=graph().without([2]))
+    if timed:  # greetings are lost, too
+        bad = ct.Conditions(latency=0.5, jitter=1.0, loss=0.4, duplication=0.2)
+        run = ct.simulate(
+            task.problem, still, wakes=900 * N, changes=[(30 * N, fewer)], conditions=bad, start=task.start
+        )
+    else:
+        run = ct.simulate(task.problem, still, rounds=400, changes=[(1, fewer)], start=task.start)
+    others = np.delete(run.theta, 2, axis=0)
+    assert np.ptp(others, axis=0).max() < 1e-8
+    if not timed:  # the one round in which the ends of a tie did not know that the other has fewer neighbours
+        x = metropolis(graph()) @ task.start
+        assert np.abs(others[0] - np.delete(x, 2, axis=0).mean(axis=0)).max() < 0.3
+        again = Synchronous(fewer, still, x, "uniform", 0)
+        again.advance(1, loop.NO_LIMIT)
+        assert_allclose(again.theta, metropolis(fewer.graph) @ x, rtol=0, atol=1e-10)
+
+
+def test_gradient_tracking_is_diging_on_a_regular_graph():
+    """Nedic, Olshevsky and Shi (2017), (2a) and (2b), from y(0) = 0, the gradient before the first."""
+    ring = ct.graphs.ring(N)
+    task, W = Linear(ring, personal=True), metropolis(ring)
+    run = ct.simulate(task.problem, ct.GradientTracking(ct.SGD(0.2)), rounds=15, start=task.start)
+    x, y, g, sent = task.start.copy(), np.zeros((N, P)), np.zeros((N, P)), task.sent
+    for _ in range(15):
+        x = np.where(sent, W @ x - 0.2 * y, x)
+        new = task.gradients(x)
+        y, g = W @ y + new - g, new
+        x = np.where(sent, x, x - 0.2 * new)
+    assert_allclose(run.theta, x, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"rounds": 600},
+        {"wakes": 900 * N},
+        {"wakes": 1500 * N, "conditions": ct.Conditions(latency=0.7, jitter=1.0, loss=0.2, duplication=0.2)},
+    ],
+    ids=["rounds", "wakes", "lossy wakes"],
+)
+def test_gradient_tracking_reaches_the_minimum_where_dpsgd_does_not(how):
+    """With one constant rate, on a graph where agents have different numbers of neighbours."""
+    task = Linear()
+    best = task.best()
+    tracked = ct.simulate(task.problem, ct.GradientTracking(ct.SGD(0.3)), start="zeros", seed=1, **how)
+    assert np.abs(tracked.theta - best).max() < 1e-9
+    if "rounds" in how:
+        plain = ct.simulate(task.problem, ct.DPSGD(ct.SGD(0.3)), start="zeros", **how)
+        assert np.abs(plain.theta - best).max() > 1e-2
+        moves = [(7, task.problem.on(graph=ct.graphs.ring(N))), (20, task.problem)]
+        again = ct.simulate(task.problem, ct.GradientTracking(ct.SGD(0.3)), rounds=620, changes=moves)
+        assert np.abs(again.theta - best).max() < 1e-9
+
+
+@pytest.mark.slow
+def test_gradient_tracking_reaches_it_on_graphs_that_change_all_the_time():
+    """Nedic, Olshevsky and Shi (2017) are about these: here a graph is never connected, and two in turn are."""
+    task = Linear()
+    halves = [task.problem.on(graph=graph_of(EDGES[part])) for part in (slice(0, None, 2), slice(1, None, 2))]
+    moves = [(k, halves[k % 2]) for k in range(1, 1200)]
+    run = ct.simulate(halves[0], ct.GradientTracking(ct.SGD(0.1)), rounds=1200, changes=moves, start="zeros")
+    assert np.abs(run.theta - task.best()).max() < 1e-8
+
+
+def test_what_is_tracked_is_never_lost_when_ties_and_rows_come_and_go():
+    """The sum of what is tracked is that of the gradients, round after round."""
+    task = Linear(seed=3)
+    driver = Synchronous(task.problem, ct.GradientTracking(ct.SGD(0.1)), task.start, "uniform", 0)
+    rng = np.random.default_rng(1)
+    for t in range(40):
+        if t % 4 == 3:
+            ends = EDGES[rng.random(len(EDGES)) < 0.6]
+            more = task.problem.data.with_rows(rng.normal(size=(1, P)), [1.0], agents=[t % N])
+            driver.change(task.problem.on(graph=graph_of(ends), data=more))
+        driver.advance(1, loop.NO_LIMIT)
+        own = driver.own
+        given = (own.kept * own.tracked).sum(axis=0) + own.arrived.sum(axis=0)
+        assert_allclose(given, own.slope.sum(axis=0), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("local", [ct.SGD(steps=2), ct.SGD(momentum=0.5), ct.Adam()])
+def test_gradient_tracking_needs_plain_gradients(local):
+    with pytest.raises(ParameterError, match="must be one plain step"):
+        ct.GradientTracking(local)
+
+
+def one_way():
+    """Strongly connected, with one to three neighbours to send to."""
+    W = np.zeros((N, N))
+    for i, j in [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0), (0, 3), (0, 4), (2, 0)]:
+        W[i, j] = 1.0
+    return ct.DirectedGraph(W)
+
+
+def test_push_sum_is_that_of_the_paper_on_a_directed_graph():
+    """Assran et al. (2019), Algorithm 1, with a personal parameter."""
+    task = Linear(one_way(), personal=True)
+    rounds, rate, sent = 15, 0.1, task.sent
+    run = ct.simulate(task.problem, ct.PushSum(ct.SGD(rate)), rounds=rounds, start=task.start)
+    A = one_way().W.toarray().T + np.eye(N)  # A[j, i]: i sends to j
+    M = A / A.sum(axis=0)
+    x, w, z = task.start.copy(), np.ones(N), task.start.copy()
+    for _ in range(rounds):
+        step = -rate * task.gradients(z)
+        x, w = M @ (x + step), M @ w
+        z = np.where(sent, x / w[:, None], z + step)
+    assert_allclose(run.theta, z, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("wakes", [False, True], ids=["rounds", "wakes"])
+def test_push_sum_keeps_the_mass_and_reaches_the_mean(wakes):
+    task = Linear(one_way())
+    method = ct.PushSum(ct.SGD(1e-14))
+    if wakes:
+        run = ct.simulate(task.problem, method, wakes=600 * N, seed=2, start=task.start)
+        theta = run.theta
+    else:
+        driver = Synchronous(task.problem, method, task.start, "uniform", 0)
+        for _ in range(300):
+            driver.advance(1, loop.NO_LIMIT)
+            whole = (driver.own.mass + driver.own.arrived).sum(axis=0)
+            assert_allclose(whole, [*task.start.sum(axis=0), N], rtol=0, atol=1e-11)
+        theta = driver.theta
+    assert_allclose(theta, np.tile(task.start.mean(axis=0), (N, 1)), rtol=0, atol=1e-9)
+
+
+def test_push_sum_on_exponential_graphs_of_one_neighbour_has_the_mean_after_log_n_rounds():
+    """Assran et al. (2019), Appendix A: with 2^k agents, the mean is exact after k rounds."""
+    graphs = ct.graphs.one_peer_exponential(8)
+    task = Linear(graphs[0])
+    still = ct.PushSum(ct.SGD(1e-14))
+    moves = [(k, task.problem.on(graph=graphs[k % len(graphs)])) for k in range(1, 4)]
+    run = ct.simulate(task.problem, still, rounds=4, changes=moves, start=task.start)
+    assert_allclose(run.theta, np.tile(task.start.mean(axis=0), (8, 1)), rtol=0, atol=1e-12)
+
+
+def test_push_sum_alone_goes_where_letters_go_one_way_and_says_what_breaks_it():
+    task = Linear(one_way())
+    for method in (ct.DPSGD(), ct.LocalSGD(), ct.GradientTracking(), ct.TiedSGD()):
+        with pytest.raises(MismatchError, match="mutual"):
+            ct.simulate(task.problem, method, rounds=1)
+    with pytest.raises(MismatchError, match=r"add up what it sends, .*lost.*use a method whose letters may be lost"):
+        ct.simulate(task.problem, ct.PushSum(), wakes=10, conditions=ct.Conditions(loss=0.1))
+
+
+@pytest.mark.parametrize("how", [{"rounds": 600}, {"wakes": 600 * N}], ids=["rounds", "wakes"])
+def test_tied_sgd_reaches_the_minimum_of_the_problem(how):
+    """All parameters tied, all rows in a step: whatever the rate, at rest at the exact optimum."""
+    task = Linear()
+    best = task.problem.solve()
+    for local in (ct.SGD(0.3), ct.SGD(0.1, steps=3)):
+        run = ct.simulate(task.problem, ct.TiedSGD(local), start="zeros", **how)
+        assert np.abs(run.theta - best).max() < 1e-9
+    assert np.ptp(best, axis=0).max() > 0.1  # not one model
+
+
+@pytest.mark.slow
+def test_tied_sgd_reaches_it_on_an_awkward_graph():
+    """An agent without rows takes over what its neighbours say, and one without ties trains alone."""
+    problem = ct.testing.hard_problem()
+    run = ct.simulate(problem, ct.TiedSGD(ct.SGD(0.4)), rounds=6000, start="zeros")
+    assert problem.suboptimality(run.theta) <= 1e-9
+
+
+@pytest.mark.slow
+def test_shared_parameters_become_one_tied_ones_near_and_personal_ones_stay():
+    task = Linear()
+    task.problem.roles = np.array([SHARED, SHARED, TIED, PERSONAL], np.int8)
+    run = ct.simulate(task.problem, ct.TiedSGD(ct.SGD(0.02)), rounds=3000, start=task.start)
+    apart = np.ptp(run.theta, axis=0)
+    alone = task.problem.local()
+    assert apart[:2].max() < 0.1  # up to what steps of a constant rate drive apart
+    assert 0.1 < apart[2] < 0.8 * np.ptp(alone[:, 2])
+
+    def objective(theta):
+        """Q with its shared parameters in one place."""
+        full = np.concatenate([np.tile(theta[:2], (N, 1)), theta[2:].reshape(N, 2)], axis=1)
+        gradient = task.problem.gradient(full)
+        return task.problem.value(full), np.concatenate([gradient[:, :2].sum(axis=0), gradient[:, 2:].ravel()])
+
+    best = minimize(objective, np.zeros(2 + 2 * N), jac=True, options={"gtol": 1e-10}).x
+    assert np.abs(run.theta[:, 2:] - best[2:].reshape(N, 2)).max() < 0.1
+
+
+@pytest.mark.parametrize("kind", [ct.DPSGD, ct.LocalSGD, ct.TiedSGD])
+def test_compositions_that_change_nothing_change_nothing(kind):
+    """Nobody lies, nothing is trimmed, everything is sent: with a personal parameter, in wakes and in rounds."""
+    task, method = Linear(personal=True), kind(ct.SGD(0.1, steps=2, batch=3))
+    wrapped = (ct.Trimmed(method, 0.0), ct.Compressed(method, ct.TopK(1.0)), ct.Attacked(method, []))
+    for length in ({"rounds": 6}, {"wakes": 30}):
+        plain = ct.simulate(task.problem, method, seed=3, start=task.start, **length)
+        for other in wrapped:
+            run = ct.simulate(task.problem, other, seed=3, start=task.start, **length)
+            assert_allclose(run.theta, plain.theta, rtol=0, atol=1e-12)
+            assert run.letters == plain.letters
+
+
+def test_compositions_that_change_something():
+    task, method = Linear(), ct.DPSGD(ct.SGD(0.1, batch=3))
+    learned = ct.simulate(task.problem, ct.Learned(method, ct.GraphRule(kappa=2)), wakes=120, seed=0)
+    assert learned.graph != task.problem.graph
+    lies = ct.simulate(task.problem, ct.Attacked(method, [0]), rounds=20, seed=0)
+    honest = ct.simulate(task.problem, method, rounds=20, seed=0)
+    assert np.abs(lies.theta - honest.theta)[1:].max() > 0.1  # it is believed, whatever it says of its neighbours
+    short = ct.simulate(task.problem, ct.Compressed(method, ct.TopK(1)), rounds=20, seed=0)
+    assert short.bytes < honest.bytes
+    with pytest.raises(MismatchError, match="personal or shared"):
+        ct.simulate(Linear(personal=True).problem, ct.Learned(method), wakes=1)
+    with pytest.raises((MismatchError, ParameterError)):
+        ct.Private("dpsgd")
+    with pytest.raises(MismatchError, match="does not only send its model"):
+        ct.Compressed("gradient-tracking", ct.TopK(1))
+
+
+@pytest.mark.parametrize("name", ["gradient-tracking", "push-sum"])
+def test_letters_that_hold_more_than_models_are_not_rewritten(name):
+    with pytest.raises(MismatchError, match=r"keeps no copies.*DPSGD"):
+        ct.Robust(name, ct.Median())
+    with pytest.raises(MismatchError, match=r"sends more than models.*flip_labels"):
+        ct.Attacked(name, [0])
+    with pytest.raises(MismatchError, match=r"sends more than models.*ct\.Compressed\(ct\.Attacked"):
+        ct.Attacked(ct.Robust(ct.Compressed("dpsgd", ct.TopK(1)), ct.Median()), [0])
+
+
+def test_threads_do_not_share_the_scratch_paper_of_a_model():
+    rng = np.random.default_rng(0)
+    n = 600
+    data = ct.AgentData(rng.normal(size=(4 * n, 3)), rng.integers(0, 2, 4 * n), agents=np.repeat(np.arange(n), 4))
+    problem = ct.Problem.differentiable(data, ct.graphs.random_regular(n, 3, seed=0), ct.TwoLayer(3, 2, 2))
+    method = ct.DPSGD(ct.SGD(0.1, batch=2))
+    runs = [ct.simulate(problem, method, wakes=3 * n, seed=0, n_jobs=jobs) for jobs in (1, 3)]
+    assert np.array_equal(runs[0].theta, runs[1].theta)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [ct.DPSGD, ct.LocalSGD, ct.PushSum])
+def test_the_distance_to_the_minimum_goes_with_the_rate(kind):
+    """A constant rate leaves a distance that becomes as small as one likes with it.
+
+    Lian et al. (2017), Theorem 1; Koloskova et al. (2020), Theorem 2; Assran et al. (2019), Theorem 1.
+    """
+    task = Linear(one_way() if kind is ct.PushSum else graph())
+    best = task.best()
+    apart = []
+    for rate in (0.2, 0.04):
+        run = ct.simulate(task.problem, kind(ct.SGD(rate)), rounds=int(40 / rate), start=np.tile(best, (N, 1)))
+        apart.append(np.abs(run.theta - best).max())
+    assert apart[0] > 3.0 * apart[1] > 1e-3
+
+
+@pytest.mark.slow
+def test_more_local_steps_need_fewer_letters_where_agents_are_alike():
+    """Koloskova et al. (2020): steps between averages save communication."""
+    task = Linear(ct.graphs.ring(N))
+    task.X[:], task.y[:] = task.X[0], task.y[0]  # everybody has the same rows
+    data = ct.AgentData(task.X.reshape(-1, P), task.y.ravel(), agents=np.repeat(np.arange(N), ROWS))
+    problem, best = task.problem.on(data=data), task.best()
+
+    def letters(steps):
+        method = ct.LocalSGD(ct.SGD(0.3, steps=steps))
+        near = {"until": lambda theta: np.abs(theta - best).max() < 1e-4, "every": 1}
+        return ct.simulate(problem, method, rounds=5000, start=task.start, **near).letters
+
+    assert letters(1) > 4 * letters(5) > 0
+
+
+@pytest.mark.slow
+def test_a_common_body_with_tied_heads_beats_one_model_and_everybody_alone():
+    """Two groups name classes differently: a body can be common, a head cannot, and few rows do not do for one."""
+    rng = np.random.default_rng(0)
+    n, rows, classes = 20, 10, 4
+    centers = 1.5 * rng.normal(size=(classes, 8))
+    group = np.arange(n) % 2
+
+    def draw(count):
+        kind = rng.integers(0, classes, (n, count))
+        X = centers[kind] + 1.5 * rng.normal(size=(n, count, 8))
+        return X, np.where(group[:, None] == 0, kind, (kind + 1) % classes)
+
+    (X, y), test = draw(rows), draw(200)
+    data = ct.AgentData(X.reshape(-1, 8), y.ravel(), agents=np.repeat(np.arange(n), rows))
+    ties = ct.Graph((group[:, None] == group).astype(float) - np.eye(n) + 1e-3 * (group[:, None] != group))
+    model = ct.TwoLayer(8, 8, classes)
+
+    def accuracy(problem, method):
+        theta = ct.simulate(problem, method, rounds=100, seed=1).theta
+        return np.mean([np.mean(model.predict(t, a).argmax(1) == b) for t, a, b in zip(theta, *test, strict=True)])
+
+    local = ct.SGD(0.2, steps=3, batch=5)
+    alone = accuracy(ct.Problem.differentiable(data, ct.graphs.empty(n), model), ct.TiedSGD(local))
+    common = accuracy(ct.Problem.differentiable(data, ties, model), ct.LocalSGD(local))
+    split = ct.Problem.differentiable(data, ties, model, shared="body", tied="head", coupling=0.2)
+    tied = accuracy(split, ct.TiedSGD(local))
+    assert tied > max(alone, common) + 0.02, (tied, alone, common)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_graph_that_changes_again_and_again_keeps_the_mean(every):
+    """Both ends of a tie know their numbers of neighbours before they average, also those that stay tied."""
+    rng = np.random.default_rng(0)
+    graphs = [ct.graphs.erdos_renyi(N, 0.6, seed=int(k)) for k in rng.integers(0, 1000, 12)]
+    task = Linear(graphs[0])
+    moves = [(every * (k + 1), task.problem.on(graph=each)) for k, each in enumerate(graphs[1:])]
+    run = ct.simulate(task.problem, ct.DPSGD(ct.SGD(1e-14)), rounds=14 * every, changes=moves, start=task.start)
+    assert_allclose(run.theta.mean(axis=0), task.start.mean(axis=0), rtol=0, atol=1e-11)
