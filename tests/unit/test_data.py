@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+import coterie as ct
 from coterie.data import AgentData
 from coterie.data.frames import split_frame
 from coterie.data.ids import agent_codes, as_agent_ids, grouping, is_sorted
@@ -412,6 +413,28 @@ def test_with_labels():
         data.with_labels([0, 1, 2, None, 4])
     with pytest.raises(DataError, match="2 labels for 5 rows"):
         data.with_labels([0, 1])
+
+
+def test_labels_of_a_part_are_those_of_its_rows_as_they_are_stored():
+    """Also where its rows happen to be the first of the input: nobody should have to look."""
+    y = np.arange(12.0)
+    whole = AgentData(y[:, None], y, agents=["bo", "anna", "cy"] * 4)
+    train, test = ct.splits.train_test(whole, test=0.5, seed=1)
+    first = AgentData(y[:2, None], y[:2], agents=["bo", "anna"], members=["anna", "bo", "cy"])
+    stored = pickle.loads(pickle.dumps(train))
+    for part in (train, test, whole.only([2, 0]), train.only([1]), train.relabel([2, 0, 1]), stored):
+        np.testing.assert_array_equal(part.with_labels(100 + part.y).y, 100 + part.y)
+        np.testing.assert_array_equal(part.with_labels((100 + y)[part.origin]).y, 100 + part.X.ravel())
+        kept = part.restrict(part.y > 4)
+        np.testing.assert_array_equal(kept.y, part.y[part.y > 4])
+        np.testing.assert_array_equal(kept.origin, kept.y)
+        with pytest.raises(DataError, match=f"12 labels for {part.n_rows} rows"):
+            part.with_labels(y)
+    prefix = AgentData(y[:3, None], y[:3], agents=["bo", "anna", "cy"]).only([0, 1])  # rows 1 and 0 of three
+    np.testing.assert_array_equal(prefix.with_labels([10, 20]).y, [10, 20])
+    np.testing.assert_array_equal(first.with_labels([10, 20]).y, [20, 10])  # all of its input, in that order
+    np.testing.assert_array_equal(whole.relabel([2, 0, 1]).with_labels(y).y, whole.relabel([2, 0, 1]).X.ravel())
+    np.testing.assert_array_equal(whole.restrict(y < 6).with_labels(y[:6]).y, whole.restrict(y < 6).X.ravel())
 
 
 @pytest.mark.parametrize("wrap", [np.array, sparse.csr_array])

@@ -10,8 +10,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from ..datasets.convert import FORMATS
 from ..datasets.convert import convert as convert_originals
-from ..datasets.sources import SOURCES, Source, find, folders, raw
+from ..datasets.sources import SOURCES, Source, content_digest, find, folders, raw, read_arrays
 from ..errors import DataError
 from .console import BAD_INPUT, AsJson, show, talk
 
@@ -85,14 +86,25 @@ def check(as_json: AsJson = False) -> None:
 
 @app.command()
 def convert(
-    name: Annotated[str, typer.Argument(help=f"One of {', '.join(SOURCES)}.")],
+    name: Annotated[
+        str, typer.Argument(help=f"One of {', '.join(SOURCES)}; or the format of a benchmark, {' or '.join(FORMATS)}.")
+    ],
     paths: Annotated[list[Path], typer.Argument(help="The original files, or folders or archives with them.")],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="A folder. Default: in the user's cache, where loaders look for it."),
     ] = None,
+    called: Annotated[
+        str | None,
+        typer.Option("--name", help=f"What to call a set of {' or '.join(FORMATS)}. Default: as its format."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make the file of a dataset from its original public files, and verify it."""
-    path = convert_originals(name, paths, output)
-    show({"name": name, "file": str(path), "digest": SOURCES[name].digest}, f"verified: {escape(str(path))}", as_json)
+    """Make the file of a dataset from its original public files, and verify it.
+
+    Of a set in the format of LEAF or PFLlib, which you have made, there is no published digest: its own is shown.
+    """
+    path = convert_originals(name, paths, output, called)
+    digest = SOURCES[name].digest if name in SOURCES else content_digest(read_arrays(path))
+    done = "verified" if name in SOURCES else f"content digest {digest}"
+    show({"name": name, "file": str(path), "digest": digest}, f"{done}: {escape(str(path))}", as_json)

@@ -7,7 +7,7 @@ trust its input and slice it. Rows that come like this are not stored a second t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -95,6 +95,7 @@ class AgentData:
     ('age',)
     """
 
+    digest_parts = ("X", "y", "members", "sizes")
     X: Any
     y: Floats | None
     members: tuple[Hashable, ...]
@@ -102,6 +103,7 @@ class AgentData:
     sizes: Integers
     feature_names: tuple[str, ...] | None
     _order: NDArray[Any] | None  # `origin`, in the smallest integers that hold it; None: rows are stored as they came
+    _part: bool  # whether `origin` speaks of more rows than these
 
     def __init__(
         self, X: Any, y: Any = None, agents: Any = None, members: Any = None, *, dtype: Any = None, copy: bool = False
@@ -137,12 +139,12 @@ class AgentData:
             matrix, labels = take_rows(matrix, order), None if labels is None else labels[order]
         elif copy:
             matrix, labels = matrix.copy(), None if labels is None else labels.copy()
-        self._fill(X=matrix, y=labels, members=members, sizes=sizes, order=order, feature_names=names)
+        self._fill(X=matrix, y=labels, members=members, sizes=sizes, order=order, part=False, feature_names=names)
         # Only now, since a stored row can be named in terms of the input.
         self._check_features()
         self._check_labels()
 
-    def _fill(self, *, X: Any, sizes: Integers, order: NDArray[Any] | None, **parts: Any) -> None:
+    def _fill(self, *, X: Any, sizes: Integers, order: NDArray[Any] | None, part: bool, **parts: Any) -> None:
         """Set every attribute from rows that are already grouped."""
         # Arrays are locked, and this must not lock those of whoever gave them.
         if sparse.issparse(X):
@@ -152,7 +154,7 @@ class AgentData:
         if parts["y"] is not None:
             parts["y"] = np.ascontiguousarray(parts["y"]).view()
         start = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-        self.__setstate__({"X": X, "sizes": sizes, "start": start, "_order": order, **parts})
+        self.__setstate__({"X": X, "sizes": sizes, "start": start, "_order": order, "_part": part, **parts})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Also the way back from pickle and copy, which do not preserve read-only flags.
@@ -167,12 +169,14 @@ class AgentData:
         """The same data with other parts; `start` follows from `sizes`."""
         kept = ("X", "y", "members", "sizes", "feature_names")
         other = object.__new__(AgentData)
-        other._fill(**{"order": self._order} | {name: getattr(self, name) for name in kept} | changes)
+        own = {"order": self._order, "part": self._part} | {name: getattr(self, name) for name in kept}
+        other._fill(**own | changes)
         return other
 
     def _rows(self, rows: NDArray[Any], sizes: Integers, **changes: Any) -> AgentData:
         """Some of the stored rows, grouped: so many for each agent."""
         changes = {"X": take_rows(self.X, rows), "y": None if self.y is None else self.y[rows]} | changes
+        changes = {"part": self._part or len(rows) < self.n_rows} | changes
         return self._like(**{"sizes": sizes, "order": rows if self._order is None else self._order[rows]} | changes)
 
     @property
@@ -188,6 +192,10 @@ class AgentData:
     def _origin_of(self, rows: Any) -> Any:
         """Positions of some stored rows in the input."""
         return rows if self._order is None else self._order[rows]
+
+    def _stored(self, values: Any) -> Any:
+        """What was given for each row, in the order in which rows are stored; of a part it is given so."""
+        return values if self._order is None or self._part else values[self._order]
 
     def _check_features(self) -> None:
         rows, columns = nonfinite(self.X)
@@ -292,18 +300,27 @@ class AgentData:
         return f"row {self._origin_of(row)} (agent {self.members[owner]!r})"
 
     def with_labels(self, y: ArrayLike | None) -> AgentData:
-        """The same rows with other labels, given in the order of the input.
+        """The same rows with other labels, one for each row, in the order of the input.
+
+        Where these are some of the rows of a larger data, such as those for training of
+        :func:`coterie.splits.train_test`, labels are given in the order in which the rows are stored, that of `y`.
+        Those of the larger input are ``labels[data.origin]``.
+
+        Parameters
+        ----------
+        y : array-like of shape (n_rows,) or None
+            The labels; None for unlabelled points.
 
         Examples
         --------
         >>> data = AgentData([[1.0], [2.0], [3.0]], agents=["bo", "anna", "bo"])
         >>> data.with_labels([10, 20, 30]).y
         array([20., 10., 30.])
+        >>> part = data.only([1])
+        >>> part.with_labels([10, 30]).y, part.with_labels(np.array([10, 20, 30])[part.origin]).y
+        (array([10., 30.]), array([10., 30.]))
         """
-        labels = None if y is None else as_labels(y, self.n_rows)
-        if labels is not None and self._order is not None:
-            labels = labels[self._order]
-        other = self._like(y=labels)
+        other = self._like(y=None if y is None else self._stored(as_labels(y, self.n_rows)))
         other._check_labels()
         return other
 
@@ -377,6 +394,28 @@ class AgentData:
             members=tuple(self.members[k] for k in order),
         )
 
+    def with_members(self, members: Iterable[Hashable]) -> AgentData:
+        """The same rows among these agents, in this order: those that are new have no rows.
+
+        Examples
+        --------
+        >>> data = AgentData([[1.0], [2.0]], agents=["bo", "anna"])
+        >>> data = data.with_members(["server", *data.members])
+        >>> data.members, data.sizes.tolist()
+        (('server', 'anna', 'bo'), [0, 1, 1])
+        """
+        named = tuple(members)
+        if len(set(named)) < len(named):
+            raise DataError("members must be different from each other: one of them comes twice")
+        missing = next((member for member in self.members if member not in set(named)), None)
+        if missing is not None:
+            raise DataError(f"agent {missing!r} has rows here, and is not among the members given")
+        old = np.array([self._number.get(member, -1) for member in named], dtype=np.int64)
+        part = self.only(old[old >= 0])
+        sizes = np.zeros(len(named), np.int64)
+        sizes[old >= 0] = part.sizes
+        return part._like(members=named, sizes=sizes)
+
     def only(self, numbers: ArrayLike) -> AgentData:
         """Some of the agents, in this order, with their rows; rows keep their position in the input as `origin`.
 
@@ -428,13 +467,13 @@ class AgentData:
         Parameters
         ----------
         mask : array-like of bool, shape (n_rows,)
-            Which rows to keep, in the order of the input.
+            Which rows to keep, in the order of the input; of a part of a larger data, in that in which they are stored.
 
         Returns
         -------
         AgentData
             What ``AgentData(X[mask], y[mask], agents[mask], members)`` would be: its `origin` counts
-            the kept rows only.
+            the kept rows only. Those of a part keep their position in the larger input.
 
         Examples
         --------
@@ -445,9 +484,12 @@ class AgentData:
         mask = np.asarray(mask)
         if mask.dtype != bool or mask.shape != (self.n_rows,):
             raise DataError(f"mask must be {self.n_rows} booleans, one per row; got {mask.dtype} of shape {mask.shape}")
-        keep = np.flatnonzero(mask if self._order is None else mask[self._order])
+        keep = np.flatnonzero(self._stored(mask))
         sizes = np.diff(np.searchsorted(keep, self.start))
-        return self._rows(keep, sizes, order=None if self._order is None else (np.cumsum(mask) - 1)[self._order[keep]])
+        if self._part:
+            return self._rows(keep, sizes)
+        order = None if self._order is None else (np.cumsum(mask) - 1)[self._order[keep]]
+        return self._rows(keep, sizes, order=order, part=False)
 
     def __repr__(self) -> str:
         low, high = self.sizes.min(), self.sizes.max()

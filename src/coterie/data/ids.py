@@ -233,3 +233,17 @@ def reading_of(ids: Iterable[Hashable]) -> type:
 def as_read(value: Hashable, kind: type) -> Hashable:
     """An id, as :func:`reading_of` says what those that are only written are."""
     return kind(value) if isinstance(value, Written) else value
+
+
+def packed_id(agent: Any) -> Any:
+    """An agent id as json."""
+    if isinstance(agent, (str, int, float, bool)):
+        return agent
+    if isinstance(agent, tuple):
+        return [packed_id(part) for part in agent]
+    raise DataError(f"agent id {agent!r} is a {type(agent).__name__}: only text, numbers and tuples can be saved")
+
+
+def unpacked_id(agent: Any) -> Any:
+    """An agent id from json."""
+    return tuple(unpacked_id(part) for part in agent) if isinstance(agent, list) else agent

@@ -19,7 +19,9 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _ENCODE = "encode it as numbers first"
-_CLASSES = "labels must be numbers here (the estimators encode classes for you)"
+_CLASSES = (
+    "labels must be numbers here: np.unique(y, return_inverse=True)[1] numbers classes (the estimators do it for you)"
+)
 
 
 #: Rows are copied, converted and checked in parts of so many numbers: what is needed beside them stays small.

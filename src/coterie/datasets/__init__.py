@@ -1,6 +1,10 @@
-"""Data to try things on: generators of the papers' synthetic tasks, and real datasets, three of them bundled."""
+"""Data to try things on: generators of the papers' synthetic tasks, splits and shifts of given rows, and real datasets,
+three of them bundled.
+"""
 
+from . import splits
 from .bundled import gapminder, grunfeld, radon
+from .federated import read_converted, read_leaf, read_pfllib
 from .real import (
     ACTIVITIES,
     RealTask,
@@ -54,11 +58,15 @@ __all__ = [
     "parkinsons",
     "radon",
     "raw",
+    "read_converted",
+    "read_leaf",
+    "read_pfllib",
     "related_tasks",
     "rotated_moons",
     "school",
     "school_pass",
     "sentiment",
+    "splits",
     "synthetic1",
     "synthetic2",
     "vehicle_sensor",

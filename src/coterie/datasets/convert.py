@@ -1,20 +1,18 @@
 """From the original public files of a dataset to its npz file.
 
-A converter takes :class:`Originals`, the files that it was given, and returns arrays. :func:`convert` keeps them
-only if they have the digest that :mod:`coterie.datasets.sources` has for them. Nothing is downloaded or unpickled.
+A converter takes :class:`Originals`, the files that it was given, and returns arrays. :func:`convert` keeps those of a
+dataset only if they have the digest that :mod:`coterie.datasets.sources` has for them. Sets in the formats of other
+benchmarks, which everybody makes for themselves, have no digest to compare with. Nothing is downloaded or unpickled.
 """
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import os
-import tarfile
-import zipfile
-import zlib
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +20,14 @@ import numpy as np
 from scipy.io import loadmat
 
 from .._files import write_atomic
-from ..errors import DataError
-from .sources import Arrays, content_digest, convert_folder, source_of
+from ..errors import DataError, ParameterError
+from .leaf import leaf
+from .originals import Originals
+from .pfllib import pfllib
+from .sources import SOURCES, Arrays, content_digest, convert_folder, source_of
+from .words import bag_of_words
 
-__all__ = ["CONVERTERS", "Originals", "convert"]
-
-#: A word is a feature if it is in so many reviews.
-LEAST_REVIEWS = 10
+__all__ = ["CONVERTERS", "FORMATS", "Originals", "convert"]
 
 SCHOOL_COLUMNS = (
     *("year_1985", "year_1986", "year_1987", "pct_free_school_meals", "pct_VR1_band", "gender_female", "gender_male"),
@@ -47,76 +46,24 @@ SIXTEEN_DOMAINS = (
 )
 
 
-class Originals:
-    """Files by the ends of their names, wherever they are: given as such, in folders, in zip or tar archives."""
-
-    def __init__(self, paths: Sequence[str | os.PathLike[str]]) -> None:
-        self.paths = [Path(path) for path in paths]
-        #: How to read each file, by its full name with "/" in it.
-        self._files: dict[str, Callable[[], bytes]] = {}
-        if not self.paths:
-            raise DataError("no files are given: name the original files, or the folder that they are in")
-        for path in self.paths:
-            if path.is_dir():
-                for file in sorted(path.rglob("*")):
-                    if file.is_file():
-                        self._files[file.as_posix()] = file.read_bytes
-            elif path.is_file():
-                self._add(path)
-            else:
-                raise DataError(f"{path}: no such file or folder")
-
-    def _add(self, path: Path) -> None:
-        name = path.as_posix()
-        try:
-            if name.endswith(".zip"):
-                self._add_zip(name, path.read_bytes())
-            elif name.endswith((".tar", ".tar.gz", ".tgz")):
-                with tarfile.open(path) as archive:
-                    for member in archive:
-                        file = archive.extractfile(member) if member.isfile() else None
-                        if file is not None:
-                            content = file.read()
-                            self._files[f"{name}/{member.name}"] = lambda content=content: content  # type: ignore[misc]
-            else:
-                self._files[name] = path.read_bytes
-        except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error) as error:
-            raise DataError(f"{path} cannot be read: {error}") from error
-
-    def _add_zip(self, name: str, content: bytes) -> None:
-        archive = zipfile.ZipFile(io.BytesIO(content))
-        for member in archive.namelist():
-            if member.endswith(".zip"):  # UCI wraps its archives in another one
-                self._add_zip(f"{name}/{member}", archive.read(member))
-            elif not member.endswith("/"):
-                self._files[f"{name}/{member}"] = lambda member=member: archive.read(member)  # type: ignore[misc]
-
-    def read(self, *names: str) -> bytes:
-        """The content of the one file whose name ends like one of these, without or with ``.gz``."""
-        ends = [f"/{name}{suffix}" for name in names for suffix in ("", ".gz")]
-        found = [file for file in self._files if f"/{file}".endswith(tuple(ends))]
-        if len(found) != 1:
-            given = ", ".join(map(str, self.paths))
-            what = f"more than one {names[0]}: {', '.join(found[:3])}" if found else f"no {names[0]}"
-            raise DataError(f"there is {what} in {given}")
-        try:
-            content = self._files[found[0]]()
-            return gzip.decompress(content) if found[0].endswith(".gz") else content
-        except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise DataError(f"{found[0]} cannot be read: {error}") from error
-
-
-def convert(name: str, paths: Sequence[str | os.PathLike[str]], folder: str | os.PathLike[str] | None = None) -> Path:
+def convert(
+    name: str,
+    paths: Sequence[str | os.PathLike[str]],
+    folder: str | os.PathLike[str] | None = None,
+    called: str | None = None,
+) -> Path:
     """Make the file of a dataset from its originals.
 
     Parameters
     ----------
     name : str
-        One of :data:`~coterie.datasets.SOURCES`.
+        One of :data:`~coterie.datasets.SOURCES`; or "leaf" or "pfllib", the formats of these benchmarks.
     paths : sequence of path
         The original files, or folders or archives with them; ``SOURCES[name].originals`` says where they are.
     folder : path, optional
         Where to write it. Default: the folder in the user's cache where loaders look for it.
+    called : str, optional
+        What to call a set in one of the formats, for :func:`~coterie.datasets.read_converted`. Default: as its format.
 
     Returns
     -------
@@ -134,24 +81,18 @@ def convert(name: str, paths: Sequence[str | os.PathLike[str]], folder: str | os
     Traceback (most recent call last):
     coterie.errors.DataError: Downloads/school: no such file or folder
     """
-    source = source_of(name)
+    file = _file_of(name, called)
     originals = Originals(paths)
     try:
-        arrays = CONVERTERS[name](originals)
+        arrays = (FORMATS[name] if name in FORMATS else CONVERTERS[name])(originals)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, NotImplementedError) as error:
         if isinstance(error, DataError):
             raise
         given = ", ".join(map(str, originals.paths))
         raise DataError(f"{given} cannot be read as originals of {name!r}: {error}") from error
-    found = content_digest(arrays)
-    if found != source.digest:
-        shapes = ", ".join(f"{key} {array.shape}" for key, array in arrays.items())
-        raise DataError(
-            f"the result is not the dataset {name!r}: its content digest is {found}, expected {source.digest}. "
-            f"Nothing is kept. It has {shapes}. Expected are {source.rows} rows and {source.features} features, from: "
-            f"{'; or '.join(source.originals)}"
-        )
-    path = Path(convert_folder() if folder is None else folder) / source.file
+    if name in SOURCES:
+        _verify(name, arrays)
+    path = Path(convert_folder() if folder is None else folder) / file
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
     try:
@@ -159,6 +100,32 @@ def convert(name: str, paths: Sequence[str | os.PathLike[str]], folder: str | os
         return write_atomic(path, content.getvalue())
     except OSError as error:
         raise DataError(f"cannot write {path}: {error}") from error
+
+
+def _verify(name: str, arrays: Arrays) -> None:
+    source, found = SOURCES[name], content_digest(arrays)
+    if found != source.digest:
+        shapes = ", ".join(f"{key} {array.shape}" for key, array in arrays.items())
+        raise DataError(
+            f"the result is not the dataset {name!r}: its content digest is {found}, expected {source.digest}. "
+            f"Nothing is kept. It has {shapes}. Expected are {source.rows} rows and {source.features} features, from: "
+            f"{'; or '.join(source.originals)}"
+        )
+
+
+def _file_of(name: str, called: str | None) -> str:
+    """The name of the file. That of a set in one of the formats must not be mistaken for a verified dataset."""
+    if name not in FORMATS:
+        source = source_of(name)
+        if called is not None:
+            raise ParameterError(f"called = {called!r}: the file of {name!r} is always {source.file}; leave it out")
+        return source.file
+    called = name if called is None else called
+    if called in SOURCES:
+        raise ParameterError(f"called = {called!r}: another dataset has this name; take one such as 'my-{called}'")
+    if not re.fullmatch(r"[\w-]+", called):
+        raise ParameterError(f"called = {called!r}: expected letters, digits, - and _, such as 'femnist'")
+    return f"{called}.npz"
 
 
 # -- one for each dataset ---------------------------------------------------------------------------------------------
@@ -262,7 +229,7 @@ def mds4(files: Originals) -> Arrays:
                 reviews.append((domain, words))
                 labels.append(label)
     return {
-        **_bag_of_words(words for _, words in reviews),
+        **bag_of_words(words for _, words in reviews),
         "y": np.array(labels, dtype=np.int8),
         "agent": np.array([FOUR_DOMAINS.index(domain) for domain, _ in reviews], dtype=np.int16),
         "split": _no_split(len(labels)),
@@ -282,7 +249,7 @@ def mds14(files: Originals) -> Arrays:
                 agent.append(k)
                 split.append(part)
     return {
-        **_bag_of_words(reviews),
+        **bag_of_words(reviews),
         "y": np.array(labels, dtype=np.int8),
         "agent": np.array(agent, dtype=np.int16),
         "split": np.array(split, dtype=np.int8),
@@ -334,6 +301,9 @@ CONVERTERS: dict[str, Callable[[Originals], Arrays]] = {
     "parkinsons": parkinsons,
 }
 
+#: What reads the sets of other benchmarks, by the name of the format.
+FORMATS: dict[str, Callable[[Originals], Arrays]] = {"leaf": leaf, "pfllib": pfllib}
+
 
 # -- what they share --------------------------------------------------------------------------------------------------
 
@@ -367,23 +337,6 @@ def _idx(content: bytes, name: str) -> np.ndarray:
     if axes == 0 or values.size != np.prod(shape):
         raise DataError(f"{name} is not an idx file of bytes, or it is cut off")
     return values.reshape(shape)
-
-
-def _bag_of_words(reviews: Iterable[Counter[str]]) -> Arrays:
-    """Counts, 255 at most, of the words of enough reviews, as a CSR matrix with columns in the order of the words."""
-    reviews = list(reviews)
-    met = Counter(word for words in reviews for word in words)
-    kept = sorted(word for word, times in met.items() if times >= LEAST_REVIEWS)
-    column = {word: k for k, word in enumerate(kept)}
-    rows = [sorted((column[word], count) for word, count in words.items() if word in column) for words in reviews]
-    entries = np.array([entry for row in rows for entry in row], dtype=np.int64).reshape(-1, 2)
-    return {
-        "X_data": np.minimum(entries[:, 1], 255).astype(np.uint8),
-        "X_indices": entries[:, 0].astype(np.int32),
-        "X_indptr": np.cumsum([0, *map(len, rows)]).astype(np.int32),
-        "X_shape": np.array([len(reviews), len(kept)], dtype=np.int64),
-        "feature_names": np.array(kept, dtype=str),
-    }
 
 
 def _float32(values: Any) -> np.ndarray:

@@ -15,8 +15,8 @@ import numpy as np
 from scipy import sparse
 
 from ..data.agent_data import AgentData
-from ..errors import ParameterError
-from .sources import raw
+from ..errors import MismatchError, ParameterError
+from .sources import features, raw
 
 __all__ = [
     "ACTIVITIES",
@@ -44,7 +44,7 @@ class RealTask:
     ----------
     name : str
     train, test : AgentData
-        The same agents in both. Labels are -1 and +1, or numbers.
+        The same agents in both. Labels are -1 and +1, numbers of classes, or numbers.
     kind : {"classification", "regression"}
     feature_names : tuple of str or None
     auxiliary : dict of str to ndarray
@@ -114,6 +114,12 @@ class RealTask:
         """
         theta = np.asarray(theta, dtype=np.float64)
         test = self.test
+        other = np.setdiff1d(np.asarray(test.y), (-1.0, 1.0))
+        if self.kind == "classification" and other.size:
+            raise MismatchError(
+                f"score judges linear models of two classes, -1 and +1, and this task has the label {other[0]:g}: "
+                "compare predictions with test.y"
+            )
         if theta.shape != (test.n, test.p):
             raise ParameterError(f"theta has shape {theta.shape}, expected {(test.n, test.p)}: a model for each agent")
         own = [test.X[slice(*test.start[agent : agent + 2])] @ theta[agent] for agent in range(test.n)]
@@ -203,7 +209,7 @@ def _school(name: str, split: int, columns: Any, passed: float | None = None) ->
         np.unique(X[train & (agent == k)][:, np.r_[_YEARS, _OF_SCHOOLS]], axis=0)[:, 3:].mean(axis=0, dtype=np.float64)
         for k in range(agent.max() + 1)
     ]
-    return _task(
+    return task_of(
         name,
         X[:, columns],
         y if passed is None else _signs(y > passed),
@@ -244,7 +250,7 @@ def computer_buyers(seed: int = 2018) -> RealTask:
     place = np.argsort(order)
     draw = random.Random(seed)
     learned = np.array([draw.randint(5, 10) for _ in range(buyers)])
-    return _task(
+    return task_of(
         "computer buyers",
         arrays["X"],
         _signs(arrays["y"] > 5),
@@ -282,7 +288,7 @@ def human_activity(positive: str = "sitting", train_size: float = 0.2, seed: int
     arrays = raw("harws")
     y = _signs(arrays["y"] == ACTIVITIES.index(positive) + 1)
     train = _draw(arrays["agent"], train_size, seed)
-    return _task("human activity", arrays["X"], y, arrays["agent"], train, names=arrays["feature_names"])
+    return task_of("human activity", arrays["X"], y, arrays["agent"], train, names=arrays["feature_names"])
 
 
 def vehicle_sensor(train_size: float = 0.2, seed: int = 0) -> RealTask:
@@ -310,7 +316,7 @@ def vehicle_sensor(train_size: float = 0.2, seed: int = 0) -> RealTask:
     train_size, seed = _train_size(train_size), _seed(seed)
     arrays = raw("vehicle_ditto_train")
     train = _draw(arrays["agent"], train_size, seed)
-    return _task("vehicle sensor (subset)", arrays["X"], arrays["y"], arrays["agent"], train)
+    return task_of("vehicle sensor (subset)", arrays["X"], arrays["y"], arrays["agent"], train)
 
 
 def mnist_one_vs_all(seed: int = 0, rows: int | None = None) -> RealTask:
@@ -386,10 +392,9 @@ def sentiment(domains: int = 14, train_size: float | None = 0.7, seed: int = 0) 
     arrays = raw(f"mds{domains}")
     # The last two of the sixteen are films, IMDB and MR, which are not of the same collection.
     keep = arrays["agent"] < domains
-    parts = arrays["X_data"].astype(np.float64), arrays["X_indices"], arrays["X_indptr"]
-    X = sparse.csr_array(parts, shape=tuple(arrays["X_shape"]))[keep]
+    X = features(arrays)[keep]
     agent = arrays["agent"][keep]
-    return _task(
+    return task_of(
         f"sentiment {domains}",
         X,
         arrays["y"][keep],
@@ -423,7 +428,7 @@ def landmine(train_size: float = 0.5, seed: int = 0) -> RealTask:
     arrays = raw("landmine")
     agent = arrays["agent"]
     foliated = (np.arange(agent.max() + 1) < 15).astype(np.float64)[:, None]
-    return _task(
+    return task_of(
         "landmine",
         arrays["X"],
         _signs(arrays["y"] == 1),
@@ -458,7 +463,7 @@ def parkinsons(train_size: float = 0.5, seed: int = 0, target: Literal["total", 
         raise ParameterError(f"target must be 'total' or 'motor', got {target!r}")
     train_size, seed = _train_size(train_size), _seed(seed)
     arrays = raw("parkinsons")
-    return _task(
+    return task_of(
         "parkinsons",
         arrays["X"],
         arrays["y" if target == "total" else "y_motor"],
@@ -472,7 +477,7 @@ def parkinsons(train_size: float = 0.5, seed: int = 0, target: Literal["total", 
 # -- what they have in common -----------------------------------------------------------------------------------------
 
 
-def _task(
+def task_of(
     name: str,
     X: Any,
     y: np.ndarray,

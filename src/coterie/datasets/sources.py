@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from .._files import cache_root
 from ..errors import DataError, MissingDataError, ParameterError
@@ -267,6 +268,14 @@ def read_arrays(path: Path) -> Arrays:
             return {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} cannot be read as an npz file: {error}") from error
+
+
+def features(arrays: Arrays) -> Any:
+    """The features of a file: dense as they are, or a sparse matrix of its parts."""
+    if "X" in arrays:
+        return arrays["X"]
+    parts = arrays["X_data"].astype(np.float64), arrays["X_indices"], arrays["X_indptr"]
+    return sparse.csr_array(parts, shape=tuple(arrays["X_shape"]))
 
 
 def raw(name: str) -> Arrays:

@@ -1,0 +1,28 @@
+"""What makes data differ between agents: splits by label, quantity skew, shifts, clusters, drift.
+
+Splits deal the rows of arrays ``X, y`` out to agents. Shifts change the rows of agents that are there. All are seeded,
+and what comes out is :class:`coterie.AgentData`.
+"""
+
+from .drifts import Drift, drift
+from .groups import clusters
+from .holdout import train_test
+from .labels import dirichlet, iid, pathological
+from .shifts import Shifted, concept_shift, feature_shift
+from .sizes import DirichletSizes, LogNormalSizes, PowerLawSizes
+
+__all__ = [
+    "DirichletSizes",
+    "Drift",
+    "LogNormalSizes",
+    "PowerLawSizes",
+    "Shifted",
+    "clusters",
+    "concept_shift",
+    "dirichlet",
+    "drift",
+    "feature_shift",
+    "iid",
+    "pathological",
+    "train_test",
+]

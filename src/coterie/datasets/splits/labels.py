@@ -1,0 +1,351 @@
+"""Label skew: rows dealt out so that agents differ in their classes.
+
+Every split here draws a table first, how many rows of each class each agent gets, and then deals shuffled rows out by
+that table. The table depends on how often each class occurs, not on the order of the rows or on their type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..._checks import choice, generator, integer, positive
+from ...data.agent_data import AgentData
+from ...data.matrix import as_labels
+from ...errors import DataError, ParameterError
+from .sizes import SizeRule, apportion, check_enough, draw_dirichlet, normalised, shares_of, sizes_of
+
+__all__ = ["dirichlet", "iid", "pathological"]
+
+Integers = NDArray[np.int64]
+
+#: How often a draw that leaves somebody with too few rows is made again.
+MAX_DRAWS = 1000
+
+
+def iid(
+    X: Any,
+    y: Any,
+    n_agents: int,
+    *,
+    seed: int | np.random.Generator = 0,
+    sizes: SizeRule | Sequence[int] | None = None,
+    min_rows: int = 1,
+) -> AgentData:
+    """Rows dealt out at random: agents differ by chance alone, and by how many rows they have.
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix of shape (rows, p)
+    y : array-like of shape (rows,) or None
+        Labels: classes or numbers.
+    n_agents : int
+    seed : int or Generator
+    sizes : rule or sequence of int, optional
+        How many rows each agent gets. Default: all alike, up to one row. A rule such as ``LogNormalSizes(1.0)`` gives
+        everybody `min_rows` rows, and shares of all others. Whole numbers are taken as they are; if they add up to
+        less than all rows, the others are left out.
+    min_rows : int
+        The least that any agent gets.
+
+    Returns
+    -------
+    AgentData
+        Of agents 0, 1, 2, ...; each row belongs to one of them.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> X = np.arange(10.0)[:, None]
+    >>> ct.splits.iid(X, None, 3, seed=0)
+    AgentData(agents=3, rows=10 (3..4 per agent), features=1, dense, unlabelled)
+    >>> np.sort(ct.splits.iid(X, None, 3, sizes=ct.splits.PowerLawSizes(1.0)).sizes).tolist()
+    [2, 3, 5]
+    """
+    rng = generator(seed)
+    rows = _rows_of(X)
+    counts = sizes_of(sizes, n_agents, rows, min_rows, rng)[:, None]
+    return _deal(X, y, np.zeros(rows, np.int64), counts, rng)
+
+
+def dirichlet(
+    X: Any,
+    y: Any,
+    n_agents: int,
+    alpha: float,
+    *,
+    seed: int | np.random.Generator = 0,
+    each: str = "agent",
+    sizes: SizeRule | Sequence[int] | None = None,
+    min_rows: int = 1,
+) -> AgentData:
+    """Classes in proportions drawn from a Dirichlet distribution: the smaller alpha, the fewer classes an agent has.
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix of shape (rows, p)
+    y : array-like of shape (rows,)
+        Classes, as numbers. For a regression, split by bins and put the numbers back:
+        ``dirichlet(X, np.digitize(y, bins), ...).with_labels(y)``.
+    n_agents : int
+    alpha : float
+        Concentration. As it grows the split becomes :func:`iid`; near 0 an agent has one class, as long as there are
+        rows of it.
+    seed : int or Generator
+    each : {"agent", "class"}
+        Who draws. "agent": each agent draws its proportions of classes from Dirichlet(alpha * prior), where the prior
+        is how often each class occurs, and then its rows; of a class that has run out it gets none
+        (Hsu et al. 2019). How many rows it has is up to `sizes`. "class": each class draws the shares of all agents
+        from Dirichlet(alpha, ..., alpha), where an agent that has its even part of all rows already gets no more
+        (Yurochkin et al. 2019; also FedMA, NIID-Bench and PFLlib). Sizes follow from that. Of C classes of
+        the same size, this with alpha is about as uneven as "agent" with C * alpha.
+    sizes : rule or sequence of int, optional
+        How many rows each agent gets, as in :func:`iid`.
+    min_rows : int
+        The least that any agent gets. With ``each="class"`` the draw is repeated until it holds.
+
+    Returns
+    -------
+    AgentData
+        Of agents 0, 1, 2, ...; each row belongs to one of them.
+
+    Raises
+    ------
+    DataError
+        If there are too few rows for `min_rows`, or no draw in a thousand gave everybody as many.
+
+    References
+    ----------
+    T.-M. H. Hsu, H. Qi, M. Brown (2019), Measuring the effects of non-identical data distribution for federated visual
+    classification. M. Yurochkin et al. (2019), Bayesian nonparametric federated learning of neural networks, ICML.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> y = np.repeat([0, 1, 2], 40)
+    >>> X = np.arange(120.0)[:, None]
+    >>> data = ct.splits.dirichlet(X, y, n_agents=4, alpha=0.3, seed=0)
+    >>> data
+    AgentData(agents=4, rows=120 (30 per agent), features=1, dense, labelled)
+    >>> [np.bincount(data.rows_of(k)[1].astype(int), minlength=3).tolist() for k in range(4)]
+    [[10, 11, 9], [30, 0, 0], [0, 29, 1], [0, 0, 30]]
+    """
+    alpha = positive("alpha", alpha)
+    choice("each", each, ("agent", "class"))
+    rng = generator(seed)
+    codes, supply = _classes(y, _rows_of(X))
+    if each == "class":
+        if sizes is not None:
+            raise ParameterError('sizes is for each="agent": with each="class" sizes follow from the draw')
+        counts = _shares_of_classes(supply, n_agents, alpha, min_rows, rng)
+    else:
+        counts = _proportions_of_agents(supply, sizes_of(sizes, n_agents, codes.size, min_rows, rng), alpha, rng)
+    return _deal(X, y, codes, counts, rng)
+
+
+def pathological(
+    X: Any,
+    y: Any,
+    n_agents: int,
+    classes: int = 2,
+    *,
+    seed: int | np.random.Generator = 0,
+    distinct: bool = False,
+    sizes: SizeRule | Sequence[float] | None = None,
+    min_rows: int = 1,
+) -> AgentData:
+    """A few classes for each agent: rows sorted by label, cut into shards, and so many shards dealt to each agent.
+
+    Shards do not cross from one class to the next one, so that nobody has more than `classes` classes; in the paper
+    they do now and then. A class is cut into shards in proportion to its rows.
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix of shape (rows, p)
+    y : array-like of shape (rows,)
+        Classes, as numbers.
+    n_agents : int
+    classes : int
+        Shards of each agent, and so the most classes that it can have.
+    seed : int or Generator
+    distinct : bool
+        Whether the shards of an agent are all of different classes, so that it has exactly `classes` of them (as in
+        FedRep and PFLlib). Otherwise two may be of the same class (McMahan et al. 2017).
+    sizes : rule or sequence of float, optional
+        Weights: shards of one class are cut in proportion to the weights of the agents that get them. Default: alike.
+    min_rows : int
+        The least that any agent may have: otherwise an error.
+
+    Returns
+    -------
+    AgentData
+        Of agents 0, 1, 2, ...; each row belongs to one of them.
+
+    Raises
+    ------
+    DataError
+        If there are fewer shards than classes, too few classes to be distinct, or somebody is left with fewer than
+        `min_rows` rows.
+
+    References
+    ----------
+    B. McMahan et al. (2017), Communication-efficient learning of deep networks from decentralized data, AISTATS.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> y = np.repeat(np.arange(5), 20)
+    >>> data = ct.splits.pathological(np.ones((100, 1)), y, n_agents=10, classes=2, seed=0, distinct=True)
+    >>> data
+    AgentData(agents=10, rows=100 (10 per agent), features=1, dense, labelled)
+    >>> {np.unique(data.rows_of(k)[1]).size for k in range(10)}
+    {2}
+    """
+    integer("classes", classes)
+    rng = generator(seed)
+    codes, supply = _classes(y, _rows_of(X))
+    check_enough(n_agents, codes.size, min_rows)
+    shards = _shards_of_classes(supply, n_agents, classes, distinct, rng)
+    held = _deal_distinct(shards, n_agents, classes, rng) if distinct else _deal_shards(shards, n_agents, classes, rng)
+    share = shares_of(sizes, n_agents, rng)
+    counts = np.zeros_like(held)
+    for k in range(supply.size):
+        weights = held[:, k] * share
+        if weights.sum() <= 0:
+            raise DataError(f"sizes gives no share to the agents that hold class number {k}: give everybody some")
+        counts[:, k] = apportion(supply[[k]], weights, np.zeros(n_agents, np.int64), rng)
+    least = counts.sum(axis=1)
+    if least.min() < min_rows:
+        raise DataError(
+            f"agent {least.argmin()} is left with {least.min()} rows, and min_rows={min_rows}; "
+            "take fewer agents, fewer classes for each, less skewed sizes, or a smaller min_rows"
+        )
+    return _deal(X, y, codes, counts, rng)
+
+
+# -- tables: how many rows of each class each agent gets ------------------------------------------------------------
+
+
+def _proportions_of_agents(supply: Integers, sizes: Integers, alpha: float, rng: np.random.Generator) -> Integers:
+    """Hsu et al. (2019): q_k ~ Dirichlet(alpha * prior), then rows by q_k without replacement.
+
+    Everybody asks for all rows that it needs, and a class that is asked for too often goes to those who are first in an
+    order that is drawn once. The others ask again without that class: what is left of q_k is a Dirichlet draw, too. A
+    class ends in each repetition, so there are at most as many as classes.
+    """
+    wanted = draw_dirichlet(np.tile(alpha * supply / supply.sum(), (sizes.size, 1)), rng)
+    order = rng.permutation(sizes.size)
+    left, needed = supply.copy(), sizes.copy()
+    counts = np.zeros((sizes.size, supply.size), np.int64)
+    while needed.any():
+        asked = rng.multinomial(needed, normalised(np.where(left > 0, wanted, -np.inf)))
+        before = np.cumsum(asked[order], axis=0) - asked[order]
+        given = np.empty_like(asked)
+        given[order] = np.clip(left - before, 0, asked[order])
+        counts += given
+        left -= given.sum(axis=0)
+        needed -= given.sum(axis=1)
+    return counts
+
+
+def _shares_of_classes(supply: Integers, n: int, alpha: float, min_rows: int, rng: np.random.Generator) -> Integers:
+    """Yurochkin et al. (2019): for each class, p ~ Dirichlet(alpha, ..., alpha) over the agents that are not full."""
+    rows = int(supply.sum())
+    check_enough(n, rows, min_rows)
+    for _ in range(MAX_DRAWS):
+        counts = np.zeros((n, supply.size), np.int64)
+        for k in range(supply.size):
+            full = counts.sum(axis=1) >= rows / n
+            share = normalised(np.where(full, -np.inf, draw_dirichlet(np.full((1, n), alpha), rng)))[0]
+            cuts = np.floor(np.cumsum(share[:-1]) * supply[k]).astype(np.int64)
+            counts[:, k] = np.diff(cuts, prepend=0, append=supply[k])
+        least = int(counts.sum(axis=1).min())
+        if least >= min_rows:
+            return counts
+    raise DataError(
+        f"{MAX_DRAWS} draws left some agent with fewer than min_rows={min_rows} rows (the last one with {least}): "
+        'take a larger alpha, fewer agents, a smaller min_rows, or each="agent", where sizes do not depend on alpha'
+    )
+
+
+def _shards_of_classes(supply: Integers, n: int, classes: int, distinct: bool, rng: np.random.Generator) -> Integers:
+    """How many of the shards are cut from each class: at least one, and no more than it has rows."""
+    total, found = n * classes, supply.size
+    if total < found:
+        raise DataError(
+            f"{n} agents with classes={classes} hold {total} shards, and y has {found} classes: "
+            "some would be left out; take more agents or more classes for each"
+        )
+    if distinct and classes > found:
+        raise DataError(f"classes={classes}: y has {found} different ones; take fewer, or distinct=False")
+    # A class can be cut into as many shards as it has rows, and held by as many different agents as there are.
+    most = np.minimum(supply, n) if distinct else supply
+    if most.sum() < total:
+        raise DataError(
+            f"{supply.sum()} rows of {found} classes cannot be cut into {total} shards"
+            f"{' of different classes for each agent' if distinct else ''}; take fewer agents or fewer classes for each"
+        )
+    shards = np.ones(found, np.int64)
+    while (missing := total - int(shards.sum())) > 0:
+        weights = np.where(shards < most, supply, 0).astype(np.float64)
+        more = apportion(np.array([missing]), weights, np.zeros(found, np.int64), rng)
+        shards = np.minimum(shards + more, most)
+    return shards
+
+
+def _deal_shards(shards: Integers, n: int, classes: int, rng: np.random.Generator) -> Integers:
+    """How many shards of each class each agent gets, at random."""
+    dealt = rng.permutation(np.repeat(np.arange(shards.size), shards)).reshape(n, classes)
+    held = np.zeros((n, shards.size), np.int64)
+    np.add.at(held, (np.repeat(np.arange(n), classes), dealt.ravel()), 1)
+    return held
+
+
+def _deal_distinct(shards: Integers, n: int, classes: int, rng: np.random.Generator) -> Integers:
+    """The same with different classes for each agent, who takes of those with most shards left; equal ones are drawn.
+
+    That this always works out is the theorem of Gale and Ryser.
+    """
+    left, held = shards.copy(), np.zeros((n, shards.size), np.int64)
+    for agent in rng.permutation(n):
+        taken = np.lexsort((rng.random(shards.size), -left))[:classes]
+        held[agent, taken] = 1
+        left[taken] -= 1
+    return held
+
+
+# -- from tables to agents ------------------------------------------------------------------------------------------
+
+
+def _rows_of(X: Any) -> int:
+    shape = getattr(X, "shape", None)
+    return int(shape[0]) if shape else len(X)
+
+
+def _classes(y: Any, rows: int) -> tuple[Integers, Integers]:
+    """Numbers of the classes, in order, and how many rows each of them has."""
+    if y is None:
+        raise DataError("y is None: a split by labels needs labels; for rows without any there is ct.splits.iid")
+    _, codes, counts = np.unique(as_labels(y, rows), return_inverse=True, return_counts=True)
+    if not codes.size:
+        raise DataError("X has no rows: there is nothing to deal out")
+    return codes.reshape(-1).astype(np.int64), counts.astype(np.int64)
+
+
+def _deal(X: Any, y: Any, codes: Integers, counts: Integers, rng: np.random.Generator) -> AgentData:
+    """Shuffled rows of each class to agents, by a table of counts."""
+    n = len(counts)
+    owner = np.full(codes.size, n)
+    shuffled = rng.permutation(codes.size)
+    by_class = shuffled[np.argsort(codes[shuffled], kind="stable")]
+    first = np.cumsum(np.bincount(codes, minlength=counts.shape[1])) - np.bincount(codes, minlength=counts.shape[1])
+    for k in range(counts.shape[1]):
+        takers = np.repeat(np.arange(n), counts[:, k])
+        owner[by_class[first[k] : first[k] + takers.size]] = takers
+    if (owner < n).all():
+        return AgentData(X, y, agents=owner, members=range(n))
+    # Rows that nobody gets are those of one agent more, who then leaves.
+    return AgentData(X, y, agents=owner, members=range(n + 1)).restrict(owner < n).only(np.arange(n))
