@@ -2,7 +2,8 @@
 
 A method says ``letters = {MODEL: Vector(), ASK: (Vector(4), Number(0.0, 1.0))}``: for each kind one part, or several in
 the order in which they are written; ``()`` for a letter that says nothing but its kind. Kinds count from 0. At most one
-part of a letter may vary in length.
+part of a letter may vary in length. A part also says how its numbers are written, 8 bytes each unless it knows better:
+whoever counts bytes, and whoever writes them, asks it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,26 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import DataError
+from .compile import inline
 
 #: Counters in letters (steps taken, changes of a tie) are below it.
 MAX_COUNT = 2.0**52
 #: What an agent tells of its loss is no larger.
 MAX_LOSS = 1e12
+#: Bytes of a number that is written as it is.
+NUMBER_SIZE = 8
+
+
+#: How a pair of index and value is written.
+_PAIR = np.dtype([("index", "<u4"), ("value", "<f8")])
+
+
+@inline
+def entries_of(share, count, p):
+    """How many of p entries: ``count``, or this share of them if it is 0; at least one."""
+    if count == 0:
+        count = math.ceil(share * p - 1e-9)
+    return min(max(count, 1), p)
 
 
 class Bounds(NamedTuple):
@@ -50,6 +66,18 @@ class Part:
         """What so many numbers of such parts say, in bits, as DADA, Section D counts them."""
         return count * number_bits
 
+    def size(self, count: int) -> int:
+        """Bytes that so many of its numbers take; in proportion to them, if their number varies."""
+        return NUMBER_SIZE * count
+
+    def write(self, numbers: np.ndarray) -> bytes:
+        """Its numbers as bytes: little-endian doubles."""
+        return numbers.astype("<f8", copy=False).tobytes()
+
+    def restore(self, data: bytes, count: int) -> np.ndarray:
+        """So many numbers from as many bytes as :meth:`size` says."""
+        return np.frombuffer(data, "<f8").astype(np.float64)
+
 
 @dataclass(frozen=True)
 class Vector(Part):
@@ -67,6 +95,33 @@ class Vector(Part):
 
 
 @dataclass(frozen=True)
+class SingleVector(Vector):
+    """The same in single precision, 4 bytes a number: a receiver gets them rounded."""
+
+    def size(self, count):
+        """4 bytes each."""
+        return 4 * count
+
+    def write(self, numbers):
+        """Little-endian floats; one that is too large for them is infinite, and is refused by the receiver."""
+        with np.errstate(over="ignore"):
+            return numbers.astype("<f4").tobytes()
+
+    def restore(self, data, count):
+        """The same numbers in double precision."""
+        with np.errstate(invalid="ignore"):  # of a NaN that signals: who receives it looks for what is not finite
+            return np.frombuffer(data, "<f4").astype(np.float64)
+
+
+def in_single(letters: Mapping[int, Any]) -> dict[int, Any]:
+    """The same letters with the models in them in single precision; what counts something stays as it is."""
+    return {
+        kind: tuple(SingleVector(part.count) if type(part) is Vector else part for part in parts_of(letter))
+        for kind, letter in letters.items()
+    }
+
+
+@dataclass(frozen=True)
 class Pairs(Part):
     """A sparse model: pairs of index and value."""
 
@@ -81,6 +136,105 @@ class Pairs(Part):
     def bits(self, count, bounds, number_bits):
         """An index is one of p."""
         return count / 2 * (number_bits + math.log2(bounds.p))
+
+
+@dataclass(frozen=True)
+class Single(Part):
+    """A vector of p numbers in single precision, 4 bytes each."""
+
+    def length(self, p):
+        """P numbers."""
+        return p
+
+    def size(self, count):
+        """4 bytes each."""
+        return 4 * count
+
+    def write(self, numbers):
+        """Little-endian floats: the sender has rounded them already."""
+        return numbers.astype("<f4").tobytes()
+
+    def restore(self, data, count):
+        """The same numbers in double precision."""
+        with np.errstate(invalid="ignore"):
+            return np.frombuffer(data, "<f4").astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Largest(Part):
+    """The largest entries of a vector: pairs of index, 4 bytes, and value, 8. So many of them, or a share of all."""
+
+    share: float
+    count: int = 0
+
+    def length(self, p):
+        """Two numbers each."""
+        return 2 * entries_of(self.share, self.count, p)
+
+    def allowed(self, numbers, bounds, members):
+        """Indices are of the vector, each once, in their order."""
+        index = numbers[::2]
+        steps = np.diff(index, prepend=-1.0, append=bounds.p)
+        return bool(np.all(index == np.floor(index)) and np.all(steps > 0))
+
+    def bits(self, count, bounds, number_bits):
+        """An index is one of p."""
+        return count / 2 * (number_bits + math.log2(bounds.p))
+
+    def size(self, count):
+        """12 bytes for two numbers."""
+        return 6 * count
+
+    def write(self, numbers):
+        """Index and value by turns."""
+        pairs = np.empty(numbers.shape[0] // 2, _PAIR)
+        pairs["index"], pairs["value"] = numbers[::2], numbers[1::2]
+        return pairs.tobytes()
+
+    def restore(self, data, count):
+        """Index and value by turns, as numbers."""
+        pairs = np.frombuffer(data, _PAIR)
+        return np.column_stack([pairs["index"], pairs["value"]]).astype(np.float64).ravel()
+
+
+@dataclass(frozen=True)
+class Levels(Part):
+    """A vector of p whole numbers of so many bits each, from -(2^(bits-1) - 1) up to the same with plus."""
+
+    number_bits: int
+
+    @property
+    def largest(self) -> int:
+        """The largest of them."""
+        return 2 ** (self.number_bits - 1) - 1
+
+    def length(self, p):
+        """P numbers."""
+        return p
+
+    def allowed(self, numbers, bounds, members):
+        """Whole, and none too large."""
+        return bool(np.all((np.abs(numbers) <= self.largest) & (numbers == np.floor(numbers))))
+
+    def bits(self, count, bounds, number_bits):
+        """As many as were asked for."""
+        return count * self.number_bits
+
+    def size(self, count):
+        """The bits of all of them, and the rest of the last byte."""
+        return -(-count * self.number_bits // 8)
+
+    def write(self, numbers):
+        """One after the other, the lowest bit of each first."""
+        shifted = numbers.astype(np.int64) + self.largest
+        bits = (shifted[:, None] >> np.arange(self.number_bits)) & 1
+        return np.packbits(bits.astype(np.uint8).ravel(), bitorder="little").tobytes()
+
+    def restore(self, data, count):
+        """The whole numbers, as doubles."""
+        bits = np.unpackbits(np.frombuffer(data, np.uint8), count=count * self.number_bits, bitorder="little")
+        whole = bits.reshape(count, self.number_bits).astype(np.int64) @ (1 << np.arange(self.number_bits))
+        return (whole - self.largest).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -184,6 +338,11 @@ def parts_of(letter: Any) -> tuple[Part, ...]:
     return letter if isinstance(letter, tuple) else (letter,)
 
 
+def is_numbers(letter: Any) -> bool:
+    """Whether a declared letter holds nothing but single numbers, such as a count, and no model."""
+    return all(isinstance(part, Number) for part in parts_of(letter))
+
+
 def length_of(letter: Any, p: int) -> int | range:
     """How many numbers a letter holds: so many, or a range of what may be."""
     fixed, spans = 0, []
@@ -219,6 +378,20 @@ def bits_of(letter: Any, letters: float, numbers: float, bounds: Bounds, number_
     return total
 
 
+def prices_of(letters: Mapping[int, Any], p: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a letter of each kind costs in bytes, its header apart, and each number in it beside."""
+    letter, number = np.zeros(len(letters)), np.full(len(letters), float(NUMBER_SIZE))
+    for kind in range(len(letters)):
+        lengths = [(part, part.length(p)) for part in parts_of(letters[kind])]
+        for part, length in lengths:
+            if isinstance(length, range):
+                number[kind] = part.size(length.step) / length.step
+        for part, length in lengths:
+            if not isinstance(length, range):  # by how much it differs from what its numbers are counted with
+                letter[kind] += part.size(length) - number[kind] * length
+    return letter, number
+
+
 class Contents:
     """What the letters of a method may hold in a run: what a receiver checks before the method sees one."""
 
@@ -236,13 +409,50 @@ class Contents:
         if count not in expected if isinstance(expected, range) else count != expected:
             raise DataError(f"a letter of kind {kind} with {count} numbers; there must be {expected}")
 
+    def _split(self, kind: int, count: int) -> list[tuple[Part, int]]:
+        """The parts of a letter of so many numbers, and how many are in each."""
+        rest = count - sum(length for _, length in self._parts[kind] if not isinstance(length, range))
+        return [(part, rest if isinstance(length, range) else length) for part, length in self._parts[kind]]
+
+    def write(self, kind: int, numbers: np.ndarray) -> bytes:
+        """The numbers of a letter as bytes."""
+        data, at = b"", 0
+        for part, count in self._split(kind, numbers.shape[0]):
+            data += part.write(numbers[at : at + count])
+            at += count
+        return data
+
+    def restore(self, kind: int, count: int, data: bytes) -> np.ndarray:
+        """So many numbers of a letter from its bytes; a :class:`~coterie.errors.DataError` for anything else."""
+        self.check_length(kind, count)
+        parts = self._split(kind, count)
+        size = sum(part.size(held) for part, held in parts)
+        if len(data) != size:
+            raise DataError(f"a letter of kind {kind} with {count} numbers in {len(data)} bytes; there must be {size}")
+        numbers, at = [np.zeros(0)], 0
+        for part, held in parts:
+            numbers.append(part.restore(data[at : at + part.size(held)], held))
+            at += part.size(held)
+        return np.concatenate(numbers)
+
+    def parse(self, kind: int, data: bytes) -> np.ndarray:
+        """The same from its bytes alone, which say how many numbers there are."""
+        if kind >= len(self.lengths):
+            raise DataError(f"a letter of kind {kind}, which the method does not know")
+        count, size, each = 0, len(data), 0.0
+        for part, length in self._parts[kind]:
+            if isinstance(length, range):
+                each = part.size(length.step) / length.step
+            else:
+                count, size = count + length, size - part.size(length)
+        return self.restore(kind, count + (max(0, round(size / each)) if each else 0), data)
+
     def read(self, kind: int, numbers: np.ndarray, members: Container[int]) -> tuple[list[np.ndarray], bool]:
         """The models in a letter of a good length, and whether all other numbers are such as an honest peer sends."""
         models: list[np.ndarray] = []
         allowed, at = True, 0
-        rest = numbers.shape[0] - sum(length for _, length in self._parts[kind] if not isinstance(length, range))
-        for part, length in self._parts[kind]:
-            end = at + (rest if isinstance(length, range) else length)
+        for part, count in self._split(kind, numbers.shape[0]):
+            end = at + count
             allowed = allowed and part.allowed(numbers[at:end], self.bounds, members)
             models += part.models(numbers[at:end], self.bounds)
             at = end

@@ -1,22 +1,23 @@
-"""How letters travel: latency, loss, duplication, and agents that are away."""
+"""How letters travel, and who takes part: latency, loss, duplication, stragglers, and agents that are away."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
 from ..core.events import Channel
-from ..errors import ParameterError
+from ..errors import FileError, ParameterError
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """How bad the network is.
+    """How bad the network is, and who takes part.
 
     Parameters
     ----------
@@ -30,6 +31,22 @@ class Conditions:
         Probability that a letter arrives twice, in [0, 1].
     outages : sequence of (agent, begin, end)
         Agent numbers and times: in between, the agent does not wake, and letters that reach it are lost.
+    participation : float or int
+        Probability that an agent takes part when its turn comes, in (0, 1]; or, in rounds, how many agents take part in
+        each, as a whole number. Who does not take part neither acts nor sends; letters reach it all the same.
+    always : sequence of int
+        Agents that take part whatever ``participation`` says, such as a server; they are not among its number.
+    slow : mapping of int to float
+        Stragglers, agent number to factor: so many times as long lies between two of its wakes. In rounds, it takes
+        part in one of so many.
+    available : sequence of (agent, begin, end), or path
+        A trace of when agents are there: those in the list are away at all other times. A file is a csv with a line of
+        names, then the three numbers in each line.
+
+    Notes
+    -----
+    In rounds, time is the number of rounds before this one; latency, loss and duplication do not go with them, and an
+    agent that is away does not act, and gets its letters.
 
     Examples
     --------
@@ -39,6 +56,10 @@ class Conditions:
     >>> run = ct.simulate(problem, ct.CoordinateDescent(), wakes=2000, seed=0, conditions=bad)
     >>> run.theta.ravel().round(6).tolist()
     [0.666667, 1.333333]
+    >>> some = ct.Conditions(participation=0.3)
+    >>> run = ct.simulate(problem, ct.ModelPropagation(), rounds=100, seed=0, conditions=some)
+    >>> run.theta.ravel().round(6).tolist(), run.wakes
+    ([0.666667, 1.333333], 64)
     """
 
     latency: float = 0.0
@@ -46,6 +67,10 @@ class Conditions:
     loss: float = 0.0
     duplication: float = 0.0
     outages: Sequence[tuple[int, float, float]] = field(default=())
+    participation: float = 1.0
+    always: Sequence[int] = field(default=())
+    slow: Mapping[int, float] = field(default_factory=dict)
+    available: Any = ()
 
     def __post_init__(self) -> None:
         for name, top in (("latency", math.inf), ("jitter", 1.0), ("loss", 1.0), ("duplication", 1.0)):
@@ -54,9 +79,134 @@ class Conditions:
                 raise ParameterError(f"{name}={value!r} must lie between 0 and {top:g}")
         if self.loss == 1.0:
             raise ParameterError("loss=1.0: no letter would ever arrive; it must be below 1")
-        for outage in self.outages:
-            if not (isinstance(outage, Sequence) and len(outage) == 3 and all(isinstance(x, Real) for x in outage)):
-                raise ParameterError(f"outage {outage!r} must be (agent number, begin, end)")
+        if isinstance(self.available, str | os.PathLike):
+            object.__setattr__(self, "available", _read_trace(self.available))
+        for name in ("outages", "available"):
+            for times in getattr(self, name):
+                if not (isinstance(times, Sequence) and len(times) == 3 and all(isinstance(x, Real) for x in times)):
+                    what = "outage" if name == "outages" else "available: time"
+                    raise ParameterError(f"{what} {times!r} must be (agent number, begin, end)")
+        part = self.participation
+        if isinstance(part, bool) or not (
+            part >= 1 if isinstance(part, Integral) else isinstance(part, Real) and 0.0 < part <= 1.0
+        ):
+            raise ParameterError(
+                f"participation={part!r} must be a probability in (0, 1], or a whole number of agents in each round"
+            )
+        if not isinstance(self.slow, Mapping):
+            raise ParameterError(f"slow={self.slow!r} must be a mapping of agent numbers to factors")
+        for agent, factor in self.slow.items():
+            if isinstance(factor, bool) or not (isinstance(factor, Real) and 0 < factor < math.inf):
+                raise ParameterError(
+                    f"slow: agent {agent!r} has the factor {factor!r}, which must be a positive number"
+                )
+
+    def check(self, n: int, unit: str) -> None:
+        """Refuse what does not go with n agents, or with the unit in which a run is measured.
+
+        Parameters
+        ----------
+        n : int
+        unit : str
+            "rounds", or another.
+
+        Examples
+        --------
+        >>> Conditions(participation=3).check(5, "wakes")
+        Traceback (most recent call last):
+        ...
+        coterie.errors.ParameterError: participation=3 agents are for rounds: pass a probability
+        """
+        if self._count and unit != "rounds":
+            raise ParameterError(f"participation={self.participation} agents are for rounds: pass a probability")
+        if self._count > n - len(set(self.always)):
+            raise ParameterError(
+                f"participation={self.participation} agents, and {len(set(self.always))} always: there are {n} in all"
+            )
+        for name, agents in (("always", self.always), ("slow", self.slow)):
+            for agent in agents:
+                if isinstance(agent, bool) or not (isinstance(agent, Integral) and 0 <= agent < n):
+                    raise ParameterError(f"{name}: there is no agent number {agent!r}, they go from 0 to {n - 1}")
+        if unit == "rounds" and any(factor < 1 for factor in self.slow.values()):
+            raise ParameterError("slow: nobody takes part in a round more than once; in rounds, factors are at least 1")
+        self._away(n)
+
+    @property
+    def _count(self) -> int:
+        """How many agents take part in each round; 0 where that is left to chance."""
+        return int(self.participation) if isinstance(self.participation, Integral) else 0
+
+    @property
+    def for_rounds(self) -> bool:
+        """Whether they say who takes part, and nothing of how letters travel."""
+        everybody = self.participation == 1.0 and not isinstance(self.participation, Integral)
+        some = not everybody or len(self.slow) or len(self.outages) or len(self.available)
+        return bool(some) and not (self.latency > 0 or self.loss > 0 or self.duplication > 0)
+
+    @property
+    def breaks_sums(self) -> str:
+        """What of these conditions makes a sum of what was sent wrong, in words; none if nothing does."""
+        reasons = {
+            "letters that are lost": self.loss > 0,
+            "letters that arrive twice": self.duplication > 0,
+            "letters that overtake each other": self.latency > 0 and self.jitter > 0,
+            "letters that reach nobody while an agent is away": bool(len(self.outages) or len(self.available)),
+        }
+        return next((why for why, given in reasons.items() if given), "")
+
+    def _away(self, n: int) -> list[tuple[int, float, float]]:
+        """When who is away, checked against n agents."""
+        for name, listed in (("outage", self.outages), ("available", self.available)):
+            for times in listed:
+                agent, begin, end = times
+                if not (0 <= agent < n and agent == int(agent)):
+                    raise ParameterError(f"{name} {times}: there is no agent number {agent}, they go from 0 to {n - 1}")
+                if not (0.0 <= begin < end):
+                    raise ParameterError(f"{name} {times}: it must begin at a time >= 0 and end after that")
+        away = [(int(agent), float(begin), float(end)) for agent, begin, end in self.outages]
+        for agent in sorted({int(agent) for agent, _, _ in self.available}):
+            last = 0.0
+            for begin, end in sorted((b, e) for k, b, e in self.available if k == agent):
+                away += [(agent, last, begin)] if begin > last else []
+                last = max(last, end)
+            away += [(agent, last, math.inf)] if math.isfinite(last) else []
+        if len({agent for agent, _, end in away if math.isinf(end)}) == n:
+            raise ParameterError("outages keep every agent away to the end of the run: at least one must return")
+        return away
+
+    def present(self, n: int, round: int, random: np.random.Generator) -> np.ndarray:
+        """Who takes part in a round.
+
+        Parameters
+        ----------
+        n : int
+        round : int
+            How many came before it.
+        random : Generator
+
+        Returns
+        -------
+        (n,) ndarray of bool
+
+        Examples
+        --------
+        >>> slow = Conditions(slow={1: 2.0}, outages=[(2, 0.0, 3.0)])
+        >>> [slow.present(3, t, np.random.default_rng(0)).tolist() for t in (0, 3)]
+        [[True, False, False], [True, True, True]]
+        """
+        there = np.ones(n, bool)
+        always = np.array(list(self.always), np.int64)
+        if self._count:
+            there[:] = False
+            there[random.choice(np.setdiff1d(np.arange(n), always), self._count, replace=False)] = True
+        elif self.participation < 1.0:
+            there = random.random(n) < self.participation
+        there[always] = True
+        for agent, factor in self.slow.items():
+            there[agent] &= math.floor((round + 1) / factor) > math.floor(round / factor)
+        for agent, begin, end in self._away(n):
+            there[agent] &= not begin <= round < end
+        return there
 
     def channel(self, n: int) -> Channel:
         """These conditions as kernels see them, checked against n agents.
@@ -75,17 +225,14 @@ class Conditions:
         >>> channel.moment.tolist(), channel.agent.tolist(), channel.change.tolist()
         ([3.0, 20.0], [1, 1], [1, -1])
         """
-        for outage in self.outages:
-            agent, begin, end = outage
-            if not (0 <= agent < n and agent == int(agent)):
-                raise ParameterError(f"outage {outage}: there is no agent number {agent}, they go from 0 to {n - 1}")
-            if not (0.0 <= begin < end):
-                raise ParameterError(f"outage {outage}: it must begin at a time >= 0 and end after that")
-        if len({agent for agent, _, end in self.outages if math.isinf(end)}) == n:
-            raise ParameterError("outages keep every agent away to the end of the run: at least one must return")
-        moments = [(begin, agent, 1) for agent, begin, _ in self.outages]
-        moments += [(end, agent, -1) for agent, _, end in self.outages if math.isfinite(end)]
+        away = self._away(n)
+        moments = [(begin, agent, 1) for agent, begin, _ in away]
+        moments += [(end, agent, -1) for agent, _, end in away if math.isfinite(end)]
         times, agents, changes = zip(*sorted(moments), strict=True) if moments else ((), (), ())
+        part, interval = np.full(n, float(self.participation)), np.ones(n)
+        part[np.array(list(self.always), np.int64)] = 1.0
+        for agent, factor in self.slow.items():
+            interval[agent] = factor
         return Channel(
             float(self.latency),
             float(self.jitter),
@@ -94,4 +241,19 @@ class Conditions:
             np.array(times, float),
             np.array(agents, np.int64),
             np.array(changes, np.int64),
+            part,
+            interval,
         )
+
+
+def _read_trace(path: str | os.PathLike[str]) -> list[tuple[int, float, float]]:
+    """The lines of a csv file of agent, begin and end."""
+    try:
+        table = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2, dtype=float)
+    except OSError as error:
+        raise FileError(error.errno, f"{os.fspath(path)} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ParameterError(f"{os.fspath(path)}: lines must hold agent, begin and end; {error}") from None
+    if table.shape[1] != 3:
+        raise ParameterError(f"{os.fspath(path)} has {table.shape[1]} columns: expected agent, begin and end")
+    return [(int(agent), begin, end) for agent, begin, end in table.tolist()]

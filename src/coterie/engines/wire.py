@@ -1,23 +1,32 @@
 """Letters as bytes: the one place that knows how long a letter is, and how numbers are written.
 
-A letter is a header of 16 bytes (version, kind, sender, how many numbers) followed by little-endian doubles. The
-simulator counts bytes with :func:`letters_size`; what :func:`encode` returns is as long. Peers on a network sign a
-header of their own (:mod:`coterie.peers.packet`), followed by the same doubles.
+A letter is a header of 16 bytes (version, kind, sender, how many numbers) followed by its numbers: little-endian
+doubles, unless the method declares a part that is written otherwise (:mod:`coterie.core.letters`). The simulator counts
+bytes with :func:`prices`; what :func:`encode` returns is as long. Peers on a network sign a header of their own
+(:mod:`coterie.peers.packet`), followed by the same numbers.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from ..core.letters import NUMBER_SIZE, Contents, prices_of
 from ..errors import DataError
 
 VERSION = 1
 _HEADER = struct.Struct("<BBHQI")  # version, reserved, kind, sender, count
 HEADER_SIZE = _HEADER.size
-NUMBER_SIZE = 8
+
+
+def prices(letters: Mapping[int, Any], p: int) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes of a letter of each kind, and of each number in it beside, where models have p numbers."""
+    letter, number = prices_of(letters, p)
+    return HEADER_SIZE + letter, number
 
 
 def letter_size(count: int) -> int:
@@ -39,19 +48,27 @@ def read_numbers(data: bytes, offset: int = 0) -> np.ndarray:
     """The numbers from ``offset`` on; a :class:`~coterie.errors.DataError` if they are not whole, or not finite."""
     if (len(data) - offset) % NUMBER_SIZE:
         raise DataError(f"{len(data) - offset} bytes are not a whole number of doubles")
-    text = np.frombuffer(data, "<f8", -1, offset).astype(np.float64) if len(data) > offset else np.zeros(0)
+    return finite(np.frombuffer(data, "<f8", -1, offset).astype(np.float64) if len(data) > offset else np.zeros(0))
+
+
+def finite(text: np.ndarray) -> np.ndarray:
+    """The same numbers; a :class:`~coterie.errors.DataError` if one is not finite."""
     # A sum of squares that is finite has only finite numbers in it, and is quick (and np.vdot never warns).
     if not math.isfinite(np.vdot(text, text)) and not np.all(np.isfinite(text)):
         raise DataError("a letter holds a number that is not finite")
     return text
 
 
-def encode(sender: int, kind: int, text: np.ndarray) -> bytes:
-    """A letter as bytes: the sender's address, the method's code for this kind of letter, and its numbers."""
-    return _HEADER.pack(VERSION, 0, kind, sender, text.shape[0]) + write_numbers(text)
+def encode(sender: int, kind: int, text: np.ndarray, contents: Contents | None = None) -> bytes:
+    """A letter as bytes: the sender's address, the method's code for this kind of letter, and its numbers.
+
+    They are written as ``contents`` says; without it, as doubles.
+    """
+    body = write_numbers(text) if contents is None else contents.write(kind, text)
+    return _HEADER.pack(VERSION, 0, kind, sender, text.shape[0]) + body
 
 
-def decode(data: bytes) -> tuple[int, int, np.ndarray]:
+def decode(data: bytes, contents: Contents | None = None) -> tuple[int, int, np.ndarray]:
     """Sender, kind and numbers of a letter; a :class:`~coterie.errors.DataError` for anything else."""
     if len(data) < HEADER_SIZE:
         raise DataError(f"a letter of {len(data)} bytes is shorter than its header of {HEADER_SIZE}")
@@ -60,6 +77,8 @@ def decode(data: bytes) -> tuple[int, int, np.ndarray]:
         raise DataError(f"a letter from {sender}, which is no address")
     if version != VERSION:
         raise DataError(f"a letter of version {version}; this is version {VERSION}")
+    if contents is not None:
+        return sender, kind, finite(contents.restore(kind, count, data[HEADER_SIZE:]))
     if len(data) != letter_size(count):
         raise DataError(f"a letter of {len(data)} bytes that announces {count} numbers, {letter_size(count)} bytes")
     return sender, kind, read_numbers(data, HEADER_SIZE)

@@ -5,6 +5,10 @@ From a shape: :func:`empty`, :func:`complete`, :func:`ring`, :func:`path`, :func
 
 From the agents' models or positions: :func:`knn`, :func:`kernel`, :func:`angles`.
 
+One-way: :class:`DirectedGraph`, :func:`directed_ring`, :func:`directed_random`, :func:`directed_exponential`.
+
+Changing with time: :func:`sequence`, of :func:`matchings`, :func:`one_peer_exponential`, or any others.
+
 From elsewhere: ``Graph(W)``, ``Graph.from_edges`` and :func:`from_networkx`.
 """
 

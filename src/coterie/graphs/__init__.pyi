@@ -1,13 +1,19 @@
 from .builders import angles, from_networkx, kernel, knn
+from .directed import DirectedGraph, directed_exponential, directed_random, directed_ring, one_peer_exponential
 from .exact import exact_graph
 from .generators import clusters, complete, empty, erdos_renyi, grid, path, random_regular, ring, star
 from .graph import Graph
+from .sequences import matchings, sequence
 
 __all__ = [
+    "DirectedGraph",
     "Graph",
     "angles",
     "clusters",
     "complete",
+    "directed_exponential",
+    "directed_random",
+    "directed_ring",
     "empty",
     "erdos_renyi",
     "exact_graph",
@@ -15,8 +21,11 @@ __all__ = [
     "grid",
     "kernel",
     "knn",
+    "matchings",
+    "one_peer_exponential",
     "path",
     "random_regular",
     "ring",
+    "sequence",
     "star",
 ]

@@ -67,16 +67,21 @@ def path(n: int) -> Graph:
     return Graph.from_edges(n, agents[:-1], agents[1:])
 
 
-def star(n: int) -> Graph:
-    """Agent 0 tied to every other, as a server is to its clients.
+def star(n: int, center: int = 0) -> Graph:
+    """One agent, number `center`, tied to every other, as a server is to its clients.
 
     Examples
     --------
     >>> star(4).n_neighbours
     array([3, 1, 1, 1])
+    >>> star(4, center=2).neighbours(2)
+    array([0, 1, 3])
     """
-    others = np.arange(1, _checks.integer("n", n))
-    return Graph.from_edges(n, np.zeros_like(others), others)
+    n, center = _checks.integer("n", n), _checks.integer("center", center, 0)
+    if center >= n:
+        raise ParameterError(f"center={center} must be the number of an agent: they go from 0 to {n - 1}")
+    others = np.delete(np.arange(n), center)
+    return Graph.from_edges(n, np.full_like(others, center), others)
 
 
 def grid(rows: int, columns: int) -> Graph:

@@ -71,6 +71,7 @@ class Graph:
     peer: Ints
     weight: Floats
     degrees: Floats
+    digest_parts = ("start", "peer", "weight")
 
     def __init__(self, W: Any) -> None:
         self._fill(*_validated(W))
@@ -88,6 +89,13 @@ class Graph:
         graph = cls.__new__(cls)
         graph._fill(start, peer, weight)
         return graph
+
+    @classmethod
+    def from_ties(cls, start: Ints, peer: Ints, weight: Floats) -> Graph:
+        """The graph that has these arrays, from a file."""
+        i = np.repeat(np.arange(start.shape[0] - 1), np.diff(start))
+        once = i < peer
+        return cls.from_edges(start.shape[0] - 1, i[once], peer[once], weight[once])
 
     @classmethod
     def from_edges(cls, n: int, i: ArrayLike, j: ArrayLike, weight: ArrayLike = 1.0) -> Graph:
@@ -110,7 +118,7 @@ class Graph:
         array([False, False, False,  True])
         """
         n = _checks.integer("n", n)
-        i, j = _ends("i", i, n), _ends("j", j, n)
+        i, j = check_ends("i", i, n), check_ends("j", j, n)
         if i.size != j.size:
             raise GraphError(f"i names {i.size} ends and j {j.size}: expected one of each for every edge")
         if (loops := i == j).any():
@@ -120,7 +128,7 @@ class Graph:
             weights = np.broadcast_to(np.asarray(weight, dtype=np.float64), i.shape)
         except (TypeError, ValueError):
             raise GraphError(f"weight must be a number, or one number for each of the {i.size} edges") from None
-        _refuse_bad_weights(i, j, weights)
+        refuse_bad_weights(i, j, weights)
 
         pair = np.minimum(i, j) * n + np.maximum(i, j)
         # The sort is stable, so the first of equal pairs is the first the caller gave.
@@ -148,6 +156,16 @@ class Graph:
     def n(self) -> int:
         """Number of agents."""
         return self.start.size - 1
+
+    @property
+    def directed(self) -> bool:
+        """Whether ties are one-way, as those of a :class:`coterie.DirectedGraph`: False."""
+        return False
+
+    @property
+    def mutual(self) -> Graph:
+        """The graph of mutual ties that a problem speaks of: this one."""
+        return self
 
     @property
     def n_edges(self) -> int:
@@ -201,7 +219,7 @@ class Graph:
         >>> i, j, weight
         (array([0, 1]), array([1, 2]), array([2., 1.]))
         """
-        i = _rows(self.start)
+        i = owners(self.start)
         once = i < self.peer
         return i[once], self.peer[once], self.weight[once]
 
@@ -239,7 +257,7 @@ class Graph:
             )
         moved = self.W[permutation][:, permutation]
         moved.sort_indices()
-        return Graph._of(moved.indptr.astype(np.int64), moved.indices.astype(np.int64), moved.data)
+        return self._of(moved.indptr.astype(np.int64), moved.indices.astype(np.int64), moved.data)
 
     def without(self, agents: ArrayLike) -> Graph:
         """The same agents under the same numbers, some of them without any of their ties.
@@ -267,10 +285,10 @@ class Graph:
             raise ParameterError(f"agents holds {numbers[outside.argmax()]}: the agents are 0 to {self.n - 1}")
         stays = np.ones(self.n, dtype=bool)
         stays[numbers.astype(np.int64)] = False
-        i = _rows(self.start)
+        i = owners(self.start)
         kept = stays[i] & stays[self.peer]
         start = np.concatenate(([0], np.cumsum(np.bincount(i[kept], minlength=self.n))))
-        return Graph._of(start, self.peer[kept], self.weight[kept])
+        return self._of(start, self.peer[kept], self.weight[kept])
 
     def to_networkx(self) -> nx.Graph:
         """The graph as a ``networkx.Graph`` on nodes 0 to n - 1, with edge attribute ``weight``.
@@ -294,7 +312,7 @@ class Graph:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):
             return NotImplemented
-        return all(
+        return self.directed == other.directed and all(
             np.array_equal(ours, theirs)
             for ours, theirs in (
                 (self.start, other.start),
@@ -310,21 +328,17 @@ class Graph:
 
 def _validated(W: Any) -> tuple[Ints, Ints, Floats]:
     """The start, peer and weight of W, or the reason why it is no graph."""
-    csr = _as_csr(W)
+    csr = compressed(W)
     n = csr.shape[0]
-    i, j = _rows(csr.indptr), csr.indices.astype(np.int64)
-    _refuse_bad_weights(i, j, csr.data)
-    if (loops := i == j).any():
-        k = loops.argmax()
-        raise GraphError(
-            f"agent {i[k]} has a tie to itself, W[{i[k]}, {i[k]}] = {csr.data[k]}: the diagonal must be zero"
-        )
+    i, j = owners(csr.indptr), csr.indices.astype(np.int64)
+    refuse_bad_weights(i, j, csr.data)
+    refuse_loops(i, j, csr.data)
 
     transpose = sparse.csr_array(csr.T)
     transpose.sort_indices()
     if not (np.array_equal(csr.indptr, transpose.indptr) and np.array_equal(j, transpose.indices)):
         # One number per entry makes the smallest unmatched number the first unmatched entry.
-        ours, theirs = i * n + j, _rows(transpose.indptr) * n + transpose.indices
+        ours, theirs = i * n + j, owners(transpose.indptr) * n + transpose.indices
         _refuse_asymmetry(csr, *divmod(int(np.setxor1d(ours, theirs, assume_unique=True)[0]), n))
     # The larger of the two, not their mean: it can neither overflow nor underflow to no tie.
     weight = np.maximum(csr.data, transpose.data)
@@ -337,7 +351,9 @@ def _validated(W: Any) -> tuple[Ints, Ints, Floats]:
 
 def _degrees(start: Ints, weight: Floats) -> Floats:
     """The sum of each agent's weights."""
-    degrees: Floats = np.bincount(_rows(start), weights=weight, minlength=start.size - 1).astype(np.float64, copy=False)
+    degrees: Floats = np.bincount(owners(start), weights=weight, minlength=start.size - 1).astype(
+        np.float64, copy=False
+    )
     if np.isinf(degrees).any():
         raise GraphError(
             f"the weights of agent {np.isinf(degrees).argmax()} add up to more than a float can hold: "
@@ -346,7 +362,7 @@ def _degrees(start: Ints, weight: Floats) -> Floats:
     return degrees
 
 
-def _as_csr(W: Any) -> sparse.csr_array:
+def compressed(W: Any) -> sparse.csr_array:
     """W as a square array of floats in compressed rows: sorted, with neither duplicates nor stored zeros."""
     try:
         given: Any = W if sparse.issparse(W) else np.asarray(W)
@@ -363,7 +379,7 @@ def _as_csr(W: Any) -> sparse.csr_array:
     return csr
 
 
-def _ends(name: str, agents: ArrayLike, n: int) -> Ints:
+def check_ends(name: str, agents: ArrayLike, n: int) -> Ints:
     """One end of every edge, each an agent in 0 .. n - 1."""
     ends = np.asarray(agents)
     if ends.ndim != 1 or (ends.dtype.kind not in "iu" and ends.size):  # [] is an array of floats
@@ -375,7 +391,17 @@ def _ends(name: str, agents: ArrayLike, n: int) -> Ints:
     return ends.astype(np.int64)
 
 
-def _refuse_bad_weights(i: Ints, j: Ints, weight: Floats) -> None:
+def refuse_loops(i: Ints, j: Ints, weight: Floats) -> None:
+    """Refuse a tie of an agent to itself."""
+    if (loops := i == j).any():
+        k = loops.argmax()
+        raise GraphError(
+            f"agent {i[k]} has a tie to itself, W[{i[k]}, {i[k]}] = {weight[k]}: the diagonal must be zero"
+        )
+
+
+def refuse_bad_weights(i: Ints, j: Ints, weight: Floats) -> None:
+    """Refuse weights that are not finite, or negative."""
     for bad, rule in ((~np.isfinite(weight), "finite"), (weight < 0, "nonnegative")):
         if bad.any():
             k = bad.argmax()
@@ -388,7 +414,7 @@ def _refuse_asymmetry(W: sparse.csr_array, i: int, j: int) -> None:
     )
 
 
-def _rows(start: NDArray[Any]) -> Ints:
+def owners(start: NDArray[Any]) -> Ints:
     """The row of each entry of a compressed array."""
     return np.repeat(np.arange(start.size - 1, dtype=np.int64), np.diff(start))
 

@@ -37,6 +37,7 @@ from ..rules import rule as as_rule
 from ..world import EVERYONE, NEEDS_ROOM, TAIL, VACANT, Chance, Letter, loss_of, send, slot_of
 from .graph_objective import tie_cost
 from .graph_rule import AUTO, MAX_WEIGHT, GraphRule, better
+from .robust import Robust
 from .sampling import SHUFFLE, SHUFFLED, resolve_sampler
 
 #: Kinds of letters: a request for what is needed to weigh a tie, its answer, and the weight of a tie; then those of the
@@ -95,15 +96,15 @@ def forward(outbox, first, peer):
 class PlainLoss(NamedTuple):
     """Agents tell each other their losses. A private method brings its own ``loss_report``."""
 
-    def reported_loss(self, data, me, scratch):
+    def reported_loss(self, data, me):
         """``c_k L_k``: what a unit of degree costs me. Nothing where a_k does not grow with the degree."""
-        return data.loss_weight * loss_of(data, me.theta, scratch) if data.scaled else 0.0
+        return data.loss_weight * loss_of(data, me.theta) if data.scaled else 0.0
 
 
 @noinline
-def own_cost(self, data, me, scratch):
+def own_cost(self, data, me):
     """What I tell of my loss."""
-    return self.loss_report.reported_loss(data, me.model, scratch)
+    return self.loss_report.reported_loss(data, me.model)
 
 
 @inline
@@ -235,7 +236,7 @@ def ask(self, data, me, ties, dice, outbox):
 def answer(self, data, me, ties, letter, outbox):
     """My degree, loss and model, and the weight of our tie as I know it."""
     theta, out = me.model.theta, outbox.scratch
-    cost = own_cost(self, data, me, outbox.scratch)
+    cost = own_cost(self, data, me)
     describe(data, ties, slot_of(data.peer, letter.sender, letter.slot), out)
     out[3], out[4], out[5] = letter.text[3], total(data.weight), cost
     size = theta.shape[0]
@@ -282,7 +283,7 @@ def weigh(self, data, me, ties, outbox):
     me.note[ASKED], me.note[HEARD] = 0.0, 0.0
     if heard == 0:
         return
-    mine = own_cost(self, data, me, outbox.scratch)
+    mine = own_cost(self, data, me)
     cost, others = outbox.scratch[:heard], outbox.scratch[heard : 2 * heard]
     weight, out = outbox.scratch[2 * heard : 3 * heard], outbox.scratch[3 * heard : 4 * heard]
     own, k = total(data.weight), 0
@@ -335,13 +336,18 @@ def _checked(cls):
             raise ParameterError(f"{method!r} learns its graph already")
         if not isinstance(rule, GraphRule):
             raise ParameterError(f"rule={rule!r} must be a ct.GraphRule")
-        if not method.minimises:
+        if not method.minimises and not method.jobs:
             raise MismatchError(
                 f"{method!r} uses ties only to exchange averages over all agents, so that there is no better or worse "
                 "graph to learn: any connected one does, such as ct.graphs.random_regular(n, 6)"
             )
         if method.open is None:
             raise ParameterError(f"{method!r} has no handler 'open': it cannot begin a tie while it runs")
+        if isinstance(method, Robust) and method.rule.by_neighbours:
+            raise MismatchError(
+                f"{method.rule!r} needs room for every neighbour, whose number grows while ties are learned: use "
+                "ct.TrimmedMean(), ct.Median(), ct.Clipping(...) or ct.GeometricMedian()"
+            )
         if not (isinstance(every, Real) and 0 < every < np.inf):
             raise ParameterError(f"every={every!r} must be a positive number of wakes")
         sampler, loss_report = resolve_sampler(sampling), method.loss_report
@@ -432,10 +438,9 @@ class Learned(NamedTuple):
 
     def scratch_size(self, world, p):
         """Numbers of scratch paper that a handler needs."""
-        examples = int(np.diff(world.row_start).max(initial=0))
         views = self.sampling.scratch_size()
         model = 2 * p if self.pairs else p
-        return max(self.method.scratch_size(world, p), ANSWER_LENGTH + model, examples, 4 * self.rule.kappa, views)
+        return max(self.method.scratch_size(world, p), ANSWER_LENGTH + model, 4 * self.rule.kappa, views)
 
     def start(self, world, theta):
         """State before the first letter: the method's, and an empty block."""

@@ -1,0 +1,374 @@
+"""Agents that do not send what the method says: ``Attacked(method, agents, lie)``.
+
+They follow the method, and change their letters as they are sent. All lies are of one form: from its own model theta,
+and from mean m and standard deviation s of the models that its honest neighbours have sent it, coordinate by
+coordinate, a liar makes
+
+    own theta + mean m + spread s + noise N(0, 1) + shift.
+
+======================  =========================================================================================
+lie                     numbers, and where it is from
+======================  =========================================================================================
+``"sign-flip"``         own = -1
+``"scaled"``            own = 10
+``"noise"``             own = 1, noise = 1
+``"constant"``          shift = 1
+``"little"``            mean = 1, spread = -1.5: "a little is enough", Baruch, Baruch, Goldberg (2019), Algorithm 3
+``"inner-product"``     mean = -0.5: Xie, Koyejo, Gupta (2020), "Fall of Empires", Section 4
+======================  =========================================================================================
+
+The last two are what colluding liars say: they know each other, look at honest neighbours alone, and where these are
+the same, say the same. Who flips labels lies with its data, not its letters: :func:`coterie.flip_labels`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from ...errors import MismatchError, ParameterError
+from ..compile import inline, noinline
+from ..letters import Vector, is_numbers
+from ..method import NamedTuple, method
+from ..methods import resolve_method
+from ..private.noise import KEY, SIZE, discrete_gaussian, open_stream
+from ..rules import rule
+from ..world import TAIL, VACANT, Chance
+from .parts import WITHOUT_SERVER, has_inside, heard_number, refuse_server
+from .robust import Robust
+
+#: Parts of a method that stay as they are when some of its agents lie.
+KEPT = (
+    *("letters", "max_letters", "broadcasts", "exchanges", "footprint", "copies", "minimises"),
+    *("jobs", "batch", "accuracy", "remembers", "on_balls", "sums", "directed", "influence", "greets_all"),
+)
+#: Whole numbers that make a standard deviation of noise.
+GRID = 1 << 20
+
+
+def _numbers(cls):
+    """Refuse bad parameters when the rule is made."""
+    make = cls.__new__
+
+    def checked(cls, own=0.0, mean=0.0, spread=0.0, noise=0.0, shift=0.0):
+        given = {"own": own, "mean": mean, "spread": spread, "noise": noise, "shift": shift}
+        for name, value in given.items():
+            if isinstance(value, bool) or not (isinstance(value, Real) and math.isfinite(value)):
+                raise ParameterError(f"{name}={value!r} must be a finite number")
+        return make(cls, *map(float, given.values()))
+
+    cls.__new__ = checked
+    return cls
+
+
+@_numbers
+@rule
+class Lie(NamedTuple):
+    """What a liar sends: ``own theta + mean m + spread s + noise N(0, 1) + shift``, coordinate by coordinate.
+
+    Parameters
+    ----------
+    own : float
+        How much of its own model.
+    mean, spread : float
+        How much of the mean, and of the standard deviation, of the models that honest neighbours have sent it.
+    noise : float
+        Standard deviation of Gaussian noise.
+    shift : float
+        A constant.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> ct.Lie(own=-3.0)
+    Lie(own=-3.0, mean=0.0, spread=0.0, noise=0.0, shift=0.0)
+    """
+
+    own: float = 0.0
+    mean: float = 0.0
+    spread: float = 0.0
+    noise: float = 0.0
+    shift: float = 0.0
+
+    @property
+    def looks(self):
+        """Whether it depends on what neighbours have sent."""
+        return self.mean != 0.0 or self.spread != 0.0
+
+
+@rule
+class Silence(NamedTuple):
+    """No noise: a class of its own, so that what draws noise is compiled only where there is any."""
+
+    def draw(self, stream):
+        """Nothing."""
+        return 0.0
+
+
+@rule
+class Gaussian(NamedTuple):
+    """Standard Gaussian noise, on a fine grid."""
+
+    def draw(self, stream):
+        """A number; before the first wake, which brings dice, 0."""
+        return discrete_gaussian(stream, GRID) / GRID if stream[0] != 0 else 0.0
+
+
+#: Lies by name.
+LIES = {
+    "sign-flip": Lie(own=-1.0),
+    "scaled": Lie(own=10.0),
+    "noise": Lie(own=1.0, noise=1.0),
+    "constant": Lie(shift=1.0),
+    "little": Lie(mean=1.0, spread=-1.5),
+    "inner-product": Lie(mean=-0.5),
+}
+
+
+class Own(NamedTuple):
+    """State of the agents."""
+
+    model: Any  # the method's own
+    lies: np.ndarray  # (n,) whether the agent does
+    stream: np.ndarray  # (n, SIZE) what its noise is made from; zeros before its first wake
+
+    @property
+    def theta(self):
+        """Models."""
+        return self.model.theta
+
+    @property
+    def account(self):
+        """What agents of a private method have spent."""
+        return self.model.account
+
+
+@inline
+def among(agents, address):
+    """Whether an agent is one of these, which are in order."""
+    low, high = 0, agents.shape[0]
+    while low < high:
+        middle = (low + high) // 2
+        if agents[middle] < address:
+            low = middle + 1
+        else:
+            high = middle
+    return low < agents.shape[0] and agents[low] == address
+
+
+@noinline
+def known_to(agents, data, ties, c):
+    """Mean and standard deviation of number c, over what honest neighbours have sent; without any, zeros."""
+    count, mean, square = 0, 0.0, 0.0
+    for k in range(data.peer.shape[0]):
+        if data.peer[k] != VACANT and not among(agents, data.peer[k]):
+            count += 1
+            mean += heard_number(ties, k, c)
+    if count == 0:
+        return 0.0, 0.0
+    mean /= count
+    for k in range(data.peer.shape[0]):
+        if data.peer[k] != VACANT and not among(agents, data.peer[k]):
+            far = heard_number(ties, k, c) - mean
+            square += far * far
+    return mean, math.sqrt(square / count)
+
+
+@noinline
+def falsify(self, data, me, ties, outbox, first):
+    """What a liar sends in place of the letters from ``first`` on."""
+    lie = self.lie
+    looks = lie.mean != 0.0 or lie.spread != 0.0
+    for h in range(first, outbox.cursor[TAIL]):
+        if (self.models >> outbox.kind[h]) & 1 == 0:  # a count, or the like
+            continue
+        text = outbox.text[h]
+        for c in range(outbox.length[h]):
+            value = lie.own * text[c] + lie.shift
+            if looks:
+                mean, spread = known_to(self.agents, data, ties, c)
+                value += lie.mean * mean + lie.spread * spread
+            text[c] = value + lie.noise * self.source.draw(me.stream)
+
+
+def _checked(cls):
+    """Refuse bad parameters when the method is made."""
+    make = cls.__new__
+
+    def checked(cls, method, agents, lie="sign-flip"):
+        method = resolve_method(method)
+        if isinstance(lie, str):
+            if lie not in LIES:
+                raise ParameterError(f"unknown lie {lie!r}: choose one of {', '.join(LIES)}, or pass a ct.Lie(...)")
+            lie = LIES[lie]
+        if not isinstance(lie, Lie):
+            raise ParameterError(f"lie={lie!r} must be one of {', '.join(LIES)}, or a ct.Lie(...)")
+        given = list(agents) if isinstance(agents, Iterable) and not isinstance(agents, str) else None
+        if given is None or not all(isinstance(k, Integral) and not isinstance(k, bool) and k >= 0 for k in given):
+            raise ParameterError(f"agents={agents!r} must be a list of agents' numbers, from 0 on")
+        if method.liars:
+            raise ParameterError(f"{method!r} has liars already: pass all of them at once")
+        if method.plan is not None or method.spare:
+            raise MismatchError(
+                f"{method!r} is private, or learns its graph: there are no liars among such agents here"
+            )
+        refuse_server(
+            method,
+            "and its letters differ by kind, models down and answers with their weight up, so there is no saying what "
+            "a lie would be",
+            f"ct.flip_labels(data, agents) for clients that lie with their data, or {WITHOUT_SERVER}",
+        )
+        models = sum(1 << kind for kind, letter in method.letters.items() if isinstance(letter, Vector))
+        if not all(isinstance(letter, Vector) or is_numbers(letter) for letter in method.letters.values()):
+            instead = (
+                "let those lie whose letters are compressed, ct.Compressed(ct.Attacked(...))"
+                if has_inside(method, "how")
+                else "use one whose letters are models, such as ct.CoordinateDescent() or ct.DPSGD(...), or lie with "
+                "data, ct.flip_labels(data, agents)"
+            )
+            raise MismatchError(
+                f"{method!r} sends more than models, and there is no saying what a lie would be: {instead}"
+            )
+        if lie.looks and not (method.copies or isinstance(method, Robust)):
+            raise MismatchError(f"{method!r} keeps no models of neighbours, which {lie!r} looks at")
+        numbers = np.unique(np.array(given, np.int64))
+        return make(cls, method, numbers, lie, int(method.dice), Gaussian() if lie.noise else Silence(), models)
+
+    cls.__new__ = checked
+    cls.__getnewargs__ = lambda self: (self.method, self.agents.tolist(), self.lie)
+    return cls
+
+
+@_checked
+@method(keeps=KEPT)
+class Attacked(NamedTuple):
+    """A method some of whose agents lie: they follow it, and change the models in their letters as they are sent.
+
+    Who lied is in ``run.method.liars`` and in ``run.notes``; ``run.honest`` tells who did not, and the trace has a
+    column ``honest_loss``, the mean of their own losses. What is random is drawn from the dice of a run, as all else.
+
+    Parameters
+    ----------
+    method : rule or str
+        One whose letters are models; with a defence around it or in it, as the liars see the letters of others all the
+        same. Compression goes around it.
+    agents : list of int
+        The liars' numbers.
+    lie : "sign-flip", "scaled", "noise", "constant", "little", "inner-product", or a Lie
+
+    Examples
+    --------
+    Two of nine agents lie; those who take the median of what they hear do not mind.
+
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> models = 1.0 + 0.1 * np.random.default_rng(0).normal(size=(9, 3))
+    >>> problem = ct.Problem.propagation(models, ct.graphs.complete(9), alpha=0.99)
+    >>> for method in (ct.CoordinateDescent(), ct.Robust("cd", ct.Median())):
+    ...     run = ct.simulate(problem, ct.Attacked(method, [3, 7], ct.Lie(own=-5.0)), wakes=2000, seed=0)
+    ...     print(abs(run.theta - models)[run.honest].max().round(1))
+    1.1
+    0.2
+    >>> run.notes
+    ('agents 3, 7 lied: run.honest leaves them out',)
+    """
+
+    method: Any
+    agents: np.ndarray
+    lie: Any = LIES["sign-flip"]
+    inner_dice: int = 0
+    source: Any = Silence()  # of noise
+    models: int = 1  # which kinds of letters are models, a bit for each
+
+    def __repr__(self):
+        return f"Attacked({self.method!r}, {self.agents.tolist()}, {self.lie!r})"
+
+    @property
+    def liars(self):
+        """The agents that lie, by number."""
+        return tuple(self.agents.tolist())
+
+    @property
+    def publishes(self):
+        """Whether letters may be stored once: not if a first one says what was never heard."""
+        return self.method.publishes and not self.lie.looks
+
+    @property
+    def dice(self):
+        """Uniform numbers used by a wake: those of the method, and a key for noise."""
+        return self.inner_dice + (KEY if self.lie.noise else 0)
+
+    @property
+    def synchronous(self):
+        """Whether it has rounds: with noise, if those of the method have dice."""
+        return self.method.synchronous and (self.method.jobs > 0 or self.lie.noise == 0.0)
+
+    def fit_for(self, problem):
+        """Refuse a problem without those agents, or one that the method cannot solve."""
+        if self.agents.size and self.agents[-1] >= problem.n:
+            raise MismatchError(f"agent {self.agents[-1]} is to lie: the agents are 0 to {problem.n - 1}")
+        self.method.fit_for(problem)
+
+    def scratch_size(self, world, p):
+        """Numbers of scratch paper that a handler needs."""
+        return self.method.scratch_size(world, p)
+
+    def start(self, world, theta):
+        """State before the first letter: the method's, and who lies."""
+        own, tie = self.method.start(world, theta)
+        return Own(own, np.isin(world.address, self.agents), np.zeros((theta.shape[0], SIZE), np.int64)), tie
+
+    shown = property(lambda self: None if self.method.shown is None else self._shown)
+
+    def _shown(self, world, own, tie):
+        return self.method.shown(world, own.model, tie)
+
+    def greet(self, data, me, ties, outbox):
+        """The initial swap: liars lie from the beginning."""
+        first = outbox.cursor[TAIL]
+        self.method.greet(data, me.model, ties, outbox)
+        if me.lies:
+            falsify(self, data, me, ties, outbox, first)
+
+    def wake(self, data, me, ties, chance, outbox):
+        """The method's wake; what liars send is false."""
+        first = outbox.cursor[TAIL]
+        if me.lies and self.lie.noise != 0.0:
+            open_stream(chance.dice[self.inner_dice :], me.stream)
+        inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
+        self.method.wake(data, me.model, ties, inner, outbox)
+        if me.lies:
+            falsify(self, data, me, ties, outbox, first)
+
+    def receive(self, data, me, ties, letter, outbox):
+        """What the method does with a letter; what liars answer is false."""
+        first = outbox.cursor[TAIL]
+        self.method.receive(data, me.model, ties, letter, outbox)
+        if me.lies:
+            falsify(self, data, me, ties, outbox, first)
+
+    def round(self, data, me, ties, outbox):
+        """The method's round, if it has any."""
+        first = outbox.cursor[TAIL]
+        self.method.round(data, me.model, ties, outbox)
+        if me.lies:
+            falsify(self, data, me, ties, outbox, first)
+
+    def prepare(self, data, me, ties, chance, outbox, phase):
+        """What a method trains next."""
+        inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
+        return self.method.prepare(data, me.model, ties, inner, outbox, phase)
+
+    def publish(self, data, me, ties, chance, outbox):
+        """What a method sends after it has trained, if it does not lie."""
+        first = outbox.cursor[TAIL]
+        if me.lies and self.lie.noise != 0.0:
+            open_stream(chance.dice[self.inner_dice :], me.stream)
+        inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
+        self.method.publish(data, me.model, ties, inner, outbox)
+        if me.lies:
+            falsify(self, data, me, ties, outbox, first)

@@ -1,0 +1,249 @@
+"""A method whose letters are short: ``Compressed(method, how)``.
+
+Neighbours keep a reconstruction xhat_i of what agent i has said, and agent i keeps it, too. In place of its model
+theta_i it sends what a compression C leaves of the difference, and all add it up:
+
+    q_i = C(theta_i - xhat_i),    xhat_i <- xhat_i + q_i      (CHOCO: Koloskova, Stich, Jaggi (2019), Algorithm 2).
+
+What a letter leaves out is in the next difference: this is error feedback (Stich, Cordonnier, Jaggi, 2018), with the
+memory ``theta_i - xhat_i``. The method reads xhat_j where it would read theta_j; when models come to rest, these are
+the same, and so are the fixed points.
+
+Sums of differences are right as long as no letter is lost, doubled, or overtakes the one that a sum begins with. Where
+letters are, an agent sends its whole reconstruction with every so many letters (``whole_every``).
+
+=============================  =====================================================
+paper                          here
+=============================  =====================================================
+xhat_i, at i                   ``me.sent``
+xhat_j, at i                   ``ties.copy[k]`` with ``data.peer[k] == j``
+Q                              ``how.compress``, and ``how.restore`` of it
+=============================  =====================================================
+"""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from ...errors import MismatchError, ParameterError
+from ..compile import noinline
+from ..letters import Vector, is_numbers
+from ..linear import axpy, copy_to
+from ..method import NamedTuple, method
+from ..methods import resolve_method
+from ..world import EVERYONE, REFUSED, TAIL, VACANT, Chance, Letter
+from .compression import Compression
+from .parts import WITHOUT_SERVER, refuse_server
+
+#: Kinds of letters: a whole model, and what has changed of it.
+WHOLE, CHANGE = 0, 1
+#: Parts of a method that stay as they are when its letters are compressed.
+KEPT = (
+    *("max_letters", "broadcasts", "footprint", "publishes", "copies", "minimises", "jobs", "batch", "fit_for"),
+    *("accuracy", "remembers", "on_balls", "influence", "greets_all", "liars"),
+)
+
+
+class Own(NamedTuple):
+    """State of the agents."""
+
+    model: Any  # the method's own
+    sent: np.ndarray  # (n, q) the sum of what was sent: what neighbours take the model for, personal parts left out
+    since: np.ndarray  # (n, 1) letters since the last whole one
+
+    @property
+    def theta(self):
+        """Models."""
+        return self.model.theta
+
+
+@noinline
+def shorten(self, me, dice, outbox, first):
+    """In letters from ``first`` on, put what has changed in place of the model."""
+    for h in range(first, outbox.cursor[TAIL]):
+        if outbox.kind[h] != WHOLE:  # a count, or the like: as it is
+            outbox.kind[h] += 1
+            continue
+        if outbox.to[h] != EVERYONE:  # then there would be several sums
+            outbox.cursor[REFUSED] += 1
+        p = outbox.length[h]
+        text, sent = outbox.text[h], me.sent[:p]
+        change, room = outbox.scratch[:p], outbox.scratch[p:]
+        me.since[0] += 1.0
+        if self.whole_every > 0 and me.since[0] >= self.whole_every:
+            me.since[0] = 0.0
+            copy_to(text[:p], sent)
+            outbox.kind[h] = WHOLE
+            continue
+        for c in range(p):
+            change[c] = text[c] - sent[c]
+        outbox.length[h] = self.how.compress(change, dice, room, text)
+        outbox.kind[h] = CHANGE
+        # What a receiver will add, and not a bit else.
+        self.how.restore(text[: outbox.length[h]], change)
+        axpy(1.0, change, sent)
+
+
+def _checked(cls):
+    """Refuse bad parameters when the method is made."""
+    make = cls.__new__
+
+    def checked(cls, method, how, whole_every=0):
+        method = resolve_method(method)
+        if isinstance(method, Compressed):
+            raise ParameterError(f"{method!r} is compressed already")
+        if not isinstance(how, Compression):
+            raise ParameterError(f"how={how!r} must be a compression, such as ct.TopK(0.1) or ct.Quantised(4)")
+        if isinstance(whole_every, bool) or not (isinstance(whole_every, Integral) and whole_every >= 0):
+            raise ParameterError(f"whole_every={whole_every!r} must be a whole number of letters; 0 for never")
+        if method.plan is not None:
+            raise MismatchError(f"{method!r} is private: what it releases is kept and sent as it is, not compressed")
+        refuse_server(
+            method,
+            "and its letters differ by kind, models down and answers with their weight up, in no one sum of changes",
+            WITHOUT_SERVER,
+        )
+        more = [letter for kind, letter in method.letters.items() if kind != WHOLE]
+        alike = method.copies and not method.exchanges and method.letters.get(WHOLE) == Vector()
+        if not (alike and all(map(is_numbers, more))):
+            raise MismatchError(
+                f"{method!r} does not only send its model to all neighbours, who keep it, and so there is no one sum "
+                "of changes to send: use ct.CoordinateDescent() or one that trains and mixes models; a defence goes "
+                "around it, ct.Trimmed(ct.Compressed(...))"
+            )
+        return make(cls, method, how, int(whole_every), int(method.dice))
+
+    cls.__new__ = checked
+    cls.__getnewargs__ = lambda self: (self.method, self.how, self.whole_every)
+    return cls
+
+
+@_checked
+@method(keeps=KEPT)
+class Compressed(NamedTuple):
+    """A method whose agents send what has changed of their models, compressed, and remember what was left out.
+
+    The first letter to a neighbour is the whole model. It goes to the same fixed point as the method, by more wakes and
+    fewer bytes; ``run.bytes`` counts them as they are sent.
+
+    Parameters
+    ----------
+    method : CoordinateDescent, or another that sends its model to all neighbours and nothing else; or its name
+    how : TopK, Quantised or Float32
+    whole_every : int
+        Every so many letters of an agent one is whole: where letters may be lost, doubled or out of order, which
+        :func:`coterie.simulate` refuses without. 0 for never.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import coterie as ct
+    >>> models = np.random.default_rng(0).normal(size=(6, 40))
+    >>> problem = ct.Problem.propagation(models, ct.graphs.ring(6), alpha=0.5)
+    >>> plain = ct.simulate(problem, "cd", wakes=600, seed=0)
+    >>> short = ct.simulate(problem, ct.Compressed("cd", ct.TopK(0.1)), wakes=600, seed=0)
+    >>> [round(problem.suboptimality(run.theta), 9) for run in (plain, short)], plain.bytes, short.bytes
+    ([0.0, 0.0], 407232, 80832)
+    """
+
+    method: Any
+    how: Any
+    whole_every: int = 0
+    inner_dice: int = 0
+
+    def __repr__(self):
+        more = f", whole_every={self.whole_every}" if self.whole_every else ""
+        return f"Compressed({self.method!r}, {self.how!r}{more})"
+
+    @property
+    def letters(self):
+        """Whole models, what has changed of them; and what else the method tells."""
+        more = {kind + 1: letter for kind, letter in self.method.letters.items() if kind != WHOLE}
+        return {WHOLE: Vector(), CHANGE: self.how.parts, **more}
+
+    @property
+    def dice(self):
+        """Uniform numbers used by a wake."""
+        return self.inner_dice + self.how.dice
+
+    @property
+    def synchronous(self):
+        """Whether it has rounds: with dice, if those of the method have."""
+        return self.method.synchronous and (self.method.jobs > 0 or self.how.dice == 0)
+
+    @property
+    def sums(self):
+        """Whether a letter that is lost is never made up for."""
+        return self.whole_every == 0
+
+    def scratch_size(self, world, p):
+        """Numbers of scratch paper that a handler needs."""
+        return max(self.method.scratch_size(world, p), p + max(p, self.how.room(p)))
+
+    def start(self, world, theta):
+        """State before the first letter: the method's, and all that will be sent first."""
+        own, tie = self.method.start(world, theta)
+        whole = tie.copy.shape[1] == theta.shape[1]
+        sent = own.theta.copy() if whole else np.ascontiguousarray(own.theta[:, world.sent])
+        return Own(own, sent, np.zeros((theta.shape[0], 1))), tie
+
+    shown = property(lambda self: None if self.method.shown is None else self._shown)
+
+    def _shown(self, world, own, tie):
+        return self.method.shown(world, own.model, tie)
+
+    def greet(self, data, me, ties, outbox):
+        """The initial swap: what those who have heard from me take my model for."""
+        first = outbox.cursor[TAIL]
+        self.method.greet(data, me.model, ties, outbox)
+        for h in range(first, outbox.cursor[TAIL]):
+            if outbox.kind[h] != WHOLE:
+                outbox.kind[h] += 1
+                continue
+            copy_to(me.sent[: outbox.length[h]], outbox.text[h])
+
+    def wake(self, data, me, ties, chance, outbox):
+        """The method's wake; what it sends is shortened."""
+        first = outbox.cursor[TAIL]
+        inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
+        self.method.wake(data, me.model, ties, inner, outbox)
+        shorten(self, me, chance.dice[self.inner_dice :], outbox, first)
+
+    def receive(self, data, me, ties, letter, outbox):
+        """Hand over a whole model: the one received, or what was known of it with the change."""
+        if letter.slot == VACANT:
+            return
+        if letter.kind != CHANGE:
+            kind = WHOLE if letter.kind == WHOLE else letter.kind - 1
+            self.method.receive(data, me.model, ties, Letter(letter.sender, letter.slot, kind, letter.text), outbox)
+            return
+        known = ties.copy[letter.slot]
+        p = known.shape[0]
+        change, whole = outbox.scratch[:p], outbox.scratch[p : 2 * p]
+        if not self.how.fits(letter.text, p):
+            return
+        self.how.restore(letter.text, change)
+        copy_to(known, whole)
+        axpy(1.0, change, whole)
+        self.method.receive(data, me.model, ties, Letter(letter.sender, letter.slot, 0, whole), outbox)
+
+    def round(self, data, me, ties, outbox):
+        """The method's round, if it has any; what it sends is shortened."""
+        first = outbox.cursor[TAIL]
+        self.method.round(data, me.model, ties, outbox)
+        shorten(self, me, outbox.scratch[:0], outbox, first)
+
+    def prepare(self, data, me, ties, chance, outbox, phase):
+        """What a method trains next."""
+        inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
+        return self.method.prepare(data, me.model, ties, inner, outbox, phase)
+
+    def publish(self, data, me, ties, chance, outbox):
+        """What a method sends after it has trained, shortened."""
+        first = outbox.cursor[TAIL]
+        inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
+        self.method.publish(data, me.model, ties, inner, outbox)
+        shorten(self, me, chance.dice[self.inner_dice :], outbox, first)

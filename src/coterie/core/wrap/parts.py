@@ -1,0 +1,65 @@
+"""What a composition needs to find inside the state of the method that it is around, however deep it lies."""
+
+from __future__ import annotations
+
+from ...errors import MismatchError
+from ..compile import class_of, overload
+
+#: What does the same as a method with a server, without one.
+WITHOUT_SERVER = "ct.LocalSGD(...) or ct.DPSGD(...) on ct.graphs.complete(n)"
+
+
+def has_inside(method, parameter):
+    """Whether a method, or one that it is a composition around, has such a parameter."""
+    fields = method._fields
+    return parameter in fields or ("method" in fields and has_inside(method.method, parameter))
+
+
+def refuse_server(method, why, instead):
+    """Refuse a method with a server, one that asks ``clients``."""
+    if has_inside(method, "clients"):
+        raise MismatchError(f"{method!r} has a server, {why}: use {instead}")
+
+
+def model_of(me):
+    """The model of an agent."""
+    return me.theta if "theta" in me._fields else model_of(me.model)
+
+
+@overload(model_of)
+def _model_of(me):
+    return (lambda me: me.theta) if "theta" in class_of(me)._fields else (lambda me: model_of(me.model))
+
+
+def shown_by(me):
+    """What neighbours take an agent's model for: the sum of what a compressed method has sent, or the model itself."""
+    return me.sent if "sent" in me._fields else me.theta if "theta" in me._fields else shown_by(me.model)
+
+
+@overload(shown_by)
+def _shown_by(me):
+    fields = class_of(me)._fields
+    if "sent" in fields:
+        return lambda me: me.sent
+    return (lambda me: me.theta) if "theta" in fields else (lambda me: shown_by(me.model))
+
+
+def heard_number(ties, slot, c):
+    """Number c of the last model of a neighbour, as it was sent; 0 where the method keeps none of them."""
+    if "said" in ties._fields:
+        return ties.said[slot][c]
+    if "copy" in ties._fields:
+        return ties.copy[slot][c]
+    return heard_number(ties.model, slot, c) if "model" in ties._fields else 0.0
+
+
+@overload(heard_number)
+def _heard_number(ties, slot, c):
+    fields = class_of(ties)._fields
+    if "said" in fields:
+        return lambda ties, slot, c: ties.said[slot][c]
+    if "copy" in fields:
+        return lambda ties, slot, c: ties.copy[slot][c]
+    if "model" in fields:
+        return lambda ties, slot, c: heard_number(ties.model, slot, c)
+    return lambda ties, slot, c: 0.0

@@ -1,0 +1,226 @@
+"""A method that does not take what it hears as it is: ``Robust(method, rule)``.
+
+The handlers of the method run as they are, on ties that hold, in place of the models that were sent, what a rule of
+:mod:`~coterie.core.wrap.aggregation` makes of them.
+
+=============================  =====================================================
+there                          here
+=============================  =====================================================
+copy_i[j]                      ``ties.model.copy[k]`` with ``data.peer[k] == j``
+said_i[j]                      ``ties.said[k]``
+W_ij                           ``data.weight[k]``
+=============================  =====================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import MismatchError, ParameterError
+from ..compile import inline, kernel
+from ..linear import copy_to, gather
+from ..method import NamedTuple, method
+from ..methods import ResilientPooling, resolve_method
+from ..world import VACANT, Letter, row
+from .aggregation import Aggregation
+from .parts import WITHOUT_SERVER, model_of, refuse_server, shown_by
+
+#: Parts of a method that stay as they are when what it hears is rewritten.
+KEPT = (
+    *("letters", "max_letters", "broadcasts", "dice", "exchanges", "footprint", "synchronous", "sums", "liars"),
+    *("minimises", "jobs", "batch"),
+    *("fit_for", "accuracy", "remembers", "on_balls", "terms", "plan", "wakes_per_agent", "loss_report", "final"),
+    "influence",
+    "greets_all",
+)
+
+
+class Tie(NamedTuple):
+    """State of the ties."""
+
+    model: Any  # the method's own, its copies rewritten when it last read them
+    said: np.ndarray  # (ties, p) the last model that the neighbour has sent
+
+
+@kernel
+def combine_all(rule, own, start, peer, weight, said, copy, room):
+    """Rewrite what every agent of a world has heard."""
+    for i in range(start.shape[0] - 1):
+        a, b = start[i], start[i + 1]
+        me = row(own, i)
+        rule.combine(model_of(me), shown_by(me), peer[a:b], weight[a:b], said[a:b], copy[a:b], room)
+
+
+@inline
+def rewrite(rule, data, me, ties, outbox):
+    """Make the copies that the method reads of what was said."""
+    theta, shown, size = model_of(me), shown_by(me), ties.said.shape[1]
+    mine, room = outbox.scratch[:size], outbox.scratch[size:]
+    if theta.shape[0] == size:
+        copy_to(theta, mine)
+    else:  # personal parameters are nobody's business
+        gather(theta, data.sent, mine)
+    rule.combine(
+        mine, shown if shown.shape[0] == size else mine, data.peer, data.weight, ties.said, ties.model.copy, room
+    )
+
+
+def _room(rule, world, p):
+    return rule.room(int(np.diff(world.tie_start).max(initial=0)), p)
+
+
+def check_method(method, what):
+    """Refuse, by name, a method whose copies of its neighbours' models cannot be rewritten."""
+    if isinstance(method, Robust):
+        raise ParameterError(f"{method!r} is {'trimmed' if what == 'trim' else 'robust'} already")
+    if method.spare:
+        raise ParameterError(
+            f"{method!r} learns its graph: {what} the method in it, "
+            f"ct.Learned(ct.{'Trimmed' if what == 'trim' else 'Robust'}({method.method!r}))"
+        )
+    if isinstance(method, ResilientPooling):
+        raise MismatchError(f"{method!r} leaves out extremes by itself: how many, its own trim says")
+    refuse_server(
+        method,
+        f"which adds up answers as they come: it keeps no copies of several neighbours' models to {what}",
+        f"{WITHOUT_SERVER}, where everybody has them",
+    )
+    if not method.copies and method.jobs:
+        raise MismatchError(
+            f"{method!r} sends more than models, and keeps no copies of its neighbours' models to {what}: use "
+            "one that averages models, ct.DPSGD(...), ct.LocalSGD(...) or ct.TiedSGD(...)"
+        )
+    if not method.copies and not method.minimises:
+        raise MismatchError(
+            f"{method!r} exchanges averages over all agents with one neighbour at a time: there are no models of "
+            f"several neighbours to {what}, and to leave out part of an average would change it for everybody; for "
+            "neighbours that may lie use ct.ResilientPooling(), or ct.Trimmed(ct.CoordinateDescent())"
+        )
+    if not method.copies:
+        raise ParameterError(
+            f"{method!r} does not keep copies of its neighbours' models, and so there is nothing to {what}: use "
+            "ct.CoordinateDescent(), ct.ModelPropagation(), ct.DJAM(), or ct.Private(...) of the first two"
+        )
+
+
+def _checked(cls):
+    """Refuse bad parameters when the method is made."""
+    make = cls.__new__
+
+    def checked(cls, method, rule):
+        method = resolve_method(method)
+        check_method(method, "defend")
+        if not isinstance(rule, Aggregation):
+            raise ParameterError(f"rule={rule!r} must be an aggregation rule, such as ct.Median() or ct.Krum(liars=1)")
+        return make(cls, method, rule, bool(method.exchanges))
+
+    cls.__new__ = checked
+    cls.__getnewargs__ = lambda self: (self.method, self.rule)
+    return cls
+
+
+@_checked
+@method(keeps=KEPT)
+class Robust(NamedTuple):
+    """A method whose agents do not take what their neighbours send as it is, but as an aggregation rule has it.
+
+    For agents whose neighbours may lie, or be broken. It works with every objective, and costs no privacy: what was
+    received is no secret. It no longer minimises the objective: honest extremes are left out, too.
+
+    Parameters
+    ----------
+    method : a method that keeps copies of its neighbours' models, or its name
+        CoordinateDescent, ModelPropagation, DJAM, Private of one of the first two, or one that trains and mixes models.
+    rule : TrimmedMean, Median, Krum, Clipping or GeometricMedian
+
+    Examples
+    --------
+    Four agents agree on about 1, and a fifth, which learns nothing, says 1000:
+
+    >>> import coterie as ct
+    >>> models, sure = [[0.9], [1.0], [1.1], [1.2], [1000.0]], [0.1, 0.1, 0.1, 0.1, 1e6]
+    >>> problem = ct.Problem.propagation(models, ct.graphs.complete(5), alpha=0.9, confidence=sure)
+    >>> for rule in (ct.Median(), ct.Krum(liars=1), ct.GeometricMedian()):
+    ...     print(ct.simulate(problem, ct.Robust("cd", rule), wakes=2000, seed=0).theta[:4].max().round(1))
+    1.1
+    1.0
+    1.1
+    """
+
+    method: Any
+    rule: Any
+    early: bool = False  # does the method read its copies when a letter comes, and not only when it wakes?
+
+    copies = False  # those it reads are not those that were sent
+
+    def __repr__(self):
+        return f"Robust({self.method!r}, {self.rule!r})"
+
+    def scratch_size(self, world, p):
+        """Numbers of scratch paper that a handler needs."""
+        return max(self.method.scratch_size(world, p), p + _room(self.rule, world, p))
+
+    def start(self, world, theta):
+        """State before the first letter: the method's, and nothing else was said."""
+        own, tie = self.method.start(world, theta)
+        return own, Tie(tie, tie.copy.copy())
+
+    def finish(self, world, own, tie):
+        """The models that agents of a private method keep to themselves."""
+        return self.method.finish(world, own, self._combined(world, own, tie))
+
+    shown = property(lambda self: None if self.method.shown is None else self._shown)
+
+    def _shown(self, world, own, tie):
+        return self.method.shown(world, own, self._combined(world, own, tie))
+
+    def _combined(self, world, own, tie):
+        copy = tie.model.copy.copy()
+        room = np.zeros(_room(self.rule, world, copy.shape[1]))
+        combine_all(self.rule, own, world.tie_start, world.peer, world.weight, tie.said, copy, room)
+        return tie.model._replace(copy=copy)
+
+    def open(self, data, me, ties, slot):
+        """A new tie: the method's, and nothing else was said."""
+        self.method.open(data, me, ties.model, slot)
+        copy_to(ties.model.copy[slot], ties.said[slot])
+
+    def greet(self, data, me, ties, outbox):
+        """The initial swap of models."""
+        self.method.greet(data, me, ties.model, outbox)
+
+    def wake(self, data, me, ties, chance, outbox):
+        """The method's wake, on rewritten copies."""
+        rewrite(self.rule, data, me, ties, outbox)
+        self.method.wake(data, me, ties.model, chance, outbox)
+
+    def receive(self, data, me, ties, letter, outbox):
+        """Remember what was said, as far as the method takes it for a model; where it acts on it, rewrite it first."""
+        slot, text, copy = letter.slot, letter.text, ties.model.copy
+        if slot != VACANT:
+            if self.early:
+                copy_to(text, ties.said[slot])
+                rewrite(self.rule, data, me, ties, outbox)
+                text = copy[slot]
+            else:
+                copy_to(ties.said[slot], copy[slot])
+        self.method.receive(data, me, ties.model, Letter(letter.sender, slot, letter.kind, text), outbox)
+        if slot != VACANT and not self.early:
+            copy_to(copy[slot], ties.said[slot])
+
+    def round(self, data, me, ties, outbox):
+        """The method's round, on rewritten copies; there is one if the method is ``synchronous``."""
+        rewrite(self.rule, data, me, ties, outbox)
+        self.method.round(data, me, ties.model, outbox)
+
+    def prepare(self, data, me, ties, chance, outbox, phase):
+        """What a method trains next; what comes after that, in :meth:`publish`, too, is on rewritten copies."""
+        if phase == 0:
+            rewrite(self.rule, data, me, ties, outbox)
+        return self.method.prepare(data, me, ties.model, chance, outbox, phase)
+
+    def publish(self, data, me, ties, chance, outbox):
+        """What a method sends after it has trained."""
+        self.method.publish(data, me, ties.model, chance, outbox)

@@ -1,0 +1,226 @@
+"""Graphs of one-way ties: who sends to whom, where answers do not go back along the same tie."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from .. import _checks
+from ..errors import GraphError, ParameterError
+from .graph import Floats, Graph, Ints, check_ends, compressed, owners, refuse_bad_weights, refuse_loops
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+class DirectedGraph(Graph):
+    """Nonnegative weights of one-way ties: ``W[i, j] > 0`` means that agent i sends to agent j.
+
+    The ties of an agent are those that it sends along; from whom it hears, it sees when a letter comes. For methods
+    that say ``directed = True``, such as push-sum; all others need ties that are mutual, and refuse it. Where a problem
+    asks how far neighbours are apart, it goes by the mutual part, ``(W + W.T) / 2``.
+
+    Parameters
+    ----------
+    W : sparse matrix or array, or dense array-like, shape (n, n)
+        The weights; copied. Stored zeros are no ties, and duplicate entries are summed.
+
+    Attributes
+    ----------
+    start, peer, weight : ndarray
+        As in :class:`Graph`: the ties of agent i, to those it sends to, are entries ``start[i]:start[i + 1]``.
+    degrees : (n,) float64
+        The sum of the weights that each agent sends with.
+
+    Raises
+    ------
+    GraphError
+        Naming the first offending entry, when `W` is not square, numeric, finite, nonnegative and zero on the diagonal.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> graph = ct.DirectedGraph([[0, 1, 0], [0, 0, 1], [1, 1, 0]])
+    >>> graph
+    DirectedGraph(n=3, ties=4, strongly connected)
+    >>> graph.neighbours(2), graph.in_degrees.tolist()
+    (array([0, 1]), [1, 2, 1])
+    >>> graph.mutual.W.toarray().tolist()
+    [[0.0, 0.5, 0.5], [0.5, 0.0, 1.0], [0.5, 1.0, 0.0]]
+    """
+
+    def __init__(self, W: Any) -> None:
+        csr = compressed(W)
+        i, j = owners(csr.indptr), csr.indices.astype(np.int64)
+        refuse_bad_weights(i, j, csr.data)
+        refuse_loops(i, j, csr.data)
+        self._fill(csr.indptr.astype(np.int64), j, csr.data)
+
+    @classmethod
+    def from_edges(cls, n: int, i: ArrayLike, j: ArrayLike, weight: ArrayLike = 1.0) -> DirectedGraph:
+        """Graph of `n` agents from a list of ties, each from an agent of `i` to the one in `j`.
+
+        Parameters
+        ----------
+        n : int
+            Number of agents.
+        i, j : (ties,) int
+            Who sends, and to whom. No tie twice.
+        weight : float or (ties,) float
+            Weight of each tie.
+
+        Examples
+        --------
+        >>> DirectedGraph.from_edges(3, [0, 1], [1, 2]).neighbours(0)
+        array([1])
+        """
+        n = _checks.integer("n", n)
+        source, goal = check_ends("i", i, n), check_ends("j", j, n)
+        if source.size != goal.size:
+            raise GraphError(f"i names {source.size} ends and j {goal.size}: expected one of each for every tie")
+        if np.unique(source * n + goal).size != source.size:
+            raise GraphError("a tie is there twice: give each ordered pair of agents once")
+        try:
+            weights = np.broadcast_to(np.asarray(weight, dtype=np.float64), source.shape)
+        except (TypeError, ValueError):
+            raise GraphError(f"weight must be a number, or one number for each of the {source.size} ties") from None
+        return cls(sparse.coo_array((weights, (source, goal)), shape=(n, n)))
+
+    @classmethod
+    def from_ties(cls, start: Ints, peer: Ints, weight: Floats) -> DirectedGraph:
+        """The graph that has these arrays, from a file."""
+        return cls.from_edges(start.shape[0] - 1, owners(start), peer, weight)
+
+    @property
+    def directed(self) -> bool:
+        """Whether ties are one-way: True."""
+        return True
+
+    @property
+    def n_edges(self) -> int:
+        """Number of one-way ties."""
+        return int(self.peer.size)
+
+    @property
+    def in_degrees(self) -> Ints:
+        """From how many agents each one hears, shape (n,)."""
+        return np.bincount(self.peer, minlength=self.n)
+
+    @property
+    def strongly_connected(self) -> bool:
+        """Whether every agent reaches every other along ties: what push-sum needs to find an average."""
+        return int(connected_components(self.W, directed=True, connection="strong")[0]) == 1
+
+    @cached_property
+    def mutual(self) -> Graph:
+        """The symmetric graph of weights (W + W.T) / 2."""
+        return Graph((self.W + self.W.T) / 2.0)
+
+    def edges(self) -> tuple[Ints, Ints, Floats]:
+        """Each tie once, as arrays of who sends, to whom, and its weight.
+
+        Examples
+        --------
+        >>> DirectedGraph([[0, 2, 0], [0, 0, 1], [0, 0, 0]]).edges()
+        (array([0, 1]), array([1, 2]), array([2., 1.]))
+        """
+        return owners(self.start), self.peer, self.weight
+
+    def to_networkx(self) -> nx.DiGraph:
+        """The graph as a ``networkx.DiGraph`` on nodes 0 to n - 1, with edge attribute ``weight``.
+
+        Examples
+        --------
+        >>> sorted(DirectedGraph([[0, 2], [0, 0]]).to_networkx().edges(data="weight"))
+        [(0, 1, 2.0)]
+        """
+        import networkx as nx  # not above: nothing else here needs it
+
+        graph = nx.DiGraph()
+        graph.add_nodes_from(range(self.n))
+        graph.add_weighted_edges_from(zip(*(array.tolist() for array in self.edges()), strict=True))
+        return graph
+
+    def __repr__(self) -> str:
+        connected = "strongly connected" if self.strongly_connected else "not strongly connected"
+        return f"DirectedGraph(n={self.n}, ties={self.n_edges}, {connected})"
+
+
+def directed_ring(n: int) -> DirectedGraph:
+    """Agents in a circle, each sending to the next.
+
+    Examples
+    --------
+    >>> directed_ring(4).neighbours(3)
+    array([0])
+    """
+    agents = np.arange(_checks.integer("n", n, least=2))
+    return DirectedGraph.from_edges(agents.size, agents, (agents + 1) % agents.size)
+
+
+def directed_random(n: int, degree: int, seed: int | np.random.Generator) -> DirectedGraph:
+    """Every agent sends to `degree` others, drawn at random; and to the next in a circle among them.
+
+    The circle makes sure that everybody can be reached by everybody.
+
+    Examples
+    --------
+    >>> graph = directed_random(20, 3, seed=0)
+    >>> graph.n_neighbours.tolist() == [3] * 20, graph.strongly_connected
+    (True, True)
+    """
+    n, degree = _checks.integer("n", n, least=2), _checks.integer("degree", degree)
+    if degree >= n:
+        raise ParameterError(f"degree = {degree} with n = {n}: an agent has at most {n - 1} neighbours")
+    random = _checks.generator(seed)
+    # Steps ahead of the sender: 1, and others from 2 to n - 1, no two alike.
+    steps = [np.append(1, 2 + random.choice(n - 2, degree - 1, replace=False)) if degree > 1 else [1] for _ in range(n)]
+    i = np.repeat(np.arange(n), degree)
+    return DirectedGraph.from_edges(n, i, (i + np.concatenate(steps).astype(np.int64)) % n)
+
+
+def directed_exponential(n: int) -> DirectedGraph:
+    """Every agent sends to those 1, 2, 4, 8, ... ahead of it in a circle.
+
+    Examples
+    --------
+    >>> directed_exponential(10).neighbours(0)
+    array([1, 2, 4, 8])
+
+    References
+    ----------
+    Assran, Loizou, Ballas, Rabbat, "Stochastic gradient push for distributed deep learning", ICML 2019.
+    """
+    steps = _powers(n)
+    i = np.repeat(np.arange(n), steps.size)
+    return DirectedGraph.from_edges(n, i, (i + np.tile(steps, n)) % n)
+
+
+def one_peer_exponential(n: int) -> list[DirectedGraph]:
+    """The ties of :func:`directed_exponential` by turns: in graph k, every agent sends to the one 2^k ahead of it.
+
+    Where n is a power of two, taking the mean with whom one hears from in each graph of the list, once, is the mean
+    over all agents.
+
+    Examples
+    --------
+    >>> [graph.neighbours(0).tolist() for graph in one_peer_exponential(8)]
+    [[1], [2], [4]]
+
+    References
+    ----------
+    Ying, Yuan, Chen, Hu, Pan, Yin, "Exponential graph is provably efficient for decentralized deep training", 2021.
+    """
+    agents = np.arange(_checks.integer("n", n, least=2))
+    return [DirectedGraph.from_edges(n, agents, (agents + step) % n) for step in _powers(n)]
+
+
+def _powers(n: int) -> Ints:
+    """1, 2, 4, ..., below n."""
+    return 2 ** np.arange(math.ceil(math.log2(_checks.integer("n", n, least=2))))
