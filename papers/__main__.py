@@ -49,6 +49,7 @@ def main(
         ),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what an earlier run had finished.")] = False,
+    suffix: Annotated[str, typer.Option("--format", help="Of the figure: png, pdf or svg.")] = "png",
     as_json: AsJson = False,
 ) -> None:
     """A figure or table of a paper: our numbers beside the paper's, a figure, a json. Interrupted runs go on."""
@@ -64,7 +65,7 @@ def main(
     with nullcontext() if cluster is None else cluster.connect():  # once for all of them
         for experiment in chosen:
             try:
-                outcome = _run(experiment, output, quick, wanted, fresh, as_json, cluster)
+                outcome = _run(experiment, output, quick, wanted, fresh, as_json, cluster, suffix)
             except MissingDataError as error:
                 if len(chosen) == 1:
                     raise
@@ -79,7 +80,14 @@ def main(
 
 
 def _run(
-    experiment: Experiment, output: Path, quick: bool, workers: int, fresh: bool, quiet: bool, engine: Cluster | None
+    experiment: Experiment,
+    output: Path,
+    quick: bool,
+    workers: int,
+    fresh: bool,
+    quiet: bool,
+    engine: Cluster | None,
+    suffix: str,
 ) -> Outcome:
     bar = Progress(
         TextColumn("{task.description}"),
@@ -99,6 +107,7 @@ def _run(
                 workers=workers,
                 fresh=fresh,
                 engine=engine,
+                suffix=suffix,
                 progress=lambda done, known: bar.update(task, completed=done, total=known),
             )
         except KeyboardInterrupt:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -12,6 +11,7 @@ from matplotlib.figure import Figure
 
 from coterie import datasets, graphs
 from coterie.datasets.sources import find
+from coterie.evaluation import evaluate
 
 from .._claims import Compared, Ordered
 from .._experiment import Plan, Row, best, values, where
@@ -28,7 +28,6 @@ from .moons import (
     cross_validated,
     fit,
     instance_of,
-    score_on,
 )
 
 MINUTES = 1.5
@@ -78,10 +77,7 @@ def work(task: str, method: str, n: int, seed: int, wakes: int, beta: float, mu:
     if folds:
         return {"score": cross_validated(method, rows, folds, **settings)}
     found = fit(method, rows, **settings)
-    whole = score_on(found.problem, rows.test)
-    owner = np.empty_like(whole.test.owner)
-    owner[whole.test.origin] = whole.test.owner  # in the order of the input, as masks are
-    each = [replace(whole, test=whole.test.restrict(owner == user))(found.theta) for user in range(n)]
+    each = evaluate(found.theta, found.problem, rows.test, score="accuracy", alone=False).each
     return {"sizes": rows.train.sizes, "accuracy": each}
 
 

@@ -12,19 +12,20 @@ Perso-lin     the problem of CL, logistic, by coordinate descent; Local-lin and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from coterie import datasets, graphs
-from coterie.comparison import Score
 from coterie.core.methods import CoordinateDescent, FrankWolfeBoosting
 from coterie.core.wrap.graph_rule import GraphRule
 from coterie.core.wrap.learned import Learned
 from coterie.data import AgentData
-from coterie.data.dictionaries import Stumps, outputs, resolve_base
+from coterie.data.dictionaries import Stumps, resolve_base
 from coterie.engines.simulator import simulate
+from coterie.evaluation import Evaluator
 from coterie.graphs import Graph
 from coterie.graphs.exact import exact_graph
 from coterie.problem import Problem
@@ -87,10 +88,9 @@ def instance_of(task: str, seed: int, n: int, empty: str = "zeros") -> Any:
     return make(n=n, seed=seed, empty=empty)
 
 
-def score_on(problem: Problem, data: AgentData) -> Score:
+def score_on(problem: Problem, data: AgentData) -> Callable[[np.ndarray], float]:
     """Mean accuracy over users, of models of this problem."""
-    features = data if problem.base is None else data.with_features(outputs(problem.base, data.X, data.where))
-    return Score(features, "accuracy")
+    return Evaluator(problem, data, score="accuracy", alone=False).observers()["accuracy"]
 
 
 def fit(

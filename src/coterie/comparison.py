@@ -12,28 +12,28 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits
 
 from . import plots
 from ._threads import in_threads, threads
-from .core.linear import margins_kernel, rows_of
-from .core.losses import LOSSES, SIGNS
+from .core.losses import LOSSES
 from .core.methods import METHODS, check_fit
 from .core.proximal import is_mean
+from .core.world import TIED
 from .data import AgentData
-from .data.dictionaries import outputs
 from .engines.cluster import Cluster, check_cluster, check_importable
 from .engines.conditions import Conditions
 from .engines.run import Run
 from .engines.simulator import COLUMNS, Observer, observers_of, simulate
-from .errors import DataError, MismatchError, ParameterError
+from .errors import MismatchError, ParameterError
+from .evaluation import Evaluator
 from .graphs import Graph, complete
 from .problem import Problem
 from .problem.baselines import Baseline, resolve_method
 
 #: What a comparison adds to the columns of a trace.
-MORE = ("method", "seed", "point", "gap", "certificate", "accuracy", "rmse", "value of the problem")
+SCORES = ("accuracy", "rmse", "worst_tenth", "gain")
+MORE = ("method", "seed", "point", "gap", "certificate", *SCORES, "value of the problem")
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,9 +47,10 @@ class Comparison:
     table : DataFrame
         One row for each observation of each run: method, seed, point (how many observations before), wakes, time,
         vectors, bytes, value (the objective), gap (its relative distance to the optimum), accuracy or rmse on test
-        rows if there are any, and what was observed.
+        rows, worst_tenth and gain (as in :class:`coterie.Evaluation`) if there are any, and what was observed.
     optimum : dict
-        The same numbers for the exact optimum: value, accuracy or rmse, and what was observed.
+        The same numbers for the exact optimum: value, accuracy or rmse, and what was observed. Empty where nobody knows
+        it: of a model that is not linear, or with parameters that are not tied.
     runs : dict
         A :class:`coterie.Run` for each (method, seed).
     unit : str
@@ -103,7 +104,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         shown = self.summary[[name for name in self.summary if name != "time"]]
-        exact = ", ".join(f"{name} {number:.6g}" for name, number in self.optimum.items())
+        exact = ", ".join(f"{name} {number:.6g}" for name, number in self.optimum.items()) or "not known"
         return f"Comparison on {self.problem!r}, by {self.unit}\n{shown.to_string()}\nexact optimum: {exact}"
 
 
@@ -141,7 +142,7 @@ def compare(
         One run of each method for each seed.
     test : AgentData, optional
         Test rows of the same agents. Adds the mean over agents of the accuracy (labels -1 and +1) or of the root mean
-        squared error.
+        squared error, the mean of the worst tenth of the agents, and the gain over learning alone.
     observe : callable, or mapping of names to callables, optional
         Further functions of Theta, as in :func:`coterie.simulate`.
     start, conditions, choice
@@ -183,9 +184,11 @@ def compare(
         check_importable(*((method, posed.loss) for method, posed in entrants.values()))
     score, observers = _observers(observe, test, problem)
     observers["value of the problem"] = problem.value  # an entrant may run on a problem of its own
-    exact = problem.solve()
-    optimum = {name: float(observer(exact)) for name, observer in observers.items()}
-    optimum = {"value": optimum.pop("value of the problem"), **optimum}
+    optimum = {}
+    if problem.is_linear and np.all(problem.roles == TIED):  # else, nobody knows it
+        exact = problem.solve()
+        optimum = {name: float(observer(exact)) for name, observer in observers.items()}
+        optimum = {"value": optimum.pop("value of the problem"), **optimum}
 
     turns = [
         (label, method, posed, seed)
@@ -193,6 +196,7 @@ def compare(
         for seed in (seeds[:1] if isinstance(method, Baseline) else seeds)
     ]
     settings = {"start": start, "conditions": conditions, "choice": choice, "every": max(1, budget // int(points))}
+    settings["keep_state"] = False  # there may be many runs, and nobody goes on with one
     runner = _Runner(turns, settings | {"observe": observers, unit: budget})
 
     def tell(now: int) -> None:
@@ -210,7 +214,8 @@ def compare(
         trace.insert(0, "method", label)
         trace.insert(1, "seed", seed)
         trace.insert(2, "point", np.arange(len(trace)))
-        gap = (trace["value"] - optimum["value"]) / max(abs(optimum["value"]), 1e-300)
+        best = optimum.get("value", np.nan)
+        gap = (trace["value"] - best) / max(abs(best), 1e-300)
         trace.insert(trace.columns.get_loc("value") + 1, "gap", gap)
         tables.append(trace)
         runs[label, seed] = run
@@ -359,31 +364,5 @@ def _observers(observe: Any, test: AgentData | None, problem: Problem) -> tuple[
     given = observers_of(observe, COLUMNS + MORE)
     if test is None:
         return None, given
-    if isinstance(test, AgentData) and problem.base is not None:
-        if problem.outputs > 1:
-            raise MismatchError("test rows of several classes: give an observer of your own")
-        test = test.with_features(outputs(problem.base, test.X, test.where))
-    if not isinstance(test, AgentData) or test.members != problem.members or test.p != problem.p:
-        raise DataError("test must be an AgentData with the members and features of the problem, in the same order")
-    if problem.loss.unlabelled or test.y is None:
-        raise MismatchError("test rows need labels, and a loss that predicts them")
-    score = "accuracy" if problem.loss.labels == SIGNS else "rmse"
-    return score, {score: Score(test, score), **given}
-
-
-@dataclass(frozen=True)
-class Score:
-    """The mean over agents of how well their models predict their own test rows."""
-
-    test: AgentData
-    kind: str
-
-    def __call__(self, theta: ArrayLike) -> float:
-        """The score of models, one row for each agent."""
-        y, margins = np.asarray(self.test.y), np.zeros(self.test.n_rows)
-        margins_kernel(rows_of(self.test.X), self.test.start, np.asarray(theta, float), margins)
-        right = np.where(margins >= 0, 1.0, -1.0) == y
-        each = right if self.kind == "accuracy" else (margins - y) ** 2
-        tested = self.test.sizes > 0
-        mean = np.bincount(self.test.owner, weights=each, minlength=self.test.n)[tested] / self.test.sizes[tested]
-        return float(np.mean(mean if self.kind == "accuracy" else np.sqrt(mean)))
+    evaluator = Evaluator(problem, test)
+    return evaluator.name, {**evaluator.observers(), **given}

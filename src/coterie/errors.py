@@ -13,6 +13,7 @@
      ├── CapacityError (RuntimeError)   a buffer too small for the letters of a method
      ├── CompileError (RuntimeError)    a method of a rule that compiled code cannot run
      ├── ConvergenceError (RuntimeError) an exact solver did not reach its tolerance
+     ├── StudyError (RuntimeError)      some pieces of a study have failed; the others are in its ``study``
      ├── ClusterError (RuntimeError)    a cluster cannot be reached, or lost what cannot be replaced
      ├── BudgetError (RuntimeError)     a privacy budget is spent
      ├── LedgerError (RuntimeError)     a privacy ledger is damaged, missing or in use
@@ -74,6 +75,12 @@ class CompileError(CoterieError, RuntimeError):
 
 class ConvergenceError(CoterieError, RuntimeError):
     """An exact solver did not reach its tolerance."""
+
+
+class StudyError(CoterieError, RuntimeError):
+    """Some pieces of a study have failed; what the others found is in ``study``."""
+
+    study: object = None
 
 
 class ClusterError(CoterieError, RuntimeError):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
+from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -18,19 +21,55 @@ from numpy.typing import ArrayLike
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.stats import norm
 
+from ._files import write_atomic
 from .engines.run import Run
 from .errors import MismatchError, ParameterError
 from .graphs import Graph
 
 BLUE, RED, GREY = "#2f6db5", "#c8442e", "#8a8a8a"
 #: Of several agents; told apart by the colour-blind, too (Okabe and Ito).
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 #: Axes of cost, and what is written along them.
 UNITS = {"wakes": "wakes", "vectors": "vectors sent", "bytes": "bytes sent"}
 
+#: Distances to an optimum, which are on logarithmic axes; and costs, which are where they span powers of ten.
+GAPS, COSTS = ("gap", "certificate"), ("vectors", "bytes")
+
 #: Columns of traces whose names do not say it all.
 COLUMNS = {"value": "objective", "gap": "relative distance to the optimum", "accuracy": "mean test accuracy"}
+
+
+def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
+    """Write a figure to a file: a png, pdf or svg, by its suffix. The same figure is the same bytes.
+
+    Parameters
+    ----------
+    figure : Figure
+    path : path
+
+    Returns
+    -------
+    Path
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
+    >>> figure = convergence(ct.simulate(problem, "cd", wakes=20, every=5))
+    >>> save(figure, getfixture("tmp_path") / "figure.svg").read_text()[:5]
+    '<?xml'
+    """
+    goal = Path(path)
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {}}
+    if goal.suffix not in undated:
+        raise ParameterError(f'path="{goal}" must end with {", ".join(undated)}')
+    buffer = io.BytesIO()
+    # Ids in an svg are random without a salt, and text as paths depends on the fonts of no reader.
+    with rc_context({"svg.hashsalt": "coterie"}):
+        figure.savefig(buffer, format=goal.suffix[1:], dpi=120, metadata=undated[goal.suffix])
+    write_atomic(goal, buffer.getvalue(), durable=False)
+    return goal
 
 
 def convergence(run: Run, optimum: float | None = None) -> Figure:
@@ -64,8 +103,7 @@ def convergence(run: Run, optimum: float | None = None) -> Figure:
         gap = (run.trace["value"] - optimum) / abs(optimum)
         axes.semilogy(run.trace["vectors"], np.maximum(gap, 1e-16), color=BLUE)
         axes.set_ylabel("relative distance to the optimum")
-    axes.set_xlabel("vectors sent")
-    axes.xaxis.set_major_formatter("{x:,.0f}")
+    _cost(axes, "vectors", run.trace["vectors"])
     axes.set_title(f"{type(run.method).__name__}, {run.problem.n} agents")
     axes.grid(alpha=0.3)
     return figure
@@ -413,17 +451,125 @@ def comparison(
     figure = Figure(figsize=(6.4 * len(panels), 4.2), layout="constrained")
     for axes, column in zip(np.ravel(figure.subplots(1, len(panels))), panels, strict=True):
         for number, (label, rows) in enumerate(table.groupby("method", sort=False)):
-            _trace(axes, rows, unit, column, f"C{number}", str(label))
+            _trace(axes, rows, unit, column, number, str(label))
         if column in optimum:
             axes.axhline(optimum[column], color="black", linestyle="--", linewidth=1.0, label="exact optimum")
-        if column == "gap":
+        if column in GAPS:
             axes.set_yscale("log")
-        axes.set_xlabel(UNITS[unit])
+        _cost(axes, unit, table[unit])
         axes.set_ylabel(COLUMNS.get(column, f"mean test {column}"))
-        axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.grid(alpha=0.3)
     figure.axes[0].legend()
     return figure
+
+
+def settings(mean: pd.DataFrame, error: pd.DataFrame, value: str, x: str, by: str | None = None) -> Figure:
+    """Means along one setting, with bands of a standard error: a line for each column.
+
+    Parameters
+    ----------
+    mean, error : DataFrame
+        Rows are values of ``x``; columns are those of ``by``, or one. As in :class:`coterie.studies.tables.StudyTable`.
+    value, x : str
+        What was measured, along which setting.
+    by : str, optional
+        The setting that lines are for.
+
+    Returns
+    -------
+    Figure
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> mean = pd.DataFrame({"cd": [0.8, 0.9], "djam": [0.7, 0.9]}, index=pd.Index([0.1, 1.0], name="mu"))
+    >>> [text.get_text() for text in settings(mean, mean / 50, "accuracy", "mu", "method").axes[0].get_legend().texts]
+    ['cd', 'djam']
+    """
+    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    numeric = pd.api.types.is_numeric_dtype(mean.index)
+    order = np.argsort(mean.index.to_numpy(), kind="stable") if numeric else np.arange(len(mean))
+    along = mean.index.to_numpy()[order] if numeric else order
+    for number, name in enumerate(mean.columns):
+        middle, half = mean[name].to_numpy(float)[order], np.nan_to_num(error[name].to_numpy(float)[order])
+        look: dict[str, Any] = (
+            {"color": _colour(number), "linestyle": _dash(number)} if numeric else {"color": _colour(number)}
+        )
+        if numeric:
+            axes.plot(along, middle, marker="o", markersize=4.0, label=str(name), **look)
+            axes.fill_between(along, middle - half, middle + half, color=look["color"], alpha=0.15, lw=0)
+        else:
+            shift = 0.6 * ((number + 0.5) / len(mean.columns) - 0.5)
+            axes.errorbar(along + shift, middle, half, fmt="o", capsize=3.0, label=str(name), **look)
+    if numeric:
+        if _decades(along) >= 1.5:
+            axes.set_xscale("log")
+    else:
+        axes.set_xticks(along, [str(name) for name in mean.index])
+    if value in GAPS or (value in COSTS and _decades(mean.to_numpy(float)) >= 1.0):
+        axes.set_yscale("log")
+    axes.set_xlabel(x)
+    axes.set_ylabel(COLUMNS.get(value, value))
+    if by is not None:
+        axes.legend(title=by)
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def plot(what: Any) -> Figure:
+    """The figure that fits: of a run, its trace; of a study or a comparison, its own.
+
+    Parameters
+    ----------
+    what : Run, Study or Comparison
+
+    Returns
+    -------
+    Figure
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
+    >>> plot(ct.simulate(problem, "cd", wakes=20, every=5)).axes[0].get_ylabel()
+    'objective'
+    """
+    if isinstance(what, Run):
+        return convergence(what)
+    for name in ("plot", "figure"):
+        if callable(draw := getattr(what, name, None)):
+            figure: Figure = draw()
+            return figure
+    raise ParameterError(f"{type(what).__name__} has no figure: pass a run, a study or a comparison")
+
+
+def _cost(axes: Axes, unit: str, spent: pd.Series) -> None:
+    """The axis of cost. Bytes are on a logarithmic scale where they span powers of ten: methods differ so much."""
+    axes.set_xlabel(UNITS[unit])
+    if unit != "bytes":
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        return
+    if (span := _decades(spent[spent > 0].to_numpy(float))) >= 1.0:
+        axes.set_xscale("log", nonpositive="mask")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if span > 2.0 else (1.0, 2.0, 5.0)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(EngFormatter(unit="B"))
+
+
+def _decades(values: np.ndarray) -> float:
+    """How many powers of ten there are between positive numbers; 0 if some are not."""
+    known = values[np.isfinite(values)]
+    return float(np.log10(known.max() / known.min())) if known.size and known.min() > 0.0 else 0.0
+
+
+def _colour(number: int) -> str:
+    return COLOURS[number % len(COLOURS)]
+
+
+def _dash(number: int) -> Any:
+    """More lines than colours: the next ones are dashed, so that no two look alike."""
+    return ("-", "--", "-.", ":")[number // len(COLOURS) % 4]
 
 
 def traces(
@@ -448,7 +594,7 @@ def traces(
     column : str
         Of the traces: "value", or the name of what was observed.
     unit : str
-        The axis of cost: "wakes", "vectors" or "bytes"; bytes are on a logarithmic scale.
+        The axis of cost: "wakes", "vectors" or "bytes"; bytes that span powers of ten are on a logarithmic scale.
     levels : mapping, optional
         Numbers that do not depend on cost, such as baselines, by label: dashed lines.
     label : str, optional
@@ -475,8 +621,7 @@ def traces(
         raise ParameterError("runs is empty: there is nothing to draw")
     figure = Figure(figsize=(6.0, 4.0), layout="constrained")
     axes = figure.add_subplot()
-    if unit == "bytes":
-        axes.set_xscale("log", nonpositive="mask")
+    spent: list[pd.Series] = []
     for number, (name, given) in enumerate(runs.items()):
         several = list(given) if isinstance(given, Sequence) else [given]
         if not several:
@@ -487,17 +632,15 @@ def traces(
                     f"runs[{name!r}]: its trace has no column {column!r}; there are {', '.join(run.trace)}"
                 )
         rows = pd.concat([run.trace.assign(point=np.arange(len(run.trace))) for run in several])
-        _trace(axes, rows, unit, column, f"C{number}", name)
+        _trace(axes, rows, unit, column, number, name)
+        spent.append(rows[unit])
     for number, (name, level) in enumerate((levels or {}).items(), start=len(runs)):
-        axes.axhline(level, color=f"C{number}", linestyle="--", linewidth=1.2, label=name)
-    if unit == "bytes":
-        low, high = axes.get_xlim()
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 100.0 * low else (1.0, 2.0, 5.0)))
-        axes.xaxis.set_major_formatter(EngFormatter(unit="B"))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-    else:
-        axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_xlabel(UNITS[unit] if xlabel is None else xlabel)
+        axes.axhline(level, color=_colour(number), linestyle="--", linewidth=1.2, label=name)
+    _cost(axes, unit, pd.concat(spent))
+    if column in GAPS:
+        axes.set_yscale("log")
+    if xlabel is not None:
+        axes.set_xlabel(xlabel)
     axes.set_ylabel(COLUMNS.get(column, column) if label is None else label)
     axes.set_title(title)
     axes.legend()
@@ -926,14 +1069,15 @@ def _edges(graph: Graph, places: np.ndarray) -> LineCollection:
     return LineCollection(list(segments), colors=shades, linewidths=width * (0.4 + 1.6 * share), zorder=1)
 
 
-def _trace(axes: Axes, rows: pd.DataFrame, unit: str, column: str, color: str, label: str) -> None:
+def _trace(axes: Axes, rows: pd.DataFrame, unit: str, column: str, number: int, label: str) -> None:
     """One method: a curve, or a dotted line for a baseline, which costs nothing and does not move."""
-    values = rows[column].clip(lower=1e-16) if column == "gap" else rows[column]
+    color = _colour(number)
+    values = rows[column].clip(lower=1e-16) if column in GAPS else rows[column]
     points = rows.assign(shown=values).groupby("point")[[unit, "shown"]].agg(["mean", "min", "max"])
     if len(points) == 1:
         axes.axhline(points["shown", "mean"].iloc[0], color=color, linestyle=":", label=label)
         return
-    axes.plot(points[unit, "mean"], points["shown", "mean"], color=color, label=label)
+    axes.plot(points[unit, "mean"], points["shown", "mean"], color=color, linestyle=_dash(number), label=label)
     axes.fill_between(
         points[unit, "mean"], points["shown", "min"], points["shown", "max"], color=color, alpha=0.15, lw=0
     )

@@ -31,7 +31,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import coterie as ct
 from coterie.engines.cluster import _recorded
-from coterie.errors import ClusterError, DataError, ParameterError
+from coterie.errors import ClusterError, DataError, ParameterError, StudyError
 from papers import Experiment, experiments, find, reproduce
 
 LIMIT = 60.0  # seconds after which a task that waits gives up
@@ -563,3 +563,20 @@ def test_a_machine_that_dies(tmp_path):
             print("left:", len([node for node in ray.nodes() if node["Alive"]]))
         """)
     assert {"[0, 1, 4, 9, 16, 25]", "left: 1"} <= set(said.splitlines())  # Ray tells of the death in between
+
+
+def studied(mu, seed):
+    if (mu, seed) == (3.0, 1):
+        raise ValueError("as asked")
+    problem = ct.Problem.propagation([[0.0], [mu]], ct.graphs.complete(2), alpha=0.5)
+    return ct.simulate(problem, "local", seed=seed)
+
+
+def test_a_study_finds_the_same_on_a_cluster(ray, tmp_path):
+    grid = {"mu": [1.0, 2.0]}
+    here = ct.study(studied, grid, seeds=range(2))
+    there = ct.study(studied, grid, seeds=range(2), engine=TWO, folder=tmp_path)
+    pd.testing.assert_frame_equal(there.frame, here.frame, check_exact=True)
+    with pytest.raises(StudyError, match=r"1 of 6 pieces failed; mu=3\.0, seed=1: .*ValueError: as asked") as caught:
+        ct.study(studied, {"mu": [1.0, 2.0, 3.0]}, seeds=range(2), engine=TWO, folder=tmp_path)
+    assert len(caught.value.study.frame) == 5

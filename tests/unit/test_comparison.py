@@ -157,7 +157,7 @@ def test_an_error_of_one_run_is_that_of_the_comparison(problem):
         ({"points": 0}, ParameterError, "points=0"),
         ({"observe": {"gap": np.max}}, ParameterError, "'gap'"),
         ({"observe": {"bytes": np.max}}, ParameterError, "'bytes'"),
-        ({"test": ct.AgentData([[1.0, 2.0, 3.0]], [1.0])}, DataError, "test must be"),
+        ({"test": ct.AgentData([[1.0, 2.0]], [1.0])}, DataError, "test must be"),
         ({"problem": "p"}, ParameterError, "needs a Problem"),
     ],
 )

@@ -13,6 +13,7 @@ import numpy as np
 from ..core import loop
 from ..core.letters import Bounds, Contents, longest
 from ..core.linear import DenseRows
+from ..core.models import Linear
 from ..core.world import NEEDS_ROOM, REFUSED, VACANT, World, new_outbox, system_dice
 from ..errors import CapacityError, DataError, LedgerError, ParameterError
 from .wire import decode, encode
@@ -25,11 +26,12 @@ class Outgoing(NamedTuple):
     to: int  # address
     kind: int
     text: np.ndarray
+    contents: Contents | None = None  # how its numbers are written; None for doubles
 
     @property
     def data(self) -> bytes:
         """The letter as bytes, for :meth:`Peer.receive` of another."""
-        return encode(self.sender, self.kind, self.text)
+        return encode(self.sender, self.kind, self.text, self.contents)
 
 
 class Peer:
@@ -68,12 +70,13 @@ class Peer:
         if world.address.shape != (1,):
             raise ParameterError(f"a peer is a world of one agent, not of {world.address.shape[0]}")
         theta = np.ascontiguousarray(theta, dtype=float)
-        features = world.rows.values.shape[1] if isinstance(world.rows, DenseRows) else theta.size
+        dense = isinstance(world.rows, DenseRows) and isinstance(world.model, Linear)
+        features = world.roles.shape[0] or (world.rows.values.shape[1] if dense else theta.size)
         if theta.shape != (features,) or not np.all(np.isfinite(theta)):
             raise ParameterError(f"theta must be a model of {features} finite numbers; found {theta!r}")
         self.method, self.world = method, world
         self._own, self._tie = method.start(world, theta[None, :])
-        self._contents = Contents(method.letters, Bounds(theta.shape[0]))
+        self._contents = Contents(method.letters, Bounds(world.sent.shape[0] or theta.shape[0]))
         self._outbox = new_outbox(method, world, theta.shape[0], method.max_letters)
         self._egress = self._new_egress()
         self._account = loop.new_account(method)
@@ -113,9 +116,10 @@ class Peer:
 
     @property
     def theta(self) -> np.ndarray:
-        """Model of the agent, a copy."""
-        model: np.ndarray = self._own.theta[0].copy()
-        return model
+        """Model of the agent as it would use it now, a copy."""
+        shown = self.method.shown
+        model: np.ndarray = self._own.theta[0] if shown is None else shown(self.world, self._own, self._tie)[0]
+        return model.copy()
 
     @property
     def final(self) -> np.ndarray:
@@ -175,10 +179,9 @@ class Peer:
         list of Outgoing
             Replies, if the method gives any.
         """
-        sender, kind, text = decode(data)
+        sender, kind, text = decode(data, self._contents)
         if sender == self.address:
             raise DataError(f"a letter from {sender}, which is this agent itself")
-        self._contents.check_length(kind, text.shape[0])
         return self.take(sender, kind, text)
 
     def take(self, sender: int, kind: int, text: np.ndarray) -> list[Outgoing]:
@@ -245,10 +248,10 @@ class Peer:
         egress = self._egress
         if self._outbox.cursor[REFUSED] or egress.counter[1]:
             raise CapacityError(f"{self.method!r} posted more letters in one event than it announces")
-        letters = [
-            Outgoing(self.address, int(egress.to[c]), int(egress.kind[c]), egress.text[c, : egress.length[c]].copy())
-            for c in range(egress.counter[0])
-        ]
+        letters = []
+        for c in range(egress.counter[0]):
+            to, kind, text = int(egress.to[c]), int(egress.kind[c]), egress.text[c, : egress.length[c]].copy()
+            letters.append(Outgoing(self.address, to, kind, text, self._contents))
         egress.counter[:] = 0
         if self._outbox.cursor[NEEDS_ROOM]:
             self.world, self._tie = loop.widen(self.method, self.world, self._tie, self._outbox)

@@ -13,6 +13,7 @@ from ..core.wrap.learned import Learned
 from ..errors import ParameterError
 from ..graphs import Graph
 from ..problem import ShardedProblem
+from .state import State
 
 #: How the note begins that tells what a private run claims.
 CLAIM = "everything an agent sent"
@@ -56,6 +57,8 @@ class Run:
     population : Population or None
         Of pooling by gossip: what each agent takes for the population at the end, with ``mean`` (n, p),
         the common model, ``variance`` (n, p), how much personal models differ from it, and ``noise`` (n,).
+    state : State or None
+        Where it stopped, for ``simulate(..., start=run)`` to go on from there; None if it was not kept.
     """
 
     problem: Any
@@ -79,6 +82,7 @@ class Run:
     delta: float | None = None
     population: Any = None
     fetched: tuple[Any, ...] = ()
+    state: State | None = field(default=None, compare=False)
 
     def after(self, before: Run) -> Run:
         """The second half of a run that began with another: one trace, one account.
@@ -129,6 +133,11 @@ class Run:
     def value(self) -> float:
         """The objective at the end."""
         return float(self.trace["value"].iloc[-1])
+
+    @property
+    def honest(self) -> np.ndarray:
+        """Who sent what the method says, (n,) of True and False: all agents but those of :class:`coterie.Attacked`."""
+        return ~np.isin(np.arange(self.problem.n), self.method.liars)
 
     @property
     def graph(self) -> Graph:

@@ -169,7 +169,7 @@ class Shard:
         """The world of the block: its agents first, then who is elsewhere."""
         once, here = self.method.publishes, self.part.here
         word = choice if isinstance(choice, str) else "uniform"
-        world = part_of(world_of(problem, word, once=once), here.start, here.stop)
+        world = part_of(world_of(problem, word, once=once, batch=self.method.batch), here.start, here.stop)
         peer = np.where(
             (world.peer >= here.start) & (world.peer < here.stop),
             world.peer - here.start,
@@ -323,9 +323,17 @@ class Shard:
 
     # -- what can be asked of it -----------------------------------------------------------------------------------
 
+    @property
+    def theta(self) -> np.ndarray:
+        """Models as agents would use them now."""
+        shown = self.method.shown
+        models: np.ndarray = self.own.theta if shown is None else shown(self.world, self.own, self.tie)
+        return models
+
     def border(self) -> Any:
         """Models of those who are tied to each goal, as they are now."""
-        parts = tuple(self.own.theta[tied] for tied in self.tied)
+        theta = self.theta
+        parts = tuple(theta[tied] for tied in self.tied)
         return parts if len(parts) != 1 else parts[0]
 
     def measure(self, *borders: np.ndarray) -> tuple[float, float]:
@@ -337,7 +345,7 @@ class Shard:
         away = np.zeros((self.away.shape[0], problem.p))
         for (first, last), border in zip(self.spans, borders, strict=True):
             away[first:last] = border
-        theta = np.concatenate([away[: here.start], self.own.theta, away[here.start :]])
+        theta = np.concatenate([away[: here.start], self.theta, away[here.start :]])
         value = float(problem.values(theta)[here].sum())
         return value, float(problem.gaps(theta)[here].sum()) if np.isfinite(problem.radius) else 0.0
 
@@ -346,8 +354,7 @@ class Shard:
         if final and self.method.final is not None:
             finished: np.ndarray = self.method.finish(self.world, self.own, self.tie)
             return finished
-        theta: np.ndarray = self.own.theta.copy()
-        return theta
+        return self.theta.copy()
 
     def call(self, function: Callable[[int, np.ndarray], Any]) -> Any:
         """What a function makes of the number of the first agent, and of the models that they have in the end."""

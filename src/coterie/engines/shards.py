@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from ..core import loop
-from ..errors import ClusterError, CoterieError, DataError, ParameterError
+from ..core.world import TIED
+from ..errors import ClusterError, CoterieError, DataError, MismatchError, ParameterError
 from ..problem import Problem, ShardedProblem
 from ..problem.baselines import Baseline
 from ..problem.sharded import block_of, pose_of
@@ -145,6 +146,11 @@ class Shards(Driver):
 
     # -- what can be asked of it -----------------------------------------------------------------------------------
 
+    @property
+    def shared(self) -> int:
+        """How many numbers of a model may be sent: all."""
+        return int(self.p)
+
     @property  # type: ignore[override]  # nobody writes it: it is a sum over the shards
     def account(self) -> np.ndarray:
         """What was sent, up to the last wake that was asked for."""
@@ -194,7 +200,7 @@ class Shards(Driver):
 
     # -- wakes -----------------------------------------------------------------------------------------------------
 
-    def meet(self, world: Any) -> None:
+    def meet(self, world: Any, who: Any = None) -> None:
         """Let all agents greet their neighbours."""
         self.pending.append([shard.greet.remote() for shard in self.shards])
         self._deliver_all()
@@ -307,6 +313,16 @@ def check_engine(engine: Any, method: Any, problem: Any, choice: Any, others: Ma
             f"engine=ct.Cluster(...): {method!r} learns who is tied to whom, and a shard only knows the ties that its "
             "agents began with; leave engine out, or learn the graph first, with ct.learn_graph(...), and run "
             f"{method.method!r} on it"
+        )
+    if isinstance(problem, Problem) and (not problem.is_linear or np.any(problem.roles != TIED)):
+        raise MismatchError(
+            "engine=ct.Cluster(...) runs linear models whose parameters are all tied: leave engine out, and this one "
+            "runs in this process"
+        )
+    if method.sums or (isinstance(problem, Problem) and problem.graph.directed):
+        raise ParameterError(
+            f"engine=ct.Cluster(...): {method!r} sends what neighbours add up, or along one-way ties, and shards "
+            "pass on the last letter of each agent, along ties that are mutual; leave engine out"
         )
     check_choice(choice)
     if isinstance(problem, ShardedProblem):

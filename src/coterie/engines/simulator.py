@@ -14,11 +14,13 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from .._checks import floats
+from .._digest import digest_of
 from .._threads import threads
 from ..core import loop
 from ..core.levels import stranger
 from ..core.methods import check_fit
 from ..core.world import VACANT
+from ..core.wrap.parts import has_inside
 from ..errors import CapacityError, MismatchError, ParameterError
 from ..problem import Problem, ShardedProblem
 from ..problem.baselines import Baseline, resolve_method
@@ -28,12 +30,16 @@ from .drivers import Driver, Immediate, Synchronous, Timed, seeds
 from .parallel import MANY_AGENTS, Team
 from .run import CLAIM, Run
 from .shards import Shards, check_engine
+from .state import SMALL, State
+from .watching import Told, watchers_of, watching
 
 Observer = Callable[[np.ndarray], float]
+#: How the note begins that tells that noise was simulated.
+SIMULATED = "simulated noise"
 Changes = Sequence[tuple[int, Problem]]
 
 #: Columns of a trace that an observer may not take.
-COLUMNS = ("wakes", "time", "value", "vectors", "bytes", "gap", "neighbours")
+COLUMNS = ("wakes", "time", "value", "vectors", "bytes", "gap", "neighbours", "honest_loss", "disagreement")
 #: In so many wakes for each agent, somebody must have sent something.
 PATIENCE = 1000
 #: The most steps in one call of a kernel.
@@ -63,6 +69,8 @@ def simulate(
     fetch: bool | Callable[[int, np.ndarray], Any] | None = None,
     n_jobs: int | None = None,
     lock_free: bool = False,
+    keep_state: bool | None = None,
+    watch: Any = None,
 ) -> Run:
     """Let the agents of a problem run a method, and watch.
 
@@ -70,7 +78,7 @@ def simulate(
     models once; the account counts that.
 
     Say how long in one of four units: ``wakes``, ``rounds``, ``vectors`` or ``bytes``; ``every``, ``changes`` and
-    ``progress`` are in the same unit.
+    ``progress`` are in the same unit. A run that goes on from another (``start=run``) counts from there: so much more.
 
     Parameters
     ----------
@@ -84,9 +92,12 @@ def simulate(
         whose budget is split for so many wakes of each agent: then every agent wakes as often, in random order.
     seed : int
         Same seed, same machine, same bits; whatever ``every`` and ``observe`` are.
-    start : "local", "zeros", (n, p) array_like or WarmStart, optional
+    start : "local", "zeros", (n, p) array_like, Run or WarmStart, optional
         Models before the first wake: trained alone, the default; zeros, the default of a private method; or given. Of
-        a :class:`coterie.privacy.WarmStart` the budget is added to that of a private method.
+        a :class:`coterie.privacy.WarmStart` the budget is added to that of a private method. A run goes on where it
+        stopped, to the last bit as if it had not, if it was one of this method on this problem and has kept its state;
+        trace and account go on, too, and so do random numbers, whatever ``seed``. Else it gives its models, and
+        ``notes`` say why. To begin anew from its models, pass ``run.theta``.
     events : (T,) or (T, 2) array_like of int, optional
         Who wakes, by agent number, in place of the Poisson clocks: replays a schedule. With two columns, also which
         neighbour it exchanges models with (-1 for an agent that has none).
@@ -97,7 +108,8 @@ def simulate(
     until : callable, optional
         Function of Theta, asked at every row of the trace: the run ends early when it says True.
     conditions : Conditions, optional
-        Latency, loss, duplication, reordering, outages. Default: letters arrive at once.
+        Latency, loss, duplication, reordering, outages, stragglers, partial participation; with ``rounds``, only who
+        takes part. Default: letters arrive at once, and everybody takes part.
     capacity : int, optional
         Bound on the letters under way. Default: as many as it takes.
     progress : callable, optional
@@ -132,6 +144,11 @@ def simulate(
     lock_free : bool
         Let threads take wakes as they come, also those that touch each other, without the promise of same bits: for
         dense graphs, where few wakes do not. Refused for a private method, whose noise must be as it was planned.
+    keep_state : bool, optional
+        Whether the run keeps what it takes to go on later: all that agents know of each other, letters under way,
+        random generators. Default: if that is no more than 64 MB. Not on a cluster.
+    watch : observer, or sequence of them, optional
+        Told every row of the trace as it comes, and of the end: :mod:`coterie.observers` has some.
 
     Returns
     -------
@@ -155,11 +172,22 @@ def simulate(
     >>> run = ct.simulate(problem, "propagation", wakes=400, changes=[(100, alone)])
     >>> bool(abs(run.theta - alone.solve()).max() < 1e-9)
     True
+
+    Half of the wakes now, and the others later:
+
+    >>> half = ct.simulate(problem, "cd", wakes=50, seed=3)
+    >>> both = ct.simulate(problem, "cd", wakes=50, start=half)
+    >>> whole = ct.simulate(problem, "cd", wakes=100, seed=3)
+    >>> bool((both.theta == whole.theta).all()), both.vectors == whole.vectors
+    (True, True)
     """
     if not isinstance(problem, Problem | ShardedProblem):
         raise ParameterError(f"simulate needs a Problem; found {type(problem).__name__}")
     method = resolve_method(method)
     observers = observers_of(observe)
+    watchers = watchers_of(watch)
+    if not (keep_state is None or isinstance(keep_state, bool)):
+        raise ParameterError(f"keep_state={keep_state!r} must be True, False, or None")
     if not (fetch is None or isinstance(fetch, bool) or callable(fetch)):
         raise ParameterError(f"fetch={fetch!r} must be True, False, or a function of a number and of models")
     if engine is None:
@@ -171,7 +199,10 @@ def simulate(
     others = {"events": events, "conditions": conditions, "capacity": capacity, "changes": list(changes) or None}
     check_engine(engine, method, problem, choice, others | {"rounds": rounds, "vectors": vectors, "bytes": bytes})
     if isinstance(method, Baseline):
-        return _computed(changes[-1][1] if len(changes) else cast(Problem, problem), method, observers)
+        with watching(watchers) as told:
+            run = _computed(changes[-1][1] if len(changes) else cast(Problem, problem), method, observers)
+            told.rows(run.trace.to_dict("records"))
+            return told.end(run)
     events = None if events is None else _array(events)
     often = method.wakes_per_agent
     if often is not None and all(given is None for given in (wakes, events, rounds, vectors, bytes)):
@@ -181,6 +212,11 @@ def simulate(
         else:
             wakes = often * problem.n
     unit, total = _length(wakes, rounds, vectors, bytes, events)
+    setting = digest_of(choice, conditions)
+    old, why_not = _gone_on(start, problem, method, unit, conditions, engine, setting)
+    if old is not None:
+        _check_going_on(cast(Run, start), old, method, seed, events, changes)
+        seed = cast(Run, start).seed
     stages = _stages(problem, method, changes, unit, total)
     schedule = _schedule(events, stages, method, conditions, total)
     if not (until is None or callable(until)):
@@ -200,16 +236,31 @@ def simulate(
     if unit == "rounds":
         if not method.synchronous:
             raise MismatchError(f"{method!r} has no synchronous form: say wakes=..., vectors=... or bytes=...")
-        if conditions is not None or capacity is not None:
+        if capacity is not None or not (conditions is None or conditions.for_rounds):
             raise ParameterError(
-                "rounds are synchronous: conditions and capacity are for agents that wake by themselves"
+                "rounds are synchronous: latency, loss, duplication and capacity are for agents that wake by "
+                "themselves; conditions for rounds say who takes part"
+            )
+    if conditions is not None:
+        conditions.check(problem.n, unit)
+        if method.sums and unit != "rounds" and (why := conditions.breaks_sums):
+            instead = (
+                "say ct.Compressed(..., whole_every=...), so that every so many letters one is whole"
+                if has_inside(method, "whole_every")
+                else "leave that out of the conditions (a latency with jitter=0 and participation=... are fine), or "
+                "use a method whose letters may be lost, on mutual ties: ct.GradientTracking(...), ct.DPSGD(...)"
+            )
+            raise MismatchError(
+                f"{method!r}: neighbours add up what it sends, and with {why} the sums would be wrong from then on; "
+                f"{instead}"
             )
     if method.plan is not None:
-        _check_claim(problem, method, start, unit, total, schedule)
+        _check_claim(problem, method, start, unit, total + (0 if old is None else int(old.numbers["done"])), schedule)
     immediate = unit != "rounds" and engine is None and conditions is None
     jobs = _jobs(problem, method, n_jobs, lock_free, immediate)
-    models = _start(problem, method, start)
+    models = _start(problem, method, start if old is None else start.published)
     with ExitStack() as stack:
+        told = stack.enter_context(watching(watchers))
         driver: Driver
         if engine is not None:
             ray = stack.enter_context(engine.connect())
@@ -218,15 +269,24 @@ def simulate(
             given = cast(Problem, problem)
             theta = _models(given, models)  # the first work, after all that can be refused
             if unit == "rounds":
-                driver = Synchronous(given, method, theta, choice)
+                driver = Synchronous(given, method, theta, choice, seed, conditions)
             elif conditions is None:
                 team = stack.enter_context(Team(jobs, given.n, lock_free)) if jobs > 1 else None
-                driver = Immediate(given, method, theta, choice, schedule, seed, capacity, len(stages) > 1, team)
+                changing = len(stages) > 1 or (old is not None and not old.once)
+                driver = Immediate(given, method, theta, choice, schedule, seed, capacity, changing, team)
             else:
                 driver = Timed(given, method, theta, choice, conditions, seed, capacity)
         fetch = isinstance(problem, Problem) if fetch is None else fetch
-        run = _watched(driver, unit, total, stages, observers, every, until, progress, seed, fetch)
-    return run if run.plan is None else _with_claim(run, start)
+        if old is not None:
+            driver.go_on(old)
+        earlier = None if old is None else cast(Run, start)
+        run = _watched(driver, unit, total, stages, observers, every, until, progress, seed, fetch, earlier, told)
+        if engine is None and keep_state is not False:
+            state = driver.state(setting)
+            run = replace(run, state=state if keep_state or state.size <= SMALL else None)
+        if run.plan is not None:
+            run = _with_claim(run, start, old is not None)
+        return told.end(replace(run, notes=(*run.notes, why_not)) if why_not else run)
 
 
 def _watched(
@@ -240,28 +300,39 @@ def _watched(
     progress: Callable[[int, int], None] | None,
     seed: Any,
     fetch: bool | Callable[[int, np.ndarray], Any],
+    earlier: Run | None,
+    told: Told,
 ) -> Run:
-    """Let a driver run to the end, and look at it on the way."""
+    """Let a driver run to the end, and look at it on the way; `earlier` is the run that it goes on from."""
 
     def measured() -> int:
         return int(driver.done if unit in ("wakes", "rounds") else getattr(driver, unit))
 
-    records = [_record(driver, observers)]
+    records: list[dict[str, Any]] = []
+
+    def note() -> None:
+        records.append(_record(driver, observers))
+        told.rows(records[-1:])
+
+    if earlier is None:
+        note()
     seen = _moment(driver)
+    first = 0 if earlier is None else measured()  # what comes is counted from there
+    total += first
 
     def look() -> None:
         nonlocal seen
         if seen != _moment(driver):
-            records.append(_record(driver, observers))
+            note()
             seen = _moment(driver)
 
     def turn() -> None:
         """Go on with the problem as it is from now on."""
         look()
         driver.change(coming.pop(0)[1])
-        records.append(_record(driver, observers))
+        note()
 
-    coming = list(stages[1:])
+    coming = [(first + moment, problem) for moment, problem in stages[1:]]
     while coming and measured() >= coming[0][0]:
         turn()
     pace = driver.pace  # steps in one call
@@ -283,9 +354,9 @@ def _watched(
         if bounded:
             quiet = 0 if driver.account[loop.LETTERS] > before[1] else quiet + driver.done - before[0]
         if quiet > PATIENCE * stages[0][1].n:
-            raise ParameterError(f"{unit}={total} cannot be reached: agents have stopped sending letters")
+            raise ParameterError(f"{unit}={total - first} cannot be reached: agents have stopped sending letters")
         if progress is not None:
-            progress(min(measured(), total), total)
+            progress(min(measured(), total) - first, total - first)
         while coming and measured() >= coming[0][0]:
             turn()
         if measured() >= mark:
@@ -296,7 +367,7 @@ def _watched(
         problem=driver.problem,
         method=driver.method,
         theta=driver.final if here else cast(np.ndarray, None),
-        trace=pd.DataFrame(records),
+        trace=_trace(earlier, records),
         wakes=driver.wakes,
         time=driver.time,
         letters=int(driver.account[loop.LETTERS]),
@@ -306,12 +377,54 @@ def _watched(
         tally=driver.account[loop.KINDS :].reshape(-1, 2).copy(),
         lost=int(driver.account[loop.LOST]),
         duplicated=int(driver.account[loop.DUPLICATED]),
-        notes=_notes(driver.problem) if isinstance(driver.problem, Problem) else (),
+        notes=(*(_notes(driver.problem) if isinstance(driver.problem, Problem) else ()), *_liars(driver.method)),
         plan=driver.method.plan,
         published=driver.theta.copy() if here else None,
         population=driver.population if here else None,
         fetched=driver.call(fetch) if isinstance(driver, Shards) and callable(fetch) else (),
     )
+
+
+def _trace(earlier: Run | None, records: list[dict[str, Any]]) -> pd.DataFrame:
+    """The trace, after that of the run that it goes on from."""
+    parts = ([] if earlier is None else [earlier.trace]) + ([pd.DataFrame(records)] if records else [])
+    return parts[0].copy() if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+
+
+def _gone_on(
+    start: Any, problem: Any, method: Any, unit: str, conditions: Any, engine: Any, setting: str
+) -> tuple[State | None, str]:
+    """The state that a run goes on from; or why it begins with the models of a run that was given."""
+    if not isinstance(start, Run):
+        return None, ""
+    kind = Synchronous if unit == "rounds" else Immediate if conditions is None else Timed
+    if start.state is None:
+        why = "it kept no state (keep_state=True keeps it)"
+    elif engine is not None or not isinstance(problem, Problem):
+        why = "runs on a cluster do not"
+    else:
+        why = start.state.reason_against(problem, method, kind.__name__, setting)
+        if not why:
+            return start.state, ""
+    return None, f"begins with the models of the run it was given, and does not go on where that stopped: {why}"
+
+
+def _check_going_on(run: Run, old: State, method: Any, seed: Any, events: Any, changes: Any) -> None:
+    """Refuse what does not go with a run that goes on."""
+    if seed not in (0, run.seed):
+        raise ParameterError(
+            f"seed={seed!r}: the run that was given as start goes on with the random numbers of its own seed, "
+            f"{run.seed!r}; leave seed out, or begin anew from its models with start=run.theta"
+        )
+    if len(changes) and old.once:
+        raise ParameterError(
+            "changes=...: the run that was given as start has stored letters once for all neighbours, which cannot be "
+            "carried over to other ties; begin anew from its models with start=run.theta"
+        )
+    if method.plan is not None and events is not None:
+        raise ParameterError(
+            "a private run that goes on cannot count how often events have woken each agent before: say wakes=..."
+        )
 
 
 def _jobs(problem: Problem | ShardedProblem, method: Any, n_jobs: Any, lock_free: Any, immediate: bool) -> int:
@@ -333,7 +446,8 @@ def _jobs(problem: Problem | ShardedProblem, method: Any, n_jobs: Any, lock_free
     if n_jobs is None and problem.n < MANY_AGENTS:
         return 1
     count = threads(n_jobs)
-    return count if immediate and method.footprint is not None else 1
+    in_python = isinstance(problem, Problem) and hasattr(problem.model, "gradients")  # one thread at a time
+    return count if immediate and method.footprint is not None and not in_python else 1
 
 
 def _check_claim(
@@ -361,15 +475,18 @@ def _check_claim(
             raise ParameterError(f"events wake agent {who!r} {count[most]} times: the budget was split for {often}")
 
 
-def _with_claim(run: Run, start: Any) -> Run:
-    """A run with what it may claim."""
+def _with_claim(run: Run, start: Any, goes_on: bool) -> Run:
+    """A run with what it may claim: of one that goes on, what it claimed before, since its plan is for all of it."""
+    if goes_on:
+        said = [note for note in start.notes if note.startswith((CLAIM, SIMULATED))]
+        return replace(run, notes=(*run.notes, *said), epsilon=start.epsilon, delta=start.delta)
     plans = (run.plan, *getattr(start, "plans", ()))
     epsilon, delta = (sum(getattr(plan, name) for plan in plans) for name in ("epsilon", "delta"))
     given = start is not None and not isinstance(start, str) and not hasattr(start, "plans")
     but = ", but for the models it was given to start from," if given else ""
     notes = (
         f"{CLAIM}{but} is ({epsilon:g}, {delta:g})-differentially private for each of its examples",
-        "simulated noise: it was drawn from the seed, and whoever knows the seed can take it away",
+        f"{SIMULATED}: it was drawn from the seed, and whoever knows the seed can take it away",
     )
     return replace(run, notes=(*run.notes, *notes), epsilon=epsilon, delta=delta)
 
@@ -541,6 +658,12 @@ def observers_of(observe: Any, taken: Sequence[str] = COLUMNS) -> dict[str, Obse
         if not callable(observer):
             raise ParameterError(f"observer {name!r} is {observer!r}, not a function of the models")
     return dict(observe)
+
+
+def _liars(method: Any) -> tuple[str, ...]:
+    """Who lied, in words."""
+    names = ", ".join(map(str, method.liars))
+    return (f"agents {names} lied: run.honest leaves them out",) if names else ()
 
 
 def _notes(problem: Problem) -> tuple[str, ...]:

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import special, stats
+from scipy import special
 
 from .. import pooling
 from ..data.table import labels_of
 from ..errors import DataError
+from ..evaluation import gain
 from ..pooling import designs
 from ..pooling.blocks import Batch, InRows, batches, one_plus, padded, times
 from ..pooling.classes import softmax
@@ -137,7 +138,9 @@ def gains(model: Any, rows: Rows, folds: int, seed: int, notes: list[str]) -> tu
         table["one_model"] - table["together"],
     )
     errors = {name: float(table[name].mean()) for name in found}
-    against = {name: _gain(table[name] - table["together"], errors[name]) for name in ("alone", "one_model")}
+    against = {
+        name: gain((table[name] - table["together"]).to_numpy(), errors[name]) for name in ("alone", "one_model")
+    }
     return table, {"measure": measure, "folds": int(folds), "errors": errors, "gains": against}
 
 
@@ -168,21 +171,6 @@ def compared(model: Any, X: Any, y: Any, agents: Any) -> dict[str, dict[str, flo
             score = 1.0 - float(np.sum((values - test.y) ** 2)) / spread
         found[name] = {"score": score, "error": math.sqrt(error) if measure == "rmse" else error}
     return found
-
-
-def _gain(difference: pd.Series, error: float) -> dict[str, float]:
-    """Of all agents: the mean, and how sure it is."""
-    each = difference.dropna().to_numpy()
-    mean = float(each.mean())
-    se = float(each.std(ddof=1) / math.sqrt(len(each))) if len(each) > 1 else math.nan
-    half = se * float(stats.t.ppf(0.975, len(each) - 1)) if len(each) > 1 else math.nan
-    relative = mean / error if error > 0.0 else math.nan
-    ends = {"low": mean - half, "high": mean + half}
-    return (
-        {"mean": mean, "se": se}
-        | ends
-        | {"relative": relative, "share": float(np.mean(each > 0.0)), "agents": len(each)}
-    )
 
 
 def _sampled(rows: Rows, seed: int, notes: list[str]) -> Rows:

@@ -109,7 +109,7 @@ def run_together(
         models = theta if meanwhile is None or n <= EVERYBODY else alone.local()
         peers = nearest_peers(models, rule.kappa, model.random_state)
         learner = Learned(meanwhile or FixedModels(), rule, every=1, sampling=peers)
-        before = simulate(alone, learner, learning * n, model.random_state, theta, progress=progress)
+        before = simulate(alone, learner, learning * n, model.random_state, theta, progress=progress, keep_state=False)
         theta, method, graph = before.theta, afterwards(method, learning), before.graph
     problem = alone.on(graph=graph)
     settled = Settled(problem, model.tol)
@@ -122,6 +122,7 @@ def run_together(
         every=ROUND * n,
         until=settled,
         progress=progress,
+        keep_state=False,
     )
     if not (solved or settled.yes):
         warnings.warn(

@@ -24,6 +24,9 @@ from ..core.methods import METHODS
 from ..core.wrap.graph_rule import GraphRule
 from ..data.columns import Columns
 from ..data.dictionaries import StumpDictionary, Stumps
+from ..data.ids import packed_id, unpacked_id
+from ..engines.run import Run
+from ..engines.stored_runs import load_run, save_run
 from ..errors import DataError, MismatchError
 from ..graphs import Graph
 from ..multitask.covariance import Covariance, Dense, LowRank
@@ -49,15 +52,16 @@ KINDS = {
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> Path:
-    """Write a fitted estimator to a directory.
+    """Write a fitted estimator to a directory, or a run to a file.
 
     Parameters
     ----------
-    model : estimator
+    model : estimator or Run
         One of :data:`KINDS`. Boosted ones only with decision stumps: other base predictors are code; and so are
-        feature maps. A cluster that a model was fitted on is not kept.
+        feature maps. A cluster that a model was fitted on is not kept. Of a run: models, trace, account, and the state
+        to go on from; its problem and method are kept by name, so that it can go on with the same ones.
     path : path
-        A directory, made if it does not exist.
+        A directory, made if it does not exist; of a run, a file whose name ends with ``.npz``.
 
     Returns
     -------
@@ -75,8 +79,10 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
     >>> bool(np.all(again.predict(X, agents=ids) == model.predict(X, agents=ids)))
     True
     """
+    if isinstance(model, Run):
+        return save_run(model, path)
     if type(model).__name__ not in KINDS or not hasattr(model, "coef_"):
-        raise MismatchError(f"only a fitted {' or '.join(KINDS)} can be saved, not {model!r}")
+        raise MismatchError(f"only a fitted {' or '.join(KINDS)}, or a run, can be saved, not {model!r}")
     # What cannot be saved is refused before anything is written.
     base: Any = getattr(model, "base_", None)
     if not (base is None or isinstance(base, StumpDictionary)):
@@ -86,7 +92,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
             f"features={model.features_!r} cannot be saved: a feature map is code. Map the rows before they are given "
             "to the model, and leave features out"
         )
-    agents = [_packed(agent) for agent in model.agents_]
+    agents = [packed_id(agent) for agent in model.agents_]
     # How many threads work is a matter of the machine, and no part of the model.
     given = {name: value for name, value in model.get_params(deep=False).items() if name != "n_jobs"}
     parameters = {name: _parameter(name, value) for name, value in given.items()}
@@ -130,17 +136,18 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read an estimator that :func:`save` wrote.
+    """Read an estimator, or a run, that :func:`save` wrote.
 
     Parameters
     ----------
     path : path
-        The directory.
+        The directory; of a run, the file.
 
     Returns
     -------
-    estimator
-        Ready to predict, and to be fitted again. ``run_``, the simulation that fitted it, is not kept.
+    estimator or Run
+        Ready to predict, and to be fitted again. ``run_``, the simulation that fitted it, is not kept. Of a run,
+        ``problem`` and ``method`` are records: it goes on by ``simulate(problem, method, start=run)``.
 
     Examples
     --------
@@ -150,6 +157,8 @@ def load(path: str | os.PathLike[str]) -> Any:
     coterie.errors.DataError: no/such/model holds no model: there is no model.json in it
     """
     folder = Path(path)
+    if folder.is_file():
+        return load_run(folder)
     if not (folder / "model.json").is_file():
         raise DataError(f"{folder} holds no model: there is no model.json in it")
     try:
@@ -175,13 +184,13 @@ def load(path: str | os.PathLike[str]) -> Any:
 def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
     """The estimator that a description and its arrays stand for."""
     model = kind(**{name: _value(value) for name, value in description["parameters"].items()})
-    members = tuple(_unpacked(agent) for agent in description["agents"])
+    members = tuple(unpacked_id(agent) for agent in description["agents"])
     if description["classes"] is not None:
         model.classes_ = np.array(description["classes"])
     if description["models"]:
         model._unpack(description["models"], arrays, members, description["agent_column"])
         tied = "tie_start" in arrays
-        model.graph_ = _graph(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"]) if tied else None
+        model.graph_ = Graph.from_ties(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"]) if tied else None
         return _as_given(model, description)
     model.agents_ = members
     model._agent_column = description["agent_column"]
@@ -207,7 +216,7 @@ def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
         covariances = _covariances(arrays, len(model.agents_), intercepts.shape[1])
         model._relate(covariances, float(arrays["duality_gap"]))
         return model
-    model.graph_ = _graph(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"])
+    model.graph_ = Graph.from_ties(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"])
     return _as_given(model, description)
 
 
@@ -303,22 +312,3 @@ def _finite(arrays: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
     if not np.all(np.isfinite(array)):
         raise ValueError(f"{name} that is not finite")
     return array
-
-
-def _graph(start: np.ndarray, peer: np.ndarray, weight: np.ndarray) -> Graph:
-    i = np.repeat(np.arange(start.shape[0] - 1), np.diff(start))
-    once = i < peer
-    return Graph.from_edges(start.shape[0] - 1, i[once], peer[once], weight[once])
-
-
-def _packed(agent: Any) -> Any:
-    """An agent id as json."""
-    if isinstance(agent, (str, int, float, bool)):
-        return agent
-    if isinstance(agent, tuple):
-        return [_packed(part) for part in agent]
-    raise DataError(f"agent id {agent!r} is a {type(agent).__name__}: only text, numbers and tuples can be saved")
-
-
-def _unpacked(agent: Any) -> Any:
-    return tuple(_unpacked(part) for part in agent) if isinstance(agent, list) else agent

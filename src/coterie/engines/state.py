@@ -1,0 +1,111 @@
+"""Where a run stopped: all that it takes to go on as if it had not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._digest import digest_of
+from ..core.world import World
+from ..errors import DataError
+from ..problem import Problem
+
+#: Bytes of state that a run keeps without being asked to.
+SMALL = 64 << 20
+#: What agents change of a world where they learn their ties.
+TIES = ("tie_start", "peer", "inverse", "weight", "choice")
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where a run stopped. States of agents, of ties and of queues are arrays by their path, ``own/theta``."""
+
+    driver: str  # which kind of run it was
+    setting: str  # a digest of what else the driver was given
+    once: bool  # whether letters were stored once
+    arrays: Mapping[str, np.ndarray]
+    numbers: Mapping[str, Any]  # what json can hold: counters, clocks, random generators
+    problem: Any  # a Problem, or a record of one
+    method: Any
+
+    @property
+    def size(self) -> int:
+        """Bytes of its arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def reason_against(self, problem: Problem, method: Any, driver: str, setting: str) -> str:
+        """Why a run of this problem and method cannot go on from here; empty if it can."""
+        if digests_of_method(method) != digests_of_method(self.method):
+            return f"it was a run of {self.method!r}"
+        if self.driver != driver:
+            return f"it was a run {KINDS[self.driver]}, and this one is {KINDS[driver]}"
+        if self.setting != setting:
+            return "its conditions, or how neighbours are chosen, were others"
+        if problem is self.problem or _same(problem, self.problem, ties=not method.spare):
+            return ""
+        return "it was a run on another problem"
+
+
+#: What kind of run each driver drives.
+KINDS = {"Immediate": "in wakes", "Synchronous": "in rounds", "Timed": "under conditions"}
+
+
+def digests_of_method(method: Any) -> str:
+    """A digest of a method, or of the record of one."""
+    return getattr(method, "stored_digest", None) or digest_of(method)
+
+
+def digests_of(problem: Any) -> tuple[str, str]:
+    """Digests of a problem, or of the record of one: without its ties, and with them."""
+    if hasattr(problem, "stored_digests"):
+        first, second = problem.stored_digests
+        return first, second
+    bare = digest_of(*(getattr(problem, name) for name in problem.without_ties))
+    return bare, digest_of(bare, problem.graph)
+
+
+def _same(one: Any, other: Any, ties: bool) -> bool:
+    return digests_of(one)[ties] == digests_of(other)[ties]
+
+
+# -- states as arrays by path -----------------------------------------------------------------------------------------
+
+
+def flat(path: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """Arrays by path of an array, or of tuples and lists of such."""
+    if isinstance(value, tuple | list):
+        names = getattr(value, "_fields", range(len(value)))
+        for name, part in zip(names, value, strict=True):
+            yield from flat(f"{path}/{name}", part)
+    else:
+        yield path, np.asarray(value)
+
+
+def filled(path: str, like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """What :func:`flat` took apart, in the form of a value of the same kind; arrays are copies."""
+    if isinstance(like, tuple | list):
+        names = getattr(like, "_fields", range(len(like)))
+        parts = [filled(f"{path}/{name}", part, arrays) for name, part in zip(names, like, strict=True)]
+        return type(like)(*parts) if hasattr(like, "_fields") else type(like)(parts)
+    found = arrays.get(path)
+    if found is None or found.dtype != np.asarray(like).dtype or found.ndim != np.ndim(like):
+        raise DataError(f"the state of the run does not fit this method: {path} is missing, or of another kind")
+    if not isinstance(like, np.ndarray):
+        return type(like)(found[()])
+    # Kernels are compiled for the order of an array, and for whether it may be written.
+    copy = np.array(found, order="C" if like.flags.c_contiguous else "F")
+    copy.flags.writeable = like.flags.writeable
+    return copy
+
+
+def ties_of(world: World) -> dict[str, np.ndarray]:
+    """What agents have changed of a world."""
+    return {f"world/{name}": getattr(world, name) for name in TIES}
+
+
+def with_ties(world: World, arrays: Mapping[str, np.ndarray]) -> World:
+    """A world with the ties of a state."""
+    return world._replace(**{name: filled(f"world/{name}", getattr(world, name), arrays) for name in TIES})

@@ -1,0 +1,426 @@
+"""How good personal models are: for everybody, for the worst off, and against learning alone.
+
+Agents differ, and so do their scores. A mean hides those for whom collaboration does harm, so an evaluation also tells
+the mean of the worst tenth, the gain of each agent over the model it would have alone, and how evenly scores are
+spread, by the index of R. Jain, D. Chiu, W. Hawe (1984), "A quantitative measure of fairness and discrimination for
+resource allocation in shared computer systems": ``(sum_i s_i)^2 / (n sum_i s_i^2)``, 1 where all are alike, 1/n where
+one agent has everything. The mean, the worst tenth and the spread are what Li, Sanjabi, Beirami, Smith (2020), "Fair
+resource allocation in federated learning", report.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .core.linear import margins_kernel, rows_of
+from .core.losses import SIGNS
+from .data import AgentData
+from .data.dictionaries import outputs
+from .errors import DataError, MismatchError, ParameterError
+from .problem import Problem
+
+#: Numbers of which less is better, by their names in traces, comparisons and studies. Of all others, more is.
+LOWER = frozenset(
+    (
+        *("value", "gap", "rmse", "wakes", "time", "vectors", "bytes", "letters", "std", "largest_loss", "certificate"),
+        *("honest_loss", "disagreement"),
+    )
+)
+#: Rows that a model is asked about to see how many outputs it has.
+PROBES = 3
+#: ``score(predicted, labels)`` of the test rows of one agent.
+ScoreOf = Callable[[np.ndarray, np.ndarray], float]
+
+
+def gain(difference: np.ndarray, level: float) -> dict[str, float]:
+    """What agents gain: the mean, how sure it is, its size beside a `level`, and the share of agents that gain."""
+    from scipy import stats  # not above: traces need none of it
+
+    each = difference[~np.isnan(difference)]
+    n = len(each)
+    mean = float(each.mean()) if n else math.nan
+    se = float(each.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+    half = se * float(stats.t.ppf(0.975, n - 1)) if n > 1 else math.nan
+    relative = mean / level if level > 0.0 else math.nan
+    ends = {"low": mean - half, "high": mean + half, "relative": relative}
+    return {"mean": mean, "se": se} | ends | {"share": _mean(each > 0.0), "agents": n}
+
+
+def jain(scores: np.ndarray) -> float:
+    """Jain's index of fairness of numbers that are not negative."""
+    square = float(np.sum(scores**2))
+    return float(np.sum(scores)) ** 2 / (len(scores) * square) if square > 0.0 else 1.0
+
+
+def worst_tenth(scores: np.ndarray, higher: bool) -> float:
+    """The mean of the worst tenth of the scores, of at least one."""
+    ranked, count = np.sort(scores), -(-len(scores) // 10)
+    return _mean(ranked[:count] if higher else ranked[len(ranked) - count :])
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(np.mean(values)) if len(values) else math.nan
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Evaluation:
+    """The outcome of :func:`evaluate`.
+
+    Attributes
+    ----------
+    members : tuple
+        Agent ids.
+    score : str
+        What was measured: "accuracy", "rmse", or the name of a function.
+    higher : bool
+        Whether more of it is better.
+    each : (n,) ndarray
+        The score of every agent; NaN for one without test rows, which counts nowhere.
+    alone : (n,) ndarray or None
+        The same for the models that agents learn alone.
+    rows : (n,) ndarray
+        How many test rows each has.
+    """
+
+    members: tuple[Any, ...]
+    score: str
+    higher: bool
+    each: np.ndarray
+    alone: np.ndarray | None
+    rows: np.ndarray
+
+    @property
+    def _known(self) -> np.ndarray:
+        return self.each[~np.isnan(self.each)]
+
+    @property
+    def mean(self) -> float:
+        """The mean over agents."""
+        return _mean(self._known)
+
+    @property
+    def std(self) -> float:
+        """The standard deviation over agents."""
+        return float(np.std(self._known)) if len(self._known) else math.nan
+
+    @property
+    def worst_tenth(self) -> float:
+        """The mean over the tenth of the agents with the worst scores, at least one of them."""
+        return worst_tenth(self._known, self.higher)
+
+    @property
+    def fairness(self) -> float:
+        """Jain's index of the scores, from 1/n to 1."""
+        return jain(self._known)
+
+    @property
+    def gains(self) -> np.ndarray | None:
+        """What each agent gains over learning alone, above 0 where it is better off; None if that is not known."""
+        if self.alone is None:
+            return None
+        return self.each - self.alone if self.higher else self.alone - self.each
+
+    @property
+    def summary(self) -> dict[str, float]:
+        """All of it as numbers by name.
+
+        The mean score by its own name, ``std``, ``worst_tenth``, ``fairness``; and where models alone are known,
+        ``gain`` (the mean over agents), ``share_gaining`` (of the agents), ``largest_loss`` (of one agent, or 0).
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> test = ct.AgentData([[1.0], [1.0]], [1.0, -1.0], agents=["ann", "bob"])
+        >>> ct.evaluate([[1.0], [2.0]], test, test, alone=[[-1.0], [-1.0]]).summary["share_gaining"]
+        0.5
+        """
+        found = {self.score: self.mean, "std": self.std, "worst_tenth": self.worst_tenth, "fairness": self.fairness}
+        gains = self.gains
+        if gains is None:
+            return found
+        known = gain(gains, math.nan)
+        loss = float(np.max(-gains[~np.isnan(gains)], initial=0.0))
+        return found | {"gain": known["mean"], "share_gaining": known["share"], "largest_loss": loss}
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row for each agent: agent, rows, its score, and, where they are known, alone and gain.
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> test = ct.AgentData([[1.0], [1.0]], [1.0, -1.0], agents=["ann", "bob"])
+        >>> ct.evaluate([[1.0], [2.0]], test, test).frame.values.tolist()
+        [['ann', 1, 1.0], ['bob', 1, 0.0]]
+        """
+        frame = pd.DataFrame({"agent": pd.Series(self.members, dtype=object), "rows": self.rows, self.score: self.each})
+        return frame if self.alone is None else frame.assign(alone=self.alone, gain=self.gains)
+
+    def __repr__(self) -> str:
+        known = self.summary
+        lines = [
+            f"Evaluation of {len(self._known)} agents on test rows of their own",
+            f"  {self.score} {self.mean:.4g}, standard deviation {self.std:.3g}, worst tenth {self.worst_tenth:.4g}, "
+            f"fairness {self.fairness:.3g} (Jain)",
+        ]
+        if self.alone is not None:
+            lines.append(
+                f"  gain over alone {known['gain']:+.3g}: {known['share_gaining']:.0%} of the agents gain, and the "
+                f"largest loss of one is {known['largest_loss']:.3g}"
+            )
+        return "\n".join(lines)
+
+
+def evaluate(
+    models: Any,
+    problem: Problem | AgentData,
+    test: AgentData | None = None,
+    *,
+    score: str | ScoreOf | None = None,
+    higher: bool | None = None,
+    alone: Any = None,
+) -> Evaluation:
+    """Score the model of every agent on test rows of its own.
+
+    Parameters
+    ----------
+    models : (n, p) array_like, or Run
+        One row for each agent.
+    problem : Problem or AgentData
+        Which the models are for: it says how they predict. Of data alone, models are linear. May be left out of a run,
+        which knows its problem: ``evaluate(run, test)``.
+    test : AgentData
+        Test rows of the same agents, or of some of them, with the features that the problem was made from.
+    score : "accuracy", "rmse" or callable, optional
+        Default: accuracy where labels are classes, else the root mean squared error. Classes are: one output for each;
+        -1 and +1; 0 and 1 of a model that gives logits, such as :class:`coterie.Torch` with
+        ``torch.nn.BCEWithLogitsLoss()``. One output stands for class 1 where it is at least 0. A function
+        ``score(predicted, labels)`` gets what the model of one agent says of its rows, (m,) or (m, outputs), and their
+        labels.
+    higher : bool, optional
+        Of a function: whether more is better. Default: True.
+    alone : (n, p) array_like, Run, or False, optional
+        Models to measure gains against. Default: those that agents learn alone, :meth:`coterie.Problem.local`; of data
+        alone, and of a model that is not linear, none are known. False for none.
+
+    Returns
+    -------
+    Evaluation
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> task = ct.datasets.linear_classification(n=50, p=20, seed=0)
+    >>> problem = ct.Problem.personalized(task.train, task.graph)
+    >>> found = ct.evaluate(ct.simulate(problem, "cd", wakes=2000), task.test)
+    >>> print(found)
+    Evaluation of 50 agents on test rows of their own
+      accuracy 0.9218, standard deviation 0.0417, worst tenth 0.83, fairness 0.998 (Jain)
+      gain over alone +0.0918: 84% of the agents gain, and the largest loss of one is 0.14
+    """
+    if test is None:
+        if not isinstance(getattr(models, "problem", None), Problem):
+            raise ParameterError("evaluate needs test rows: evaluate(run, test), or evaluate(models, problem, test)")
+        return Evaluator(models.problem, problem, score=score, higher=higher, alone=alone)(models)  # type: ignore[arg-type]
+    return Evaluator(problem, test, score=score, higher=higher, alone=alone)(models)
+
+
+@dataclass(eq=False)
+class Evaluator:
+    """:func:`evaluate` for many models of one problem.
+
+    Parameters
+    ----------
+    problem, test, score, higher, alone
+        As in :func:`evaluate`.
+
+    Examples
+    --------
+    What a trace is to tell of test rows:
+
+    >>> import coterie as ct
+    >>> task = ct.datasets.linear_classification(n=50, p=20, seed=0)
+    >>> problem = ct.Problem.personalized(task.train, task.graph)
+    >>> run = ct.simulate(problem, "cd", wakes=2000, observe=ct.Evaluator(problem, task.test).observers())
+    >>> run.trace[["accuracy", "worst_tenth", "gain"]].round(3).values.tolist()
+    [[0.83, 0.652, 0.0], [0.922, 0.83, 0.092]]
+    """
+
+    problem: Problem | AgentData
+    test: AgentData
+    score: Any = None
+    higher: bool | None = None
+    alone: Any = None
+    _last: tuple[bytes, np.ndarray] = field(default=(b"", np.zeros(0)), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        problem, test = self.problem, self.test
+        data = problem.data if isinstance(problem, Problem) else problem
+        if not isinstance(data, AgentData):
+            raise ParameterError(f"an evaluation needs a Problem, or an AgentData; found {type(problem).__name__}")
+        if isinstance(problem, Problem) and problem.base is not None and isinstance(test, AgentData):
+            if problem.outputs > 1:
+                raise MismatchError("test rows of several classes: give an observer of your own")
+            self.test = test = test.with_features(outputs(problem.base, test.X, test.where))
+        if not isinstance(test, AgentData) or test.p != data.p or not set(test.members) <= set(data.members):
+            raise DataError("test must be an AgentData with features of the problem, and of agents that it has")
+        if test.members != data.members:  # such as a server, which has no rows
+            self.test = test = test.with_members(data.members)
+        if test.y is None or (isinstance(problem, Problem) and self._model is None and problem.loss.unlabelled):
+            raise MismatchError("test rows need labels, and a loss that predicts them")
+        self.name, self._score = self._how(self.score)
+        more = self.name not in LOWER
+        if self.higher is not None and not callable(self.score) and self.higher != more:
+            raise ParameterError(f"higher={self.higher} is for a score of your own: it is known of {self.name}")
+        self.higher = more if self.higher is None else bool(self.higher)
+        self._alone = self._each(self.alone if self.alone is not None else self._local())
+
+    @property
+    def _model(self) -> Any:
+        """The model of a problem that is not linear, else None."""
+        if not isinstance(self.problem, Problem) or self.problem.is_linear:
+            return None
+        return self.problem.model
+
+    def _how(self, score: Any) -> tuple[str, ScoreOf]:
+        """The name of a score, and how it is worked out."""
+        if callable(score):
+            return getattr(score, "__name__", type(score).__name__).replace("<lambda>", "score"), score
+        known: dict[str, ScoreOf] = {"accuracy": _accuracy, "rmse": _rmse}
+        if score is None:
+            score = "accuracy" if self._classifies() else "rmse"
+        if score not in known:
+            raise ParameterError(f'score={score!r} must be "accuracy", "rmse", or a function of predictions and labels')
+        if score == "accuracy" and not (self._one_for_each_class or self._two_classes):
+            raise MismatchError(
+                "accuracy: the model gives one number a row, and nothing says which numbers stand for which of the "
+                "test labels; -1 and +1 are known, and 0 and 1 of a model that gives logits, such as ct.Torch with "
+                "torch.nn.BCEWithLogitsLoss(). Pass a function score(predicted, labels), such as "
+                "lambda predicted, labels: ((predicted > 0.5) == labels).mean()"
+            )
+        return score, known[score]
+
+    def _classifies(self) -> bool:
+        if isinstance(self.problem, Problem) and self._model is None:
+            return bool(self.problem.loss.labels == SIGNS)
+        return self._one_for_each_class or self._two_classes
+
+    @functools.cached_property
+    def _one_for_each_class(self) -> bool:
+        """Whether the model gives several outputs for a row. It is asked of more than one, as some modules need."""
+        if self._model is None:
+            return False
+        if getattr(self._model, "classes", 0) > 1:
+            return True
+        X, m = self.test.X, self.test.n_rows
+        some = X[np.arange(PROBES) % m] if m else np.zeros((PROBES, self.test.p))
+        return _flat(self._model.predict(self._model.initial(), some)).ndim == 2
+
+    @property
+    def _two_classes(self) -> bool:
+        """Whether the sign of one output tells the labels apart."""
+        y = np.asarray(self.test.y)
+        logit = getattr(self._model, "logit", False)
+        return bool(np.all(np.abs(y) == 1.0) or (logit and np.all(np.isin(y, (0.0, 1.0)))))
+
+    def _local(self) -> Any:
+        return self.problem.local() if isinstance(self.problem, Problem) and self._model is None else False
+
+    def predictions(self, theta: np.ndarray) -> np.ndarray:
+        """What each agent's model says of its own test rows, all rows in one array."""
+        if self._model is not None:
+            X, start = self.test.X, self.test.start
+            some = [k for k in range(self.test.n) if self.test.sizes[k]]
+            said = [self._model.predict(theta[k], X[start[k] : start[k + 1]]) for k in some]
+            return np.concatenate([_flat(each) for each in said]) if said else np.zeros(0)
+        margins = np.zeros(self.test.n_rows)
+        margins_kernel(rows_of(self.test.X), self.test.start, theta, margins)
+        return margins
+
+    def _each(self, models: Any) -> np.ndarray | None:
+        """The score of every agent; of the same models as the last time without work."""
+        if models is False:
+            return None
+        theta = np.ascontiguousarray(getattr(models, "theta", models), dtype=float)
+        expected = (self.test.n, self.problem.p)
+        if theta.shape != expected:
+            raise ParameterError(f"models must have shape {expected}, one row for each agent; found {theta.shape}")
+        content = theta.tobytes()
+        last, scores = self._last
+        if last == content:
+            return scores
+        scores = self._scores(self.predictions(theta))
+        self._last = content, scores
+        return scores
+
+    def _scores(self, predicted: np.ndarray) -> np.ndarray:
+        y, start = np.asarray(self.test.y), self.test.start
+        if self._score in (_accuracy, _rmse):
+            each = _right(predicted, y) if self._score is _accuracy else (predicted - y) ** 2
+            with np.errstate(invalid="ignore"):
+                mean = np.bincount(self.test.owner, weights=each, minlength=self.test.n) / self.test.sizes
+            return mean if self._score is _accuracy else np.sqrt(mean)
+        found = np.full(self.test.n, np.nan)
+        for k in np.flatnonzero(self.test.sizes):
+            found[k] = self._score(predicted[start[k] : start[k + 1]], y[start[k] : start[k + 1]])
+        return found
+
+    def __call__(self, models: Any) -> Evaluation:
+        """The evaluation of some models."""
+        each = self._each(models)
+        assert each is not None  # there are models
+        return Evaluation(self.test.members, self.name, bool(self.higher), each.copy(), self._alone, self.test.sizes)
+
+    def observers(self) -> Mapping[str, Callable[[np.ndarray], float]]:
+        """For ``observe=``: the mean score, ``worst_tenth``, and ``gain`` where models alone are known.
+
+        Returns
+        -------
+        mapping
+        """
+        names = [self.name, "worst_tenth"] + ([] if self._alone is None else ["gain"])
+        return {name: Measure(self, name) for name in names}
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """One number of an evaluation, as a function of models."""
+
+    evaluator: Evaluator
+    name: str
+
+    def __call__(self, theta: np.ndarray) -> float:
+        """The number of these models."""
+        found = self.evaluator(theta)
+        if self.name == "gain":
+            gains = found.gains
+            assert gains is not None
+            return _mean(gains[~np.isnan(gains)])
+        return found.worst_tenth if self.name == "worst_tenth" else found.mean
+
+
+def _flat(predicted: Any) -> np.ndarray:
+    """Predictions, those of one output as (m,)."""
+    found = np.asarray(predicted)
+    return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
+
+
+def _right(predicted: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Whether each row is given its class: by the sign of one output, or the number of the largest of several."""
+    right: np.ndarray = np.argmax(predicted, axis=1) == y if predicted.ndim == 2 else (predicted >= 0) == (y > 0)
+    return right
+
+
+def _accuracy(predicted: np.ndarray, y: np.ndarray) -> float:
+    return float(np.mean(_right(predicted, y)))
+
+
+def _rmse(predicted: np.ndarray, y: np.ndarray) -> float:
+    return math.sqrt(float(np.mean((predicted - y) ** 2)))

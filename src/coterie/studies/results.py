@@ -1,0 +1,230 @@
+"""What a study found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from .. import plots
+from ..errors import ParameterError
+from ..evaluation import LOWER
+from .tables import StudyTable, best_of
+
+#: How settings are told from each other in a table: all of a study's, or some.
+Names = str | Sequence[str]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Study:
+    """The outcome of :func:`coterie.study`.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        One row for each piece: its settings, its seed, and what the job returned.
+    settings, values : tuple of str
+        Which columns are settings, and which what was found.
+    seconds : float
+        CPU seconds of all pieces, also of those that an earlier call had finished.
+    failures : tuple
+        (settings, error) of pieces that have failed, of the study in a :class:`~coterie.errors.StudyError`.
+    """
+
+    frame: pd.DataFrame
+    settings: tuple[str, ...]
+    values: tuple[str, ...]
+    seconds: float = 0.0
+    failures: tuple[tuple[dict[str, Any], Exception], ...] = ()
+
+    def table(
+        self,
+        value: Names | None = None,
+        rows: Names | None = None,
+        columns: str | None = None,
+        where: Mapping[str, Any] | None = None,
+        higher: bool | None = None,
+    ) -> StudyTable:
+        """Means over seeds with their standard errors.
+
+        Parameters
+        ----------
+        value : str or sequence of str, optional
+            What to show; with ``columns``, one thing. Default: all that was found.
+        rows : str or sequence of str, optional
+            Settings that lines are for. Default: all but ``columns``.
+        columns : str, optional
+            A setting that columns are for. Default: columns are what was found.
+        where : mapping, optional
+            Settings to keep to, such as ``{"mu": 1.0}``. Every setting that is neither in rows nor in columns must be
+            here, unless it has one value only.
+        higher : bool, optional
+            Whether more is better, for what is best: of a line, if there are ``columns``, else of a column. Default:
+            less is better of objectives, errors and costs by their usual names, more of everything else.
+
+        Returns
+        -------
+        StudyTable
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> def job(method, mu, seed):
+        ...     return {"score": mu * len(method) + seed}
+        >>> found = ct.study(job, {"method": ["cd", "djam"], "mu": [1, 2]}, seeds=[0, 2])
+        >>> found.table("score", rows="mu", columns="method")
+        method         cd       djam
+        mu
+        1       3.0 ± 1.0  5.0 ± 1.0
+        2       5.0 ± 1.0  9.0 ± 1.0
+        """
+        values = self._known("value", value, self.values)
+        if columns is not None and len(values) != 1:
+            raise ParameterError(
+                f"value must be one of {', '.join(self.values)} where columns={columns!r} is a setting"
+            )
+        across = [] if columns is None else self._known("columns", columns, self.settings)
+        down = [name for name in self.settings if name not in across]
+        down = down if rows is None else self._known("rows", rows, self.settings)
+        if set(down) & set(across):
+            raise ParameterError(f"columns={columns!r} is among rows, too")
+        frame = self._where(where or {})
+        for name in self.settings:
+            if name not in (*down, *across, *(where or {})) and frame[name].nunique(dropna=False) > 1:
+                raise ParameterError(
+                    f"{name} has several values, and is neither in rows nor in columns: say where={{{name!r}: ...}}"
+                )
+        if not (down or across):  # one line
+            frame = frame.assign(**{"": "all"})
+            down = [""]
+        groups = frame.groupby([*down, *across], sort=False, dropna=False)[values]
+        mean, error = groups.mean(), groups.sem()
+        if across:
+            order = list(dict.fromkeys(frame[across[0]]))
+            mean, error = (part[values[0]].unstack(across[0]).reindex(columns=order) for part in (mean, error))
+            lines = list(dict.fromkeys(frame[down].itertuples(index=False, name=None)))
+            lines = [line[0] for line in lines] if len(down) == 1 else lines
+            mean, error = mean.reindex(lines), error.reindex(lines)
+        more = {name: better(values[0] if across else name, higher) for name in mean.columns}
+        return StudyTable(mean, error, best_of(mean, bool(across), more))
+
+    def best(self, value: str, where: Mapping[str, Any] | None = None, higher: bool | None = None) -> dict[str, Any]:
+        """The settings whose mean over seeds is best; of equal ones the first.
+
+        Parameters
+        ----------
+        value : str
+            What was found.
+        where, higher
+            As in :meth:`table`.
+
+        Returns
+        -------
+        dict
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> found = ct.study(lambda mu, seed: {"rmse": (mu - 2) ** 2 + seed}, {"mu": [1, 2, 3]})
+        >>> found.best("rmse")
+        {'mu': 2}
+        """
+        self._known("value", value, self.values)
+        frame = self._where(where or {})
+        found = frame.groupby(list(self.settings), sort=False, dropna=False)[value].mean() if self.settings else None
+        if found is None:
+            return {}
+        if found.isna().all():
+            raise ParameterError(f"{value} is NaN everywhere: there is no best")
+        place = found.idxmax() if better(value, higher) else found.idxmin()
+        chosen = place if len(self.settings) > 1 else (place,)
+        plain = (each.item() if isinstance(each, np.generic) else each for each in chosen)
+        return dict(zip(self.settings, plain, strict=True))
+
+    def plot(
+        self,
+        value: str | None = None,
+        x: str | None = None,
+        by: str | None = None,
+        where: Mapping[str, Any] | None = None,
+    ) -> Figure:
+        """What was found along one setting: a line for each value of another one, with bands of a standard error.
+
+        Parameters
+        ----------
+        value : str, optional
+            Default: the first that was found.
+        x : str, optional
+            A setting. Default: one of numbers with the most values, or the first.
+        by : str, optional
+            Another one. Default: the other, if there are two.
+        where : mapping, optional
+            As in :meth:`table`.
+
+        Returns
+        -------
+        Figure
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> found = ct.study(lambda mu, seed: {"rmse": mu + seed}, {"mu": [0.01, 0.1, 1.0]}, seeds=range(3))
+        >>> axes = found.plot().axes[0]
+        >>> axes.get_xscale(), axes.get_yscale(), axes.get_ylabel()
+        ('log', 'linear', 'rmse')
+        """
+        value = self._known("value", value, self.values)[0]
+        if not self.settings:
+            raise ParameterError("there are no settings to draw anything along")
+        if x is None:
+            free = [name for name in self.settings if name != by and name not in (where or {})] or list(self.settings)
+            x = max(
+                free, key=lambda name: (pd.api.types.is_numeric_dtype(self.frame[name]), self.frame[name].nunique())
+            )
+        self._known("x", x, self.settings)
+        others = [name for name in self.settings if name != x and name not in (where or {})]
+        if by is None and len(others) == 1:
+            by = others[0]
+        table = self.table(value, rows=x, columns=by, where=where)
+        return plots.settings(table.mean, table.error, value, x, by)
+
+    def _known(self, what: str, names: Names | None, allowed: tuple[str, ...]) -> list[str]:
+        chosen = list(allowed) if names is None else [names] if isinstance(names, str) else list(names)
+        for name in chosen:
+            if name not in allowed:
+                raise ParameterError(f"{what}={name!r} must be one of {', '.join(allowed) or 'nothing: there is none'}")
+        return chosen
+
+    def _where(self, where: Mapping[str, Any]) -> pd.DataFrame:
+        frame = self.frame
+        for name, wanted in where.items():
+            self._known("where", name, self.settings)
+            frame = frame[frame[name] == wanted]
+        if not len(frame):
+            raise ParameterError("nothing was found" + (f" where {dict(where)}" if where else ""))
+        return frame
+
+    def __repr__(self) -> str:
+        seeds = self.frame["seed"].nunique()
+        head = f"Study of {len(self.frame)} pieces, {seeds} seed{'s' if seeds != 1 else ''}: mean ± standard error"
+        shown = repr(self.table()) if len(self.frame) and self.values else "nothing was found"
+        said = [f"failed: {settings}: {error}" for settings, error in self.failures]
+        return "\n".join([head, shown, *said])
+
+
+def better(name: str, higher: bool | None) -> bool:
+    """Whether more of something is better."""
+    return name not in LOWER if higher is None else higher
+
+
+def framed(rows: Sequence[dict[str, Any]], settings: Sequence[str]) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Rows as a frame, and the names of what was found."""
+    values = tuple(dict.fromkeys(name for row in rows for name in row if name not in (*settings, "seed")))
+    frame = pd.DataFrame(rows, columns=[*settings, "seed", *values])
+    for name in values:
+        frame[name] = pd.to_numeric(frame[name]) if frame[name].notna().any() else np.nan
+    return frame, values

@@ -1,0 +1,143 @@
+"""Tables of numbers with their standard errors, as text and as LaTeX."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+#: What TeX takes for a command, and how to write it.
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+} | {sign: f"\\{sign}" for sign in "&%$#_{}"}
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class StudyTable:
+    """Means over seeds, and their standard errors. It prints as text; see :meth:`to_latex`.
+
+    Attributes
+    ----------
+    mean, error : DataFrame
+        Of one shape. An error of a single seed is NaN.
+    best : DataFrame of bool
+        Which means are the best of those that they are compared with.
+    """
+
+    mean: pd.DataFrame
+    error: pd.DataFrame
+    best: pd.DataFrame
+
+    @property
+    def text(self) -> pd.DataFrame:
+        """The same as text, ``mean ± standard error``."""
+        return self._cells(latex=False)
+
+    def _cells(self, latex: bool) -> pd.DataFrame:
+        rows = [
+            [
+                cell(self.mean.iat[i, j], self.error.iat[i, j], latex, latex and bool(self.best.iat[i, j]))
+                for j in range(self.mean.shape[1])
+            ]
+            for i in range(self.mean.shape[0])
+        ]
+        return pd.DataFrame(rows, index=self.mean.index, columns=self.mean.columns, dtype=object)
+
+    def to_latex(self, caption: str | None = None, label: str | None = None) -> str:
+        r"""The table for a paper: package ``booktabs``, the best in bold, errors after a plus-minus sign.
+
+        Parameters
+        ----------
+        caption, label : str, optional
+            With one of them it is a floating ``table``, else a ``tabular`` alone.
+
+        Returns
+        -------
+        str
+
+        Examples
+        --------
+        >>> import coterie as ct
+        >>> found = ct.study(lambda mu, seed: {"accuracy": mu + seed / 100}, {"mu": [0.5, 0.6]}, seeds=range(2))
+        >>> print(found.table().to_latex())
+        \begin{tabular}{rr}
+        \toprule
+        mu & accuracy \\
+        \midrule
+        0.5 & $0.5050 \pm 0.0050$ \\
+        0.6 & $\mathbf{0.6050} \pm 0.0050$ \\
+        \bottomrule
+        \end{tabular}
+        """
+        cells = self._cells(latex=True)
+        index, depth = cells.index, cells.index.nlevels
+        numeric = [index.get_level_values(k).dtype.kind in "iuf" for k in range(depth)]
+        form = "".join("r" if number else "l" for number in numeric) + "r" * cells.shape[1]
+        names = [escape(name if name is not None else "") for name in index.names]
+        lines = [f"\\begin{{tabular}}{{{form}}}", "\\toprule"]
+        if cells.columns.name is not None:
+            lines.append(
+                _line([""] * depth + [f"\\multicolumn{{{cells.shape[1]}}}{{c}}{{{escape(cells.columns.name)}}}"])
+            )
+            lines.append(f"\\cmidrule(lr){{{depth + 1}-{depth + cells.shape[1]}}}")
+        lines += [_line(names + [escape(name) for name in cells.columns]), "\\midrule"]
+        for key, row in zip(index, cells.itertuples(index=False), strict=True):
+            lines.append(_line([*map(escape, key if depth > 1 else (key,)), *row]))
+        lines += ["\\bottomrule", "\\end{tabular}"]
+        if caption is not None or label is not None:
+            head = ["\\begin{table}", "\\centering"]
+            head += [] if caption is None else [f"\\caption{{{escape(caption)}}}"]
+            head += [] if label is None else [f"\\label{{{label}}}"]
+            lines = [*head, *lines, "\\end{table}"]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return self.text.to_string()
+
+
+def _line(cells: list[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def escape(value: Hashable) -> str:
+    """A value as TeX shows it."""
+    return "".join(_SPECIAL.get(sign, sign) for sign in str(value))
+
+
+def cell(mean: float, error: float, latex: bool = False, bold: bool = False) -> str:
+    """A mean with its standard error, whose first two digits say how many the mean has."""
+    if math.isnan(mean):
+        return "--" if latex else "-"
+    if not math.isfinite(mean):
+        return (r"$\infty$" if mean > 0 else r"$-\infty$") if latex else str(mean)
+    size = max(abs(mean), error if math.isfinite(error) else 0.0)
+    power = math.floor(math.log10(size)) if size > 0.0 else 0
+    power = power if power >= 6 or power < -3 else 0  # as a factor of both
+    known = math.isfinite(error) and error > 0.0
+    if known:
+        digits = min(max(0, 1 - math.floor(math.log10(error / 10.0**power))), 12)
+        value, after = f"{mean / 10.0**power:.{digits}f}", f"{error / 10.0**power:.{digits}f}"
+    else:
+        value, after = f"{mean / 10.0**power:.4g}", "0" if error == 0.0 else ""
+    sign = r"\pm" if latex else "±"
+    value = f"\\mathbf{{{value}}}" if bold else value
+    said = f"{value} {sign} {after}" if after else value
+    if power:
+        said = f"({said})" if after else said
+        said += f" \\times 10^{{{power}}}" if latex else f"e{power:+03d}"
+    return f"${said}$" if latex else said
+
+
+def best_of(mean: pd.DataFrame, along_rows: bool, higher: dict[Any, bool]) -> pd.DataFrame:
+    """Which numbers are the best of their row, or of their column; `higher` says of each column whether more is."""
+    signed = mean * [1.0 if higher[name] else -1.0 for name in mean.columns]
+    top = signed.max(axis=1) if along_rows else signed.max(axis=0)
+    alone = mean.shape[1] == 1 if along_rows else mean.shape[0] == 1
+    return signed.eq(top, axis=0 if along_rows else 1) & (not alone)

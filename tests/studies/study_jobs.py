@@ -1,0 +1,17 @@
+"""Jobs that other processes can import."""
+
+import math
+import os
+from pathlib import Path
+
+SCALE = 2.0
+
+
+def small(method, mu, seed):
+    """Numbers that follow from the settings; each call leaves a line in a diary."""
+    if "DIARY" in os.environ:
+        with Path(os.environ["DIARY"]).open("a") as diary:
+            diary.write(f"{method} {mu} {seed}\n")
+    if os.environ.get("FAIL_AT") == f"{method} {mu} {seed}":
+        raise ZeroDivisionError("as asked")
+    return {"accuracy": len(method) * mu / 3 + math.sin(seed), "bytes": SCALE * seed}
