@@ -33,6 +33,7 @@ IN_PLAIN_MODE = {
     "test_operations.py",
     "test_audit_log.py",
     "test_joining.py",
+    "test_networks.py",
 }
 
 

@@ -50,6 +50,18 @@ WORDS = {
     "published": {"method": "propagation", "privacy": {"epsilon": 2.0}},
     "pooled in private": {"method": "gossip-pooling", "privacy": {"epsilon": 2.0}},
     "trimmed": {"trim": 0.2},
+} | {
+    method: {
+        "method": method,
+        "objective": "differentiable",
+        "network": {"hidden": 4} | roles,
+        "settings": {"rate": 0.05, "steps": 2, "batch": batch},
+    }
+    for method, roles, batch in (
+        ("dpsgd", {"personal": ["head"]}, 3),
+        ("local-sgd", {"personal": ["body.bias"], "seed": 1}, 0),
+        ("tied-sgd", {}, 3),
+    )
 }
 
 

@@ -14,9 +14,11 @@ from coterie.core.losses import LOSSES
 from coterie.core.methods import METHODS
 from coterie.errors import DataError, MismatchError, ParameterError
 from coterie.peers.charter import (
+    TRAINING,
     Charter,
     Curves,
     Encoding,
+    Network,
     charter_json,
     make_charter,
     read_charter,
@@ -74,9 +76,20 @@ OTHER = {
 
 
 def test_the_run_changes_with_every_field():
-    assert set(OTHER) | {"format"} == set(Charter.__struct_fields__)
+    assert set(OTHER) | {"format", "network"} == set(Charter.__struct_fields__)
     runs = {charter().run} | {msgspec.structs.replace(charter(), **{name: value}).run for name, value in OTHER.items()}
     assert len(runs) == len(OTHER) + 1
+    changes = [{"hidden": 4}, {"personal": ["head"]}, {"shared": ["body"]}, {"tied": ["head"]}, {"seed": 1}]
+    own = {"hidden": None, "parts": [("a", 2)]}
+    changes += [own, own | {"parts": [("b", 2)]}, own | {"parts": [("a", 3)]}, own | {"probe": [0.5]}]
+    networks = [Network(hidden=3), *(msgspec.structs.replace(Network(hidden=3), **change) for change in changes)]
+    agreed = charter(objective="differentiable", network={"hidden": 3})
+    assert len({msgspec.structs.replace(agreed, network=network).run for network in networks}) == len(networks)
+
+
+def test_the_run_of_a_charter_without_a_network_is_what_it_was_before_there_were_any():
+    given = make_charter(features=["a", "b"], target="y", labels=["n", "y"], steward=bytes(32))
+    assert given.run == "adbc517e7c8d81b6f5ab5e292a189fc4"
 
 
 def test_the_run_does_not_change_with_white_space_order_or_the_type_of_a_number():
@@ -198,7 +211,13 @@ def test_what_does_not_go_together():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_of_the_public_list_can_be_named(name):
-    agreed = charter(method=name, objective=usual_objective(name, False), trim=0.0, intercept=True)
+    network = {"network": {"hidden": 3}} if name in TRAINING else {}
+    words = {"method": name, "objective": usual_objective(name, False), "trim": 0.0, "intercept": True} | network
+    if METHODS[name].jobs and not network:
+        with pytest.raises(ParameterError, match=r"lost letters.*peers run tied-sgd, local-sgd, dpsgd"):
+            charter(**words)
+        return
+    agreed = charter(**words)
     assert type(method_of(agreed)) is type(METHODS[name])
     check_charter(agreed)
 

@@ -15,8 +15,9 @@ from small_group import WORDS, P, SmallGroup
 from coterie.core.loop import ANEW
 from coterie.core.methods import METHODS
 from coterie.engines.peer import Peer
-from coterie.engines.wire import encode, read_numbers
+from coterie.engines.wire import encode
 from coterie.errors import StateError
+from coterie.peers.charter import TRAINING
 from coterie.peers.packet import read_packet
 from coterie.peers.state import (
     MAGIC,
@@ -297,7 +298,7 @@ def test_a_restored_peer_goes_on_as_if_nothing_had_happened(words):
     assert mail
     for k, data in enumerate(mail[-10:]):
         packet, dice = read_packet(data)[0], rng.random(group.method.dice)
-        letter = encode(packet.sender, packet.kind, read_numbers(packet.content))
+        letter = encode(packet.sender, packet.kind, node._contents.parse(packet.kind, packet.content))
         sent = [peer.receive(letter) + peer.wake(dice, moment=float(k)) for peer in (one.peer, other.peer)]
         assert [(sent.to, sent.data) for sent in sent[0]] == [(sent.to, sent.data) for sent in sent[1]]
         assert np.array_equal(one.theta, other.theta)
@@ -305,7 +306,7 @@ def test_a_restored_peer_goes_on_as_if_nothing_had_happened(words):
 
 def test_every_method_is_tried():
     tried = {repr(type(method_of(SmallGroup(words).charter))) for words in WORDS}
-    assert {repr(type(method)) for method in METHODS.values()} <= tried
+    assert {repr(type(method)) for name, method in METHODS.items() if name in TRAINING or not method.jobs} <= tried
 
 
 def test_a_state_with_ties_that_are_gone():

@@ -21,6 +21,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from .. import plots
+from .._files import plain as plain
 from ..errors import CoterieError, DataError, RemovedError
 
 #: Something given to a command, a file, a column or a number, is not what it must be; an audit failed; the steward has
@@ -78,11 +80,6 @@ def show(result: dict[str, Any], table: Table | str, as_json: bool) -> None:
         out.print(table, soft_wrap=isinstance(table, str))  # commands in a text are to be copied whole
 
 
-def plain(value: Any) -> Any:
-    """What json can hold in place of a NumPy number or array, or of a path."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
-
-
 @contextmanager
 def bar(text: str, quiet: bool, known: bool = True, unit: str = "rounds") -> Iterator[Any]:
     """A progress bar for a function of (done, total), shown from its first call on.
@@ -133,7 +130,7 @@ def write_figures(figures: dict[str, Any], folder: Path) -> list[str]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, figure in figures.items():
-            figure.savefig(folder / name, dpi=120)
+            plots.save(figure, folder / name)
     except OSError as error:
         raise DataError(f"cannot write figures to {folder}: {error}") from None
     return [str(folder / name) for name in figures]

@@ -19,6 +19,11 @@ steward = typer.Typer(no_args_is_help=True, help="A second steward, or one who t
 group.add_typer(steward, name="steward")
 
 
+def brings_model(charter: Any) -> bool:
+    """Whether members of the group bring their model."""
+    return bool(charter.network) and charter.network.hidden is None
+
+
 def check_peer_folder(folder: Path) -> None:
     """Refuse a folder that is no peer's."""
     if not (folder / "identity.json").is_file():
@@ -50,14 +55,16 @@ def create_group(
     method: Annotated[
         str | None,
         typer.Option(
-            help="resilient-pooling or gossip-pooling; over a graph cd, propagation, admm, djam or boosting. Default: "
-            "pooling, or cd with --learn or an objective over a graph."
+            help="resilient-pooling or gossip-pooling; over a graph cd, propagation, admm, djam or boosting; of "
+            "networks tied-sgd, local-sgd or dpsgd. Default: pooling, or cd with --learn or an objective over "
+            "a graph; of networks tied-sgd."
         ),
     ] = None,
     objective: Annotated[
         str | None,
         typer.Option(
-            help="pooling; or, over a graph, personalized, collaborative, separate, propagation or boosting. "
+            help="pooling; or, over a graph, personalized, collaborative, separate, propagation, boosting or "
+            "differentiable. "
             "Default: the method's own."
         ),
     ] = None,
@@ -68,8 +75,30 @@ def create_group(
             "Default: one that fits the method."
         ),
     ] = None,
+    hidden: Annotated[
+        int | None,
+        typer.Option(help="Learn a network of one hidden layer with so many units, not linear models."),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="Learn the model that this Python file makes (its function model() returns it): each member brings "
+            "the same file. The charter holds names and sizes of its parameters, no code."
+        ),
+    ] = None,
+    personal: Annotated[
+        str | None, typer.Option(help="Of --hidden or --model: parameters that never leave their peer, by name.")
+    ] = None,
+    shared: Annotated[str | None, typer.Option(help="The same: parameters that all have in common.")] = None,
+    tied: Annotated[
+        str | None,
+        typer.Option(
+            help="The same: parameters tied to those of neighbours, as strongly as --coupling says. Names may be cut "
+            "short, with commas between them. Default: of --hidden a shared body and tied heads, of --model all tied."
+        ),
+    ] = None,
     coupling: Annotated[float, typer.Option(help="The more, the more alike are the models of neighbours.")] = 1.0,
-    ridge: Annotated[str, typer.Option(help='A number, or "1/m".')] = "1/m",
+    ridge: Annotated[str | None, typer.Option(help='A number, or "1/m". Default: 1/m, of networks 0.')] = None,
     confidence: Annotated[
         str, typer.Option(help="public: rows / max-rows; gossip: rows / the largest heard of; none.")
     ] = "public",
@@ -82,7 +111,7 @@ def create_group(
         typer.Option(
             "--set",
             help="A further argument of the method, name=value; repeat it. Boosting: stumps, beta, and low and high, "
-            "the public range of the features.",
+            "the public range of the features. Networks: rate, steps and batch of SGD; optimiser=adam.",
         ),
     ] = None,
     learn: Annotated[bool, typer.Option("--learn", help="The members learn who collaborates with whom.")] = False,
@@ -134,13 +163,14 @@ def create_group(
     privacy = None
     if epsilon is not None:
         privacy = _given(epsilon=epsilon, delta=delta, clip=clip, row_norm=row_norm, wakes_per_agent=releases)
+    network = _network(hidden, model, personal=personal, shared=shared, tied=tied)
     charter = create(
         folder,
+        model=model,
         ca=None if ca_key is None or ca_certificate is None else (ca_key, ca_certificate),
         title=title,
         target=target,
         coupling=coupling,
-        ridge=_number(ridge),
         confidence=confidence,
         settings=dict(_setting(one) for one in settings or ()),
         learned=learned,
@@ -150,6 +180,7 @@ def create_group(
         scale=None if scale is None else _floats("--scale", scale),
         **fields
         | _given(objective=objective, loss=loss, method=method, max_rows=max_rows, trim=trim, radius=radius)
+        | _given(network=network, ridge=None if ridge is None else _number(ridge))
         | ({} if classes is None else {"labels": [name.strip() for name in classes.split(",")]}),
     )
     public = "" if sample is None else f"Columns, levels, means and knots of {sample} are public in this group.\n"
@@ -226,7 +257,9 @@ def join_group(
         text += f"next: coterie relay {folder}"
     else:
         text += f"columns: {', '.join(charter.features)}; target: {charter.target}\n"
-        more = "" if read_settings(folder).data is not None else " --data YOUR.csv"
+        settings = read_settings(folder)
+        more = "" if settings.data is not None else " --data YOUR.csv"
+        more += " --model FILE.py" if brings_model(charter) and settings.model is None else ""
         text += f"next: coterie peer run {folder}{more}"
     show(told, text, as_json)
 
@@ -522,6 +555,18 @@ def _setting(text: str) -> tuple[str, Any]:
     if not equals:
         raise ParameterError(f"--set {text}: must be name=value")
     return name.strip(), _number(value.strip())
+
+
+def _network(hidden: int | None, model: Path | None, **roles: str | None) -> dict[str, Any] | None:
+    """What is said of a model that is not linear; None if nothing is."""
+    named = {name: [part.strip() for part in words.split(",")] for name, words in roles.items() if words is not None}
+    if hidden is not None and model is not None:
+        raise ParameterError("--hidden and --model are two models: give one of them")
+    if hidden is None and model is None:
+        if named:
+            raise ParameterError(f"--{next(iter(named))} is for networks: give --hidden or --model")
+        return None
+    return named | ({} if hidden is None else {"hidden": hidden})
 
 
 def _floats(option: str, text: str) -> list[float]:

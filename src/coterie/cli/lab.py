@@ -93,7 +93,9 @@ def lab_command(
         raise ParameterError("--data needs --agent and --target, the columns that say whose row it is, and what")
     if importlib.util.find_spec("nacl") is None:
         raise MissingExtra('peers on a network need pynacl: pip install "coterie[network]"')
-    if method in ("gossip-pooling", "resilient-pooling"):
+    from ..core.methods import METHODS
+
+    if method in METHODS and not METHODS[method].minimises:
         raise ParameterError(
             f"--method {method} minimises no objective, and the lab measures how near peers come to the minimum "
             "of one: watch it in ct.simulate, or found a group of real peers with coterie group create"

@@ -44,9 +44,7 @@ class Task(StrEnum):
 
 
 #: Methods of a front-door estimator beside pooling.
-OVER_GRAPH = [
-    name for name in (*METHODS, *BASELINES) if name not in ("boosting", "gossip-pooling", "resilient-pooling")
-]
+OVER_GRAPH = [*(name for name, rule in METHODS.items() if rule.minimises and not rule.on_balls), *BASELINES]
 #: Which estimator a task needs, without boosting and with it.
 ESTIMATORS: dict[tuple[Task, bool], Any] = {
     (Task.classification, False): CollaborativeClassifier,

@@ -15,7 +15,7 @@ import typer
 
 from ..errors import CoterieError, IdentityError, ParameterError
 from .console import EXIT_CODES, NOT_NOW, AsJson, refuse, run, show
-from .groups import Folder, check_peer_folder, group, ties_of
+from .groups import Folder, brings_model, check_peer_folder, group, ties_of
 from .operations import audit_peer, check_peer, install_peer, mute_peer
 from .status import peer_status
 from .watch import watch
@@ -82,6 +82,7 @@ def init_peer(
         write_settings(folder, **settings)
         AuditLog(folder / FILE)("joined", run=joined.charter.run, name=name, roster=joined.roster.version)
         more = "" if data is not None else " --data YOUR.csv"
+        more += " --model FILE.py" if brings_model(joined.charter) else ""
         text = f"{name} is in: run {joined.charter.run}\nnext: coterie peer run {folder}{more}"
         if data is not None and not data.exists():
             text += f"\nnote: there is no {data} yet"
@@ -174,6 +175,13 @@ def run_peer(
     steward: Annotated[
         Path | None, typer.Option(help="The group's folder: this peer brings what is new there to the others.")
     ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where members of the group bring their model: a Python file of your own, which is run, and whose "
+            "function model() returns it. Default: as peer.toml says."
+        ),
+    ] = None,
     lab: Annotated[bool, typer.Option("--lab", hidden=True)] = False,
     work: Annotated[Path | None, typer.Option(hidden=True, help="In place of --data: a work that is ready.")] = None,
 ) -> None:
@@ -186,14 +194,15 @@ def run_peer(
     settle(folder)
     settings = overridden(read_settings(folder), holdout=holdout, metrics=metrics, compiled=compiled)
     data, compiled = data or settings.path(folder, "data"), settings.compiled
+    model = model or settings.path(folder, "model")
     joined, feed = membership(folder), None
     if work is not None:
         content = read_bounded(work, private=True, limit=MAX_WORK_BYTES)
     else:
         from ..peers.feed import Feed, prepared
 
-        feed = None if data is None else Feed(folder, data, settings.holdout, Feed.stamp(data))
-        content = prepared(folder, data, settings.holdout)
+        feed = None if data is None else Feed(folder, data, settings.holdout, Feed.stamp(data), model)
+        content = prepared(folder, data, settings.holdout, model)
     if settings.nice:
         os.nice(settings.nice)
     if compiled is None:
@@ -204,7 +213,9 @@ def run_peer(
 
     steward = steward or settings.path(folder, "steward")
     with _perhaps_later():
-        launch(folder, joined, content, settings=settings, wakes=wakes, lab=lab, feed=feed, steward=steward)
+        launch(
+            folder, joined, content, settings=settings, wakes=wakes, lab=lab, feed=feed, steward=steward, model=model
+        )
 
 
 @contextmanager
@@ -265,12 +276,16 @@ def predict(
     folder: Folder,
     data: Annotated[Path, typer.Argument(help="Rows with the columns of the charter.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="A csv file for the predictions.")],
+    model: Annotated[
+        Path | None, typer.Option(help="The file of the model, as in peer run. Default: as peer.toml says.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Use the model that a peer has learned, also while it runs."""
     from ..peers.model import predict_file
+    from ..peers.settings import read_settings
 
-    rows, served = predict_file(folder, data, output)
+    rows, served = predict_file(folder, data, output, model or read_settings(folder).path(folder, "model"))
     words = {"together": "learned together", "alone": "trained alone", "population": "of the population"}
     show(
         {"rows": rows, "model": served, "output": str(output)},

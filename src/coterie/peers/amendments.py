@@ -124,7 +124,7 @@ def in_words(changes: Mapping[str, tuple[Any, Any]]) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = "none" if value is None else str(msgspec.to_builtins(value))
+    text = "none" if value is None or value is msgspec.UNSET else str(msgspec.to_builtins(value))
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 

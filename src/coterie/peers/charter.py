@@ -26,6 +26,12 @@ Setting = Annotated[int, Meta(ge=-EXACT, le=EXACT)] | Finite | Text
 Settings = Annotated[dict[Argument, Setting], Meta(max_length=100)]
 Place = Annotated[int, Meta(ge=0, le=100_000)]
 
+#: Methods of the objective "differentiable": those for which a lost letter is no more than an old one.
+TRAINING = ("tied-sgd", "local-sgd", "dpsgd")
+#: No model has more parameters; and no letter more bytes.
+MAX_PARAMETERS, MAX_LETTER = 200_000, 1_000_000
+#: What is written in single precision must fit there.
+SINGLE_RADIUS = 1e30
 #: Methods of the objective "pooling"; the first that there is, is the default.
 POOLING = ("resilient-pooling", "gossip-pooling")
 #: Share of the neighbours' values that is left out at each end by default: one of four.
@@ -72,6 +78,46 @@ class Curves(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     knots: list[tuple[Place, Annotated[list[Finite], Meta(min_length=7, max_length=100)]]]
 
 
+Size = Annotated[int, Meta(ge=1, le=MAX_PARAMETERS)]
+Names = Annotated[list[Text], Meta(max_length=1000)]
+
+
+class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A model that is not linear, of the objective "differentiable"; what becomes of its parameters; where all begin.
+
+    Parameters
+    ----------
+    hidden : int, optional
+        Units of the hidden layer of a :class:`coterie.TwoLayer`. None: members bring the model.
+    parts : list of (str, int)
+        Of a model that members bring: names of its parameters, and how many numbers each has.
+    probe : list of float
+        Of such a model: what it answers to a few public rows in the beginning (:mod:`coterie.peers.networks`).
+    personal, shared, tied : list of str
+        Parameters by the beginnings of their names, as in :meth:`coterie.Problem.differentiable`: those that never
+        leave their peer, that all have in common, that are tied to those of neighbours.
+    seed : int
+        Of the initial parameters, which are the same for all.
+    """
+
+    hidden: Size | None = None
+    parts: Annotated[list[tuple[Text, Size]], Meta(max_length=10_000)] = []
+    probe: Annotated[list[Finite], Meta(max_length=100)] = []
+    personal: Names = []
+    shared: Names = []
+    tied: Names = []
+    seed: Annotated[int, Meta(ge=0, lt=1 << 32)] = 0
+
+    def __post_init__(self) -> None:
+        if (self.hidden is None) == (not self.parts):
+            raise ParameterError("network: give either hidden, the units of a two-layer network, or parts of a model")
+        if len({name for name, _ in self.parts}) < len(self.parts):
+            raise ParameterError("network: parts holds a name twice")
+        for word in (*(name for name, _ in self.parts), *self.personal, *self.shared, *self.tied):
+            if not word.isprintable():
+                raise ParameterError(f"network: {word!r:.80} must be of printable characters")
+
+
 class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The public numbers that all members of a group share, made by :func:`make_charter`; ``run`` is its hash.
 
@@ -93,8 +139,10 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         How text and gaps become columns. None: all features are numbers, a gap counts as the mean of a peer's own rows.
     design : Curves, optional
         Splines and units, of a model that was fitted on sample rows. None: the columns as they are.
-    objective : "pooling", "personalized", "collaborative", "separate", "propagation" or "boosting"
+    objective : "pooling", "personalized", "collaborative", "separate", "propagation", "boosting" or "differentiable"
         Partial pooling by gossip; or, with a graph, as in :class:`coterie.Problem`.
+    network : Network, optional
+        Of the objective "differentiable": the model.
     loss : str
         Name of a loss; "adaboost" for boosting alone.
     coupling : float
@@ -108,7 +156,8 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         Name of a method, such as "resilient-pooling" or "cd".
     settings : dict
         Further arguments of the method; of boosting also ``stumps``, ``beta``, and ``low`` and ``high``, the public
-        range of the features.
+        range of the features; of one that trains, those of its optimiser, :class:`coterie.SGD` or, with
+        ``optimiser="adam"``, :class:`coterie.Adam`.
     trim : float
         Share of the neighbours' values that is left out at each end.
     learned : dict, optional
@@ -145,7 +194,9 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     scale: list[Positive] | None = None
     columns: Encoding | None = None
     design: Curves | None = None
-    objective: Literal["pooling", "personalized", "collaborative", "separate", "propagation", "boosting"]
+    objective: Literal[
+        "pooling", "personalized", "collaborative", "separate", "propagation", "boosting", "differentiable"
+    ]
     loss: Text
     coupling: Positive = 1.0
     ridge: Annotated[float, Meta(ge=0, lt=1.7e308)] | Literal["1/m"] = "1/m"
@@ -158,10 +209,11 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     privacy: Settings | None = None
     radius: Positive = RADIUS
     rate: Positive = 1.0
-    letter_bytes: Annotated[int, Meta(ge=1_000, le=1 << 19)] = 400_000  # a list of 1,000 members takes 200 kB
+    letter_bytes: Annotated[int, Meta(ge=1_000, le=MAX_LETTER)] = 400_000  # a list of 1,000 members takes 200 kB
     letters_per_second: Positive = 50.0
     steward: PublicKey
     amends: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")] | None = None
+    network: Network | msgspec.UnsetType = msgspec.UNSET  # left out, not null: runs without one keep their hashes
 
     def __post_init__(self) -> None:
         texts = {"title": [self.title], "features": self.features, "target": [self.target]}
@@ -181,7 +233,7 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             if len(getattr(self, name) or self.features) != len(self.features):
                 raise ParameterError(f"{name} must hold {len(self.features)} numbers, one for each feature")
         _check_columns(self)
-        for kind, methods in (("boosting", ("boosting",)), ("pooling", POOLING)):
+        for kind, methods in (("boosting", ("boosting",)), ("pooling", POOLING), ("differentiable", TRAINING)):
             if (self.objective == kind) != (self.method in methods):
                 raise ParameterError(
                     f"objective={self.objective!r} and method={self.method!r} do not go together: {kind!r} is for the "
@@ -189,6 +241,7 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                 )
         if self.objective == "pooling" and self.learned is not None:
             raise ParameterError("learned: in pooling everybody learns from all, and there are no ties to learn")
+        _check_network(self)
         if self.confidence == "gossip" and self.privacy is not None:
             raise ParameterError(
                 "confidence='gossip' does not go with privacy: the largest number of rows tells of somebody's data; "
@@ -206,6 +259,33 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def run(self) -> str:
         """Name of the run: one charter, one run."""
         return hashlib.sha256(msgspec.msgpack.encode(self, order="deterministic")).digest()[:16].hex()
+
+
+def _check_network(charter: Charter) -> None:
+    """Refuse what does not go with a model that is not linear."""
+    if (charter.objective == "differentiable") != bool(charter.network):
+        raise ParameterError(
+            f"objective={charter.objective!r}: a network, and only that, has the objective 'differentiable'"
+        )
+    if not charter.network:
+        return
+    if charter.privacy is not None:
+        raise ParameterError(
+            "privacy does not go with a network: there is no design yet that says which rows a private step may take. "
+            "Leave out the network, or --epsilon"
+        )
+    if charter.learned is not None:
+        raise ParameterError("learned does not go with a network: its ties are those of the list of members")
+    if charter.design is not None:
+        raise ParameterError("design is for linear models: make the charter from columns, and give center and scale")
+    if charter.loss != usual_loss(charter.method, charter.labels is not None, False):
+        raise ParameterError(
+            f"loss={charter.loss!r}: the loss of a network is its own, 'logistic' of classes and 'squared' of numbers"
+        )
+    if charter.radius > SINGLE_RADIUS:
+        raise ParameterError(
+            f"radius={charter.radius:g} must be at most {SINGLE_RADIUS:g}: networks are sent in single precision"
+        )
 
 
 def _check_columns(charter: Charter) -> None:
@@ -267,8 +347,10 @@ def make_charter(**fields: Any) -> Charter:
     ...
     coterie.errors.ParameterError: coupling: expected a number > 0.0
     """
-    from .work import check_parts, trimmable  # with NumPy, which a reader does not need
+    from .work import check_parts, longest_letter, trimmable  # with NumPy, which a reader does not need
 
+    if fields.get("network") and fields.get("objective", "differentiable") == "differentiable":
+        fields = usual_network(fields)
     private = fields.get("privacy") is not None
     graph = fields.get("objective", "pooling") != "pooling" or fields.get("learned") is not None
     method = fields.setdefault("method", usual_method(graph, private))
@@ -280,9 +362,21 @@ def make_charter(**fields: Any) -> Charter:
     if "letters_per_second" not in fields:
         charter = msgspec.structs.replace(charter, letters_per_second=max(50.0, 25.0 * charter.rate))
     check_parts(charter)
+    if charter.network and "letter_bytes" not in fields:
+        needed = longest_letter(charter)
+        charter = made(Charter, msgspec.structs.asdict(charter) | {"letter_bytes": max(charter.letter_bytes, needed)})
     if "trim" not in fields and trimmable(charter):
         charter = msgspec.structs.replace(charter, trim=TRIM)
     return charter
+
+
+def usual_network(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a charter with a network, with what is usual: a body that all share, and heads tied over the graph."""
+    network = msgspec.to_builtins(fields["network"])
+    if isinstance(network, dict) and network.get("hidden") and not {"personal", "shared", "tied"} & {*network}:
+        network |= {"shared": ["body"], "tied": ["head"]}
+    usual = {"objective": "differentiable", "method": TRAINING[0], "intercept": False, "ridge": 0.0}
+    return usual | fields | {"network": network}
 
 
 def usual_method(graph: bool, private: bool) -> str:
@@ -296,6 +390,8 @@ def usual_objective(method: Any, private: bool) -> str:
     """What a method is mostly used for."""
     if method in POOLING:
         return "pooling"
+    if method in TRAINING:
+        return "differentiable"
     if method == "propagation" and not private:  # the private form starts from rows
         return "propagation"
     return "collaborative" if method == "admm" else "boosting" if method == "boosting" else "personalized"

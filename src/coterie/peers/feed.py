@@ -20,10 +20,11 @@ from .work import Work, read_work
 LOOK_EVERY, LONGEST = 2.0, 600.0
 
 
-def prepared(folder: Path, data: Path | None, holdout: float | None) -> bytes:
-    """The work of a peer as bytes, from its table; without a table, it has no rows."""
+def prepared(folder: Path, data: Path | None, holdout: float | None, model: Path | None = None) -> bytes:
+    """The work of a peer as bytes, from its table; without a table, it has no rows. `model`: the file of its own."""
     share = "auto" if holdout is None else str(holdout)
     command = [sys.executable, "-m", "coterie.peers.tables", str(folder), "" if data is None else str(data), share]
+    command.append("" if model is None else str(model))
     try:
         done = subprocess.run(command, capture_output=True, timeout=LONGEST, env=os.environ | {"COTERIE_PLAIN": "1"})
     except subprocess.TimeoutExpired:
@@ -37,8 +38,15 @@ def prepared(folder: Path, data: Path | None, holdout: float | None) -> bytes:
 class Feed:
     """Watches the file of a peer's rows. :meth:`look` now and then; it never waits."""
 
-    def __init__(self, folder: Path, data: Path, holdout: float | None, stamp: tuple[int, ...] | None):
-        self.folder, self.data, self.holdout = folder, data, holdout
+    def __init__(
+        self,
+        folder: Path,
+        data: Path,
+        holdout: float | None,
+        stamp: tuple[int, ...] | None,
+        model: Path | None = None,
+    ):
+        self.folder, self.data, self.holdout, self.model = folder, data, holdout, model
         self._taken = self._seen = stamp  # of the file as it was when it was read, and looked at, last
         self._reader: threading.Thread | None = None
         self._work: Work | None = None
@@ -76,6 +84,6 @@ class Feed:
 
     def _read(self) -> None:
         try:
-            self._work = read_work(prepared(self.folder, self.data, self.holdout))
+            self._work = read_work(prepared(self.folder, self.data, self.holdout, self.model))
         except (DataError, OSError) as error:
             self._error = error if isinstance(error, DataError) else DataError(str(error))

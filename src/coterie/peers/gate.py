@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.letters import Contents
 from ..core.world import EVERYONE
-from ..engines.wire import read_numbers
+from ..engines.wire import finite
 from ..errors import DataError
 from .bucket import Bucket
 from .packet import VERSION, Packet, read_packet
@@ -138,8 +138,7 @@ def check_letter(contents: Contents, members: Container[int], packet: Packet) ->
     """The numbers of a method's letter; refuses what no honest peer sends. ``members`` are the addresses there are."""
     kind, sender = packet.kind, packet.sender
     try:
-        text = read_numbers(packet.content)
-        contents.check_length(kind, text.shape[0])
+        text = finite(contents.parse(kind, packet.content))
     except DataError as error:
         raise Refused("finite" if "finite" in str(error) else "shape", f"from {sender}: {error}") from None
     models, allowed = contents.read(kind, text, members)

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from .._files import Where, drafted, locked, private_folder, read_bounded, rename, write_atomic, write_new
 from ..errors import DataError, IdentityError, MissingExtra, ParameterError, RemovedError, SignatureError
-from .charter import Charter, charter_json, make_charter, read_charter
+from .charter import MAX_LETTER, Charter, charter_json, make_charter, read_charter
 from .forks import Fork, described
 from .identity import (
     MEMBER_DAYS,
@@ -155,11 +155,18 @@ class Newcomer(NamedTuple):
 # -- the steward -----------------------------------------------------------------------------------------------------
 
 
-def create(folder: Where, *, ca: tuple[Where, Where] | None = None, **fields: Any) -> Charter:
-    """A new group, of nobody yet, with a charter of these fields; `ca`: key and certificate of an authority to use."""
+def create(
+    folder: Where, *, ca: tuple[Where, Where] | None = None, model: Where | None = None, **fields: Any
+) -> Charter:
+    """A new group, of nobody yet, with a charter of these fields; `ca`: key and certificate of an authority to use.
+
+    `model`: a file that makes the model, for a group whose members bring it.
+    """
     from .tables import check_charter  # with pandas, which only the one who creates a group needs here
 
     steward = new_signing_key()
+    if model is not None:
+        fields["network"] = network_from(model, fields)
     charter = make_charter(**fields, steward=public_bytes(steward))
     check_charter(charter)
     where = Path(folder)
@@ -179,6 +186,16 @@ def create(folder: Where, *, ca: tuple[Where, Where] | None = None, **fields: An
     private_folder(where)
     write_new(kept, {"steward.key", "ca.key"}, "a group")
     return charter
+
+
+def network_from(file: Where, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What a charter says of the model that a file makes, beside what becomes of its parameters."""
+    from .networks import described, load_model
+
+    given = dict(fields.get("network") or {})
+    parts = fields["features"] if fields.get("columns") is None else fields["columns"].parts
+    width = len(parts) + bool(fields.get("intercept", False))
+    return given | described(load_model(file), width, given.get("seed", 0))
 
 
 def load_group(folder: Where, *, signing: bool = True) -> Group:
@@ -409,7 +426,7 @@ def sign_next(office: Group, roster: Roster) -> bytes:
         raise ParameterError(
             f"a list of {len(roster.members)} members and {len(roster.ties)} ties takes {len(signed)} bytes, and "
             f"letters of this run carry {most}: use fewer ties, or agree on longer letters (coterie group amend "
-            f"{office.folder} --set letter_bytes={min(1 << 19, 2 * office.charter.letter_bytes)})"
+            f"{office.folder} --set letter_bytes={min(MAX_LETTER, 2 * office.charter.letter_bytes)})"
         )
     return signed
 

@@ -19,6 +19,7 @@ from .charter import Charter
 from .feed import Feed
 from .groups import Membership, membership
 from .metrics import Log
+from .networks import model_of
 from .node import Node
 from .office import RelayOffice
 from .past import start_from_past
@@ -45,6 +46,7 @@ def launch(
     lab: bool = False,
     feed: Feed | None = None,
     steward: Path | None = None,
+    model: Path | None = None,  # the file of its model, where members bring it
     kind: type[Node] = Node,  # a test may run one that means harm
 ) -> None:
     """Run the peer of a folder, with its work as bytes, until a signal stops it."""
@@ -66,7 +68,7 @@ def launch(
             read_bounded(folder / "roster"),
             me.address,
             method,
-            read_work(work),
+            read_work(work, model_of(charter, model)),
             joined.identity.sign,
             FileStore(folder / "state"),
             ledger=ledger,

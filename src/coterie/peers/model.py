@@ -18,10 +18,12 @@ import numpy as np
 
 from .._files import read_bounded, write_atomic
 from ..core.losses import BERNOULLI
+from ..core.models import Linear
 from ..errors import DataError
 from .cells import column_of, read_cells
 from .charter import Charter, read_charter
 from .encoding import columns_of_cells
+from .networks import margins, model_of
 from .work import loss_of
 
 #: Of a standard normal variable, 5 % are above it: intervals hold 90 % of new labels.
@@ -30,6 +32,7 @@ Z90 = 1.6448536269514722
 DENSE = 400
 #: No model's file is longer.
 LARGEST = 32_000_000
+_LINEAR = Linear()
 
 
 class Model(NamedTuple):
@@ -77,33 +80,40 @@ def read_model(folder: str | PathLike[str], charter: Charter) -> Model:
     return found
 
 
-def predicted(charter: Charter, model: Model, X: np.ndarray) -> dict[str, Any]:
+def predicted(charter: Charter, model: Model, X: np.ndarray, network: Any = _LINEAR) -> dict[str, Any]:
     """Columns of predictions for rows of features: numbers with ``std``, ``low`` and ``high``, classes with
-    ``probability``, that of the second class.
+    ``probability``, that of the second class. ``network`` is the model of the group, if it is not linear.
 
     Probabilities are moderated by what is not known of the model: sigmoid(z / sqrt(1 + pi/8 x' C x)).
     """
-    margins, C = X @ model.theta, model.covariance
+    found, C = margins(network, model.theta, X), model.covariance
     variance = np.zeros(len(X)) if C is None else X * X @ C if C.ndim == 1 else np.einsum("ij,jk,ik->i", X, C, X)
     variance = np.maximum(variance, 0.0)
     if charter.labels is not None:
-        words = np.where(margins >= 0.0, charter.labels[1], charter.labels[0])
-        columns: dict[str, Any] = {"prediction": words, "score": margins}
+        words = np.where(found >= 0.0, charter.labels[1], charter.labels[0])
+        columns: dict[str, Any] = {"prediction": words, "score": found}
         if loss_of(charter).likelihood == BERNOULLI:
-            columns["probability"] = 0.5 * (1.0 + np.tanh(0.5 * margins / np.sqrt(1.0 + math.pi / 8.0 * variance)))
+            columns["probability"] = 0.5 * (1.0 + np.tanh(0.5 * found / np.sqrt(1.0 + math.pi / 8.0 * variance)))
         return columns
-    columns = {"prediction": margins}
+    columns = {"prediction": found}
     if C is not None and model.noise is not None:
         std = np.sqrt(variance + model.noise)
-        columns |= {"std": std, "low": margins - Z90 * std, "high": margins + Z90 * std}
+        columns |= {"std": std, "low": found - Z90 * std, "high": found + Z90 * std}
     return columns
 
 
 def predict_file(
-    folder: str | PathLike[str], table: str | PathLike[str], output: str | PathLike[str]
+    folder: str | PathLike[str],
+    table: str | PathLike[str],
+    output: str | PathLike[str],
+    file: str | PathLike[str] | None = None,
 ) -> tuple[int, str]:
-    """Write predictions for a table, by the model in a peer's folder, as csv: how many, and which model it was."""
+    """Write predictions for a table, by the model in a peer's folder, as csv: how many, and which model it was.
+
+    ``file`` makes the model of the group, where members bring it.
+    """
     charter = read_charter(read_bounded(Path(folder) / "charter.json"))
+    network = model_of(charter, file)
     model, cells = read_model(folder, charter), read_cells(table)
     some = {name: column_of(cells, name, str(table)) for name in charter.features}
     X = columns_of_cells(charter, some, str(table), model.fill)
@@ -111,9 +121,10 @@ def predict_file(
         from .tables import dictionary_of
 
         X = dictionary_of(charter).fitted(X).transform(X)
-    if X.shape[1] != model.theta.size:
-        raise DataError(f"the model in {folder} has {model.theta.size} numbers, and the charter asks for {X.shape[1]}")
-    columns = predicted(charter, model, X)
+    size = network.size if charter.network else X.shape[1]
+    if size != model.theta.size:
+        raise DataError(f"the model in {folder} has {model.theta.size} numbers, and the charter asks for {size}")
+    columns = predicted(charter, model, X, network)
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)

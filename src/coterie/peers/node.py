@@ -32,11 +32,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.letters import Bounds, Contents
+from ..core.letters import Bounds
 from ..core.world import EVERYONE, VACANT
 from ..core.wrap.learned import WEIGHT, WEIGHT_LENGTH
 from ..engines.peer import Outgoing, Peer
-from ..engines.wire import write_numbers
 from ..errors import CapacityError, DataError, SignatureError, StateError
 from .bucket import Bucket
 from .bulletins import CHARTER, Board, NotTaken, packaged, room, unbundled, unpackaged
@@ -63,7 +62,7 @@ from .packet import (
 )
 from .roster import Roster, read_roster, relation, signers
 from .state import Record, Store, pack, read_record, restored, write_record
-from .work import Work, world_of_one
+from .work import Work, wire_of, world_of_one
 
 #: Seconds until a HELLO that was not answered is said again, the first time and at most.
 PATIENCE, LONGEST_PATIENCE = 0.5, 8.0
@@ -198,7 +197,8 @@ class Node:
             self.peer.resume(*restored(self.peer, record.arrays))
             self.peer.renew(self._world())
         self.peer.recover()
-        self._contents = Contents(method.letters, Bounds(work.p, charter.radius, work.radius, work.outputs))
+        sent = self.peer.world.sent.shape[0]
+        self._contents = wire_of(charter, method, Bounds(sent, charter.radius, work.radius, work.outputs))
         self.starts += 1
 
     def _admit(self) -> None:
@@ -268,7 +268,8 @@ class Node:
     def _world_with(self, known: dict[int, float]) -> Any:
         ties = {j: w for j, w in known.items() if j in self.members and j not in self.gone}
         n_agents = max(self.members) + 1
-        return world_of_one(self.work, self.address, ties, n_agents, self.largest, 4 * self.method.spare)
+        room = 4 * self.method.spare
+        return world_of_one(self.work, self.address, ties, n_agents, self.largest, room, self.method.batch)
 
     # -- what happens to it -------------------------------------------------------------------------------------------
 
@@ -454,7 +455,7 @@ class Node:
         """
         if work.p != self.work.p:
             raise DataError(f"the new rows have {work.p} columns, and the model has {self.work.p} numbers")
-        self.work = work
+        self.work = work._replace(model=self.work.model)
         self._largest = max(self._largest, min(work.size, self.charter.max_rows))
         self.peer.renew(self._world())
         self._save()
@@ -488,8 +489,9 @@ class Node:
         self.wakes += 1
         if self.learns and not self.ties.keys() <= self.members.keys() - self.gone:
             self.peer.renew(self._world())  # it had asked somebody who has gone since, and ties itself to the answer
-        norm = float(np.linalg.norm(self.peer.theta))
-        if not np.isfinite(norm):
+        theta = self.peer.theta
+        norm = float(np.linalg.norm(theta[self.peer.world.sent]))  # of what neighbours see
+        if not (np.isfinite(norm) and np.isfinite(theta).all()):
             self._revert()
             return []
         if norm > self.charter.radius:
@@ -718,7 +720,7 @@ class Node:
         copies: dict[tuple[int, bytes], list[int]] = {}
         for letter in letters:
             if letter.to in self.members:
-                copies.setdefault((letter.kind, write_numbers(letter.text)), []).append(letter.to)
+                copies.setdefault((letter.kind, self._contents.write(letter.kind, letter.text)), []).append(letter.to)
         out: list[Send] = []
         if not copies:
             return out

@@ -75,10 +75,12 @@ def _begin_from(node: Node, old: Charter, arrays: dict[str, Any]) -> tuple[Any, 
 
 def _translated(theta: np.ndarray, old: Charter, new: Charter, changed: set[str]) -> np.ndarray:
     """A model in the columns and units of another charter."""
-    linear = "boosting" not in (old.objective, new.objective)
+    linear = not {"boosting", "differentiable"} & {old.objective, new.objective}
     others = changed - FREE - (COLUMNS if linear else frozenset())
     if not linear:
-        others |= changed & {"objective", "settings", "loss"}
+        others |= changed & {"objective", "loss"}
+    if "boosting" in (old.objective, new.objective):
+        others |= changed & {"settings"}
     if others:
         raise DataError(f"the new charter has another {', '.join(sorted(others))}")
     if not changed & COLUMNS:

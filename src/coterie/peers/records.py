@@ -43,7 +43,7 @@ _WORDS = {
 def made(kind: type[Record], fields: dict[str, Any]) -> Record:
     """A record, if its fields are what its types say; a ParameterError names the first one that is not."""
     with _explaining(kind, ParameterError):
-        return msgspec.convert(fields, kind)
+        return msgspec.convert({name: value for name, value in fields.items() if value is not msgspec.UNSET}, kind)
     raise AssertionError  # pragma: no cover - for mypy: nothing passes
 
 

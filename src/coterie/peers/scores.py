@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.losses import BERNOULLI, pooled_value
+from ..core.models import Linear
+from ..core.world import all_losses
 from .model import packed
 from .node import Node
 
@@ -31,7 +33,7 @@ def losses_at(node: Node, theta: np.ndarray) -> np.ndarray:
     """Errors of a model on the rows it is measured with: 0 or 1 for classes, squared ones for numbers."""
     work = node.work
     with np.errstate(over="ignore"):
-        margins = work.seen @ theta
+        margins = work.margins(theta)
         if node.charter.labels is not None:
             return (np.where(margins >= 0.0, 1.0, -1.0) != work.seen_labels).astype(float)
         return np.asarray((margins - work.seen_labels) ** 2)
@@ -44,7 +46,7 @@ def soft_errors(node: Node, theta: np.ndarray) -> np.ndarray:
     """
     if node.charter.labels is None:
         return losses_at(node, theta)
-    margins = node.work.seen @ theta
+    margins = node.work.margins(theta)
     bernoulli = node.work.loss.likelihood == BERNOULLI
     votes = np.tanh(0.5 * margins) if bernoulli else np.clip(margins, -1.0, 1.0)
     return np.asarray(0.25 * (votes - node.work.seen_labels) ** 2)
@@ -60,8 +62,7 @@ def score_of(node: Node, theta: np.ndarray) -> float | None:
 
 def scores(node: Node, final: np.ndarray | None = None) -> dict[str, Any]:
     """How good the models are on the peer's own rows, on those kept aside if there are any; and which is served."""
-    world, served = node.peer.world, served_by(node, final)
-    own = world.rows.values @ node.theta if node.work.features.size else np.zeros(0)
+    served = served_by(node, final)
     return {
         "score": score_of(node, node.theta),
         "score_alone": score_of(node, node.work.local),
@@ -69,8 +70,19 @@ def scores(node: Node, final: np.ndarray | None = None) -> dict[str, Any]:
         "rows_aside": int(node.work.seen_labels.size) if node.work.aside else 0,
         "served": served.how,
         "why": served.why,
-        "objective": float(pooled_value(world.loss, own, world.labels, node.work.row_weight)),
+        "objective": _objective(node),
     }
+
+
+def _objective(node: Node) -> float:
+    """The mean loss of the model on the peer's own rows."""
+    world, theta = node.peer.world, node.theta
+    if isinstance(world.model, Linear):
+        own = world.rows.values @ theta if node.work.features.size else np.zeros(0)
+        return float(pooled_value(world.loss, own, world.labels, node.work.row_weight))
+    found = np.zeros(1)
+    all_losses(world, theta[None, :], found)
+    return float(found[0] - node.work.ridge * np.vdot(theta, theta))
 
 
 def worse(together: np.ndarray, alone: np.ndarray) -> bool:

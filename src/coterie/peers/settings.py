@@ -29,6 +29,7 @@ class Settings:
     steward: str | None = None
     nice: int = 0
     compiled: bool | None = None
+    model: str | None = None
 
     def path(self, folder: Where, name: str) -> Path | None:
         """One of the paths: as it is, or in the peer's folder if it is relative."""
@@ -77,6 +78,13 @@ _KEYS = {
         "true or false",
         False,
         "Compile the method, or not. Default: where there are many rows.",
+    ),
+    "model": _Key(
+        (str,),
+        bool,
+        "a path",
+        "model.py",
+        "A Python file of your own that makes the model, if members of the group bring it. It is run.",
     ),
 }
 

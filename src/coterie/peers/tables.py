@@ -20,14 +20,18 @@ from ..core.letters import longest
 from ..core.linear import DenseRows
 from ..core.losses import Location, Squared
 from ..core.methods import check_fit
+from ..core.training import local_of
+from ..core.world import TIED
 from ..core.wrap.learned import Learned
 from ..errors import CoterieError, DataError, ParameterError
 from .alone import alone as alone_model
 from .cells import read_cells, spelt
 from .charter import Charter, read_charter
 from .encoding import Rows, rows_of_cells
+from .networks import model_of
 from .packet import OVERHEAD
-from .work import BOOSTING, NOTHING, Work, loss_of, make_part, method_of, write_work
+from .trained_alone import trained_alone
+from .work import BOOSTING, NOTHING, Work, longest_letter, loss_of, make_part, method_of, write_work
 
 if TYPE_CHECKING:
     from ..data import AgentData
@@ -46,17 +50,22 @@ WIDE = 1000
 def check_charter(charter: Charter) -> None:
     """Refuse a charter whose parts do not go together, before anybody has agreed to it."""
     method = method_of(charter)
+    if charter.network:
+        if longest_letter(charter) > charter.letter_bytes:
+            raise ParameterError(
+                f"letter_bytes={charter.letter_bytes}: a letter of this network takes up to {longest_letter(charter)} "
+                "bytes"
+            )
+        return
     problem = _pair(charter) if charter.objective == "boosting" else _sketch(charter)
     try:
         check_fit(_within(method), problem)
     except AttributeError:  # a method that looks at more than a sketch shows
         problem = _pair(charter)
         check_fit(_within(method), problem)
-    longest_letter = 8 * longest(method.lengths(problem.p)) + OVERHEAD
-    if longest_letter > charter.letter_bytes:
-        raise ParameterError(
-            f"letter_bytes={charter.letter_bytes}: a letter of {method!r} takes up to {longest_letter} bytes"
-        )
+    needed = 8 * longest(method.lengths(problem.p)) + OVERHEAD
+    if needed > charter.letter_bytes:
+        raise ParameterError(f"letter_bytes={charter.letter_bytes}: a letter of {method!r} takes up to {needed} bytes")
 
 
 def _pair(charter: Charter) -> Problem:
@@ -74,10 +83,12 @@ def _sketch(charter: Charter) -> Any:
         name=charter.objective,
         loss=Location(Squared()) if charter.objective == "propagation" else loss_of(charter),
         p=charter.width,
+        is_linear=True,
+        roles=np.full(charter.width, TIED, np.int8),
         radius=np.inf,
         outputs=1,
         base=None,
-        graph=SimpleNamespace(components=np.zeros(2, int), isolated=np.zeros(2, bool)),
+        graph=SimpleNamespace(components=np.zeros(2, int), isolated=np.zeros(2, bool), directed=False),
         ridge=np.full(2, 1.0 if charter.ridge == "1/m" else charter.ridge),
         importance=np.ones(2),
         members=(0, 1),
@@ -89,8 +100,11 @@ def _within(method: Any) -> Any:
     return method.method if isinstance(method, Learned) else method
 
 
-def problem_of(charter: Charter, data: AgentData, graph: Graph, confident: bool = True) -> Problem:
-    """The problem that a charter states for some members; `confident`: losses are weighed as the charter says."""
+def problem_of(charter: Charter, data: AgentData, graph: Graph, confident: bool = True, model: Any = None) -> Problem:
+    """The problem that a charter states for some members; `confident`: losses are weighed as the charter says.
+
+    `model` is the group's, where members bring it.
+    """
     from ..graphs import empty
     from ..problem import Problem
     from ..problem.confidence import confidences
@@ -102,6 +116,19 @@ def problem_of(charter: Charter, data: AgentData, graph: Graph, confident: bool 
         c = confidences(data.sizes, largest)
     if charter.objective == "pooling":  # it minimises none of these: this one has its rows and its loss
         return Problem.separate(data, graph, loss_of(charter), charter.ridge)
+    if charter.network:
+        network = charter.network
+        return Problem.differentiable(
+            data,
+            graph,
+            model_of(charter) if model is None else model,
+            coupling=charter.coupling,
+            ridge=charter.ridge,
+            confidence=c,
+            personal=network.personal,
+            shared=network.shared,
+            tied=network.tied,
+        )
     loss, mu = loss_of(charter), mu_of(charter.coupling, charter.objective)
     match charter.objective:
         case "personalized":
@@ -162,10 +189,17 @@ def kept_aside(X: np.ndarray, y: np.ndarray, holdout: float | None) -> np.ndarra
     return aside
 
 
-def work_of(charter: Charter, X: np.ndarray, y: np.ndarray, holdout: float | None = 0.0) -> Work:
-    """What a peer with these rows works on; a share `holdout` of them is kept aside, None for as many as can be."""
+def work_of(charter: Charter, X: np.ndarray, y: np.ndarray, holdout: float | None = 0.0, model: Any = None) -> Work:
+    """What a peer with these rows works on; a share `holdout` of them is kept aside, None for as many as can be.
+
+    `model` is the group's, where members bring it.
+    """
     aside = kept_aside(X, y, holdout)
     seen = aside if aside.any() else ~aside
+    if charter.network:
+        model = model_of(charter) if model is None else model
+        work = _network_work(charter, X[~aside], y[~aside], X[seen], model)
+        return work._replace(seen_labels=y[seen], aside=bool(aside.any()))
     work = (_pooling_work if charter.objective == "pooling" else _graph_work)(charter, X[~aside], y[~aside], X[seen])
     return work._replace(seen_labels=y[seen], aside=bool(aside.any()))
 
@@ -245,22 +279,66 @@ def _graph_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarray
     )
 
 
-def work_of_table(charter: Charter, table: str | PathLike[str] | None, holdout: float | None = None) -> Work:
+def _network_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarray, model: Any) -> Work:
+    """The part of one agent in a problem whose model is not linear: it begins where everybody does."""
+    from ..data import AgentData
+    from ..graphs import empty
+
+    labels = y if charter.labels is None else (y > 0.0).astype(float)  # models number their classes from 0
+    data = AgentData(X, labels, agents=np.zeros(len(X), int), members=[0])
+    problem, method = problem_of(charter, data, empty(1), confident=False, model=model), method_of(charter)
+    check_fit(method, problem)
+    theta = np.array(model.initial(charter.network.seed if charter.network else 0), float)
+    work = Work(
+        loss=loss_of(charter),
+        features=np.ascontiguousarray(X, float),
+        labels=np.ascontiguousarray(labels, float),
+        size=int(data.sizes[0]),
+        row_weight=float(problem.row_weight[0]),
+        ridge=float(problem.ridge[0]),
+        weight=float(problem.loss_weight[0]),
+        confident=charter.confidence != "none",
+        curvature=0.0,  # nobody asks
+        smooth=problem.smooth,
+        scaled=bool(problem.scaled),
+        radius=problem.radius,
+        outputs=problem.outputs,
+        theta=theta,
+        local=theta,
+        seen=np.ascontiguousarray(seen, float),
+        seen_labels=np.empty(0),
+        aside=False,
+        roles=np.array(problem.roles),
+        model=model,
+    )
+    local = trained_alone(work, local_of(method))
+    if not np.isfinite(local).all():
+        raise DataError(
+            "trained on these rows alone, the model is not finite after a while: agree on a smaller rate "
+            "(--set rate=...), or on --center and --scale of the features"
+        )
+    return work._replace(local=local)
+
+
+def work_of_table(
+    charter: Charter, table: str | PathLike[str] | None, holdout: float | None = None, model: Any = None
+) -> Work:
     """What a peer works on with the rows of a file; without one, it has none."""
     rows = no_rows(charter) if table is None else read_rows(charter, table)
     if not len(rows.X) and charter.objective != "pooling":
         raise DataError(
             f"{table or 'there'}: no rows; with objective={charter.objective!r} a peer needs some of its own"
         )
-    return work_of(charter, rows.X, rows.y, holdout)._replace(fill=rows.fill, notes=rows.notes)
+    return work_of(charter, rows.X, rows.y, holdout, model)._replace(fill=rows.fill, notes=rows.notes)
 
 
 def main() -> None:
     """Read a table for a peer, and write its work to standard output."""
-    folder, table, holdout = sys.argv[1:]
+    folder, table, holdout, file = sys.argv[1:]
     try:
         charter = read_charter(read_bounded(Path(folder) / "charter.json"))
-        work = work_of_table(charter, table or None, None if holdout == "auto" else float(holdout))
+        model = model_of(charter, file or None)
+        work = work_of_table(charter, table or None, None if holdout == "auto" else float(holdout), model)
     except CoterieError as error:
         print(error, file=sys.stderr)
         sys.exit(3)

@@ -17,15 +17,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..core import losses
+from ..core.letters import Bounds, Contents, in_single, longest
 from ..core.linear import DenseRows, frozen
 from ..core.losses import SIGNS
 from ..core.methods import METHODS
-from ..core.world import VACANT, World
+from ..core.models import Linear
+from ..core.training import SGD, Adam
+from ..core.world import PERSONAL, TIED, VACANT, World, paper
 from ..core.wrap.graph_rule import GraphRule
 from ..core.wrap.learned import Learned
 from ..core.wrap.trimmed import Trimmed
 from ..errors import DataError, MismatchError, ParameterError
 from ..problem.confidence import confidences
+from ..problem.modelled import FEW
+from .charter import MAX_LETTER, MAX_PARAMETERS, TRAINING
+from .networks import margins, roles, shape_of
+from .packet import OVERHEAD
 
 if TYPE_CHECKING:
     from .charter import Charter
@@ -34,6 +41,8 @@ if TYPE_CHECKING:
 BOOSTING: dict[str, Any] = {"stumps": 200, "beta": 10.0, "low": -3.0, "high": 3.0}
 #: How peers learn their ties, where the charter says no more than that.
 LEARNED: dict[str, Any] = {"kappa": 3, "every": 10.0, "sampling": "shuffle"}
+#: Optimisers of methods that train, by name.
+OPTIMISERS: dict[Any, Any] = {"sgd": SGD, "adam": Adam}
 #: An array of nothing.
 NOTHING = frozen(np.empty((0, 0)))
 
@@ -63,22 +72,32 @@ class Work(NamedTuple):
     noise: float = 1.0  # variance of a label around its prediction by that model
     fill: np.ndarray = NOTHING  # (features,) what a gap among numbers counts as; NaN where nothing is known
     notes: list[str] = []  # noqa: RUF012 - what was done to the rows, in plain words
+    roles: np.ndarray = NOTHING  # (p,) what becomes of each parameter; nothing where all are tied
+    model: Any = Linear()  # what turns rows and parameters into losses; made on both sides, never written
 
     @property
     def p(self) -> int:
         """Numbers in a model."""
         return self.theta.shape[0]
 
+    def margins(self, theta: np.ndarray) -> np.ndarray:
+        """What a model says to the rows that models are measured with."""
+        return margins(self.model, theta, self.seen)
+
 
 def world_of_one(
-    work: Work, address: int, ties: Mapping[int, float], n_agents: int, largest: int, spare: int = 0
+    work: Work, address: int, ties: Mapping[int, float], n_agents: int, largest: int, spare: int = 0, batch: int = 0
 ) -> World:
-    """The world of one agent, tied as given, with `spare` slots for further ties; `largest` is M of the confidences."""
+    """The world of one agent, tied as given; `largest` is M of the confidences.
+
+    There are `spare` slots for further ties, and room for minibatches of `batch` rows.
+    """
     m = work.features.shape[0]
+    roles = work.roles if work.roles.size else np.full(work.p, TIED, np.int8)
     peer = np.array([*ties, *[VACANT] * spare], np.int64)
     weight = np.array([*ties.values(), *[0.0] * spare])
     loss_weight = work.weight * (float(confidences(work.size, largest)) if work.confident else 1.0)
-    return World(
+    world = World(
         loss=work.loss,
         rows=DenseRows(frozen(work.features)),
         labels=frozen(work.labels),
@@ -98,7 +117,10 @@ def world_of_one(
         radius=work.radius,
         outputs=work.outputs,
         n_agents=n_agents,
+        roles=frozen(roles),
+        sent=frozen(np.flatnonzero(roles != PERSONAL)),
     )
+    return paper(world, work.model, batch)
 
 
 def check_parts(charter: Charter) -> None:
@@ -108,6 +130,16 @@ def check_parts(charter: Charter) -> None:
         raise ParameterError(f"loss={charter.loss!r} is for objective='boosting', not for {charter.objective!r}")
     if loss.labels == SIGNS and charter.labels is None:
         raise ParameterError(f"loss={charter.loss!r} is for classes: give their two labels, or choose loss='squared'")
+    if charter.network:
+        size = shape_of(charter).size
+        if size > MAX_PARAMETERS:
+            raise ParameterError(f"network: a model of {size} parameters; there may be {MAX_PARAMETERS} at most")
+        needed = longest_letter(charter)
+        if needed > MAX_LETTER:
+            raise ParameterError(
+                f"network: a letter takes up to {needed} bytes, and there may be {MAX_LETTER} at most: make the model "
+                "smaller, or more of it personal"
+            )
     method_of(charter)
 
 
@@ -128,6 +160,13 @@ def _bare_method(charter: Charter) -> Any:
     """The method that a charter names, private if it says so."""
     if charter.method not in METHODS:
         raise ParameterError(f"method={charter.method!r} is not known: choose one of {', '.join(METHODS)}")
+    if charter.method in TRAINING:
+        return _training_method(charter)
+    if METHODS[charter.method].jobs:
+        raise ParameterError(
+            f"method={charter.method!r} does not bear lost letters, and so runs in ct.simulate alone: of those that "
+            f"train, peers run {', '.join(TRAINING)}"
+        )
     apart = BOOSTING if charter.method == "boosting" else ()
     settings = {name: value for name, value in charter.settings.items() if name not in apart}
     kind = type(METHODS[charter.method])
@@ -142,6 +181,37 @@ def _bare_method(charter: Charter) -> Any:
             terms.setdefault("max_rows", charter.max_rows)
         method = make_part("privacy", Private, terms, method)
     return method
+
+
+def _training_method(charter: Charter) -> Any:
+    """A method that trains, with its optimiser: both have their arguments in the settings."""
+    settings = dict(charter.settings)
+    word = settings.pop("optimiser", "sgd")
+    if word not in OPTIMISERS:
+        raise ParameterError(f"settings: optimiser={word!r} must be one of {', '.join(OPTIMISERS)}")
+    kind, method = OPTIMISERS[word], type(METHODS[charter.method])
+    own = {name: settings.pop(name) for name in list(settings) if name in kind._fields}
+    if settings:
+        known = ", ".join(("optimiser", *kind._fields))
+        raise ParameterError(f"settings has {next(iter(settings))!r}, which is not known: choose from {known}")
+    try:
+        return method(kind(**own))
+    except (ParameterError, TypeError) as error:
+        raise ParameterError(f"settings: {error}") from None
+
+
+def wire_of(charter: Charter, method: Any, bounds: Bounds) -> Contents:
+    """How letters are written and checked: models of networks in single precision, all else as doubles."""
+    return Contents(in_single(method.letters) if charter.network else method.letters, bounds)
+
+
+def longest_letter(charter: Charter) -> int:
+    """Bytes of the longest packet of a network's letters, at most."""
+    q = int(np.count_nonzero(roles(charter) != PERSONAL))
+    method = method_of(charter)
+    contents = wire_of(charter, method, Bounds(q))
+    sizes = [len(contents.write(kind, np.zeros(longest([length])))) for kind, length in enumerate(contents.lengths)]
+    return max(sizes) + OVERHEAD
 
 
 def method_of(charter: Charter) -> Any:
@@ -178,19 +248,24 @@ def make_part(field: str, kind: Any, named: Mapping[str, Any], *first: Any) -> A
 def write_work(work: Work) -> bytes:
     """A work as bytes: npz without pickles."""
     arrays: dict[str, Any] = {name: value for name, value in work._asdict().items() if isinstance(value, np.ndarray)}
-    numbers = {name: value for name, value in work._asdict().items() if name not in arrays and name != "loss"}
+    numbers = {name: value for name, value in work._asdict().items() if name not in (*arrays, "loss", "model")}
     buffer = io.BytesIO()
     head = json.dumps({"loss": losses.loss_to_json(work.loss), "numbers": numbers}).encode()
     np.savez(buffer, head=np.frombuffer(head, np.uint8), **arrays)
     return buffer.getvalue()
 
 
-def read_work(content: bytes) -> Work:
-    """The other way round; a :class:`~coterie.errors.DataError` for anything else."""
+def read_work(content: bytes, model: Any = None) -> Work:
+    """The other way round, with the `model` of the group, if that is not linear; a DataError for anything else."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         head = json.loads(arrays.pop("head").tobytes())
-        return Work(loss=losses.loss_from_json(head["loss"]), **head["numbers"], **arrays)
+        work = Work(loss=losses.loss_from_json(head["loss"]), **head["numbers"], **arrays)
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise DataError(f"not the work of a peer: {error}") from None
+    if model is None:
+        return work
+    if hasattr(model, "check"):  # a model in Python may have to see rows before it can work on them
+        model.check(work.features[:FEW], work.labels[:FEW])
+    return work._replace(model=model)
