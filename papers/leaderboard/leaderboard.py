@@ -165,7 +165,8 @@ def estimator(task: RealTask, method: str, kind: str) -> Any:
     return linear(method=method, tol=TOLERANCE, max_iter=WAKES, **options)
 
 
-def _parts(data: Any) -> tuple[Any, Any, np.ndarray]:
+def parts(data: Any) -> tuple[Any, Any, np.ndarray]:
+    """Rows, labels, and whose they are."""
     return data.X, data.y, np.asarray(data.members)[data.owner]
 
 
@@ -222,12 +223,12 @@ def work(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             try:
-                found = tune(model, *_parts(task.train), grid, scoring=_over_agents, refit=False)
+                found = tune(model, *parts(task.train), grid, scoring=_over_agents, refit=False)
             except CoterieError as error:
                 return {"parameters": None, "refused": str(error)}
         return {"parameters": found.best_params_, "validation": found.best_score_}
     model.set_params(**(parameters or {}))
-    X, y, agents = _parts(task.train)
+    X, y, agents = parts(task.train)
     if method == "gossip":  # compiled before it is timed, as those are that were tuned
         clone(model).set_params(wakes=1).fit(X, y, agents=agents)
     with warnings.catch_warnings(record=True) as said:
@@ -235,7 +236,7 @@ def work(
         start = time.process_time()
         model.fit(X, y, agents=agents)
         seconds = time.process_time() - start
-    X, y, agents = _parts(task.test)
+    X, y, agents = parts(task.test)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExtrapolationWarning)  # all methods are asked for the same rows
         scores = agent_scores(task.test, model.predict(X, agents=agents), task.kind)

@@ -146,7 +146,7 @@ def draw():
 def test_pieces_are_forgotten_when_compiled_code_changes(monkeypatch):
     (experiment,) = find("djam")
     before = fingerprint(experiment)
-    monkeypatch.setattr("papers._runner.digest", lambda: "another core")
+    monkeypatch.setattr("coterie.studies.sources.digest", lambda: "another core")
     assert fingerprint.__wrapped__(experiment) != before
 
 
