@@ -461,7 +461,7 @@ MUTANTS = (
     Mutant(
         "charter-any-letter",
         "peers/charter.py",
-        "Meta(ge=1_000, le=1 << 19)",
+        "Meta(ge=1_000, le=MAX_LETTER)",
         "Meta(ge=1_000)",
         ("tests/peers/test_charter.py::test_every_field_has_its_bounds",),
     ),
@@ -557,6 +557,56 @@ MUTANTS = (
         "return coupling if objective in MU_IS_AGREEMENT else 1.0 / coupling",
         "return coupling if objective not in MU_IS_AGREEMENT else 1.0 / coupling",
         ("tests/unit/test_coupling.py::test_more_coupling_is_more_agreement",),
+    ),
+    # splits, shifts and files of other benchmarks
+    Mutant(
+        "dirichlet-prior",
+        "datasets/splits/labels.py",
+        "alpha * supply / supply.sum()",
+        "alpha * np.ones(supply.size) / supply.size",
+        ("tests/unit/test_splits.py",),
+    ),
+    Mutant(
+        "dirichlet-order",
+        "datasets/splits/labels.py",
+        "order = rng.permutation(sizes.size)",
+        "order = np.arange(sizes.size)",
+        ("tests/unit/test_splits.py",),
+    ),
+    Mutant(
+        "largest-remainder",
+        "datasets/splits/sizes.py",
+        "-(exact - parts).round(9)",
+        "(exact - parts).round(9)",
+        ("tests/unit/test_splits.py",),
+    ),
+    Mutant(
+        "stratified",
+        "datasets/splits/holdout.py",
+        "np.lexsort((rng.random(data.n_rows), label, data.owner))",
+        "np.lexsort((rng.random(data.n_rows), data.owner))",
+        ("tests/unit/test_splits.py",),
+    ),
+    Mutant(
+        "turned-columns",
+        "datasets/splits/shifts.py",
+        "cos * first - sin * second",
+        "cos * first + sin * second",
+        ("tests/unit/test_shifts.py",),
+    ),
+    Mutant(
+        "drift-scale",
+        "datasets/splits/drifts.py",
+        "lambda scale, part: scale**part",
+        "lambda scale, part: scale",
+        ("tests/unit/test_shifts.py",),
+    ),
+    Mutant(
+        "calls-of-any-name",
+        "datasets/object_arrays.py",
+        "if name in MAKE_ARRAY and arguments[0] == _Name(ARRAY):",
+        "if name not in (DTYPE, *MAKE_NUMBER):",
+        ("tests/unit/test_federated.py",),
     ),
 )
 

@@ -1,25 +1,47 @@
-from . import comparison, datasets, errors, graphs, multitask, plots, privacy, testing
+from . import comparison, datasets, errors, graphs, multitask, observers, plots, privacy, testing
 from ._version import __version__
 from .comparison import Comparison, compare
 from .core.losses import Hinge, Huber, Location, Logistic, LogSumExp, SmoothHinge, Squared, loss
 from .core.method import method
 from .core.methods import (
+    APFL,
     DJAM,
+    DPSGD,
+    IFCA,
+    SCAFFOLD,
     CollaborativeADMM,
     CoordinateDescent,
+    Ditto,
+    FedAvg,
+    FedPer,
+    FedProx,
+    FedRep,
     FrankWolfeBoosting,
     GossipPooling,
+    GradientTracking,
+    LocalSGD,
     ModelPropagation,
+    PFedMe,
+    PushSum,
     ResilientPooling,
+    TiedSGD,
 )
+from .core.models import TwoLayer
 from .core.rules import rule
+from .core.training import SGD, Adam
+from .core.wrap.aggregation import Clipping, Consensus, GeometricMedian, Krum, Median, TrimmedMean
+from .core.wrap.attacked import Attacked, Lie
+from .core.wrap.compressed import Compressed
+from .core.wrap.compression import Float32, Quantised, TopK
 from .core.wrap.graph_rule import GraphRule
 from .core.wrap.learned import Learned
+from .core.wrap.robust import Robust
 from .core.wrap.sampling import Candidates, Friends, Ideal, Shuffle
 from .core.wrap.trimmed import Trimmed
-from .data import AgentData
+from .data import AgentData, flip_labels
 from .data.dictionaries import Stumps
 from .data.source import Source
+from .datasets import splits
 from .engines.cluster import Cluster
 from .engines.conditions import Conditions
 from .engines.graph_learning import learn_graph
@@ -36,76 +58,121 @@ from .estimators import (
 )
 from .estimators.storage import load, save
 from .estimators.tuning import WithinAgents, tune
-from .graphs import Graph, exact_graph
+from .evaluation import Evaluation, Evaluator, evaluate
+from .graphs import DirectedGraph, Graph, exact_graph
+from .models import Function, Torch
 from .multitask import Relationship, relationship
 from .privacy import Private
 from .problem import Problem, ShardedProblem
 from .problem.baselines import ComponentModels, GlobalModel, LocalModels, RidgeToMean
+from .studies.grid import study
+from .studies.results import Study
 
 __all__ = [
+    "APFL",
     "DJAM",
+    "DPSGD",
+    "IFCA",
+    "SCAFFOLD",
+    "SGD",
+    "Adam",
     "AgentData",
+    "Attacked",
     "BoostedClassifier",
     "BoostedRegressor",
     "Candidates",
+    "Clipping",
     "Cluster",
     "CollaborativeADMM",
     "CollaborativeClassifier",
     "CollaborativeRegressor",
     "Comparison",
     "ComponentModels",
+    "Compressed",
     "Conditions",
+    "Consensus",
     "CoordinateDescent",
+    "DirectedGraph",
+    "Ditto",
+    "Evaluation",
+    "Evaluator",
+    "FedAvg",
+    "FedPer",
+    "FedProx",
+    "FedRep",
+    "Float32",
     "FrankWolfeBoosting",
     "Friends",
+    "Function",
+    "GeometricMedian",
     "GlobalModel",
     "GossipPooling",
+    "GradientTracking",
     "Graph",
     "GraphRule",
     "Hinge",
     "Huber",
     "Ideal",
+    "Krum",
     "Learned",
+    "Lie",
     "LocalModels",
+    "LocalSGD",
     "Location",
     "LogSumExp",
     "Logistic",
+    "Median",
     "ModelPropagation",
+    "PFedMe",
     "Private",
     "Problem",
+    "PushSum",
+    "Quantised",
     "Recorder",
     "Relationship",
     "RelationshipClassifier",
     "RelationshipRegressor",
     "ResilientPooling",
     "RidgeToMean",
+    "Robust",
     "Run",
     "ShardedProblem",
     "Shuffle",
     "SmoothHinge",
     "Source",
     "Squared",
+    "Study",
     "Stumps",
+    "TiedSGD",
+    "TopK",
+    "Torch",
     "Trimmed",
+    "TrimmedMean",
+    "TwoLayer",
     "WithinAgents",
     "__version__",
     "compare",
     "comparison",
     "datasets",
     "errors",
+    "evaluate",
     "exact_graph",
+    "flip_labels",
     "graphs",
     "learn_graph",
     "load",
     "loss",
     "method",
     "multitask",
+    "observers",
     "plots",
     "privacy",
     "relationship",
     "rule",
     "save",
     "simulate",
+    "splits",
+    "study",
     "testing",
     "tune",
 ]

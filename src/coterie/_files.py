@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from .errors import DataError, FileError, IdentityError
 
@@ -209,3 +210,8 @@ def naming(path: Where) -> Iterator[None]:
         yield
     except OSError as error:
         raise FileError(error.errno, f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def plain(value: Any) -> Any:
+    """What json can hold in place of a NumPy number or array, or of a path."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)

@@ -13,7 +13,7 @@ from ..core.private.pooling import PrivatePooling
 from ..core.private.propagation import PrivatePropagation
 from ..core.private.terms import make_terms
 from ..core.wrap.learned import Learned
-from ..core.wrap.trimmed import Trimmed
+from ..core.wrap.robust import Robust
 from ..errors import MismatchError, ParameterError
 
 #: Which methods there is a private form of, and how many releases it makes unless told otherwise.
@@ -105,12 +105,13 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
     del options["method"]
     if isinstance(method, Learned):
         return Learned(Private(method.method, **options), method.rule, method.every, method.sampling)
-    if isinstance(method, Trimmed):
-        return Trimmed(Private(method.method, **options), method.fraction)
+    if isinstance(method, Robust):
+        return type(method)(Private(method.method, **options), *method.__getnewargs__()[1:])
     if type(method) not in FORMS:
         names = ", ".join(f"ct.{kind.__name__}()" for kind in FORMS)
         raise MismatchError(
-            f"there is no private form of {method!r}, but of {names}, and of ct.Learned and ct.Trimmed of them"
+            f"there is no private form of {method!r}, but of {names}, and of ct.Learned, ct.Trimmed and ct.Robust "
+            "of them"
         )
     form, steps = FORMS[type(method)]
     steps = _releases(wakes_per_agent, steps, form)
