@@ -153,7 +153,7 @@ def test_peers_exchange_its_bytes_through_the_gate(numbered):
         queue.extend(peers[turn % 2].wake())
         while queue:
             letter = queue.popleft()
-            text = check_letter(contents, {0, 1}, packet(*letter))
+            text = check_letter(contents, {0, 1}, packet(letter.sender, letter.to, letter.kind, letter.text))
             queue.extend(peers[letter.to].take(letter.sender, letter.kind, text))
             passed += 1
     assert passed == 402

@@ -147,7 +147,7 @@ def test_peers_do_what_the_simulator_does(method, batch):
         deliver(peer.greet())
     for i, numbers in zip(order.tolist(), dice, strict=True):
         deliver(peers[i].wake(numbers))
-    assert np.array_equal([peer.theta for peer in peers], own.theta)
+    assert np.array_equal([peer.own.theta[0] for peer in peers], own.theta)
     assert np.abs(own.theta - start).min(axis=0).max() > 0.05
 
 
@@ -462,13 +462,13 @@ def test_another_rate_of_learning_keeps_what_was_learned(tmp_path):
     """A charter that is amended: the model goes on where its parameters are the same, and begins anew elsewhere."""
     club = Club(tmp_path, objective="differentiable", method="local-sgd", network={"hidden": 3}, ridge=0.0)
     club.start().run(20.0).stop()
-    before = club.node("ann").theta
+    before = club.node("ann").peer.own.theta[0]
     for changes, same in (({"settings": {"rate": 0.01}}, True), ({"network": {"hidden": 4}}, False)):
         amend(club.group, **changes)
         update(tmp_path / "ann", club.group)
         accept(tmp_path / "ann")
         node = club.node("ann")
-        assert np.array_equal(node.theta, before if same else model_of(node.charter).initial(0))
+        assert np.array_equal(node.peer.own.theta[0], before if same else model_of(node.charter).initial(0))
         assert ("begins from what was learned" in club.words) == same
         node.open(0.0)
         node.close()

@@ -489,7 +489,7 @@ def test_what_cannot_be_kept_is_not_sent(words):
     assert node._wake(group.now) != [] or group.charter.privacy
     assert store.content != kept
     record = read_record(store.content)
-    assert np.array_equal(unpack(record.arrays, f"own.{theta_path(node.peer.own)}")[0], node.theta)
+    assert np.array_equal(unpack(record.arrays, f"own.{theta_path(node.peer.own)}")[0], node.peer.own.theta[0])
 
 
 def test_a_peer_that_cannot_write_down_that_it_begins_does_not():

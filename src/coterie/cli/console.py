@@ -21,7 +21,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from .. import plots
 from .._files import plain as plain
 from ..errors import CoterieError, DataError, RemovedError
 
@@ -127,6 +126,8 @@ def check_writable(path: Path) -> None:
 
 def write_figures(figures: dict[str, Any], folder: Path) -> list[str]:
     """Write figures to a folder under their names; the paths of the files."""
+    from .. import plots  # most commands draw nothing
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, figure in figures.items():

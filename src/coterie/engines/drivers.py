@@ -99,7 +99,7 @@ class Driver(ABC):
         return {
             "value": value + (self.method.rule.regularizer(problem) if learned else 0.0),
             **({"gap": problem.gap(theta)} if np.isfinite(problem.radius) else {}),
-            **({"honest_loss": float(problem.losses(theta)[self._honest].mean())} if self.method.liars else {}),
+            **({"honest_loss": float(problem.losses(theta)[self._honest].mean())} if len(self.method.liars) else {}),
             **({"neighbours": 2.0 * problem.graph.n_edges / problem.n} if learned else {}),
             **({"disagreement": disagreement(problem, theta)} if np.any(problem.roles == SHARED) else {}),
         }

@@ -791,7 +791,7 @@ def _demand_peers(method: Any, problem: Problem) -> None:
         queue.extend(peers[i].wake(dice, peer))
         deliver()
     _demand(
-        np.array_equal(own.theta, [peer.theta for peer in peers]),
+        np.array_equal(own.theta, [peer.own.theta[0] for peer in peers]),
         "simulator and peers exchanging bytes disagree",
     )
     _demand(int(account[loop.LETTERS]) == letters, "the simulator counts other letters than peers send")

@@ -210,7 +210,7 @@ def _checked(cls):
         given = list(agents) if isinstance(agents, Iterable) and not isinstance(agents, str) else None
         if given is None or not all(isinstance(k, Integral) and not isinstance(k, bool) and k >= 0 for k in given):
             raise ParameterError(f"agents={agents!r} must be a list of agents' numbers, from 0 on")
-        if method.liars:
+        if len(method.liars):
             raise ParameterError(f"{method!r} has liars already: pass all of them at once")
         if method.plan is not None or method.spare:
             raise MismatchError(
