@@ -65,6 +65,13 @@ def test_means_and_errors_are_over_seeds():
         found.table("speed")
 
 
+@pytest.mark.parametrize(("score", "best"), [("rmse", 1), ("accuracy", 3)])
+def test_the_worst_tenth_of_an_error_is_an_error(score, best):
+    found = ct.study(lambda score, mu, seed: {score: mu, "worst_tenth": 2 * mu}, {"score": [score], "mu": [1, 2, 3]})
+    assert found.best("worst_tenth") == found.best(score) == {"score": score, "mu": best}
+    assert found.best("worst_tenth", higher=True) == {"score": score, "mu": 3}
+
+
 def test_a_second_call_works_out_what_is_missing_alone(tmp_path, diary):
     first = ct.study(jobs.small, GRID, seeds=range(2), folder=tmp_path / "study")
     assert len(diary()) == 8

@@ -109,7 +109,7 @@ class Study:
             lines = list(dict.fromkeys(frame[down].itertuples(index=False, name=None)))
             lines = [line[0] for line in lines] if len(down) == 1 else lines
             mean, error = mean.reindex(lines), error.reindex(lines)
-        more = {name: better(values[0] if across else name, higher) for name in mean.columns}
+        more = {name: self._more_is_better(values[0] if across else name, higher) for name in mean.columns}
         return StudyTable(mean, error, best_of(mean, bool(across), more))
 
     def best(self, value: str, where: Mapping[str, Any] | None = None, higher: bool | None = None) -> dict[str, Any]:
@@ -140,7 +140,7 @@ class Study:
             return {}
         if found.isna().all():
             raise ParameterError(f"{value} is NaN everywhere: there is no best")
-        place = found.idxmax() if better(value, higher) else found.idxmin()
+        place = found.idxmax() if self._more_is_better(value, higher) else found.idxmin()
         chosen = place if len(self.settings) > 1 else (place,)
         plain = (each.item() if isinstance(each, np.generic) else each for each in chosen)
         return dict(zip(self.settings, plain, strict=True))
@@ -208,17 +208,18 @@ class Study:
             raise ParameterError("nothing was found" + (f" where {dict(where)}" if where else ""))
         return frame
 
+    def _more_is_better(self, name: str, higher: bool | None) -> bool:
+        """As it is said, or by the usual names. The worst tenth of an error is an error: ``Evaluation.summary``."""
+        if name == "worst_tenth" and "rmse" in self.values:
+            name = "rmse"
+        return name not in LOWER if higher is None else higher
+
     def __repr__(self) -> str:
         seeds = self.frame["seed"].nunique()
         head = f"Study of {len(self.frame)} pieces, {seeds} seed{'s' if seeds != 1 else ''}: mean ± standard error"
         shown = repr(self.table()) if len(self.frame) and self.values else "nothing was found"
         said = [f"failed: {settings}: {error}" for settings, error in self.failures]
         return "\n".join([head, shown, *said])
-
-
-def better(name: str, higher: bool | None) -> bool:
-    """Whether more of something is better."""
-    return name not in LOWER if higher is None else higher
 
 
 def framed(rows: Sequence[dict[str, Any]], settings: Sequence[str]) -> tuple[pd.DataFrame, tuple[str, ...]]:
