@@ -1,19 +1,23 @@
-"""Figures. Each function returns a matplotlib Figure of its own, and leaves pyplot's state alone."""
+"""Figures. Each function returns a matplotlib Figure of its own, and leaves pyplot's state alone.
+
+:func:`show` opens a figure in a window, :func:`save` writes it to a file.
+"""
 
 from __future__ import annotations
 
 import io
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
@@ -25,6 +29,7 @@ from ._files import write_atomic
 from .engines.run import Run
 from .errors import MismatchError, ParameterError
 from .graphs import Graph
+from .graphs.layout import layout
 
 BLUE, RED, GREY = "#2f6db5", "#c8442e", "#8a8a8a"
 #: Of several agents; told apart by the colour-blind, too (Okabe and Ito).
@@ -70,6 +75,94 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
         figure.savefig(buffer, format=goal.suffix[1:], dpi=120, metadata=undated[goal.suffix])
     write_atomic(goal, buffer.getvalue(), durable=False)
     return goal
+
+
+def show(figure: Figure) -> None:
+    """Show a figure: in a window, in a notebook, or in a gallery of sphinx-gallery.
+
+    It belongs to pyplot from then on, and ``plt.close(figure)`` frees it. Without a display nothing is seen, and
+    nothing fails: :func:`save` writes it to a file.
+
+    Parameters
+    ----------
+    figure : Figure
+        Of this module, or any other.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> figure = Figure()
+    >>> plt.switch_backend("agg")
+    >>> show(figure)
+    >>> plt.gcf() is figure
+    True
+    >>> plt.close(figure)
+    """
+    import matplotlib.pyplot as plt
+
+    if figure not in [plt.figure(number) for number in plt.get_fignums()]:
+        plt.figure(FigureClass=lambda *_, **__: figure)  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*non-interactive")  # no display
+        plt.show()
+
+
+def label_lines(axes: Axes, fontsize: float = 9.0) -> None:
+    """Write the labels of lines at their right ends, in their colours, in place of legends.
+
+    Labels that would lie on each other are moved apart. Call it last: when limits and scales are as they will be.
+
+    Parameters
+    ----------
+    axes : Axes
+        With lines that have labels, such as one of :func:`traces`.
+    fontsize : float
+
+    Examples
+    --------
+    >>> axes = Figure().add_subplot()
+    >>> lines = axes.plot([0, 1], [0, 1], label="rising"), axes.plot([0, 1], [1, 0], label="falling")
+    >>> label_lines(axes)
+    >>> [text.get_text() for text in axes.texts]
+    ['falling', 'rising']
+    """
+    found = []
+    axes.get_xlim(), axes.get_ylim()  # limits that wait to be computed are computed when asked for
+    for line in axes.get_lines():
+        ends = line.get_transform().transform(np.column_stack(line.get_data(orig=False)))
+        ends = axes.transAxes.inverted().transform(ends[np.isfinite(ends).all(axis=1)])
+        if len(ends) and not str(line.get_label()).startswith("_"):
+            found.append((float(np.clip(ends[-1, 1], 0.0, 1.0)), float(ends[-1, 0]), line))
+    found.sort(key=lambda end: end[0])
+    step = 1.25 * fontsize / (72.0 * axes.bbox.height / axes.figure.dpi)  # of a line, in heights of the panel
+    places = _spread(np.array([end[0] for end in found]), step)
+    for (_, right, line), y in zip(found, places, strict=True):
+        x = 1.0 if right > 0.9 else right
+        axes.text(x + 0.015, y, str(line.get_label()), color=line.get_color(), fontsize=fontsize, va="center",
+                  transform=axes.transAxes)  # fmt: skip
+    for legend in (axes.get_legend(), *axes.figure.legends):
+        if legend is not None:
+            legend.remove()
+
+
+def _spread(places: np.ndarray, step: float) -> np.ndarray:
+    """Sorted places, moved as little as it takes to have this much between two of them."""
+    blocks: list[list[float]] = []  # places that touch each other: their sum, and how many
+    for place in places:
+        blocks.append([float(place), 1.0])
+        while (
+            len(blocks) > 1 and _middle(blocks[-1]) - _middle(blocks[-2]) < step * (blocks[-1][1] + blocks[-2][1]) / 2
+        ):
+            total, count = blocks.pop()
+            blocks[-1][0] += total
+            blocks[-1][1] += count
+    return np.array(
+        [_middle(block) + step * (k - (block[1] - 1.0) / 2.0) for block in blocks for k in range(int(block[1]))]
+    )
+
+
+def _middle(block: Sequence[float]) -> float:
+    return block[0] / block[1]
 
 
 def convergence(run: Run, optimum: float | None = None) -> Figure:
@@ -122,7 +215,8 @@ def gains(
     ----------
     rows : (n,) array_like, or Report
         Training rows of each agent. Or what ``model.report()`` returned: then nothing else is needed, and errors are
-        shown against those of models alone and of one model for all.
+        shown against those of models alone and of one model for all; where all have as many rows, agents stand in
+        the order of these errors.
     before, after : (n,) array_like
         Scores of the models trained alone, and together.
     score : str
@@ -165,21 +259,24 @@ def _reported_gains(report: Any, title: str) -> Figure:
     if report.gains is None:
         raise ParameterError(f"this report has no gains to show: {'; '.join(report.notes)}")
     table = report.gains.dropna(subset=["gain_alone"])
+    alike = table["rows"].max() < 2 * table["rows"].min()  # then places by rows would lie on each other
     figure = Figure(figsize=(9.6, 4.2), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for axes, base, name in zip(panels, ("alone", "one_model"), ("alone", "one model for all"), strict=True):
         gain = report.summary["gains"][base]
         better = (table[base] >= table["together"]).to_numpy()
-        axes.vlines(table["rows"], table[base], table["together"], color=np.where(better, BLUE, RED), alpha=0.45)
-        axes.scatter(table["rows"], table[base], s=16, marker="x", linewidths=1.0, color=GREY, label=name, zorder=2)
-        axes.scatter(table["rows"], table["together"], s=16, color=BLUE, label="together", zorder=3)
+        at = table[base].rank(method="first") if alike else table["rows"]
+        axes.vlines(at, table[base], table["together"], color=np.where(better, BLUE, RED), alpha=0.45)
+        axes.scatter(at, table[base], s=16, marker="x", linewidths=1.0, color=GREY, label=name, zorder=2)
+        axes.scatter(at, table["together"], s=16, color=BLUE, label="together", zorder=3)
         ends = f", 95 % {gain['low']:.3g} to {gain['high']:.3g}" if np.isfinite(gain["low"]) else ""
         axes.set_title(
-            f"Against {name}: error lower by {gain['mean']:.3g}{ends}\n"
+            f"Against {name}\nerror lower by {gain['mean']:.3g}{ends}\n"
             f"{round(gain['share'] * gain['agents'])} of {gain['agents']} agents gain (blue lines)",
             fontsize=10.0,
         )
-        axes.set_xlabel("rows of the agent")
+        axes.set_xlabel(f"agents, by their error {name if name == 'alone' else f'with {name}'}" if alike
+                        else "rows of the agent")  # fmt: skip
         if table["rows"].max() > 20 * table["rows"].min():
             axes.set_xscale("log")
         axes.legend()
@@ -230,13 +327,15 @@ def shrinkage(model: Any, columns: Sequence[Any] | None = None, agents: Sequence
     part, k = _part(model, output)
     rows = kept_rows(model)
     if rows is None:
-        raise ParameterError("a model from a file has no rows, so that it is not known what agents find alone")
+        raise ParameterError(
+            "a model from a file has no rows, which this figure needs: draw it before it is saved, or fit it anew"
+        )
     if len(model._models) > 1:
         rows = rows._replace(y=(rows.y == k).astype(float))
     chosen = _differing(model, part, k) if columns is None else list(columns)
     places = [_place(model, part, column) for column in chosen]
     who = _numbers(model, agents)
-    _, common, own = _coefficients(part)
+    _, common, own = part.at_means()
     alone = alone_models(part, rows, part.n) / np.append(part.design.scale, 1.0)
     sizes = np.bincount(rows.codes, minlength=part.n)
     who = who[sizes[who] > 0]
@@ -252,8 +351,8 @@ def shrinkage(model: Any, columns: Sequence[Any] | None = None, agents: Sequence
         ends = np.stack([alone[who, at], own[who, at]], axis=1)
         segments = np.stack([np.broadcast_to([0.0, 1.0], ends.shape), ends], axis=2)
         lines = LineCollection(
-            list(segments), array=logs, cmap="viridis", linewidths=1.2 if len(who) <= 60 else 0.6,
-            alpha=float(np.clip(30.0 / len(who), 0.25, 0.8)),
+            list(segments), array=logs, cmap="viridis", linewidths=float(np.clip(75.0 / len(who), 0.6, 1.2)),
+            alpha=float(np.clip(45.0 / len(who), 0.25, 0.8)),
         )  # fmt: skip
         axes.add_collection(lines)
         axes.scatter(np.ones(len(who)), ends[:, 1], c=logs, cmap="viridis", s=12, zorder=3)
@@ -313,7 +412,7 @@ def caterpillar(model: Any, column: Any, coverage: float = 0.9, output: Any = No
     """
     part, _ = _part(model, output)
     at, z = _place(model, part, column), _normal(coverage)
-    unit, common, own = _coefficients(part)
+    unit, common, own = part.at_means()
     order = np.argsort(own[:, at], kind="stable")
     variance = np.concatenate([part.covariances(some)[:, at, at] for some in _chunks(order, part.design.size)])
     middle, half = own[order, at], z * unit[at] * np.sqrt(np.maximum(variance, 0.0))
@@ -386,7 +485,7 @@ def curves(
     z = _normal(coverage)
     low, high = (ends[:, feature] for ends in part.ranges(np.arange(part.n)))
     x = np.linspace(float(low[np.isfinite(low)].min()), float(high[np.isfinite(high)].max()), 201)
-    A = _along(part, feature, x)
+    A = part.design.along(feature, x)
     who = _ends(part, A) if agents is None else _numbers(model, agents)
 
     figure = Figure(figsize=(6.6, 4.6), layout="constrained")
@@ -469,7 +568,7 @@ def settings(mean: pd.DataFrame, error: pd.DataFrame, value: str, x: str, by: st
     Parameters
     ----------
     mean, error : DataFrame
-        Rows are values of ``x``; columns are those of ``by``, or one. As in :class:`coterie.studies.tables.StudyTable`.
+        Rows are values of ``x``; columns are those of ``by``, or one. As in ``coterie.studies.tables.StudyTable``.
     value, x : str
         What was measured, along which setting.
     by : str, optional
@@ -701,14 +800,15 @@ def ties(
     axes.set_axis_off()
     axes.set_title(title)
     sizes = (60.0 + 540.0 * trust) * min(1.0, 60.0 / n)
-    places = _layout(graph, sizes, seed)
+    places = layout(graph, sizes, seed)
     axes.add_collection(_edges(graph, places))
 
     rims: Any = "black"
     fills: dict[str, Any] = {"c": [BLUE]}
     if groups is not None:
         found, number = np.unique(groups, return_inverse=True)
-        palette = np.array([colormaps["tab10"](k % 10) for k in range(len(found))])
+        several = COLOURS if len(found) <= len(COLOURS) else colormaps["tab10"](np.arange(10))
+        palette = to_rgba_array([several[k % len(several)] for k in range(len(found))])
         rims, fills = palette[number], {"c": palette[number]}
         handles = [
             Line2D([], [], linestyle="", marker="o", markerfacecolor="none" if losses is not None else color,
@@ -864,14 +964,6 @@ def _part(model: Any, output: Any) -> tuple[Any, int]:
     return model._models[int(found[0])], int(found[0])
 
 
-def _coefficients(part: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Units, the common model (q,) and those of the agents (n, q); the intercept is that of columns at their means."""
-    unit = part.scale / np.append(part.design.scale, 1.0)
-    center = np.append(np.zeros(part.design.size - 1), part.center)
-    w = part.population.w
-    return unit, w * unit + center, (w + part.D) * unit + center
-
-
 def _feature(model: Any, column: Any) -> int:
     """The number of an encoded column."""
     names = model._columns.names
@@ -907,7 +999,7 @@ def _numbers(model: Any, agents: Sequence[Any] | None) -> np.ndarray:
         return np.arange(len(model.agents_))
     unknown = [agent for agent in agents if agent not in model._number]
     if unknown:
-        raise ParameterError(f"the model never met agent {unknown[0]!r}")
+        raise ParameterError(f"the model has no agent {unknown[0]!r}: it was not there at fit")
     return np.array([model._number[agent] for agent in agents], dtype=np.int64)
 
 
@@ -932,15 +1024,6 @@ def _view(ends: np.ndarray) -> tuple[float, float]:
     most = max(float(ends[:, 1].max()), min(float(ends[:, 0].max()), float(high + reach)))
     margin = 0.05 * (most - least) or 1.0
     return least - margin, most + margin
-
-
-def _along(part: Any, feature: int, x: np.ndarray) -> np.ndarray:
-    """Rows of the design with one feature as given, and all others at their means."""
-    X = np.zeros((len(x), int(part.design.source.max()) + 1))
-    X[:, feature] = x
-    A = part.design.columns(X)
-    A[:, :-1][:, part.design.source != feature] = 0.0
-    return np.asarray(A)
 
 
 def _ends(part: Any, A: np.ndarray, count: int = 5) -> np.ndarray:
@@ -1010,50 +1093,6 @@ def _similar(C: np.ndarray) -> np.ndarray:
     condensed = distance[np.triu_indices(len(C), 1)]
     # Which end of a cluster comes first takes seconds to optimise from here on, and is no longer seen.
     return leaves_list(linkage(condensed, method="average", optimal_ordering=len(C) <= 500))
-
-
-def _layout(graph: Graph, sizes: np.ndarray, seed: int) -> np.ndarray:
-    """Places of the agents, (n, 2): by springs as strong as the ties, components side by side, no disc on another."""
-    places = np.zeros((graph.n, 2))
-    # Springs know no scale of their own: the mean weight is their unit.
-    springs = Graph(graph.W / graph.weight.mean()).to_networkx() if graph.n_edges else nx.empty_graph(graph.n)
-    groups = [np.flatnonzero(graph.components == k) for k in range(graph.n_components)]
-    for agents in groups:
-        if len(agents) > 1:
-            found = nx.spring_layout(springs.subgraph(agents.tolist()), weight="weight", seed=seed)
-            spots = np.array([found[k] for k in agents.tolist()])
-            spots -= (spots.max(axis=0) + spots.min(axis=0)) / 2.0
-            places[agents] = spots * np.sqrt(len(agents) / np.square(spots).sum(axis=1).max())
-    centers = _packed(np.array([np.sqrt(len(agents)) + 0.5 * (len(agents) > 1) for agents in groups]))
-    for agents, center in zip(groups, centers, strict=True):
-        places[agents] += center
-    if graph.n <= 1000:  # all pairs are looked at
-        for _ in range(60):
-            # Discs are in points, on a page of about 380; places are in units of their own.
-            radii = np.sqrt(sizes) / 2.0 * max(np.ptp(places, axis=0).max(), 1.0) / 380.0
-            apart = places[:, None] - places
-            distance = np.sqrt(np.square(apart).sum(axis=2)) + np.eye(graph.n)
-            push = np.clip(1.1 * (radii[:, None] + radii) - distance, 0.0, None) * (1.0 - np.eye(graph.n))
-            if push.max() <= 0.05 * radii.min():
-                break
-            places += 0.4 * (apart * (push / np.maximum(distance, 1e-9))[:, :, None]).sum(axis=1)
-    return places
-
-
-def _packed(radii: np.ndarray) -> np.ndarray:
-    """Centres of circles that do not overlap: the largest in the middle, the others around it as close as they can."""
-    reach = 3.0 * np.sqrt(np.square(radii).sum())
-    step = radii.min() / 2.0
-    k = np.arange(int((reach / step) ** 2))
-    spiral = (step * np.sqrt(k) * np.exp(2.4j * k)).astype(np.complex128)  # about the golden angle, to cover evenly
-    clear = np.full(len(k), np.inf)
-    centers = np.zeros((len(radii), 2))
-    for circle in np.argsort(-radii, kind="stable"):
-        free = clear >= radii[circle]
-        at = spiral[free.argmax() if free.any() else clear.argmax()]
-        centers[circle] = at.real, at.imag
-        clear = np.minimum(clear, np.abs(spiral - at) - radii[circle])
-    return centers
 
 
 def _edges(graph: Graph, places: np.ndarray) -> LineCollection:

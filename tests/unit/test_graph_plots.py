@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.figure import Figure
 
 import coterie as ct
 from coterie.errors import ParameterError
@@ -231,3 +233,54 @@ def test_pyplot_is_left_alone(graph):
     ct.plots.weights(graph)
     ct.plots.traces({"one": run()}, "accuracy")
     assert plt.get_fignums() == []
+
+
+# -- labels of lines, and showing -------------------------------------------------------------------------------------
+
+
+def test_labels_of_lines_are_at_their_ends_in_their_colours_and_apart():
+    figure = Figure(figsize=(6.0, 4.0))
+    axes = figure.add_subplot()
+    for label, end in (("a", 1.0), ("b", 1.01), ("c", 1.02), ("far", 3.0)):
+        axes.plot([0, 1], [0.0, end], label=label)
+    axes.plot([0, 1], [2, 2])  # has no label
+    axes.legend()
+    figure.legend()
+    ct.plots.label_lines(axes)
+    assert axes.get_legend() is None
+    assert not figure.legends
+    texts = {text.get_text(): text for text in axes.texts}
+    assert list(texts) == ["a", "b", "c", "far"]
+    figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in texts.values()]
+    assert all(low.y1 <= high.y0 + 1 for low, high in pairwise(boxes))
+    ends = {line.get_label(): axes.transAxes.inverted().transform(axes.transData.transform(line.get_xydata()[-1]))
+            for line in axes.get_lines()}  # fmt: skip
+    assert texts["far"].get_position()[1] == pytest.approx(ends["far"][1])  # nothing is in its way
+    assert texts["b"].get_position()[1] == pytest.approx(ends["b"][1])  # the middle one of three stays
+    assert [text.get_color() for text in texts.values()] == [line.get_color() for line in axes.get_lines()[:4]]
+
+
+def test_labels_of_a_logarithmic_axis_and_of_lines_across():
+    axes = Figure().add_subplot()
+    axes.semilogy([1, 10], [1e-8, 1e2], label="steep")
+    axes.axhline(1e-3, label="level")
+    ct.plots.label_lines(axes)
+    low, high = (text.get_position() for text in axes.texts)
+    assert [text.get_text() for text in axes.texts] == ["level", "steep"]
+    assert 0.4 < low[1] < 0.6 < high[1] <= 1.0
+    assert low[0] == high[0] > 1.0
+
+
+def test_a_shown_figure_is_pyplots_once():
+    plt.switch_backend("agg")
+    plt.close("all")
+    figure = ct.plots.weights(ct.graphs.complete(3))
+    assert not plt.get_fignums()
+    ct.plots.show(figure)
+    ct.plots.show(figure)
+    assert [plt.figure(number) for number in plt.get_fignums()] == [figure]
+    plt.close("all")
+    ct.plots.show(figure)  # and again
+    assert plt.gcf() is figure
+    plt.close("all")

@@ -220,16 +220,38 @@ def test_what_cannot_be_measured_is_said(uncompiled):
     report = ct.CollaborativeRegressor().fit(X, y).report()
     assert report.gains is None
     assert any("only one agent" in note for note in report.notes)
+    assert any("nothing is known of how agents differ" in note for note in report.notes)
     report = ct.CollaborativeRegressor().fit(X, y, agents=np.arange(len(y))).report()
     assert any("no agent has two rows" in note for note in report.notes)
+    assert not any("with one row, which is always trained on" in note for note in report.notes)  # all of that was said
     model = ct.CollaborativeRegressor(method="local").fit(X, y, agents=codes)
-    report = model.report()
-    assert report.gains is None
-    assert report.features is None
+    report = model.report(folds=2)
+    assert report.outliers is None
+    assert report.choices is None
+    assert report.features["low"].isna().all()
     assert any("method='local' has no population" in note for note in report.notes)
-    assert np.isfinite(model.report(folds=2, X=X, y=y, agents=codes).gains["together"]).all()
+    assert "Nothing was sent" in report.sent["words"][0]
+    bare = from_file(model)
+    assert bare.report().gains is None
+    again = bare.report(folds=2, X=X, y=y, agents=codes).gains
+    pd.testing.assert_frame_equal(again, report.gains, check_exact=False)
     with pytest.raises(MismatchError, match="posterior"):
         ct.plots.caterpillar(model, "x0")
+
+
+def test_agents_with_one_row_each_are_not_told_apart_from_noise():
+    """Half of what is left may be noise, or none of it: an interval of the differences would be made up."""
+    X, y, codes = population(seed=7, n=40, rows=(1, 2))
+    once = ct.CollaborativeRegressor(design="linear").fit(X[:40], y[:40], agents=np.arange(40)).report()
+    level = once.features.set_index("feature").loc["intercept"]
+    assert level["sd"] > 0.0
+    assert math.isinf(level["high"])
+    assert "not known" in str(once)
+    assert any("cannot be told from noise" in note for note in once.notes)
+    X, y, codes = population(seed=7, n=40, rows=(4, 5))
+    several = ct.CollaborativeRegressor(design="linear").fit(X, y, agents=codes).report()
+    assert several.features["high"].max() < math.inf
+    assert not any("cannot be told from noise" in note for note in several.notes)
 
 
 # -- features ---------------------------------------------------------------------------------------------------------
@@ -362,6 +384,20 @@ def test_a_report_prints_its_tables_and_is_plain_as_a_dict(reported):
     assert plain["features"][0]["feature"] == reported.features["feature"][0]
 
 
+@pytest.mark.parametrize(
+    ("share", "by"),
+    [
+        (0.0, "the common model"),
+        (0.3, "a mixture of the common model and, 30 %, one model of all rows: that did best for held-out agents"),
+        (1.0, "one model of all rows: that did best for held-out agents"),
+    ],
+)
+def test_a_report_says_what_predicts_agents_never_met(fitted, monkeypatch, share, by):
+    [part] = fitted._models
+    monkeypatch.setattr(fitted, "_models", [replace(part, new_agent=part.new_agent._replace(share=share))])
+    assert fitted.report(folds=2).notes[-1] == f"an agent never met is predicted by {by}"
+
+
 def test_agents_of_any_kind_are_reported():
     X, y, codes = population(seed=11, n=6)
     ids = [("ward", int(k)) for k in codes]
@@ -447,7 +483,7 @@ def test_curves_are_predictions_with_other_columns_at_their_means():
         ct.plots.caterpillar(model, "x0")
     with pytest.raises(ParameterError, match="no column 'height'"):
         ct.plots.curves(model, "height")
-    with pytest.raises(ParameterError, match="never met agent 77"):
+    with pytest.raises(ParameterError, match="has no agent 77"):
         ct.plots.curves(model, "x0", agents=[77])
     with pytest.raises(ParameterError, match="between 0 and 1"):
         ct.plots.curves(model, "x0", coverage=1.0)
@@ -468,6 +504,12 @@ def test_gains_of_a_report_are_drawn(reported):
         [lines] = [part for part in axes.collections if hasattr(part, "get_segments")]
         ends = np.array([segment[:, 1] for segment in lines.get_segments()])
         np.testing.assert_allclose(ends, reported.gains[[base, "together"]])
+    alike = ct.plots.gains(replace(reported, gains=reported.gains.assign(rows=12)))  # agents lie side by side
+    for axes in alike.axes:
+        places = axes.collections[1].get_offsets()
+        assert sorted(places[:, 0]) == list(range(1, len(reported.gains) + 1))
+        assert (np.diff(places[np.argsort(places[:, 0]), 1]) >= 0).all()
+        assert "error" in axes.get_xlabel()
     with pytest.raises(ParameterError, match="no gains"):
         ct.plots.gains(replace(reported, gains=None))
     with pytest.raises(ParameterError, match="needs a report"):
@@ -493,8 +535,14 @@ def test_inspect_reports_a_saved_model(reported, tmp_path):
     assert [name.split("/")[-1] for name in told["figures"]] == ["gains.png", "coefficients.png", "curves.png"]
     text = run.invoke(cli.app, options, catch_exceptions=False).stdout
     assert "Features, by how much" in text
-    with pytest.raises(ParameterError, match="go together"):
+    with pytest.raises(ParameterError, match="the model does not know its column of labels: name it with --target"):
         run.invoke(cli.app, ["inspect", folder, "--data", str(table)], catch_exceptions=False)
+    with pytest.raises(ParameterError, match="name the table with --data"):
+        run.invoke(cli.app, ["inspect", folder, "--target", "y"], catch_exceptions=False)
+    named = ct.CollaborativeRegressor(design="linear").fit(frame, pd.Series(y, name="y"), agents="ward")
+    ct.save(named, folder)  # which remembers how the labels were called
+    told = run.invoke(cli.app, ["inspect", folder, "--data", str(table), "--json"], catch_exceptions=False)
+    assert json.loads(told.stdout)["gains"][5]["together"] == pytest.approx(reported.gains["together"][5])
 
 
 def test_ties_are_reported_and_do_not_make_outliers():

@@ -22,15 +22,16 @@ from ..data.collect import collected
 from ..data.files import has_wildcard, is_url
 from ..data.frames import split_frame
 from ..data.ids import agent_codes
-from ..data.readers import ids_like, read_table
+from ..data.readers import ids_like, read_table, read_tables
 from ..errors import DataError, ParameterError
 from ..estimators import BoostedClassifier, BoostedRegressor, CollaborativeClassifier, CollaborativeRegressor
 from ..estimators.gains import compared
+from ..estimators.page import check_path
 from ..estimators.storage import load, save
 from ..estimators.tuning import tune as cross_validate
 from ..graphs.reading import read_ties
 from ..problem.baselines import BASELINES
-from .console import AsJson, Seed, bar, check_writable, show, talk, warnings_said, write_figures
+from .console import AsJson, Seed, bar, check_writable, show, talk, waiting, warnings_said, write_figures
 
 # -- fit --------------------------------------------------------------------------------------------------------------
 
@@ -133,7 +134,6 @@ def fit(
     check_writable(output)
     frame = _read(data, agent, target)
     features, [ids, y] = split_frame(frame, agent, target)  # both are looked for among all columns
-    X = frame.drop(columns=target)  # with the column of agents, whose name the model keeps
     kind = _task_of(y, target, as_json) if task == Task.auto else task
     if kind == Task.regression and not pd.api.types.is_numeric_dtype(y):
         raise DataError(f"column {target!r} holds text: it cannot be the target of a regression")
@@ -159,12 +159,13 @@ def fit(
         if tune or holdout > 0:
             found = _tried(estimator, settings, features, ids, y, tune, holdout, seed, as_json)
         with bar("learning one model for each agent", as_json, known=False) as progress:
-            model = estimator(**settings).fit(X, y, agents=agent, progress=progress)
+            # By their names, which the model keeps.
+            model = estimator(**settings).fit(frame, target, agents=agent, progress=progress)
     try:
         save(model, output)
     except OSError as error:
         raise DataError(f"cannot write the model to {output}: {error}") from None
-    result = {"task": str(kind), "agents": len(model.agents_), "rows": len(frame), "features": X.shape[1] - 1}
+    result = {"task": str(kind), "agents": len(model.agents_), "rows": len(frame), "features": features.shape[1]}
     _show_fit(result | found | {"model": str(output)} | _told(model), output, as_json)
 
 
@@ -316,7 +317,7 @@ def _number_or(word: str, text: str, option: str) -> float | str:
 def predict(
     model: Annotated[Path, typer.Argument(help="The directory that fit wrote.")],
     data: Annotated[
-        Path, typer.Argument(help="A csv or parquet file with the same columns; the target may be missing.")
+        Path, typer.Argument(help="A file or a directory with the same columns; the target may be missing.")
     ],
     agent: Annotated[str | None, typer.Option(help="The column of agents. Default: as in fit.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A csv file. Default: standard output.")] = None,
@@ -381,7 +382,7 @@ def _rows_for(
     column = agent or fitted._agent_column
     if column is None:
         raise ParameterError("the model does not know its column of agents: name it with --agent")
-    frame = read_table(data, ids=[column])
+    frame = read_tables(data, ids=[column])
     features, [ids, *labels] = split_frame(frame, column, *([] if target is None else [target]))
     missing = [name for name in fitted.feature_names_in_ if name not in features.columns]
     if missing:
@@ -398,31 +399,42 @@ def inspect(
     data: Annotated[
         Path | None, typer.Option(help="The table that the model was fitted with: needed to measure gains.")
     ] = None,
-    target: Annotated[str | None, typer.Option(help="The column of labels in it.")] = None,
+    target: Annotated[str | None, typer.Option(help="The column of labels in it. Default: as in fit.")] = None,
     agent: Annotated[str | None, typer.Option(help="The column of agents in it. Default: as in fit.")] = None,
     folds: Annotated[int, typer.Option(help="Parts of each agent's rows, to measure gains.", min=2)] = 5,
     seed: Seed = 0,
     figures: Annotated[Path | None, typer.Option(help="Draw figures, too, and write them to this folder.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the report to this file, too, as a page for a browser.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """What a model found: who gains, which features differ, who is an outlier, what was chosen and why."""
-    if (data is None) != (target is None):
-        raise ParameterError("--data and --target go together: a table, and its column of labels")
+    if data is None and target is not None:
+        raise ParameterError("--target is a column of a table: name the table with --data")
     if figures is not None:
         check_writable(figures)
+    if html is not None:
+        check_path(html)
     fitted = load(model)
     if not hasattr(fitted, "report"):
-        raise ParameterError(f"{model} holds a {type(fitted).__name__}, which has no report; linear models have")
+        raise ParameterError(f"{model} holds a {type(fitted).__name__}, which has no report; estimators have")
     rows: dict[str, Any] = {}
     if data is not None:
+        target = target or fitted._given_names.get("target")
+        if target is None:
+            raise ParameterError("the model does not know its column of labels: name it with --target")
         _, X, ids, y = _rows_for(fitted, data, agent, target)
         rows = {"X": X, "y": y, "agents": ids}
-    report = fitted.report(folds=folds, random_state=seed, **rows)
+    with waiting("measuring gains", as_json):
+        report = fitted.report(html, folds=folds, random_state=seed, **rows)
     written = [] if figures is None else write_figures(_figures(fitted, report), figures)
     if as_json:
-        show(report.to_dict() | {"figures": written}, "", as_json)
+        show(report.to_dict() | {"figures": written, "html": None if html is None else str(html)}, "", as_json)
         return
     print(report)
+    if html is not None:
+        talk.print(f"report: {html}")
     if written:
         talk.print(f"figures: {', '.join(written)}")
 

@@ -20,12 +20,13 @@ from ..data.columns import Columns
 from ..data.frames import split_ids
 from ..data.ids import agent_codes
 from ..data.source import is_dataset
-from ..data.table import Table, labels_of, weights_of
+from ..data.table import Table, labels_of, more_labelled, split_target, weights_of
 from ..engines.cluster import Cluster
 from ..errors import DataError, ExtrapolationWarning, MismatchError, ParameterError
 from ..pooling.families import LARGEST
 from .by_batches import by_batches
 from .protocol import Estimator
+from .reported import Reported, given_names
 
 DESIGNS = ("auto", "linear", "additive")
 DEVIATIONS = ("auto", "full", "diagonal", "scalar")
@@ -51,11 +52,13 @@ class Linear(NamedTuple):
         return out
 
 
-class _Collaborative(Estimator):
+class _Collaborative(Reported, Estimator):
     """What both estimators share. Parameters are documented on the public classes."""
 
     _losses: tuple[str, ...]
     _models: Any  # a list of Pooled, one for each output; or Linear
+    _target_column: str | None = None  # the column that held the labels, if it was one
+    _linear_rows: Any = None  # of a fit over a graph: X, labels and agents' numbers
     agents_: tuple[Any, ...]
     graph_: Any
 
@@ -122,8 +125,9 @@ class _Collaborative(Estimator):
         X : (rows, p) array_like, sparse matrix or DataFrame; or where the rows are
             A path, a directory, a glob, a mapping, a Ray Dataset, or a :class:`coterie.Source`. With ``engine`` the
             workers read them.
-        y : (rows,) array_like, or a column name of a source
-            Numbers of a regressor, classes of a classifier.
+        y : (rows,) array_like, or a column name of X
+            Numbers of a regressor, classes of a classifier. A column that is named is no feature, and may stay in
+            frames that are predicted later: it is left out there.
         agents : (rows,) sequence of hashables, or a column name of X, optional
             Whose row it is. Default: all rows belong to one agent.
         sample_weight : (rows,) array_like, optional
@@ -143,9 +147,14 @@ class _Collaborative(Estimator):
         [[2.0], [2.0]]
         >>> ct.CollaborativeClassifier().fit(X, ["no", "no", "yes", "yes"], agents=ids).classes_.tolist()
         ['no', 'yes']
+        >>> homes = ct.datasets.radon()[["county", "floor", "log_radon"]]
+        >>> model = ct.CollaborativeRegressor().fit(homes, "log_radon", agents="county")
+        >>> model.coef_names_, model.predict(homes).shape
+        (('floor=first',), (919,))
         """
         pools = isinstance(self.method, str) and self.method == "pooling"
         self._check_parameters(pools)
+        X, y, target = split_target(X, y)
         if self.engine is not None:
             from .on_cluster import learn_on_cluster
 
@@ -157,9 +166,11 @@ class _Collaborative(Estimator):
         # Nothing was changed before: a fit that is refused leaves the estimator as it was.
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("__")]:
             delattr(self, name)
+        self._linear_rows, self._target_column = None, target
         for name, value in found.items():
             setattr(self, name, value)
         self._take(columns, members, column, models)
+        self._given_names = given_names(agents, y)
         return self
 
     def _learn(self, table: Table, pools: bool, progress: Any) -> tuple[Any, dict[str, Any]]:
@@ -168,6 +179,7 @@ class _Collaborative(Estimator):
         targets = pooling.targets_of(labels, len(fitted.get("classes_", ())))
         if not pools:
             models, extra = self._learn_over_graph(table, targets, progress)
+            extra["_linear_rows"] = (table.X, labels, table.codes)
         else:
             models, extra = self._pool(table, targets, progress), {"graph_": None}
             if self.graph is not None:
@@ -344,6 +356,7 @@ class _Collaborative(Estimator):
             raise MismatchError(
                 "deviations are smoothed over a graph, where new rows concern neighbours, too: fit anew"
             )
+        X, y, agents = more_labelled(X, y, agents, self._agent_column, self._target_column, type(self).__name__)
         X, ids, _ = split_ids(X, agents, self._agent_column)
         matrix = self._columns.apply(X, type(self).__name__)
         rows = matrix.shape[0]
@@ -372,7 +385,8 @@ class _Collaborative(Estimator):
     def _rows(self, X: Any, agents: Any) -> Table:
         """Rows to predict, encoded as at fit."""
         self._check_fitted()
-        return Table.more(X, agents, self._columns, self._number, self._agent_column, type(self).__name__)
+        known, owner = (self._number, self._agent_column), type(self).__name__
+        return Table.more(X, agents, self._columns, *known, owner, self._target_column)
 
     def _latent(self, X: Any, agents: Any, spread: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Means and variances of the linear predictors, (rows, outputs), and which rows are of agents that were met."""
@@ -436,49 +450,19 @@ class _Collaborative(Estimator):
         """
         from sklearn.metrics import accuracy_score, r2_score
 
+        self._check_fitted()
+        X, y, agents = more_labelled(X, y, agents, self._agent_column, self._target_column, type(self).__name__)
         measure = accuracy_score if self._kind == "classifier" else r2_score
         return float(measure(y, self.predict(X, agents), sample_weight=sample_weight))
 
-    # -- reporting -----------------------------------------------------------------------------------------------
+    # -- what a report asks for ----------------------------------------------------------------------------------
 
-    def report(self, folds: int = 5, random_state: int = 0, X: Any = None, y: Any = None, agents: Any = None) -> Any:
-        """Who gains how much, which features differ, who is an outlier, what was chosen and why.
+    def _column_names(self) -> tuple[str, ...]:
+        return self._columns.names
 
-        Gains are measured by cross-validation inside agents: some of an agent's rows are held out at a time, and
-        predicted by this estimator fitted anew (together), by a regression of the agent's other rows (alone) and by one
-        regression of everybody's (one model for all), the strengths of both learned. That takes a little more than
-        `folds` times as long as a fit.
-
-        Parameters
-        ----------
-        folds : int
-            How many parts the rows of each agent are dealt into, to measure gains.
-        random_state : int
-            Seed of the folds, and of the sample of agents where these are many.
-        X, y, agents
-            The rows of the fit, for a model that does not have them: one from a file, or over a graph.
-
-        Returns
-        -------
-        Report
-            Printing it shows it; its tables are DataFrames, and ``to_dict()`` is plain.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import coterie as ct
-        >>> rng = np.random.default_rng(0)
-        >>> X, agents = rng.normal(size=(200, 2)), np.repeat(np.arange(20), 10)
-        >>> y = X[:, 0] * rng.normal(2.0, 1.0, size=20)[agents] + X[:, 1] + 0.5 * rng.normal(size=200)
-        >>> report = ct.CollaborativeRegressor().fit(X, y, agents=agents).report()
-        >>> report.features["feature"][0], len(report.outliers)
-        ('x0', 0)
-        >>> report.summary["gains"]["one_model"]["low"] > 0
-        True
-        """
-        from .report import report
-
-        return report(self, folds, random_state, X, y, agents)
+    def _kept_rows(self) -> tuple[Any, np.ndarray, np.ndarray] | None:
+        """X, labels, and the number of each row's agent, of a fit over a graph."""
+        return self._linear_rows
 
     def _posterior_only(self, what: str) -> None:
         self._check_fitted()
@@ -705,6 +689,18 @@ def check_classes(classes: np.ndarray) -> None:
         )
 
 
+def class_numbers(classes: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The number of each label among the classes of a fit, which must be there."""
+    place = np.clip(np.searchsorted(classes, y), 0, len(classes) - 1)
+    unknown = np.flatnonzero(classes[place] != y)
+    if unknown.size:
+        raise DataError(
+            f"row {unknown[0]}: the class {y[unknown].tolist()[0]!r} was not there at fit; the model knows "
+            f"{', '.join(map(repr, classes.tolist()))}"
+        )
+    return np.asarray(place)
+
+
 class CollaborativeClassifier(_Collaborative):
     """One classifier for each agent, learned together.
 
@@ -810,14 +806,7 @@ class CollaborativeClassifier(_Collaborative):
                 self.sharpness_ = 1.0 if isinstance(self._models, Linear) else pooling.sharpness(self._models)
 
     def _encode_more(self, y: np.ndarray) -> list[np.ndarray]:
-        place = np.clip(np.searchsorted(self.classes_, y), 0, len(self.classes_) - 1)
-        unknown = np.flatnonzero(self.classes_[place] != y)
-        if unknown.size:
-            raise DataError(
-                f"row {unknown[0]}: the class {y[unknown].tolist()[0]!r} was not there at fit; the model knows "
-                f"{', '.join(map(repr, self.classes_.tolist()))}"
-            )
-        return pooling.targets_of(place, len(self.classes_))
+        return pooling.targets_of(class_numbers(self.classes_, y), len(self.classes_))
 
     def decision_function(self, X: Any, agents: Any = None) -> Any:
         """Log-odds, moderated by what is not known of the model: positive for the second of two classes.
@@ -887,7 +876,7 @@ class CollaborativeClassifier(_Collaborative):
 
         Returns
         -------
-        (rows, classes) ndarray, or a Dataset with a column "probability_..." for each class
+        (rows, classes) ndarray, or a Dataset with a column ``"probability_..."`` for each class
 
         Examples
         --------

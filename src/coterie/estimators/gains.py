@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from .. import pooling
-from ..data.table import labels_of
+from .. import graphs, pooling
+from ..data.table import labels_of, more_labelled
 from ..errors import DataError
 from ..evaluation import gain
 from ..pooling import designs
@@ -23,11 +23,13 @@ from ..pooling.families import FAMILIES, LARGEST, expit
 from ..pooling.population import Population
 from ..pooling.posterior import posterior
 from ..pooling.wide import Wide, dense
-from .collaborative import Linear
+from .collaborative import CollaborativeClassifier, CollaborativeRegressor, Linear
 from .tuning import folds as deal
 
 #: Agents and rows that gains are measured with, at most.
 AGENTS, ROWS = 300, 20_000
+#: The same of boosted and relationship estimators, which take many times as long.
+SLOW_AGENTS, SLOW_ROWS = 60, 3_000
 #: Strengths of a regression alone: variances of its slopes, in units of the noise for numbers, else as they are.
 STRENGTHS = {"squared": np.logspace(-2.0, 3.0, 11), "logistic": np.logspace(-3.0, 1.5, 10)}
 STRENGTHS["poisson"] = STRENGTHS["logistic"]
@@ -64,10 +66,21 @@ def objects(values: Sequence[Any]) -> np.ndarray:
 # -- rows -------------------------------------------------------------------------------------------------------------
 
 
+def pools(model: Any) -> bool:
+    """Whether it has a population: models by ``method="pooling"`` have."""
+    return isinstance(getattr(model, "_models", None), list)
+
+
+def is_linear(model: Any) -> bool:
+    """Whether models without a population are linear in the columns: not boosted, and without a feature map."""
+    return not hasattr(model, "base_") and getattr(model, "features_", None) is None
+
+
 def kept_rows(model: Any) -> Rows | None:
     """The rows that a model was fitted with, if it has them."""
-    if isinstance(model._models, Linear):
-        return None
+    if not pools(model):
+        found = model._kept_rows()
+        return None if found is None else by_agent(*found)
     first = model._models[0]
     if isinstance(first, Wide):
         X = first.X
@@ -85,8 +98,15 @@ def kept_rows(model: Any) -> Rows | None:
     return Rows(X, y.astype(np.int64) if model._kind == "classifier" else y, codes, weight)
 
 
+def by_agent(X: Any, y: np.ndarray, codes: np.ndarray) -> Rows:
+    """Rows in any order, put side by side."""
+    order = np.argsort(codes, kind="stable")
+    return Rows(X[order], y[order], codes[order], None)
+
+
 def given_rows(model: Any, X: Any, y: Any, agents: Any) -> tuple[Rows, np.ndarray]:
     """Rows that were passed, as the model has them; and which of those passed each of them is."""
+    X, y, agents = more_labelled(X, y, agents, model._agent_column, model._target_column, type(model).__name__)
     table = model._rows(X, agents)
     matrix, codes = table.X, table.codes
     if len(codes) and codes.min() < 0:
@@ -104,18 +124,19 @@ def given_rows(model: Any, X: Any, y: Any, agents: Any) -> tuple[Rows, np.ndarra
 def gains(model: Any, rows: Rows, folds: int, seed: int, notes: list[str]) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Errors of every agent on held-out rows of its own, and what they say of all agents."""
     if len(model.agents_) == 1:
-        raise DataError("there is only one agent, with no others to learn from")
-    classifies = model._kind == "classifier"
+        raise DataError("there is only one agent, with no others to learn from; agents= of fit says whose row it is")
+    classifies, said = model._kind == "classifier", list[str]()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the fits of folds: their warnings were those of the fit already
-        part = _sampled(rows, seed, notes)
+        part = _sampled(model, rows, seed, said)
         fold = deal(part.codes, folds, seed, part.y if classifies else None)
         single = int(np.sum(np.bincount(part.codes) == 1))
         if single:
             lonely = "1 agent" if single == 1 else f"{single} agents"
-            notes.append(f"{lonely} with one row, which is always trained on: their gain is not known")
+            said.append(f"{lonely} with one row, which is always trained on: their gain is not known")
         if not np.any(fold >= 0):
             raise DataError("no agent has two rows, one of them to test on")
+        notes += said
         measure, shape = _measure(model), (len(part.y), len(model.classes_)) if classifies else (len(part.y),)
         found = {name: np.full(shape, np.nan) for name in ("alone", "one_model", "together")}
         for k in np.unique(fold[fold >= 0]):
@@ -123,7 +144,10 @@ def gains(model: Any, rows: Rows, folds: int, seed: int, notes: list[str]) -> tu
             together = _together(model, train)
             found["together"][fold == k] = _predicted(model, together, test, test.codes)
             found["one_model"][fold == k] = _predicted(model, _one_model(model, train), test, None)
-            found["alone"][fold == k] = alone(model, together, train, test)
+            if pools(model) or is_linear(model):
+                found["alone"][fold == k] = alone(model, together, train, test)
+            else:
+                found["alone"][fold == k] = _predicted(model, _everybody_alone(model, train), test, test.codes)
     tested = fold >= 0
     codes, weight = part.codes[tested], part.weights[tested]
     who = np.unique(part.codes)
@@ -173,14 +197,15 @@ def compared(model: Any, X: Any, y: Any, agents: Any) -> dict[str, dict[str, flo
     return found
 
 
-def _sampled(rows: Rows, seed: int, notes: list[str]) -> Rows:
+def _sampled(model: Any, rows: Rows, seed: int, notes: list[str]) -> Rows:
     """All rows, or those of a sample of agents."""
+    agents, most = (AGENTS, ROWS) if hasattr(model, "_models") else (SLOW_AGENTS, SLOW_ROWS)
     sizes = np.bincount(rows.codes)
     who = np.flatnonzero(sizes)
-    if len(who) <= AGENTS and len(rows.y) <= ROWS:
+    if len(who) <= agents and len(rows.y) <= most:
         return rows
     order = np.random.default_rng(seed).permutation(who)
-    some = order[: max(10, min(AGENTS, int(np.searchsorted(np.cumsum(sizes[order]), ROWS, side="right"))))]
+    some = order[: max(10, min(agents, int(np.searchsorted(np.cumsum(sizes[order]), most, side="right"))))]
     notes.append(
         f"gains are measured on a sample of {len(some)} of {len(who)} agents, who learn among themselves: with "
         "everybody, together is rather better"
@@ -190,23 +215,53 @@ def _sampled(rows: Rows, seed: int, notes: list[str]) -> Rows:
 
 def _together(model: Any, train: Rows) -> Any:
     """The estimator itself, with its own parameters, on the rows of a fold."""
-    settings = model.get_params(deep=False) | {"members": None}
-    if not (settings["graph"] is None or isinstance(settings["graph"], str) or hasattr(settings["graph"], "lam")):
-        settings["members"] = range(len(model.agents_))  # a graph that is given is one of all agents
-        if hasattr(settings["graph"], "nodes"):
-            from ..graphs import from_networkx
-
-            settings["graph"] = from_networkx(settings["graph"], members=model.agents_)
     weight = {} if train.weight is None else {"sample_weight": train.weight}
-    return type(model)(**settings).fit(train.X, _named(model, train.y), agents=train.codes, **weight)
+    return type(model)(**_settings(model, train)).fit(train.X, _named(model, train.y), agents=train.codes, **weight)
+
+
+def _settings(model: Any, train: Rows) -> dict[str, Any]:
+    """Parameters for the agents of these rows, whose ids are their numbers."""
+    settings = model.get_params(deep=False)
+    if "members" in settings:
+        settings["members"] = None
+    graph = settings.get("graph")
+    if not (graph is None or isinstance(graph, str) or hasattr(graph, "lam")):
+        settings["members"] = range(len(model.agents_))  # a graph that is given is one of all agents
+        if hasattr(graph, "nodes"):
+            settings["graph"] = graphs.from_networkx(graph, members=model.agents_)
+    if settings.get("covariance") is not None:
+        from ..multitask.covariance import checked_covariance
+
+        sub = checked_covariance(settings["covariance"], model.agents_).take(np.unique(train.codes))
+        Q, s, c = sub.scaled(1.0 / float(sub.diagonal().sum())).factors
+        settings["covariance"] = (Q, s, c)
+    if not pools(model) and "engine" in settings:
+        settings["engine"] = None  # the rows are here
+    return settings
+
+
+def _everybody_alone(model: Any, train: Rows) -> Any:
+    """The same estimator, for agents that learn by themselves."""
+    n = len(model.agents_)
+    changes: dict[str, Any] = {"method": "single-task", "covariance": None}
+    if hasattr(model, "base_"):
+        changes = {"method": "local", "graph": graphs.empty(n), "members": range(n)}
+    settings = _settings(model, train) | changes
+    return type(model)(**settings).fit(train.X, _named(model, train.y), agents=train.codes)
 
 
 def _one_model(model: Any, train: Rows) -> Any:
-    """One regression for all rows, whoever they belong to; its strength is learned."""
-    pools = not isinstance(model._models, Linear)
-    settings = {"design": model.design, "loss": model.loss} if pools else {"design": "linear"}
-    one = type(model)(deviations="scalar", **settings)
-    return one.fit(train.X, _named(model, train.y), sample_weight=train.weight)
+    """One model for all rows, whoever they belong to: a regression whose strength is learned, or else the same kind."""
+    labels = _named(model, train.y)
+    if pools(model) or is_linear(model):
+        settings = {"design": model.design, "loss": model.loss} if pools(model) else {"design": "linear"}
+        kind = CollaborativeClassifier if model._kind == "classifier" else CollaborativeRegressor
+        deviations = "scalar" if train.X.shape[1] <= pooling.WIDE else "auto"
+        return kind(deviations=deviations, **settings).fit(train.X, labels, sample_weight=train.weight)
+    settings = model.get_params(deep=False)
+    changes: dict[str, Any] = {"graph": "learn", "members": None, "confidence": None, "covariance": None}
+    changes |= {"engine": None}
+    return type(model)(**settings | {name: changes[name] for name in settings if name in changes}).fit(train.X, labels)
 
 
 def _named(model: Any, y: np.ndarray) -> np.ndarray:
@@ -215,11 +270,13 @@ def _named(model: Any, y: np.ndarray) -> np.ndarray:
 
 def _measure(model: Any) -> str:
     if model._kind == "regressor":
-        return "deviance" if model.loss == "poisson" else "rmse"
+        return "deviance" if pools(model) and model.loss == "poisson" else "rmse"
     return "log_loss" if _has_probabilities(model) else "wrong"
 
 
 def _has_probabilities(model: Any) -> bool:
+    if not hasattr(model, "_models"):
+        return bool(model._has_probabilities)
     return not isinstance(model._models, Linear) or model.loss is None or "ogistic" in repr(model.loss)
 
 
@@ -264,7 +321,7 @@ def alone(model: Any, together: Any, train: Rows, test: Rows) -> np.ndarray:
         test._replace(codes=np.searchsorted(who, test.codes)),
     )
     made = [designs.linear(train.X, train.weight)]
-    if not isinstance(together._models, Linear) and together.design_ == "additive":
+    if pools(together) and together.design_ == "additive":
         made.append(together._models[0].design)
     if model._kind == "classifier":
         number = len(model.classes_)
@@ -276,7 +333,7 @@ def alone(model: Any, together: Any, train: Rows, test: Rows) -> np.ndarray:
         # Made to sum up to one they are too cautious for many rows, by a softmax too sure for few: the mean of both.
         cautious = scores / scores.sum(axis=1, keepdims=True)
         return 0.5 * (cautious + softmax(np.log(scores) - np.log1p(-scores)))
-    family = together._models[0].family.name if not isinstance(together._models, Linear) else "squared"
+    family = together._models[0].family.name if pools(together) else "squared"
     if family == "student":
         return _each_student(train, test, made[-1].name)
     return _averaged(train, test, made, family)

@@ -28,9 +28,12 @@ from ..data.ids import agent_numbers, as_agent_ids
 from ..data.matrix import as_features
 from ..data.source import is_source
 from ..data.survey import Survey
+from ..data.table import more_labelled, split_target, without_target
 from ..errors import DataError, MismatchError
 from ..pooling import one_against_rest
 from .canonical import by_content
+from .collaborative import class_numbers
+from .reported import Reported, given_names
 from .task_rows import TaskRows
 
 
@@ -44,6 +47,7 @@ class Prepared(NamedTuple):
     fitted: dict[str, Any]  # what to remember of the labels
     column: Any  # that held the agents' ids
     columns: Columns | None = None  # how features became numbers; None if they were numbers, checked by scikit-learn
+    given: AgentData | None = None  # rows as they were given, agent by agent, if they are in this process
 
     @property
     def data(self) -> AgentData:
@@ -56,12 +60,22 @@ class Prepared(NamedTuple):
         return np.argsort(self.order)
 
 
-class PerAgent(BaseEstimator):
+class Coded(NamedTuple):
+    """Rows of numbers, and whose they are."""
+
+    X: Any
+    codes: np.ndarray  # -1 for agents never met
+
+
+class PerAgent(Reported, BaseEstimator):
     """Rows in, a linear model for each agent out. Parameters are documented on the public classes."""
 
     members: Any = None
     _loss: Any  # which says what labels are
+    _agent_column: str | None
+    _target_column: str | None = None  # the column that held the labels, if it was one
     _columns: Columns | None = None  # how features that were no numbers became such
+    _learned_from: AgentData | None = None  # the rows of the fit, if they are in this process
     _center, _unit = 0.0, 1.0  # of the labels; a unit of 0 if they are all alike: there is only the mean to learn
 
     def fit(self, X: Any, y: Any, agents: Any = None, progress: Callable[..., None] | None = None) -> Self:
@@ -71,8 +85,9 @@ class PerAgent(BaseEstimator):
         ----------
         X : (rows, p) array_like, sparse matrix or DataFrame; or where the rows are
             A path, a directory, a glob, a mapping, a Ray Dataset, or a :class:`coterie.Source`.
-        y : (rows,) array_like, or a column name of a source
-            Classes of a classifier, numbers of a regressor.
+        y : (rows,) array_like, or a column name of X
+            Classes of a classifier, numbers of a regressor. A column that is named is no feature, and may stay in
+            frames that are predicted later: it is left out there.
         agents : (rows,) sequence of hashables, or a column name of X, optional
             Whose row it is. Default: all rows belong to one agent.
         progress : callable, optional
@@ -83,7 +98,11 @@ class PerAgent(BaseEstimator):
         -------
         self
         """
-        return self._fit(X, y, agents, progress)
+        X, y, target = split_target(X, y)
+        self._fit(X, y, agents, progress)
+        self._target_column = target
+        self._given_names = given_names(agents, y)
+        return self
 
     def _fit(self, X: Any, y: Any, agents: Any, progress: Any) -> Self:
         raise NotImplementedError
@@ -106,7 +125,7 @@ class PerAgent(BaseEstimator):
         named = X if hasattr(X, "columns") else rows  # a frame names its columns in errors
         given = AgentData(named, labels, agents=ids, members=members, dtype=np.float64)
         ordered, order = by_content(TaskRows.here(given))
-        return Prepared(ordered, order, outputs, given.members, fitted, column, columns)
+        return Prepared(ordered, order, outputs, given.members, fitted, column, columns, given)
 
     def _seen(self, found: Survey) -> tuple[int, dict[str, Any]]:
         """How many outputs there are, and what to remember of labels that workers have looked at."""
@@ -128,6 +147,7 @@ class PerAgent(BaseEstimator):
     def _remember(self, given: Prepared) -> None:
         """Agents and labels of a fit that went well: one that is refused leaves the estimator as it was."""
         self.agents_, self._agent_column = given.members, given.column
+        self._learned_from = given.given
         columns = given.columns
         self._columns = None if columns is None or columns.is_identity else columns
         if columns is not None:
@@ -145,14 +165,54 @@ class PerAgent(BaseEstimator):
         self.coef_, self.intercept_ = coefficients[:-1, only], intercepts[:-1, only]
         self._number = {member: k for k, member in enumerate(self.agents_)}
 
-    def _margins(self, X: Any, agents: Any) -> np.ndarray:
-        """``x . theta_i`` for the agent i of every row, (rows, outputs): the way in for rows to predict."""
+    # -- what a report asks for ----------------------------------------------------------------------------------
+
+    def _check_fitted(self) -> None:
         check_is_fitted(self, "coef_")
-        X, ids, _ = split_ids(X, agents, self._agent_column)
+
+    def _column_names(self) -> tuple[str, ...]:
+        """Names of the columns, as numbers."""
+        if self._columns is not None:
+            return self._columns.names
+        return tuple(getattr(self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)]))
+
+    def _kept_rows(self) -> tuple[Any, np.ndarray, np.ndarray] | None:
+        """X, labels, and the number of each row's agent, of the rows of the fit."""
+        data = self._learned_from
+        return None if data is None else (data.X, self._decoded(np.asarray(data.y)), data.owner)
+
+    def _decoded(self, labels: np.ndarray) -> np.ndarray:
+        """Numbers, or numbers of classes, from labels as a fit has them."""
+        raise NotImplementedError
+
+    def _rows(self, X: Any, agents: Any) -> Coded:
+        """More rows, encoded as at fit."""
+        _, rows, ids = self._encoded(X, agents)
+        if ids is None and len(self.agents_) > 1:
+            raise DataError("agents is missing: say whose rows these are, one id for each row")
+        number = np.zeros(rows.shape[0], np.int64) if ids is None else agent_numbers(ids, self._number, rows.shape[0])
+        return Coded(rows, number)
+
+    # -- predicting ----------------------------------------------------------------------------------------------
+
+    def _encoded(self, X: Any, agents: Any) -> tuple[Any, Any, Any]:
+        """Rows as they are named, as numbers, and the ids of their agents."""
+        check_is_fitted(self, "coef_")
+        X, ids, _ = split_ids(without_target(X, self._target_column), agents, self._agent_column)
         if self._columns is None:
             rows = self._validated(X, reset=False)
         else:
             X = rows = self._columns.apply(X, type(self).__name__)
+        return X, rows, ids
+
+    def _labelled(self, X: Any, y: Any, agents: Any) -> tuple[Any, Any, Any]:
+        """More rows with labels, named as at fit or given: features, labels and agents."""
+        check_is_fitted(self, "coef_")
+        return more_labelled(X, y, agents, self._agent_column, self._target_column, type(self).__name__)
+
+    def _margins(self, X: Any, agents: Any) -> np.ndarray:
+        """``x . theta_i`` for the agent i of every row, (rows, outputs): the way in for rows to predict."""
+        X, rows, ids = self._encoded(X, agents)
         if ids is None and len(self.agents_) > 1:
             raise DataError(
                 f"this model was fitted for {len(self.agents_)} agents: pass agents=..., one id for each row"
@@ -197,6 +257,7 @@ def _check_targets(y: np.ndarray) -> None:
 class PerAgentClassifier(ClassifierMixin, PerAgent):
     """Classes: one output for two of them, and for more each against the rest."""
 
+    _kind = "classifier"
     _labels = "class"
 
     @property
@@ -222,6 +283,12 @@ class PerAgentClassifier(ClassifierMixin, PerAgent):
     def _seen(self, found: Survey) -> tuple[int, dict[str, Any]]:
         check_labels(self._loss, classifies=True)
         return self._of_classes(np.asarray(found.classes))
+
+    def _decoded(self, labels: np.ndarray) -> np.ndarray:
+        return (labels > 0.0 if len(self.classes_) == 2 else labels).astype(np.int64)
+
+    def _encode_more(self, y: np.ndarray) -> list[np.ndarray]:
+        return [class_numbers(self.classes_, y)]
 
     def decision_function(self, X: Any, agents: Any = None) -> np.ndarray:
         """Margins: positive for the second of two classes; the largest wins among more.
@@ -275,7 +342,7 @@ class PerAgentClassifier(ClassifierMixin, PerAgent):
         Parameters
         ----------
         X : (rows, p) array_like, sparse matrix or DataFrame
-        y : (rows,) array_like
+        y : (rows,) array_like, or a column name of X
         agents : (rows,) sequence of hashables, or a column name of X, optional
         sample_weight : (rows,) array_like, optional
 
@@ -283,12 +350,14 @@ class PerAgentClassifier(ClassifierMixin, PerAgent):
         -------
         float
         """
+        X, y, agents = self._labelled(X, y, agents)
         return float(accuracy_score(y, self.predict(X, agents), sample_weight=sample_weight))
 
 
 class PerAgentRegressor(RegressorMixin, PerAgent):
     """Numbers, learned in units of their deviation from their mean."""
 
+    _kind = "regressor"
     _labels = "number"
 
     def _encode(self, y: np.ndarray) -> tuple[np.ndarray, int, dict[str, Any]]:
@@ -307,6 +376,12 @@ class PerAgentRegressor(RegressorMixin, PerAgent):
         assert found.label_mean is not None
         assert found.label_scale is not None
         return 1, self._of_numbers(found.label_mean, found.label_scale)
+
+    def _decoded(self, labels: np.ndarray) -> np.ndarray:
+        return np.asarray(labels * self._unit + self._center)
+
+    def _encode_more(self, y: np.ndarray) -> list[np.ndarray]:
+        return [np.asarray(y, dtype=np.float64)]
 
     def predict(self, X: Any, agents: Any = None) -> np.ndarray:
         """The prediction of every row's agent; of the mean model for an agent never met.
@@ -328,7 +403,7 @@ class PerAgentRegressor(RegressorMixin, PerAgent):
         Parameters
         ----------
         X : (rows, p) array_like, sparse matrix or DataFrame
-        y : (rows,) array_like
+        y : (rows,) array_like, or a column name of X
         agents : (rows,) sequence of hashables, or a column name of X, optional
         sample_weight : (rows,) array_like, optional
 
@@ -336,6 +411,7 @@ class PerAgentRegressor(RegressorMixin, PerAgent):
         -------
         float
         """
+        X, y, agents = self._labelled(X, y, agents)
         return float(r2_score(y, self.predict(X, agents), sample_weight=sample_weight))
 
 

@@ -278,9 +278,7 @@ class _Related(PerAgent):
         check_is_fitted(self, "coef_")
         if self.features_ is not None:
             raise AttributeError(f"{self.features_!r} makes columns that have no names here")
-        if self._columns is not None:
-            return self._columns.names
-        return tuple(getattr(self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)]))
+        return self._column_names()
 
     def _inputs(self, data: AgentData) -> Any:
         """What models are weights of: the features, or what the map makes of them."""

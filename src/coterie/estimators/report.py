@@ -5,10 +5,13 @@ Everything here is computed when :meth:`report` is called, never at fit.
 
 from __future__ import annotations
 
+import copy
 import math
+import os
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ from scipy import special, stats
 from threadpoolctl import threadpool_limits
 
 from .. import pooling
+from ..data.dictionaries import StumpDictionary, outputs
 from ..errors import DataError, ParameterError
 from ..pooling import designs, fitted
 from ..pooling.blocks import Batch, root, times
@@ -25,8 +29,7 @@ from ..pooling.fitted import Pooled
 from ..pooling.population import Population
 from ..pooling.posterior import posterior
 from ..pooling.wide import Wide
-from .collaborative import Linear
-from .gains import Rows, gains, given_rows, kept_rows, objects
+from .gains import Rows, gains, given_rows, is_linear, kept_rows, objects, pools
 
 #: Share of agents that are expected to be named an outlier wrongly, among those named.
 FALSE_DISCOVERIES = 0.05
@@ -47,7 +50,7 @@ SHOWN = 12
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Report:
-    """The outcome of :meth:`coterie.CollaborativeRegressor.report`; printing it shows it all.
+    """What ``model.report()`` returns; printing it shows it all, and :meth:`save` writes it as a page for a browser.
 
     Attributes
     ----------
@@ -62,12 +65,16 @@ class Report:
         the common model makes of it), the standard deviation of personal deviations with a 90 % interval, and its
         importance: its share of the predictor's variance between agents. Of a curve, deviations are root mean squares
         over the rows, in units of the label. The intercept is that where columns have their means. Intervals never
-        reach 0: a small deviation with a wide interval says that nothing was found.
+        reach 0: a small deviation with a wide interval says that nothing was found. Models without a posterior have
+        no intervals: their standard deviation is that of the coefficients as they were learned.
     outliers : DataFrame or None
         Agents whose coefficients are further from the common model, or whose rows fit worse, than the population
         explains: at most 5 % of those named are expected to be named by chance.
     choices : DataFrame or None
         The evidence of everything that was tried, and how far it is from what was chosen, in nats.
+    sent : dict
+        What agents sent while they learned, where that was counted (wakes, letters, vectors, bytes, rounds), what
+        privacy was spent (epsilon, delta), and "words", the same in sentences.
     columns : list of str
         What was done to the columns.
     notes : list of str
@@ -79,8 +86,12 @@ class Report:
     features: pd.DataFrame | None
     outliers: pd.DataFrame | None
     choices: pd.DataFrame | None
+    sent: dict[str, Any]
     columns: list[str]
     notes: list[str]
+    _model: Any  # as it was
+    _rows: Rows | None
+    _tests: pd.DataFrame | None  # of all agents
 
     def __repr__(self) -> str:
         parts = [_head(self.summary), _gains_text(self), _features_text(self.features), _outliers_text(self.outliers)]
@@ -88,58 +99,103 @@ class Report:
             _choices_text(self),
             _listed("What was done to columns", self.columns or ["nothing: all are numbers"]),
         ]
+        parts += [_listed("What was sent", self.sent["words"]) if "vectors" in self.sent else ""]
         return "\n\n".join(part for part in [*parts, _listed("Notes", self.notes)] if part)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the report as a page for a browser: one HTML file that needs nothing else, no network either.
+
+        It holds names, numbers of rows, errors and models of all agents, and the ranges of their columns; no rows, but
+        models of few rows tell what these were: share it with those who may see the data.
+
+        Parameters
+        ----------
+        path : path
+            Of the file, such as "report.html"; one that is there is replaced.
+
+        Returns
+        -------
+        Path
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import coterie as ct
+        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.1, 3.9, 6.0], ["ann", "bob", "ann", "bob"]
+        >>> report = ct.CollaborativeRegressor().fit(X, y, agents=ids).report(folds=2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     report.save(f"{folder}/report.html").name
+        'report.html'
+        """
+        from .page import write
+
+        return write(self, path)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, dicts, numbers and text, as json has them; None for what is not a finite number."""
         tables = {name: getattr(self, name) for name in ("gains", "features", "outliers", "choices")}
         found = {name: None if table is None else table.to_dict(orient="records") for name, table in tables.items()}
-        return _plain({"summary": self.summary} | found | {"columns": self.columns, "notes": self.notes})
+        rest = {"sent": self.sent, "columns": self.columns, "notes": self.notes}
+        return plain({"summary": self.summary} | found | rest)
 
 
 def report(
-    model: Any, folds: int = 5, random_state: int = 0, X: Any = None, y: Any = None, agents: Any = None
+    model: Any,
+    path: str | os.PathLike[str] | None = None,
+    folds: int = 5,
+    random_state: int = 0,
+    X: Any = None,
+    y: Any = None,
+    agents: Any = None,
 ) -> Report:
     """See :meth:`coterie.CollaborativeRegressor.report`."""
     model._check_fitted()
+    if path is not None:
+        from .page import check_path
+
+        check_path(path)  # before minutes of work
     if (X is None) != (y is None):
         raise ParameterError("report takes X and y together, or neither")
     rows = kept_rows(model) if X is None else given_rows(model, X, y, agents)[0]
-    pools = not isinstance(model._models, Linear)
     notes: list[str] = []
-    tells = pools and isinstance(model._models[0], Pooled)
+    tells = pools(model) and isinstance(model._models[0], Pooled)
     with threadpool_limits(1):
         try:
             if rows is None:
-                raise DataError(_no_rows(pools))
+                raise DataError(
+                    "a model from a file has no rows, nor has one from a cluster; to measure them, give the rows "
+                    "of the fit: report(X=X, y=y, agents=agents), or coterie inspect MODEL --data TABLE"
+                )
             table, measured = gains(model, rows, folds, random_state, notes)
         except DataError as error:
             table, measured = None, {}
             notes.append(f"gains are not available: {error}")
-        found = features(model) if pools else None
-        odd = outliers(model) if tells else None
-        chosen = choices(model, rows) if pools else None
-    if pools:
-        notes += _notes(model)
-        if tells and any(part.kept is not None for part in model._models):
-            notes.append(
-                "the model has no rows of its own, so outliers are looked for by coefficients, and not by residuals"
-            )
-        if not tells:
-            notes.append(
-                "with so many columns, outliers are not looked for, and there are no intervals of coefficients"
-            )
-    else:
+        found = features(model) if pools(model) else _features_without_posterior(model, rows)
+        tested = tests(model) if tells else None
+        chosen = choices(model, rows) if pools(model) else None
+    notes += _notes(model) if pools(model) else _notes_without_posterior(model, found)
+    if tells and any(part.kept is not None for part in model._models):
         notes.append(
-            f"method={model.method!r} has no population and no posterior: nothing is said of features, outliers and "
-            "evidence"
+            "the model has no rows of its own, so outliers are looked for by coefficients, and not by residuals"
         )
-    return Report(_summary(model, rows) | measured, table, found, odd, chosen, list(model._columns.notes), notes)
-
-
-def _no_rows(pools: bool) -> str:
-    why = "a model from a file has no rows, and one from a cluster neither" if pools else "this method keeps no rows"
-    return f"{why}; report(X=X, y=y, agents=agents) with the rows of the fit measures them"
+    if pools(model) and not tells:
+        notes.append("with so many columns, outliers are not looked for, and there are no intervals of coefficients")
+    told = Report(
+        _summary(model, rows) | measured,
+        table,
+        found,
+        None if tested is None else outliers(model, tested),
+        chosen,
+        sent(model),
+        [] if model._columns is None else list(model._columns.notes),
+        notes,
+        copy.copy(model),  # a fit anew does not change what is told
+        rows,
+        tested,
+    )
+    if path is not None:
+        told.save(path)
+    return told
 
 
 def _summary(model: Any, rows: Rows | None) -> dict[str, Any]:
@@ -147,23 +203,28 @@ def _summary(model: Any, rows: Rows | None) -> dict[str, Any]:
         "estimator": type(model).__name__,
         "method": str(model.method),
         "agents": len(model.agents_),
-        "columns": len(model._columns.names),
+        "columns": len(model._column_names()),
     }
-    if not isinstance(model._models, Linear):
+    if pools(model):
         first = model._models[0]
         found |= {"design": model.design_, "loss": first.family.name, "log_evidence": model.log_evidence_}
         if model._kind == "regressor":
             found["noise"] = model.noise_
-        elif len(model.classes_) == 2:
-            found["log_odds_of"] = str(model.classes_[1])
-    sizes = None
-    if not isinstance(model._models, Linear):
-        sizes = _sizes(model)
-    elif rows is not None:
-        sizes = np.bincount(rows.codes, minlength=len(model.agents_))
+    if model._kind == "classifier" and len(model.classes_) == 2:
+        found["log_odds_of"] = str(model.classes_[1])
+    names = {"agents": "agent_column", "target": "target"}
+    found |= {names[of]: name for of, name in model._given_names.items()}
+    sizes = sizes_of(model, rows)
     if sizes is not None:
         found |= {"rows": int(sizes.sum()), "median_rows": float(np.median(sizes))}
     return found
+
+
+def sizes_of(model: Any, rows: Rows | None) -> np.ndarray | None:
+    """Rows of each agent, if they are known."""
+    if pools(model):
+        return _sizes(model)
+    return None if rows is None else np.bincount(rows.codes, minlength=len(model.agents_))
 
 
 def _sizes(model: Any) -> np.ndarray:
@@ -175,9 +236,18 @@ def _sizes(model: Any) -> np.ndarray:
 def _notes(model: Any) -> list[str]:
     """How agents never met are predicted, and where the approximation ends."""
     first, notes = model._models[0], []
+    if len(model.agents_) == 1:
+        notes.append("there is one agent, so nothing is known of how agents differ; its own model is in coef_")
+    elif _differences_are_a_guess(model):
+        notes.append(
+            "no agent has two rows, so differences between agents cannot be told from noise: the sd between "
+            "agents, the noise, and how far each agent's model is from the common one are a guess"
+        )
     share = [part.new_agent.share for part in model._models if isinstance(part, Pooled)]
     if not share or max(share) == 0.0:
         notes.append("an agent never met is predicted by the common model")
+    elif min(share) == 1.0:
+        notes.append("an agent never met is predicted by one model of all rows: that did best for held-out agents")
     else:
         parts = " to ".join(dict.fromkeys(f"{100 * end:.0f} %" for end in (min(share), max(share))))
         notes.append(
@@ -193,8 +263,8 @@ def _notes(model: Any) -> list[str]:
     if ties is not None:
         paid = f"of strength {ties.strength:g}" if ties.strength > 0.0 else "not used, since they did not pay"
         notes.append(
-            f"ties between agents are {paid}: the mean loss of held-out rows fell by {_number(ties.gain)} (standard "
-            f"error {_number(ties.error)})"
+            f"ties between agents are {paid}: the mean loss of held-out rows fell by {number_in_words(ties.gain)} "
+            f"(standard error {number_in_words(ties.error)})"
         )
     if model._kind == "classifier" and np.median(_sizes(model)) <= 3:
         notes.append(
@@ -204,7 +274,152 @@ def _notes(model: Any) -> list[str]:
     return notes
 
 
+def _notes_without_posterior(model: Any, found: pd.DataFrame | None) -> list[str]:
+    """What such models cannot tell, and how the others are predicted."""
+    notes = [
+        f"method={model.method!r} has no population and no posterior: there are no intervals of coefficients, no tests "
+        "for outliers and no evidence"
+    ]
+    if found is None:
+        notes.append("nothing is said of features: what the models are made of has no names, or there are no rows")
+    notes.append("an agent never met is predicted by the mean of all models, by rows")
+    return notes
+
+
+def sent(model: Any) -> dict[str, Any]:
+    """What was sent, and what privacy was spent."""
+    runs, on_cluster = getattr(model, "run_", None), getattr(model, "engine", None) is not None
+    if runs is None:
+        if not pools(model):
+            unknown = "What was sent is not known: a model from a file does not keep its run."
+        elif on_cluster:
+            unknown = "Rows stayed with the workers of the cluster: models and sums travelled, and were not counted."
+        elif kept_rows(model) is None:
+            unknown = "Whether anything was sent is not known: a model from a file does not say where its rows were."
+        else:
+            unknown = "Nothing was sent: all rows were in one place, and the models were learned there."
+        return {"words": [unknown, _NOT_PRIVATE]}
+    every = runs if isinstance(runs, list) else [runs]
+    counted = ("wakes", "rounds", "letters", "vectors", "bytes", "lost", "duplicated")
+    found: dict[str, Any] = {
+        name: int(sum(getattr(run, name) for run in every)) for name in counted if hasattr(every[0], name)
+    }
+    epsilon, delta = (getattr(every[0], name, None) for name in ("epsilon", "delta"))
+    private = epsilon is not None and delta is not None
+    if private:
+        found |= {"epsilon": epsilon, "delta": delta}
+    words = _sent_words(found, max(1, len(model.agents_)))
+    if found["vectors"] and not on_cluster:
+        words.append("That is a simulation in one process: letters were counted, and nothing left this computer.")
+    if found["vectors"] and model._kind == "classifier" and not hasattr(model, "_models"):
+        words.append("The runs that calibrate probabilities are not counted.")
+    claim = f"Everything that an agent sent is ({epsilon:g}, {delta:g})-differentially private." if private else ""
+    return found | {"words": [*words, claim or _NOT_PRIVATE]}
+
+
+def _sent_words(found: dict[str, Any], n: int) -> list[str]:
+    """What was counted, in sentences."""
+    if not found["vectors"]:
+        return ["Nothing was sent: the models were learned in one place."]
+    total = f"{_bytes(found['bytes'])} in all, {_bytes(found['bytes'] / n)} for each agent."
+    if "wakes" not in found:
+        return [
+            f"In {found['rounds']:,} rounds, server and workers sent each other {found['vectors']:,} vectors: {total}"
+        ]
+    words = [
+        f"Agents woke {found['wakes']:,} times, {found['wakes'] / n:,.0f} each, and sent {found['vectors']:,} vectors "
+        f"in {found['letters']:,} letters: {total}"
+    ]
+    if found["lost"] or found["duplicated"]:
+        words.append(f"The network lost {found['lost']:,} letters, and delivered {found['duplicated']:,} twice.")
+    return words
+
+
+_NOT_PRIVATE = "No privacy budget was spent: the models were learned in the clear, and claim no differential privacy."
+
+
+def _bytes(count: float) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:,.3g} {unit}"
+    return f"{count:,.0f} bytes"
+
+
 # -- features ---------------------------------------------------------------------------------------------------------
+
+
+class Inputs:
+    """What models without a population are linear in: columns, or what base predictors say of them."""
+
+    def __init__(self, model: Any):
+        self.model, self.names = model, model._column_names()
+        self.base: Any = getattr(model, "base_", None)
+        self.stumps = isinstance(self.base, StumpDictionary)
+        if isinstance(self.base, StumpDictionary):
+            places = [np.flatnonzero(self.base.feature == f) for f in range(len(self.names))]
+            self.groups = [(name, at) for name, at in zip(self.names, places, strict=True) if len(at)]
+        elif self.base is not None:
+            self.groups = [(self.base.describe(j), np.array([j])) for j in range(self.base.size)]
+        else:
+            self.groups = [(name, np.array([j])) for j, name in enumerate(self.names)]
+
+    def of(self, X: Any) -> Any:
+        """What models are weights of, for rows of columns."""
+        return X if self.base is None else outputs(self.base, X, None)
+
+    def models(self) -> tuple[np.ndarray, np.ndarray]:
+        """(n + 1, outputs, size) and (n + 1, outputs); the last one is common."""
+        linear = getattr(self.model, "_models", None)
+        if linear is not None:
+            return linear.coefficients, linear.intercepts
+        return self.model._coefficients, self.model._intercepts
+
+
+#: Rows that say how columns vary, at most.
+VARYING = 20_000
+
+
+def _features_without_posterior(model: Any, rows: Rows | None) -> pd.DataFrame | None:
+    """As :func:`features`, of coefficients as they were learned: there are no intervals."""
+    if getattr(model, "features_", None) is not None or (rows is None and not is_linear(model)):
+        return None
+    inputs = Inputs(model)
+    own, levels = inputs.models()
+    means, blocks = None, [np.full((len(at), len(at)), math.nan) for _, at in inputs.groups]
+    if rows is not None:
+        some = np.random.default_rng(0).permutation(len(rows.y))[:VARYING]
+        means, blocks = _varying(inputs.of(rows.X[some]), [at for _, at in inputs.groups])
+    tables = []
+    for k in range(own.shape[1]):
+        weight, lines = own[:, k], []
+        level = levels[:, k] if means is None else levels[:, k] + weight @ means
+        apart = weight[:-1] - weight[:-1].mean(axis=0)
+        for (name, at), G in zip(inputs.groups, blocks, strict=True):
+            total = float(np.mean(np.einsum("ij,jk,ik->i", apart[:, at], G, apart[:, at])))
+            effect = math.sqrt(max(0.0, float(weight[-1, at] @ G @ weight[-1, at]))) if rows is not None else math.nan
+            curve = inputs.stumps
+            sd = math.sqrt(max(0.0, total)) if curve else float(np.std(weight[:-1, at[0]]))
+            value = math.nan if curve else float(weight[-1, at[0]])
+            lines.append((name, "curve" if curve else "line", value, effect, sd, math.nan, math.nan, total))
+        sd, total = float(np.std(level[:-1])), float(np.var(level[:-1])) if rows is not None else math.nan
+        lines.append(("intercept", "intercept", float(level[-1]), math.nan, sd, math.nan, math.nan, total))
+        table = pd.DataFrame(lines, columns=["feature", "kind", "common", "effect", "sd", "low", "high", "importance"])
+        table["importance"] /= max(float(table["importance"].sum()), 1e-300) if rows is not None else 1.0
+        if own.shape[1] > 1:
+            table.insert(0, "class", objects([model.classes_[k]] * len(table)))
+        tables.append(table.sort_values("importance", ascending=False, kind="stable", ignore_index=True))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _varying(Z: Any, groups: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Means of inputs, and covariances of those that belong together."""
+    means = np.asarray(Z.mean(axis=0)).ravel()
+    blocks = []
+    for at in groups:
+        part = Z[:, at]
+        part = (part.toarray() if hasattr(part, "toarray") else part) - means[at]
+        blocks.append(part.T @ part / len(part))
+    return means, blocks
 
 
 def features(model: Any, coverage: float = 0.9) -> pd.DataFrame:
@@ -230,6 +445,7 @@ def _features_of(model: Any, part: Any, coverage: float) -> pd.DataFrame:
     if isinstance(part, Pooled):
         log_sd = _log_sd(part, model.deviations == "scalar")
     common = part.coefficients()[0]
+    guess = _differences_are_a_guess(model)
     z, lines = float(stats.norm.ppf(0.5 + 0.5 * coverage)), []
     gram = _gram(part) if curves else np.eye(len(w))
     for f, name in enumerate((*names, "intercept")):
@@ -246,11 +462,17 @@ def _features_of(model: Any, part: Any, coverage: float) -> pd.DataFrame:
             kind, value, effect = "intercept", part.center + part.scale * float(w[-1]), math.nan
         if not np.any(v[at] > 0.0):
             kind, sd, spread = "cannot differ", 0.0, 0.0
-        factor = math.exp(0.5 * z * spread) if 0.5 * z * spread < UNKNOWN else math.inf
+        known = 0.5 * z * spread < UNKNOWN and not (guess and sd > 0.0)
+        factor = math.exp(0.5 * z * spread) if known else math.inf
         lines.append((name, kind, value, effect, sd, sd / factor, sd * factor, total))
     table = pd.DataFrame(lines, columns=["feature", "kind", "common", "effect", "sd", "low", "high", "importance"])
     table["importance"] /= max(float(table["importance"].sum()), 1e-300)
     return table.sort_values("importance", ascending=False, kind="stable", ignore_index=True)
+
+
+def _differences_are_a_guess(model: Any) -> bool:
+    """Whether rows cannot tell differences between agents from noise: of one agent, and of agents with one row each."""
+    return len(model.agents_) == 1 or (model._models[0].family.name != "poisson" and int(np.max(_sizes(model))) <= 1)
 
 
 def _log_sd(part: Pooled, scalar: bool) -> np.ndarray:
@@ -298,8 +520,8 @@ def _gram(part: Pooled) -> np.ndarray:
 # -- outliers ---------------------------------------------------------------------------------------------------------
 
 
-def outliers(model: Any) -> pd.DataFrame:
-    """Agents that the population does not explain, by their coefficients and by their residuals."""
+def tests(model: Any) -> pd.DataFrame:
+    """Both tests of all agents, by their coefficients and by their residuals; agents by their numbers."""
     tables = []
     for k, part in enumerate(model._models):
         table = _tests(part, model._columns.names, getattr(model, "graph_", None) is not None)
@@ -308,6 +530,12 @@ def outliers(model: Any) -> pd.DataFrame:
         tables.append(table)
     every = pd.concat(tables, ignore_index=True)
     every["q"] = adjusted(every["p"].to_numpy())
+    return every
+
+
+def outliers(model: Any, tested: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Agents that the population does not explain."""
+    every = tests(model) if tested is None else tested
     found = every[every["q"] < FALSE_DISCOVERIES].sort_values("p", kind="stable", ignore_index=True)
     found["agent"] = objects([model.agents_[k] for k in found["agent"]])
     return found
@@ -454,7 +682,7 @@ def _evidence_of(model: Any, design: str, rows: Rows) -> float:
 def _head(summary: dict[str, Any]) -> str:
     rows = f", {summary['rows']:,} rows (median {summary['median_rows']:g} an agent)" if "rows" in summary else ""
     design = f": {summary['design']} design, {summary['loss']} loss" if "design" in summary else ""
-    noise = f", noise {_number(summary['noise'])}" if summary.get("noise") is not None else ""
+    noise = f", noise {number_in_words(summary['noise'])}" if summary.get("noise") is not None else ""
     if "log_odds_of" in summary:
         noise = f", log-odds of {summary['log_odds_of']!r}"
     return (
@@ -475,10 +703,10 @@ def _gains_text(report: Report) -> str:
             ["", "error", "lowered by", "95 % interval", "relative", "agents that gain"],
             [
                 *(
-                    [name.replace("_", " "), _number(errors[name]), *_gain_cells(summary["gains"][name])]
+                    [name.replace("_", " "), number_in_words(errors[name]), *_gain_cells(summary["gains"][name])]
                     for name in summary["gains"]
                 ),
-                ["together", _number(errors["together"]), "", "", "", ""],
+                ["together", number_in_words(errors["together"]), "", "", "", ""],
             ],
         ),
     ]
@@ -488,7 +716,11 @@ def _gains_text(report: Report) -> str:
         "  agents by their gain against alone" + ("" if len(ranked) <= 6 else ", the first and the last three")
     )
     cells = [
-        [str(line["agent"]), f"{line['rows']:,}", *(_number(line[name]) for name in ("alone", "one_model", "together"))]
+        [
+            str(line["agent"]),
+            f"{line['rows']:,}",
+            *(number_in_words(line[name]) for name in ("alone", "one_model", "together")),
+        ]
         for line in shown.to_dict(orient="records")
     ]
     return "\n".join([*lines, *_table(["agent", "rows", "alone", "one model", "together"], cells)])
@@ -496,7 +728,12 @@ def _gains_text(report: Report) -> str:
 
 def _gain_cells(gain: dict[str, float]) -> list[str]:
     count = f"{round(gain['share'] * gain['agents'])} of {gain['agents']}"
-    return [_number(gain["mean"]), _interval(gain["low"], gain["high"]), f"{100 * gain['relative']:.1f} %", count]
+    return [
+        number_in_words(gain["mean"]),
+        _interval(gain["low"], gain["high"]),
+        f"{100 * gain['relative']:.1f} %",
+        count,
+    ]
 
 
 def _features_text(table: pd.DataFrame | None) -> str:
@@ -510,10 +747,10 @@ def _features_text(table: pd.DataFrame | None) -> str:
         cells.append(
             [
                 *(str(line[name]) for name in (*several, "feature")),
-                _number(line["common"]) if math.isfinite(line["common"]) else "a curve",
-                "cannot differ" if fixed else _number(line["sd"]),
-                _interval(line["low"], line["high"]) if not fixed else "",
-                f"{100 * line['importance']:.1f} %",
+                number_in_words(line["common"]) if math.isfinite(line["common"]) else "a curve",
+                "cannot differ" if fixed else number_in_words(line["sd"]),
+                _interval(line["low"], line["high"]) if not (fixed or math.isnan(line["low"])) else "",
+                f"{100 * line['importance']:.1f} %" if math.isfinite(line["importance"]) else "",
             ]
         )
     lines = _table([*several, "feature", "common", "sd between agents", "90 % interval", "importance"], cells)
@@ -532,7 +769,7 @@ def _outliers_text(table: pd.DataFrame | None) -> str:
     for line in shown.to_dict(orient="records"):
         told = f"{line['feature']} {line['z']:+.1f} sd"
         if line["by"] == "residuals":
-            told = f"{_number(line['z'])} times what was expected"
+            told = f"{number_in_words(line['z'])} times what was expected"
         of = f" of {line['class']}" if "class" in line else ""
         cells.append([str(line["agent"]), line["by"] + of, told, f"{line['p']:.1e}"])
     more = [f"  and {len(table) - len(shown)} more: see .outliers"] if len(table) > len(shown) else []
@@ -545,14 +782,18 @@ def _choices_text(report: Report) -> str:
         return ""
     if len(table) == 1:
         candidate = table["candidate"][0]
-        return f"Chosen: {candidate}; nothing else was tried (log evidence {_number(table['log_evidence'][0])})"
+        return f"Chosen: {candidate}; nothing else was tried (log evidence {number_in_words(table['log_evidence'][0])})"
     cells = []
     held_out = bool(table["held_out_loss"].notna().any())
     for line in table.to_dict(orient="records"):
         known = math.isfinite(line["log_evidence"])
         verdict = "chosen" if line["chosen"] else f"{line['nats']:+.1f} nats" if known else ""
-        loss = [_number(line["held_out_loss"]) if math.isfinite(line["held_out_loss"]) else ""] if held_out else []
-        cells.append([line["candidate"], _number(line["log_evidence"]) if known else "not kept", *loss, verdict])
+        loss = (
+            [number_in_words(line["held_out_loss"]) if math.isfinite(line["held_out_loss"]) else ""] if held_out else []
+        )
+        cells.append(
+            [line["candidate"], number_in_words(line["log_evidence"]) if known else "not kept", *loss, verdict]
+        )
     title = f"Chosen by evidence (curves and heavy tails must win by {fitted.MARGIN:g} nats or more"
     title += ", curves also on rows left out)"
     lines = _table(["candidate", "log evidence", *(["loss of rows left out"] if held_out else []), ""], cells)
@@ -577,22 +818,22 @@ def _table(head: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def _interval(low: float, high: float) -> str:
-    return f"{_number(low)} to {_number(high)}" if math.isfinite(high) else "not known"
+    return f"{number_in_words(low)} to {number_in_words(high)}" if math.isfinite(high) else "not known"
 
 
-def _number(value: float) -> str:
+def number_in_words(value: float) -> str:
     """Four digits, and no exponent where it can be helped."""
     if value == 0.0 or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 1e-4 else f"{value:.1e}"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """As json has it."""
     if isinstance(value, dict):
-        return {str(key): _plain(part) for key, part in value.items()}
+        return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_plain(part) for part in value]
+        return [plain(part) for part in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):

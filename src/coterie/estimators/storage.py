@@ -57,7 +57,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
     Parameters
     ----------
     model : estimator or Run
-        One of :data:`KINDS`. Boosted ones only with decision stumps: other base predictors are code; and so are
+        One of ``KINDS``. Boosted ones only with decision stumps: other base predictors are code; and so are
         feature maps. A cluster that a model was fitted on is not kept. Of a run: models, trace, account, and the state
         to go on from; its problem and method are kept by name, so that it can go on with the same ones.
     path : path
@@ -119,6 +119,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
         "parameters": parameters,
         "agents": agents,
         "agent_column": model._agent_column,
+        "target_column": model._target_column,
+        "given_names": dict(model._given_names),
         "features": list(model.feature_names_in_) if hasattr(model, "feature_names_in_") else None,
         "feature_count": int(model.n_features_in_),
         "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
@@ -184,7 +186,9 @@ def load(path: str | os.PathLike[str]) -> Any:
 def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
     """The estimator that a description and its arrays stand for."""
     model = kind(**{name: _value(value) for name, value in description["parameters"].items()})
+    model._target_column = description.get("target_column")
     members = tuple(unpacked_id(agent) for agent in description["agents"])
+    model._given_names = {str(of): str(name) for of, name in dict(description.get("given_names", {})).items()}
     if description["classes"] is not None:
         model.classes_ = np.array(description["classes"])
     if description["models"]:

@@ -26,6 +26,7 @@ from .._checks import integer
 from ..core.losses import BERNOULLI, resolve_loss
 from ..data.frames import split_ids
 from ..data.ids import agent_codes, as_agent_ids
+from ..data.table import split_target
 from ..engines.cluster import Cluster, check_cluster
 from ..errors import CoterieError, DataError, ParameterError, about
 
@@ -208,7 +209,7 @@ def tune(
     estimator : estimator
         With ``fit(X, y, agents=ids)`` and ``predict(X, agents=ids)``. It is cloned, never changed.
     X : (rows, p) array_like, sparse matrix or DataFrame
-    y : (rows,) array_like
+    y : (rows,) array_like, or a column name of X
     agents : (rows,) sequence of hashables, or a column name of X
         Whose row it is.
     grid : mapping, optional
@@ -262,14 +263,17 @@ def tune(
     check_cluster(engine, n_jobs=n_jobs)
     if engine is not None:
         _refuse_nesting(estimator, points)
-    rows, ids, _ = split_ids(X, agents)
+    rows, labels, _ = split_target(X, y)
+    rows, ids, _ = split_ids(rows, agents)
     ids = as_agent_ids(ids, len(rows) if isinstance(rows, list) else rows.shape[0])
-    _labels(y, len(ids))
+    _labels(labels, len(ids))
     classes = is_classifier(estimator)
     default = (_log_loss if _has_probabilities(estimator) else "accuracy") if classes else _squared_error
     # Whole numbers look like classes: a regression does not show its labels to the splitter.
-    splits = list(WithinAgents(n_splits, random_state=random_state).split(rows, y if classes else None, groups=ids))
-    rows, y_rows = indexable(rows, y)
+    splits = list(
+        WithinAgents(n_splits, random_state=random_state).split(rows, labels if classes else None, groups=ids)
+    )
+    rows, y_rows = indexable(rows, labels)
     search = _Search(clone(estimator), rows, y_rows, ids, splits, default if scoring is None else scoring)
     scores = np.reshape(_scores(search, points, n_jobs, progress, engine), (len(points), len(splits)))
     mean = np.average(scores, axis=1)

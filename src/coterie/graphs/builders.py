@@ -79,7 +79,7 @@ def knn(
 
 
 def kernel(points: ArrayLike, bandwidth: float, cut: float = 1e-3) -> Graph:
-    """Gaussian weights W_ij = exp(-|x_i - x_j|^2 / (2 bandwidth^2)), ignoring those below `cut`.
+    """Gaussian weights ``W_ij = exp(-|x_i - x_j|^2 / (2 bandwidth^2))``, ignoring those below `cut`.
 
     Parameters
     ----------

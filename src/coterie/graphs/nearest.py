@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ParameterError
+from ..errors import MissingExtra
 from .graph import Floats, Ints
 
 #: Up to so many agents, or in so few dimensions, the exact way is the default.
@@ -45,7 +45,7 @@ def nearest(x: Floats, neighbours: int, exact: bool | None = None, seed: Any = 0
 def _by_index(x: Floats, neighbours: int, seed: Any) -> Ints:
     """By nearest-neighbour descent; what it finds is put in order by exact distances."""
     if find_spec("pynndescent") is None:
-        raise ParameterError(
+        raise MissingExtra(
             f"the nearest of {len(x)} agents with {x.shape[1]} coefficients are found by an index, which needs "
             'pynndescent: pip install "coterie[index]"; or pass exact=True to knn, which takes some '
             f"{33 * (len(x) / 1e5) ** 2:.0f} seconds and needs nothing"

@@ -116,6 +116,14 @@ class Design(NamedTuple):
         out[:, -1] = 1.0
         return out
 
+    def along(self, feature: int, x: np.ndarray) -> np.ndarray:
+        """Rows of the model's columns with one feature as given, and all others at their means."""
+        X = np.zeros((len(x), int(self.source.max()) + 1))
+        X[:, feature] = x
+        A = self.columns(X)
+        A[:, :-1][:, self.source != feature] = 0.0
+        return A
+
     def lines(self) -> np.ndarray:
         """(size, p + 1): a linear model of the features (ones last) as a model of the columns of this design."""
         p = len(self.splines) + int(np.sum(np.isin(self.source, list(self.splines), invert=True)))

@@ -144,6 +144,13 @@ class Pooled(Fitted):
         out[:, -1] += self.center
         return out[0], out[1:]
 
+    def at_means(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Units (q,), common model (q,), models of the agents (n, q); intercepts are where columns have their means."""
+        unit = self.scale / np.append(self.design.scale, 1.0)
+        center = np.append(np.zeros(self.design.size - 1), self.center)
+        w = self.population.w
+        return unit, w * unit + center, (w + self.D) * unit + center
+
     def names(self, features: tuple[str, ...]) -> tuple[str, ...]:
         """Of the columns of the model, without the intercept."""
         bent = [f"{features[k]} spline {j}" for k, spline in self.design.splines.items() for j in range(spline.size)]

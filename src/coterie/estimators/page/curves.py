@@ -1,0 +1,199 @@
+"""Coefficients and curves of all agents, and how sure they are, as few numbers as possible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from ...pooling.fitted import Pooled
+from ..gains import Rows, is_linear, pools
+from ..report import VARYING, Inputs
+
+#: Numbers of all models together, and of all bands, at most: what differs least is left out.
+NUMBERS, BANDS = 500_000, 400_000
+#: Points of a curve; levels of one with steps, at most.
+POINTS, LEVELS = 25, 24
+#: Of intervals and bands.
+COVERAGE = 0.9
+#: An agent with fewer rows has no range of its own: that would be its rows.
+RANGE = 3
+
+
+@dataclass
+class Shown:
+    """One feature of one output, for all agents."""
+
+    name: str
+    kind: str  # "line", "curve", "steps" or "intercept"
+    common: np.ndarray  # (size,)
+    own: np.ndarray  # (n, size)
+    half: np.ndarray | None = None  # (n,) half of the interval of a coefficient
+    x: np.ndarray | None = None  # where it is drawn
+    basis: np.ndarray | None = None  # (points, size): what a coefficient adds there; None if these are the values
+    band: np.ndarray | None = None  # (n + 1, points) half of the band; the common one is last
+    low: np.ndarray | None = None  # (n,) range of an agent's own rows
+    high: np.ndarray | None = None
+
+
+@dataclass
+class Output:
+    """What is predicted: numbers, or the log-odds of a class."""
+
+    name: str
+    link: str  # "identity", "logistic" or "exp"
+    said: str  # what a curve shows
+    features: list[Shown] = field(default_factory=list)
+
+
+def outputs_of(model: Any, rows: Rows | None, ranked: list[list[str]] | None, who: np.ndarray) -> list[Output]:
+    """Of every output, those features that differ most; and intercepts."""
+    if pools(model) and isinstance(model._models[0], Pooled):
+        return [_pooled(model, k, _ranked(ranked, k), who) for k in range(len(model._models))]
+    if getattr(model, "features_", None) is not None:
+        return []
+    return _others(model, rows, ranked, who)
+
+
+def _ranked(ranked: list[list[str]] | None, k: int) -> list[str]:
+    return [] if ranked is None else ranked[k]
+
+
+def _name(model: Any, k: int, several: bool) -> tuple[str, str, str]:
+    """Name, link and what is said of one output."""
+    if model._kind == "classifier":
+        label = str(model.classes_[k if several else 1])
+        probable = not hasattr(model, "_has_probabilities") or model._has_probabilities
+        if not probable:
+            return label, "identity", "margin"
+        return label, "logistic", f"probability of class {label}{' against the rest' if several else ''}"
+    target = model._given_names.get("target")
+    of = f" of “{target}”" if target else ""
+    if pools(model) and model._models[0].family.name == "poisson":
+        return "", "exp", f"expected count{of}"
+    return "", "identity", f"prediction{of}"
+
+
+def _pooled(model: Any, k: int, ranked: list[str], who: np.ndarray) -> Output:
+    """Coefficients and curves with their intervals; the intercept is last."""
+    part, names, outputs = model._models[k], model._column_names(), len(model._models)
+    out, design, last = Output(*_name(model, k, outputs > 1)), part.design, part.design.size - 1
+    _, common, own = part.at_means()
+    low, high = part.ranges(who)
+    few = part.sizes()[who] < RANGE
+    chosen = _within_budget(
+        [(name, _columns(design, names, name)) for name in ranked if name != "intercept"], who, outputs
+    )
+    banded = len(who) * POINTS * len(chosen) * outputs <= BANDS
+    rows: list[tuple[Shown, np.ndarray, np.ndarray | None]] = []  # and its columns, and where its band is
+    for name, at in chosen:
+        feature = names.index(name)
+        curve = feature in design.splines
+        one, along = Shown(name, "curve" if curve else "line", common[at], own[who][:, at]), None
+        ends = low[:, feature], high[:, feature]
+        known = np.isfinite(ends[0]) & np.isfinite(ends[1])
+        if known.any():
+            points = POINTS if curve or banded or out.link != "identity" else 2
+            one.x = np.linspace(float(ends[0][known].min()), float(ends[1][known].max()), points)
+            along = design.along(feature, one.x)
+            one.basis = along[:, at] * design.scale[at]
+            one.low, one.high = (np.where(few | ~known, np.nan, end) for end in ends)
+        rows.append((one, at, along if banded else None))
+    level = Shown("intercept", "intercept", common[[last]], own[who][:, [last]])
+    rows.append((level, np.array([last]), None))
+    _add_intervals(part, who, rows)
+    out.features = [one for one, _, _ in rows]
+    return out
+
+
+def _columns(design: Any, names: tuple[str, ...], name: str) -> np.ndarray:
+    return np.flatnonzero(design.source == names.index(name))
+
+
+def _within_budget(groups: list[tuple[str, np.ndarray]], who: np.ndarray, outputs: int) -> list[tuple[str, np.ndarray]]:
+    """The first features, as many as there is room for; at least one."""
+    used = np.cumsum([len(at) for _, at in groups])
+    return groups[: max(1, int(np.searchsorted(used, NUMBERS // (max(1, len(who)) * outputs), side="right")))]
+
+
+def _add_intervals(part: Pooled, who: np.ndarray, rows: list[tuple[Shown, np.ndarray, np.ndarray | None]]) -> None:
+    """Halves of the intervals of coefficients, and of the bands of curves, some agents at a time."""
+    unit, z = part.at_means()[0], float(stats.norm.ppf(0.5 + 0.5 * COVERAGE))
+    for one, _, along in rows:
+        one.half = np.zeros(len(who)) if one.kind in ("line", "intercept") else None
+        if along is not None:
+            spread = np.einsum("ij,jl,il->i", along, part.population.cov, along)
+            one.band = np.zeros((len(who) + 1, len(along)))
+            one.band[-1] = z * part.scale * np.sqrt(np.maximum(spread, 0.0))
+    step = max(1, 4_000_000 // part.design.size**2)
+    for begin in range(0, len(who), step):
+        covariance, some = part.covariances(who[begin : begin + step]), slice(begin, begin + step)
+        for one, at, along in rows:
+            if one.half is not None:
+                one.half[some] = z * unit[at[0]] * np.sqrt(np.maximum(covariance[:, at[0], at[0]], 0.0))
+            if one.band is not None and along is not None:
+                spread = np.einsum("ij,kjl,il->ki", along, covariance, along)
+                one.band[:-1][some] = z * part.scale * np.sqrt(np.maximum(spread, 0.0))
+
+
+def _others(model: Any, rows: Rows | None, ranked: list[list[str]] | None, who: np.ndarray) -> list[Output]:
+    """Models without a posterior: coefficients, or the steps that stumps make."""
+    names, stumps, columns = list(model._column_names()), False, rows
+    if pools(model):
+        pairs = [part.coefficients() for part in model._models]
+        both = np.stack([np.vstack([own, common]) for common, own in pairs], axis=1)
+        weights, levels = both[..., :-1], both[..., -1]
+        groups, columns = [(name, np.array([j])) for j, name in enumerate(names)], None  # so many that none is drawn
+    else:
+        inputs = Inputs(model)
+        weights, levels = inputs.models()
+        groups, stumps = inputs.groups, inputs.stumps
+    means = low = high = None
+    if columns is not None:
+        some = columns.X[np.random.default_rng(0).permutation(len(columns.y))[:VARYING]]
+        means = np.asarray(inputs.of(some).mean(axis=0)).ravel()
+        levels = levels + weights @ means
+        low, high = (np.asarray(_dense(end)).ravel() for end in (columns.X.min(axis=0), columns.X.max(axis=0)))
+    places, found, shown = dict(groups), [], np.append(who, len(weights) - 1)
+    for k in range(weights.shape[1]):
+        out, weight = Output(*_name(model, k, weights.shape[1] > 1)), weights[shown, k]
+        ordered = [(name, places[name]) for name in _ranked(ranked, k) or places if name in places]
+        for name, at in _within_budget(ordered, who, weights.shape[1]):
+            if stumps:
+                out.features.append(_steps(model.base_, name, names.index(name), at, weight, means, low, high))
+                continue
+            one = Shown(name, "line", weight[-1, at], weight[:-1, at])
+            if name in names and means is not None and low is not None and high is not None and is_linear(model):
+                j = names.index(name)
+                one.x = np.linspace(low[j], high[j], 2 if out.link == "identity" else POINTS)
+                one.basis = (one.x - means[j])[:, None]
+            out.features.append(one)
+        level = levels[shown, k]
+        out.features.append(Shown("intercept", "intercept", level[-1:], level[:-1, None]))
+        found.append(out)
+    return found
+
+
+def _dense(value: Any) -> Any:
+    return value.toarray() if hasattr(value, "toarray") else value
+
+
+def _steps(
+    base: Any, name: str, feature: int, at: np.ndarray, weight: np.ndarray, means: Any, low: Any, high: Any
+) -> Shown:
+    """What stumps of one feature say together, between their thresholds."""
+    edges = np.unique(base.threshold[at])
+    inside = 0.5 * (edges[1:] + edges[:-1])
+    step = float(np.median(np.diff(edges))) if len(edges) > 1 else 1.0
+    first = edges[0] - step if low is None else min(float(low[feature]), edges[0] - 1e-9)
+    last = edges[-1] + step if high is None else max(float(high[feature]), edges[-1] + 1e-9)
+    middles = np.concatenate([[0.5 * (first + edges[0])], inside, [0.5 * (edges[-1] + last)]])
+    starts = np.concatenate([[first], edges])
+    if len(middles) > LEVELS:
+        keep = np.unique(np.linspace(0, len(middles) - 1, LEVELS).round().astype(int))
+        middles, starts = middles[keep], starts[keep]
+    signs = np.where(middles[:, None] > base.threshold[at], 1.0, -1.0) - (0.0 if means is None else means[at])
+    values = weight[:, at] @ signs.T
+    return Shown(name, "steps", values[-1], values[:-1], x=np.append(starts, last))

@@ -1,0 +1,144 @@
+"""Who is alike: where agents are on the map, their ties, and who is nearest to each."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...graphs.layout import layout
+from ...graphs.nearest import nearest
+from ...pooling.fitted import Pooled
+from ..gains import Rows, pools
+from ..report import Inputs
+
+#: Ties that are drawn, at most: the heaviest, and the heaviest of each agent.
+TIES = 60_000
+#: Nearest agents that are named.
+NEAREST = 6
+#: Directions in which nearest agents are looked for, at most.
+DIRECTIONS = 12
+
+
+class Places(NamedTuple):
+    """A map of agents."""
+
+    kind: str  # "graph", "correlations" or "models"
+    xy: np.ndarray  # (n, 2)
+    shares: list[float]  # of the differences, along each axis; empty for a graph
+    ties: tuple[np.ndarray, np.ndarray, np.ndarray]
+    near: np.ndarray  # (n, k) agents; -1 for none
+    near_by: np.ndarray  # (n, k) weights of ties, correlations, or distances
+    far: np.ndarray  # (n,) how far from the common model, in standard deviations of the population
+
+
+def places(model: Any, rows: Rows | None) -> Places:
+    """By ties if there are any; by correlations of tasks; or else by how models differ."""
+    n = len(model.agents_)
+    Z = deviations(model, rows)
+    far = np.sqrt(np.mean(Z**2, axis=1)) if Z.shape[1] else np.zeros(n)
+    xy, shares, directions = _components(Z)
+    none = (np.zeros(0, int), np.zeros(0, int), np.zeros(0))
+    graph = getattr(model, "graph_", None)
+    if graph is not None and graph.n_edges:
+        discs = np.full(n, 40.0) if n > 200 else np.full(n, 120.0)
+        where = layout(graph, discs, 0, xy)
+        return Places("graph", where, [], _heaviest(graph), *_by_ties(graph), far)
+    if hasattr(model, "_covariances"):
+        where, shares, related = _by_correlations(model._covariances)
+        return Places("correlations", where, shares, none, *related, far)
+    k = min(NEAREST, n - 1)
+    if k < 1 or not directions.shape[1]:
+        return Places("models", xy, shares, none, np.zeros((n, 0), int), np.zeros((n, 0)), far)
+    near = nearest(np.ascontiguousarray(directions), k)
+    apart = np.stack([np.sqrt(np.mean((Z[near[:, j]] - Z) ** 2, axis=1)) for j in range(k)], axis=1)
+    order = np.argsort(apart, axis=1, kind="stable")
+    near, apart = np.take_along_axis(near, order, 1), np.take_along_axis(apart, order, 1)
+    return Places("models", xy, shares, none, near, apart, far)
+
+
+def deviations(model: Any, rows: Rows | None) -> np.ndarray:
+    """How the models of agents differ, (n, any): in standard deviations of the population, or of the models."""
+    if pools(model):
+        parts = []
+        for part in model._models:
+            v = part.population.variances if isinstance(part, Pooled) else part.strengths.v
+            free = v > 1e-12
+            parts.append(part.D[:, free] / np.sqrt(v[free]))
+        return np.hstack(parts)
+    inputs = Inputs(model)
+    own, levels = inputs.models()
+    if rows is not None and getattr(model, "features_", None) is None:
+        some = np.random.default_rng(0).permutation(len(rows.y))[:2000]
+        X = inputs.of(rows.X[some])
+        X = X.toarray() if hasattr(X, "toarray") else X
+        levels, own = levels + own @ X.mean(axis=0), own * X.std(axis=0)
+    Z = np.concatenate([own[:-1], levels[:-1, :, None]], axis=2).reshape(len(own) - 1, -1)
+    Z = Z - Z.mean(axis=0)
+    return Z / (np.sqrt(np.mean(Z**2)) or 1.0)
+
+
+def _components(Z: np.ndarray) -> tuple[np.ndarray, list[float], np.ndarray]:
+    """The first two principal components, their shares, and some more of them."""
+    n, q = Z.shape
+    middle = Z - Z.mean(axis=0) if n else Z
+    gram = middle.T @ middle if q <= n else middle @ middle.T
+    value, U = np.linalg.eigh(gram)
+    order = np.argsort(value)[::-1][:DIRECTIONS]
+    value, U = np.maximum(value[order], 0.0), U[:, order]
+    scores = middle @ U if q <= n else U * np.sqrt(value)
+    scores = scores[:, value > 1e-12 * max(value.max(initial=0.0), 1e-300)]
+    if scores.size:  # which way is up has no meaning: whoever is furthest out is up, and to the right
+        scores = scores * np.sign(np.take_along_axis(scores, np.abs(scores).argmax(axis=0)[None], axis=0))
+    total = float(np.sum(middle**2)) or 1.0
+    xy = np.zeros((n, 2))
+    xy[:, : min(2, scores.shape[1])] = scores[:, :2]
+    return xy, [float(v) / total for v in value[: min(2, scores.shape[1])]], scores
+
+
+def _heaviest(graph: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    i, j, weight = graph.edges()
+    if len(weight) <= TIES:
+        return i, j, weight
+    keep = np.zeros(len(weight), bool)
+    keep[np.argsort(-weight, kind="stable")[:TIES]] = True
+    for end in (i, j):  # and the heaviest of each agent
+        order = np.lexsort((-weight, end))
+        keep[order[np.unique(end[order], return_index=True)[1]]] = True
+    return i[keep], j[keep], weight[keep]
+
+
+def _by_ties(graph: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The neighbours of each agent with the heaviest ties."""
+    k = min(NEAREST, int(graph.n_neighbours.max(initial=0)))
+    near, weight = np.full((graph.n, k), -1), np.zeros((graph.n, k))
+    owner = np.repeat(np.arange(graph.n), np.diff(graph.start))
+    order = np.lexsort((-graph.weight, owner))
+    rank = np.arange(len(order)) - graph.start[owner]
+    use = rank < k
+    near[owner[use], rank[use]] = graph.peer[order][use]
+    weight[owner[use], rank[use]] = graph.weight[order][use]
+    return near, weight
+
+
+def _by_correlations(covariances: list[Any]) -> tuple[np.ndarray, list[float], tuple[np.ndarray, np.ndarray]]:
+    """Agents as directions whose products are their correlations; those with the largest ones, of either sign."""
+    parts = []
+    for covariance in covariances:
+        Q, s, _ = covariance.factors
+        scale = np.sqrt(np.maximum(covariance.diagonal(), 1e-300))
+        parts.append(Q * np.sqrt(np.maximum(s, 0.0)) / scale[:, None])
+    U = np.hstack(parts) / np.sqrt(len(parts))  # the mean of the classes' correlations
+    n, k = len(U), min(NEAREST, len(U) - 1)
+    near, by = np.zeros((n, k), int), np.zeros((n, k))
+    for first in range(0, n, 1000):
+        C = U[first : first + 1000] @ U.T
+        own = np.arange(len(C))
+        C[own, first + own] = 0.0
+        near[first : first + 1000] = np.argsort(-np.abs(C), axis=1, kind="stable")[:, :k]
+        by[first : first + 1000] = np.take_along_axis(C, near[first : first + 1000], axis=1)
+    value, V = np.linalg.eigh(U.T @ U)
+    order = np.argsort(value)[::-1][:2]
+    xy = np.zeros((n, 2))
+    xy[:, : len(order)] = U @ V[:, order]
+    return xy, [float(v) for v in np.maximum(value[order], 0.0) / max(float(value.sum()), 1e-300)], (near, by)
