@@ -233,7 +233,7 @@ def test_nobody_but_the_steward_amends(club):
     # One that was signed for another run is not one for this; and one with a list that nobody signed is none at all.
     amend(club.group, coupling=2.0)
     good = read_amendment(proposal(club))
-    with pytest.raises(DataError, match="is one that follows"):
+    with pytest.raises(DataError, match="says that it follows run"):
         read_amendment(Bulletin(CHARTER, "0" * 32, 1, msgspec.msgpack.encode(good)))
     with pytest.raises(DataError):
         read_amendment(

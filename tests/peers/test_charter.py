@@ -75,10 +75,17 @@ OTHER = {
 }
 
 
+#: Of a target that is a number.
+TARGET = {"target_center": 1.0, "target_scale": 2.0}
+
+
 def test_the_run_changes_with_every_field():
-    assert set(OTHER) | {"format", "network"} == set(Charter.__struct_fields__)
+    assert set(OTHER) | {"format", "network", *TARGET} == set(Charter.__struct_fields__)
     runs = {charter().run} | {msgspec.structs.replace(charter(), **{name: value}).run for name, value in OTHER.items()}
     assert len(runs) == len(OTHER) + 1
+    number = charter(labels=None, loss="squared")
+    runs = {number.run} | {msgspec.structs.replace(number, **{name: value}).run for name, value in TARGET.items()}
+    assert len(runs) == len(TARGET) + 1
     changes = [{"hidden": 4}, {"personal": ["head"]}, {"shared": ["body"]}, {"tied": ["head"]}, {"seed": 1}]
     own = {"hidden": None, "parts": [("a", 2)]}
     changes += [own, own | {"parts": [("b", 2)]}, own | {"parts": [("a", 3)]}, own | {"probe": [0.5]}]

@@ -85,7 +85,9 @@ def test_coupling_goes_into_the_problem(tmp_path):
         (("--method", "djam", "--epsilon", "1"), "privacy: there is no private form of DJAM"),
         (("--set", "rho=1"), "settings has 'rho', which is not known"),
         (("--set", "rho"), "must be name=value"),
-        (("--scale", "1,2"), "scale must hold 3 numbers"),
+        (("--scale", "1,2"), "--scale 1,2: must be a number for each feature that is one, which are"),
+        (("--scale", "age=1"), "--scale age=1: must be a number for each feature"),
+        (("--target-scale", "2"), "for a target that is a number"),
         (("--center", "a"), "must be numbers with commas"),
     ],
 )
@@ -94,6 +96,31 @@ def test_what_is_refused_is_named(tmp_path, options, words):
         created(tmp_path / "group", *CLASSES, *options)
     assert words in str(refused.value)
     assert not (tmp_path / "group").exists()
+
+
+def test_public_units_are_for_features_that_are_numbers(tmp_path):
+    given = ("--features", "age,ward=a|b,dose", "--target", "ill", "--classes", "no,yes")
+    for k, center in enumerate(("50,2", "dose=2,age=50", "50,0,2")):
+        assert created(tmp_path / str(k), *given, "--center", center, "--scale", "9,3").center == [50.0, 0.0, 2.0]
+    assert created(tmp_path / "one", *given, "--scale", "9,3").scale == [9.0, 1.0, 3.0]
+
+
+def test_who_joins_is_told_the_columns_and_their_levels(tmp_path):
+    created(tmp_path / "group", "--features", "age?,ward=icu|surgery", "--target", "ill", "--classes", "no,yes")
+    said("peer", "init", tmp_path / "ann")
+    said("group", "invite", tmp_path / "group", tmp_path / "ann/ann.request")
+    typed = ["group", "join", str(tmp_path / "ann"), str(tmp_path / "ann/ann.invitation")]
+    told = CliRunner().invoke(app, typed, catch_exceptions=False).output
+    assert "columns: age, ward (icu, surgery); target: ill (no or yes)" in told
+
+
+def test_a_private_target_without_units_is_warned_of(tmp_path):
+    words = ("--features", "age", "--target", "days", "--epsilon", "1", "--center", "50", "--scale", "30")
+    for name, more, warned in (("raw", (), True), ("unit", ("--target-center", "9", "--target-scale", "5"), False)):
+        typed = ["group", "create", str(tmp_path / name), *words, *more]
+        told = CliRunner().invoke(app, typed, catch_exceptions=False).output
+        assert ("Warning: days is a number and counts as it is" in told) == warned
+    assert read_charter((tmp_path / "unit/charter.json").read_bytes()).target_unit == (9.0, 5.0)
 
 
 def test_a_group_comes_about(tmp_path):

@@ -188,5 +188,5 @@ def test_a_relay_goes_on_with_a_full_disk_and_a_broken_certificate(club, tmp_pat
     finally:
         process.send_signal(signal.SIGTERM)
         told = process.communicate(timeout=20)[1]
-    assert "do not do for TLS" in told
+    assert "cannot be used for TLS" in told
     assert "status.json" in told

@@ -235,9 +235,42 @@ def test_good_neighbours_are_listened_to():
     assert np.array_equal(served(node)[1], node.theta)
 
 
-def test_without_rows_kept_aside_there_is_nothing_to_judge_by():
-    """The peer's own rows cannot judge a model that was trained on them."""
-    assert served(poisoned(0.0, [-50.0, 60.0, -50.0]))[0] == "together"
+def test_without_rows_kept_aside_only_what_is_useless_is_told():
+    """The peer's own rows cannot judge a model that was trained on them, but for one that no chance explains."""
+    assert served(poisoned(0.0, [1.5, -2.5, 1.5]))[0] == "together"
+    node = poisoned(0.0, [-50.0, 60.0, -50.0])
+    word, model = served(node)
+    assert word == "alone"
+    assert np.array_equal(model, node.work.local)
+    assert "useless on its 20 rows: rmse" in scores(node)["why"]
+    node.work = node.work._replace(seen=node.work.seen[:5], seen_labels=node.work.seen_labels[:5])
+    assert served(node)[0] == "together"  # so few say nothing
+
+
+@pytest.mark.parametrize("word", ["cd", "resilient-pooling"])
+def test_before_anybody_is_heard_the_model_is_called_its_own(word):
+    group = SmallGroup(word, sizes=(20, 5, 5, 5)).start(0).run(5.0)
+    assert served(group.nodes[0])[0] == scores(group.nodes[0])["served"] == "own"
+    if word == "resilient-pooling":  # it can tell after a restart, too
+        group.crash(0)
+        group.start(0).run(5.0)
+        assert served(group.nodes[0])[0] == "own"
+    group.start(1, 2, 3).run(5.0)
+    assert served(group.nodes[0])[0] != "own"
+    for i in range(4):
+        group.crash(i)
+    group.start(0).run(5.0)
+    assert served(group.nodes[0])[0] != "own"  # it has heard them before
+
+
+def test_a_private_peer_with_few_rows_does_not_use_what_it_has_published():
+    """That is noise for the most part: until the model for its own use is there, it takes the one trained alone."""
+    group = SmallGroup("pooled in private", sizes=(20, 5, 5, 5)).start().run(20.0)
+    node = group.nodes[0]
+    assert served(node)[0] == "own"
+    assert np.array_equal(served(node)[1], node.work.local)
+    assert "not worked out yet" in scores(node)["why"]
+    assert served_by(node, node.work.local).how == "together"
 
 
 def test_scores():

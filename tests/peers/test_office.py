@@ -338,7 +338,7 @@ def test_a_steward_that_cannot_be_read_is_a_trouble_and_no_more(club, tmp_path):
         club.run(65.0)
         assert club.programs[name].node.trouble["steward"] == 2, k
         assert not club.programs[name]._stopping
-    said_it = [event for event in club.events("bob") if "this is another group" in event.get("what", "")]
+    said_it = [event for event in club.events("bob") if "that of another group" in event.get("what", "")]
     assert len(said_it) == 1
 
 

@@ -40,6 +40,7 @@ from coterie.peers.metrics import Log, health, prometheus
 from coterie.peers.muting import read_muted, write_muted
 from coterie.peers.process import running
 from coterie.peers.program import Program, _json
+from coterie.peers.scores import score_of
 from coterie.peers.service import unit_of
 from coterie.peers.settings import Settings, overridden, read_settings, write_settings
 from coterie.peers.status import status_of
@@ -335,6 +336,30 @@ def shown(status):
     return text.get()
 
 
+def test_a_private_peer_that_has_ended_shows_the_model_that_it_uses(tmp_path):
+    """What it has worked out for itself in the end is what predicts, so the scores are those of it."""
+    program = program_of(group := SmallGroup("pooled in private").start().run(20.0), tmp_path)
+    node = group.nodes[0]
+    assert status_of(program)["score"] == score_of(node, node.theta)
+    program._end()
+    status, model = (json.loads((tmp_path / name).read_text()) for name in ("status.json", "model.json"))
+    assert not status["running"]
+    assert status["why"] == model["why"]
+    assert status["score"] == score_of(node, program._final) != score_of(node, node.theta)
+
+
+def test_a_private_peer_works_out_its_own_model_within_a_minute(tmp_path):
+    """Until then it predicts with noise; later it does so now and then."""
+    group = SmallGroup("pooled in private").start().run(20.0)
+    program = program_of(group, tmp_path)
+    began = []
+    program._start_finishing = lambda: began.append(group.now - program.began)
+    for seconds in range(400):
+        group.now = program.began + seconds
+        program._housekeeping(group.now)
+    assert began == [30.0, 330.0]
+
+
 def test_a_muted_neighbour_is_forgotten(tmp_path):
     """Its tie goes with all that came by it; what it says is refused; the model is again that of one's own rows."""
     group = SmallGroup(sizes=(8, 8), ties=[(0, 1, 5.0)], ridge=0.1).start().run(5.0)
@@ -395,6 +420,14 @@ def test_mutes_that_cannot_be(tmp_path, group):
     (tmp_path / "ann/muted").write_text("{}")
     with pytest.raises(DataError, match="damaged"):
         read_muted(tmp_path / "ann")
+
+
+def test_ties_stand_below_each_other_whatever_their_names(group, tmp_path):
+    status = status_of(program_of(group, tmp_path))
+    status["ties"][0]["name"] = "a-much-longer-name"
+    lines = [line for line in shown(status).splitlines() if "  weight " in line]
+    assert len(lines) == 3
+    assert len({line.index("  weight ") for line in lines}) == 1
 
 
 def test_the_neighbour_that_moves_the_model_most_is_named(group, tmp_path):
@@ -470,13 +503,13 @@ def test_a_broken_certificate_is_a_trouble_and_no_end(group, tmp_path):
     program = program_of(group, tmp_path)
     program.office._look_at_certificate = program.transport.reload = _no_good
     program._housekeeping(group.now)
-    assert "do not do for TLS" in program.node.last_trouble
+    assert "cannot be used for TLS" in program.node.last_trouble
     assert program.node.trouble["office"] == 1
     assert not program._stopping
 
 
 def _no_good():
-    raise ParameterError("tls.crt, tls.key and ca.crt do not do for TLS")
+    raise ParameterError("tls.crt, tls.key and ca.crt cannot be used for TLS")
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------
@@ -764,6 +797,8 @@ def test_a_status_says_which_model_is_served_until_when_and_what_the_trouble_was
     assert "until 2031-02-03" in table
     assert "own rows, which it has learned from" in table
     assert "1 data; the last one: the rows could not be read [again]" in table
+    assert "1.5 together, 0 alone" in table
+    assert "together" not in shown(status | {"served": "own", "why": "so far"})  # there is nothing to compare yet
 
 
 def test_a_folder_that_is_no_peers_is_called_so(tmp_path):

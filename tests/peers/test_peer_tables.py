@@ -152,6 +152,66 @@ def test_declared_levels_and_flags():
             declared(bad)
 
 
+def test_levels_in_upper_case_are_known_and_others_are_told():
+    """A ward that is written ICU in one hospital and icu in another must not become the reference without a word."""
+    agreed = charter(**declared("ward=medicine|surgery|icu"))
+    cells = {"ward": ["ICU", " Surgery", "Medicine", "oncology", "Oncology", None], "ill": ["no"] * 6}
+    rows = rows_of_cells(agreed, cells, "here")
+    assert rows.X[:, :2].tolist() == [[0, 1], [1, 0], [0, 0], [0, 0], [0, 0], [0, 0]]
+    assert rows.notes == [
+        "2 of 6 values of 'ward' are none of medicine, surgery, icu, and count as 'medicine': 'oncology', 'Oncology'"
+    ]
+    apart = charter(**declared("ward=a|A|b"))  # where nothing else tells levels apart, case does
+    rows = rows_of_cells(apart, {"ward": ["A", "a", "B"], "ill": ["no"] * 3}, "here")
+    assert (rows.X[:, :2].tolist(), rows.notes) == ([[1, 0], [0, 0], [0, 1]], [])
+    with pytest.raises(ParameterError, match="2 references"):
+        charter(**declared("age, dose=1|2") | {"features": ["age", "dose"]} | {"columns": _with_references(["1"])})
+    with pytest.raises(ParameterError, match="printable"):
+        charter(columns=_with_references(["\x1b", None]))
+
+
+def _with_references(references):
+    return Encoding(
+        kinds=["number", "category"],
+        fills=[None, None],
+        source=[0, 1],
+        parts=[("value", None), ("level", "2")],
+        references=references,
+    )
+
+
+def test_a_private_group_says_at_once_what_gaps_are_filled_with():
+    fields = declared("age?,ward=a|b?") | {"privacy": {"epsilon": 1.0}}
+    with pytest.raises(ParameterError, match=r"'age' may have gaps.*--center"):
+        charter(**fields)
+    assert charter(**fields, center=[50.0, 0.0]).center == [50.0, 0.0]
+    assert charter(**declared("age,ward=a|b?"), privacy={"epsilon": 1.0}).center is None
+
+
+def test_a_target_in_public_units_is_learned_in_them_and_predicted_in_its_own(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.uniform(20, 80, 40), "dose": rng.uniform(0, 4, 40)})
+    frame["days"] = 100 + frame["age"] + 10 * frame["dose"] + rng.normal(size=40)
+    plain = charter(labels=None, target="days")
+    agreed = charter(labels=None, target="days", target_center=150.0, target_scale=40.0)
+    assert (plain.target_unit, agreed.target_unit) == ((0.0, 1.0), (150.0, 40.0))
+    assert read_charter(charter_json(agreed)) == agreed
+    assert b"target_center" not in charter_json(plain)  # runs without it keep their names
+    assert np.allclose(read_rows(agreed, frame).y, (frame["days"] - 150.0) / 40.0)
+    told = {}
+    for one in (plain, agreed):
+        X, y = rows_of(one, frame)
+        work = work_of(one, X, y)
+        model = Model("alone", work.local, work.spread, work.noise, np.full(2, np.nan))
+        group = SmallGroup(one, sizes=(40,), ties=(), work=[work]).start()
+        told[one.run] = predicted(one, model, X[:3]), scores(group.nodes[0])["score_alone"]
+    (before, rmse), (after, again) = told.values()
+    assert all(np.allclose(before[name], after[name], rtol=1e-3) for name in ("prediction", "std", "low", "high"))
+    assert rmse == pytest.approx(again, rel=1e-3)
+    with pytest.raises(ParameterError, match="for a target that is a number"):
+        charter(target_scale=2.0)
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -467,7 +527,7 @@ def test_what_does_not_go_with_pooling():
     for fields in ({"objective": "pooling", "method": "cd"}, {"objective": "personalized", "method": "gossip-pooling"}):
         with pytest.raises(ParameterError, match="do not go together"):
             charter(**fields)
-    with pytest.raises(ParameterError, match="there are no ties to learn"):
+    with pytest.raises(ParameterError, match="learned does not go with pooling"):
         charter(method="gossip-pooling", learned={})
     with pytest.raises(DataError, match="longer than 1000"):  # over a graph it is refused, as ever
         work_of(charter(labels=None, objective="personalized"), np.ones((3, 3)), np.full(3, 1e5))
@@ -554,6 +614,10 @@ def test_models_of_the_first_format_can_be_read_and_damaged_ones_are_refused(tmp
     new = written(tmp_path / "new.csv", "age,dose\n1,1\n")
     assert predict_file(folder, new, tmp_path / "out.csv") == (1, "together")
     assert table_of(tmp_path / "out.csv") == [{"prediction": "6.0"}]
+    typed = ["peer", "predict", str(folder), str(new)]  # without -o: to standard output, and what it is to the other
+    assert CliRunner().invoke(app, typed, catch_exceptions=False).stdout == "prediction\n6.0\n"
+    plain = CliRunner().invoke(app, [*typed, "--json"], catch_exceptions=False).stdout
+    assert json.loads(plain) == {"rows": 1, "model": "together", "notes": [], "prediction": [6.0]}
     for bad in (
         "{",
         '{"theta": [1]}',

@@ -237,7 +237,7 @@ def test_no_certificates_no_connection(tmp_path, authority, other_authority):
     with pytest.raises(ParameterError, match=r"tls\.key"):
         TlsTransport("run", "ann", 0, "127.0.0.1:7447", tmp_path)
     mixed = authority.credentials("ann")._replace(key=other_authority.credentials("ann").key)
-    with pytest.raises(ParameterError, match="do not do for TLS"):
+    with pytest.raises(ParameterError, match="cannot be used for TLS"):
         TlsTransport("run", "ann", 0, None, credentials=mixed)
 
 

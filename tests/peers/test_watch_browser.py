@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import time
 from urllib.parse import urlsplit
 
@@ -13,33 +11,14 @@ from watched import lab_folder, peer_folder, recording
 
 from coterie.peers.watch.server import Server
 from coterie.peers.watch.sources import source_of
+from tests import browsing
 
-selenium = pytest.importorskip("selenium", reason="needs selenium, of the dev extra")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None,
-    reason="needs chromium and chromedriver: apt-get install chromium chromium-driver",
-)
-#: Seconds that anything may take on a busy machine.
-LONG = 60.0
+pytestmark = browsing.needs_browser
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    arguments = ["--headless=new", "--disable-dev-shm-usage", "--disable-background-networking", "--no-first-run"]
-    arguments += ["--disable-component-update", "--window-size=1280,800"]
-    arguments += ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    for argument in [*arguments, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"]:
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
+    yield from browsing.started(tmp_path_factory)
 
 
 @pytest.fixture
@@ -51,27 +30,18 @@ def page(browser):
         server = Server(source_of(what), every=every)
         server.start()
         servers.append(server)
-        browser.get("about:blank")
-        for kind in ("browser", "performance"):
-            browser.get_log(kind)  # what was before is not ours
+        browsing.forget(browser)
         browser.get(server.url)
         return Page(browser)
 
     yield opened
-    complaints = [line for line in browser.get_log("browser") if line["level"] in ("SEVERE", "WARNING")]
-    asked = {urlsplit(url).netloc for url in requests_of(browser) if not url.startswith(("data:", "about:"))}
+    complaints = browsing.complaints(browser)
+    asked = {urlsplit(url).netloc for url in browsing.requests_of(browser) if not url.startswith(("data:", "about:"))}
     browser.get("about:blank")
     for server in servers:
         server.close()
     assert complaints == []
     assert asked == {f"127.0.0.1:{server.port}" for server in servers}
-
-
-def requests_of(browser):
-    for line in browser.get_log("performance"):
-        message = json.loads(line["message"])["message"]
-        if message["method"] == "Network.requestWillBeSent":
-            yield message["params"]["request"]["url"]
 
 
 class Page:
@@ -95,7 +65,7 @@ class Page:
         one.click()
 
     def until(self, holds, what):
-        deadline = time.monotonic() + LONG
+        deadline = time.monotonic() + browsing.LONG
         while not (found := holds()):
             assert time.monotonic() < deadline, f"{what} is still not so; the page says: {self.text('body')[:500]}"
             time.sleep(0.05)

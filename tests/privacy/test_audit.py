@@ -305,7 +305,7 @@ def test_what_an_audit_says():
     result = audit(GAUSSIAN, features=20, runs=32, scenarios=scenarios, progress=lambda *now: seen.append(now))
     assert isinstance(result, Audit)
     assert seen == [(k, 64) for k in range(1, 65)]
-    assert result.table.columns.tolist() == ["scenario", "epsilon", "claimed", "leak", "trials", "tpr", "fpr"]
+    assert result.table.columns.tolist() == ["scenario", "epsilon", "claimed", "leak", "trials", "tpr", "fpr", "lower"]
     assert result.table["scenario"].unique().tolist() == scenarios
     assert result.table.groupby("scenario")["trials"].first().to_dict() == {"dense": 16 * 16, "restart": 16 * 20}
     np.testing.assert_allclose(result.table["claimed"], result.plan.profile(result.table["epsilon"].to_numpy()))

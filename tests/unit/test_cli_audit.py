@@ -19,6 +19,17 @@ def test_an_audit_from_the_shell():
     assert found["passed"] is True
     assert {row["scenario"] for row in found["table"]} >= {"restart", "memory", "noise reuse", "huge norm", "dense"}
     assert all(row["leak"] <= row["claimed"] for row in found["table"])
+    assert max(row["lower"] for row in found["table"]) == found["epsilon_lower"]
+
+
+def test_the_table_of_an_audit_says_what_was_seen_in_each_scenario():
+    given = ["--wakes-per-agent", "2", "--features", "16", "--runs", "32", "--epsilon", "3"]
+    lines = CliRunner().invoke(app, ["audit", *given], catch_exceptions=False).stdout.splitlines()
+    rows = {cells[1].strip(): cells[2:6] for line in lines if len(cells := line.split("│")) == 7}
+    assert rows.keys() >= {"restart", "memory", "noise reuse", "huge norm", "dense"}
+    for _, seen, claimed, promise in rows.values():
+        assert 0.0 <= float(seen) <= float(claimed) == 3.0
+        assert promise.strip() == "not broken"
 
 
 class Leaky(Peer):
@@ -36,6 +47,7 @@ def test_a_failed_audit_has_an_exit_code_of_its_own(monkeypatch):
     result = CliRunner().invoke(app, ["audit", *given], catch_exceptions=False)
     assert result.exit_code == cli.AUDIT_FAILED
     assert "FAILED" in result.stdout
+    assert "broken: at epsilon" in " ".join(result.stdout.split())
 
 
 def test_bad_numbers():

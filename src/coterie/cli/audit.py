@@ -45,14 +45,16 @@ def audit(
     with bar("auditing", as_json) as progress:
         result = audit_letters(private, features=features, runs=runs, seed=seed, progress=progress)
     table = Table(title=repr(result))
-    for name in ("scenario", "epsilon", "claimed delta", "leak", "trials"):
-        table.add_column(name, justify="left" if name == "scenario" else "right")
-    worst = result.table.loc[
-        (result.table["leak"] - result.table["claimed"]).groupby(result.table["scenario"]).idxmax()
-    ]
-    for _, line in worst.iterrows():
-        numbers = (f"{line[name]:.3g}" for name in ("epsilon", "claimed", "leak"))
-        table.add_row(line["scenario"], *numbers, f"{line['trials']:,}")
+    for name in ("scenario", "trials", "epsilon seen", "epsilon claimed", "the promise"):
+        table.add_column(name, justify="left" if name in ("scenario", "the promise") else "right")
+    for name, lines in result.table.groupby("scenario", sort=False):
+        row = lines.loc[(lines["leak"] - lines["claimed"]).idxmax()]
+        broken = (
+            f"broken: at epsilon {row['epsilon']:.3g} delta is at least {row['leak']:.3g}, not {row['claimed']:.3g}"
+        )
+        told = broken if row["leak"] > row["claimed"] else "not broken"
+        table.add_row(name, f"{row['trials']:,}", f"{lines['lower'].max():.3g}", f"{result.plan.epsilon:g}", told)
+    table.caption = "epsilon seen: by how often the attacker guesses right, epsilon is not below this"
     found = {"passed": result.passed, "method": repr(private), "epsilon_lower": result.epsilon_lower}
     show(found | {"table": result.table.to_dict(orient="records")}, table, as_json)
     if not result.passed:

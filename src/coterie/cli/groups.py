@@ -139,8 +139,22 @@ def create_group(
         float | None, typer.Option(help="No honest model is longer than this. Default: 1000, for pooling any.")
     ] = None,
     rate: Annotated[float, typer.Option(help="Wakes of a member in a second.")] = 1.0,
-    center: Annotated[str | None, typer.Option(help="Public scaling: what to subtract from each feature.")] = None,
-    scale: Annotated[str | None, typer.Option(help="Public scaling: what to divide each feature by then.")] = None,
+    center: Annotated[
+        str | None,
+        typer.Option(
+            help="Public scaling: what to subtract from each feature that is a number, in their order (50,2) or by "
+            "name (age=50,dose=2)."
+        ),
+    ] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="Public scaling: what to divide each of them by then, in the same way.")
+    ] = None,
+    target_center: Annotated[
+        float | None, typer.Option(help="Public scaling of a target that is a number: what to subtract from it.")
+    ] = None,
+    target_scale: Annotated[
+        float | None, typer.Option(help="The same: what to divide it by then. Predictions are in its own units again.")
+    ] = None,
     title: Annotated[str, typer.Option(help="Free text.")] = "",
     ca_key: Annotated[Path | None, typer.Option(help="Key of a certificate authority to use.")] = None,
     ca_certificate: Annotated[Path | None, typer.Option(help="Its certificate.")] = None,
@@ -176,9 +190,10 @@ def create_group(
         learned=learned,
         privacy=privacy,
         rate=rate,
-        center=None if center is None else _floats("--center", center),
-        scale=None if scale is None else _floats("--scale", scale),
+        center=None if center is None else _of_features("--center", center, fields, 0.0),
+        scale=None if scale is None else _of_features("--scale", scale, fields, 1.0),
         **fields
+        | _given(target_center=target_center, target_scale=target_scale)
         | _given(objective=objective, loss=loss, method=method, max_rows=max_rows, trim=trim, radius=radius)
         | _given(network=network, ridge=None if ridge is None else _number(ridge))
         | ({} if classes is None else {"labels": [name.strip() for name in classes.split(",")]}),
@@ -186,6 +201,13 @@ def create_group(
     public = "" if sample is None else f"Columns, levels, means and knots of {sample} are public in this group.\n"
     if charter.privacy is not None and charter.scale is None and charter.design is None:
         public += "Rows count as if none were longer than --row-norm: in other units, give --center and --scale.\n"
+    if charter.privacy is not None and charter.labels is None and target_scale is None:
+        public += (
+            f"Warning: {target} is a number and counts as it is, and privacy cuts what one row can say to --clip.\n"
+            "  Where it is not within about -1 and 1, little or nothing is learned from the others: give\n"
+            f"  --target-center and --target-scale, a usual {target} and how far others are from it, by public\n"
+            f"  knowledge. To begin again, delete {folder}.\n"
+        )
     text = (
         f"group {folder}: run {charter.run}\n{public}"
         f"Keep {folder} to yourself: its keys are the steward's. Members begin with\n"
@@ -256,12 +278,23 @@ def join_group(
     if joined.me in joined.roster.relays:
         text += f"next: coterie relay {folder}"
     else:
-        text += f"columns: {', '.join(charter.features)}; target: {charter.target}\n"
+        text += f"columns: {', '.join(_column(charter, j) for j in range(len(charter.features)))}; "
+        text += f"target: {charter.target} ({'a number' if charter.labels is None else ' or '.join(charter.labels)})\n"
         settings = read_settings(folder)
         more = "" if settings.data is not None else " --data YOUR.csv"
         more += " --model FILE.py" if brings_model(charter) and settings.model is None else ""
         text += f"next: coterie peer run {folder}{more}"
     show(told, text, as_json)
+
+
+def _column(charter: Any, feature: int) -> str:
+    """A feature, with the levels of a text."""
+    name, columns = str(charter.features[feature]), charter.columns
+    if columns is None or columns.kinds[feature] == "number":
+        return name
+    levels = [text for j, (_, text) in zip(columns.source, columns.parts, strict=True) if j == feature and text]
+    reference = columns.reference(feature)
+    return f"{name} ({', '.join(levels if reference is None else [reference, *levels])})"
 
 
 @group.command("tie")
@@ -569,11 +602,27 @@ def _network(hidden: int | None, model: Path | None, **roles: str | None) -> dic
     return named | ({} if hidden is None else {"hidden": hidden})
 
 
-def _floats(option: str, text: str) -> list[float]:
+def _of_features(option: str, text: str, fields: dict[str, Any], otherwise: float) -> list[float]:
+    """A number for each feature, from one for each that is a number: in their order, or by name; text has its own."""
+    features, columns = fields["features"], fields.get("columns")
+    named = [name for j, name in enumerate(features) if columns is None or columns.kinds[j] == "number"]
+    pairs = [part.rpartition("=") for part in text.split(",")]
     try:
-        return [float(part) for part in text.split(",")]
+        values = [float(value) for _, _, value in pairs]
     except ValueError:
         raise ParameterError(f"{option} {text}: must be numbers with commas between them") from None
+    if any(equals for _, equals, _ in pairs):
+        given = {name.strip(): value for (name, _, _), value in zip(pairs, values, strict=True)}
+    elif len(values) == len(features):
+        return values
+    else:
+        given = dict(zip(named, values, strict=False)) if len(values) == len(named) else {}
+    if given.keys() != set(named):
+        raise ParameterError(
+            f"{option} {text}: must be a number for each feature that is one, which are {', '.join(named)}; text has "
+            "none"
+        )
+    return [given.get(name, otherwise) for name in features]
 
 
 __all__ = ["Folder", "group", "ties_of"]

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import CoterieError, IdentityError, ParameterError
-from .console import EXIT_CODES, NOT_NOW, AsJson, refuse, run, show
+from .console import EXIT_CODES, NOT_NOW, AsJson, refuse, run, show, talk
 from .groups import Folder, brings_model, check_peer_folder, group, ties_of
 from .operations import audit_peer, check_peer, install_peer, mute_peer
 from .status import peer_status
@@ -275,23 +275,42 @@ def stop_peer(
 def predict(
     folder: Folder,
     data: Annotated[Path, typer.Argument(help="Rows with the columns of the charter.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="A csv file for the predictions.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A csv file. Default: standard output.")] = None,
     model: Annotated[
         Path | None, typer.Option(help="The file of the model, as in peer run. Default: as peer.toml says.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Use the model that a peer has learned, also while it runs."""
-    from ..peers.model import predict_file
+    from ..peers.model import csv_of, predict_file, predict_table
     from ..peers.settings import read_settings
 
-    rows, served = predict_file(folder, data, output, model or read_settings(folder).path(folder, "model"))
     words = {"together": "learned together", "alone": "trained alone", "population": "of the population"}
-    show(
-        {"rows": rows, "model": served, "output": str(output)},
-        f"{rows} rows with the model {words.get(served, served)}: {output}",
-        as_json,
-    )
+    words["own"] = "of its own rows: nothing is learned together yet"
+    file = model or read_settings(folder).path(folder, "model")
+    notes: list[str] = []
+    if output is not None:
+        rows, served = predict_file(folder, data, output, file, notes)
+        result = {"rows": rows, "model": served, "output": str(output), "notes": notes}
+        show(result, f"{rows} rows with the model {words.get(served, served)}: {output}", as_json)
+        if not as_json:
+            _tell(notes)
+        return
+    columns, served = predict_table(folder, data, file, notes)
+    rows = len(columns["prediction"])
+    if as_json:
+        told = {"rows": rows, "model": served, "notes": notes}
+        show(told | {name: column.tolist() for name, column in columns.items()}, "", True)
+    else:
+        _tell(notes)
+        talk.print(f"{rows} rows with the model {words.get(served, served)}")
+        print(csv_of(columns), end="")
+
+
+def _tell(notes: list[str]) -> None:
+    """Say on standard error what was done to the rows."""
+    for note in notes:
+        talk.print(f"note: {note}", markup=False)
 
 
 # -- relays -----------------------------------------------------------------------------------------------------------

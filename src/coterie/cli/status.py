@@ -60,6 +60,8 @@ def _status_table(status: dict[str, Any]) -> Table:
         "refused": ", ".join(f"{count:,} {reason}" for reason, count in sorted(status["refused"].items())) or "none",
         kind: "no rows" if score is None else f"{score:.4g} together, {alone:.4g} alone, on {_judged_by(status)}",
     }
+    if status.get("served") == "own" and alone is not None:  # nothing is learned together that could be compared
+        rows[kind] = f"{alone:.4g} alone, on {_judged_by(status)}"
     if "epsilon" in status:
         total = status["releases"] + status["releases_left"]
         rows["privacy"] = (
@@ -94,12 +96,13 @@ def _status_table(status: dict[str, Any]) -> Table:
     rows |= {name: escape(text) for name, text in status.get("alarms", {}).items()}
     for name, value in rows.items():
         table.add_row(name, value)
+    width = max((len(tie["name"]) for tie in status["ties"]), default=0)
     for k, tie in enumerate(status["ties"]):
         heard = "never heard" if tie["heard"] is None else f"heard {tie['heard']:.0f} s ago"
         known = status["running"] and not status["stale"]
         here = f"  {'connected' if tie['alive'] else 'not connected'}, {heard}" if known else ""
         moves = "" if tie.get("influence") is None else f"  moves it {tie['influence']:.0%}"
-        table.add_row("ties" if k == 0 else "", f"{tie['name']}  weight {tie['weight']:.3g}{here}{moves}")
+        table.add_row("ties" if k == 0 else "", f"{tie['name']:{width}}  weight {tie['weight']:.3g}{here}{moves}")
     if not status["ties"]:
         table.add_row("ties", "none")
     return table

@@ -170,7 +170,9 @@ def read_amendment(bulletin: Bulletin) -> Amendment:
     what = f"the charter that is to follow run {bulletin.about}"
     found = from_msgpack(bulletin.body, Amendment, what)
     if found.charter.amends != bulletin.about:
-        raise DataError(f"{what} is one that follows {found.charter.amends}")
+        raise DataError(
+            f"{what} says that it follows run {found.charter.amends}: the bulletin is not good, ask the steward"
+        )
     read_roster(found.roster, found.charter, f"the list of members of {what}")
     return found
 
@@ -199,14 +201,16 @@ def accept(folder: Where, run: str | None = None) -> Accepted:
         )
     new = found.charter
     if run is not None and new.run != run:
-        raise DataError(f"the steward proposes run {new.run}, and not {run!r:.80}")
+        raise DataError(
+            f"the steward proposes run {new.run}, and not {run!r:.80}: ask the steward which one it must be"
+        )
     if new.steward not in signers(charter, roster):
-        raise DataError(f"run {new.run} has another steward, who is none of this group")
+        raise DataError(f"run {new.run} is signed by a steward of another group: do not accept it")
     what = f"the charter of run {new.run}"
     first = read_roster(found.roster, new, f"the list of members of {what}")
     before, after = _own_entry(peer, roster, str(peer.roster)), _own_entry(peer, first, what)
     if getattr(before, "address", None) != getattr(after, "address", None):
-        raise DataError(f"{what} gives {peer.name} another address")
+        raise DataError(f"{what} gives {peer.name} another address: it has to be invited again, in a new folder")
     _check_parts(new, what)
     notes, changes = _notes(peer.folder, charter, new), differences(charter, new)
     write_atomic(peer.folder / ACCEPTED, msgspec.msgpack.encode(_Acceptance(charter.run, found)), private=True)

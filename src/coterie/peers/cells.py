@@ -118,15 +118,21 @@ def _number(cell: Any) -> float:
         return math.inf
 
 
-def texts(column: Sequence[Any], known: Collection[str]) -> list[str | None]:
-    """A column of text: spaces around it count only where a known level has them, and 1.0 is the level "1"."""
-    return [None if cell is None else _level(spelt(cell), known) for cell in column]
+def texts(column: Sequence[Any], known: Collection[str], any_case: bool = False) -> list[str | None]:
+    """A column of text: spaces around it count only where a known level has them, and 1.0 is the level "1".
+
+    ``any_case``: nor does upper case matter, but where levels differ by nothing else.
+    """
+    folded = Counter(level.casefold() for level in known) if any_case else {}
+    loose = {level.casefold(): level for level in known if folded.get(level.casefold()) == 1}
+    return [None if cell is None else _level(spelt(cell), known, loose) for cell in column]
 
 
-def _level(text: str, known: Collection[str]) -> str:
+def _level(text: str, known: Collection[str], loose: Mapping[str, str]) -> str:
     plain = text.strip()
     number = _number(plain)
-    return next((form for form in (text, plain, spelt(number)) if form in known), plain)
+    exact = next((form for form in (text, plain, spelt(number)) if form in known), None)
+    return loose.get(plain.casefold(), plain) if exact is None else exact
 
 
 def spelt(value: Any) -> str:

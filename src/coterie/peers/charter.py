@@ -54,12 +54,20 @@ class Encoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         The feature that each column is made of.
     parts : list of ("value", None), ("level", text) or ("missing", None)
         What each column holds: the number; 1 where the feature has that level; 1 where there is a gap.
+    references : list of str or None, optional
+        Of a text, the level that has no column. Where it is known, upper case of a level does not matter, and values
+        that are not listed are told from it.
     """
 
     kinds: list[Literal["number", "text", "category"]]
     fills: list[Finite | None]
     source: list[Place]
     parts: list[tuple[Literal["value", "level", "missing"], Text | None]]
+    references: list[Text | None] | msgspec.UnsetType = msgspec.UNSET  # left out, not null, as network below
+
+    def reference(self, feature: int) -> str | None:
+        """The level of a feature that has no column, where it is known."""
+        return self.references[feature] if self.references else None
 
 
 class Curves(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -135,6 +143,9 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         A last feature that is always one.
     center, scale : list of float, optional
         Public scaling of the features, (x - center) / scale, as far as they are numbers. Pooling needs none.
+    target_center, target_scale : float, optional
+        The same of a target that is a number: models learn (y - target_center) / target_scale, and predictions are in
+        the target's own units again. Privacy needs it, as it cuts what one row can say.
     columns : Encoding, optional
         How text and gaps become columns. None: all features are numbers, a gap counts as the mean of a peer's own rows.
     design : Curves, optional
@@ -214,6 +225,8 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     steward: PublicKey
     amends: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")] | None = None
     network: Network | msgspec.UnsetType = msgspec.UNSET  # left out, not null: runs without one keep their hashes
+    target_center: Finite | msgspec.UnsetType = msgspec.UNSET
+    target_scale: Positive | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         texts = {"title": [self.title], "features": self.features, "target": [self.target]}
@@ -232,6 +245,8 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         for name in ("center", "scale"):
             if len(getattr(self, name) or self.features) != len(self.features):
                 raise ParameterError(f"{name} must hold {len(self.features)} numbers, one for each feature")
+        if self.labels is not None and self.target_unit != (0.0, 1.0):
+            raise ParameterError("target_center and target_scale are for a target that is a number, not for classes")
         _check_columns(self)
         for kind, methods in (("boosting", ("boosting",)), ("pooling", POOLING), ("differentiable", TRAINING)):
             if (self.objective == kind) != (self.method in methods):
@@ -240,13 +255,19 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                     f"method {' or '.join(map(repr, methods))}, and these are for it"
                 )
         if self.objective == "pooling" and self.learned is not None:
-            raise ParameterError("learned: in pooling everybody learns from all, and there are no ties to learn")
+            raise ParameterError("learned does not go with pooling, where every peer learns from all: leave it out")
         _check_network(self)
         if self.confidence == "gossip" and self.privacy is not None:
             raise ParameterError(
                 "confidence='gossip' does not go with privacy: the largest number of rows tells of somebody's data; "
                 "use 'public' or 'none'"
             )
+
+    @property
+    def target_unit(self) -> tuple[float, float]:
+        """What is subtracted from the target, and what it is divided by then."""
+        center, scale = self.target_center, self.target_scale
+        return 0.0 if center is msgspec.UNSET else center, 1.0 if scale is msgspec.UNSET else scale
 
     @property
     def width(self) -> int:
@@ -296,22 +317,29 @@ def _check_columns(charter: Charter) -> None:
         allowed = {"value": ("number",), "level": ("text", "category"), "missing": ("number", "text", "category")}
         if not len(columns.kinds) == len(columns.fills) == len(charter.features):
             raise ParameterError(f"columns must hold {len(charter.features)} kinds and fills, one for each feature")
+        if columns.references and len(columns.references) != len(charter.features):
+            raise ParameterError(f"columns must hold {len(charter.features)} references, one for each feature")
+        for text in columns.references or ():
+            if text is not None and not text.isprintable():
+                raise ParameterError(f"columns: the level {text!r:.80} must be of printable characters")
         if len(columns.source) != width or not width or any(j >= len(columns.kinds) for j in columns.source):
-            raise ParameterError("columns: source must name a feature for each of the parts, of which there are some")
+            raise ParameterError(
+                "columns: source must name a feature for each of the parts, and there must be at least one part"
+            )
         for j, (what, text) in zip(columns.source, columns.parts, strict=True):
             if columns.kinds[j] not in allowed[what] or (what == "level") != (text is not None):
                 raise ParameterError(f"columns: {what!r} {text or ''} is no part of a {columns.kinds[j]}")
             if text is not None and not text.isprintable():
                 raise ParameterError(f"columns: the level {text!r:.80} must be of printable characters")
         if len(set(zip(columns.source, columns.parts, strict=True))) < width:
-            raise ParameterError("columns holds a part twice")
+            raise ParameterError("columns holds a part twice: each must be there once")
     if design is not None:
         bent = [k for k, _ in design.knots]
         size = width - len(bent) + sum(len(knots) - 4 for _, knots in design.knots)
         if len(set(bent)) < len(bent) or any(k >= width for k in bent):
             raise ParameterError(f"design: knots must be of different columns, of which there are {width}")
         if any(a >= b for _, knots in design.knots for a, b in pairwise(knots)):
-            raise ParameterError("design: knots must grow")
+            raise ParameterError("design: the knots of a column must increase")
         if not len(design.mean) == len(design.scale) == size:
             raise ParameterError(f"design must hold {size} means and scales, one for each column")
         if not charter.intercept or charter.center is not None or charter.scale is not None:
@@ -362,12 +390,26 @@ def make_charter(**fields: Any) -> Charter:
     if "letters_per_second" not in fields:
         charter = msgspec.structs.replace(charter, letters_per_second=max(50.0, 25.0 * charter.rate))
     check_parts(charter)
+    _check_gaps(charter)
     if charter.network and "letter_bytes" not in fields:
         needed = longest_letter(charter)
         charter = made(Charter, msgspec.structs.asdict(charter) | {"letter_bytes": max(charter.letter_bytes, needed)})
     if "trim" not in fields and trimmable(charter):
         charter = msgspec.structs.replace(charter, trim=TRIM)
     return charter
+
+
+def _check_gaps(charter: Charter) -> None:
+    """Refuse gaps that no private peer could fill: the mean of its rows would put one row into others."""
+    columns = charter.columns
+    if charter.privacy is None or charter.center is not None or columns is None:
+        return
+    for j, (what, _) in zip(columns.source, columns.parts, strict=True):
+        if what == "missing" and columns.kinds[j] == "number" and columns.fills[j] is None:
+            raise ParameterError(
+                f"{charter.features[j]!r} may have gaps, and in a private group they need a public number to be filled "
+                "with: give --center, a number for each feature that is one"
+            )
 
 
 def usual_network(fields: dict[str, Any]) -> dict[str, Any]:

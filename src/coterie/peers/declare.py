@@ -17,7 +17,8 @@ def declared(text: str) -> dict[str, Any]:
     """Fields of a charter from words such as ``age,dose?,city=paris|rome|oslo``.
 
     A name is a number; levels make it text, the first of them the reference; a question mark adds a column that says
-    where there is a gap. A level that is not listed counts as the reference, and so does a gap without the mark.
+    where there is a gap. A value that is not listed counts as the reference, with a note, and so does a gap without the
+    mark.
 
     Examples
     --------
@@ -26,7 +27,7 @@ def declared(text: str) -> dict[str, Any]:
     >>> declared("age?,city=paris|rome")["columns"].parts
     [('value', None), ('missing', None), ('level', 'rome')]
     """
-    features, kinds, source, parts = [], [], [], []
+    features, kinds, source, parts, references = [], [], [], [], []
     for j, word in enumerate(text.split(",")):
         name, equals, levels = word.strip().partition("=")
         name, levels = name.strip(), levels.strip()
@@ -38,13 +39,15 @@ def declared(text: str) -> dict[str, Any]:
             raise ParameterError(f"--features {word.strip()}: give two levels or more, such as {name}=paris|rome")
         features.append(name)
         kinds.append("category" if equals else "number")
+        references.append(names[0] if equals else None)
         found: list[tuple[str, str | None]] = [("level", level) for level in names[1:]] if equals else [("value", None)]
         found += [("missing", None)] if flagged else []
         source += [j] * len(found)
         parts += found
     if len(parts) == len(features) and all(what == "value" for what, _ in parts):
         return {"features": features}
-    columns = Encoding(kinds=kinds, fills=[None] * len(features), source=source, parts=parts)  # type: ignore[arg-type]
+    fills, known = [None] * len(features), {"references": references} if any(references) else {}
+    columns = Encoding(kinds=kinds, fills=fills, source=source, parts=parts, **known)  # type: ignore[arg-type]
     return {"features": features, "columns": columns}
 
 

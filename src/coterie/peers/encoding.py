@@ -6,6 +6,8 @@ same :class:`~coterie.data.columns.Columns` and :class:`~coterie.pooling.designs
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +40,8 @@ def rows_of_cells(charter: Charter, cells: Cells, where: str) -> Rows:
         )
     values = [target[row] for row in there]
     if charter.labels is None:
-        y = numbers(target, charter.target, where)[there]
+        center, scale = charter.target_unit
+        y = (numbers(target, charter.target, where)[there] - center) / scale
     else:
         found = [label_of(cell, charter.labels) for cell in values]
         for row, cell, label in zip(there, values, found, strict=True):
@@ -96,8 +99,14 @@ def columns_of_cells(
                 notes.append(f"{gaps.size} of {count} values of {name!r} are missing, and count as {fill[j]:.6g}")
             table[:, j] = values
         else:
-            known = {text for k, (_, text) in zip(given.source, given.parts, strict=True) if k == j and text}
-            table[:, j] = texts(column, known)
+            known = [text for k, (_, text) in zip(given.source, given.parts, strict=True) if k == j and text]
+            reference = given.reference(j)
+            if reference is None:
+                table[:, j] = texts(column, known)
+            else:
+                table[:, j] = texts(column, [reference, *known], any_case=True)
+                if notes is not None:
+                    notes += _unlisted(table[:, j], name, [reference, *known])
     if not count:
         return np.empty((0, charter.width))
     X = _encoded(charter, table, fill)
@@ -110,6 +119,18 @@ def columns_of_cells(
     if charter.scale is not None:
         X /= [charter.scale[j] if is_value else 1.0 for j, is_value in zip(source, value, strict=True)]
     return np.column_stack([X, np.ones(len(X))]) if charter.intercept else X
+
+
+def _unlisted(column: np.ndarray, name: str, levels: Sequence[str]) -> list[str]:
+    """A note of values that no level of a text has; none if there are no such values."""
+    others = Counter(text for text in column if text is not None and text not in levels)
+    if not others:
+        return []
+    some = ", ".join(f"{text!r:.40}" for text, _ in others.most_common(5)) + (", ..." if len(others) > 5 else "")
+    return [
+        f"{others.total()} of {len(column)} values of {name!r} are none of {', '.join(levels)}, and count as "
+        f"{levels[0]!r}: {some}"
+    ]
 
 
 def _encoded(charter: Charter, table: np.ndarray, fill: np.ndarray) -> np.ndarray:

@@ -535,7 +535,7 @@ def _check_key(roster: Roster, register: Register, asked: Request) -> None:
 def _taken(name: str) -> DataError:
     return DataError(
         f"{name!r} is taken, by a peer with another key. If the peer has lost its key and is to be replaced by the one "
-        "that asks, say so (replace=True); if not, somebody may want to pass for it"
+        "that asks, say so (--replace, in Python replace=True); if not, somebody may want to pass for it"
     )
 
 

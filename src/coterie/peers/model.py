@@ -38,7 +38,7 @@ _LINEAR = Linear()
 class Model(NamedTuple):
     """A model as it is kept."""
 
-    served: str  # "together", "alone" or "population"
+    served: str  # "together", "alone", "own" or "population"
     theta: np.ndarray  # (p,)
     covariance: np.ndarray | None  # (p, p), or (p,) variances
     noise: float | None
@@ -95,28 +95,30 @@ def predicted(charter: Charter, model: Model, X: np.ndarray, network: Any = _LIN
         if loss_of(charter).likelihood == BERNOULLI:
             columns["probability"] = 0.5 * (1.0 + np.tanh(0.5 * found / np.sqrt(1.0 + math.pi / 8.0 * variance)))
         return columns
+    center, scale = charter.target_unit
+    found = center + scale * found
     columns = {"prediction": found}
     if C is not None and model.noise is not None:
-        std = np.sqrt(variance + model.noise)
+        std = scale * np.sqrt(variance + model.noise)
         columns |= {"std": std, "low": found - Z90 * std, "high": found + Z90 * std}
     return columns
 
 
-def predict_file(
+def predict_table(
     folder: str | PathLike[str],
     table: str | PathLike[str],
-    output: str | PathLike[str],
     file: str | PathLike[str] | None = None,
-) -> tuple[int, str]:
-    """Write predictions for a table, by the model in a peer's folder, as csv: how many, and which model it was.
+    notes: list[str] | None = None,
+) -> tuple[dict[str, np.ndarray], str]:
+    """Predictions for a table, by the model in a peer's folder: columns by name, and which model it was.
 
-    ``file`` makes the model of the group, where members bring it.
+    ``file`` makes the model of the group, where members bring it; ``notes`` takes up what was done to the rows.
     """
     charter = read_charter(read_bounded(Path(folder) / "charter.json"))
     network = model_of(charter, file)
     model, cells = read_model(folder, charter), read_cells(table)
     some = {name: column_of(cells, name, str(table)) for name in charter.features}
-    X = columns_of_cells(charter, some, str(table), model.fill)
+    X = columns_of_cells(charter, some, str(table), model.fill, notes)
     if charter.objective == "boosting":
         from .tables import dictionary_of
 
@@ -124,10 +126,26 @@ def predict_file(
     size = network.size if charter.network else X.shape[1]
     if size != model.theta.size:
         raise DataError(f"the model in {folder} has {model.theta.size} numbers, and the charter asks for {size}")
-    columns = predicted(charter, model, X, network)
+    return predicted(charter, model, X, network), model.served
+
+
+def csv_of(columns: dict[str, np.ndarray]) -> str:
+    """A table as the text of a csv file."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
-    write_atomic(Path(output), text.getvalue().encode())
-    return len(X), model.served
+    return text.getvalue()
+
+
+def predict_file(
+    folder: str | PathLike[str],
+    table: str | PathLike[str],
+    output: str | PathLike[str],
+    file: str | PathLike[str] | None = None,
+    notes: list[str] | None = None,
+) -> tuple[int, str]:
+    """Write predictions of :func:`predict_table` as csv: how many, and which model it was."""
+    columns, served = predict_table(folder, table, file, notes)
+    write_atomic(Path(output), csv_of(columns).encode())
+    return len(columns["prediction"]), served

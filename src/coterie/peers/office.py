@@ -223,7 +223,7 @@ class Office:
         """Bring out what is new there, and renew what expires."""
         charter = read_charter(read_bounded(club / "charter.json"), str(club / "charter.json"))
         if charter.steward not in {self.node.charter.steward, *self.node.board.keys}:
-            raise DataError("this is another group")
+            raise DataError("it is that of another group: correct steward = ... in peer.toml")
         if charter.run == self.node.charter.run:  # or the charter was amended, and this peer has not accepted it yet
             self._send(self.node.take_roster(self.program.clock(), read_bounded(club / "roster")))
         done = renew(club, SOON, most=AT_A_TIME, now=self._now)

@@ -47,6 +47,8 @@ from .trust import REVOKED, is_revoked, keep_authorities
 GATHER_COPIES, GATHER, LONGEST_GATHER = 2.0, 0.4, 0.2
 #: Seconds between two looks at everything that is not urgent: status, links, summary of the log, the model's file.
 STATUS_EVERY, LINK_EVERY, SUMMARY_EVERY, MODEL_EVERY, FINAL_EVERY = 5.0, 0.5, 30.0, 10.0, 300.0
+#: The own model of a private peer is first worked out so soon: until then it has the noisy one to predict with.
+FIRST_FINAL = 30.0
 #: Sources of connections that came to nothing that are named in one line of the log.
 STRANGERS_TOLD = 5
 #: The same for status and model of a peer in a lab.
@@ -110,7 +112,7 @@ class Program:
         self.again, self.failure = False, ""  # whether to begin again under another charter; why it gave up
         self.office = Office(self, self._send, steward)
         self._due = dict.fromkeys(("status", "link", "muted", "office", "summary", "model", "rows", "chronicle"), 0.0)
-        self._due["final"] = clock() + FINAL_EVERY
+        self._due["final"] = clock() + FIRST_FINAL
         self.metrics = None
         if metrics_port is not None:
             self.metrics = Metrics(metrics_port, lambda: prometheus(self.status), lambda: health(self.status))
@@ -260,6 +262,7 @@ class Program:
                 self._finishing.join()
             self._finish(job_of(self.node))
             self._write_model()
+            self._write_status(running=False)  # its scores are those of this model
         self.log("stopped", wakes=self.node.wakes)
 
     # -- now and then -------------------------------------------------------------------------------------------------

@@ -121,7 +121,9 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
     def __post_init__(self) -> None:
         versions = [self.version, *(version for version, _ in self.history)]
         if any(old >= new for new, old in itertools.pairwise(versions)):
-            raise ParameterError(f"the history of version {self.version} does not go back")
+            raise ParameterError(
+                f"the history of version {self.version} must list older versions, the newest of them first"
+            )
         here = [member.address for member in self.members]
         unique: tuple[tuple[str, list[Any]], ...] = (
             ("name", [*(member.name for member in self.members), *(relay.name for relay in self.relays)]),
@@ -132,7 +134,7 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
         for what, values in unique:
             if len(set(values)) < len(values):
                 twice = Counter(values).most_common(1)[0][0]
-                raise ParameterError(f"the {what} {twice!r} is there twice")
+                raise ParameterError(f"the {what} {twice!r} is there twice: each must be there once")
         known = set(here)
         for a, b, _ in self.ties:
             if a >= b:

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 
 from .._files import read_bounded, write_atomic
-from ..errors import DataError, ParameterError
+from ..errors import DataError, MissingExtra, ParameterError
 from .cells import column_of, numbers, read_cells
 from .charter import Charter, read_charter
 from .records import Count, Finite, from_json, to_json
@@ -27,7 +27,7 @@ try:
     import msgspec
     from msgspec import Meta
 except ImportError as error:  # pragma: no cover - charter.py has said so already
-    raise DataError("peers on a network need msgspec") from error
+    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
 
 #: Values are cut to so many robust deviations around the median.
 USUAL = 5.0

@@ -392,8 +392,9 @@ class Audit:
         The claim.
     table : DataFrame
         For every ``scenario`` and ``epsilon``: the delta that is ``claimed`` there; the ``leak``, a lower bound of
-        ``tpr - e^epsilon fpr``; the ``trials`` that were counted; and how often the attacker was right (``tpr``) and
-        wrong (``fpr``), as parts of them: the means of the test for one case and of that for the other.
+        ``tpr - e^epsilon fpr``; the ``trials`` that were counted; how often the attacker was right (``tpr``) and
+        wrong (``fpr``), as parts of them: the means of the test for one case and of that for the other; and ``lower``:
+        by these guesses alone, epsilon is not below this at the plan's delta.
     worst : Series
         The row of the table with the largest ``leak - claimed``.
     epsilon_lower : float
@@ -404,7 +405,7 @@ class Audit:
     >>> import coterie as ct
     >>> result = audit(ct.Private("cd", wakes_per_agent=2), features=16, runs=64, scenarios=["restart"])
     >>> result.passed, result.table.columns.tolist()
-    (True, ['scenario', 'epsilon', 'claimed', 'leak', 'trials', 'tpr', 'fpr'])
+    (True, ['scenario', 'epsilon', 'claimed', 'leak', 'trials', 'tpr', 'fpr', 'lower'])
     """
 
     passed: bool
@@ -448,7 +449,7 @@ def audit(
     """Look for leaks in the letters of a private method, as an attacker would.
 
     An audit can show that a claim is false, and never that it is true: it tries the attacks in the table at the top of
-    :mod:`coterie.privacy.auditing`, on one agent, and reads letters, not clocks.
+    ``coterie.privacy.auditing``, on one agent, and reads letters, not clocks.
 
     Parameters
     ----------
@@ -471,7 +472,7 @@ def audit(
         there are restart and huge norm.
     agent : callable, optional
         What to audit in place of the library's own peer: ``agent(method, world, theta, ledger)`` returns something with
-        ``greet()``, ``wake(dice)`` and ``receive(data)`` that return letters, as :class:`coterie.engines.peer.Peer`
+        ``greet()``, ``wake(dice)`` and ``receive(data)`` that return letters, as ``coterie.engines.peer.Peer``
         does. The ledger is in memory, and is the same one when an agent is made again in the same run.
     progress : callable, optional
         Called with the runs done and the runs in all.
@@ -523,7 +524,7 @@ def audit(
         if progress is not None:
             progress(done, total)
 
-    table, lower = [], 0.0
+    table = []
     for scenario, source in zip(played, np.random.SeedSequence(seed).spawn(len(played)), strict=True):
         letters, coins = _play(method, scenario, agent or Peer, np.random.default_rng(source), tick)
         taught = scenario.runs // 2
@@ -532,10 +533,10 @@ def audit(
             count = _guess(scores, coins, taught, epsilon)
             bound = _bound(count.right, count.wrong, count.trials, share, count.sides)
             right, wrong = (2 * x / (count.sides * count.trials) for x in (count.right, count.wrong))
-            table.append((scenario.name, epsilon, delta, bound.leak(epsilon), count.trials, right, wrong))
-            lower = max(lower, bound.epsilon(plan.delta))
-    frame = pd.DataFrame(table, columns=["scenario", "epsilon", "claimed", "leak", "trials", "tpr", "fpr"])
-    return Audit(bool((frame["leak"] <= frame["claimed"]).all()), plan, frame, lower)
+            seen = bound.epsilon(plan.delta)
+            table.append((scenario.name, epsilon, delta, bound.leak(epsilon), count.trials, right, wrong, seen))
+    frame = pd.DataFrame(table, columns=["scenario", "epsilon", "claimed", "leak", "trials", "tpr", "fpr", "lower"])
+    return Audit(bool((frame["leak"] <= frame["claimed"]).all()), plan, frame, float(frame["lower"].max()))
 
 
 def _chosen(played: list[_Scenario], names: Iterable[str] | None) -> list[_Scenario]:

@@ -173,7 +173,7 @@ class Ledger:
 
     @property
     def account(self) -> np.ndarray:
-        """Releases made, and what they cost: a copy, in the layout of :mod:`coterie.core.private.account`."""
+        """Releases made, and what they cost: a copy, in the layout of ``coterie.core.private.account``."""
         return self._account.copy()
 
     def check(self, plan: Plan) -> None:
@@ -703,7 +703,8 @@ def _check_identity(path: str, identity: Where | None) -> None:
     if _exists(identity):
         raise LedgerError(
             f"the ledger {path} is missing while the identity {os.fspath(identity)} exists: its budget may be spent; "  # type: ignore[arg-type]
-            "put the ledger back, or start as a new agent, with a new identity, which is made after its ledger"
+            "put the ledger back if it is the last one, or begin with a new identity in another folder: that is a "
+            "new budget, and both count"
         )
 
 

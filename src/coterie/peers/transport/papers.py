@@ -58,7 +58,9 @@ class Papers:
             context.load_verify_locations(authority)
             context.load_cert_chain(certificate, key)
         except (ssl.SSLError, OSError) as error:
-            raise ParameterError(f"{certificate}, {key.name} and {authority.name} do not do for TLS: {error}") from None
+            raise ParameterError(
+                f"{certificate}, {key.name} and {authority.name} cannot be used for TLS: {error}"
+            ) from None
         return context
 
     @property

@@ -188,7 +188,8 @@ function showTiles() {
   if (one && one.served) add("model in use", one.served, one.served === "alone" ? "clearly better on its rows" : "", one.served === "alone" ? "warn words" : "words");
   else if (served.length) {
     const apart = served.filter((which) => which === "alone").length;
-    add("models in use", `${served.length - apart} together`, apart ? `${apart} alone` : "none alone", apart ? "warn words" : "words");
+    const early = served.filter((which) => which === "own").length;
+    add("models in use", `${served.length - apart - early} together`, apart ? `${apart} alone` : "none alone", apart ? "warn words" : "words");
   }
   if (!one || facts.kind === "relay") {
     const up = agents.filter((row) => row.alive).length;
