@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from coterie import progress_bar
 from coterie.cli import console
 from coterie.cli.console import AsJson, out, talk
 from coterie.engines.cluster import Cluster
@@ -89,17 +89,15 @@ def _run(
     engine: Cluster | None,
     suffix: str,
 ) -> Outcome:
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=talk,
-        disable=quiet,
-    )
-    with bar:
-        task = bar.add_task(experiment.name, total=None)
-        try:
+    done = 0
+
+    def count(pieces: int, known: int) -> None:
+        nonlocal done
+        done = pieces
+        progress(pieces, known)
+
+    try:
+        with progress_bar(experiment.name, console=talk, quiet=quiet) as progress:
             return reproduce(
                 experiment,
                 output,
@@ -108,13 +106,11 @@ def _run(
                 fresh=fresh,
                 engine=engine,
                 suffix=suffix,
-                progress=lambda done, known: bar.update(task, completed=done, total=known),
+                progress=count,
             )
-        except KeyboardInterrupt:
-            bar.stop()
-            done = int(bar.tasks[0].completed)
-            talk.print(f"{done} finished pieces are kept in {escape(str(output / 'pieces'))}: the same command goes on")
-            raise
+    except KeyboardInterrupt:
+        talk.print(f"{done} finished pieces are kept in {escape(str(output / 'pieces'))}: the same command goes on")
+        raise
 
 
 def _list(as_json: bool) -> None:

@@ -1,4 +1,5 @@
 from . import comparison, datasets, errors, graphs, multitask, observers, plots, privacy, testing
+from ._progress import progress_bar
 from ._version import __version__
 from .comparison import Comparison, compare
 from .core.losses import Hinge, Huber, Location, Logistic, LogSumExp, SmoothHinge, Squared, loss
@@ -26,7 +27,7 @@ from .core.methods import (
     ResilientPooling,
     TiedSGD,
 )
-from .core.models import TwoLayer
+from .core.models import Softmax, TwoLayer
 from .core.rules import rule
 from .core.training import SGD, Adam
 from .core.wrap.aggregation import Clipping, Consensus, GeometricMedian, Krum, Median, TrimmedMean
@@ -56,6 +57,7 @@ from .estimators import (
     RelationshipClassifier,
     RelationshipRegressor,
 )
+from .estimators.report import Report
 from .estimators.storage import load, save
 from .estimators.tuning import WithinAgents, tune
 from .evaluation import Evaluation, Evaluator, evaluate
@@ -132,6 +134,7 @@ __all__ = [
     "Relationship",
     "RelationshipClassifier",
     "RelationshipRegressor",
+    "Report",
     "ResilientPooling",
     "RidgeToMean",
     "Robust",
@@ -139,6 +142,7 @@ __all__ = [
     "ShardedProblem",
     "Shuffle",
     "SmoothHinge",
+    "Softmax",
     "Source",
     "Squared",
     "Study",
@@ -167,6 +171,7 @@ __all__ = [
     "observers",
     "plots",
     "privacy",
+    "progress_bar",
     "relationship",
     "rule",
     "save",

@@ -132,7 +132,8 @@ def compare(
     ----------
     methods : iterable, or mapping of labels
         Methods and baselines, as values or by their names. A pair (method, Problem) runs on a problem of its own, such
-        as propagation of local models; it is still judged by ``problem``.
+        as propagation of local models; it is still judged by ``problem``. That may be a ``Problem.federated`` of the
+        same agents: ``(ct.FedAvg(local), ct.Problem.federated(data, model))``. The server's model is not judged.
     problem : Problem
     wakes, vectors, bytes : int
         How far, on which axis of cost: give one of them.
@@ -197,7 +198,7 @@ def compare(
     ]
     settings = {"start": start, "conditions": conditions, "choice": choice, "every": max(1, budget // int(points))}
     settings["keep_state"] = False  # there may be many runs, and nobody goes on with one
-    runner = _Runner(turns, settings | {"observe": observers, unit: budget})
+    runner = _Runner(problem, turns, settings | {"observe": observers, unit: budget})
 
     def tell(now: int) -> None:
         if progress is not None:
@@ -222,17 +223,37 @@ def compare(
     return Comparison(problem, pd.concat(tables, ignore_index=True), optimum, runs, unit, score)
 
 
+def _serves(posed: Problem, problem: Problem) -> bool:
+    """Whether a problem has the agents of another one, and a server before them."""
+    return posed.name == "federated" and posed.members[1:] == problem.members
+
+
+@dataclass(frozen=True, eq=False)
+class _OfClients:
+    """A function of the models of all agents, where the first is a server."""
+
+    observer: Observer
+
+    def __call__(self, theta: np.ndarray) -> float:
+        return self.observer(np.ascontiguousarray(theta[1:]))
+
+
 @dataclass(frozen=True, eq=False)
 class _Runner:
     """The runs of a comparison, by number, with all that they need."""
 
+    problem: Problem  # what all are judged by
     turns: list[tuple[str, Any, Problem, Any]]  # label, method, problem, seed
     settings: dict[str, Any]  # of simulate, alike for all
 
     def run(self, k: int, **more: Any) -> Run:
         """One of the runs."""
         _, method, posed, seed = self.turns[k]
-        return simulate(posed, method, seed=seed, **self.settings, **more)
+        settings = self.settings
+        if _serves(posed, self.problem):
+            observe = {name: _OfClients(observer) for name, observer in settings["observe"].items()}
+            settings = settings | {"observe": observe}
+        return simulate(posed, method, seed=seed, **settings, **more)
 
     def __call__(self, k: int) -> tuple[Run, Graph | None]:
         """The same for another process: the problem, which it has, does not travel; a graph that was learned does."""
@@ -347,8 +368,11 @@ def _entrants(methods: Any, problem: Problem) -> dict[str, tuple[Any, Problem]]:
         paired = type(entrant) is tuple and len(entrant) == 2 and isinstance(entrant[1], Problem)
         given, posed = entrant if paired else (entrant, problem)
         method = resolve_method(given)
-        if posed.members != problem.members or posed.p != problem.p:
-            raise MismatchError(f"{given!r} comes with a problem of other agents, or other features")
+        if (posed.members != problem.members and not _serves(posed, problem)) or posed.p != problem.p:
+            raise MismatchError(
+                f"{given!r} comes with a problem of other agents, or other features: all problems must have the same, "
+                "but for the server that Problem.federated adds"
+            )
         if not isinstance(method, Baseline):
             check_fit(method, posed)
         name = str(label) if label is not None else given if isinstance(given, str) else repr(given)

@@ -10,6 +10,7 @@
      │    ├── GraphError                weights, edges
      │    └── ParameterError            a number or a name out of its range
      ├── MismatchError (TypeError)      two good things that do not go together (a method and a loss)
+     ├── DeclarationError (TypeError)   your own loss, method or rule lacks a part, or has an unknown one
      ├── CapacityError (RuntimeError)   a buffer too small for the letters of a method
      ├── CompileError (RuntimeError)    a method of a rule that compiled code cannot run
      ├── ConvergenceError (RuntimeError) an exact solver did not reach its tolerance
@@ -65,6 +66,10 @@ class MismatchError(CoterieError, TypeError):
     """Two good things that do not go together, such as a method and a loss."""
 
 
+class DeclarationError(CoterieError, TypeError):
+    """A loss, a method or a rule of your own lacks a part that it must have, or has one that is not known."""
+
+
 class CapacityError(CoterieError, RuntimeError):
     """A buffer is too small for the letters of a method."""
 
@@ -107,7 +112,7 @@ class NotFittedError(CoterieError, ValueError, AttributeError):
         )
         theirs = getattr(sys.modules.get("sklearn.exceptions"), "NotFittedError", None)
         if theirs is None:
-            return cls(message)
+            return NotFittedError(message)
         both = type("NotFittedError", (cls, theirs), {"__doc__": cls.__doc__, "__module__": cls.__module__})
         error: Exception = both(message)
         return error

@@ -208,7 +208,8 @@ def evaluate(
         Of a function: whether more is better. Default: True.
     alone : (n, p) array_like, Run, or False, optional
         Models to measure gains against. Default: those that agents learn alone, :meth:`coterie.Problem.local`; of data
-        alone, and of a model that is not linear, none are known. False for none.
+        alone, and of a model that is not linear, none are known. False for none. Where there is a server, models of
+        the clients will do.
 
     Returns
     -------
@@ -350,6 +351,8 @@ class Evaluator:
             return None
         theta = np.ascontiguousarray(getattr(models, "theta", models), dtype=float)
         expected = (self.test.n, self.problem.p)
+        if theta.shape == (self.test.n - 1, self.problem.p) and getattr(self.problem, "name", "") == "federated":
+            theta = np.concatenate([np.zeros_like(theta[:1]), theta])  # models of the clients: nobody asks the server's
         if theta.shape != expected:
             raise ParameterError(f"models must have shape {expected}, one row for each agent; found {theta.shape}")
         content = theta.tobytes()

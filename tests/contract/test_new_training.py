@@ -1,4 +1,4 @@
-"""A model and a method that trains, of one's own: what docs/extending.md says is all that it takes."""
+"""A model and a method that trains, of one's own: what docs/how-to/bring-a-method.md says is all that it takes."""
 
 from __future__ import annotations
 

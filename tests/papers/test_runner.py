@@ -155,7 +155,7 @@ def test_a_name_given_and_found_is_refused(tmp_path):
         return {"a": 2}
 
     bad = Experiment("bad-figure-1", "", lambda quick: iter_once([{"a": 1}]), echo, claims, draw, minutes=0.0)
-    with pytest.raises(ParameterError, match="finds what it was given: a"):
+    with pytest.raises(ParameterError, match="the job returned a, which is one of its settings"):
         reproduce(bad, tmp_path)
 
 

@@ -105,7 +105,7 @@ def test_a_fit_takes_ten_hops_and_reads_its_table_once(table, tmp_path):
     assert [hop for hop in hops() if not calls[hop]] == []
     assert {name: calls[name] for name in ONCE} == dict.fromkeys(ONCE, 1)
     assert calls["data/agent_data.py", "AgentData.__init__"] == 0
-    assert calls["data/frames.py", "split_frame"] == 2  # the labels, and the ids
+    assert calls["data/frames.py", "split_frame"] == 3  # to tell the task; the labels; and the ids
 
 
 def test_a_fit_over_a_graph_reads_its_table_once_and_groups_it_once(table, tmp_path):

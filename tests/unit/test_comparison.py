@@ -80,6 +80,24 @@ def test_an_entrant_with_a_problem_of_its_own_is_judged_by_the_common_one(proble
 
 
 @pytest.mark.usefixtures("uncompiled")
+def test_methods_with_a_server_are_judged_by_the_models_of_its_clients(problem, task):
+    served = ct.Problem.federated(task.train, "logistic")
+    local = ct.SGD(0.5, steps=5)
+    pairs = {"FedAvg": (ct.FedAvg(local), served), "Ditto": (ct.Ditto(local, pull=0.1), served), "cd": "cd"}
+    result = ct.compare(pairs, problem, vectors=1000, points=5, test=task.test)
+    for label, (method, _) in list(pairs.items())[:2]:
+        run = ct.simulate(served, method, vectors=1000, seed=0)
+        assert np.array_equal(result.runs[label, 0].theta, run.theta)
+        end = result.summary.loc[label]
+        assert end["accuracy"] == ct.evaluate(run.theta[1:], problem, task.test).mean
+        assert end["value"] == problem.value(run.theta[1:])
+        assert end["vectors"] >= 1000
+    others = ct.Problem.federated(ct.AgentData(np.eye(3), [1.0, -1.0, 1.0], agents=["x", "y", "z"]), "logistic")
+    with pytest.raises(ct.errors.MismatchError, match=r"but for the server that Problem\.federated adds"):
+        ct.compare({"FedAvg": (ct.FedAvg(local), others)}, problem, vectors=100)
+
+
+@pytest.mark.usefixtures("uncompiled")
 def test_rmse_is_the_mean_over_agents_that_have_test_rows():
     rng = np.random.default_rng(0)
     train = ct.AgentData(rng.normal(size=(9, 2)), rng.normal(size=9), agents=np.arange(9) % 3)

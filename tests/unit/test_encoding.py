@@ -608,7 +608,12 @@ def test_arbitrary_objects_are_encoded_or_refused(rows, width, data):
     X = np.empty((rows, width), object)
     for cell in np.ndindex(rows, width):
         X[cell] = data.draw(ANYTHING)
-    for kind in (lambda: X, lambda: X.tolist(), lambda: pd.DataFrame(X)):
+    kinds = [lambda: X, lambda: X.tolist(), lambda: pd.DataFrame(X)]
+    try:
+        pd.DataFrame(X)
+    except OverflowError:  # pandas before 3 holds no whole numbers beyond the range of floats
+        kinds.pop()
+    for kind in kinds:
         try:
             columns, matrix = Columns.learn(kind())
         except DataError:

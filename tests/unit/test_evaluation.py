@@ -195,6 +195,14 @@ def test_a_run_knows_its_problem_and_a_server_needs_no_test_rows():
     assert np.array_equal(found.each[1:], whole.each)
     assert np.isnan(found.each[0])
     assert found.mean == whole.mean
+    alone = ct.evaluate(run, data, alone=run.theta[1:] * 0.0 + [1.0, -1.0])  # of the clients: the server has no rows
+    full = ct.evaluate(run, data, alone=np.vstack([[7.0, 7.0], run.theta[1:] * 0.0 + [1.0, -1.0]]))
+    assert alone.summary == full.summary
+    assert alone.summary["gain"] != 0.0
+    with pytest.raises(ct.errors.ParameterError, match=r"shape \(4, 2\).*found \(2, 2\)"):
+        ct.evaluate(run, data, alone=run.theta[2:])
+    with pytest.raises(ct.errors.ParameterError, match=r"shape \(3, 2\).*found \(2, 2\)"):
+        ct.evaluate(run.theta[2:], ct.Problem.differentiable(data, ct.graphs.ring(3), "logistic"), data)
     with pytest.raises(ct.errors.ParameterError, match=r"evaluate\(run, test\)"):
         ct.evaluate(run.theta, data)
     with pytest.raises(ct.errors.DataError, match="agents that it has"):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import sparse, stats
 
 from coterie import graphs
-from coterie.errors import GraphError, ParameterError
+from coterie.errors import GraphError, MissingExtra, ParameterError
 from coterie.graphs import (
     Graph,
     angles,
@@ -695,11 +695,11 @@ def test_clusters_of_several_sizes():
 def test_an_index_that_is_not_installed_says_what_to_do(monkeypatch):
     monkeypatch.setattr(nearest_module, "find_spec", lambda name: None)
     x = np.random.default_rng(0).normal(size=(100, 6))
-    with pytest.raises(ParameterError, match=r"pip install \"coterie\[index\]\"; or pass exact=True to knn"):
+    with pytest.raises(MissingExtra, match=r"pip install \"coterie\[index\]\"; or pass exact=True to knn"):
         knn(x, exact=False)
     assert knn(x, exact=True) == knn(x)
     monkeypatch.setattr(nearest_module, "EXACT_AGENTS", 99)
-    with pytest.raises(ParameterError, match="nearest of 100 agents with 6"):
+    with pytest.raises(MissingExtra, match="nearest of 100 agents with 6"):
         knn(x)
     assert knn(x[:, :5]).n == 100  # few dimensions have a tree
 

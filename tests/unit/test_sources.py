@@ -146,6 +146,74 @@ def test_a_mapping_keeps_its_order():
         ct.CollaborativeRegressor().fit(tasks, "score", sample_weight=np.ones(240))
 
 
+def test_some_partitions_are_agents_as_all_of_them_are(tmp_path):
+    """Parts have the same names in every partition: without its key, a file would be another agent's."""
+    frame = visits().drop(columns="ill")
+    frame.iloc[::2].to_parquet(tmp_path / "hive", partition_cols=["clinic"], basename_template="a-{i}.parquet")
+    frame.iloc[1::2].to_parquet(tmp_path / "hive", partition_cols=["clinic"], basename_template="b-{i}.parquet")
+    some = frame[frame["clinic"].isin([1, 3, 4])]
+    wanted = ct.CollaborativeRegressor().fit(some, "score", agents="clinic")
+    places = [tmp_path / "hive" / f"clinic={k}" for k in (1, 3, 4)]
+    sources = [places, [f"{place}/" for place in places], [f"{place}/*.parquet" for place in places]]
+    sources.append([f"{places[0]}/", f"{places[1]}/*.parquet", str(places[2])])
+    sources += [{k: place for k, place in zip((1, 3, 4), places, strict=True)}]
+    sources += [{k: f"{place}/[ab]-*.parquet" for k, place in zip((1, 3, 4), places, strict=True)}]
+    for source in sources:
+        found = ct.CollaborativeRegressor().fit(source, "score")
+        assert found.agents_ == (1, 3, 4)
+        assert found.coef_names_ == ("age", "dose")
+        np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-6)
+
+
+def test_a_mapping_of_folders_tells_of_all_that_are_bad(tmp_path):
+    (tmp_path / "empty").mkdir()
+    visits().drop(columns=["clinic", "ill"]).to_csv(tmp_path / "good.csv", index=False)
+    source = {
+        "a": tmp_path / "good.csv",
+        "b": tmp_path / "none",
+        "c": f"{tmp_path}/none/*.csv",
+        "d": tmp_path / "empty",
+    }
+    with pytest.raises(DataError) as error:
+        ct.CollaborativeRegressor().fit(source, "score")
+    assert all(f"agent {name!r}" in str(error.value) for name in "bcd")
+    assert "no such file or directory" in str(error.value)
+    assert "no file matches" in str(error.value)
+    assert "no file there ends in" in str(error.value)
+
+
+def test_partitions_are_predicted_as_other_programs_read_them(tmp_path):
+    """Keys of folders are numbers here; pandas has categories of text, and Ray text."""
+    frame = visits().drop(columns="ill").assign(month=np.arange(240) % 12 + 1)
+    frame.to_parquet(tmp_path / "months", partition_cols=["month"])
+    model = ct.CollaborativeRegressor().fit(tmp_path / "months", "score", agents="clinic")
+    read = pd.read_parquet(tmp_path / "months")
+    wanted = model.predict(read.assign(month=read["month"].astype(int)))
+    np.testing.assert_array_equal(model.predict(read), wanted)
+    np.testing.assert_array_equal(model.predict(read.assign(month=read["month"].astype(str))), wanted)
+    with pytest.raises(DataError, match="row 2: column 'month' is 'May', but held numbers at fit; make it a number"):
+        model.predict(read.head(3).assign(month=["1", "2", "May"]))
+
+
+@pytest.mark.parametrize("key", ["month", "clinic"])
+def test_a_directory_is_fitted_and_predicted_by_commands(tmp_path, key):
+    frame = visits().drop(columns="ill").assign(month=np.arange(240) % 12 + 1)
+    frame.to_parquet(tmp_path / "visits", partition_cols=[key])
+    folder, model, out = (str(tmp_path / name) for name in ("visits", "model", "out.csv"))
+    fitted = CliRunner().invoke(app, ["fit", folder, "--agent", "clinic", "--target", "score", "-o", model])
+    assert fitted.exit_code == 0, fitted.output
+    wanted = ct.load(model).predict(pd.read_parquet(folder).astype({key: int}))
+    for place in (folder, f"{folder}/{key}=*/*.parquet"):
+        done = CliRunner().invoke(app, ["predict", model, place, "-o", out])
+        assert done.exit_code == 0, done.output
+        found = pd.read_csv(out)
+        assert found.shape == (240, 6)
+        np.testing.assert_allclose(np.sort(found["prediction"]), np.sort(wanted))
+        order = ["clinic", "month", "age"]
+        truth = pd.read_parquet(folder).astype({key: int}).assign(wanted=wanted).sort_values(order)["wanted"]
+        np.testing.assert_allclose(found.sort_values(order)["prediction"], truth)
+
+
 @pytest.mark.parametrize("kind", ["arrays", "sparse"])
 def test_arrays_of_a_mapping_need_no_names(kind):
     frame = visits()

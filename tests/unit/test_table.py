@@ -61,8 +61,11 @@ def test_rows_without_ids_are_those_of_the_only_agent():
     ("changes", "message"),
     [
         ({"y": None}, "y is missing"),
+        ({"y": "agee"}, "no column 'agee'; did you mean 'age'?"),
+        ({"y": "age"}, r"row 1 \(agent 'ann'\): the label is missing"),
         ({"y": [1, 2, 3]}, "y has 3 labels for 4 rows"),
         ({"y": [1.0, 2.0, np.nan, 4.0]}, r"row 2 \(agent 'bo'\): the label is missing"),
+        ({"y": [1.0, 2.0, np.nan, np.nan]}, r"row 2 \(agent 'bo'\) and 1 more: the label is missing"),
         ({"agents": ["a", "b"]}, "agents has 2 ids for 4 rows"),
         ({"members": ["ann", "bo"]}, r"row 3 \(agent 'cy'\): this agent is not among members="),
         ({"missing": "error"}, "row 1: column 'age' is missing"),

@@ -9,10 +9,10 @@ mechanism     accountant  what it does
 ============  ==========  ==========================================================================================
 gaussian      gdp         exact: T steps are mu-GDP with ``mu^2 = sum 1/noise_t^2`` (Dong, Roth, Su, 2022)
 gaussian      pld         the same numerically, by dp-accounting: a cross-check
-laplace       bound       Kairouz, Oh, Viswanath (2017), Theorem 3.5: :func:`composition_bound`
+laplace       bound       Kairouz, Oh, Viswanath (2017), Theorem 3.5: :func:`.composition_bound`
 laplace       pld         numerical, by dp-accounting: up to 1.5 times less noise than the bound, over 20 steps or so
-exponential   gdp         each step is mu_t-GDP, :func:`exponential_mu`: better over many steps
-exponential   bound       each step is eps_t-DP, :func:`composition_bound`: better over few
+exponential   gdp         each step is mu_t-GDP, :func:`.exponential_mu`: better over many steps
+exponential   bound       each step is eps_t-DP, :func:`.composition_bound`: better over few
 ============  ==========  ==========================================================================================
 
 The first accountant of a mechanism is its default. Those called ``pld`` need ``pip install 'coterie[privacy]'``.
@@ -528,7 +528,7 @@ def calibrate(
         before the first step; it must not be changed on the way, not even given what was published.
     weights : (steps,) array_like, above 0, optional
         Share of each step in the budget: noise_t = k / weights_t, with the smallest k. See
-        :func:`coterie.accounting.plans.allocation_weights`.
+        :func:`coterie.privacy.allocation_weights`.
 
     Returns
     -------

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from .._files import plain as plain
+from .._progress import progress_bar
 from ..errors import CoterieError, DataError, RemovedError
 
 #: Something given to a command, a file, a column or a number, is not what it must be; an audit failed; the steward has
@@ -71,7 +71,7 @@ class _Talk(logging.Handler):
         talk.print(f"[dim]{escape(record.getMessage())}[/]")
 
 
-def show(result: dict[str, Any], table: Table | str, as_json: bool) -> None:
+def show(result: dict[str, Any], table: RenderableType, as_json: bool) -> None:
     """A result: as a table, or as json."""
     if as_json:
         print(json.dumps(result, default=plain))
@@ -81,28 +81,28 @@ def show(result: dict[str, Any], table: Table | str, as_json: bool) -> None:
 
 @contextmanager
 def bar(text: str, quiet: bool, known: bool = True, unit: str = "rounds") -> Iterator[Any]:
-    """A progress bar for a function of (done, total), shown from its first call on.
-
-    Where the end is not ``known``, because the work stops when it has converged, only what is done is counted.
-    """
-    count = MofNCompleteColumn() if known else TextColumn(f"{{task.completed:,.0f}} {unit}")
-    progress = Progress(TextColumn("{task.description}"), BarColumn(), count, TimeElapsedColumn(), console=talk)
-    task = progress.add_task(text, total=None)
-
-    def update(done: int, total: int = 0) -> None:
-        if not quiet:
-            progress.start()
-        progress.update(task, completed=done, total=total if known else None)
-
+    """The progress bar of a command: :func:`coterie.progress_bar`, on standard error."""
     try:
-        yield update
-        progress.update(task, total=max(progress.tasks[0].completed, 1), completed=max(progress.tasks[0].completed, 1))
+        with progress_bar(text, known, unit, talk, quiet) as update:
+            yield update
     except KeyboardInterrupt:
-        progress.stop()
         talk.print("interrupted: nothing was written")
         raise
-    finally:
-        progress.stop()
+
+
+@contextmanager
+def waiting(text: str, quiet: bool) -> Iterator[None]:
+    """Say what is being done, and for how long it has been, while nothing can be counted; nothing is left of it."""
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=talk,
+        transient=True,
+        disable=quiet or not talk.is_terminal,
+    ) as progress:
+        progress.add_task(text, total=None)
+        yield
 
 
 @contextmanager

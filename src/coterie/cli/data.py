@@ -14,7 +14,7 @@ from ..datasets.convert import FORMATS
 from ..datasets.convert import convert as convert_originals
 from ..datasets.sources import SOURCES, Source, content_digest, find, folders, raw, read_arrays
 from ..errors import DataError
-from .console import BAD_INPUT, AsJson, show, talk
+from .console import BAD_INPUT, AsJson, bar, show, talk, waiting
 
 app = typer.Typer(no_args_is_help=True, help="Real datasets: what there is, whether it is whole, and how to get it.")
 
@@ -57,19 +57,19 @@ def _described(source: Source) -> dict[str, Any]:
 @app.command()
 def check(as_json: AsJson = False) -> None:
     """Read every file that is found, and verify what is in it."""
-    found = []
-    for source in SOURCES.values():
-        path = find(source.name)
-        if path is None:
-            continue
-        line: dict[str, Any] = {"name": source.name, "file": str(path), "good": True, "problem": None}
-        try:
-            raw(source.name)
-            # The same arrays in other bytes are as good: another zip library has written them.
-            line["same_bytes"] = hashlib.sha256(path.read_bytes()).hexdigest() == source.sha256
-        except DataError as error:
-            line |= {"good": False, "problem": str(error)}
-        found.append(line)
+    found: list[dict[str, Any]] = []
+    there = [(source, path) for source in SOURCES.values() if (path := find(source.name)) is not None]
+    with bar("reading datasets", as_json) as progress:
+        for source, path in there:
+            progress(len(found), len(there))
+            line: dict[str, Any] = {"name": source.name, "file": str(path), "good": True, "problem": None}
+            try:
+                raw(source.name)
+                # The same arrays in other bytes are as good: another zip library has written them.
+                line["same_bytes"] = hashlib.sha256(path.read_bytes()).hexdigest() == source.sha256
+            except DataError as error:
+                line |= {"good": False, "problem": str(error)}
+            found.append(line)
     table = Table(title=f"{len(found)} of {len(SOURCES)} datasets found")
     for heading in ("name", "file", "content"):
         table.add_column(heading, overflow="fold")
@@ -104,7 +104,8 @@ def convert(
 
     Of a set in the format of LEAF or PFLlib, which you have made, there is no published digest: its own is shown.
     """
-    path = convert_originals(name, paths, output, called)
+    with waiting(f"reading and verifying {name}", as_json):
+        path = convert_originals(name, paths, output, called)
     digest = SOURCES[name].digest if name in SOURCES else content_digest(read_arrays(path))
     done = "verified" if name in SOURCES else f"content digest {digest}"
     show({"name": name, "file": str(path), "digest": digest}, f"{done}: {escape(str(path))}", as_json)

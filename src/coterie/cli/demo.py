@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.console import Group
+from rich.markup import escape
 from rich.table import Table
 
 from .. import graphs, plots
@@ -15,6 +19,7 @@ from ..engines.graph_learning import learn_graph
 from ..engines.simulator import simulate
 from ..estimators import CollaborativeRegressor
 from ..estimators.gains import compared
+from ..estimators.storage import save
 from ..problem import Problem
 from ..problem.baselines import GlobalModel
 from .console import AsJson, Seed, bar, check_writable, show, talk, write_figures
@@ -39,6 +44,15 @@ def demo(
         _pool_countries(seed, output, as_json)
 
 
+#: What there is to see in a figure.
+SEEN = {
+    "report.html": "all of it, in a browser: every country, who is alike, curves",
+    "gains.png": "what each country gains",
+    "curves.png": "five countries over the years",
+    "shrinkage.png": "coefficients, alone and together",
+}
+
+
 def _pool_countries(seed: int, output: Path, as_json: bool) -> None:
     """Real grouped data: countries alone, all as one, and together; on years held out, and for new countries."""
     frame = gapminder()
@@ -47,57 +61,92 @@ def _pool_countries(seed: int, output: Path, as_json: bool) -> None:
     new = ids.isin(np.random.default_rng(seed).choice(names, len(names) // 5, replace=False)).to_numpy()
     test = held_out(ids, 1 / 3, seed) & ~new
     train = ~test & ~new
-    if not as_json:
-        talk.print(
-            f"Life expectancy in {len(names)} countries, 12 times from 1952 to 2007, by continent, year, population "
-            f"and income. A third of each country's rows is held out to test on, and {new.sum() // 12} countries "
-            "altogether."
-        )
-    model = CollaborativeRegressor().fit(X[train], y[train], agents=ids[train])
-    one = CollaborativeRegressor().fit(X[train], y[train])
-    rows: list[dict[str, Any]] = [
-        {"models": name, "error": numbers["error"]}
-        for name, numbers in compared(model, X[test], y[test], ids[test]).items()
-    ]
-    low, high = model.predict_interval(X[test], ids[test]).T
-    rows[-1]["coverage"] = float(np.mean((low <= y[test]) & (y[test] <= high)))
-    low, high = model.predict_interval(X[new], ids[new]).T
-    rows[-1] |= {
-        "error_new": float(np.sqrt(np.mean((model.predict(X[new], ids[new]) - y[new]) ** 2))),
-        "coverage_new": float(np.mean((low <= y[new]) & (y[new] <= high))),
-    }
-    rows[1]["error_new"] = float(np.sqrt(np.mean((one.predict(X[new]) - y[new]) ** 2)))
-    table = Table(
-        title="Error of life expectancy, in years (root mean square)",
-        caption="coverage: how many labels the 90 % intervals hold",
-    )
-    table.add_column("models", no_wrap=True)
-    for column in ("held-out years", "coverage", "new countries", "coverage"):
-        table.add_column(column, justify="right")
-    for row in rows:
-        cells = (
-            (name, f"{row[name]:.0%}" if "coverage" in name else f"{row[name]:.2f}") if name in row else (name, "")
-            for name in ("error", "coverage", "error_new", "coverage_new")
-        )
-        table.add_row(row["models"], *(text for _, text in cells))
-    everything = CollaborativeRegressor().fit(X, y, agents=ids)
-    report = everything.report(random_state=seed)
-    figures = {
-        "curves.png": plots.curves(
-            CollaborativeRegressor().fit(X[["year"]], y, agents=ids),
-            "year",
-            ["Cambodia", "China", "Rwanda", "Sweden", "Vietnam"],
-        ),
-        "gains.png": plots.gains(report),
-        "shrinkage.png": plots.shrinkage(
-            CollaborativeRegressor(design="linear").fit(X[["year", "gdpPercap"]], y, agents=ids)
-        ),
-    }
+    with bar("learning", as_json) as progress:
+        progress(0, 4)
+        model = CollaborativeRegressor().fit(X[train], y[train], agents=ids[train])
+        one = CollaborativeRegressor().fit(X[train], y[train])
+        progress(1, 4)
+        rows: list[dict[str, Any]] = [
+            {"models": name, "error": numbers["error"]}
+            for name, numbers in compared(model, X[test], y[test], ids[test]).items()
+        ]
+        low, high = model.predict_interval(X[test], ids[test]).T
+        rows[-1]["coverage"] = float(np.mean((low <= y[test]) & (y[test] <= high)))
+        low, high = model.predict_interval(X[new], ids[new]).T
+        rows[-1] |= {
+            "error_new": float(np.sqrt(np.mean((model.predict(X[new], ids[new]) - y[new]) ** 2))),
+            "coverage_new": float(np.mean((low <= y[new]) & (y[new] <= high))),
+        }
+        rows[1]["error_new"] = float(np.sqrt(np.mean((one.predict(X[new]) - y[new]) ** 2)))
+        progress(2, 4)
+        everything = CollaborativeRegressor().fit(X, y, agents=ids)
+        report = everything.report(random_state=seed)
+        progress(3, 4)
+        figures = {
+            "gains.png": plots.gains(report),
+            "curves.png": plots.curves(
+                CollaborativeRegressor().fit(X[["year"]], y, agents=ids),
+                "year",
+                ["Cambodia", "China", "Rwanda", "Sweden", "Vietnam"],
+            ),
+            "shrinkage.png": plots.shrinkage(
+                CollaborativeRegressor(design="linear").fit(X[["year", "gdpPercap"]], y, agents=ids)
+            ),
+        }
+        written = write_figures(figures, output)
+        save(everything, output / "model")
+        report.save(output / "report.html")
+        progress(4, 4)
     outliers = report.outliers["agent"].drop_duplicates().tolist() if report.outliers is not None else []
-    show({"models": rows, "outliers": outliers, "figures": write_figures(figures, output)}, table, as_json)
-    if not as_json:
-        talk.print(f"Countries that stand out: {', '.join(outliers[:6])}. All there is to say: model.report()")
-        talk.print(f"figures: {', '.join(str(output / figure) for figure in figures)}")
+    found = {
+        "models": rows,
+        "outliers": outliers,
+        "figures": written,
+        "report": str(output / "report.html"),
+        "model": str(output / "model"),
+    }
+    left_out = int(ids[new].nunique())
+    show(found, _told(rows, outliers, len(names) - left_out, left_out, output), as_json)
+
+
+def _told(rows: list[dict[str, Any]], outliers: list[str], known: int, new: int, output: Path) -> Group:
+    """What came out, to be read in ten seconds, and what to look at next."""
+    table = Table(title="Life expectancy: error on held-out rows, in years", title_justify="left")
+    table.add_column("models", no_wrap=True)
+    for column in (f"{known} countries", f"{new} new countries"):
+        table.add_column(column, justify="right")
+    words = {"alone": "each country alone", "one model": "one model for all", "together": "a model for each, together"}
+    for row in rows:
+        cells = (f"{row[name]:.2f}" if name in row else "" for name in ("error", "error_new"))
+        table.add_row(words[row["models"]], *cells, style="bold" if row["models"] == "together" else "")
+    alone, one, together = rows
+    new_error = 1 - together["error_new"] / one["error_new"]
+    lines = (
+        f"Learned together, models err {1 - together['error'] / alone['error']:.0%} less than alone, "
+        f"and {1 - together['error'] / one['error']:.0%} less than one model.",
+        f"For new countries, they err {abs(new_error):.0%} {'less' if new_error > 0 else 'more'} than one model.",
+        f"90% intervals hold {together['coverage']:.0%} of the labels, "
+        f"and {together['coverage_new']:.0%} in new countries.",
+        f"Countries that stand out: {', '.join(outliers[:5]) or 'none'}.",
+    )
+    following = Table.grid(padding=(0, 2))
+    following.add_column(no_wrap=True)  # to be copied
+    following.add_column()
+    for name, what in SEEN.items():
+        following.add_row(f"  {escape(str(output / name))}", what)
+    command = escape(command_from_here())
+    following.add_row(f"  {command} inspect {escape(str(output / 'model'))}", "what the models found, in words")
+    following.add_row(f"  {command} fit --help", "the same for a table of yours")
+    following.add_row("  docs/index.md", "tutorials, in the repository")
+    return Group(table, "", *lines, "", "Look at next:", following)
+
+
+def command_from_here() -> str:
+    """How to call coterie from here: by its name where the shell finds it, else by where it is."""
+    here = Path(sys.executable).with_name("coterie")
+    if shutil.which("coterie") is not None or not here.exists():
+        return "coterie"
+    return str(here.relative_to(Path.cwd())) if here.is_relative_to(Path.cwd()) else str(here)
 
 
 def _exchange_models(agents: int, features: int, seed: int, output: Path, as_json: bool) -> None:

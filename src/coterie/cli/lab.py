@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..errors import IdentityError, MissingExtra, ParameterError
-from .console import AsJson, show, talk
+from .console import AsJson, bar, show, talk, waiting
 from .peers import app
 
 if TYPE_CHECKING:
@@ -125,15 +125,15 @@ def _run(
 
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
-        status = None if quiet else stack.enter_context(talk.status(f"keys and rows of {lab.n} peers"))
-        stack.enter_context(lab)
-        lab.start_all(lambda up: status.update(f"{up} of {lab.n} peers are up") if status else None, stop.is_set)
+        with waiting(f"making keys and rows of {lab.n} peers", quiet):
+            stack.enter_context(lab)
+        with bar("starting peers", quiet) as progress:
+            lab.start_all(lambda up: progress(up, lab.n), stop.is_set)
         up = round(time.monotonic() - began, 1)
-        if status is not None:
-            status.stop()
+        if not quiet:
             talk.print(f"{lab.n} peers up after {up:.0f} s, in {lab.folder}")
         drawn = None if faults is None else Faults(lab, faults, seconds / 2.0)
-        with _shown(quiet) as seen:
+        with _shown(quiet, seconds) as seen:
             report = watch(lab, seconds, tolerance, drawn, seen, stop) | {"start_up": up}
         lab.write_report(report)
         return report
@@ -229,13 +229,16 @@ def _numbers(action: str, who: Sequence[str], n: int) -> list[int]:
     return sorted(found)
 
 
-def table_of(report: dict[str, Any]) -> Table:
-    """What was seen, to be shown."""
+def table_of(report: dict[str, Any], limit: float | None = None) -> Table:
+    """What was seen, to be shown; while it goes on, with the time that it may take."""
     peers = report["peers"]
     private = "epsilon" in report
     states = [row["state"] for row in peers]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(sorted(states, reverse=True)))
-    parts = [f"{report['method']}: {counts}", f"{report['seconds']:.0f} s"]
+    parts = [
+        f"{report['method']}: {counts}",
+        f"{report['seconds']:.0f}{'' if limit is None else f' of at most {limit:g}'} s",
+    ]
     if not report.get("running", True):
         parts.insert(0, "this lab has ended, and its peers with it; before that")
     if private:
@@ -267,7 +270,7 @@ def table_of(report: dict[str, Any]) -> Table:
 
 
 @contextlib.contextmanager
-def _shown(quiet: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
+def _shown(quiet: bool, limit: float) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Show reports on standard error: a table that changes, or a line now and then where there is no terminal."""
     if quiet:
         yield lambda report: None
@@ -275,14 +278,14 @@ def _shown(quiet: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
         from rich.live import Live
 
         with Live(console=talk, auto_refresh=False, transient=True) as live:
-            yield lambda report: live.update(table_of(report), refresh=True)
+            yield lambda report: live.update(table_of(report, limit), refresh=True)
     else:
         last = [-LINE]
 
         def line(report: dict[str, Any]) -> None:
             if report["seconds"] >= last[0] + LINE:
                 last[0] = report["seconds"]
-                talk.print(str(table_of(report).title), soft_wrap=True)
+                talk.print(str(table_of(report, limit).title), soft_wrap=True)
 
         yield line
 

@@ -99,11 +99,25 @@ def loaded(name: str) -> Any:
 app = typer.Typer(
     cls=_Commands,
     add_completion=False,
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     help="Personalised models, learned together: agents exchange models with similar peers, never data.",
     epilog=console.EXIT_CODES,
 )
+
+
+#: What ``coterie`` alone prints.
+FIRST = f"""\
+coterie {__version__}: a model for everyone, learned together.
+
+Three things to try:
+
+  coterie demo           life expectancy in 142 countries, a model for each: seconds, and figures in coterie-demo/
+  coterie fit TABLE.csv --agent COLUMN --target COLUMN -o MODEL
+                         the same for your table: a model for each shop, patient, sensor ... that a column names
+  coterie demo --peers   100 users look for similar ones, and exchange models with them, never data
+
+All commands: coterie --help"""
 
 
 def main() -> None:
@@ -119,8 +133,10 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _options(
+    ctx: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    pass
+    if ctx.invoked_subcommand is None:
+        print(FIRST)

@@ -3,17 +3,17 @@
 A loss is one class, and nothing else knows it: ``@loss`` reads all there is to say about it from there, and the list at
 the end of this file gives it a name. Its five scalar functions, each defined here and nowhere else:
 
-=============  =======================================================================
-``value``      l(z, y), convex in z
-``derivative`` l'(z, y); one subgradient where l has a kink
-``curvature``  l''(z, y); one element of the generalised second derivative at a kink
-``prox``       argmin_v  step * l(v, y) + 1/2 (v - center)^2
-``conjugate``  l*(u, y) = sup_z u z - l(z, y), infinite outside its domain
-=============  =======================================================================
+==============  =======================================================================
+``value``       l(z, y), convex in z
+``derivative``  l'(z, y); one subgradient where l has a kink
+``curvature``   l''(z, y); one element of the generalised second derivative at a kink
+``prox``        argmin_v  step * l(v, y) + 1/2 (v - center)^2
+``conjugate``   l*(u, y) = sup_z u z - l(z, y), infinite outside its domain
+==============  =======================================================================
 
 and what it claims: ``smoothness`` (the largest curvature, infinite at a kink), ``lipschitz`` (the largest slope),
 ``domain(label)`` (the interval of slopes, where the conjugate is finite), and the ``labels`` it accepts. What else it
-may declare, and what holds if it does not, is in :data:`OPTIONAL`. :func:`coterie.testing.check_loss` checks it all.
+may declare, and what holds if it does not, is in ``OPTIONAL``. :func:`coterie.testing.check_loss` checks it all.
 
 A loss of all examples of an agent together has ``pool`` and ``slopes`` in place of the five functions.
 """
@@ -26,7 +26,7 @@ import re
 from typing import Any, NamedTuple
 
 from .._checks import positive
-from ..errors import DataError, ParameterError
+from ..errors import DataError, DeclarationError, ParameterError
 from .compile import class_of, overload
 from .exponential import exp_minus
 from .rules import rule
@@ -95,7 +95,7 @@ def loss(cls: Any = None, **declared: Any) -> Any:
     cls : type
         A ``typing.NamedTuple`` with the functions and claims of :mod:`coterie.core.losses`.
     **declared
-        Claims, and what else :data:`coterie.core.losses.OPTIONAL` lists, where the class does not have them itself:
+        Claims, and what else ``coterie.core.losses.OPTIONAL`` lists, where the class does not have them itself:
         one that depends on a parameter is a property of the class.
 
     Returns
@@ -105,7 +105,7 @@ def loss(cls: Any = None, **declared: Any) -> Any:
 
     Raises
     ------
-    TypeError
+    DeclarationError
         If something is missing or unknown; the message says what.
 
     Examples
@@ -118,26 +118,28 @@ def loss(cls: Any = None, **declared: Any) -> Any:
     ...         return abs(margin - label)
     Traceback (most recent call last):
     ...
-    TypeError: the loss Absolute has no derivative, curvature, prox, conjugate, domain
+    coterie.errors.DeclarationError: the loss Absolute has no derivative, curvature, prox, conjugate, domain
     """
     if cls is None:
         return functools.partial(loss, **declared)
     unknown = [part for part in declared if part not in (*CLAIMS, *OPTIONAL)]
     if unknown:
-        raise TypeError(f"a loss declares {', '.join((*CLAIMS, *OPTIONAL))}; {cls.__qualname__} has {unknown[0]}")
+        raise DeclarationError(
+            f"a loss declares {', '.join((*CLAIMS, *OPTIONAL))}; {cls.__qualname__} has {unknown[0]}"
+        )
     for part, value in declared.items():
         setattr(cls, part, value)
     needed = POOLED_PARTS if hasattr(cls, "pool") else LOSS_PARTS
     missing = [part for part in needed if not hasattr(cls, part)]
     if missing:
-        raise TypeError(f"the loss {cls.__qualname__} has no {', '.join(missing)}")
+        raise DeclarationError(f"the loss {cls.__qualname__} has no {', '.join(missing)}")
     for part, usual in OPTIONAL.items():
         if not hasattr(cls, part) or (part == "name" and part not in vars(cls)):  # a name is not inherited
             setattr(cls, part, usual(cls))
     for part, known in _WORDS.items():
         word = getattr(cls, part)
         if not isinstance(word, property) and word not in known:
-            raise TypeError(f"the loss {cls.__qualname__} has {part} = {word!r}: it must be one of {known}")
+            raise DeclarationError(f"the loss {cls.__qualname__} has {part} = {word!r}: it must be one of {known}")
     cls.is_loss = True
     _check_parameters(cls)
     return rule(cls)

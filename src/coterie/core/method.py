@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import DeclarationError
 from .letters import lengths_of
 from .rules import NamedTuple as NamedTuple
 from .rules import rule
@@ -231,7 +232,7 @@ def complete(cls: Any, parts: Any) -> Any:
     for name in sorted(own - set(known) - set(cls._fields)):
         close = difflib.get_close_matches(name, known, 1, 0.7)
         if close:
-            raise TypeError(
+            raise DeclarationError(
                 f"{what} has a part {name!r}, which is not known: is it {close[0]!r}? If not, begin its name with an "
                 "underscore"
             )
@@ -241,7 +242,9 @@ def complete(cls: Any, parts: Any) -> Any:
         if name in own:
             continue
         if name in parts.__abstractmethods__:
-            raise TypeError(f"{what} has no {name!r}: {(part.fget if isinstance(part, property) else part).__doc__}")
+            raise DeclarationError(
+                f"{what} has no {name!r}: {(part.fget if isinstance(part, property) else part).__doc__}"
+            )
         setattr(cls, name, part)
     made = rule(cls)
     parts.register(made)
@@ -254,7 +257,7 @@ def method(cls: Any = None, *, keeps: tuple[str, ...] = ()) -> Any:
     Parameters
     ----------
     cls : type
-        A ``typing.NamedTuple`` with the parts of :class:`coterie.core.method.Method`. Constant parts are plain class
+        A ``typing.NamedTuple`` with the parts of ``coterie.core.method.Method``. Constant parts are plain class
         attributes.
     keeps : tuple of str
         For a composition around the method in its field ``method``: parts that are those of that method.
@@ -265,7 +268,7 @@ def method(cls: Any = None, *, keeps: tuple[str, ...] = ()) -> Any:
 
     Raises
     ------
-    TypeError
+    DeclarationError
         If a part is missing, or seems to be misspelt.
 
     Examples
@@ -279,7 +282,7 @@ def method(cls: Any = None, *, keeps: tuple[str, ...] = ()) -> Any:
     ...         return 0
     Traceback (most recent call last):
     ...
-    TypeError: the method Silent has no 'start': State before the first letter: ...
+    coterie.errors.DeclarationError: the method Silent has no 'start': State before the first letter: ...
     """
     if cls is None:
         return functools.partial(method, keeps=keeps)

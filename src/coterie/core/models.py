@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import ParameterError
 from .compile import class_of, inline, noinline, or_numpy, overload, room
 from .exponential import exp_minus
-from .linear import DenseRows, axpy, axpy_four, dot, dot_four, fill, matrix_of
+from .linear import DenseRows, axpy, axpy_four, dot, dot_four, fill, gram_norms, matrix_of
 from .losses import REALS, pooled_value
 from .rules import NamedTuple, rule
 
@@ -281,16 +281,31 @@ def add_two_layer_gradient(model, data, theta, scale, out):
         _add_products(back, X, m, q, out[:body], out[body:head])
 
 
+def _size(model, name, size, least=1):
+    """A size as an int; what is none is refused when the model is made."""
+    if isinstance(size, bool) or not (isinstance(size, Integral) and size >= least):
+        raise ParameterError(f"{model}: {name}={size!r} must be a whole number >= {least}")
+    return int(size)
+
+
 def _whole(cls):
     """Refuse sizes that are none when the model is made."""
     make = cls.__new__
 
     def checked(cls, inputs, hidden, outputs):
         sizes = {"inputs": inputs, "hidden": hidden, "outputs": outputs}
-        for name, size in sizes.items():
-            if isinstance(size, bool) or not (isinstance(size, Integral) and size >= 1):
-                raise ParameterError(f"TwoLayer: {name}={size!r} must be a whole number >= 1")
-        return make(cls, *map(int, sizes.values()))
+        return make(cls, *(_size("TwoLayer", name, size) for name, size in sizes.items()))
+
+    cls.__new__ = checked
+    return cls
+
+
+def _whole_classes(cls):
+    """The same of a model without hidden units."""
+    make = cls.__new__
+
+    def checked(cls, inputs, classes):
+        return make(cls, _size("Softmax", "inputs", inputs), _size("Softmax", "classes", classes, least=2))
 
     cls.__new__ = checked
     return cls
@@ -354,3 +369,128 @@ class TwoLayer(NamedTuple):
     def gradient(self, data, theta, scale, out):
         """``out += scale * grad``."""
         add_two_layer_gradient(self, data, theta, scale, out)
+
+
+def _softmax_slopes(model, data, theta):
+    """All rows, their losses, and the slopes of these in the scores: for the process of one agent."""
+    X = matrix_of(data.rows, model.inputs)
+    score = model.predict(theta, X)
+    mine = np.arange(score.shape[0]), data.labels.astype(np.int64)
+    score -= score.max(axis=1, keepdims=True) if score.size else 0.0
+    wanted, score = score[mine], np.exp(score)
+    total = score.sum(axis=1, keepdims=True)
+    score /= total
+    score[mine] -= 1.0
+    return X, np.log(total[:, 0]) - wanted, score
+
+
+def _softmax_value(model, data, theta):
+    """The same with NumPy."""
+    return float(data.row_weight * _softmax_slopes(model, data, theta)[1].sum())
+
+
+def _add_softmax_gradient(model, data, theta, scale, out):
+    """The same with NumPy."""
+    X, _, slope = _softmax_slopes(model, data, theta)
+    slope *= scale * data.row_weight
+    w, b = model.parts.values()
+    out[w] += (slope.T @ X).ravel()
+    out[b] += slope.sum(axis=0)
+
+
+@inline
+def _score(model, data, first, m, theta, X, score):
+    """Scores of m rows, which are copied to where sums over several of them are fast."""
+    f, c = model.inputs, model.classes
+    for r in range(m):
+        fill(0.0, X[r])
+        data.rows.add(first + r, 1.0, X[r])
+    _products(X, m, c, theta[: c * f], theta[c * f :], score)
+
+
+@or_numpy(_softmax_value)
+@inline
+def softmax_value(model, data, theta):
+    """The losses of the agent's rows."""
+    a, c = ROWS * model.inputs, model.classes
+    X, score = data.sheet[:a].reshape(ROWS, model.inputs), data.sheet[a : a + ROWS * c].reshape(ROWS, c)
+    value = 0.0
+    for first in range(0, data.labels.shape[0], ROWS):
+        m = min(ROWS, data.labels.shape[0] - first)
+        _score(model, data, first, m, theta, X, score)
+        for r in range(m):
+            value += _loss(score[r], data.labels[first + r])
+    return data.row_weight * value
+
+
+@or_numpy(_add_softmax_gradient)
+@inline
+def add_softmax_gradient(model, data, theta, scale, out):
+    """``out += scale * grad``, by blocks of rows."""
+    a, c, weight = ROWS * model.inputs, model.classes, scale * data.row_weight
+    X, score = data.sheet[:a].reshape(ROWS, model.inputs), data.sheet[a : a + ROWS * c].reshape(ROWS, c)
+    for first in range(0, data.labels.shape[0], ROWS):
+        m = min(ROWS, data.labels.shape[0] - first)
+        _score(model, data, first, m, theta, X, score)
+        for r in range(m):
+            slopes = score[r]
+            _slopes(slopes, data.labels[first + r])
+            for k in range(c):
+                slopes[k] *= weight
+        _add_products(score, X, m, c, out[: c * model.inputs], out[c * model.inputs :])
+
+
+@_whole_classes
+@rule
+class Softmax(NamedTuple):
+    """A compiled linear model of several classes: multinomial logistic regression, ``softmax(W x + b)``.
+
+    Labels are classes 0, 1, ...; the loss is the cross entropy. All agents start from zeros. Problems know a bound on
+    the curvature of its losses, so that :class:`coterie.CoordinateDescent` runs, too.
+
+    Parameters
+    ----------
+    inputs, classes : int
+        Features, and classes.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> model = ct.Softmax(4, 3)
+    >>> model.size, {name: (part.start, part.stop) for name, part in model.parts.items()}
+    (15, {'weight': (0, 12), 'bias': (12, 15)})
+    """
+
+    inputs: int
+    classes: int
+
+    size = property(lambda self: self.classes * (self.inputs + 1))
+    scratch = property(lambda self: ROWS * (self.inputs + self.classes))
+
+    @property
+    def parts(self):
+        """Where the named parameters lie."""
+        end = self.classes * self.inputs
+        return {"weight": slice(0, end), "bias": slice(end, end + self.classes)}
+
+    def initial(self, seed=0):
+        """Zeros."""
+        return np.zeros(self.size)
+
+    def predict(self, theta, X):
+        """Scores (rows, classes)."""
+        w, b = (theta[part] for part in self.parts.values())
+        return X @ w.reshape(self.classes, -1).T + b
+
+    def curvatures(self, rows, start):
+        """A bound for each agent: cross entropy has a Hessian of at most 1/2 in scores, and rows have a one more."""
+        sizes = np.diff(start)
+        return np.where(sizes > 0, 0.5 * (gram_norms(rows, start, self.inputs) / np.maximum(sizes, 1) + 1.0), 0.0)
+
+    def value(self, data, theta):
+        """The losses of the agent's rows."""
+        return softmax_value(self, data, theta)
+
+    def gradient(self, data, theta, scale, out):
+        """``out += scale * grad``."""
+        add_softmax_gradient(self, data, theta, scale, out)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import DeclarationError
 from .compile import expose, overload, packed, register
 
 #: That of typing, by a name that type checkers do not follow: they refuse class attributes in one, Python does not.
@@ -89,7 +90,7 @@ def rule(cls):
     Parameters
     ----------
     cls : type
-        A ``typing.NamedTuple``. Every method named in :data:`METHODS` must take exactly the arguments listed there.
+        A ``typing.NamedTuple``. Every method named in ``METHODS`` must take exactly the arguments listed there.
 
     Returns
     -------
@@ -118,7 +119,7 @@ def rule(cls):
         found = ", ".join(list(inspect.signature(method).parameters)[1:])
         if found not in expected.split(" | "):
             wanted = ") or (".join(expected.split(" | "))
-            raise TypeError(f"{cls.__qualname__}.{name}({found}): the arguments must be named ({wanted})")
+            raise DeclarationError(f"{cls.__qualname__}.{name}({found}): the arguments must be named ({wanted})")
 
     cls.is_rule = True
     cls.__eq__, cls.__ne__, cls.__hash__, cls.__bool__ = _equal, _unequal, _hash, _true

@@ -116,7 +116,7 @@ class AgentData:
 
     @classmethod
     def of_codes(cls, X: Any, y: Any, codes: Integers, members: Sequence[Hashable]) -> AgentData:
-        """Rows whose agents are numbered already, as those of a :class:`~coterie.data.table.Table` are."""
+        """Rows whose agents are numbered already, as those of a ``coterie.data.table.Table`` are."""
         data = object.__new__(cls)
         matrix, names = as_features(X)
         data._group(matrix, y, codes, tuple(members), names)
@@ -303,7 +303,7 @@ class AgentData:
         """The same rows with other labels, one for each row, in the order of the input.
 
         Where these are some of the rows of a larger data, such as those for training of
-        :func:`coterie.splits.train_test`, labels are given in the order in which the rows are stored, that of `y`.
+        :func:`coterie.datasets.splits.train_test`, labels are given in the order in which rows are stored, that of `y`.
         Those of the larger input are ``labels[data.origin]``.
 
         Parameters

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, ParameterError
 from .gaps import refuse_gaps, statistics
-from .levels import Levels, choose_levels, level_text
+from .levels import Levels, choose_levels, level_text, number_of
 from .notes import Part, copy_notes, level_note, number_note, titles_of
 from .raw import FIRST_BLOCK, Names, RawTable, blocks, canonical, label_of, plain_name, read, sparse_means
 from .summaries import Numbers, Texts, summarise
@@ -131,8 +131,14 @@ class Columns:
             row = int(np.argmax(column.codes >= 0))
             if column.codes[row] < 0:
                 return np.full(column.codes.size, np.nan)
-            value = column.texts[column.codes[row]]
-            raise DataError(f"row {row}: column {label} is {value!r}, but held numbers at fit; make it a number")
+            # Numbers may be written as text: partitions of a directory are, as pandas and Ray read them.
+            values = np.array([number_of(text) for text in column.texts])
+            numbers = np.where(column.codes < 0, np.nan, values[column.codes])
+            odd = np.flatnonzero(np.isnan(numbers) & (column.codes >= 0))
+            if not odd.size:
+                return numbers
+            value = column.texts[column.codes[odd[0]]]
+            raise DataError(f"row {odd[0]}: column {label} is {value!r}, but held numbers at fit; make it a number")
         if isinstance(column, Levels):
             return column
         there = ~np.isnan(column)

@@ -66,15 +66,13 @@ def find_files(paths: Sequence[str]) -> list[File]:
     folder that all paths of a list have in common.
     """
     found: list[File] = []
-    plain = [path for path in paths if not _WILD.search(path)]
-    common = _common(plain) if len(plain) > 1 else ""
+    places = [_root(path) + "/" if _WILD.search(path) else path.rstrip("/") for path in paths]
+    common = _common(places) if len(paths) > 1 else ""
     for path in paths:
         if path.startswith("file://"):
             path = unquote(path.removeprefix("file://"))
         matches = _remote(path) if is_url(path) else _local(path)
-        root = _root(path) if _WILD.search(path) else path
-        if len(matches) == 1 and matches[0][0] == path:
-            root = common or path
+        root = common or (_root(path) if _WILD.search(path) else path)
         found.extend(File(name, size, _keys(name, root)) for name, size in matches)
     if not found:
         raise DataError(f"no files: {', '.join(map(repr, paths))} names none")

@@ -161,7 +161,7 @@ def distinct_of_any_kind(ids: NDArray[Any], what: str) -> tuple[Integers, list[A
             " use a number, a string or a tuple of such"
         ) from None
     if (codes < 0).any():
-        raise DataError(f"{what}: the id at row {np.argmax(codes < 0)} is missing")
+        raise DataError(f"{what}: the id at row {np.argmax(codes < 0)} is missing; fill it in, or drop the row")
     # An index gives Timestamps for datetime64; told its dtype, it leaves objects as they are.
     values = pd.Index(uniques, dtype=uniques.dtype).tolist()
     return codes.astype(np.int64), [_plain(value) for value in values]

@@ -72,7 +72,7 @@ def choose_levels(counts: Mapping[str, int], label: str) -> tuple[list[str], str
         return sorted(ranked[1:]), ranked[0] if ranked else None
     if 2 * len(ranked) > there or len(ranked) > MAX_TEXTS:
         example = min(ranked)
-        if _is_number_text(example):
+        if not np.isnan(number_of(example)):
             advice = "if these are numbers, convert them first (astype(float))"
         else:
             advice = "an id or free text says nothing about new rows: drop the column, or give it as agents="
@@ -82,9 +82,9 @@ def choose_levels(counts: Mapping[str, int], label: str) -> tuple[list[str], str
     return sorted(ranked[:MAX_LEVELS]), None
 
 
-def _is_number_text(text: str) -> bool:
+def number_of(text: str) -> float:
+    """The number that a text is written for; NaN if it is none."""
     try:
-        float(text)
+        return float(text)
     except ValueError:
-        return False
-    return True
+        return float("nan")

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ..errors import DataError
-from .files import find_files, is_url
+from .files import File, find_files, has_wildcard, is_url, suffix_of
 from .frames import is_frame
 from .ids import Written
 from .pieces import LARGE, NULL_PARTITION, Piece, is_ref, row_groups
@@ -30,7 +30,7 @@ def pieces_of(source: Source, agents: str | None) -> tuple[list[Piece], str | No
             raise DataError("data is an empty mapping: at least one agent is needed")
         if None in data:
             raise DataError("None is an agent of the mapping: give every agent an id")
-        return [_entry(agent, value) for agent, value in data.items()], None
+        return [piece for agent, value in data.items() for piece in _entry(agent, value)], None
     if is_dataset(data):
         if agents is None:
             raise DataError("agents= is missing: name the column of the Dataset that says whose row it is")
@@ -51,19 +51,29 @@ def pieces_of(source: Source, agents: str | None) -> tuple[list[Piece], str | No
         if agent == NULL_PARTITION:
             raise DataError(f"{file.path}: the agent is missing: the partition {agents!r} has no value")
         known = None if agent is None else Written(agent)
-        piece = Piece(file.path, _full(file.path), known, tuple(here.items()), size=file.size)
-        groups = row_groups(file.path) if file.suffix == ".parquet" and file.size > LARGE else None
-        pieces += [piece] if groups is None else piece.groups(groups)
+        pieces += _parts(file, known, here)
     return pieces, agents
 
 
-def _entry(agent: Hashable, value: Any) -> Piece:
-    """The piece of one agent of a mapping."""
-    if isinstance(value, str | PathLike):
-        path = fspath(value)
-        size = 0 if is_url(path) or not os.path.isfile(_full(path)) else os.path.getsize(_full(path))
-        return Piece(path, _full(path), agent, size=size)
-    return Piece("", value, agent)
+def _parts(file: File, agent: Any, keys: Mapping[str, str]) -> list[Piece]:
+    """The pieces of a file: a large one is read in parts."""
+    piece = Piece(file.path, _full(file.path), agent, tuple(keys.items()), size=file.size)
+    groups = row_groups(file.path) if file.suffix == ".parquet" and file.size > LARGE else None
+    return [piece] if groups is None else piece.groups(groups)
+
+
+def _entry(agent: Hashable, value: Any) -> list[Piece]:
+    """The pieces of one agent of a mapping."""
+    if not isinstance(value, str | PathLike):
+        return [Piece("", value, agent)]
+    path = fspath(value)
+    if has_wildcard(path) or suffix_of(path) is None:  # a glob or a directory
+        try:
+            return [part for file in find_files([path]) for part in _parts(file, agent, dict(file.keys))]
+        except DataError:
+            pass  # found out by whoever reads it, so that all bad agents are told of at once
+    size = 0 if is_url(path) or not os.path.isfile(_full(path)) else os.path.getsize(_full(path))
+    return [Piece(path, _full(path), agent, size=size)]
 
 
 def _full(path: str) -> str:

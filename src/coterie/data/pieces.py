@@ -6,6 +6,7 @@ take the time of ten thousand calls otherwise; large ones are read in chunks. Me
 
 from __future__ import annotations
 
+import os
 import sys
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError, MissingExtra
 from .archives import read_arrays
-from .files import SUFFIXES, open_file, suffix_of
+from .files import SUFFIXES, has_wildcard, is_url, open_file, suffix_of
 from .frames import hint, is_frame, is_polars, split_frame
 from .ids import WRITTEN_NUMBER, Integers, Written, distinct
 from .raw import as_array
@@ -389,6 +390,10 @@ def _file(path: str, piece: Piece, reading: Reading) -> Iterator[_Content]:
     """The rows of a file."""
     suffix = suffix_of(path)
     if suffix is None:
+        if not is_url(path) and not os.path.exists(path):
+            raise DataError("no file matches" if has_wildcard(path) else "no such file or directory")
+        if os.path.isdir(path):
+            raise DataError(f"no file there ends in {', '.join(SUFFIXES)}")
         raise DataError(f"unknown kind of file; known are {', '.join(SUFFIXES)}")
     readers = {".csv": _csv, ".csv.gz": _csv, ".parquet": _parquet, ".feather": _feather, ".npz": _npz}
     try:
@@ -397,7 +402,7 @@ def _file(path: str, piece: Piece, reading: Reading) -> Iterator[_Content]:
     except (DataError, MissingExtra):
         raise
     except FileNotFoundError as error:
-        raise DataError("no such file") from error
+        raise DataError("no file matches" if has_wildcard(path) else "no such file") from error
     except ImportError as error:
         raise MissingExtra(f"reading {path} needs pyarrow: pip install 'coterie[pyarrow]'") from error
     except (ValueError, OSError, EOFError, RuntimeError, BadZipFile, zlib.error) as error:

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ..errors import DataError, MissingExtra
+from .files import find_files, has_wildcard
 from .ids import WRITTEN_NUMBER
 
 
@@ -42,6 +43,15 @@ def read_table(path: str | PathLike[str], ids: Sequence[str] = ()) -> pd.DataFra
     if frame.empty:
         raise DataError(f"{path}: the table is empty (shape {frame.shape})")
     return frame
+
+
+def read_tables(path: str | PathLike[str], ids: Sequence[str] = ()) -> pd.DataFrame:
+    """Read one file, or all files of a directory or a glob, with the keys of hive partitions as columns of text."""
+    path = Path(path)
+    if path.is_file() or not (path.is_dir() or has_wildcard(str(path))):
+        return read_table(path, ids)
+    files = find_files([str(path)])
+    return pd.concat([read_table(file.path, ids).assign(**dict(file.keys)) for file in files], ignore_index=True)
 
 
 def _read_csv(path: Path, ids: Sequence[str]) -> pd.DataFrame:

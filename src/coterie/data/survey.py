@@ -320,7 +320,7 @@ def _together(
     kind = reading_of([*found.agents, *out.agents, *known])
     ids = [as_read(raw, kind) for raw in found.agents]
     if isinstance(source.data, Mapping):  # its own order
-        members = tuple(piece.agent for piece in pieces if piece.agent in found.agents)
+        members = tuple(dict.fromkeys(piece.agent for piece in pieces if piece.agent in found.agents))
     else:
         members = in_order(list(dict.fromkeys(ids)))
     number = {member: k for k, member in enumerate(members)}

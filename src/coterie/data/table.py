@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from os import PathLike, fspath
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from .columns import Columns
-from .frames import split_ids
+from .frames import is_frame, split_frame, split_ids
 from .ids import Integers, agent_codes, agent_numbers
 from .source import is_source
 
@@ -44,7 +45,8 @@ class Table:
     ) -> Self:
         """Read, encode and group the rows of a fit; `owner` is the estimator's name, for messages.
 
-        Rows may be in files, or anywhere else that a source names: `y` is then a column, and so is `agents`.
+        Rows may be in files, or anywhere else that a source names: `y` is then a column, and so is `agents`. Of a frame
+        both may be columns, too.
         """
         if is_source(X):
             from .collect import collected  # pandas, which arrays do without
@@ -53,6 +55,7 @@ class Table:
                 raise DataError("sample_weight goes with rows, row by row: leave it out where X is a source of rows")
             X, y, agents, known = collected(X, y, agents, owner)
             members = known if members is None else members
+        X, y, _ = split_target(X, y)
         features, ids, name = split_ids(X, agents)
         columns, matrix = Columns.learn(features, missing, owner)
         rows = matrix.shape[0]
@@ -69,12 +72,13 @@ class Table:
         number: Mapping[Hashable, int],
         agent_column: str | None,
         owner: str = "Table",
+        target: str | None = None,
     ) -> Self:
         """New rows, encoded as the columns say; agents that are not in `number` have the code -1.
 
-        Without ids, rows are those of the only agent.
+        Without ids, rows are those of the only agent. A frame may still hold `target`, the labels of the fit.
         """
-        features, ids, _ = split_ids(X, agents, agent_column)
+        features, ids, _ = split_ids(without_target(X, target, batches=True), agents, agent_column)
         matrix = columns.apply(features, owner)
         rows, members = matrix.shape[0], tuple(number)
         if ids is not None:
@@ -82,6 +86,58 @@ class Table:
         if len(members) > 1:
             raise DataError(f"this model was fitted for {len(members)} agents: pass agents=..., one id for each row")
         return cls(matrix, np.zeros(rows, np.int64), members, columns, agent_column)
+
+
+def split_target(X: Any, y: Any) -> tuple[Any, Any, str | None]:
+    """Features, labels, and the name of the column that holds them if `y` is one: of a frame, it is taken out.
+
+    A source is left as it is: whoever reads it takes the column out.
+    """
+    if not isinstance(y, str):
+        return X, y, None
+    if is_source(X):
+        return X, y, y
+    if not is_frame(X):
+        raise DataError(
+            f"y={y!r} is the name of a column, which needs a DataFrame, or a place where rows are; X is "
+            f"{type(X).__name__}: pass the labels themselves"
+        )
+    features, [labels] = split_frame(X, y)
+    return features, labels, y
+
+
+def without_target(X: Any, target: str | None, batches: bool = False) -> Any:
+    """Rows to predict: a frame without the column that held the labels at fit, if it is still there.
+
+    A place where rows are is refused; `batches` says whether a Ray Dataset would do.
+    """
+    if is_source(X):
+        place = repr(fspath(X)) if isinstance(X, str | PathLike) else "..."
+        more = f", or predict them in batches: predict(ray.data.read_parquet({place}))" if batches else ""
+        raise DataError(
+            "X says where rows are, and rows themselves are needed here: read them first, as by "
+            f"pandas.read_parquet({place}){more}"
+        )
+    if target is None or not is_frame(X) or target not in list(X.columns):
+        return X
+    return split_frame(X, target)[0]
+
+
+def more_labelled(
+    X: Any, y: Any, agents: Any, agent_column: str | None, target: str | None, owner: str
+) -> tuple[Any, Any, Any]:
+    """More rows with labels, in memory, as they are after a fit: features, labels and agents.
+
+    Rows and names may be given as for a fit. A frame may hold the labels of the fit, `target`, also where others are
+    given.
+    """
+    if is_source(X):
+        from .collect import collected  # pandas, which arrays do without
+
+        named = agents is None and not isinstance(getattr(X, "data", X), Mapping)
+        X, y, agents, _ = collected(X, y, agent_column if named else agents, owner)
+    X, y, _ = split_target(X, y)
+    return without_target(X, target), y, agents
 
 
 def labels_of(y: Any, rows: int, codes: Integers, members: tuple[Hashable, ...]) -> NDArray[Any]:
@@ -110,9 +166,10 @@ def labels_of(y: Any, rows: int, codes: Integers, members: tuple[Hashable, ...])
     else:
         return values
     if missing.any():
-        row = int(np.argmax(missing))
+        row, count = int(np.argmax(missing)), int(missing.sum())
+        more = f" and {count - 1:,} more" if count > 1 else ""
         raise DataError(
-            f"row {row} (agent {members[codes[row]]!r}): the label is missing (NaN): fill it in, or drop the row"
+            f"row {row} (agent {members[codes[row]]!r}){more}: the label is missing (NaN): fill it in, or drop the row"
         )
     if values.dtype.kind == "O":  # numbers in an object array, as frames have them
         plain = np.asarray(values.tolist())

@@ -42,7 +42,7 @@ class Source:
         Of the npz file that coterie was tested with. Another zip library writes other bytes for the same arrays, so
         this is for information; `digest` decides.
     digest : str
-        :func:`content_digest` of the arrays.
+        ``content_digest`` of the arrays.
     licence : str
         What is known of it, and what is not.
     citation : str

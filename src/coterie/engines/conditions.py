@@ -128,7 +128,9 @@ class Conditions:
                 if isinstance(agent, bool) or not (isinstance(agent, Integral) and 0 <= agent < n):
                     raise ParameterError(f"{name}: there is no agent number {agent!r}, they go from 0 to {n - 1}")
         if unit == "rounds" and any(factor < 1 for factor in self.slow.values()):
-            raise ParameterError("slow: nobody takes part in a round more than once; in rounds, factors are at least 1")
+            raise ParameterError(
+                "slow: no agent takes part in a round more than once; in rounds, factors must be at least 1"
+            )
         self._away(n)
 
     @property

@@ -57,7 +57,7 @@ def learn_graph(
 ) -> Run:
     """Let agents learn their ties to others with similar models, DADA Section 4.
 
-    Minimises, over the weights w >= 0 of all pairs,
+    Minimises, over the weights w >= 0 of all pairs::
 
         sum_k d_k c_k L_k + mu/2 sum_{k<l} w_kl |theta_k - theta_l|^2 + mu (lam |w|^2 - sum_k log(d_k + delta)).
 

@@ -328,7 +328,7 @@ def check_engine(engine: Any, method: Any, problem: Any, choice: Any, others: Ma
     if isinstance(problem, ShardedProblem):
         if not isinstance(choice, str):
             raise ParameterError(
-                'choice must be "uniform" or "weight" for a ShardedProblem: nobody has the ties of all agents'
+                'choice must be "uniform" or "weight" for a ShardedProblem: no process has the ties of all agents'
             )
         check_importable(method)
     else:

@@ -239,7 +239,8 @@ def simulate(
         if capacity is not None or not (conditions is None or conditions.for_rounds):
             raise ParameterError(
                 "rounds are synchronous: latency, loss, duplication and capacity are for agents that wake by "
-                "themselves; conditions for rounds say who takes part"
+                f"themselves; conditions for rounds say who takes part. Say wakes=... in place of rounds: {problem.n} "
+                "wakes are about one round. Without loss, say wakes, too, to compare: wakes and rounds end elsewhere"
             )
     if conditions is not None:
         conditions.check(problem.n, unit)

@@ -21,6 +21,7 @@ import pandas as pd
 from .._files import write_atomic
 from .._version import __version__
 from ..core.methods.pooling import Population
+from ..data.frames import hint
 from ..data.ids import packed_id, unpacked_id
 from ..errors import DataError, MismatchError, ParameterError
 from ..graphs import DirectedGraph, Graph
@@ -62,7 +63,7 @@ class StoredProblem:
     def index(self, agent: Hashable) -> int:
         """The number of an agent."""
         if agent not in self._number:
-            raise DataError(f"there is no agent {agent!r}")
+            raise DataError(f"no agent {agent!r}; {hint(agent, self.members)}")
         return self._number[agent]
 
     def __repr__(self) -> str:
@@ -93,7 +94,9 @@ def save_run(run: Run, path: str | os.PathLike[str]) -> Path:
     if run.theta is None:
         raise ParameterError("the models of this run were left on the cluster: ask for them with fetch=True")
     if not hasattr(run.problem, "graph"):
-        raise MismatchError(f"a run on {run.problem!r} cannot be saved: nobody has its graph")
+        raise MismatchError(
+            f"a run on {run.problem!r} cannot be saved: its graph is on the shards; save its trace, say"
+        )
     problem, state = run.problem, run.state
     arrays = {"theta": run.theta, "tally": run.tally}
     arrays |= {f"graph/{name}": getattr(problem.graph, name) for name in Graph.digest_parts}

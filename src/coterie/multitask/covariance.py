@@ -334,7 +334,9 @@ def _checked_factors(directions: Any, sizes: Any, rest: Any, members: Sequence[A
         )
     if not np.all(np.isfinite(Q)):
         i, k = np.argwhere(~np.isfinite(Q))[0]
-        raise ParameterError(f"Q of the covariance's factors has {Q[i, k]} for task {members[i]!r}, column {k}")
+        raise ParameterError(
+            f"Q of the covariance's factors has {Q[i, k]} for task {members[i]!r}, column {k}: must be finite"
+        )
     if not (np.all(np.isfinite(s)) and np.isfinite(c)):
         raise ParameterError(f"s and c of the covariance's factors must be finite; found {s} and {c}")
     Q, s = _orthonormal(Q, s)

@@ -57,7 +57,7 @@ class Problem:
     graph : Graph
         One agent for each member of ``data``, in the same order.
     loss : rule
-        One of :data:`coterie.core.losses.LOSSES`, or another that passes :func:`coterie.testing.check_loss`.
+        One of ``coterie.core.losses.LOSSES``, or another that passes :func:`coterie.testing.check_loss`.
     smooth : float
         s, the weight of the smoothness term.
     loss_weight : float or (n,) array_like
@@ -458,8 +458,8 @@ class Problem:
         graph : Graph
             Who may talk to whom; ``ct.graphs.star(n)`` for a server in the middle, or see :meth:`federated`.
         model : model, loss or name of a loss
-            ``ct.Torch(module, loss)``, ``ct.Function(...)``, ``ct.TwoLayer(...)``, or a linear model under a loss, such
-            as ``"logistic"``.
+            ``ct.Torch(module, loss)``, ``ct.Function(...)``, ``ct.TwoLayer(...)``, ``ct.Softmax(...)``, or a linear
+            model under a loss, such as ``"logistic"``.
         coupling : float
             Weight of the ties, >= 0: more is more agreement.
         personal, shared, tied : str or sequence of str
@@ -472,7 +472,7 @@ class Problem:
             c_i: ``m_i / max_j m_j``, all 1, or given.
         curvature : float, optional
             A bound on the curvature of f_i, for methods whose steps are one over it, such as
-            :class:`coterie.CoordinateDescent`.
+            :class:`coterie.CoordinateDescent`. Linear models and ``ct.Softmax`` know theirs.
 
         Returns
         -------
@@ -583,7 +583,7 @@ class Problem:
         """Refuse a question that only a convex problem with one kind of parameters answers."""
         if not self.is_linear:
             raise MismatchError(
-                f"{what} is for linear models: nobody knows the optimum of {self.model!r}; look at value, or at "
+                f"{what} is for linear models: the optimum of {self.model!r} is not known; look at value, or at "
                 "what the models predict (ct.evaluate)"
             )
         if np.any(self.roles != TIED):
@@ -907,7 +907,10 @@ class Problem:
     def local_lipschitz(self) -> np.ndarray:
         """L_i^loc: f_i has a L_i^loc-Lipschitz gradient; from the largest eigenvalue of X_i' X_i."""
         if not self.is_linear:
-            return frozen(np.full(self.n, np.nan if self.curvature is None else self.curvature) + 2.0 * self.ridge)
+            known = np.nan if self.curvature is None else self.curvature
+            if self.curvature is None and hasattr(self.model, "curvatures"):
+                known = self.model.curvatures(self.rows, self.start)
+            return frozen(np.full(self.n, known) + 2.0 * self.ridge)
         norms = gram_norms(self.rows, self.start, self.p)
         curved = np.where(norms > 0, self.loss.smoothness, 0.0) * np.where(norms > 0, norms, 1.0)
         row_weight = 1.0 if self.loss.pooled else self.row_weight
@@ -1061,7 +1064,9 @@ class Problem:
         bad = np.argwhere(~np.isfinite(theta))
         if bad.size:
             i, k = bad[0]
-            raise ParameterError(f"the model of agent {self.members[i]!r} is {theta[i, k]} at coordinate {k}")
+            raise ParameterError(
+                f"the model of agent {self.members[i]!r} is {theta[i, k]} at coordinate {k}: models must be finite"
+            )
         norms = np.abs(theta).reshape(self.n, self.outputs, -1).sum(axis=2).max(axis=1)
         outside = np.flatnonzero(norms > self.radius * (1.0 + 1e-9))
         if outside.size:
@@ -1126,7 +1131,9 @@ def _margins_given(margins: Any) -> list[np.ndarray]:
         bad = np.argwhere(~np.isfinite(A))
         if bad.size:
             r, j = bad[0]
-            raise DataError(f"base predictor {j} has margin {A[r, j]} on row {r} of agent number {k}")
+            raise DataError(
+                f"base predictor {j} has margin {A[r, j]} on row {r} of agent number {k}: margins must be finite"
+            )
     return given
 
 
@@ -1170,9 +1177,21 @@ def _lay_out(data: AgentData, loss: Any) -> tuple[Any, np.ndarray, np.ndarray]:
         if bad.size:
             raise DataError(
                 f"{data.where(int(bad[0]))} has label {data.y[bad[0]]:g}: {loss!r} takes labels {SIGNS}"
-                + (" (for 0 and 1, pass 2 * y - 1)" if np.all(np.isin(data.y, (0.0, 1.0))) else "")
+                + _labels_instead(data.y)
             )
     return rows_of(data.X), frozen(data.start), frozen(data.y)
+
+
+def _labels_instead(y: np.ndarray) -> str:
+    """What to do with labels that are not -1 and +1."""
+    if np.all(np.isin(y, (0.0, 1.0))):
+        return " (for 0 and 1, pass 2 * y - 1)"
+    if np.all(y >= 0) and np.all(y == np.floor(y)):
+        return (
+            " (for classes 0, 1, ..., say ct.Problem.differentiable or ct.Problem.federated with the model "
+            "ct.Softmax(features, classes))"
+        )
+    return ""
 
 
 def _expect(data: Any) -> None:

@@ -88,7 +88,9 @@ def in_words(settings: Settings, found: Found) -> tuple[str, Found]:
     """A piece as json, and as it is read from there."""
     values, seconds = found
     if both := settings.keys() & values.keys():
-        raise ParameterError(f"a piece finds what it was given: {', '.join(sorted(both))}")
+        raise ParameterError(
+            f"the job returned {', '.join(sorted(both))}, which is one of its settings: return it under another name"
+        )
     text = json.dumps({"found": values, "seconds": seconds}, default=plain)
     return text, ({**settings, **json.loads(text)["found"]}, seconds)
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from .. import plots
 from ..errors import ParameterError
 from ..evaluation import LOWER
-from .tables import StudyTable, best_of
+from .tables import StudyTable, which_are_best
 
 #: How settings are told from each other in a table: all of a study's, or some.
 Names = str | Sequence[str]
@@ -45,9 +45,10 @@ class Study:
         self,
         value: Names | None = None,
         rows: Names | None = None,
-        columns: str | None = None,
+        columns: Names | None = None,
         where: Mapping[str, Any] | None = None,
         higher: bool | None = None,
+        best_of: str | None = None,
     ) -> StudyTable:
         """Means over seeds with their standard errors.
 
@@ -57,14 +58,17 @@ class Study:
             What to show; with ``columns``, one thing. Default: all that was found.
         rows : str or sequence of str, optional
             Settings that lines are for. Default: all but ``columns``.
-        columns : str, optional
-            A setting that columns are for. Default: columns are what was found.
+        columns : str or sequence of str, optional
+            Settings that columns are for. Default: columns are what was found.
         where : mapping, optional
             Settings to keep to, such as ``{"mu": 1.0}``. Every setting that is neither in rows nor in columns must be
             here, unless it has one value only.
         higher : bool, optional
-            Whether more is better, for what is best: of a line, if there are ``columns``, else of a column. Default:
-            less is better of objectives, errors and costs by their usual names, more of everything else.
+            Whether more is better. Default: less is better of objectives, errors and costs by their usual names, more
+            of everything else.
+        best_of : "line" or "column", optional
+            Where the best is looked for. Default: of a line, if there are ``columns``, else of a column. Say
+            ``"column"`` where lines are methods, and columns are tasks.
 
         Returns
         -------
@@ -82,6 +86,8 @@ class Study:
         1       3.0 ± 1.0  5.0 ± 1.0
         2       5.0 ± 1.0  9.0 ± 1.0
         """
+        if best_of not in (None, "line", "column"):
+            raise ParameterError(f'best_of={best_of!r} must be "line" or "column"')
         values = self._known("value", value, self.values)
         if columns is not None and len(values) != 1:
             raise ParameterError(
@@ -104,13 +110,14 @@ class Study:
         groups = frame.groupby([*down, *across], sort=False, dropna=False)[values]
         mean, error = groups.mean(), groups.sem()
         if across:
-            order = list(dict.fromkeys(frame[across[0]]))
-            mean, error = (part[values[0]].unstack(across[0]).reindex(columns=order) for part in (mean, error))
-            lines = list(dict.fromkeys(frame[down].itertuples(index=False, name=None)))
-            lines = [line[0] for line in lines] if len(down) == 1 else lines
-            mean, error = mean.reindex(lines), error.reindex(lines)
+            lines, order = _in_order(frame, down), _in_order(frame, across)
+            level = across if len(across) > 1 else across[0]
+            mean, error = (
+                part[values[0]].unstack(level).reindex(lines).reindex(columns=order) for part in (mean, error)
+            )
         more = {name: self._more_is_better(values[0] if across else name, higher) for name in mean.columns}
-        return StudyTable(mean, error, best_of(mean, bool(across), more))
+        along_rows = bool(across) if best_of is None else best_of == "line"
+        return StudyTable(mean, error, which_are_best(mean, along_rows, more))
 
     def best(self, value: str, where: Mapping[str, Any] | None = None, higher: bool | None = None) -> dict[str, Any]:
         """The settings whose mean over seeds is best; of equal ones the first.
@@ -229,3 +236,9 @@ def framed(rows: Sequence[dict[str, Any]], settings: Sequence[str]) -> tuple[pd.
     for name in values:
         frame[name] = pd.to_numeric(frame[name]) if frame[name].notna().any() else np.nan
     return frame, values
+
+
+def _in_order(frame: pd.DataFrame, names: list[str]) -> list[Any]:
+    """The different values of some settings, in the order of the grid; pairs and so on where there are several."""
+    keys = list(dict.fromkeys(frame[names].itertuples(index=False, name=None)))
+    return [key[0] for key in keys] if len(names) == 1 else keys

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
+from itertools import groupby
+from numbers import Number
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 #: What TeX takes for a command, and how to write it.
@@ -82,12 +85,7 @@ class StudyTable:
         form = "".join("r" if number else "l" for number in numeric) + "r" * cells.shape[1]
         names = [escape(name if name is not None else "") for name in index.names]
         lines = [f"\\begin{{tabular}}{{{form}}}", "\\toprule"]
-        if cells.columns.name is not None:
-            lines.append(
-                _line([""] * depth + [f"\\multicolumn{{{cells.shape[1]}}}{{c}}{{{escape(cells.columns.name)}}}"])
-            )
-            lines.append(f"\\cmidrule(lr){{{depth + 1}-{depth + cells.shape[1]}}}")
-        lines += [_line(names + [escape(name) for name in cells.columns]), "\\midrule"]
+        lines += [*_above(cells.columns, depth), _line(names + _last(cells.columns)), "\\midrule"]
         for key, row in zip(index, cells.itertuples(index=False), strict=True):
             lines.append(_line([*map(escape, key if depth > 1 else (key,)), *row]))
         lines += ["\\bottomrule", "\\end{tabular}"]
@@ -100,6 +98,38 @@ class StudyTable:
 
     def __repr__(self) -> str:
         return self.text.to_string()
+
+
+def _above(columns: pd.Index, depth: int) -> list[str]:
+    """What is above the last line of the head: the name of the one setting, or values of all settings but the last."""
+    if columns.nlevels == 1:
+        groups = [] if columns.name is None else [[(escape(columns.name), len(columns))]]
+    else:
+        groups = [_runs(columns, level) for level in range(columns.nlevels - 1)]
+    lines = []
+    for group in groups:
+        ends = (depth + np.cumsum([count for _, count in group])).tolist()
+        lines.append(_line([""] * depth + [f"\\multicolumn{{{count}}}{{c}}{{{text}}}" for text, count in group]))
+        rules = [f"\\cmidrule(lr){{{end - count + 1}-{end}}}" for end, (_, count) in zip(ends, group, strict=True)]
+        lines.append(" ".join(rules))
+    return lines
+
+
+def _runs(columns: pd.Index, level: int) -> list[tuple[str, int]]:
+    """What stands over neighbouring columns that agree up to a level, and over how many."""
+    runs = groupby(columns, key=lambda key: key[: level + 1])
+    return [(_setting(columns.names[level], key[level]), len(list(same))) for key, same in runs]
+
+
+def _last(columns: pd.Index) -> list[str]:
+    if columns.nlevels == 1:
+        return [escape(name) for name in columns]
+    return [_setting(columns.names[-1], key[-1]) for key in columns]
+
+
+def _setting(name: Hashable, value: Any) -> str:
+    """The value of a setting; a number says of what it is one."""
+    return escape(f"{name} = {value}" if isinstance(value, Number) else value)
 
 
 def _line(cells: list[str]) -> str:
@@ -135,7 +165,7 @@ def cell(mean: float, error: float, latex: bool = False, bold: bool = False) -> 
     return f"${said}$" if latex else said
 
 
-def best_of(mean: pd.DataFrame, along_rows: bool, higher: dict[Any, bool]) -> pd.DataFrame:
+def which_are_best(mean: pd.DataFrame, along_rows: bool, higher: dict[Any, bool]) -> pd.DataFrame:
     """Which numbers are the best of their row, or of their column; `higher` says of each column whether more is."""
     signed = mean * [1.0 if higher[name] else -1.0 for name in mean.columns]
     top = signed.max(axis=1) if along_rows else signed.max(axis=0)

@@ -997,7 +997,7 @@ METHOD_CHECKS: dict[str, Callable[[Any], None]] = {
 
 
 def check_method(method: Any) -> None:
-    """Check everything that a method promises; see :data:`METHOD_CHECKS`.
+    """Check everything that a method promises; see ``METHOD_CHECKS``.
 
     A method defined outside the package is compiled afresh, which takes a minute or so.
 
@@ -1240,7 +1240,7 @@ GRAPH_RULE_CHECKS: dict[str, Callable[[Any], None]] = {
 
 
 def check_graph_rule(rule: Any, sampling: Any = "ideal") -> None:
-    """Check everything that a rule for learning a graph promises; see :data:`GRAPH_RULE_CHECKS`.
+    """Check everything that a rule for learning a graph promises; see ``GRAPH_RULE_CHECKS``.
 
     On models that stay as they are. That a rule finds the best graph is checked with a larger ``delta`` where it takes
     gradient steps, and not at all where ``max_edges`` or ``max_weight`` keeps it from it.
@@ -1582,7 +1582,7 @@ def check_transport(
     patience: float = 20.0,
     relayed: bool = False,
 ) -> None:
-    """Check everything that a transport promises; see :data:`TRANSPORT_CHECKS`.
+    """Check everything that a transport promises; see ``TRANSPORT_CHECKS``.
 
     Letters may get lost, so what must arrive is sent again until it does; what must not is looked for at the end: every
     letter that came was sent, by that owner, to that receiver, and came at most once.

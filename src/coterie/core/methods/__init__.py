@@ -108,9 +108,9 @@ def _check_model(method: Any, problem: Any) -> None:
             f"{method!r} is for linear models, not for {problem.model!r}: use a method that trains, such as "
             "ct.TiedSGD() or ct.DPSGD(), or ct.CoordinateDescent()"
         )
-    if not method.jobs and problem.curvature is None:
+    if not method.jobs and problem.curvature is None and not hasattr(problem.model, "curvatures"):
         raise MismatchError(
-            f"{method!r} takes steps of one over the curvature of a loss, and nobody knows that of {problem.model!r}: "
+            f"{method!r} takes steps of one over the curvature of a loss, and that of {problem.model!r} is not known: "
             "say Problem.differentiable(..., curvature=...), or use a method that trains, such as ct.TiedSGD()"
         )
 

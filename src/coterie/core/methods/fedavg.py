@@ -85,7 +85,7 @@ class FedAvg(NamedTuple):
 class FedProx(NamedTuple):
     """FedAvg whose clients are drawn to the server's model by ``mu/2 |w_i - w|^2``, so that they drift less.
 
-    The pull is a proximal step after each step on the loss, see :mod:`coterie.core.training`; with ``mu=0`` this is
+    The pull is a proximal step after each step on the loss, see ``coterie.core.training``; with ``mu=0`` this is
     :class:`coterie.FedAvg`.
 
     Parameters

@@ -312,7 +312,7 @@ class GossipPooling(NamedTuple):
     For the squared and the logistic loss. An agent that wakes exchanges two letters of ``4 p + 6`` numbers with one
     neighbour; 40 to 100 wakes of each reach the score of all rows in one place. It minimises no objective of
     :class:`coterie.Problem`: of that it takes rows, labels, loss, and who is tied to whom. For an intercept, append a
-    column of ones to the rows. The population that each agent has found is :attr:`coterie.Run.population`.
+    column of ones to the rows. The population that each agent has found is ``coterie.Run.population``.
 
     Parameters
     ----------

@@ -378,7 +378,7 @@ class Learned(NamedTuple):
         How many wakes, of anybody, lie between two updates of the graph, as the paper counts: an agent takes its part
         in it at every (every / n)-th wake of its own, and at least at every wake.
     sampling : "ideal", "shuffle", "friends" or a sampler
-        Where peers to ask come from: see :mod:`coterie.core.wrap.sampling`.
+        Where peers to ask come from: see ``coterie.core.wrap.sampling``.
 
     Examples
     --------

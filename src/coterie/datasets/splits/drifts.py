@@ -50,7 +50,7 @@ class Drift:
     def __getitem__(self, step: int) -> AgentData:
         place = step + len(self) if step < 0 else step
         if not 0 <= place <= self.steps:
-            raise IndexError(f"step {step} of a drift in {self.steps} steps")
+            raise IndexError(f"step {step} of a drift in {self.steps} steps: they go from 0 to {self.steps}")
         if place == 0:
             return self.data
         partly = {name: PARTS[name](value, place / self.steps) for name, value in self.end.parameters.items()}

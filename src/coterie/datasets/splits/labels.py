@@ -215,7 +215,7 @@ def pathological(
     for k in range(supply.size):
         weights = held[:, k] * share
         if weights.sum() <= 0:
-            raise DataError(f"sizes gives no share to the agents that hold class number {k}: give everybody some")
+            raise DataError(f"sizes gives no share to the agents that hold class number {k}: give each agent some")
         counts[:, k] = apportion(supply[[k]], weights, np.zeros(n_agents, np.int64), rng)
     least = counts.sum(axis=1)
     if least.min() < min_rows:

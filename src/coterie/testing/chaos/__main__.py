@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
+from ..._progress import progress_bar
 from . import FAULTS, TASKS, run_seed
 
 
@@ -30,7 +31,7 @@ def main() -> None:
         return
     began, letters, refused, crashes, faults = time.time(), 0, 0, 0, Counter[str]()
     done = 0
-    with ProcessPoolExecutor(given.jobs) as pool:
+    with ProcessPoolExecutor(given.jobs) as pool, progress_bar("seeds") as progress:
         seeds = range(given.first, given.first + given.seeds)
         runs = {pool.submit(run_seed, seed, given.task, given.fault): seed for seed in seeds}
         for run in as_completed(runs):
@@ -46,7 +47,8 @@ def main() -> None:
             done, letters, crashes = done + 1, letters + report.letters, crashes + report.crashes
             refused += sum(report.refused.values())
             faults.update(report.faults)
-            if done % 50 == 0:
+            progress(done, given.seeds)
+            if done % 50 == 0 and not sys.stderr.isatty():  # where there is no bar
                 text = f"{done} seeds, {letters:,} letters, {refused:,} refused, {crashes:,} crashes"
                 print(text, file=sys.stderr, flush=True)
     named = ", ".join(f"{name} {count}" for name, count in sorted(faults.items())) or "none"

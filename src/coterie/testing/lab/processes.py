@@ -131,7 +131,9 @@ def free_ports(n: int) -> list[int]:
             found.append(port)
         if len(found) == n:
             return found
-    raise ParameterError(f"there are no {n} free ports between {PORTS.start} and {PORTS.stop}")
+    raise ParameterError(
+        f"there are no {n} free ports between {PORTS.start} and {PORTS.stop}: start fewer peers, or end what uses them"
+    )
 
 
 def read_json(path: Path, otherwise: Any) -> Any:

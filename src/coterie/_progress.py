@@ -1,0 +1,77 @@
+"""A progress bar for whatever takes ``progress=``, with the time that is left where the end is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@contextmanager
+def progress_bar(
+    text: str, known: bool = True, unit: str = "rounds", console: Console | None = None, quiet: bool = False
+) -> Iterator[Callable[..., None]]:
+    """A progress bar, shown from the first call on: pass what it gives as ``progress=``.
+
+    Parameters
+    ----------
+    text : str
+        What is being done.
+    known : bool
+        Whether the end is known: then the bar tells how much there is in all, and the time left. Where work ends when
+        it has converged, as in ``fit``, it only tells what is done and the time it has taken.
+    unit : str
+        What is counted where the end is not known.
+    console : rich.console.Console, optional
+        Where it is shown. Default: standard error. Where that is no terminal, only the end is shown.
+    quiet : bool
+        Show nothing.
+
+    Returns
+    -------
+    context manager
+        It gives a function of (done, total).
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> problem = ct.Problem.propagation([[0.0], [1.0]], ct.graphs.complete(2))
+    >>> with ct.progress_bar("simulating") as progress:
+    ...     run = ct.simulate(problem, "propagation", wakes=100, seed=0, progress=progress)
+    >>> run.wakes
+    100
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    counted = (
+        (MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn())
+        if known
+        else (TextColumn(f"{{task.completed:,.0f}} {unit}"), TimeElapsedColumn())
+    )
+    progress = Progress(
+        TextColumn("{task.description}"), BarColumn(), *counted, console=console or Console(stderr=True), disable=quiet
+    )
+    task = progress.add_task(text, total=None)
+
+    def update(done: float, total: float = 0) -> None:
+        progress.start()
+        progress.update(task, completed=done, total=total if known else None)
+
+    try:
+        yield update
+        done = max(progress.tasks[0].completed, 1)
+        progress.update(task, total=done, completed=done)
+    finally:
+        if progress.live.is_started:  # else it would print an empty line
+            progress.stop()
