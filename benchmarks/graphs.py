@@ -2,6 +2,7 @@
 
 python benchmarks/graphs.py [--seeds 5] [--json graphs.json]
 python benchmarks/graphs.py --many 1e3 1e4 1e5
+python benchmarks/graphs.py --moons --seeds 20
 
 Collaborative linear classification (CD, Section 5), 100 agents, logistic loss, mu = 1. On every graph the models are
 the exact optimum, so that the table compares graphs and not solvers. "alone first" learns the graph from the models
@@ -11,6 +12,9 @@ learning it while the models move (``ct.Learned``, 200 wakes of each agent).
 With ``--many``: does a learned graph get worse with the number of agents? Circles of about a hundred agents that are
 alike (p = 20); CPU seconds of ``exact_graph(candidates=30)`` and of ``learn_graph`` as it comes, each with its search
 for the nearest; the part of the weight inside circles; and how far the second is above the optimum, for each agent.
+
+With ``--moons``: decision stumps on clustered moons (DADA, Figure 1), learned with the graph, on the true one, alone,
+and as one model for all. ``examples/plot_07_learned_graph.py`` draws one seed of it.
 """
 
 import argparse
@@ -92,12 +96,45 @@ def many(sizes):
     Console(width=120).print(table)
 
 
+def moons(seeds):
+    """Means over seeds: test accuracy, neighbours of an agent, part of the weight inside the true clusters."""
+    rows = {"one model for all": [], "alone": [], "learned graph": [], "oracle graph": []}
+    for seed in range(seeds):
+        task = ct.datasets.clustered_moons(seed=seed)
+        n = task.train.n
+        alone = ct.Problem.boosting(task.train, ct.graphs.empty(n), base=ct.Stumps(200), mu=1.0, beta=3.0)
+        method = ct.FrankWolfeBoosting()
+        settings = {"wakes": 200 * n, "seed": seed, "start": "zeros"}
+        learned = ct.simulate(alone, ct.Learned(method, ct.GraphRule(lam=1.0), every=100), **settings)
+        oracle = ct.simulate(alone.on(graph=task.graph), method, **settings)
+        for name, models, graph in (
+            ("one model for all", ct.GlobalModel().models(alone), None),
+            ("alone", alone.local(), None),
+            ("learned graph", learned.theta, learned.graph),
+            ("oracle graph", oracle.theta, task.graph),
+        ):
+            i, j, weight = (graph or ct.graphs.complete(n)).edges()
+            inside = weight[task.cluster[i] == task.cluster[j]].sum() / weight.sum()
+            accuracy = ct.evaluate(models, alone, task.test, alone=False).mean
+            rows[name].append([accuracy, 2.0 * len(weight) / n if graph else np.nan, inside if graph else np.nan])
+    table = Table("models", "accuracy", "neighbours", "inside", title=f"Clustered moons, {seeds} seeds")
+    for name, found in rows.items():
+        accuracy, neighbours, inside = np.mean(found, axis=0)
+        more = ("", "") if np.isnan(inside) else (f"{neighbours:.0f}", f"{inside:.0%}")
+        table.add_row(name, f"{accuracy:.1%}", *more)
+    Console(width=110).print(table)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--json")
     parser.add_argument("--many", type=float, nargs="+", metavar="AGENTS")
+    parser.add_argument("--moons", action="store_true")
     arguments = parser.parse_args()
+    if arguments.moons:
+        moons(arguments.seeds)
+        return
     if arguments.many:
         many([int(n) for n in arguments.many])
         return
