@@ -1,4 +1,4 @@
-# make demo    set up and run the tour
+# make demo    set up, and see gains on real data: a model for each of 142 countries, learned together; seconds
 # make test    set up and run everything that must hold: lint, types, import arrows, tests; minutes
 # make test-all  the same with every case and every long test; most of an hour
 # make mutants   plant faults in a copy, one at a time, and see that the tests of `make test` find them
@@ -6,20 +6,26 @@
 # make bench   set up and print the tables of speed ratios, of growth up to 10,000 agents, and beside other libraries
 # make scale   set up and measure 1,000 to 1,000,000 agents: hours, and 20 GB; goes on where it was interrupted
 # make chaos   set up and drive peers through seeded faults: make chaos SEEDS=1000
+# make test-oldest  the main tests with the oldest dependencies that are supported; make test-newest with the newest
+# make dist    build the wheel and the source archive in dist/
+# make licences  write docs/licences.md anew; make sbom  write build/coterie.cdx.json, every component with its version
+# make docs    set up and build the documentation into build/docs/html, and check its links: make docs GALLERY=0 runs no examples
+# make docs-links  the same, and follow every link to other sites
+# make errors  write docs/errors.md, the list of all errors, from the sources and docs/errors.toml
 # make clean   remove the virtual environment and caches
 
 VENV := .venv
 BIN := $(VENV)/bin
 SHELL := /bin/sh
 
-.PHONY: help demo test test-all mutants lint paper bench scale chaos clean
+.PHONY: help demo test test-all test-oldest test-newest mutants lint paper bench scale chaos docs docs-links dist licences sbom errors clean
 
 help:
 	@sed -n 's/^# //p' Makefile
 
 demo: $(VENV)/.runtime
-	@echo "== demo: synthetic users learn personal models, alone and together"
-	$(BIN)/coterie demo
+	@echo "== demo: life expectancy in 142 countries, with a model for each"
+	@$(BIN)/coterie demo
 
 test: lint
 	@echo "== tests"
@@ -58,10 +64,60 @@ scale: $(VENV)/.bench
 	@echo "== time and memory, from a thousand agents to a million"
 	$(BIN)/python benchmarks/scale.py --limit 3600 --json scale.json --resume --docs docs/scale.md --figure docs/scale.png
 
+errors: $(VENV)/bin/python
+	$(BIN)/python docs/make_errors.py
+
 SEEDS := 200
 chaos: $(VENV)/.dev
 	@echo "== $(SEEDS) seeds of faults: delay, loss, partitions, crashes, hostile letters, liars, floods, clocks, disks, backups, forks, removals"
 	COTERIE_PLAIN=1 $(BIN)/python -m coterie.testing.chaos --seeds $(SEEDS) --jobs 2
+
+# What most users touch. Warnings of old and of new dependencies are not ours, and no errors here.
+MAIN_TESTS := tests/unit tests/pooling tests/privacy tests/peers/test_groups.py
+test-oldest: $(VENV)/bin/python
+	@echo "== the oldest dependencies that pyproject.toml allows"
+	@$(BIN)/python -m venv build/oldest
+	@build/oldest/bin/pip install --quiet --disable-pip-version-check packaging
+	@build/oldest/bin/python release/oldest.py > build/oldest.txt
+	@build/oldest/bin/pip install --quiet --disable-pip-version-check -r build/oldest.txt pytest pytest-xdist hypothesis
+	@build/oldest/bin/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	build/oldest/bin/python -m pytest -q -n 2 -o filterwarnings=ignore $(MAIN_TESTS)
+
+test-newest: $(VENV)/bin/python
+	@echo "== the newest dependencies"
+	@$(BIN)/python -m venv build/newest
+	@build/newest/bin/pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager --editable ".[polars,pyarrow,network,privacy,index]" pytest pytest-xdist hypothesis
+	build/newest/bin/python -m pytest -q -n 2 -o filterwarnings=ignore $(MAIN_TESTS)
+
+dist: $(VENV)/.dev
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+#: Extras that users install.
+EVERYTHING := .[polars,pyarrow,ray,network,privacy,torch,mlflow,wandb,tensorboard,index]
+build/everything/.done: $(VENV)/bin/python pyproject.toml
+	@$(BIN)/python -m venv build/everything
+	@build/everything/bin/pip install --quiet --disable-pip-version-check "$(EVERYTHING)" packaging
+	@touch $@
+
+licences: build/everything/.done
+	build/everything/bin/python release/licences.py docs/licences.md
+
+sbom: build/everything/.done
+	@$(BIN)/python -m venv build/sbom
+	@build/sbom/bin/pip install --quiet --disable-pip-version-check "cyclonedx-bom>=5.0"
+	build/sbom/bin/cyclonedx-py environment build/everything --pyproject pyproject.toml --output-reproducible -o build/coterie.cdx.json
+
+GALLERY := 1
+SPHINX = GALLERY=$(GALLERY) $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/docs/doctrees
+docs: $(VENV)/.docs
+	@echo "== documentation"
+	$(SPHINX) -b html docs build/docs/html
+	@echo "== its links, and that nothing is loaded from elsewhere"
+	$(BIN)/python docs/_ext/check_site.py build/docs/html
+
+docs-links: docs
+	@echo "== links to other sites"
+	$(SPHINX) -b linkcheck docs build/docs/linkcheck
 
 $(VENV)/bin/python:
 	@for python in "$(PYTHON)" python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -87,6 +143,11 @@ $(VENV)/.bench: $(VENV)/.runtime
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/.runtime
+	@echo "== installing what the documentation needs"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist docs/files docs/gallery docs/reference/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests -name __pycache__ -type d -exec rm -rf {} +
