@@ -1,6 +1,9 @@
 # make demo    set up, and see gains on real data: a model for each of 142 countries, learned together; seconds
 # make test    set up and run everything that must hold: lint, types, import arrows, tests; minutes
-# make test-all  the same with every case and every long test; most of an hour
+# make test-docs     run the pages of the documentation that take long, and the examples of the gallery; minutes
+# make test-torch    install PyTorch, and run what needs it; a certain build: make test-torch TORCH=torch==2.2.0
+# make test-browser  run what needs a browser; as root on Debian, it installs chromium
+# make test-all  all of these, every case and every long test, compiled; an hour and more
 # make mutants   plant faults in a copy, one at a time, and see that the tests of `make test` find them
 # make paper   set up and run a figure or table of a paper: make paper NAME=djam-figure-1 ARGS=--quick
 # make bench   set up and print the tables of speed ratios, of growth up to 10,000 agents, and beside other libraries
@@ -16,24 +19,50 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/pytest -q -n 2 --dist loadgroup
 SHELL := /bin/sh
+#: Tests start hundreds of processes, which would compile all modules anew without their bytecode.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all test-oldest test-newest mutants lint paper bench scale chaos docs docs-links dist licences sbom errors clean
+.PHONY: help demo test test-all test-docs test-torch test-browser test-oldest test-newest mutants lint paper bench scale chaos docs docs-links dist licences sbom errors clean
 
 help:
 	@sed -n 's/^# //p' Makefile
 
 demo: $(VENV)/.runtime
-	@echo "== demo: life expectancy in 142 countries, with a model for each"
+	@echo "== demo: life expectancy in 142 countries, with a model for each; some seconds"
 	@$(BIN)/coterie demo
 
-test: lint
-	@echo "== tests"
-	$(BIN)/pytest -q -n 2
+#: Loops run as the plain Python that they are written in; what is said of compiled code is tested in a run of its own.
+PLAIN := COTERIE_PLAIN=1 $(PYTEST)
+COMPILED := COTERIE_PLAIN=0 $(PYTEST)
 
-test-all: lint
-	@echo "== all tests, all cases"
-	$(BIN)/pytest -q -n 2 -m "slow or not slow" --all-cases
+test: lint
+	@echo "== tests, in plain Python: about two minutes on two cores"
+	$(PLAIN)
+	@echo "== tests of compiled code: half a minute, and one or two more where nothing has been compiled yet"
+	$(COMPILED) -m "compiled and not (slow or docs or torch or browser)"
+
+test-docs: $(VENV)/.dev
+	@echo "== pages of the documentation that take long, and the gallery: some minutes on two cores"
+	$(COMPILED) -m "docs and not slow" tests/docs
+
+test-torch: $(VENV)/.torch
+	@echo "== tests that need PyTorch: a minute"
+	$(PLAIN) -m "torch and not slow"
+
+test-browser: $(VENV)/.dev
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+	  echo "== installing chromium and chromedriver"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; \
+	} || { echo "these tests need chromium and chromedriver: install them first" >&2; exit 1; }
+	@echo "== tests that need a browser: a minute"
+	$(PLAIN) -m "browser and not slow" tests/unit/test_report_browser.py tests/peers/test_watch_browser.py
+
+test-all: lint $(VENV)/.torch
+	@echo "== all tests, all cases, first those of plain Python, then the others compiled: an hour and more"
+	$(PLAIN) -m "plain" --all-cases
+	$(COMPILED) -m "slow or not slow" --all-cases
 
 mutants: $(VENV)/.dev
 	@echo "== planted faults"
@@ -136,6 +165,12 @@ $(VENV)/.runtime: $(VENV)/bin/python pyproject.toml
 $(VENV)/.dev: $(VENV)/.runtime
 	@echo "== installing what the tests need"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@touch $@
+
+TORCH := torch>=2.2
+$(VENV)/.torch: $(VENV)/.dev
+	@echo "== installing PyTorch"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.runtime

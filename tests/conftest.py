@@ -1,4 +1,9 @@
-"""What tests in several folders share, and which cases the default run takes."""
+"""What tests in several folders share, which cases the default run takes, and how loops run.
+
+Loops run as the plain Python that they are written in, unless ``COTERIE_PLAIN=0``: to compile them takes longer than
+most tests. That compiled code does the same, bit by bit, is what tests marked ``compiled`` prove; `make test` runs them
+in a second run, and `make test-all` compiles everything but tests marked ``plain``.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from pathlib import Path
 # Two workers on two cores: the threads of a BLAS would only wait for each other. Before NumPy is imported.
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+os.environ.setdefault("COTERIE_PLAIN", "1")  # before coterie is imported, here and in the processes that tests start
 
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
@@ -19,6 +25,23 @@ settings.register_profile("repeatable", derandomize=True)  # the same examples e
 settings.load_profile("repeatable")
 
 EVERY_CASE = "every_case"
+PLAIN = os.environ["COTERIE_PLAIN"] not in ("", "0")
+OTHER_MODE = "compiled" if PLAIN else "plain"
+
+
+#: Modules whose examples are about compiled code, or take many seconds in plain Python.
+COMPILED_EXAMPLES = {
+    "coterie.comparison",
+    "coterie.core.methods.pooling",
+    "coterie.core.rules",
+    "coterie.estimators.boosted",
+    "coterie.estimators.relationship",
+    "coterie.multitask.covariance",
+    "coterie.multitask.learn",
+    "coterie.privacy.auditing",
+    "coterie.privacy.private",
+    "coterie.testing.contracts",
+}
 
 
 def pytest_addoption(parser):
@@ -27,21 +50,51 @@ def pytest_addoption(parser):
     )
 
 
+def pytest_ignore_collect(collection_path, config):
+    """A run of ``-m compiled`` reads only the files that have something to run."""
+    if PLAIN or not config.getoption("markexpr").startswith("compiled") or collection_path.suffix != ".py":
+        return None
+    module = ".".join(collection_path.with_suffix("").parts)
+    if module.endswith(tuple(COMPILED_EXAMPLES)) or "mark.compiled" in collection_path.read_text(encoding="utf-8"):
+        return None
+    return True
+
+
 def pytest_collection_modifyitems(config, items):
-    """Of a test with many combinations of parameters, the default run takes so many that every value occurs.
+    """Leave out tests of the other mode, and all but a few cases of each test.
+
+    Of a test with many combinations of parameters, the default run takes so many that every value occurs.
 
     Most of such tests are products, say of losses, methods and kinds of rows, whose combinations share nearly all of
     their code. ``@pytest.mark.every_case`` keeps all of them, as contracts do; ``make mutants`` shows that what is left
     still finds planted faults.
     """
+    for item in items:
+        if isinstance(item, pytest.DoctestItem) and item.dtest.globs["__name__"] in COMPILED_EXAMPLES:
+            item.add_marker("compiled")
+    _leave_out(config, items, [item for item in items if _mode(item) == OTHER_MODE])
+    for item in items:
+        if "ray_of_this_run" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("ray"))  # in one process, which starts it once
     if config.getoption("--all-cases"):
         return
     tests = {}
     for item in items:
         tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     kept = {item for cases in tests.values() for item in _covering(cases)}
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = [item for item in items if item in kept]
+    _leave_out(config, items, [item for item in items if item not in kept])
+
+
+def _mode(item):
+    """The mode that a test is for, if it is for one: what its case says, or else its function, or else its file."""
+    marks = (mark.name for node in reversed(item.listchain()) for mark in reversed(node.own_markers))
+    return next((name for name in marks if name in ("compiled", "plain")), None)
+
+
+def _leave_out(config, items, others):
+    config.hook.pytest_deselected(items=others)
+    others = set(others)
+    items[:] = [item for item in items if item not in others]
 
 
 def _covering(cases):
@@ -59,34 +112,3 @@ def _covering(cases):
 
 def _name_of(value):
     return getattr(value, "__qualname__", None) or repr(value)[:500]
-
-
-@pytest.fixture
-def uncompiled(monkeypatch):
-    """Loops over agents run in plain Python: for a short run, that takes much less time than to compile them.
-
-    The source is the same. That compiled code does the same, bit by bit, is a promise of every method, which
-    tests/contract checks.
-    """
-    from coterie.core import events, loop
-    from coterie.core.methods import pooling, resilient
-    from coterie.core.plain_backend import kernel
-    from coterie.engines import together
-
-    for module, names in (
-        (loop, ("run", "rounds", "accept", "together", "publish_all")),
-        (together, ("prepare_all", "pick_all", "step_all")),
-        (events, ("begin", "meet", "run")),
-        (pooling, ("know_all",)),
-        (resilient, ("know_all", "weigh_ties")),
-    ):
-        for name in names:
-            monkeypatch.setattr(module, name, kernel(getattr(module, name).python))
-    monkeypatch.setattr(loop.meet, "__defaults__", (loop.run, None))
-
-
-@pytest.fixture(params=["plain", pytest.param("compiled", marks=pytest.mark.slow)])
-def seldom_compiled(request):
-    """For tests that alone need a kernel: `make test-all` compiles it."""
-    if request.param == "plain":
-        request.getfixturevalue("uncompiled")

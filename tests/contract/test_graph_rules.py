@@ -23,14 +23,20 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize("promise", GRAPH_RULE_CHECKS)
+#: All promises; one of them is about compiled code.
+PROMISES = [
+    pytest.param(promise, marks=pytest.mark.compiled if "compiled" in promise else ()) for promise in GRAPH_RULE_CHECKS
+]
+
+
+@pytest.mark.parametrize("promise", PROMISES)
 @pytest.mark.parametrize("graph_rule", RULES, ids=repr)
 def test_every_graph_rule_keeps_its_promise(graph_rule, promise):
     GRAPH_RULE_CHECKS[promise](ct.Learned(FixedModels(), graph_rule, every=1))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("promise", GRAPH_RULE_CHECKS)
+@pytest.mark.parametrize("promise", PROMISES)
 @pytest.mark.parametrize("sampling", ["shuffle", ct.Shuffle(4, 2)], ids=repr)
 def test_every_promise_is_kept_where_peers_come_from_gossip(sampling, promise):
     GRAPH_RULE_CHECKS[promise](ct.Learned(FixedModels(), ct.GraphRule(kappa=2), every=1, sampling=sampling))

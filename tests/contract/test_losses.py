@@ -22,6 +22,12 @@ def test_every_loss_keeps_its_contract(name):
     check_loss(LOSSES[name])
 
 
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", LOSSES)
+def test_and_keeps_it_compiled(name):
+    check_loss(LOSSES[name])
+
+
 @pytest.mark.parametrize("loss", [ct.SmoothHinge(0.1), ct.Huber(0.05), ct.Huber(20.0), ct.Location(ct.Huber(3.0))])
 def test_with_other_parameters(loss):
     check_loss(loss, seed=1)

@@ -19,6 +19,7 @@ from coterie.testing.contracts import METHOD_CHECKS, check_method
 COMPILED = "compiled equals python"
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", METHODS)
 def test_compiled_code_does_what_python_does_bit_by_bit(name):
     METHOD_CHECKS[COMPILED](METHODS[name])
@@ -30,8 +31,8 @@ LONG = {
     "gossip-pooling": FAR,
     "resilient-pooling": FAR,
     "boosting": ("follows changes", "its rounds reach the optimum"),
-    "djam": ("survives late and lost letters",),
-    "admm": ("stays at the optimum",),
+    "djam": ("survives late and lost letters", "leaves the isolated alone", "follows changes"),
+    "admm": ("stays at the optimum", "leaves the isolated alone", "follows changes"),
 }
 #: Networks that are compiled take as long for one method as for another: the default run tries one of them.
 NETWORK = "compiled equals python with a network"
@@ -43,6 +44,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name == "dpsgd" else pytest.mark.slow) for name in METHODS if METHODS[name].jobs],
@@ -52,12 +54,13 @@ def test_compiled_code_trains_a_network_as_python_does_bit_by_bit(name):
 
 
 @pytest.mark.every_case
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 @pytest.mark.parametrize(("name", "promise"), OTHERS)
 def test_every_method_keeps_its_promise(name, promise):
     METHOD_CHECKS[promise](METHODS[name])
 
 
+@pytest.mark.compiled
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "promise"), OTHERS)
 def test_and_keeps_it_compiled(name, promise):
@@ -246,19 +249,16 @@ def test_handlers_that_use_more_than_they_declare_are_found(fault, complaint):
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
 )
-@pytest.mark.usefixtures("seldom_compiled")
 def test_planted_faults_are_found(fault, promise):
     with pytest.raises(ContractError, match=f"{type(fault).__name__}.*{promise}"):
         check_method(fault)
 
 
-@pytest.mark.usefixtures("seldom_compiled")
 def test_letters_that_are_not_announced_are_found_by_kernels_too():
     with pytest.raises(ContractError, match="posts more, or longer, letters"):
         METHOD_CHECKS["announces its letters"](UnannouncedLetter())
 
 
-@pytest.mark.usefixtures("seldom_compiled")
 def test_names_must_not_matter():
     with pytest.raises(ContractError, match="relabelling"):
         METHOD_CHECKS["ignores names"](Favourite())

@@ -104,7 +104,8 @@ def test_its_contract_and_its_names(loss):
         type(loss)(-1.0)
 
 
-def test_exact_solutions_and_methods(loss, uncompiled):
+@pytest.mark.plain
+def test_exact_solutions_and_methods(loss):
     problem = hard_problem(loss=loss)
     theta = problem.solve()
     gradient = problem.gradient(theta)
@@ -114,6 +115,7 @@ def test_exact_solutions_and_methods(loss, uncompiled):
         assert problem.suboptimality(run.theta) < 1e-3
 
 
+@pytest.mark.compiled
 def test_by_name_in_compiled_code(loss):
     X, y, ids = rows()
     data = ct.AgentData(X, y, agents=ids)
@@ -123,7 +125,8 @@ def test_by_name_in_compiled_code(loss):
     np.testing.assert_allclose(run.theta, problem.solve(), atol=1e-6)
 
 
-def test_private_methods_and_related_tasks_take_it(loss, uncompiled):
+@pytest.mark.plain
+def test_private_methods_and_related_tasks_take_it(loss):
     X, y, ids = rows()
     problem = ct.Problem.personalized(ct.AgentData(X, y, agents=ids), ct.graphs.ring(4), loss=loss)
     ct.simulate(problem, ct.Private("cd", epsilon=1.0, wakes_per_agent=2), wakes=8, seed=0)
@@ -132,7 +135,8 @@ def test_private_methods_and_related_tasks_take_it(loss, uncompiled):
 
 
 @pytest.mark.parametrize("given", ["squared-hinge", "value"])
-def test_in_files(loss, given, tmp_path, uncompiled):
+@pytest.mark.plain
+def test_in_files(loss, given, tmp_path):
     X, y, ids = rows()
     asked = given if given == "squared-hinge" else type(loss)(0.5)
     model = ct.CollaborativeClassifier("cd", loss=asked, graph=ct.graphs.ring(4)).fit(X, y, agents=ids)

@@ -113,12 +113,12 @@ def listed(numbered, monkeypatch):
     monkeypatch.setitem(methods.METHODS, "numbered", numbered())
 
 
-@pytest.mark.usefixtures("seldom_compiled")
 def test_it_keeps_every_promise(numbered):
     check_method(numbered())
 
 
-@pytest.mark.usefixtures("uncompiled", "listed")
+@pytest.mark.plain
+@pytest.mark.usefixtures("listed")
 def test_the_simulator_knows_it_by_name():
     problem = hard_problem()
     run = ct.simulate(problem, "numbered", wakes=300 * problem.n, seed=0)
@@ -140,7 +140,7 @@ def packet(sender, to, kind, text):
     return Packet(VERSION, bytes(16), sender, to, 1, 1, 0, kind, write_numbers(text))
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_peers_exchange_its_bytes_through_the_gate(numbered):
     rng = np.random.default_rng(0)
     data = ct.AgentData(rng.normal(size=(12, 2)), rng.normal(size=12), agents=np.arange(12) % 2)

@@ -63,7 +63,6 @@ class GossipLearning(NamedTuple):
             copy_to(letter.text, me.heard)
 
 
-@pytest.mark.usefixtures("seldom_compiled")
 def test_it_keeps_every_promise():
     check_method(GossipLearning())
 
@@ -119,7 +118,7 @@ class Exploding(GossipLearning):
     [
         (Trusting(), "ignores bad letters"),
         (Told(), "keeps to what it declares"),
-        (Curious(), "trains all at once"),
+        pytest.param(Curious(), "trains all at once", marks=[pytest.mark.compiled, pytest.mark.slow]),
         (Counting(), "ignores names"),
         (Counting(), "trains alone without ties"),
         (Exploding(), "repeats itself"),
@@ -129,7 +128,7 @@ class Exploding(GossipLearning):
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
 )
 @pytest.mark.every_case
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_planted_faults_are_found(fault, promise):
     METHOD_CHECKS[promise](GossipLearning())
@@ -173,7 +172,7 @@ def counts(graph):
     return X, y, ct.Problem.differentiable(ct.AgentData(X, y, agents=owner), graph, Counts(2), curvature=8.0)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_a_model_of_ones_own_is_fitted_as_by_scikit_learn():
     from sklearn.linear_model import PoissonRegressor
 
@@ -183,7 +182,7 @@ def test_a_model_of_ones_own_is_fitted_as_by_scikit_learn():
     np.testing.assert_allclose(run.theta, np.tile(best, (4, 1)), rtol=0, atol=1e-6)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_what_runs_with_it_and_what_does_not():
     """Nobody knows its optimum: what needs one says so, and what takes gradients runs."""
     _, _, problem = counts(ct.graphs.ring(4))

@@ -14,7 +14,7 @@ and marks, each a comment on the line before a block::
     <!-- not run: REASON -->    a python or sh block that needs other machines, root or hours. It is checked, not run
     <!-- needs: MODULE -->      run where MODULE can be imported; elsewhere checked as one that is not run
     <!-- setup: python          run, and not shown: code lines follow, then --> on a line of its own. Also setup: sh
-    <!-- slow: REASON -->       the first line of a page: only `make test-all` runs it
+    <!-- slow: REASON -->       the first line of a page: only `make test-docs` runs it
 
 Every block has one of these languages. One that is not run must still be right: Python compiles and every ``ct.NAME``
 exists; every ``coterie`` command, its options and its arguments exist; every ``make`` target, script, module and extra
@@ -30,6 +30,7 @@ import doctest
 import fcntl
 import functools
 import importlib
+import importlib.metadata
 import importlib.util
 import io
 import linecache
@@ -49,6 +50,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -125,6 +129,11 @@ def slow_reason(page: Path) -> str | None:
     return _value(found) if found and found["mark"] == "slow" else None
 
 
+def starts_peers(blocks: list[Block]) -> bool:
+    """Whether a page runs real peers, in real time."""
+    return any(block.kind == "sh" and re.search(r"coterie (peer run|relay|lab)\b", block.text) for block in blocks)
+
+
 def read(page: Path) -> list[Block]:
     """All blocks of a page, in order. A block that would escape is a `PageError`."""
     page = page.resolve()
@@ -132,6 +141,7 @@ def read(page: Path) -> list[Block]:
     blocks = list(_blocks(page, lines, 0))
     for block in blocks:
         _check_class(block)
+    _check_needs(blocks)
     return blocks
 
 
@@ -236,6 +246,70 @@ def _check_class(block: Block) -> None:
             raise block.wrong(f"code in a block that is not run: {shown[0].strip()}")
     if language == "python" and "doctest: +SKIP" in block.text:
         raise block.wrong("an example with +SKIP is not run: use the mark 'not run', and say why")
+
+
+def _check_needs(blocks: list[Block]) -> None:
+    """What `make test` does not install is used only in blocks that say so.
+
+    This is found by reading: a run finds it only on a machine that lacks the package.
+    """
+    files = {Path(block.value).stem for block in blocks if block.kind == "file"}
+    always: set[str] = set()  # names that blocks without the mark define
+    marked: dict[str, Block] = {}  # names that only blocks with the mark define
+    for block in blocks:
+        if block.kind not in ("python", "doctest"):
+            continue
+        tree, needs = _parsed(block), block.value if block.mark == "needs" else ""
+        here = _defined(tree)
+        for node in ast.walk(tree):
+            for module in _imported(node):
+                if module != needs and module not in _installed() | files:
+                    told = f"imports {module}, which `make test` does not install: write <!-- needs: {module} -->"
+                    raise block.wrong(told, node.lineno)
+            if isinstance(node, ast.Name) and node.id in marked and node.id not in here:
+                first = marked[node.id]
+                if first.value != needs:
+                    told = f"uses '{node.id}' of the block of line {first.line}, which needs {first.value}: "
+                    raise block.wrong(f"{told}write <!-- needs: {first.value} -->", node.lineno)
+        if needs:
+            marked |= dict.fromkeys(here - always - set(marked), block)
+        else:
+            always |= here
+            marked = {name: first for name, first in marked.items() if name not in here}
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    """Names that the statements of a block give a value to."""
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+    return names
+
+
+def _imported(node: ast.AST) -> list[str]:
+    """Top-level modules that a statement imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name.partition(".")[0] for alias in node.names]
+    return [str(node.module).partition(".")[0]] if isinstance(node, ast.ImportFrom) and not node.level else []
+
+
+@functools.cache
+def _installed() -> frozenset[str]:
+    """Modules that are there once `make test` has set up, whatever else is on this machine."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    open_, asked = [*project["dependencies"], "coterie[dev]"], set()
+    while open_:
+        requirement = Requirement(open_.pop())
+        asked.add(canonicalize_name(requirement.name))
+        if requirement.name == "coterie":
+            open_ += [each for extra in requirement.extras for each in project["optional-dependencies"][extra]]
+    modules = importlib.metadata.packages_distributions().items()
+    found = {module for module, owners in modules if not asked.isdisjoint(map(canonicalize_name, owners))}
+    return frozenset(found | set(sys.stdlib_module_names) | {"coterie", "papers"})
 
 
 # -- running ---------------------------------------------------------------------------------------------------------
@@ -416,7 +490,7 @@ def _text(path: Path) -> str:
 @contextlib.contextmanager
 def _turn(blocks: list[Block]) -> Iterator[None]:
     """One after the other, where pages start peers: they may name the same ports."""
-    if not any(block.kind == "sh" and re.search(r"coterie (peer run|relay|lab)\b", block.text) for block in blocks):
+    if not starts_peers(blocks):
         yield
         return
     with open(Path(tempfile.gettempdir(), f"coterie-pages-{os.getuid()}.lock"), "w") as lock:
@@ -469,19 +543,7 @@ def check(block: Block) -> None:
         for line, words in _commands(block):
             _check_command(block, line, words)
         return
-    source = block.text
-    if _has_prompt(source):
-        examples = doctest.DocTestParser().get_examples(source, block.page.name)
-        text = [""] * len(source.splitlines())
-        for example in examples:
-            for k, part in enumerate(example.source.splitlines()):
-                text[example.lineno + k] = part
-        source = "\n".join(text)
-    try:
-        tree = ast.parse("\n" * block.line + source, str(block.page))
-    except SyntaxError as error:
-        raise block.wrong(f"{type(error).__name__}: {error.msg}", error.lineno) from None
-    for node in ast.walk(tree):
+    for node in ast.walk(_parsed(block)):
         if isinstance(node, ast.Attribute) and _dotted(node).startswith("ct."):
             _check_name(block, node.lineno, "coterie" + _dotted(node)[2:])
         elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "coterie":
@@ -491,6 +553,22 @@ def check(block: Block) -> None:
             for name in node.names:
                 if name.name.partition(".")[0] == "coterie":
                     _check_name(block, node.lineno, name.name)
+
+
+def _parsed(block: Block) -> ast.Module:
+    """The code of a Python block, without prompts. Lines have the numbers that they have in the page."""
+    source = block.text
+    if _has_prompt(source):
+        examples = doctest.DocTestParser().get_examples(source, block.page.name)
+        text = [""] * len(source.splitlines())
+        for example in examples:
+            for k, part in enumerate(example.source.splitlines()):
+                text[example.lineno + k] = part
+        source = "\n".join(text)
+    try:
+        return ast.parse("\n" * block.line + source, str(block.page))
+    except SyntaxError as error:
+        raise block.wrong(f"{type(error).__name__}: {error.msg}", error.lineno) from None
 
 
 def _dotted(node: ast.expr) -> str:
@@ -522,6 +600,7 @@ def _commands(block: Block) -> Iterator[tuple[int, list[str]]]:
         text += part.removesuffix("\\")
         if part.endswith("\\"):
             continue
+        text = re.sub(r"\d>&\d|\d(?=>)", "", text)  # where one stream goes into another
         lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|()<>")
         lexer.commenters, lexer.whitespace_split, text = "#", True, ""
         try:

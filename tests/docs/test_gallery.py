@@ -73,6 +73,7 @@ def test_an_example_is_written_for_the_gallery(path):
     assert isinstance(tree.body[-1], ast.Assert)  # the claim is checked
 
 
+@pytest.mark.docs
 @pytest.mark.every_case
 @pytest.mark.parametrize("path", each_example())
 def test_an_example_runs_and_draws_a_figure_that_explains_itself(path, figures, tmp_path, monkeypatch):

@@ -236,6 +236,21 @@ WRONG = {
     "code in a directive": ("```{code-block} python\n1 / 0\n```\n", r"page.md:1: code in a directive"),
     "code between colons": (":::{code} python\n1 / 0\n:::\n", r"page.md:1: code in a directive"),
     "a block in a directive": ("````{note}\n```python\n1 / 0\n```\n````\n", r"page.md:3: .*ZeroDivisionError"),
+    "what is not installed": ("```python\nx = 1\nimport torch\n```\n", r"page.md:3: .*write <!-- needs: torch -->"),
+    "a part of it": ("```python\n>>> from torch.nn import Linear\n```\n", r"page.md:2: .*imports torch"),
+    "what a block makes that may not run": (
+        """
+        <!-- needs: torch -->
+        ```python
+        net = __import__("torch").nn.Linear(2, 1)
+        ```
+
+        ```python
+        print(net)
+        ```
+        """,
+        r"page.md:7: .*uses 'net' of the block of line 2.*write <!-- needs: torch -->",
+    ),
     "+SKIP": ("```python\n>>> 1 / 0  # doctest: +SKIP\n```\n", r"page.md:1: .*SKIP"),
     "a file elsewhere": ("<!-- file: ../x.csv -->\n```csv\na\n```\n", r"page.md:2: .*outside of the page's folder"),
 }
@@ -265,6 +280,7 @@ NOT_RUN = {
     "paper": ("sh", "python -m papers dada-figure-2 --quick\npython -m papers dada-figure-99", 4, "dada-figure-99"),
     "option of papers": ("sh", "python -m papers dada --never", 3, "[Nn]o such option.*--never"),
     "extra": ("sh", 'pip install "coterie[nothing]"', 3, "no extra 'nothing'"),
+    "after redirections": ("sh", "coterie peer run ann bob > log 2>&1 &", 3, "unexpected bob"),
     "quotes": ("sh", 'echo "open', 3, "not understood"),
 }
 

@@ -1,15 +1,25 @@
-"""Every code block of every page of the documentation runs."""
+"""Every code block of every page of the documentation runs, here or, where that takes long, in `make test-docs`."""
 
 from __future__ import annotations
 
 import pages
 import pytest
 
+ALL = pages.pages()
+
 
 def _cases():
-    for page in pages.pages():
-        marks = [pytest.mark.slow] if pages.slow_reason(page) else []
-        yield pytest.param(page, id=str(page.relative_to(pages.ROOT)), marks=marks)
+    for page in ALL:
+        yield pytest.param(page, id=str(page.relative_to(pages.ROOT)), marks=[pytest.mark.docs] if _long(page) else [])
+
+
+def _long(page):
+    try:
+        blocks = pages.read(page)
+        needs = any(block.mark == "needs" for block in blocks)  # which `make test` does not install
+        return pages.slow_reason(page) or pages.starts_peers(blocks) or needs
+    except pages.PageError:  # the test of the page tells what is wrong
+        return False
 
 
 @pytest.mark.every_case
@@ -19,8 +29,8 @@ def test_every_block_of_a_page_runs(page):
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize("page", [page for page in pages.pages() if pages.slow_reason(page)], ids=str)
-def test_blocks_of_slow_pages_have_a_class_and_those_that_are_not_run_are_right(page):
+@pytest.mark.parametrize("page", ALL, ids=lambda page: str(page.relative_to(pages.ROOT)))
+def test_every_block_of_a_page_is_right_as_far_as_reading_tells(page):
     for block in pages.read(page):
-        if block.kind == "not run":
+        if block.kind in ("not run", "python", "doctest", "sh"):
             pages.check(block)

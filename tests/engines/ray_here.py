@@ -24,16 +24,12 @@ def marked():
         yield
 
 
-@contextmanager
-def ray_here(cpus=2):
-    """Ray with so many CPUs, whatever there are."""
+def ray_here():
+    """The Ray of this run, with two CPUs whatever there are: it takes seconds to start, and all tests share it."""
     ray = pytest.importorskip("ray")
-    with marked():
-        ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=80_000_000, **QUIET)
-        try:
-            yield ray
-        finally:
-            ray.shutdown()
+    if not ray.is_initialized():
+        ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=80_000_000, **QUIET)
+    return ray
 
 
 @contextmanager
@@ -42,6 +38,7 @@ def machines(*cpus):
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
+    ray.shutdown()  # the one that all tests share: the next one that asks for it starts it anew
     size = {"object_store_memory": 80_000_000, "include_dashboard": False}
     with marked():
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cpus[0], **size})

@@ -102,6 +102,7 @@ def crowd(n=12, p=3):
     return ct.Problem.propagation(models, ct.graphs.complete(n), alpha=0.98)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("lie", [ct.Lie(own=-5.0), ct.Lie(shift=8.0)], ids=["flip", "constant"])
 def test_an_attack_that_ruins_the_method_does_not_ruin_a_defended_one(lie):
     """Without liars everybody is within 0.25 of 1. With three of twelve, the others leave it by 0.5 at least, and with

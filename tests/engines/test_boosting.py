@@ -165,9 +165,7 @@ def test_steps_are_those_of_the_paper(clock, head, start, loss):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_rounds_are_steps_of_all_agents_at_once(loss, request):
-    if loss == "squared":  # no other test needs its kernel
-        request.getfixturevalue("uncompiled")
+def test_rounds_are_steps_of_all_agents_at_once(loss):
     reference, problem = instance(loss)
     begin = in_the_ball(5, 7, 2.5)
     run = ct.simulate(problem, FW, rounds=60, start=begin)
@@ -209,6 +207,7 @@ def test_the_solver_agrees_with_another(solved):
     assert 0 <= problem.gap(best) < 1e-6
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("clock", ["local", "global"])
 def test_the_gap_bounds_how_far_the_optimum_is(solved, clock):
     _, problem, optimum = solved
@@ -231,6 +230,7 @@ def test_the_gap_is_that_of_the_vertices(solved):
     assert problem.gap(theta) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("solved", FIRST, indirect=True)
 def test_rounds_converge_to_the_optimum(solved):
     _, problem, optimum = solved
@@ -239,6 +239,7 @@ def test_rounds_converge_to_the_optimum(solved):
     assert run.value - optimum < 2e-3 * (run.trace["value"].iloc[0] - optimum)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("clock", ["local", "global"])
 def test_the_mean_over_seeds_keeps_the_bound_of_theorem_1(clock):
     """``E f(t) - f* <= 6 K (C + p0) / t``: for every accuracy, that many wakes are enough.
@@ -265,6 +266,7 @@ def test_the_mean_over_seeds_keeps_the_bound_of_theorem_1(clock):
 # ---------------------------------------------------------------- agents without ties, baselines
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("loss", LOSSES)
 def test_an_agent_without_ties_learns_its_local_model(loss):
     reference, problem = instance(loss)
@@ -333,9 +335,7 @@ def classes(loss, seed=5):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_several_classes_are_as_many_problems_on_one_graph(loss, request):
-    if loss == "squared":
-        request.getfixturevalue("uncompiled")
+def test_several_classes_are_as_many_problems_on_one_graph(loss):
     problem, binary = classes(loss)
     events, begin = schedule(5, 300), in_the_ball(5, 6, 2.5)
     run = ct.simulate(problem, FW, events=events, start=np.tile(begin, 3))
@@ -444,6 +444,7 @@ def test_copies_are_repaired_once_the_mail_is_good():
     np.testing.assert_array_equal(copy[~late], driver.theta[peer[~late]])
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("solved", FIRST, indirect=True)
 def test_lost_letters_do_not_keep_agents_from_the_optimum(solved):
     _, problem, optimum = solved

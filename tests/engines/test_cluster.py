@@ -77,7 +77,7 @@ def expected(name, count):
         return driver.theta, driver.account
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 @methods
 def test_shards_in_this_process(name, monkeypatch):
     problem = example(name)
@@ -104,7 +104,7 @@ def test_one_shard_is_one_process(name):
     assert np.array_equal(run.tally, account[loop.KINDS :].reshape(-1, 2))
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_a_letter_is_late_by_at_most_one_superstep():
     with driver_of("cd", 3) as driver:
         seen = []
@@ -119,16 +119,6 @@ def test_a_letter_is_late_by_at_most_one_superstep():
             assert made.away.size > 0
             # What was heard of agents elsewhere, in the order of their numbers.
             assert np.array_equal(made.tie.copy.letter[made.size :], seen[-1][made.away])
-
-
-@pytest.fixture(scope="module")
-def ray():
-    """A Ray of this machine for all tests here; 2 CPUs whatever there are."""
-    ray = pytest.importorskip("ray")
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
-    ray.init(address="local", num_cpus=2, object_store_memory=80_000_000, **quiet)
-    yield ray
-    ray.shutdown()
 
 
 class Pool:
@@ -152,7 +142,10 @@ class Pool:
 
 @pytest.fixture(scope="module")
 def pool(ray):
-    return Pool(ray)
+    pool = Pool(ray)
+    yield pool
+    for actor in pool.free:
+        ray.kill(actor)
 
 
 class Pooled(ct.Cluster):
@@ -234,7 +227,7 @@ class Stray(ct.CoordinateDescent):
         send(outbox, 99, MODEL, me.theta)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_a_letter_to_nobody():
     problem = example("cd")
     with (
@@ -249,6 +242,7 @@ def wake_for_ever(driver):
         driver.advance(N, loop.NO_LIMIT)
 
 
+@pytest.mark.slow
 def test_errors_on_shards(ray, pool):
     with driver_of("cd", 2, pool) as driver:
         ray.kill(driver.shards[1])

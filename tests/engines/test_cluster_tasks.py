@@ -24,7 +24,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from ray_here import ray_here
 from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -40,11 +39,10 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def ray():
-    with ray_here() as ray:
-        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
-        yield ray
-        ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+def ray(ray):
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
+    yield ray
+    ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def mapped(ray, function, items, **more):
@@ -291,6 +289,7 @@ def alike(one, other):
     assert (one.best_params_, one.best_score_) == (other.best_params_, other.best_score_)
 
 
+@pytest.mark.slow
 def test_tune_finds_what_one_process_finds(ray):
     X, y, ids = grouped()
     numbers = ct.CollaborativeRegressor("cd", graph=ct.graphs.complete(4))

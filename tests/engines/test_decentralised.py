@@ -82,7 +82,7 @@ def picks(method, n, rounds, seed):
         yield found
 
 
-pytestmark = pytest.mark.usefixtures("uncompiled")
+pytestmark = pytest.mark.plain
 
 
 @pytest.mark.parametrize("kind", [ct.DPSGD, ct.LocalSGD])
@@ -105,6 +105,7 @@ def test_dpsgd_and_local_sgd_are_those_of_their_papers(kind, personal):
     assert_allclose(run.theta, shown, rtol=0, atol=1e-12)
 
 
+@pytest.mark.torch
 @pytest.mark.slow
 def test_dpsgd_trains_what_torch_trains():
     torch = pytest.importorskip("torch")

@@ -72,9 +72,16 @@ def laplace_fit(X, y, owner, p=2, rounds=400):
     return w, v, 1.0, models
 
 
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-@pytest.mark.parametrize("conditions", [None, BAD], ids=["good mail", "bad mail"])
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize(
+    ("loss", "conditions"),
+    [
+        pytest.param("squared", BAD, id="bad mail-squared"),
+        pytest.param("logistic", None, id="good mail-logistic"),
+        pytest.param("squared", None, id="good mail-squared", marks=pytest.mark.slow),
+        pytest.param("logistic", BAD, id="bad mail-logistic", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.plain
 def test_it_reaches_the_fit_of_all_rows_in_one_place(loss, conditions):
     n = 8
     X, y, owner = rows(n, loss, least=8 if loss == "squared" else 25)
@@ -95,7 +102,7 @@ def test_it_reaches_the_fit_of_all_rows_in_one_place(loss, conditions):
         assert run.duplicated > 100
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_more_exchanges_come_nearer():
     n = 8
     X, y, owner = rows(n)
@@ -108,7 +115,7 @@ def test_more_exchanges_come_nearer():
     assert apart[0] > 3 * apart[1] > 30 * apart[2]
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_units_do_not_matter():
     n = 8
     X, y, owner = rows(n)
@@ -119,7 +126,7 @@ def test_units_do_not_matter():
     assert np.allclose(other.population.noise / 2500.0, one.population.noise, rtol=1e-6)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_weights_of_ties_do_not_matter():
     X, y, owner = rows(6)
     events = np.array([[0, 1], [3, 2], [4, 5], [1, 2], [5, 0]] * 8)
@@ -130,7 +137,7 @@ def test_weights_of_ties_do_not_matter():
     assert np.array_equal(one.theta, other.theta)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_letters_are_counted():
     n, p = 6, 2
     X, y, owner = rows(n)
@@ -152,7 +159,7 @@ def averages(peers):
     return shared - flows, shared
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_no_letter_can_take_away_or_add_to_the_sum():
     """Lost answers, letters that come twice, and late: the next exchange along the tie makes it good."""
     X, y, owner = rows(4)
@@ -181,7 +188,7 @@ def test_no_letter_can_take_away_or_add_to_the_sum():
     assert np.allclose(*sums, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_who_leaves_takes_its_rows_along():
     n = 6
     X, y, owner = rows(n)
@@ -195,7 +202,7 @@ def test_who_leaves_takes_its_rows_along():
     assert np.allclose(run.population.variance[here], v, rtol=2e-3)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_an_agent_without_ties_keeps_its_model():
     X, y, owner = rows(4)
     problem = problem_of(X, y, owner, ct.graphs.empty(4))
@@ -205,7 +212,7 @@ def test_an_agent_without_ties_keeps_its_model():
     assert np.isnan(run.population.mean[3]).all()  # nobody it knows has rows
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_absurd_letters_change_nothing():
     X, y, owner = rows(4)
     peer = peers_of(problem_of(X, y, owner, ct.graphs.ring(4)))[0]
@@ -252,7 +259,7 @@ def test_what_does_not_apply_is_refused_with_advice():
             ct.GossipPooling(damping)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_the_methods_that_minimise_have_no_population():
     problem = ct.Problem.propagation([[0.0], [2.0]], ct.graphs.complete(2))
     assert ct.simulate(problem, "cd", wakes=1).population is None

@@ -20,6 +20,8 @@ from coterie.errors import MismatchError, ParameterError
 from coterie.graphs.exact import exact_tie_weights, graph_objective
 from coterie.testing.contracts import hard_problem
 
+pytestmark = pytest.mark.compiled
+
 RULE = ct.GraphRule(lam=0.5, kappa=3)
 
 
@@ -108,7 +110,6 @@ def test_graph_and_models_are_each_the_best_for_the_other(name):
     check_stationary(name)
 
 
-@pytest.mark.usefixtures("seldom_compiled")
 @pytest.mark.parametrize("name", [name for name in CASES if name not in OFTEN])
 def test_graph_and_models_of_other_methods_are_too(name):
     check_stationary(name, wakes=ENOUGH)
@@ -120,7 +121,8 @@ def check_bad_mail(name, wakes=None):
     assert run.duplicated > 1000
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.slow
+@pytest.mark.plain
 def test_graph_and_models_find_each_other_by_bad_mail():
     check_bad_mail("cd", ENOUGH)
 
@@ -142,7 +144,6 @@ def weights_of(world):
     return held
 
 
-@pytest.mark.usefixtures("seldom_compiled")
 def test_every_letter_is_accounted_for():
     """An independent count of a run of ADMM, whose greetings are a kind of their own, from the ties after each wake."""
     problem, _ = two_groups()
@@ -230,7 +231,7 @@ def test_sparse_models_cost_what_is_in_them():
     assert bits_of_all(spy, letters, numbers, problem) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 @pytest.mark.parametrize(("every", "period"), [(1, 1), (10, 1), (14, 1), (30, 3), (47, 5)])
 def test_the_graph_is_looked_at_every_so_many_wakes(every, period):
     problem, _ = two_groups()

@@ -124,6 +124,7 @@ def run(*arguments):
     return done.stdout
 
 
+@pytest.mark.compiled
 @pytest.mark.slow
 def test_peers_do_the_same_without_numba(tmp_path):
     expected = {}
@@ -172,6 +173,7 @@ def check_vectors():
         np.testing.assert_allclose(out, result, rtol=1e-14)
 
 
+@pytest.mark.compiled
 def test_vectors():
     check_vectors()  # as they are here: compiled; the plain process checks its own
 

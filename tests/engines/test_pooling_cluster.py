@@ -13,19 +13,12 @@ import signal
 import numpy as np
 import pandas as pd
 import pytest
-from ray_here import ray_here
 
 import coterie as ct
 from coterie.errors import ClusterError, DataError, MismatchError, ParameterError
 
 TWO = ct.Cluster(shards=2, cpus=0.5)
 SHOPS = tuple(f"shop {k:02d}" for k in range(30))
-
-
-@pytest.fixture(scope="module")
-def ray():
-    with ray_here() as ray:
-        yield ray
 
 
 @functools.cache
@@ -186,6 +179,7 @@ def test_predictions_of_a_dataset(there, ray):
 # -- rows that are elsewhere ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray")
 def test_workers_read_a_folder(tmp_path):
     """One class is in one file only; a shop's rows are in two."""

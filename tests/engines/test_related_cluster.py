@@ -11,7 +11,6 @@ import os
 import numpy as np
 import pandas as pd
 import pytest
-from ray_here import ray_here
 from sklearn.kernel_approximation import RBFSampler
 
 import coterie as ct
@@ -50,9 +49,8 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    with ray_here():
-        yield functools.partial(ct.Cluster, shards=2, cpus=0.5)
+def cluster(ray):
+    return functools.partial(ct.Cluster, shards=2, cpus=0.5)
 
 
 def agree(one, other, frame):

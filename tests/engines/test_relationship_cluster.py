@@ -22,11 +22,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from ray_here import MARK, processes, ray_here
+from ray_here import MARK, processes
 
 import coterie as ct
 from coterie.errors import ClusterError, DataError, ParameterError
 from coterie.multitask import checkpoints
+
+pytestmark = pytest.mark.compiled
 
 M, P, LAM = 6, 5, 1e-2
 NAMES = tuple("abcdef")
@@ -76,12 +78,6 @@ def functions(folder, before=None):
 def pids(folder, task):
     """Of the workers in which a source ran, the last one last; the first run was that of the survey."""
     return [int(line) for line in (folder / f"{task}.pid").read_text().split()][1:]
-
-
-@pytest.fixture(scope="module")
-def ray():
-    with ray_here() as ray:
-        yield ray
 
 
 @pytest.fixture
@@ -158,6 +154,8 @@ def assert_optimal(run, expected, tol):
 # -- undisturbed ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.plain
 def test_same_bits_as_one_process_wherever_the_rows_are(cluster, tmp_path, often):
     sources = {}
     for k, task in enumerate(NAMES):
@@ -196,6 +194,7 @@ def test_rounds_without_waiting(cluster):
     assert falls(run) <= 1e-12
 
 
+@pytest.mark.plain
 def test_a_source_that_fails(cluster, tmp_path, scratch):
     sources = functions(tmp_path)
 
@@ -215,7 +214,8 @@ def test_a_source_that_fails(cluster, tmp_path, scratch):
 # -- drills: workers --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("staleness", [None, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("staleness", [None, 1])
 def test_a_worker_is_killed(staleness, cluster, tmp_path, scratch, caplog):
     once = Once(lambda: kill_worker_of("a", tmp_path), delay=0.05)
     run = learn(functions(tmp_path), True, engine=cluster(), staleness=staleness, progress=once, **SLOW)
@@ -329,6 +329,8 @@ def test_a_slow_worker(staleness, cluster, tmp_path):
 # -- drills: server and driver ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.plain
 @ON_LINUX
 @pytest.mark.parametrize("given", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_server_is_killed(given, cluster, tmp_path, scratch, often, caplog):

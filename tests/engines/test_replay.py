@@ -65,23 +65,6 @@ def over(pairs, often=LOSSES):
     return pytest.mark.parametrize(("objective", "loss"), [case(*pair, often=often) for pair in pairs])
 
 
-def seldom(test, objective, loss):
-    """Does no test but this one, with its likes, need the kernel?"""
-    variant = any(word in test for word in ("steps", "rounds", "synchronous"))
-    return (loss == "hinge" and "djam" in test) or (
-        (objective, loss) in SPARSE and (variant or (loss == "squared" and ("djam" in test or "admm" in test)))
-    )
-
-
-@pytest.fixture(autouse=True)
-def _compile_what_others_need(request):
-    """What nobody else needs runs in plain Python; test_seldom_cases_compiled is for `pytest -m slow`."""
-    given = request.node.callspec.params if hasattr(request.node, "callspec") else {}
-    test, pair = given.get("name", request.node.originalname), (given.get("objective"), given.get("loss"))
-    if ("admm" in test and "good_rho" not in test) or (None not in pair and seldom(test, *pair)):
-        request.getfixturevalue("uncompiled")
-
-
 # ---------------------------------------------------------------- reference: the loss of an agent
 
 
@@ -530,6 +513,7 @@ def test_djam(objective, loss):
 PENALTIES = pytest.mark.parametrize("rho", [0.3, 2.0])
 
 
+@pytest.mark.plain
 @PENALTIES
 @over(PAIRS)
 def test_admm_gossip(objective, loss, rho):
@@ -540,6 +524,7 @@ def test_admm_gossip(objective, loss, rho):
     assert_account(run, problem.graph.n_edges, np.count_nonzero(events[:, 1] >= 0), 8)
 
 
+@pytest.mark.plain
 @PENALTIES
 @over(PAIRS, often=("logistic",))
 def test_admm_synchronous(objective, loss, rho):
@@ -551,6 +536,7 @@ def test_admm_synchronous(objective, loss, rho):
     assert run.wakes == rounds * N
 
 
+@pytest.mark.plain
 @over(SMOOTH, often=("logistic",))
 def test_admm_with_gradient_steps(objective, loss):
     """Ten of them on the primal problem without the T_i^j, from the last model, as in CD's comparison."""
@@ -561,7 +547,6 @@ def test_admm_with_gradient_steps(objective, loss):
     assert_account(run, problem.graph.n_edges, np.count_nonzero(events[:, 1] >= 0), 8)
 
 
-@pytest.mark.usefixtures("seldom_compiled")
 def test_admm_with_gradient_steps_synchronous():
     problem, setting = example("collaborative", "squared")
     start = beginning(setting, 14)
@@ -569,6 +554,7 @@ def test_admm_with_gradient_steps_synchronous():
     assert_same(found, np.array([start, *Multipliers(setting, start, 2.0, steps=10).rounds(15)]))
 
 
+@pytest.mark.plain
 def test_admm_accounts_for_the_rho_it_sends():
     """rho="auto" adds one number to a letter of four vectors."""
     problem, setting = example("collaborative", "squared")
@@ -640,17 +626,15 @@ def test_reaches_the_optimum(name, objective, loss):
 
 
 @pytest.mark.slow
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     ("test", "arguments"),
     [
         (test, arguments)
         for test, *arguments in [
-            (test_djam, "separate", "hinge"),
-            (test_djam, "separate", "squared"),
             (test_admm_gossip, "separate", "squared", 0.3),
             (test_admm_synchronous, "collaborative", "logistic", 0.3),
             (test_admm_with_gradient_steps, "collaborative", "logistic"),
-            (test_reaches_the_optimum, "djam", "separate", "hinge"),
             (test_reaches_the_optimum, "admm-auto", "separate", "squared"),
             (test_reaches_the_optimum, "admm-auto-rounds", "collaborative", "logistic"),
             (test_reaches_the_optimum, "admm-auto-steps", "collaborative", "logistic"),
@@ -661,6 +645,7 @@ def test_seldom_cases_compiled(test, arguments):
     test(*arguments)
 
 
+@pytest.mark.compiled
 def test_the_lonely_agent_finds_its_own_model_from_afar():
     problem, setting = example("personalized", "logistic")
     for method in (CD, DJAM, ADMM(0.5), ADMM()):
@@ -703,6 +688,8 @@ def test_admm_finds_a_good_rho():
     assert grid[:, 10].max() > 1e4 * best[10]  # rho matters
 
 
+@pytest.mark.slow
+@pytest.mark.plain
 @pytest.mark.parametrize("goal", [1e-3, 1e-6, 1e-9, 1e-12])
 def test_admm_loses_little_time_by_finding_rho(goal):
     """To any accuracy, "auto" takes at most 1.5 times the wakes of the best of the grid."""
@@ -759,6 +746,7 @@ def test_ends_of_an_edge_with_two_rho_keep_its_z_and_its_multipliers():
     np.testing.assert_allclose([e.text[3 * P : 4 * P], e.text[2 * P : 3 * P]], e.Z + e.L / mean, rtol=1e-13)
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(("ends", "rho"), [((1.7, 1.7), 1.7), ((0.5, 8.0), 2.0)], ids=["one rho", "two"])
 def test_residuals_of_an_edge_are_those_of_admm(ends, rho):
     """Primal |T - Z'|^2 and dual rho^2 |Z' - Z|^2 at both ends, beside models and multipliers; then steps 2 and 3."""
@@ -905,6 +893,7 @@ def cases():
     yield W, lazy, lazy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conditions", [None, ct.Conditions()], ids=["at once", "timed"])
 def test_neighbours_are_chosen_with_the_given_probabilities(conditions):
     """Chi-square over all ties, given how often each agent woke: error rate 1e-5 for each of the 18 cases; the seed is
@@ -1049,9 +1038,7 @@ def test_budgets(method, letters, vectors, unit):
         for unit in ("wakes", "vectors", "bytes", *(["rounds"] if name not in ("cd", "djam") else []))
     ],
 )
-def test_every_changes_nothing(method, unit, request):
-    if unit == "rounds" and method != MP:  # no other test needs its kernel
-        request.getfixturevalue("uncompiled")
+def test_every_changes_nothing(method, unit):
     length = {unit: {"wakes": 150, "rounds": 20, "vectors": 52, "bytes": 52 * letter_size(2)}[unit]}
     plain = ct.simulate(small(), method, seed=30, **length)
     scale = letter_size(2) if unit == "bytes" else 1
@@ -1210,7 +1197,7 @@ def test_new_neighbours_greet(moment):
     assert greetings == 2
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_a_change_to_the_same_problem_changes_nothing():
     problem, _ = example("separate", "squared")
     for method in (DJAM, ADMM(0.3), CD):  # "auto" looks at its residuals afresh after a change
@@ -1235,7 +1222,6 @@ def test_synchronous_rounds_through_changes():
     assert run.vectors == 2 * stages[0][0].graph.n_edges + greetings + rounds
 
 
-@pytest.mark.usefixtures("seldom_compiled")
 def test_admm_rounds_through_changes():
     stages, length, rho = changing(), 8, 0.7
     start = beginning(stages[0][1], 44)
@@ -1261,6 +1247,7 @@ def solves_the_last_problem(method, conditions):
     np.testing.assert_allclose(run.theta, left.solve(), rtol=0, atol=1e-6)  # also those without ties
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(
     ("method", "conditions"),
     [(MP, None), (MP, LATE), (CD, None), (CD, LATE), (ADMM(), None)],
@@ -1270,7 +1257,6 @@ def test_the_last_problem_is_solved(method, conditions):
     solves_the_last_problem(method, conditions)
 
 
-@pytest.mark.usefixtures("seldom_compiled")
 def test_the_last_problem_is_solved_by_admm_though_letters_are_late():
     solves_the_last_problem(ADMM(), LATE)
 

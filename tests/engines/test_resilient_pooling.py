@@ -108,7 +108,7 @@ def lied_to(problem, lie, wakes=40, liars=(1, 6, 11, 16), **options):
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_an_honest_group_gains(loss):
     (X, y, owner), test = population(loss=loss, rows=5)
     problem = problem_of(X, y, owner, ct.graphs.random_regular(20, 6, seed=0), loss)
@@ -121,7 +121,7 @@ def test_an_honest_group_gains(loss):
 
 
 @pytest.mark.parametrize("lie", GROSS)
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_gross_lies_leave_the_honest_as_good_as_alone(lie):
     (X, y, owner), test = population()
     problem = problem_of(X, y, owner, ct.graphs.random_regular(20, 6, seed=0))
@@ -131,7 +131,7 @@ def test_gross_lies_leave_the_honest_as_good_as_alone(lie):
     assert np.all(error[honest] < 1.5 * apart[honest])
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_a_population_that_is_told_to_be_wide_leaves_the_honest_as_good_as_alone():
     ratios = []
     for seed in range(2):
@@ -147,7 +147,7 @@ def test_a_population_that_is_told_to_be_wide_leaves_the_honest_as_good_as_alone
     assert np.mean(ratios) < 1.02
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_two_of_six_cannot_move_what_is_a_typical_row():
     (X, y, owner), _ = population(n=7, rows=6)
     problem = problem_of(X, y, owner, ct.graphs.complete(7))
@@ -161,7 +161,7 @@ def test_two_of_six_cannot_move_what_is_a_typical_row():
 
 
 @pytest.mark.parametrize("size", [0.5, 1.0, 2.0, 3.0])
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_the_worst_moderate_lie_costs_at_most_a_third(size):
     (X, y, owner), test = population()
     problem = problem_of(X, y, owner, ct.graphs.random_regular(20, 6, seed=0))
@@ -170,7 +170,7 @@ def test_the_worst_moderate_lie_costs_at_most_a_third(size):
     assert np.sqrt(error[honest]).mean() < 1.33 * np.sqrt(errors(alone(problem), *test)[honest]).mean()
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_one_liar_of_four_neighbours_does_not_move_the_population():
     (X, y, owner), _ = population(n=5)
     problem = problem_of(X, y, owner, ct.graphs.complete(5))
@@ -179,7 +179,7 @@ def test_one_liar_of_four_neighbours_does_not_move_the_population():
     assert np.abs(np.delete(lies[1] - lies[0], 2, axis=0) @ typical).max() < 100.0  # half a spread; the lie is of six
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_no_poison_outlives_its_liar():
     (X, y, owner), test = population()
     graph = ct.graphs.ring(20)  # two neighbours: nobody is left out, and every liar is heard
@@ -193,7 +193,7 @@ def test_no_poison_outlives_its_liar():
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_neither_units_nor_origins_matter(loss):
     (X, y, owner), _ = population(n=8, loss=loss, rows=6)
     graph = ct.graphs.complete(8)
@@ -208,7 +208,7 @@ def test_neither_units_nor_origins_matter(loss):
     assert np.allclose(other.population.noise, a * a * one.population.noise, rtol=1e-6)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_awkward_agents_break_nothing():
     """No rows, one, two, fewer than columns; labels all alike; a column that is constant for one agent, or for all."""
     rng = np.random.default_rng(0)
@@ -244,7 +244,7 @@ def gossip(peers, times):
     return peers
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_what_agents_know_of_their_models():
     (X, y, owner), _ = population(n=8, rows=6)
     mine = owner != 7  # has no rows
@@ -269,7 +269,7 @@ def test_what_agents_know_of_their_models():
     assert before.trust[0] == 0.0  # nobody was heard
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_the_neighbour_that_moves_most_is_named():
     (X, y, owner), _ = population(n=4, rows=6)
     peers = gossip(peers_of(problem_of(X, y, owner, ct.graphs.complete(4))), 20)
@@ -284,7 +284,7 @@ def test_the_neighbour_that_moves_most_is_named():
     assert np.all(calm >= 0)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_influence_of_other_methods_is_the_pull_of_their_copies():
     problem = ct.Problem.propagation([[0.0], [1.0], [5.0]], ct.graphs.complete(3))
     world = world_of(problem)
@@ -302,7 +302,7 @@ def test_influence_of_other_methods_is_the_pull_of_their_copies():
     assert ct.Private("gossip-pooling").influence is None
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_gossip_pooling_tells_its_posterior():
     (X, y, owner), _ = population(n=6, rows=6)
     problem = problem_of((X - SHIFTS) / UNITS, (y - 15_000.0) / 200.0, owner, ct.graphs.complete(6))
@@ -322,7 +322,7 @@ def test_gossip_pooling_tells_its_posterior():
     assert known.trust.tolist() == [1.0]
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_a_state_is_kept_and_ties_come_and_go():
     (X, y, owner), _ = population(n=5, rows=6)
     problem = problem_of(X, y, owner, ct.graphs.complete(5))
@@ -343,7 +343,7 @@ def test_a_state_is_kept_and_ties_come_and_go():
     assert np.all(np.isfinite(again.wake(np.zeros(0))[0].text))
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_absurd_letters_change_nothing():
     (X, y, owner), _ = population(n=4, rows=6)
     peer = gossip(peers_of(problem_of(X, y, owner, ct.graphs.ring(4))), 3)[0]

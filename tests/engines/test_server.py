@@ -10,9 +10,12 @@ import pytest
 from numpy.testing import assert_allclose
 
 import coterie as ct
+from coterie.core import loop
 from coterie.core.loop import new_account
 from coterie.core.methods import server
+from coterie.core.plain_backend import kernel
 from coterie.core.world import AUTHOR, TAIL, Letter, data_of, new_outbox, row, rows
+from coterie.engines import together
 from coterie.engines.wire import letters_size
 from coterie.engines.worlds import world_of
 
@@ -86,7 +89,7 @@ def start_of(problem, seed=1):
 
 @pytest.mark.parametrize(("reference", "method"), CASES)
 @pytest.mark.every_case
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_each_method_is_the_algorithm_of_its_paper(reference, method):
     for problem, (loss, gradient) in kinds(method):
         start = start_of(problem)
@@ -96,7 +99,7 @@ def test_each_method_is_the_algorithm_of_its_paper(reference, method):
         assert np.abs(run.theta - start).max() > 0.1
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_one_step_of_all_is_gradient_descent_on_the_mean_loss():
     problem = linear()
     X, y, theta = problem.data.X, problem.data.y, np.zeros(4)
@@ -106,7 +109,7 @@ def test_one_step_of_all_is_gradient_descent_on_the_mean_loss():
     assert_allclose(run.theta, np.tile(theta, (6, 1)), rtol=0, atol=1e-12)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_fedprox_without_a_pull_and_ifca_of_one_cluster_are_fedavg():
     problem = linear()
     start = start_of(problem)
@@ -122,7 +125,7 @@ def test_fedprox_without_a_pull_and_ifca_of_one_cluster_are_fedavg():
 
 @pytest.mark.parametrize("method", ALL)
 @pytest.mark.every_case
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_models_in_python_learn_the_same(method):
     start = start_of(small_network())
     one, other = (
@@ -143,12 +146,29 @@ def trained(method):
     return found
 
 
+@pytest.fixture
+def plain_loops(monkeypatch):
+    """A function: from its call on, loops run as the Python that they are written in."""
+
+    def begin():
+        for module, names in (
+            (loop, ("run", "rounds", "accept", "together", "publish_all")),
+            (together, ("prepare_all", "pick_all", "step_all")),
+        ):
+            for name in names:
+                monkeypatch.setattr(module, name, kernel(getattr(module, name).python))
+        monkeypatch.setattr(loop.meet, "__defaults__", (loop.run, None))
+
+    return begin
+
+
 @pytest.mark.slow
+@pytest.mark.compiled
 @pytest.mark.every_case
 @pytest.mark.parametrize("method", {type(method): method for method in ALL}.values())
-def test_compiled_and_plain_loops_are_the_same(method, request):
+def test_compiled_and_plain_loops_are_the_same(method, plain_loops):
     compiled = trained(method)
-    request.getfixturevalue("uncompiled")
+    plain_loops()
     for one, other in zip(compiled, trained(method), strict=True):
         assert_allclose(one, other, rtol=0, atol=1e-12)
 
@@ -158,7 +178,7 @@ def test_compiled_and_plain_loops_are_the_same(method, request):
 
 @pytest.mark.parametrize("method", ALL)
 @pytest.mark.every_case
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_letters_are_what_a_round_costs(method):
     """Down to the cohort and up from it, and nobody else hears a thing."""
     problem = small_network()
@@ -173,7 +193,7 @@ def test_letters_are_what_a_round_costs(method):
     assert run.bytes == letters_size(run.letters, int(run.tally[:, 1].sum()))
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_personal_parameters_never_leave_their_client():
     problem = small_network()
     own = problem.roles == 0
@@ -257,7 +277,7 @@ def test_all_cohorts_are_alike():
 
 @pytest.mark.parametrize("method", ALL)
 @pytest.mark.every_case
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_nothing_waits_for_ever(method):
     """By wakes, with letters that are late, lost or doubled: every client is asked again and again, and learns."""
     problem = small_network()
@@ -269,7 +289,7 @@ def test_nothing_waits_for_ever(method):
     assert np.isfinite(run.theta).all()
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_wakes_in_turn_are_rounds():
     """Where clients wake one after the other, once each, the last answer ends the round."""
     problem, method = linear(), ct.FedAvg(ct.SGD(0.3, steps=3))
@@ -279,7 +299,7 @@ def test_wakes_in_turn_are_rounds():
     assert by_wakes.bytes == by_rounds.bytes
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_clients_leave_and_join():
     """Who leaves is waited for once; who joins is asked at once. The optimum is that of those who are there."""
     problem = linear(ct.Squared())
@@ -294,7 +314,7 @@ def test_clients_leave_and_join():
     assert run.letters == 5 + 3 * 10 + 4 + 4 + 395 * 8
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_a_client_without_rows_counts_for_nothing():
     data = clients(signs)
     empty = ct.AgentData(data.X, data.y, agents=data.owner, members=range(6))
@@ -331,7 +351,7 @@ def test_a_star_has_a_center():
         ct.graphs.star(5, center=5)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_any_agent_may_be_the_server():
     problem, method = linear(), ct.FedAvg(ct.SGD(0.3, steps=3))
     order = [3, 1, 2, 0, 4, 5]

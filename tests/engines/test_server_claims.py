@@ -9,7 +9,6 @@ import pytest
 import coterie as ct
 
 pytestmark = pytest.mark.slow
-uncompiled = pytest.mark.usefixtures("uncompiled")
 
 
 def least_squares(p):
@@ -68,7 +67,7 @@ def rounds_to(problem, method, best, near, limit=200):
     return int(good[0]) if good.size else limit
 
 
-@uncompiled
+@pytest.mark.plain
 def test_scaffold_needs_fewer_rounds_than_fedavg_where_clients_differ():
     """Karimireddy et al. 2020, Theorem III and Table 3: fewer rounds; the drift of FedAvg is a floor for it."""
     problem, best = regressions()
@@ -80,7 +79,7 @@ def test_scaffold_needs_fewer_rounds_than_fedavg_where_clients_differ():
     assert np.linalg.norm(found - best) < 1e-3 * np.linalg.norm(drifted - best)
 
 
-@uncompiled
+@pytest.mark.plain
 def test_fedprox_bounds_the_drift():
     """Li et al. 2020, Section 3.2: the proximal term limits the impact of local updates."""
     problem, best = regressions()
@@ -90,7 +89,7 @@ def test_fedprox_bounds_the_drift():
     assert apart[-1] < 0.4 * apart[0]
 
 
-@uncompiled
+@pytest.mark.plain
 def test_ditto_is_robust_and_fair():
     """Li et al. 2021, Sections 4.2 and 4.3: with a third of liars, honest clients do better, and more alike."""
     data, accuracies = classifications(apart=0.7)
@@ -105,7 +104,7 @@ def test_ditto_is_robust_and_fair():
     assert ditto.std() < 0.8 * fedavg.std()
 
 
-@uncompiled
+@pytest.mark.plain
 @pytest.mark.every_case
 @pytest.mark.parametrize(
     "method",
@@ -124,7 +123,7 @@ def test_personal_models_beat_one_for_all(method):
     assert accuracies(learned(problem, method, 60)).mean() > one + 0.05
 
 
-@uncompiled
+@pytest.mark.plain
 def test_ifca_finds_the_clusters():
     """Ghosh et al. 2020, Section 6: linear models theta and -theta; every client is in its cluster, with its model."""
     rng = np.random.default_rng(0)
@@ -167,7 +166,7 @@ def representation(p, k):
     )
 
 
-@uncompiled
+@pytest.mark.plain
 def test_fedrep_learns_a_common_representation():
     """Collins et al. 2021, Section 6, Figure 2: with few rows each, clients find the subspace; FedAvg does not."""
     rng = np.random.default_rng(0)

@@ -25,7 +25,6 @@ from coterie.errors import ClusterError, DataError, GraphError, MismatchError, P
 from ray_in_process import Here, Silent
 
 N, P, SEED = 17, 4, 3
-uncompiled = pytest.mark.usefixtures("uncompiled")
 OBJECTIVES = {
     "personalized": (ct.Problem.personalized, {"mu": 0.7}),
     "collaborative": (ct.Problem.collaborative, {"mu": 0.5, "ridge": 0.1}),
@@ -112,9 +111,11 @@ def same(one, other):
     assert (one.epsilon, one.delta, one.time) == (other.epsilon, other.delta, other.time)
 
 
-@uncompiled
+@pytest.mark.plain
 @pytest.mark.every_case
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "private boosting" else ()) for name in METHODS]
+)
 def test_every_method(name):
     objective, method = METHODS[name]
     whole = recipe(objective).whole()
@@ -134,7 +135,7 @@ def test_every_method(name):
             assert shipped.trace["gap"].iloc[-1] == pytest.approx(whole.gap(shipped.published), rel=1e-9)
 
 
-@uncompiled
+@pytest.mark.plain
 @pytest.mark.parametrize("count", [1, 3])
 def test_room_for_larger_models(count, monkeypatch):
     """No step of a neighbour is lost for want of room: nobody asks for a whole model again."""
@@ -147,7 +148,7 @@ def test_room_for_larger_models(count, monkeypatch):
         assert run.tally[boosting.STEP, 0] > 8 * N
 
 
-@uncompiled
+@pytest.mark.plain
 def test_values_on_the_way():
     whole, seen = recipe("personalized").whole(), []
     run = ct.simulate(
@@ -157,7 +158,7 @@ def test_values_on_the_way():
     assert len(set(run.trace["value"])) == len(seen) == 9
 
 
-@uncompiled
+@pytest.mark.plain
 @pytest.mark.parametrize("start", ["local", "zeros", "given"])
 @pytest.mark.parametrize("choice", ["uniform", "weight", "matrix"])
 def test_starts_and_choices(start, choice):
@@ -197,7 +198,7 @@ def test_a_part_is_a_part_of_the_whole():
     assert not np.array_equal(part.problem.among(99).loss_weight[here], whole.loss_weight[first:last])
 
 
-@uncompiled
+@pytest.mark.plain
 def test_how_reliable_a_release_is():
     """By the most rows of any agent, which only one shard has."""
     method, problem = ct.Private("propagation"), recipe("personalized")
@@ -213,7 +214,7 @@ def arrays_of(value):
     return sum(map(arrays_of, value)) if isinstance(value, list | tuple) else 0
 
 
-@uncompiled
+@pytest.mark.plain
 def test_the_driver_does_not_grow():
     """What the driver holds beside references, which are the letters themselves here, is the same for 60 and 600."""
     held = []
@@ -237,7 +238,7 @@ def test_the_driver_does_not_grow():
 # -- privacy -----------------------------------------------------------------------------------------------------------
 
 
-@uncompiled
+@pytest.mark.plain
 def test_nobody_spends_more_and_no_noise_is_used_twice(monkeypatch):
     """Every wake has a key of its own, that of one process; accounts are what the wakes of each agent make them."""
     keys, took = [], shard.Shard._wake
@@ -264,7 +265,7 @@ def test_nobody_spends_more_and_no_noise_is_used_twice(monkeypatch):
     assert np.array_equal(np.unique(used, axis=0), np.unique(drawn, axis=0))
 
 
-@uncompiled
+@pytest.mark.plain
 def test_claims_of_private_runs():
     method = ct.Private("cd", epsilon=0.8, delta=1e-6, wakes_per_agent=3)
     run = ct.simulate(recipe("personalized"), method, engine=Local(shards=2))
@@ -283,7 +284,7 @@ def test_claims_of_private_runs():
 # -- what comes back ---------------------------------------------------------------------------------------------------
 
 
-@uncompiled
+@pytest.mark.plain
 def test_models_come_back_if_asked_for():
     problem, options = recipe("personalized"), {"wakes": 30, "engine": Local(shards=3)}
     run = ct.simulate(problem, "cd", **options)
@@ -304,7 +305,7 @@ def test_models_come_back_if_asked_for():
     assert pooled.population.mean.shape == (N, P)
 
 
-@uncompiled
+@pytest.mark.plain
 def test_without_a_cluster_it_is_one_problem():
     run = ct.simulate(recipe("personalized"), "cd", wakes=30)
     same(run, ct.simulate(recipe("personalized").whole(), "cd", wakes=30))
@@ -429,15 +430,6 @@ def test_bad_recipes(arguments, settings, message):
 
 
 # -- on a real Ray -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def ray():
-    ray = pytest.importorskip("ray")
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
-    ray.init(address="local", num_cpus=2, object_store_memory=80_000_000, **quiet)
-    yield ray
-    ray.shutdown()
 
 
 @pytest.mark.slow

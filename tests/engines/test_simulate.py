@@ -179,6 +179,7 @@ def test_replay(which):
         assert run.value == pytest.approx(problem.value(expected), rel=1e-9)
 
 
+@pytest.mark.compiled
 @combinations
 def test_converges_to_the_exact_minimiser(which):
     problem, _ = example(which)
@@ -327,7 +328,7 @@ def test_agents_wake_equally_often(conditions):
             W[i, j] = W[j, i] = float(i + j >= n - 1)
     degree = W.sum(axis=1).astype(int)
     problem = ct.Problem.propagation(np.zeros((n, 1)), ct.Graph(W))
-    wakes = 20_000
+    wakes = 4_000
     trace = ct.simulate(problem, CD, wakes=wakes, seed=11, every=1, conditions=conditions).trace
     sent = np.diff(trace["vectors"])
     values, counts = np.unique(sent, return_counts=True)
@@ -344,7 +345,7 @@ def test_agents_wake_equally_often(conditions):
 @pytest.mark.parametrize("conditions", [None, ct.Conditions(latency=0.3)], ids=["calm", "latency"])
 def test_time_is_that_of_poisson_clocks(conditions):
     """The time of wake T is Gamma(T) / n: mean T / n, standard deviation sqrt(T) / n. Error rate 6e-7 (five sd)."""
-    n, wakes = 12, 10_000
+    n, wakes = 12, 3_000
     run = ct.simulate(propagation(n), CD, wakes=wakes, seed=12, every=1, conditions=conditions)
     assert abs(run.time - wakes / n) <= 5 * math.sqrt(wakes) / n
     gaps = np.diff(run.trace["time"])
@@ -367,6 +368,7 @@ CONDITIONS = {
 }
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", CONDITIONS)
 @pytest.mark.parametrize("which", [0, 3])
 def test_converges_whatever_the_mail(which, name):
@@ -385,6 +387,7 @@ def test_accounts_are_exact_whatever_the_mail():
         assert run.bytes == run.vectors * letter_size(2)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("rate", [0.05, 0.5])
 @pytest.mark.parametrize("what", ["loss", "duplication"])
 def test_faults_are_as_frequent_as_asked(what, rate):
@@ -401,6 +404,7 @@ def test_calm_mail_loses_nothing():
     assert run.lost == run.duplicated == 0
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("end", [1e9, np.inf])
 def test_an_agent_that_is_away_for_good(end):
     """It neither wakes nor changes, and the others find the optimum given the model it greeted them with."""
@@ -427,6 +431,7 @@ def test_an_agent_away_at_the_start_does_not_greet():
     assert run.letters == 24 - 2
 
 
+@pytest.mark.compiled
 def test_an_agent_that_comes_back():
     """Away from 0 to 50: unchanged until then, at the optimum later."""
     problem = propagation()
@@ -457,6 +462,7 @@ def test_everybody_is_away_for_a_while():
     assert run.trace["time"].iloc[1] >= 20
 
 
+@pytest.mark.compiled
 def test_letters_under_way_grow_beyond_what_was_foreseen():
     """Latency 50 on 200 agents keeps about 50 * 200 * 4 letters under way; none is forgotten or counted twice."""
     n, wakes = 200, 30_000

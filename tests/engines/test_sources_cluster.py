@@ -13,7 +13,6 @@ import threading
 import numpy as np
 import pandas as pd
 import pytest
-from ray_here import ray_here
 
 import coterie as ct
 from coterie.data.listing import placed
@@ -24,10 +23,9 @@ pytestmark = pytest.mark.slow  # processes of Ray take long to begin
 
 
 @pytest.fixture(scope="module")
-def ray():
+def ray(ray):
     pytest.importorskip("ray.data")
-    with ray_here() as ray:
-        yield ray
+    return ray
 
 
 def visits(rows=240):

@@ -82,6 +82,7 @@ def test_the_source_archive_is_whole_and_makes_the_same_wheel(built, tmp_path):
     assert content(wheel) == content(built[0])
 
 
+@pytest.mark.slow
 def test_the_wheel_runs_in_a_venv_of_its_own(built, tmp_path):
     """Dependencies are those of this process, and coterie is the wheel's."""
     venv.create(tmp_path / "venv", with_pip=True)

@@ -11,6 +11,8 @@ from threadpoolctl import threadpool_limits
 
 import coterie as ct
 
+pytestmark = [pytest.mark.compiled, pytest.mark.slow]  # what a paper claims
+
 SEARCH = {"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-15, "gtol": 1e-8, "maxcor": 30}
 #: What the dual adds to CL (7), DELTA / 2 |Theta|^2: without it, moving all agents together costs nothing.
 DELTA = 1e-2

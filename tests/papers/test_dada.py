@@ -12,6 +12,8 @@ import pytest
 
 import coterie as ct
 
+pytestmark = [pytest.mark.compiled, pytest.mark.slow]  # what a paper claims
+
 N, WAKES = 100, 20_000
 FW = ct.FrankWolfeBoosting()
 

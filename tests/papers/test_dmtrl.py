@@ -11,6 +11,8 @@ import pytest
 
 import coterie as ct
 
+pytestmark = [pytest.mark.compiled, pytest.mark.slow]  # what a paper claims
+
 SCHOOL = Path(__file__).resolve().parents[3] / "shared" / "data" / "school.npz"
 #: For Synthetic 1. From 1e-4 to 1e-2 relations are found about as well; this is the best of them.
 LAM = 1e-2

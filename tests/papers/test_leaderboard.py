@@ -90,7 +90,8 @@ def test_rivals_learn_what_differs_between_agents(make, error, wrong, classes):
     assert missed < (wrong if classes else error)  # the best constants have 6.6, and 0.43
 
 
-def test_gossip_is_counted_and_learns_what_differs_between_agents(uncompiled):
+@pytest.mark.plain
+def test_gossip_is_counted_and_learns_what_differs_between_agents():
     train, (X, y, agents) = grouped(False)
     model = Gossip(classes=False, wakes=20).fit(*train)
     assert model.run_.bytes > 0
@@ -135,8 +136,8 @@ def opposed(classes=True, n=8, rows=24):
 
 
 @pytest.fixture
-def small(monkeypatch, uncompiled):
-    """Few rates, short runs, in plain Python."""
+def small(monkeypatch):
+    """Few rates, short runs."""
     monkeypatch.setattr(contenders, "RATES", (0.03, 0.3))
     monkeypatch.setattr(contenders, "LOOK", 5)
 
@@ -256,7 +257,9 @@ def test_gains_are_over_the_same_model_alone_and_columns_are_what_they_say(metri
     assert table["privacy"]["linear, one for all"] == "none: rows in one place"
 
 
-def test_private_methods_pay_for_privacy(uncompiled):
+@pytest.mark.slow
+@pytest.mark.plain
+def test_private_methods_pay_for_privacy():
     task = opposed(n=6, rows=30)
     graph = ct.Graph(np.equal.outer(np.arange(6) % 2, np.arange(6) % 2) * (1.0 - np.eye(6)))
     race = Race.of(task, graph, "linear")

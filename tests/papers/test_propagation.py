@@ -51,6 +51,8 @@ def test_without_spread_confidences_change_nothing():
         np.testing.assert_array_equal(propagated(task, task.confidence), propagated(task, 0.5))
 
 
+@pytest.mark.slow
+@pytest.mark.compiled
 def test_the_error_with_confidences_hardly_grows_with_the_spread():
     """Figure 2, left: "remains constant"; without confidences it more than doubles."""
     errors = np.empty((30, 2, 2))
@@ -143,6 +145,7 @@ def drawn(n, p, rng):
     return rng.normal(size=(n, p)), confidence
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("shape", ["random", "planar"])
 def test_fifty_thousand_ties_against_a_direct_solver(shape):
     rng = np.random.default_rng(0)

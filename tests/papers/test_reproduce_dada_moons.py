@@ -11,6 +11,8 @@ import coterie as ct
 from papers._experiment import column, where
 from papers.dada import figure_4, moons
 
+pytestmark = [pytest.mark.compiled, pytest.mark.slow]  # what a paper claims
+
 
 def by_seed(rows, name, method):
     return np.array([row[name] for row in where(rows, method=method, folds=0, empty="zeros")])

@@ -20,7 +20,8 @@ def small_task(n=12):
 # -- helpers ----------------------------------------------------------------------------------------------------------
 
 
-def test_one_boosted_model_for_all_is_near_the_optimum(monkeypatch, uncompiled):
+@pytest.mark.plain
+def test_one_boosted_model_for_all_is_near_the_optimum(monkeypatch):
     monkeypatch.setitem(real.STUMPS, "moons", 20)
     task = real._for_boosting(small_task(), "moons")
     assert task.train.p == 20
@@ -35,7 +36,8 @@ def test_one_boosted_model_for_all_is_near_the_optimum(monkeypatch, uncompiled):
     assert 0.0 <= loss(found) - loss(exact) + 1e-9 < 0.02
 
 
-def test_the_first_graph_costs_what_the_paper_counts(monkeypatch, uncompiled):
+@pytest.mark.plain
+def test_the_first_graph_costs_what_the_paper_counts(monkeypatch):
     monkeypatch.setitem(real.STUMPS, "moons", 40)
     task = small_task()
     n, kappa, bits = task.train.n, real.KAPPA, real.NUMBER_BITS
@@ -51,7 +53,8 @@ def test_the_first_graph_costs_what_the_paper_counts(monkeypatch, uncompiled):
     assert answers * (model + 2 * bits) < spent <= answers * (model + 4 * bits)
 
 
-def test_a_longer_run_begins_as_a_shorter_one(uncompiled):
+@pytest.mark.plain
+def test_a_longer_run_begins_as_a_shorter_one():
     problem, _ = real.first_graph(real._linear(small_task()), ct.CoordinateDescent(), 1.0)
     seen = []
 

@@ -17,6 +17,8 @@ def by_name(outcome, part):
     return [claim for claim in outcome.claims if part in claim.what]
 
 
+@pytest.mark.slow
+@pytest.mark.compiled
 def test_relations_are_learned(quick):
     outcome = quick("dmtrl-figure-2")
     [likeness], [signs] = by_name(outcome, "likeness"), by_name(outcome, "right sign")
@@ -24,6 +26,8 @@ def test_relations_are_learned(quick):
     assert signs.ours > 0.97
 
 
+@pytest.mark.slow
+@pytest.mark.compiled
 def test_more_relations_make_it_slower(quick):
     outcome = quick("dmtrl-figure-3")
     one, two = by_name(outcome, "ρ of")
@@ -32,6 +36,8 @@ def test_more_relations_make_it_slower(quick):
     assert slower.ours > 0.05
 
 
+@pytest.mark.slow
+@pytest.mark.compiled
 def test_every_curve_of_synthetic_1_goes_down(quick):
     outcome = quick("dmtrl-figure-4")
     assert {row["part"] for row in outcome.rows} == {"gap", "error"}
@@ -76,6 +82,7 @@ def test_reviews_and_digits_are_told_apart(quick):
     assert all(5 < claim.ours < 30 for claim in by_name(outcome, "error rate of") if "less" not in claim.what)
 
 
+@pytest.mark.compiled
 def test_a_curve_has_the_gap_and_the_error_of_its_weights():
     task = common.tasks_of("Synthetic 1", 60, 0)
     covariance = task.auxiliary["correlation"] / 16

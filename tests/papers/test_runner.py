@@ -265,6 +265,7 @@ def test_every_figure_and_table_that_was_promised_is_there():
         find("dada-figure-8")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGINT") or sys.platform == "win32", reason="needs signals of POSIX")
 def test_the_command_keeps_pieces_when_it_is_interrupted(tmp_path):
     command = [sys.executable, "-m", "papers", "propagation-admm-figure-1", "-o", str(tmp_path)]

@@ -40,6 +40,8 @@ from coterie.peers.state import FileStore, read_record, write_record
 from coterie.peers.transport.over_tls import TlsTransport
 from coterie.privacy import Ledger
 
+pytestmark = pytest.mark.plain
+
 
 def said(*arguments):
     result = CliRunner().invoke(app, [*map(str, arguments), "--json"], catch_exceptions=False)

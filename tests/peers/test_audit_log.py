@@ -21,6 +21,8 @@ from coterie.peers.metrics import Log
 from coterie.peers.program import Program
 from coterie.peers.transport.memory import Exchange, Memory
 
+pytestmark = pytest.mark.plain
+
 
 @pytest.fixture
 def log(tmp_path):

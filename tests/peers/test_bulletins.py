@@ -29,6 +29,8 @@ from coterie.peers.identity import certificate_der, make_ca, make_csr, new_tls_k
 from coterie.peers.packet import BULLETIN, HELLO, read_packet, write_hello
 from coterie.peers.roster import SIGNATURE
 
+pytestmark = pytest.mark.plain
+
 
 def notice(about="all", version=1, body=b"news", kind="notice", by=STEWARD, most=10**6):
     return sign_bulletin(Bulletin(kind, about, version, body), key_of(by), most, "the notice")

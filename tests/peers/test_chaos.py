@@ -12,6 +12,9 @@ from coterie.peers import gate, node
 from coterie.peers.gate import REASONS, check_letter
 from coterie.testing.chaos import FAULTS, TASKS, Chaos, Weather, demands, faults, world
 
+pytestmark = pytest.mark.plain
+
+
 #: Few of them: letters of a learned graph, and of one that publishes, are many.
 PEERS = {"published": 3}
 SEEDS = {"learned": (5,), "published": (2,)}

@@ -18,6 +18,9 @@ from coterie.peers.charter import Charter, make_charter, read_charter
 from coterie.peers.tables import problem_of
 from coterie.peers.work import method_of
 
+pytestmark = pytest.mark.plain
+
+
 CLASSES = ("--features", "x0,x1,x2", "--target", "y", "--classes", "-1,1")
 
 

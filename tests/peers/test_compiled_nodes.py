@@ -7,6 +7,8 @@ import pytest
 import test_networks
 from test_node import check_against_simulator
 
+pytestmark = pytest.mark.compiled
+
 SLOW = pytest.mark.slow  # compiling, that is
 
 

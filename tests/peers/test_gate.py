@@ -33,6 +33,9 @@ from coterie.peers.packet import (
     write_packet,
 )
 
+pytestmark = pytest.mark.plain
+
+
 RUN, ME, ANN, BOB, STRANGER = bytes(16), 0, 1, 2, 9
 LONGEST, MOST_ROWS = 500, 20
 

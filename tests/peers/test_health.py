@@ -19,6 +19,9 @@ from coterie.peers.state import MemoryStore
 from coterie.peers.status import status_of as status_of_program
 from coterie.peers.transport.memory import Exchange, Memory
 
+pytestmark = pytest.mark.plain
+
+
 RUN = bytes(range(16))
 encode = msgspec.msgpack.encode
 #: A line: what 0 says reaches 5 through four others.

@@ -41,6 +41,7 @@ def command(*arguments):
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "killed", "hung", "cut"),
     [(5, [3], 4, [0]), pytest.param(20, [3, 8, 15], 5, [0, 1, 2], marks=pytest.mark.slow)],

@@ -65,7 +65,10 @@ def test_one_liar_does_not_make_the_others_worse_than_alone(tmp_path, conduct, m
         while not all((tmp_path / name / "status.json").exists() for name in names):
             assert time.monotonic() < deadline
             time.sleep(0.2)
-        time.sleep(SECONDS)
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            assert not any(process.poll() for process in running.values())
+            time.sleep(0.2)
     finally:
         for process in running.values():
             process.send_signal(signal.SIGTERM)

@@ -138,7 +138,7 @@ class Processes:
         end = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < end, {path.name: path.read_text() for path in self.folder.glob("*.log")}
-            time.sleep(0.3)
+            time.sleep(0.2)
 
     def status(self, name):
         path = self.folder / name / "status.json"

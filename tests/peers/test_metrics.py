@@ -25,6 +25,9 @@ from coterie.peers.status import status_of
 from coterie.peers.tables import work_of
 from coterie.peers.transport.memory import Exchange, Memory
 
+pytestmark = pytest.mark.plain
+
+
 # -- the log -----------------------------------------------------------------------------------------------------------
 
 

@@ -68,7 +68,7 @@ def wakes_of(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("brought", [False, True])
+@pytest.mark.parametrize("brought", [False, pytest.param(True, marks=pytest.mark.torch)])
 def test_three_processes_learn_a_network(tmp_path, brought):
     rng, names = np.random.default_rng(1), ("ann", "bob", "cat")
     club, file = tmp_path / "club", tmp_path / "model.py"

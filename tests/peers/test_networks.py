@@ -32,6 +32,9 @@ from coterie.peers.scores import scores, served_by
 from coterie.peers.tables import check_charter, problem_of, work_of
 from coterie.peers.work import method_of, read_work, write_work
 
+pytestmark = pytest.mark.plain
+
+
 WORDS = {
     "objective": "differentiable",
     "method": "dpsgd",
@@ -93,7 +96,6 @@ def test_gradients_are_slopes_of_values(outputs):
         step[i, k] = 1e-5
         found[i, k] = (problem.value(theta + step) - problem.value(theta - step)) / 2e-5
     np.testing.assert_allclose(gradient, found, atol=1e-8)
-    assert "numba" not in sys.modules
     assert add_two_layer_gradient.__module__ == "coterie.core.models"
 
 

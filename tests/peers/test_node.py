@@ -33,6 +33,8 @@ from coterie.peers.transport.memory import Exchange, Memory
 from coterie.privacy import Ledger
 from coterie.problem.confidence import confidences
 
+pytestmark = pytest.mark.plain
+
 
 def problem_for(group, members=None, **other):
     """The problem that some members solve together."""

@@ -18,6 +18,9 @@ from coterie.peers.metrics import Log
 from coterie.peers.office import RelayOffice
 from coterie.peers.renewal import install_certificate, renew, update, update_bulletins
 
+pytestmark = pytest.mark.plain
+
+
 SOON = 825 - 20  # days after which a member's certificate is good for 20 more
 
 

@@ -47,6 +47,9 @@ from coterie.peers.status import status_of
 from coterie.peers.supervised import notify
 from coterie.peers.transport.memory import Exchange, Memory
 
+pytestmark = pytest.mark.plain
+
+
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
@@ -229,6 +232,7 @@ def test_a_full_disk_is_told(peer):
     until(lambda: said("peer", "status", peer.folder)["status_error"] is None, "it does not recover")
 
 
+@pytest.mark.slow
 def test_a_paused_peer_is_not_shown_as_well(peer):
     """Its status was written a moment before, and gets old."""
     status = peer.folder / "status.json"
@@ -283,6 +287,7 @@ def test_a_socket_in_a_folder_with_a_long_name(tmp_path):
     assert not (deep / "live").exists()
 
 
+@pytest.mark.slow
 def test_who_does_not_listen_blocks_nobody_for_long(tmp_path):
     live = Live(tmp_path, lambda: b"[" + b"1," * 3_000_000 + b"1]")
     try:

@@ -31,6 +31,9 @@ from coterie.peers.packet import (
     write_packet,
 )
 
+pytestmark = pytest.mark.plain
+
+
 RUN = bytes(range(16))
 whole = st.integers(0, 2**53 - 1)
 counter = st.integers(1, 2**53 - 1)

@@ -33,6 +33,8 @@ from coterie.peers.tables import kept_aside, read_rows, rows_of, work_of, work_o
 from coterie.peers.transport.memory import Exchange, Memory
 from coterie.peers.work import read_work, write_work
 
+pytestmark = pytest.mark.plain
+
 
 def charter(**fields):
     given = {"features": ["age", "dose"], "target": "ill", "labels": ["no", "yes"], "steward": public(STEWARD)}

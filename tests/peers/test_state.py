@@ -34,6 +34,8 @@ from coterie.peers.state import (
 from coterie.peers.work import method_of, world_of_one
 from coterie.privacy import Ledger
 
+pytestmark = pytest.mark.plain
+
 
 def small():
     arrays = pack("own", {"theta": np.arange(2.0)[None, :]}) | pack("world", {"peer": np.array([1, -1])})

@@ -19,6 +19,7 @@ from coterie.core.world import EVERYONE
 from coterie.errors import ContractError, ParameterError
 from coterie.peers.transport import Contact, Transport
 from coterie.peers.transport.memory import Exchange, Memory
+from coterie.testing import contracts
 from coterie.testing.contracts import check_transport
 
 pytest.importorskip("nacl")
@@ -37,6 +38,7 @@ from tls_people import (
 )
 
 from coterie.peers import identity
+from coterie.peers.transport import hub
 from coterie.peers.transport.frames import (
     ADMITTED,
     FORWARD,
@@ -129,7 +131,7 @@ class Restless(Memory):
 class Patient(Memory):
     def send(self, to, payload):
         if to == 99:
-            time.sleep(1.1)
+            time.sleep(0.2)
         super().send(to, payload)
 
 
@@ -165,11 +167,14 @@ class Forgiving(Memory):
         (Restless, "open already|never sent|closed"),
         (Patient, "send waits"),
         (Gatekeeper, "does not get the other's roster"),
-        (Reopening, "lost while others come and go"),
+        pytest.param(Reopening, "lost while others come and go", marks=pytest.mark.slow),
         (Forgiving, "outlives its certificate"),
     ],
 )
-def test_planted_faults_are_found(fault, promise):
+def test_planted_faults_are_found(fault, promise, monkeypatch):
+    if fault is Patient:
+        monkeypatch.setattr(contracts, "SEND_LIMIT", 0.1)
+
     def make(addresses):
         exchange = Exchange()
         return {address: fault(exchange, NAMES[address], address) for address in addresses}
@@ -340,6 +345,7 @@ def test_too_long_letters_are_passed_over_and_counted(people, bare, authority):
     assert not eve.ended.is_set()
 
 
+@pytest.mark.slow
 def test_who_sends_too_much_is_read_more_slowly(people, bare, authority):
     p = people("ann", "bob", "eve", ann={"letters_per_second": 50.0})
     p.eve.transport.close()
@@ -488,11 +494,12 @@ def test_four_that_begin_together_find_each_other_at_once(people):
     assert eventually(lambda: all(len(one.transport.alive()) == 2 for one in everyone[:3]), patience=3)
 
 
-def test_members_come_and_go_and_other_links_do_not_notice(people):
+def test_members_come_and_go_and_other_links_do_not_notice(people, monkeypatch):
+    monkeypatch.setattr(hub, "DOUBLE", 0.1)
     p = people("ann", "bob", "cat")
     ann = p.ann.transport
     assert eventually(lambda: ann.alive() == {1, 2} and not ann._hub._doubles)
-    time.sleep(1.1)  # of two connections of the same two, one has gone by now
+    time.sleep(0.2)  # of two connections of the same two, one has gone by now
     channel, before = ann._hub.channels["bob"], len(p.bob.came)
     for k in range(10):
         ann.link([p.bob.contact] if k % 2 else [p.bob.contact, p.cat.contact])
@@ -577,12 +584,13 @@ def test_names_that_nobody_can_look_up_do_not_keep_addresses_waiting(people, aut
     p.bob.transport.admit([ann.contact])
     strangers = [Contact(f"x{k}", 100 + k, f"x{k}.example:7447") for k in range(40)]
     ann.link(strangers)
-    time.sleep(0.3)
+    time.sleep(0.2)
     ann.link([*strangers, p.bob.contact])
     assert eventually(lambda: ann.alive() == {1}, patience=5.0)
     answered.set()
 
 
+@pytest.mark.slow
 def test_who_says_nothing_is_missed_after_three_seconds(people, bare, authority):
     p = people("ann", "eve", linked=False)
     p.eve.transport.close()
@@ -594,11 +602,17 @@ def test_who_says_nothing_is_missed_after_three_seconds(people, bare, authority)
     assert p.ann.transport.counts["ended: silent"] == 1
 
 
-def test_who_was_stopped_itself_does_not_blame_the_others(people):
+@pytest.mark.slow
+def test_who_was_stopped_itself_does_not_blame_the_others(people, monkeypatch):
+    monkeypatch.setattr(hub, "STOPPED", 1.0)
     p = people("ann", "bob", ann={"limits": Limits(dead=1.5)}, bob={"limits": Limits(dead=30.0)})
     assert eventually(lambda: p.ann.transport.alive() == {1} and p.bob.transport.alive() == {0})
-    p.ann.transport._thread.call(time.sleep, 2.5)
-    time.sleep(3.2)
+    goes_on, came = threading.Event(), len(p.ann.came)
+    p.ann.transport._thread.call(goes_on.wait, 2.0)  # for that long, it does nothing
+    p.bob.transport.send(0, b"meanwhile")
+    assert eventually(lambda: len(p.ann.came) > came)
+    for _ in range(8):  # and the next look at who is silent
+        time.sleep(0.1)
     assert "ended: silent" not in p.ann.transport.counts
     assert p.ann.transport.alive() == {1}
 
@@ -709,7 +723,7 @@ def test_a_member_that_comes_and_goes_does_not_make_a_relay_tell_everybody_each_
         assert eventually(lambda: relay.alive() == {"ann", "eve"})
         eve.close()
         assert eventually(lambda: relay.alive() == {"ann"})
-        time.sleep(0.3)
+        time.sleep(0.2)
     assert ann.kinds().count(PRESENT) <= 3  # of ten changes; the last one comes in the end
 
 

@@ -24,6 +24,8 @@ from coterie.peers.watch.history import History, bands_of
 from coterie.peers.watch.server import Server, Watch
 from coterie.peers.watch.sources import LabSource, PeerSource, SimulationSource, source_of
 
+pytestmark = pytest.mark.plain
+
 
 @pytest.fixture
 def server(tmp_path):

@@ -13,7 +13,7 @@ from coterie.peers.watch.server import Server
 from coterie.peers.watch.sources import source_of
 from tests import browsing
 
-pytestmark = browsing.needs_browser
+pytestmark = [pytest.mark.browser, browsing.needs_browser]
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_curves_grow(page, tmp_path):
     before, shown = ann.run(counted), ann.painted("chart")
     for k in range(5):
         peer_folder(folder, score=0.8 + 0.03 * k, at=time.time() + k)
-        time.sleep(0.3)
+        time.sleep(0.2)
     ann.until(lambda: ann.run(counted) >= before + 3, "more moments")
     ann.until(lambda: ann.painted("chart") != shown, "another picture")
     ann.until(lambda: "0.920" in ann.text("#tiles"), "the last score")

@@ -40,16 +40,14 @@ def learned(family, n_jobs, **settings):
     return model.common_coef_, model.coef_, model.intercept_, model.log_evidence_, model.personal_variance_, said
 
 
-@pytest.mark.every_case
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize(
     ("family", "settings"),
     [
-        ("logistic", {}),
-        ("squared", {"loss": "auto", "design": "additive"}),
-        ("poisson", {"loss": "poisson", "deviations": "diagonal"}),
+        pytest.param("logistic", {}, id="classes"),
+        pytest.param("squared", {"loss": "auto", "design": "additive"}, id="numbers", marks=pytest.mark.slow),
+        pytest.param("poisson", {"loss": "poisson", "deviations": "diagonal"}, id="counts", marks=pytest.mark.slow),
     ],
-    ids=["classes", "numbers", "counts"],
 )
 def test_any_number_of_threads_learns_the_same(family, settings, monkeypatch):
     monkeypatch.setattr(fitted, "SAMPLE", 70)  # so that not everybody is in the sample

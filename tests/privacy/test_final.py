@@ -114,6 +114,7 @@ def test_few_examples_and_a_good_anchor():
     assert with_anchor > 0.9
 
 
+@pytest.mark.compiled
 def test_a_short_anchor():
     """A direction that is right and too short, as clipped gradients give it: better than it, and than nothing."""
     problem, truth, test = classification((8,) * 40)
@@ -125,6 +126,7 @@ def test_a_short_anchor():
     assert accuracy(short, test).mean() > accuracy(alone, test).mean() + 0.04
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("size", [1.0, 1e3, 1e99])
 def test_nonsense_is_not_followed(size):
     """The opposite of the truth, of any length: with 40 examples an agent sees through it, and does as well alone."""
@@ -164,6 +166,7 @@ def test_nobody_has_data():
 # ---------------------------------------------------------------- whose business it is
 
 
+@pytest.mark.compiled
 def test_it_is_each_agents_own_business():
     """Other agents, and their order, change nothing but what was heard: as if each were a process of its own."""
     problem, truth, _ = classification((12, 2, 7, 0, 1, 9, 30, 5, 16, 25))

@@ -127,6 +127,7 @@ def test_rounding_does_not_cost_the_last_release():
     assert debit(account, np.array([1.0 + 1e-9]), 1.0) == NOTHING
 
 
+@pytest.mark.compiled
 def test_the_rule_is_the_same_when_compiled():
     @numba.njit
     def compiled(account, cost, limit):

@@ -19,6 +19,7 @@ def make(rows=4000, p=5, bound=1.0, seed=0):
     return ct.AgentData(X, rng.choice([-1.0, 1.0], size=rows), agents=rng.integers(0, 20, size=rows))
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(("epsilon", "bound"), [(0.5, 1.0), (2.0, 3.0), (20.0, 0.1)])
 def test_noise_on_features_is_laplace_of_the_right_scale(epsilon, bound):
     data = make(bound=bound)
@@ -31,6 +32,7 @@ def test_noise_on_features_is_laplace_of_the_right_scale(epsilon, bound):
     assert np.unique(noise.ravel().round(9)).size > 0.99 * noise.size  # no noise twice
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("epsilon", [0.1, 2.0, 6.0])
 def test_labels_are_turned_as_often_as_they_should_be(epsilon):
     data = make(rows=20000, p=1)
@@ -50,6 +52,7 @@ def test_labels_are_turned_whatever_the_noise_on_the_row():
     assert stats.fisher_exact(table).pvalue > 1e-5
 
 
+@pytest.mark.compiled
 def test_two_rows_are_never_farther_apart_than_the_noise_is_made_for():
     # With the same seed the noise is the same, and cancels: what is left is the rows, on their grid.
     rng = np.random.default_rng(4)

@@ -18,6 +18,8 @@ from coterie.core.private.noise import KEY, LARGEST, SIZE, sample
 from coterie.core.world import system_dice
 from coterie.errors import ParameterError
 
+pytestmark = pytest.mark.compiled
+
 #: A test of goodness of fit fails by chance with this probability. Five standard errors are about as much.
 ERROR_RATE = 1e-6
 NONE = np.zeros(1, dtype=np.int64)
@@ -175,6 +177,7 @@ def weights_of(kind, scale):
     return -reach, np.exp(-0.5 * (x / scale) ** 2) if kind == "gaussian" else np.exp(-np.abs(x) / scale)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("scale", [1, 2, 5, 7])
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 def test_small_noise(kind, scale):
@@ -194,6 +197,7 @@ def moment(kind, power):
     return math.prod(range(1, power, 2)) if kind == "gaussian" else math.factorial(power)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("scale", [2**21, 2**40 + 12345, LARGEST])
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 def test_large_noise(kind, scale):
@@ -213,6 +217,7 @@ def test_large_noise(kind, scale):
     assert abs(np.mean(x[1:] * x[:-1])) < 5 * law.var() / math.sqrt(size)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 def test_last_digits_of_large_noise(kind):
     """All digits are random, not only the first: chi-square, error rate 1e-6."""

@@ -399,6 +399,7 @@ def fits(noise, scale, mechanism):
     return level < size < 1 - level and stats.kstest(z, shape).pvalue > level
 
 
+@pytest.mark.compiled
 @mechanisms
 @pytest.mark.parametrize("loss_fraction", [0.0, 0.3])
 def test_noise_of_every_release(mechanism, loss_fraction):
@@ -458,6 +459,7 @@ def test_noise_of_every_release(mechanism, loss_fraction):
     assert abs(np.corrcoef(released[0][:-1, 0], released[0][1:, 0])[0, 1]) < 2 * level
 
 
+@pytest.mark.compiled
 @mechanisms
 def test_a_release_of_propagation(mechanism):
     """A step of public length along the noisy gradient where everybody starts; then only smoothing."""
@@ -741,6 +743,7 @@ def test_what_neighbours_say_moves_the_model_and_not_the_noise():
         np.testing.assert_allclose(said[k], expected, rtol=1e-9)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("make", [cd, mp])
 @pytest.mark.parametrize("size", [1e2, 1e99, -1e99], ids=str)
 def test_own_models_survive_hostile_neighbours(make, size):
@@ -998,7 +1001,6 @@ def last_draw(dice, first, count, second):
 BAD = ct.Conditions(latency=0.5, loss=0.1, duplication=0.2)
 
 
-@pytest.mark.usefixtures("seldom_compiled")
 def test_a_private_graph_finds_the_groups():
     """Two groups with opposite models, and bad outbox: at a large epsilon, most of the weight lies within them."""
     rng = np.random.default_rng(19)
@@ -1018,7 +1020,6 @@ def test_a_private_graph_finds_the_groups():
     assert (np.sign(run.theta[:, 0]) == np.where(group, 1.0, -1.0)).mean() > 0.8
 
 
-@pytest.mark.usefixtures("seldom_compiled")
 def test_bad_mail_does_not_overspend():
     """On Poisson clocks most agents wake far more often than they may speak; under a learned graph, to see to ties."""
     problem, T = hard_problem(), 3

@@ -131,11 +131,13 @@ def level(found, chances):
     return chisquare(found, chances * found.sum()).pvalue
 
 
+@pytest.mark.compiled
 def test_vertices_are_chosen_as_often_as_the_mechanism_says(choices):
     reference, theta, clip, epsilon, found = choices
     assert level(found, reference.chances(theta, clip, epsilon)) > 1e-4
 
 
+@pytest.mark.slow
 def test_the_frequencies_would_show_a_mistake(choices):
     reference, theta, clip, epsilon, found = choices
     for wrong in (
@@ -383,6 +385,7 @@ def own_losses(problem, theta):
     return np.array(losses)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("epsilon", [0.05, 50.0])
 def test_the_final_step_helps_an_agent_and_stays_in_the_ball(epsilon):
     problem = instance(n=8, rows=(10, 20), seed=2)

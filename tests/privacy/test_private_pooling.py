@@ -50,7 +50,7 @@ def driver_of(problem, method, wakes, seed=0):
     return driver
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_the_noise_of_a_release_has_the_variance_it_is_said_to_have():
     problem, _ = problem_of(150, 5, spread=0.0)
     driver = driver_of(problem, private(), 150 * 6)
@@ -65,7 +65,7 @@ def test_the_noise_of_a_release_has_the_variance_it_is_said_to_have():
 
 
 @pytest.mark.parametrize("conditions", [None, BAD], ids=["good mail", "bad mail"])
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_everybody_learns_the_population_of_releases(conditions):
     n = 16
     problem, _ = problem_of(n, 30, graph=ct.graphs.random_regular(n, 4, seed=0))
@@ -77,7 +77,7 @@ def test_everybody_learns_the_population_of_releases(conditions):
     assert np.abs(run.population.mean[0] - clean).max() < 4 * noise
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_with_hardly_any_noise_the_moments_are_those_of_the_releases():
     n = 8
     problem, _ = problem_of(n, 20)
@@ -88,7 +88,7 @@ def test_with_hardly_any_noise_the_moments_are_those_of_the_releases():
     assert np.allclose(found.variance, variance, rtol=1e-4)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_it_helps_and_models_stay_at_home():
     n = 40
     problem, models = problem_of(n, 12, spread=0.5, graph=ct.graphs.random_regular(40, 4, seed=0))
@@ -100,7 +100,7 @@ def test_it_helps_and_models_stay_at_home():
     assert not np.isclose(run.theta, run.published).any()
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_after_the_release_letters_know_nothing_of_the_rows():
     problem, _ = problem_of()
     dice = np.random.default_rng(0).random((6, private().dice))
@@ -120,7 +120,7 @@ def test_after_the_release_letters_know_nothing_of_the_rows():
     assert len(frames[0]) == 2 + 5 + 5
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_a_peer_made_anew_says_nothing_new_and_takes_over_what_it_has_said():
     problem, _ = problem_of()
     ledger = Ledger(private().plan)
@@ -137,7 +137,7 @@ def test_a_peer_made_anew_says_nothing_new_and_takes_over_what_it_has_said():
     assert ledger.releases == 1
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_simulator_and_peers_agree():
     problem, _ = problem_of(6)
     method, rng = private(), np.random.default_rng(3)
@@ -179,7 +179,8 @@ def test_nonsense_loses_its_say():
     assert none.tolist() == (P * np.arange(P)).tolist()  # no rows: features are taken to be of usual size
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.slow
+@pytest.mark.plain
 def test_the_audit_passes_it_and_fails_those_who_forget():
     method = private(epsilon=1.0, clip=1.0)
     options = {"features": 64, "runs": 128, "scenarios": ["restart"]}

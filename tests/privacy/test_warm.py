@@ -45,6 +45,7 @@ def moves(before, after, loss, bound, ridge, kind="personalized"):
     return np.linalg.norm(np.rint(steps), axis=1) / GRID
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("kind", ["personalized", "collaborative"])
 def test_no_row_moves_a_model_farther_than_the_noise_is_made_for(loss, kind):
@@ -94,6 +95,7 @@ def multiplier(epsilon, delta):
     return 1.0 / brentq(excess, 1e-3, 50.0, xtol=1e-12)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("loss", [ct.Logistic(), ct.Hinge(), ct.Huber(0.5)], ids=repr)
 @pytest.mark.parametrize(("m", "ridge"), [(3, 0.2), (30, 0.2), (30, "1/m")])
 def test_noise_is_as_wide_as_the_budget_asks(loss, m, ridge):
@@ -163,6 +165,7 @@ def test_density_of_objective_perturbation_never_changes_by_more_than_epsilon(lo
     assert plain > 0  # and without
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("loss", [ct.Logistic(), ct.Huber(0.7)], ids=repr)
 @pytest.mark.parametrize(("kind", "ridge", "p"), [("personalized", 0.5, 1), ("collaborative", 0.01, 3)])
 def test_objective_perturbation_draws_the_noise_of_that_density(loss, kind, ridge, p):

@@ -323,6 +323,7 @@ def test_components_are_independent_and_each_is_certified():
         assert -1e-12 <= gaps[mine].sum() <= 1e-9 * level
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(("n", "sizes", "beta"), [(100, (3, 15), 3.0), (5, (50, 50), 10.0), (30, (3, 15), 10.0)])
 def test_stumps_are_solved_to_a_small_gap(n, sizes, beta):
     rng = np.random.default_rng(20)

@@ -18,6 +18,8 @@ from coterie.errors import DataError, GraphError, MismatchError, ParameterError
 from coterie.estimators.boosted import between
 from coterie.estimators.over_graph import LEARNING
 
+pytestmark = pytest.mark.compiled
+
 MODELS = {"classifier": ct.BoostedClassifier, "regressor": ct.BoostedRegressor}
 
 
@@ -123,7 +125,6 @@ def test_classes_against_the_rest_are_separate_problems(task):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("seldom_compiled")
 def test_predictions_of_three_classes_agree(task):
     X, ids = task.train.X, task.train.owner
     y = three_classes(X)

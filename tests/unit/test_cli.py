@@ -65,6 +65,7 @@ def test_demo_reports_gains_and_writes_figures(tmp_path):
     assert len(result["figures"]) == 3
 
 
+@pytest.mark.compiled
 def test_demo_of_peers_reports_gains_and_writes_figures(tmp_path):
     result = invoke("demo", "--peers", "--agents", 60, "--features", 20, "-o", tmp_path / "figures")
     accuracy = {row["models"]: row["accuracy"] for row in result["models"]}

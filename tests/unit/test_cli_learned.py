@@ -18,6 +18,8 @@ from coterie.cli.models import held_out
 from coterie.errors import CoterieError
 from coterie.estimators import tuning
 
+pytestmark = pytest.mark.compiled
+
 COTERIE = [sys.executable, "-m", "coterie"]
 
 

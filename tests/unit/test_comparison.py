@@ -33,7 +33,7 @@ def settings(problem, task):
     return {"methods": entrants, "problem": problem} | given
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_runs_are_those_of_simulate(result, problem, task):
     run = ct.simulate(problem, ct.DJAM(), vectors=1500, seed=7)
     assert np.array_equal(result.runs["jacobi", 7].theta, run.theta)
@@ -70,7 +70,7 @@ def test_one_row_for_each_method_and_seed_and_point(result):
     assert "jacobi" in repr(result)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_an_entrant_with_a_problem_of_its_own_is_judged_by_the_common_one(problem, task):
     smoothed = ct.Problem.propagation(problem.local(), task.graph, alpha=0.6)
     result = ct.compare({"smoothed": ("propagation", smoothed)}, problem, wakes=3000)
@@ -79,7 +79,7 @@ def test_an_entrant_with_a_problem_of_its_own_is_judged_by_the_common_one(proble
     assert result.table["value"].iloc[-1] == pytest.approx(problem.value(theta))
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_methods_with_a_server_are_judged_by_the_models_of_its_clients(problem, task):
     served = ct.Problem.federated(task.train, "logistic")
     local = ct.SGD(0.5, steps=5)
@@ -97,7 +97,7 @@ def test_methods_with_a_server_are_judged_by_the_models_of_its_clients(problem, 
         ct.compare({"FedAvg": (ct.FedAvg(local), others)}, problem, vectors=100)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_rmse_is_the_mean_over_agents_that_have_test_rows():
     rng = np.random.default_rng(0)
     train = ct.AgentData(rng.normal(size=(9, 2)), rng.normal(size=9), agents=np.arange(9) % 3)
@@ -128,6 +128,7 @@ def test_progress_ends_at_the_whole(problem):
     assert [now for now, _ in told] == sorted(now for now, _ in told)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("n_jobs", [2, 3, 7, None])
 def test_runs_side_by_side_are_the_same(result, problem, task, n_jobs):
     """Also where several threads come upon kernels that are not compiled yet."""
@@ -139,6 +140,7 @@ def test_runs_side_by_side_are_the_same(result, problem, task, n_jobs):
     assert repr(again) == repr(result)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_an_interruption_ends_all_runs(problem, n_jobs):
     told = []
@@ -208,6 +210,7 @@ def test_what_fits_is_what_runs():
                 rule.fit_for(getattr(ct.Problem, objective)(data, graph, loss=loss, ridge=0.1))
 
 
+@pytest.mark.compiled
 def test_boosting_is_compared_on_what_its_base_predictors_say_of_test_rows():
     task = ct.datasets.clustered_moons(n=20, p=2, seed=0)
     problem = ct.Problem.boosting(task.train, task.graph, base=ct.Stumps(40), beta=3.0)

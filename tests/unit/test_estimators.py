@@ -117,6 +117,7 @@ def test_units_of_features_do_not_matter(task, storage):
     np.testing.assert_allclose(one.predict(storage(X), agents=ids), found, atol=1e-5)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_order_of_the_rows_does_not_matter(task, classes):
     X, ids = task.train.X, task.train.owner
@@ -256,7 +257,7 @@ def test_a_refused_fit_leaves_the_model_as_it_was(task):
     assert np.array_equal(model.predict(X, agents=ids), before)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.compiled
 @pytest.mark.parametrize("method", ["admm", "djam"])
 def test_other_methods_reach_the_same_models(task, method):
     one, other = (
@@ -268,7 +269,7 @@ def test_other_methods_reach_the_same_models(task, method):
     np.testing.assert_allclose(other.coef_, one.coef_, atol=1e-5)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.compiled
 def test_a_loss_with_a_kink_is_learned_by_admm(task):
     X, y, owner = task.train.X, task.train.y, task.train.owner
     model = ct.CollaborativeClassifier("admm", graph=task.graph, loss="hinge", tol=1e-9).fit(X, y, agents=owner)

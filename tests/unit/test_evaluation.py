@@ -146,6 +146,7 @@ def test_models_that_are_not_linear_are_asked_what_they_predict(rows):
         assert ct.evaluate(theta, problem, data, alone=theta).summary["gain"] == 0.0
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(("loss", "low"), [("BCEWithLogitsLoss", 0.0), ("SoftMarginLoss", -1.0)])
 def test_logits_of_one_output_are_classes(loss, low):
     """A perfect classifier, its opposite, and one that is right for half of the rows."""

@@ -159,6 +159,7 @@ def test_a_quiet_bar_says_nothing_and_one_that_was_never_called_neither():
     assert shown(recording) == ""
 
 
+@pytest.mark.compiled
 def test_every_long_function_of_the_library_fills_a_bar():
     """Each of them ends its bar at the end."""
     data = ct.datasets.linear_classification(n=6, p=2, seed=0, rows=(10, 12))

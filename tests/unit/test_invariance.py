@@ -13,6 +13,8 @@ from coterie.estimators.canonical import by_content
 from coterie.estimators.intercepts import calibrated, random_intercepts
 from coterie.estimators.task_rows import TaskRows
 
+pytestmark = pytest.mark.compiled
+
 BOOSTED = {
     "boosted classifier": lambda **settings: ct.BoostedClassifier(base=16, **settings),
     "boosted regressor": lambda **settings: ct.BoostedRegressor(base=16, **settings),

@@ -131,6 +131,7 @@ def test_the_larger_lam_the_more_ties_and_the_lighter(task):
     assert max_weight == sorted(max_weight, reverse=True)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("method", ["cd", "admm", "djam"])
 def test_every_method_learns_on_the_same_graph(task, method):
     model, reference = fitted(task, method=method, tol=1e-10), fitted(task, tol=1e-10)
@@ -138,7 +139,6 @@ def test_every_method_learns_on_the_same_graph(task, method):
     np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-4)
 
 
-@pytest.mark.usefixtures("seldom_compiled")
 def test_propagation_smooths_models_that_fit_perfectly(task):
     """To it a model trained alone is all there is to fit, so that no agent has a loss to begin with."""
     model = fitted(task, method="propagation", coupling=4.0, tol=1e-10)

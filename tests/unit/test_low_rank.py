@@ -31,6 +31,8 @@ from coterie.multitask.server import Server
 from coterie.multitask.spectrum import spectral_norm
 from coterie.multitask.workers import local_workers
 
+pytestmark = pytest.mark.compiled
+
 #: Tasks and features: many tasks; twice the features more than tasks; as many; more features.
 SHAPES = [(40, 3), (7, 5), (6, 6), (5, 9), (2, 1)]
 
@@ -271,6 +273,7 @@ def test_the_smoothed_bound(m, d, ridge):
         assert value >= found - 1e-9 * abs(found)
 
 
+@pytest.mark.compiled
 def test_means_over_rounds_are_bounds_too():
     data, lam = tasks_of(9, 3, classes=False), 0.1
     best = ct.relationship(data, "squared", lam, method="exact", tol=1e-7).value
@@ -342,6 +345,7 @@ def dense_run(data, loss, lam, alternations, each=1, **given):
     return server, value, bound
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(("m", "d"), [(40, 3), (5, 9), (7, 5)])
 @pytest.mark.parametrize("kind", ["synchronous", "asynchronous", "sequential"])
 def test_sixty_rounds_are_those_with_matrices(kind, m, d):
@@ -371,6 +375,7 @@ CONVERGED = {
 }
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("way", CONVERGED)
 @pytest.mark.parametrize(("m", "d"), [(40, 3), (4, 9)])
 def test_many_tasks_reach_the_joint_optimum(way, m, d):

@@ -34,6 +34,7 @@ def library(request):
     return pytest.importorskip("polars").from_pandas
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_named_column_is_taken_out_and_ignored_afterwards(name, library, tmp_path):
     estimator, target = ESTIMATORS[name]
@@ -77,6 +78,7 @@ def test_what_else_reads_rows_knows_the_name(target, library):
     assert report.to_dict()["summary"]["gains"]
 
 
+@pytest.mark.compiled
 def test_another_fit_forgets_the_name():
     plain = visits("sales")
     model = ct.CollaborativeRegressor().fit(plain, "sales", agents="store")
@@ -89,6 +91,7 @@ def test_another_fit_forgets_the_name():
         related.predict(plain)
 
 
+@pytest.mark.compiled
 def test_a_refused_fit_keeps_the_name():
     plain = visits("sales")
     for kind in (ct.CollaborativeRegressor, ct.RelationshipRegressor):
@@ -116,6 +119,7 @@ def test_tuning_takes_the_name():
     assert named.best_estimator_.predict(plain).shape == (80,)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("kind", [ct.CollaborativeRegressor, ct.RelationshipRegressor])
 def test_files_do_where_a_fit_has_taken_files(kind, tmp_path):
     plain = visits("sales")

@@ -801,6 +801,7 @@ def large(n, p, loss, seed=30, rows=4):
     return build("personalized", blocks, W + W.T, loss, "dense", 0.7, 0.05, rng.uniform(0.2, 1.0, n))
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(("n", "p"), LARGE)
 def test_large_squared_against_a_sparse_factorisation(n, p):
     problem, naive = large(n, p, ct.Squared())
@@ -817,6 +818,7 @@ def test_large_squared_against_a_sparse_factorisation(n, p):
     assert_optimal(problem, naive, problem.solve(), expected)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("loss_name", ["logistic", "huber", "smooth hinge"])
 @pytest.mark.parametrize(("n", "p"), LARGE)
 def test_large_smooth_has_no_gradient_left(n, p, loss_name):
@@ -829,6 +831,7 @@ def test_large_smooth_has_no_gradient_left(n, p, loss_name):
     assert problem.determined.all()
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize(("n", "p"), LARGE)
 def test_large_hinge_against_its_dual(n, p):
     problem, naive = large(n, p, ct.Hinge(), rows=2)

@@ -27,6 +27,8 @@ from coterie.errors import DataError, MismatchError, ParameterError
 from coterie.estimators.intercepts import folds, random_intercepts, some_rows, without_levels
 from coterie.estimators.task_rows import TaskRows, spread
 
+pytestmark = pytest.mark.compiled
+
 MODELS = {"classifier": ct.RelationshipClassifier, "regressor": ct.RelationshipRegressor}
 NAMES = np.array(["ann", "bob", "cyd", "dan"])
 LEVELS = np.array(["high", "low", "mid"])
@@ -102,7 +104,12 @@ def test_models_are_those_of_the_function(rows, kind):
 @pytest.mark.parametrize(
     ("kind", "settings", "same"),
     [
-        ("classifier", {"loss": "hinge", "tol": 1e-3}, {"loss": "hinge", "method": "sdca", "tol": 1e-3}),
+        pytest.param(
+            "classifier",
+            {"loss": "hinge", "tol": 1e-3},
+            {"loss": "hinge", "method": "sdca", "tol": 1e-3},
+            marks=pytest.mark.slow,
+        ),
         ("classifier", {"loss": ct.SmoothHinge(0.5)}, {"loss": ct.SmoothHinge(0.5), "method": "exact"}),
         ("classifier", {"method": "exact"}, {}),
         ("classifier", {"method": "sdca"}, {}),

@@ -29,6 +29,8 @@ from coterie.multitask.training import Options, Training
 from coterie.multitask.worker import Request, Worker
 from coterie.multitask.workers import LocalWorkers, local_workers
 
+pytestmark = pytest.mark.compiled
+
 SIZES = (12, 30, 7, 21, 16)
 D = 4
 LAM = 0.02

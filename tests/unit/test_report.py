@@ -130,6 +130,7 @@ def test_gains_are_those_of_a_cross_validation_by_hand():
     assert told["relative"] == pytest.approx(difference.mean() / report.gains["alone"].mean())
 
 
+@pytest.mark.compiled
 def test_gains_of_classes_are_log_losses_of_refits():
     X, y, codes = population(seed=4, n=8, rows=(6, 12))
     y = np.where(y > 3.0, "up", np.where(y < -3.0, "down", "level"))
@@ -215,7 +216,8 @@ def test_a_model_without_rows_tells_the_rest_and_takes_rows(fitted, reported):
         ct.plots.shrinkage(bare)
 
 
-def test_what_cannot_be_measured_is_said(uncompiled):
+@pytest.mark.plain
+def test_what_cannot_be_measured_is_said():
     X, y, codes = population(seed=7, n=6, rows=(8, 12))
     report = ct.CollaborativeRegressor().fit(X, y).report()
     assert report.gains is None
@@ -341,6 +343,7 @@ def test_planted_outliers_are_found_and_why():
     assert by["ward 11", "residuals"]["z"] > 5.0
 
 
+@pytest.mark.compiled
 def test_honest_agents_are_seldom_called_outliers():
     # All of them honest, any name is a false discovery: at most 5 % of populations may have one. Of 40, seven or more
     # would be that unlucky with a chance of 0.3 %.
@@ -519,6 +522,7 @@ def test_gains_of_a_report_are_drawn(reported):
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.compiled
 def test_inspect_reports_a_saved_model(reported, tmp_path):
     X, y, codes = population()
     frame = pd.DataFrame(X, columns=["x0", "x1", "x2"]).assign(ward=codes)

@@ -13,7 +13,7 @@ import pytest
 import coterie as ct
 from tests import browsing
 
-pytestmark = browsing.needs_browser
+pytestmark = [pytest.mark.browser, browsing.needs_browser]
 HTML = '<img src=x onerror="window.broken=1">'
 NAMES = ["ann", "bob & co", HTML, '"quoted"', "</script>", "ünï ☂", "zoe"]
 NAMES += [f"agent {k:02d}" for k in range(len(NAMES), 40)]

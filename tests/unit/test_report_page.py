@@ -28,9 +28,14 @@ from coterie.estimators.report import Report
 from coterie.estimators.tuning import folds as deal
 from coterie.graphs.layout import SPRINGS, layout
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:the objective is more than tol", "ignore:stopped before the objective", "ignore:rows to predict lie outside"
-)
+pytestmark = [
+    pytest.mark.compiled,
+    pytest.mark.filterwarnings(
+        "ignore:the objective is more than tol",
+        "ignore:stopped before the objective",
+        "ignore:rows to predict lie outside",
+    ),
+]
 
 NASTY = [
     "</script><script>alert(1)</script>",
@@ -139,6 +144,7 @@ def close(found, expected, rel=6e-5):
 # -- what it says -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_page_says_what_the_report_says(pages, name):
     model, report, path = pages(name)
@@ -307,6 +313,7 @@ def test_gains_are_errors_of_the_estimator_fitted_anew(pages, name):
     np.testing.assert_allclose(report.gains["together"], expected, rtol=1e-9)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", ["boosted classes", "3 related classes", "over a graph", "pooling"])
 def test_a_model_from_a_file_takes_the_rows_for_its_gains(pages, name, tmp_path):
     model, report, _ = pages(name)

@@ -42,6 +42,8 @@ from coterie.core.rules import rule
 from coterie.core.wrap.trimmed import Trimmed
 from coterie.errors import CompileError
 
+pytestmark = pytest.mark.compiled
+
 
 def test_wrong_argument_names_are_refused_when_the_rule_is_defined():
     with pytest.raises(TypeError, match=r"value\(z, label\).*must be named \(margin, label\)"):
@@ -235,6 +237,7 @@ print(out[0])
 """
 
 
+@pytest.mark.slow
 def test_rules_of_users_are_kept_on_disk_by_what_they_do(tmp_path):
     def run(**parts):
         (tmp_path / "mine.py").write_text(MINE.format(**{"helper": "1.0", "body": "FACTOR", "claim": "1.0"} | parts))
@@ -380,6 +383,7 @@ def test_an_argument_that_no_kernel_takes_is_refused_in_our_words():
         _halve(object(), 1.0)
 
 
+@pytest.mark.slow
 def test_bounds_are_checked_if_asked_for(tmp_path):
     script = """
 import numpy as np

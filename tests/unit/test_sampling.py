@@ -142,6 +142,7 @@ def overlay(driver, present):
     return connected_components(csr_array(links[np.ix_(present, present)]), directed=False)[0]
 
 
+@pytest.mark.compiled
 def test_shuffled_samples_are_nearly_uniform():
     """Ideal samples of the same size set the bounds: distances may be 1.15 times as large, 2.5 times for all together.
 
@@ -162,6 +163,7 @@ def test_shuffled_samples_are_nearly_uniform():
     assert np.all(counts[~np.eye(N, dtype=bool)] > 0)  # 15 times on average
 
 
+@pytest.mark.compiled
 def test_views_are_sound_full_and_balanced():
     driver = network(Shuffle(SIZE, SWAP), seed=1)
     for _ in range(200):
@@ -201,6 +203,7 @@ def test_every_offer_is_answered_and_once_a_wake():
 BAD = ct.Conditions(latency=0.5, loss=0.2, duplication=0.1, outages=[(7, 30.0, np.inf)])
 
 
+@pytest.mark.slow
 def test_the_departed_are_forgotten_and_the_rest_stay_together():
     driver = network(Shuffle(SIZE, SWAP), BAD, seed=3)
     driver.advance(25 * N, NO_LIMIT)
@@ -218,6 +221,7 @@ def test_the_departed_are_forgotten_and_the_rest_stay_together():
         assert known[present].max() <= 4 * SIZE
 
 
+@pytest.mark.compiled
 def test_a_newcomer_with_one_address_becomes_known():
     """An agent that nobody knows and that knows one other is in several views soon after."""
     driver = network(Shuffle(SIZE, SWAP), seed=4)
@@ -275,6 +279,7 @@ def test_friends_without_ties_meet_everybody_once_each():
     assert stats.chisquare(np.delete(met, 2)).pvalue > ERROR_RATE
 
 
+@pytest.mark.slow
 def test_friends_find_a_better_graph_than_random_peers_do():
     """Three hundred agents, forty wakes each: half the way from strangers to the best graph, at least."""
     rng = np.random.default_rng(2)

@@ -344,7 +344,8 @@ def test_drifts_that_cannot_be(data, how, message):
         drift(data, 3, **how)
 
 
-def test_agents_follow_a_drift(uncompiled):
+@pytest.mark.plain
+def test_agents_follow_a_drift():
     """The run goes on with each step, and ends near the optimum of the last one, not of the first one."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 2))

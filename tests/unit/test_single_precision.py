@@ -10,6 +10,8 @@ import coterie as ct
 from coterie.core.linear import DenseRows, gram_norms, margins_kernel, row_norms_kernel, rows_of, scatter_kernel
 from coterie.pooling.designs import quantiles
 
+pytestmark = pytest.mark.compiled
+
 N, P = 12, 7
 KINDS = {"dense": np.ascontiguousarray, "sparse": sparse.csr_array}
 

@@ -46,6 +46,7 @@ def in_order(frame):
 # -- relationship learning -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("method", ["dmtrl", "exact"])
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
 def test_files_give_what_rows_give(tmp_path, loss, method):
@@ -91,6 +92,7 @@ def test_all_bad_tasks_are_named():
         ct.relationship(ct.AgentData(X, y, agents=list("aaaaaa"), members=list("abcd")), "logistic")
 
 
+@pytest.mark.compiled
 def test_bad_tasks_are_left_out_if_asked(tmp_path):
     frame = visits()
     tasks = {k: rows[["age", "dose", "ill"]] for k, rows in frame.groupby("clinic")}
@@ -225,6 +227,7 @@ def test_arrays_of_a_mapping_need_no_names(kind):
     np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", ["RelationshipClassifier", "BoostedClassifier", "RelationshipRegressor"])
 def test_other_estimators_take_files(tmp_path, name):
     frame = in_order(visits(120))

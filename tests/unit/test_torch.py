@@ -19,6 +19,7 @@ from coterie.errors import DataError, MismatchError, ParameterError
 
 torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional
+pytestmark = pytest.mark.torch
 
 SIZES = [7, 1, 12, 0, 5, 30]
 N, P, HIDDEN, CLASSES = len(SIZES), 5, 4, 3

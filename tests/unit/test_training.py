@@ -57,6 +57,7 @@ def test_steps_of_gradient_descent_are_those_of_numpy():
     assert_allclose(trained(problem, ct.SGD(0.2, steps=7)), theta, rtol=0, atol=1e-14)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("local", [ct.SGD(0.1, steps=9, momentum=0.8), ct.Adam(0.05, steps=9)])
 def test_optimisers_are_those_of_pytorch(local):
     torch = pytest.importorskip("torch")

@@ -504,7 +504,7 @@ def test_the_default_grid_is_of_what_the_estimator_has(neighbours):
         tune(ct.CollaborativeClassifier(), X, y > 0, ids)
 
 
-@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.plain
 def test_a_loss_without_probabilities_is_chosen_by_accuracy():
     random = np.random.default_rng(3)
     X, ids = random.normal(size=(40, 2)), np.repeat(np.arange(4), 10)

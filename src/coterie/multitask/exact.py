@@ -100,7 +100,7 @@ def exact_weights(
     if not labels.size:
         return weights
     if isinstance(given, LowRank) and given.rest == 0.0 and len(given.sizes) < data.n:
-        tasks = given.diagonal() > 0
+        tasks = _vary(given.diagonal())
         part = data.only(np.flatnonzero(tasks))
         if part.n_rows:
             kept = given.sizes > RANK * data.n * given.sizes.max()
@@ -108,7 +108,7 @@ def exact_weights(
         return weights
     sigma = _without_rounding(given.dense())
     _, group = csgraph.connected_components(sparse.csr_array(sigma != 0), directed=False)
-    alone = (np.bincount(group) == 1)[group] & (np.diagonal(sigma) > 0)
+    alone = (np.bincount(group) == 1)[group] & _vary(np.diagonal(sigma))
     if alone.any():
         weights[alone] = minimise(_separate(data.only(np.flatnonzero(alone)), loss, lam, np.diagonal(sigma)[alone]))
     for k in np.flatnonzero(np.bincount(group) > 1):
@@ -121,9 +121,14 @@ def exact_weights(
     return weights
 
 
+def _vary(variances: np.ndarray) -> np.ndarray:
+    """Tasks whose standard deviation is more than what rounding leaves in a row of a factor of Sigma."""
+    return variances > RANK**2 * variances.max(initial=0.0)
+
+
 def _without_rounding(sigma: np.ndarray) -> np.ndarray:
     """Sigma with zeros for tasks of variance zero: ``|sigma_ij|^2 <= sigma_ii sigma_jj``."""
-    some = np.diagonal(sigma) > 0
+    some = _vary(np.diagonal(sigma))
     return np.where(some[:, None] & some, sigma, 0.0)
 
 

@@ -71,6 +71,9 @@ from ..peers.transport import Transport
 from ..problem import Problem
 from ..problem.exact import project
 
+#: Seconds within which a transport's ``send`` must return.
+SEND_LIMIT = 1.0
+
 
 def _demand(kept: bool | np.bool_, promise: str) -> None:
     if not kept:
@@ -1314,7 +1317,7 @@ class _Post:
             self.may_come.update((goal, sender, payload) for goal in goals if arrives)
         start = time.monotonic()
         self.members[sender].send(to, payload)
-        _demand(time.monotonic() - start < 1.0, "send waits")
+        _demand(time.monotonic() - start < SEND_LIMIT, "send waits")
         return payload
 
     def until(self, act: Callable[[], bytes], sender: int, goals: list[int], promise: str) -> None:

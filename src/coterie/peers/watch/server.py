@@ -31,6 +31,8 @@ PAGE = {
     "watch.css": ("watch.css", "text/css; charset=utf-8"),
     "icon.svg": ("icon.svg", "image/svg+xml"),
 }
+#: Seconds between two looks at whether to end.
+POLL = 0.05
 #: What the browser must not do with them.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -161,7 +163,7 @@ class Server:
         except OSError as error:
             raise ParameterError(f"port {port} cannot be used: {error.strerror or error}") from None
         self.port = self._http.server_address[1]
-        self._thread = threading.Thread(target=self._http.serve_forever, name="pages", daemon=True)
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(POLL,), name="pages", daemon=True)
 
     @property
     def url(self) -> str:
