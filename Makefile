@@ -19,7 +19,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/pytest -q -n 2 --dist loadgroup
+PYTEST := $(BIN)/pytest -q -n 3 --dist loadgroup
 SHELL := /bin/sh
 #: Tests start hundreds of processes, which would compile all modules anew without their bytecode.
 unexport PYTHONDONTWRITEBYTECODE

@@ -39,6 +39,7 @@ def text():
     return tool.PAGE.read_text()
 
 
+@pytest.mark.slow
 def test_every_raise_is_on_the_page(page, sources, sorted_out, text):
     messages, lost = sorted_out
     assert not lost, "\n".join([tool.ADVICE.format(count=len(lost)), *lost])
@@ -53,10 +54,12 @@ def test_every_raise_is_on_the_page(page, sources, sorted_out, text):
     assert sum(map(len, messages.values())) > 1200
 
 
+@pytest.mark.slow
 def test_the_page_is_what_the_sources_say(page, sorted_out, text):
     assert text == tool.written(page, sorted_out[0], tool.tree_of_classes()), "the page is old: run make errors"
 
 
+@pytest.mark.slow
 def test_every_raise_in_the_sources_is_found(sources):
     """Counted in another way: by the word at the beginning of a line."""
     seen = {(each.path, each.line) for each in sources.raises}
@@ -85,6 +88,7 @@ def test_a_new_error_is_noticed(page, tmp_path, body, found):
     assert lost == [f"src/coterie/new.py:5: {found}"]
 
 
+@pytest.mark.slow
 def test_every_situation_and_every_rule_has_messages(page, sources, sorted_out):
     assert [title for title, found in sorted_out[0].items() if not found] == []
     titles = [each["title"] for each in page.situations]

@@ -58,6 +58,7 @@ def test_liars_say_what_their_lie_is_and_others_the_truth(lie, defended):
         assert not np.array_equal(text, theta)
 
 
+@pytest.mark.slow
 def test_noise_is_gaussian_and_comes_from_the_dice():
     """4,000 draws: mean within 5 of its standard errors, and squares, too; an error in 10^6 runs, of fixed seeds."""
     problem = ct.Problem.propagation(np.zeros((2, 200)), ct.graphs.complete(2), alpha=0.5)
@@ -125,6 +126,7 @@ def test_other_defences_hold_as_well(rule):
     assert np.abs(run.theta - 1.0)[run.honest].max() <= 0.3
 
 
+@pytest.mark.slow
 def test_a_little_is_enough_where_everybody_is_trusted_by_a_trimmed_mean():
     """What Baruch et al. say: within the spread of honest models, a lie passes a trimmed mean, and shifts it."""
     problem, liars = crowd(), [0, 4, 9]

@@ -181,6 +181,7 @@ def test_the_first_step_forgets_the_start_unless_it_has_a_head():
         np.testing.assert_allclose(np.sort(np.abs(rest)), [0.0] * 6 + [(1 - kept) * 2.5], rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_models_stay_in_their_balls():
     _, problem = instance(beta=0.8)
     run = ct.simulate(problem, FW, wakes=5000, start="zeros", observe={"l1": lambda t: np.abs(t).sum(1).max()}, every=1)

@@ -27,7 +27,8 @@ from ray_in_process import Here, Silent
 
 N, P, WAKES, SEED = 13, 3, 3000, 5
 METHODS = {"cd": 2, "admm": 3, "propagation": 2, "djam": 3}  # and how many shards
-methods = pytest.mark.parametrize("name", METHODS)
+SELDOM = [name if name == "cd" else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
+methods = pytest.mark.parametrize("name", SELDOM)
 
 
 @functools.cache
@@ -158,10 +159,7 @@ class Pooled(ct.Cluster):
         yield Pooled.pool
 
 
-SELDOM = [name if name == "cd" else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
-
-
-@pytest.mark.parametrize("name", SELDOM)
+@methods
 def test_reaches_the_optimum(name, pool, monkeypatch):
     monkeypatch.setattr(Pooled, "pool", pool)
     problem, count, calls = example(name), METHODS[name], []

@@ -311,6 +311,7 @@ def test_tune_finds_what_one_process_finds(ray):
         np.testing.assert_array_equal(*predicted)
 
 
+@pytest.mark.slow
 def test_tune_says_which_point_failed_and_passes_warnings_on(ray):
     X, y, ids = grouped()
     for more in ({}, {"engine": TWO}):
@@ -442,6 +443,7 @@ def test_an_interrupted_paper_goes_on_where_it_was(ray, tmp_path, monkeypatch):
     assert os.getpid() not in {row["pid"] for row in outcome.rows}
 
 
+@pytest.mark.slow
 def test_papers_find_what_one_process_finds(ray, tmp_path):
     (experiment,) = find("propagation-admm-figure-4")
     alone = reproduce(experiment, tmp_path / "one", quick=True)
@@ -465,6 +467,7 @@ def test_the_command_of_papers_works_on_a_cluster(ray, tmp_path):
     assert "cannot reach a cluster at '127.0.0.1:1'" in json.loads(wrong.stdout)["error"]
 
 
+@pytest.mark.slow
 def test_the_work_of_every_paper_travels(tmp_path):
     """Workers have coterie, but not papers/: its code goes with the work, and nothing of it is looked up there."""
     cloudpickle = pytest.importorskip("ray").cloudpickle

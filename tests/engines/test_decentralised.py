@@ -313,6 +313,7 @@ def test_push_sum_alone_goes_where_letters_go_one_way_and_says_what_breaks_it():
         ct.simulate(task.problem, ct.PushSum(), wakes=10, conditions=ct.Conditions(loss=0.1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [{"rounds": 600}, {"wakes": 600 * N}], ids=["rounds", "wakes"])
 def test_tied_sgd_reaches_the_minimum_of_the_problem(how):
     """All parameters tied, all rows in a step: whatever the rate, at rest at the exact optimum."""

@@ -76,7 +76,7 @@ def laplace_fit(X, y, owner, p=2, rounds=400):
     ("loss", "conditions"),
     [
         pytest.param("squared", BAD, id="bad mail-squared"),
-        pytest.param("logistic", None, id="good mail-logistic"),
+        pytest.param("logistic", None, id="good mail-logistic", marks=pytest.mark.slow),
         pytest.param("squared", None, id="good mail-squared", marks=pytest.mark.slow),
         pytest.param("logistic", BAD, id="bad mail-logistic", marks=pytest.mark.slow),
     ],

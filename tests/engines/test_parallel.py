@@ -79,6 +79,7 @@ def test_same_bits_with_any_number_of_threads(name, graph):
         same(alone, ct.simulate(problem, METHODS[name], wakes=wakes, n_jobs=jobs, **options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cd", "djam"])
 @pytest.mark.usefixtures("fine")
 def test_budgets_end_with_the_same_wake(name):

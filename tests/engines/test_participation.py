@@ -112,6 +112,7 @@ def test_models_in_python_train_together_with_those_who_are_there():
     assert runs[0].bytes == runs[1].bytes
 
 
+@pytest.mark.slow
 def test_by_clocks_it_reaches_the_same_optimum_later():
     given = problem()
     some = ct.Conditions(participation=0.25, always=[0], slow={3: 5.0})

@@ -1257,6 +1257,7 @@ def test_the_last_problem_is_solved(method, conditions):
     solves_the_last_problem(method, conditions)
 
 
+@pytest.mark.slow
 def test_the_last_problem_is_solved_by_admm_though_letters_are_late():
     solves_the_last_problem(ADMM(), LATE)
 

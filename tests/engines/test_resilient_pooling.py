@@ -160,6 +160,7 @@ def test_two_of_six_cannot_move_what_is_a_typical_row():
     assert np.all(peers[0].own.shared[0, 6:8] <= means.max(axis=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0.5, 1.0, 2.0, 3.0])
 @pytest.mark.plain
 def test_the_worst_moderate_lie_costs_at_most_a_third(size):
@@ -179,6 +180,7 @@ def test_one_liar_of_four_neighbours_does_not_move_the_population():
     assert np.abs(np.delete(lies[1] - lies[0], 2, axis=0) @ typical).max() < 100.0  # half a spread; the lie is of six
 
 
+@pytest.mark.slow
 @pytest.mark.plain
 def test_no_poison_outlives_its_liar():
     (X, y, owner), test = population()

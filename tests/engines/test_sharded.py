@@ -89,6 +89,10 @@ def recipe(name):
     return ct.ShardedProblem(models if name == "propagation" else build, N, objective, **settings)
 
 
+#: In plain Python.
+SLOW = ("private boosting", "private trimmed cd", "private cd", "resilient-pooling")
+
+
 class Local(ct.Cluster):
     """A cluster in this process."""
 
@@ -114,7 +118,7 @@ def same(one, other):
 @pytest.mark.plain
 @pytest.mark.every_case
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "private boosting" else ()) for name in METHODS]
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in METHODS]
 )
 def test_every_method(name):
     objective, method = METHODS[name]

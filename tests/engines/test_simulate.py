@@ -580,6 +580,8 @@ def test_bad_outages_are_refused(outage):
         go(conditions=ct.Conditions(outages=[outage]))
 
 
+@pytest.mark.slow
+@pytest.mark.compiled
 @pytest.mark.parametrize("method", [ct.CoordinateDescent(), ct.DJAM(), ct.CollaborativeADMM()])
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
 def test_what_is_loaded_ahead_changes_nothing(method, form):

@@ -163,6 +163,7 @@ def iter_once(batch):
     yield batch
 
 
+@pytest.mark.slow
 def test_processes_find_what_one_process_finds(tmp_path):
     (experiment,) = find("propagation-admm-figure-4")
     alone = reproduce(experiment, tmp_path / "one", quick=True)

@@ -71,6 +71,7 @@ def test_honest_members_among_liars(task, seed, monkeypatch):
     assert chaos.run().faults == ("liars",)
 
 
+@pytest.mark.slow
 def test_without_trimming_liars_would_be_noticed(monkeypatch):
     """The same members without their defence: the demand is one that can fail."""
     monkeypatch.setattr(world, "LIARS_SECONDS", 40.0)
@@ -99,6 +100,7 @@ def test_faults_are_drawn_and_fit():
     assert TASKS[Chaos(3, faults=("liars",)).task].resists
 
 
+@pytest.mark.slow
 def test_many_peers():
     """Too many to wait for their optimum: what must hold always, holds for a while."""
     many = Chaos(2, "djam", peers=120)
@@ -108,6 +110,7 @@ def test_many_peers():
     assert sum(here is not None for here in many.nodes) > 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "chosen"), [("private", ()), ("djam", ("clocks", "backups", "fork", "removal"))])
 def test_a_seed_can_be_run_again(task, chosen):
     one, other = (Chaos(2, task, peers=4, faults=chosen).run() for _ in range(2))

@@ -98,7 +98,8 @@ def descriptors():
     ("kind", "uvloop"),
     [
         *(pytest.param(kind, None, marks=pytest.mark.slow) for kind in ("idle", "garbage", "half")),
-        *(("half", False), ("knocks", False)),
+        pytest.param("half", False, marks=pytest.mark.slow),
+        ("knocks", False),
     ],
 )
 def test_a_newcomer_is_let_in_while_strangers_elsewhere_crowd_the_door(
@@ -307,7 +308,7 @@ BESIEGED = """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
-@pytest.mark.parametrize("limit", [256, 1024])
+@pytest.mark.parametrize("limit", [256, pytest.param(1024, marks=pytest.mark.slow)])
 def test_half_open_connections_leave_descriptors_for_the_state(limit, authority, people, closing):
     p = people("bob", linked=False)
     folder = authority.credentials("ann").key.parent

@@ -445,6 +445,7 @@ def test_probabilities_are_those_of_softmax(tmp_path):
     assert found["prediction"].tolist() == np.where(score[:, 1] > score[:, 0], "yes", "no").tolist()
 
 
+@pytest.mark.slow
 def test_a_peer_that_brings_another_model_does_not_start(tmp_path):
     file, club, peer = own_file(tmp_path), tmp_path / "club", tmp_path / "ann"
     said("group", "create", club, *NUMBERS, "--model", file)

@@ -80,15 +80,18 @@ def test_tls_keeps_the_contract(authority):
     check_transport(lambda addresses: over_the_network(authority, addresses, uvloop=False))
 
 
+@pytest.mark.slow
 def test_tls_without_signing_keys_keeps_the_contract(authority):
     check_transport(lambda addresses: over_the_network(authority, addresses, uvloop=False, seed=None))
 
 
+@pytest.mark.slow
 def test_tls_on_uvloop_keeps_the_contract(authority):
     pytest.importorskip("uvloop")
     check_transport(lambda addresses: over_the_network(authority, addresses, uvloop=True))
 
 
+@pytest.mark.slow
 def test_tls_through_a_relay_keeps_the_contract(authority, closing):
     def make(addresses):
         post = Contact("post", -1, free_endpoint())
@@ -399,6 +402,7 @@ def test_a_visitor_can_bring_a_list_and_do_nothing_else(people, bare, authority)
     assert eve.frames[-1] == (LIST, b"newer")  # the last thing that it hears
 
 
+@pytest.mark.slow
 def test_a_visit_is_short_and_visitors_are_few(people, bare, authority):
     limits = Limits(visit=0.5, visitors=2)
     p = people("ann", ann={"limits": limits})
@@ -636,6 +640,7 @@ def test_who_does_not_read_costs_a_queue_of_bounded_length(people, bare, authori
     assert still_works(p.ann, p.bob)
 
 
+@pytest.mark.slow
 def test_connections_on_demand_are_few_and_short(people):
     p = people("ann", "bob", "cat", linked=False, ann={"limits": Limits(spare=1, idle=1.0)})
     ann = p.ann.transport
@@ -713,6 +718,7 @@ def test_members_without_an_endpoint_are_reached_through_a_relay(people, relay):
     assert eventually(lambda: p.bob.transport.alive() == {2})
 
 
+@pytest.mark.slow
 def test_a_member_that_comes_and_goes_does_not_make_a_relay_tell_everybody_each_time(
     relay, bare, authority, monkeypatch
 ):

@@ -57,6 +57,7 @@ def test_any_number_of_threads_learns_the_same(family, settings, monkeypatch):
             np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_batches")
 def test_threads_do_the_work_they_are_asked_for(monkeypatch):
     """A promise that nothing depends on the threads is easy to keep if there is only one."""

@@ -104,6 +104,7 @@ def test_anchors():
 # ---------------------------------------------------------------- what it makes of an anchor
 
 
+@pytest.mark.slow
 def test_few_examples_and_a_good_anchor():
     """40 agents with three examples each: far better than alone, and nearly as good as the anchor itself."""
     problem, truth, test = classification((3,) * 40)

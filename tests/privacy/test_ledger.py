@@ -370,6 +370,7 @@ def crashes(tmp_path, prepare, work):
         yield path, air
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_system_call_of_a_release(tmp_path):
     def prepare(path, air):
         with Ledger(plan_of(3), path) as ledger:
@@ -397,6 +398,7 @@ def test_a_crash_at_any_system_call_of_a_release(tmp_path):
     assert {(1, 1, 1), (2, 1, 1), (2, 1, 2), (2, 2, 2)} <= set(seen)
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_system_call_of_the_making(tmp_path):
     def work(path, air):
         with Ledger(plan_of(2), path, identity=path.parent / "key") as ledger:

@@ -44,6 +44,7 @@ def test_labels_are_turned_as_often_as_they_should_be(epsilon):
     assert stats.binomtest(int(turned[plus].sum()), int(plus.sum()), chance).pvalue > 1e-5
 
 
+@pytest.mark.slow
 def test_labels_are_turned_whatever_the_noise_on_the_row():
     data = make(rows=20000, p=1)
     noisy = perturbed(data, 2.0, seed=3)

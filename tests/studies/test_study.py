@@ -109,6 +109,7 @@ print(found.table().to_latex())
 """
 
 
+@pytest.mark.slow
 def test_a_study_that_was_killed_goes_on_with_the_same_bits(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -131,6 +132,7 @@ def test_a_study_that_was_killed_goes_on_with_the_same_bits(tmp_path):
     assert {path.name for path in (killed / "pieces").iterdir()} == {path.name for path in (whole / "pieces").iterdir()}
 
 
+@pytest.mark.slow
 def test_processes_find_the_same(tmp_path):
     alone = ct.study(jobs.small, GRID, seeds=range(2))
     together = ct.study(jobs.small, GRID, seeds=range(2), n_jobs=2, folder=tmp_path)
@@ -346,6 +348,7 @@ def test_what_tex_would_run_is_text():
 # -- figures ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_figures_are_files_of_three_kinds_and_the_same_bytes_every_time(tmp_path):
     found = ct.study(jobs.small, {"method": ["cd", "djam"], "mu": [0.1, 1.0, 10.0]}, seeds=range(3))
     begins = {"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}

@@ -335,6 +335,7 @@ def test_ridge_to_mean_of_one_agent_is_its_local_model():
     np.testing.assert_allclose(RidgeToMean(3.0).models(problem), problem.local(), atol=1e-10)
 
 
+@pytest.mark.slow
 def test_ridge_to_mean_of_many_agents():
     """A dense matrix of agents would have 10^8 entries, and n p is beyond what is factorised."""
     n, loss = 10_000, ct.Squared()

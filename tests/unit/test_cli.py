@@ -55,6 +55,7 @@ def table(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_demo_reports_gains_and_writes_figures(tmp_path):
     result = invoke("demo", "-o", tmp_path / "figures")
     alone, one, together = result["models"]
@@ -161,6 +162,7 @@ def test_bad_input_is_refused_by_name_and_writes_nothing(table, tmp_path, change
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.slow
 def test_errors_are_json_when_asked():
     out, _ = run("predict", "no/model", "no.csv", "--json", code=3)
     assert json.loads(out) == {"error": "no/model holds no model: there is no model.json in it", "kind": "DataError"}
@@ -193,6 +195,7 @@ def test_ids_are_written_as_they_were(tmp_path):
     assert "the id at row 0 is missing" in refused("predict", tmp_path / "m", tmp_path / "gap.csv")
 
 
+@pytest.mark.slow
 def test_defaults_are_those_of_the_estimators(tmp_path, table):
     """Nothing that was not asked for is changed: the same model as from Python."""
     for method, kind in (("pooling", ct.CollaborativeClassifier), ("local", ct.CollaborativeClassifier)):
@@ -203,6 +206,7 @@ def test_defaults_are_those_of_the_estimators(tmp_path, table):
     assert {"coupling", "n_neighbors", "max_iter", "lam", "ridge", "design", "deviations", "missing"} <= named
 
 
+@pytest.mark.slow
 def test_a_missing_feature_is_named(table, tmp_path):
     invoke("fit", table, "--agent", "user", "--target", "bought", "-o", tmp_path / "m")
     pd.read_csv(table).drop(columns="b").to_csv(tmp_path / "new.csv", index=False)

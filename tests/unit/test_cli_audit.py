@@ -22,6 +22,7 @@ def test_an_audit_from_the_shell():
     assert max(row["lower"] for row in found["table"]) == found["epsilon_lower"]
 
 
+@pytest.mark.slow
 def test_the_table_of_an_audit_says_what_was_seen_in_each_scenario():
     given = ["--wakes-per-agent", "2", "--features", "16", "--runs", "32", "--epsilon", "3"]
     lines = CliRunner().invoke(app, ["audit", *given], catch_exceptions=False).stdout.splitlines()
@@ -40,6 +41,7 @@ class Leaky(Peer):
         return [letter._replace(kind=0, text=data) for letter in super().wake(dice)]
 
 
+@pytest.mark.slow
 def test_a_failed_audit_has_an_exit_code_of_its_own(monkeypatch):
     audit = cli.audit_letters
     monkeypatch.setattr(cli, "audit_letters", lambda method, **options: audit(method, agent=Leaky, **options))

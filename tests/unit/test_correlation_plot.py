@@ -82,6 +82,7 @@ def test_names_do_not_overlap(matrix, names):
         assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [40, 41])
 def test_at_most_forty_names(n):
     names = [f"t{k}" for k in range(n)]

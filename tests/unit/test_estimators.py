@@ -173,6 +173,7 @@ def test_the_run_tells_what_was_sent(task):
     assert model.n_iter_ == model.run_.wakes // 12
 
 
+@pytest.mark.slow
 def test_a_search_can_pass_agents_on(task):
     X, y, ids = arguments(task, "classifier")
     with sklearn.config_context(enable_metadata_routing=True):

@@ -136,7 +136,9 @@ def test_an_agent_without_rows_and_one_whose_classes_are_separate():
 # ---------------------------------------------------------------- how work is cut
 
 
-@pytest.mark.parametrize("loss", [*LOSSES, "location"])
+@pytest.mark.parametrize(
+    "loss", [*(pytest.param(n, marks=pytest.mark.slow if n == "hinge" else ()) for n in LOSSES), "location"]
+)
 def test_results_do_not_depend_on_the_number_of_threads(loss, small_blocks):
     def solved(n_jobs):
         if loss == "location":

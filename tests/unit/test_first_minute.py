@@ -139,6 +139,7 @@ def test_where_the_end_is_not_known_a_bar_tells_what_is_done():
     assert "left" not in last
 
 
+@pytest.mark.slow
 def test_without_a_terminal_a_command_that_refuses_says_one_line(tmp_path):
     """Neither bars that never began nor what waits leave anything there."""
     (tmp_path / "ragged.csv").write_text("a,b,y\n1,2,3\n4,5\n")

@@ -110,6 +110,7 @@ def test_lam_says_what_a_rule_would(task, lam):
     assert fitted(task, lam=lam).graph_ == fitted(task, graph=ct.GraphRule(lam=lam)).graph_
 
 
+@pytest.mark.slow
 def test_a_rule_is_honoured(task):
     problem = separate(task)
     alone = problem.local()
@@ -187,6 +188,7 @@ def test_weights_of_the_two_terms_of_a_rule_differ(task):
     assert same(fitted(task, graph=ct.GraphRule(mu=3.0)).graph_, ct.graphs.Graph(best))
 
 
+@pytest.mark.slow
 def test_the_account_has_both_stages(task):
     run = fitted(task, graph=LIMITED).run_
     before = run.before

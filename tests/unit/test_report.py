@@ -276,6 +276,7 @@ def test_features_that_differ_come_first_and_those_that_cannot_are_marked():
     assert table.loc["much", "effect"] == pytest.approx(abs(table.loc["much", "common"]) * X[:, 1].std(), rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sd", [(1.0, 0.5, 0.2), (0.5, 0.5, 0.5)], ids=["apart", "alike"])
 def test_intervals_of_deviations_hold_the_truth_as_often_as_they_say(sd):
     held = []

@@ -111,6 +111,7 @@ CHILDREN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CHILDREN)
 def test_what_becomes_of_a_child(case, tmp_path, monkeypatch):
     does, expected = CHILDREN[case]

@@ -116,6 +116,7 @@ def add_up(table):
     assert loaded.y.tolist() == list(map(float, y))
 
 
+@pytest.mark.slow
 @properties
 @given(tables(), st.randoms(use_true_random=False), st.booleans())
 def test_a_column_of_agents_over_many_files_in_any_order(tmp_path_factory, table, shuffle, together):
@@ -859,6 +860,7 @@ def folder_of_many(folder, count, kind):
     return x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pytest.param("csv", marks=pytest.mark.slow), "parquet"])
 def test_ten_thousand_files(tmp_path, kind):
     x = folder_of_many(tmp_path, 10_000, kind)

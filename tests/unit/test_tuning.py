@@ -311,6 +311,7 @@ def test_a_class_that_a_fold_did_not_train_on_counts_as_impossible():
     assert result.best_score_ < np.log(1e-15) / 10
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_scikit_learns_search():
     random = np.random.default_rng(0)
     X, ids = random.normal(size=(50, 2)), random.permutation(np.repeat(list("abcde"), 10))
