@@ -4,7 +4,7 @@
 # make test-torch    install PyTorch, and run what needs it; a certain build: make test-torch TORCH=torch==2.2.0
 # make test-browser  run what needs a browser; as root on Debian, it installs chromium
 # make test-all  all of these, every case and every long test, compiled; an hour and more
-# make mutants   plant faults in a copy, one at a time, and see that the tests of `make test` find them
+# make mutants   plant faults in a copy, one at a time, and see that a test finds each of them
 # make paper   set up and run a figure or table of a paper: make paper NAME=djam-figure-1 ARGS=--quick
 # make bench   set up and print the tables of speed ratios, of growth up to 10,000 agents, and beside other libraries
 # make scale   set up and measure 1,000 to 1,000,000 agents: hours, and 20 GB; goes on where it was interrupted
@@ -19,7 +19,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/pytest -q -n 3 --dist loadgroup
+PYTEST := $(BIN)/pytest -q -n 2 --dist loadgroup
 SHELL := /bin/sh
 #: Tests start hundreds of processes, which would compile all modules anew without their bytecode.
 unexport PYTHONDONTWRITEBYTECODE

@@ -32,7 +32,6 @@ OTHER_MODE = "compiled" if PLAIN else "plain"
 #: Modules whose examples are about compiled code, or take many seconds in plain Python.
 COMPILED_EXAMPLES = {
     "coterie.comparison",
-    "coterie.core.methods.pooling",
     "coterie.core.rules",
     "coterie.estimators.boosted",
     "coterie.estimators.relationship",

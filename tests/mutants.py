@@ -1,7 +1,8 @@
-"""Plant faults, one at a time, and see that the default tests find each of them: ``make mutants``.
+"""Plant faults, one at a time, and see that the tests find each of them: ``make mutants``.
 
-A mutant is a wrong line in a copy of the library. The tests named beside it are part of the default run, and pass
-without the fault; with it, one of them must fail. A mutant that survives means that something is no longer proved.
+A mutant is a wrong line in a copy of the library. The tests named beside it are run by `make test` or `make test-all`,
+and pass without the fault; with it, one of them must fail. A mutant that survives means that something is no longer
+proved.
 
 Loops run in plain Python here: it is the same source, and a fault in it would have every kernel compiled anew.
 """
@@ -624,7 +625,7 @@ def planted(mutant: Mutant, folder: Path) -> None:
 def pass_on(source: Path, tests: list[str], cache: Path) -> tuple[bool, str]:
     """Whether the tests pass on the library in this folder, and what they said."""
     ours = {"PYTHONPATH": os.pathsep.join([str(source), str(HERE.parent)]), "COTERIE_PLAIN": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "slow or not slow", *tests]
     environment = {**os.environ, **ours, "COTERIE_CACHE": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, cwd=HERE.parent, env=environment, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):  # 1: tests failed; anything else: they did not run

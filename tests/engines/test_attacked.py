@@ -103,6 +103,7 @@ def crowd(n=12, p=3):
     return ct.Problem.propagation(models, ct.graphs.complete(n), alpha=0.98)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("lie", [ct.Lie(own=-5.0), ct.Lie(shift=8.0)], ids=["flip", "constant"])
 def test_an_attack_that_ruins_the_method_does_not_ruin_a_defended_one(lie):

@@ -267,6 +267,7 @@ def test_the_mean_over_seeds_keeps_the_bound_of_theorem_1(clock):
 # ---------------------------------------------------------------- agents without ties, baselines
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("loss", LOSSES)
 def test_an_agent_without_ties_learns_its_local_model(loss):
@@ -445,6 +446,7 @@ def test_copies_are_repaired_once_the_mail_is_good():
     np.testing.assert_array_equal(copy[~late], driver.theta[peer[~late]])
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("solved", FIRST, indirect=True)
 def test_lost_letters_do_not_keep_agents_from_the_optimum(solved):

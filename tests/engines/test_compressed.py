@@ -290,7 +290,6 @@ def test_conditions_that_would_break_sums_are_refused(why, bad):
         ct.simulate(problem, method, wakes=10, conditions=bad)
 
 
-@pytest.mark.compiled
 def test_letters_that_are_only_late_do_no_harm():
     problem = hard_problem()
     late = ct.Conditions(latency=2.0, jitter=0.0)

@@ -110,6 +110,7 @@ def test_graph_and_models_are_each_the_best_for_the_other(name):
     check_stationary(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CASES if name not in OFTEN])
 def test_graph_and_models_of_other_methods_are_too(name):
     check_stationary(name, wakes=ENOUGH)
@@ -318,6 +319,7 @@ def test_a_graph_to_begin_with_counts():
     assert run.graph.n_edges == best.n_edges < 45
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conditions", [None, ct.Conditions(latency=0.5, loss=0.1)], ids=["at once", "late"])
 def test_a_run_does_not_depend_on_who_looks(conditions):
     rng = np.random.default_rng(9)
@@ -481,6 +483,7 @@ def test_more_ties_with_a_larger_lam():
     assert edges[0] >= 20  # nobody is alone
 
 
+@pytest.mark.slow
 def test_without_a_membership_list_the_same_graph_is_found():
     rng = np.random.default_rng(13)
     models, losses = rng.normal(size=(30, 2)), 0.1 * rng.normal(size=30)

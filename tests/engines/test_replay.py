@@ -1247,11 +1247,15 @@ def solves_the_last_problem(method, conditions):
     np.testing.assert_allclose(run.theta, left.solve(), rtol=0, atol=1e-6)  # also those without ties
 
 
-@pytest.mark.compiled
 @pytest.mark.parametrize(
     ("method", "conditions"),
-    [(MP, None), (MP, LATE), (CD, None), (CD, LATE), (ADMM(), None)],
-    ids=["mp-at once", "mp-late", "cd-at once", "cd-late", "admm-at once"],
+    [
+        pytest.param(MP, None, id="mp-at once"),
+        pytest.param(MP, LATE, id="mp-late", marks=pytest.mark.slow),
+        pytest.param(CD, None, id="cd-at once", marks=pytest.mark.slow),
+        pytest.param(CD, LATE, id="cd-late"),
+        pytest.param(ADMM(), None, id="admm-at once", marks=pytest.mark.slow),
+    ],
 )
 def test_the_last_problem_is_solved(method, conditions):
     solves_the_last_problem(method, conditions)

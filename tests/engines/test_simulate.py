@@ -179,6 +179,7 @@ def test_replay(which):
         assert run.value == pytest.approx(problem.value(expected), rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @combinations
 def test_converges_to_the_exact_minimiser(which):
@@ -404,7 +405,6 @@ def test_calm_mail_loses_nothing():
     assert run.lost == run.duplicated == 0
 
 
-@pytest.mark.compiled
 @pytest.mark.parametrize("end", [1e9, np.inf])
 def test_an_agent_that_is_away_for_good(end):
     """It neither wakes nor changes, and the others find the optimum given the model it greeted them with."""

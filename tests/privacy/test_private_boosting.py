@@ -131,7 +131,6 @@ def level(found, chances):
     return chisquare(found, chances * found.sum()).pvalue
 
 
-@pytest.mark.compiled
 def test_vertices_are_chosen_as_often_as_the_mechanism_says(choices):
     reference, theta, clip, epsilon, found = choices
     assert level(found, reference.chances(theta, clip, epsilon)) > 1e-4

@@ -39,7 +39,6 @@ def rows():
     return X, X[:, 0] * np.cos(turn) + X[:, 1] * np.sin(turn) + 0.3 * rng.normal(size=60), ids
 
 
-@pytest.mark.compiled
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(("kind", "method", "settings"), ESTIMATORS, ids=lambda value: getattr(value, "__name__", None))
 def test_the_more_coupling_the_more_neighbours_agree(rows, kind, method, settings):

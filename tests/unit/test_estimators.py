@@ -270,6 +270,7 @@ def test_other_methods_reach_the_same_models(task, method):
     np.testing.assert_allclose(other.coef_, one.coef_, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_a_loss_with_a_kink_is_learned_by_admm(task):
     X, y, owner = task.train.X, task.train.y, task.train.owner

@@ -85,7 +85,9 @@ def test_exact_solutions(numbers, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("method", [ct.CoordinateDescent(), ct.CollaborativeADMM(1.0)], ids=repr)
+@pytest.mark.parametrize(
+    "method", [ct.CoordinateDescent(), pytest.param(ct.CollaborativeADMM(1.0), marks=pytest.mark.slow)], ids=repr
+)
 def test_agents_that_learn(numbers, kind, method):
     graph = ct.graphs.ring(N)
     pose = ct.Problem.personalized if isinstance(method, type(ct.CoordinateDescent())) else ct.Problem.collaborative

@@ -91,7 +91,9 @@ def test_stumps_come_back(frame, tmp_path, base):
     [
         "learn",
         ct.GraphRule(lam=2.0),
-        ct.GraphRule(mu=0.5, lam=0.3, delta=0.02, kappa=3, step="local", max_edges=4),
+        pytest.param(
+            ct.GraphRule(mu=0.5, lam=0.3, delta=0.02, kappa=3, step="local", max_edges=4), marks=pytest.mark.slow
+        ),
         ct.graphs.ring(8),
     ],
     ids=repr,
