@@ -50,11 +50,22 @@ def in_threads(
     if count <= 1:
         return [work(part) for part in parts]
     pool: Any = ThreadPoolExecutor(count, thread_name_prefix="coterie")
+    stop, errors = stop or Event(), list[BaseException]()
+
+    def one(part: Part) -> Result:
+        try:
+            return work(part)
+        except BaseException as error:
+            errors.append(error)
+            stop.set()  # here, not where results are waited for: those of earlier parts may be long in coming
+            raise
+
     try:
-        return list(pool.map(work, parts))
+        return list(pool.map(one, parts))
     except BaseException:
-        if stop is not None:
-            stop.set()
+        stop.set()
+        if errors:
+            raise errors[0] from None  # the first, and not that of work that ended because of it
         raise
     finally:
         pool.shutdown(cancel_futures=True)

@@ -49,3 +49,16 @@ def test_numbers_count_as_in_scikit_learn(monkeypatch):
 def test_other_numbers_are_refused(n_jobs):
     with pytest.raises(ParameterError, match="n_jobs"):
         threads(n_jobs)
+
+
+def test_an_error_ends_long_work_that_began_before_it():
+    stop = threading.Event()
+
+    def work(part):
+        if part == 0:
+            assert stop.wait(30.0)
+            raise KeyboardInterrupt
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        in_threads(work, range(2), 2, stop)
