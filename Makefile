@@ -38,9 +38,9 @@ PLAIN := COTERIE_PLAIN=1 $(PYTEST)
 COMPILED := COTERIE_PLAIN=0 $(PYTEST)
 
 test: lint
-	@echo "== tests, in plain Python: about two minutes on two cores"
+	@echo "== tests, in plain Python: three to four minutes on two cores"
 	$(PLAIN)
-	@echo "== tests of compiled code: half a minute, and one or two more where nothing has been compiled yet"
+	@echo "== tests of compiled code: one to two minutes, and two more where nothing has been compiled yet"
 	$(COMPILED) -m "compiled and not (slow or docs or torch or browser)"
 
 test-docs: $(VENV)/.dev
