@@ -24,7 +24,7 @@ SHELL := /bin/sh
 #: Tests start hundreds of processes, which would compile all modules anew without their bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all test-docs test-torch test-browser test-oldest test-newest mutants lint paper bench scale chaos docs docs-links dist licences sbom errors clean
+.PHONY: help demo test test-all test-docs test-torch test-browser chromium test-oldest test-newest mutants lint paper bench scale chaos docs docs-links dist licences sbom errors clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -51,11 +51,13 @@ test-torch: $(VENV)/.torch
 	@echo "== tests that need PyTorch: a minute"
 	$(PLAIN) -m "torch and not slow"
 
-test-browser: $(VENV)/.dev
+chromium:
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
 	  echo "== installing chromium and chromedriver"; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; \
 	} || { echo "these tests need chromium and chromedriver: install them first" >&2; exit 1; }
+
+test-browser: $(VENV)/.dev chromium
 	@echo "== tests that need a browser: a minute"
 	$(PLAIN) -m "browser and not slow" tests/unit/test_report_browser.py tests/peers/test_watch_browser.py
 
