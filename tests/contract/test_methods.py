@@ -18,26 +18,45 @@ from coterie.testing.contracts import METHOD_CHECKS, check_method
 
 COMPILED = "compiled equals python"
 
+#: Methods that share most of their handlers with one that is not named here: one family is one server or one way to
+#: mix. The default run tries these on a few promises, and leaves their compiled code to `make test-all`.
+RELATIVES = {
+    "fedprox", "scaffold", "fedper", "fedrep", "ditto", "pfedme", "apfl", "ifca",
+    "local-sgd", "gradient-tracking", "tied-sgd", "resilient-pooling",
+}  # fmt: skip
+FEW = ("repeats itself", "keeps to what it declares", "reaches the optimum")
+
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in RELATIVES else ()) for name in METHODS]
+)
 def test_compiled_code_does_what_python_does_bit_by_bit(name):
     METHOD_CHECKS[COMPILED](METHODS[name])
 
 
 #: Promises that take long in plain Python; compiled they are kept below, and in short in tests/engines.
 FAR = ("stays at the optimum", "follows changes", "reaches the optimum", "survives late and lost letters")
+LATER = ("survives late and lost letters", "leaves the isolated alone", "follows changes")
 LONG = {
     "gossip-pooling": FAR,
     "resilient-pooling": FAR,
-    "boosting": ("follows changes", "its rounds reach the optimum"),
-    "djam": ("survives late and lost letters", "leaves the isolated alone", "follows changes"),
-    "admm": ("stays at the optimum", "leaves the isolated alone", "follows changes"),
+    "boosting": ("follows changes", "its rounds reach the optimum", "survives late and lost letters"),
+    "djam": (*LATER, "teaches those without data"),
+    "admm": (*LATER, "stays at the optimum", "teaches those without data", "solves other objectives"),
+    "cd": ("leaves the isolated alone",),
+    "propagation": ("leaves the isolated alone",),
 }
+
+
+def takes_long(name, promise):
+    return promise in LONG.get(name, ()) or (name in RELATIVES and promise not in FEW)
+
+
 #: Networks that are compiled take as long for one method as for another: the default run tries one of them.
 NETWORK = "compiled equals python with a network"
 OTHERS = [
-    pytest.param(name, promise, marks=pytest.mark.slow if promise in LONG.get(name, ()) else ())
+    pytest.param(name, promise, marks=pytest.mark.slow if takes_long(name, promise) else ())
     for name in METHODS
     for promise in METHOD_CHECKS
     if promise not in (COMPILED, NETWORK)

@@ -309,6 +309,7 @@ def test_what_a_block_needs(page):
         page("<!-- needs: json -->\n```python\n1 / 0\n```\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "line"),
     [

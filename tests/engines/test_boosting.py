@@ -240,6 +240,7 @@ def test_rounds_converge_to_the_optimum(solved):
     assert run.value - optimum < 2e-3 * (run.trace["value"].iloc[0] - optimum)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("clock", ["local", "global"])
 def test_the_mean_over_seeds_keeps_the_bound_of_theorem_1(clock):

@@ -183,6 +183,7 @@ def warned(k):
     return k
 
 
+@pytest.mark.slow
 def test_warnings_of_workers_are_warnings_here_once_each(ray):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -574,6 +575,7 @@ def studied(mu, seed):
     return ct.simulate(problem, "local", seed=seed)
 
 
+@pytest.mark.slow
 def test_a_study_finds_the_same_on_a_cluster(ray, tmp_path):
     grid = {"mu": [1.0, 2.0]}
     here = ct.study(studied, grid, seeds=range(2))

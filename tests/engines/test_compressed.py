@@ -168,6 +168,7 @@ def test_a_budget_of_bytes_ends_with_the_wake_that_reaches_it():
 # -- methods with compressed letters ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("promise", list(METHOD_CHECKS))
 @pytest.mark.parametrize("how", [HOWS[0], *(pytest.param(how, marks=pytest.mark.slow) for how in HOWS[1:])], ids=repr)
 def test_every_promise_of_a_method_is_kept(how, promise):
@@ -175,6 +176,7 @@ def test_every_promise_of_a_method_is_kept(how, promise):
     METHOD_CHECKS[promise](ct.Compressed("cd", how, whole_every=5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("promise", ["reaches the optimum", "follows changes", "may be stored once"])
 def test_without_whole_letters_all_that_do_not_lose_any(promise):
     METHOD_CHECKS[promise](ct.Compressed("cd", HOWS[0]))
@@ -290,6 +292,7 @@ def test_conditions_that_would_break_sums_are_refused(why, bad):
         ct.simulate(problem, method, wakes=10, conditions=bad)
 
 
+@pytest.mark.slow
 def test_letters_that_are_only_late_do_no_harm():
     problem = hard_problem()
     late = ct.Conditions(latency=2.0, jitter=0.0)

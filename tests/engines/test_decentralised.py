@@ -162,6 +162,7 @@ def test_given_weights_are_a_mixing_matrix():
     assert repr(ct.TiedSGD(mixing="weights")) == f"TiedSGD({ct.SGD()!r}, mixing='weights')"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timed", [False, True], ids=["rounds", "lossy wakes"])
 def test_mixing_follows_a_graph_that_changes(timed):
     """Weights are those of the graph as it is: averages alone, without steps, agree on one mean again."""
@@ -199,6 +200,7 @@ def test_gradient_tracking_is_diging_on_a_regular_graph():
     assert_allclose(run.theta, x, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [

@@ -115,6 +115,7 @@ def test_pooling_by_gossip(task, tmp_path):
     assert whole.population is not None
 
 
+@pytest.mark.slow
 def test_a_private_run_claims_what_its_plan_says_and_no_more_wakes(problem, tmp_path):
     method = ct.Private(ct.CoordinateDescent(), epsilon=1.0, delta=1e-5, wakes_per_agent=4, row_norm=2.0)
     whole = in_halves(problem, method, {"wakes": 20}, {"wakes": 28}, tmp_path, every=10)

@@ -105,6 +105,7 @@ def check_stationary(name, conditions=None, wakes=None):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OFTEN)
 def test_graph_and_models_are_each_the_best_for_the_other(name):
     check_stationary(name)
@@ -425,6 +426,7 @@ def test_the_exact_graph_is_found(n, kappa):
         assert abs(without.W - best.W).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "kappa"), [(101, 1), (150, 5), (600, 5)])
 def test_many_agents_find_the_exact_graph_over_their_nearest(n, kappa):
     """As well for many as for few: it is the number of candidates that counts."""

@@ -103,6 +103,7 @@ def test_given_events_and_changes_run_in_parallel():
         same(ct.simulate(problem, name, **options, n_jobs=1), ct.simulate(problem, name, **options, n_jobs=3))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fine")
 def test_every_wake_of_a_private_method_is_one_of_those_planned():
     problem = problem_on("cd", GRAPHS["ring"])
@@ -170,6 +171,7 @@ def test_a_rule_that_forgets_ties_would_be_found():
     assert not backwards(problem, ct.CoordinateDescent(), ignored=True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fine")
 def test_lock_free_runs_converge_and_say_what_they_cannot_do():
     problem = problem_on("cd", GRAPHS["ring"])

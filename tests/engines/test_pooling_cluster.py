@@ -119,6 +119,7 @@ def test_more_workers_weights_and_curves(monkeypatch):
     same(four.fit(X, y, agents="shop", sample_weight=weight), one)
 
 
+@pytest.mark.slow
 def test_a_model_of_a_cluster_is_like_one_from_a_file(there, tmp_path):
     """It has no rows: it can be saved, take more rows, and report what it knows; for gains it asks for the rows."""
     model, one = there

@@ -73,6 +73,7 @@ def agree(one, other, frame):
     np.testing.assert_allclose(*asked, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_numbers_of_files(cluster, files):
     source = ct.Source(files, columns=FEATURES)
     one, two = (

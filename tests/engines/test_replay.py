@@ -911,6 +911,7 @@ def test_neighbours_are_chosen_with_the_given_probabilities(conditions):
         assert stats.chi2.sf(statistic, used.sum() - able.sum()) > 1e-5
 
 
+@pytest.mark.slow
 def test_the_optimum_is_reached_though_one_agent_chooses_nobody():
     W = star()
     choice = np.where(W > 0, 1.0, 0.0)

@@ -120,6 +120,7 @@ def test_an_honest_group_gains(loss):
     assert np.all(run.population.noise > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", GROSS)
 @pytest.mark.plain
 def test_gross_lies_leave_the_honest_as_good_as_alone(lie):
@@ -131,6 +132,7 @@ def test_gross_lies_leave_the_honest_as_good_as_alone(lie):
     assert np.all(error[honest] < 1.5 * apart[honest])
 
 
+@pytest.mark.slow
 @pytest.mark.plain
 def test_a_population_that_is_told_to_be_wide_leaves_the_honest_as_good_as_alone():
     ratios = []

@@ -275,6 +275,7 @@ def test_all_cohorts_are_alike():
     assert set(count.values()) == {40}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ALL)
 @pytest.mark.every_case
 @pytest.mark.plain

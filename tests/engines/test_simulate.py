@@ -316,6 +316,7 @@ def test_models_by_agent():
 # ---------------------------------------------------------------- Poisson clocks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conditions", [None, ct.Conditions(latency=0.3)], ids=["calm", "latency"])
 def test_agents_wake_equally_often(conditions):
     """The number of vectors in a wake tells who woke: agent k of a caterpillar has its own number of neighbours.
@@ -343,6 +344,7 @@ def test_agents_wake_equally_often(conditions):
     assert stats.chisquare(pairs, (wakes - 1) * share).pvalue > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conditions", [None, ct.Conditions(latency=0.3)], ids=["calm", "latency"])
 def test_time_is_that_of_poisson_clocks(conditions):
     """The time of wake T is Gamma(T) / n: mean T / n, standard deviation sqrt(T) / n. Error rate 6e-7 (five sd)."""
@@ -369,6 +371,7 @@ CONDITIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", CONDITIONS)
 @pytest.mark.parametrize("which", [0, 3])
@@ -405,6 +408,7 @@ def test_calm_mail_loses_nothing():
     assert run.lost == run.duplicated == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [1e9, np.inf])
 def test_an_agent_that_is_away_for_good(end):
     """It neither wakes nor changes, and the others find the optimum given the model it greeted them with."""

@@ -147,6 +147,7 @@ def raced_by(race, name, rounds=10):
     return chosen, raced(race, name, chosen, seeds=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["linear", pytest.param("network", marks=pytest.mark.slow)])
 def test_two_groups_that_are_opposed_need_two_models_or_ties_among_those_who_are_alike(small, model):
     task = opposed()

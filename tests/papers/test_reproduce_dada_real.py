@@ -20,6 +20,7 @@ def small_task(n=12):
 # -- helpers ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.plain
 def test_one_boosted_model_for_all_is_near_the_optimum(monkeypatch):
     monkeypatch.setitem(real.STUMPS, "moons", 20)

@@ -386,6 +386,7 @@ def test_a_private_run_begins_from_zeros(club):
     club.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["gossip-pooling", "resilient-pooling"])
 def test_pooling_keeps_what_it_knows_of_the_population(tmp_path, method):
     club = Club(tmp_path, objective="pooling", method=method)

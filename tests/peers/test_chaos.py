@@ -63,6 +63,7 @@ def test_every_fault_in_any_task(fault, seed):
     Chaos(seed, faults=(fault,)).run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "seed"), [("trimmed", 7), ("trimmed djam", 7), ("pooled", 7)])
 def test_honest_members_among_liars(task, seed, monkeypatch):
     monkeypatch.setattr(world, "LIARS_SECONDS", 40.0)

@@ -156,6 +156,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "heavy"),
     [

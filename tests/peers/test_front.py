@@ -131,6 +131,7 @@ def test_a_newcomer_is_let_in_while_strangers_elsewhere_crowd_the_door(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["idle", "garbage", "half"])
 def test_strangers_at_a_members_own_address_do_not_keep_it_out(kind, people, crowd, authority, closing):
     p = people("ann", "bob", linked=False, ann={"limits": Limits(starts_address=1.0)})
@@ -307,6 +308,7 @@ BESIEGED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 @pytest.mark.parametrize("limit", [256, pytest.param(1024, marks=pytest.mark.slow)])
 def test_half_open_connections_leave_descriptors_for_the_state(limit, authority, people, closing):

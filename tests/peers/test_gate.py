@@ -582,6 +582,7 @@ def test_a_goodbye_is_believed_of_who_is_there():
 # -- two of one --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_processes_with_one_identity_are_told():
     """From a folder that was copied: both speak, both can prove it, and both get to know."""
     group = SmallGroup().start()

@@ -119,6 +119,7 @@ def test_who_joins_later_brings_the_list_and_nobody_else_is_disturbed(club, tmp_
         assert ends <= {"ended: double"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("listens", [True, False])
 def test_who_was_removed_while_it_was_away_is_told_when_it_comes_back(club, tmp_path, listens):
     club.add("cat", ["ann"], listen=listens)
@@ -144,6 +145,7 @@ def test_strangers_are_logged_with_their_source(club, monkeypatch):
     assert eventually(lambda: [line for line in ann.events("strangers") if line["busiest"] == expected])
 
 
+@pytest.mark.slow
 def test_two_that_nobody_can_dial_learn_through_a_relay(club, tmp_path):
     """The relay's program knows neither of them when it starts: the first who comes brings the list."""
     hub = Identity.make(tmp_path / "hub", "hub", free_endpoint())

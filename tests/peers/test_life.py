@@ -38,6 +38,7 @@ def club(tmp_path):
     return tmp_path / "club"
 
 
+@pytest.mark.slow
 def test_a_removed_peer_says_so_with_a_code_of_its_own(tmp_path, club):
     assert "coterie peer update" in typed("group", "remove", club, "bob")
     with pytest.raises(RemovedError):
@@ -62,6 +63,7 @@ def test_a_lost_tls_key_as_typed(tmp_path, club):
     assert len(said("group", "show", club)["revoked"]) == 2
 
 
+@pytest.mark.slow
 def test_a_fork_as_typed(tmp_path, club):
     shutil.copytree(club, tmp_path / "backup")
     said("group", "tie", club, "ann", "bob")
@@ -86,6 +88,7 @@ def test_a_fork_as_typed(tmp_path, club):
     assert "is newer than this, version 3" in typed("group", "show", tmp_path / "bob", club / "roster")
 
 
+@pytest.mark.slow
 def test_stewards_as_typed(tmp_path, club):
     second = tmp_path / "second"
     assert "coterie group steward add" in typed("group", "steward", "init", second)

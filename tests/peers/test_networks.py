@@ -243,6 +243,7 @@ def _offered(group, kind, numbers):
     return next(iter(node.gate.refused - before), None)
 
 
+@pytest.mark.slow
 def test_a_group_learns_what_nobody_can_alone():
     """Two moons, so to say: the label is the sign of a product, of which each of six members has eight rows."""
     agreed = charter_of(
@@ -385,6 +386,7 @@ def test_files_that_make_no_model_are_named(tmp_path, text, words):
     assert str(path) in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_model_that_members_bring_is_learned_together(tmp_path):
     """Least squares by a function of NumPy: together it is that of all rows, which nobody else has."""
     file, club = own_file(tmp_path), tmp_path / "club"

@@ -309,6 +309,7 @@ def test_what_nobody_needs_any_more_is_deleted(club):
 # -- the steward's chores ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_group_with_the_steward_beside_a_peer_never_expires(club):
     """Nobody types anything for six years."""
     club.start("ann", steward=club.group)

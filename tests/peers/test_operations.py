@@ -195,6 +195,7 @@ def test_a_running_peer_tells_what_is_so_now(peer):
     assert healthz(status["metrics"]) == (200, {"health": "ok", "name": "ann", "findings": []})
 
 
+@pytest.mark.slow
 def test_a_mute_is_noticed_by_a_running_peer(peer):
     assert [tie["name"] for tie in said("peer", "status", peer.folder)["ties"]] == ["bob"]
     assert said("peer", "mute", peer.folder, "bob") == {"muted": ["bob"]}
@@ -341,6 +342,7 @@ def shown(status):
     return text.get()
 
 
+@pytest.mark.slow
 def test_a_private_peer_that_has_ended_shows_the_model_that_it_uses(tmp_path):
     """What it has worked out for itself in the end is what predicts, so the scores are those of it."""
     program = program_of(group := SmallGroup("pooled in private").start().run(20.0), tmp_path)
@@ -396,6 +398,7 @@ def test_a_muted_neighbour_is_forgotten(tmp_path):
     assert group.offered(1, 0, 0, [1.0, 1.0, 1.0]) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["learned", "gossip-pooling", "djam"])
 def test_any_method_goes_on_without_a_muted_neighbour(words, tmp_path):
     group = SmallGroup(words).start().run(20.0)
@@ -776,6 +779,7 @@ def test_a_full_disk_at_the_start_is_for_later(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_for_later_too(tmp_path):
     """As the page for the IT department says; of a relay as of a peer."""
     made(tmp_path / "club")

@@ -433,6 +433,7 @@ def clinics(classes, n=12, rows=5, seed=0):
     return frame[first], frame[~first]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [True, False])
 def test_the_default_group_needs_no_scales(classes):
     """The example of the README: age and dose unscaled, five rows each; targets around 15,000 are as good."""
@@ -576,6 +577,7 @@ def test_predictions_of_numbers_have_intervals(tmp_path):
     assert float(table_of(tmp_path / "again.csv")[0]["prediction"]) == pytest.approx(float(out[1]["prediction"]))
 
 
+@pytest.mark.slow
 def test_intervals_of_models_learned_together_hold_what_they_say():
     train, test = clinics(False, n=8, rows=12)
     agreed = charter(labels=None)
@@ -635,6 +637,7 @@ def test_models_of_the_first_format_can_be_read_and_damaged_ones_are_refused(tmp
 # -- rows that change -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [{"method": "gossip-pooling"}, {"objective": "personalized"}])
 def test_new_rows_are_taken_in_without_forgetting(words):
     train, _ = clinics(True, n=8, rows=12)

@@ -253,6 +253,7 @@ def arrays_of(peer):
     return dict([*fields(peer.own, "own"), *fields(peer.tie, "tie"), *fields(world, "world")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", WORDS)
 def test_a_restored_peer_is_the_one_that_was_saved(words):
     group = SmallGroup(words).start().run(15.0)

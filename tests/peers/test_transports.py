@@ -161,6 +161,7 @@ class Forgiving(Memory):
         return self._knows(other.contact.address)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "promise"),
     [
@@ -807,6 +808,7 @@ def test_a_relay_bounds_what_one_member_sends_to_another(people, authority, clos
     assert len(p.ann.came) < 100
 
 
+@pytest.mark.slow
 def test_a_relay_that_comes_back_or_another_is_used(people, authority, closing):
     contacts = [contact_of(name) for name in NAMES.values()]
     first, second = (
@@ -825,6 +827,7 @@ def test_a_relay_that_comes_back_or_another_is_used(people, authority, closing):
     assert still_works(p.ann, p.bob)
 
 
+@pytest.mark.slow
 def test_who_cannot_be_reached_at_its_endpoint_is_reached_through_a_relay(people, relay, authority, closing):
     """Two behind routers: each has an endpoint that is good for nobody else."""
     contacts = [contact_of(name, free_endpoint()) for name in ("ann", "bob")]

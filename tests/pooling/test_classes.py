@@ -78,6 +78,7 @@ def test_two_classes_of_the_model_itself_need_no_sharpening():
     assert np.sum(np.array(found) == 1.0) >= 7
 
 
+@pytest.mark.slow
 def test_probabilities_are_reliable():
     """Pooled over 12 generated sets: 24,000 rows in ten bins, whose shares have standard errors of .01 at most."""
     chances, truth = [], []

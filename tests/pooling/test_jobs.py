@@ -40,6 +40,7 @@ def learned(family, n_jobs, **settings):
     return model.common_coef_, model.coef_, model.intercept_, model.log_evidence_, model.personal_variance_, said
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize(
     ("family", "settings"),
@@ -89,6 +90,7 @@ def test_little_work_is_not_shared_out():
     assert batches.jobs(2, 100) == 2
 
 
+@pytest.mark.slow
 def test_progress_is_told_by_whoever_asked(monkeypatch):
     monkeypatch.setattr(fitted, "SAMPLE", 70)
     X, y, codes = rows("logistic")
@@ -106,6 +108,7 @@ def test_progress_is_told_by_whoever_asked(monkeypatch):
     assert counts[0] == counts[1] == list(range(1, len(counts[0]) + 1))
 
 
+@pytest.mark.slow
 def test_rows_are_kept_once_for_all_classes():
     X, _, codes = rows("squared")
     model = ct.CollaborativeClassifier().fit(X, np.arange(len(X)) % 3, agents=codes)

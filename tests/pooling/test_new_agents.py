@@ -139,6 +139,7 @@ def sets(count, family="squared"):
         yield X[:, :-1], y, codes, (place < m) & ~new, (place >= m) & ~new, new
 
 
+@pytest.mark.slow
 def test_intervals_cover_what_they_say():
     """90 % intervals over 40 sets: inside agents, 60,000 rows, .88 to .92; of new agents .8 to .97. Rows of one agent
     go together: over sets, the standard error is .003 inside agents and .005 for new agents.
@@ -154,6 +155,7 @@ def test_intervals_cover_what_they_say():
     assert 0.8 < np.concatenate(outside).mean() < 0.97
 
 
+@pytest.mark.slow
 def test_intervals_of_counts_cover_what_they_say():
     """At least what they say, since counts are whole numbers, and not everything."""
     found = []

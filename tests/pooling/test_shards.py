@@ -105,6 +105,7 @@ def test_shards_learn_what_one_does(loss, design, deviations, weighted, monkeypa
         same(one, found, X, codes)
 
 
+@pytest.mark.slow
 def test_shards_tell_several_classes_apart_as_one_does():
     X, y, codes = rows("squared")
     classes = np.digitize(y, [-1.0, 1.0])

@@ -78,6 +78,7 @@ def test_ties_that_are_there_pay(family):
     assert errors[1] < 0.75 * errors[0]
 
 
+@pytest.mark.slow
 def test_ties_at_random_are_not_used():
     """A gain of two standard errors is asked for: of ten sets, at most two take ties that mean nothing."""
     taken = 0

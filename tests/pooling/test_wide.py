@@ -129,6 +129,7 @@ def test_strengths_are_nearly_those_of_the_blocks(family):
     np.testing.assert_allclose(wide.w, pooled.population.w, atol=0.1)
 
 
+@pytest.mark.slow
 def test_strengths_of_heavy_tails_are_those_of_the_blocks():
     rng = np.random.default_rng(6)
     X, y, codes, _ = drawn(rng, 20, 12, 6)
@@ -178,6 +179,7 @@ def test_columns_that_differ_between_agents_are_found():
     assert np.all(log_sd > 0.0)
 
 
+@pytest.mark.slow
 def test_sparse_is_dense_up_to_its_scaling():
     """Sparse columns are not centred and share one scale: as dense columns of mean zero and of one scale."""
     rng = np.random.default_rng(7)
@@ -210,6 +212,7 @@ def test_a_sample_of_the_rows_is_enough_for_strengths(monkeypatch):
     assert np.corrcoef(some.D[:, :2].ravel(), everything.D[:, :2].ravel())[0, 1] > 0.97
 
 
+@pytest.mark.slow
 def test_more_rows_change_nobody_else():
     X, y, codes = wide_rows(4, p=160)
     model = fit_wide(X, y, codes, 15, "squared")

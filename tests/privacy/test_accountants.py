@@ -274,6 +274,7 @@ def test_calibration_is_tight_and_safe(mechanism, accountant, steps, epsilon, de
             assert isinstance(noise, float)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "weights"), [("gaussian", None), ("laplace", None), ("laplace", [1.0, 2.0, 2.0, 3.0])]
 )
@@ -283,6 +284,7 @@ def test_numerical_calibration_is_tight_and_safe(mechanism, weights):
     assert 0.8 * (1 - 1e-9) <= epsilon_of(noise, 1e-2, 4, mechanism, "pld") <= 0.8
 
 
+@pytest.mark.slow
 def test_numerical_calibration_is_safe_where_its_rounding_shows():
     pytest.importorskip("dp_accounting")
     for epsilon, delta in ((0.2, 1e-10), (0.7962143411069947, 1e-12), (2.0, 1e-10)):

@@ -339,6 +339,7 @@ def test_what_an_audit_says():
     assert failed.epsilon_lower > 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.plain
 def test_private_boosting():
     method = ct.Private("boosting", wakes_per_agent=3)

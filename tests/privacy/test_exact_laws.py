@@ -185,6 +185,7 @@ def test_every_number_has_its_probability(kind, scale):
         assert law[x] <= law[0] * weight_of(kind, x, scale) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SAMPLERS)
 def test_the_whole_law_of_small_noise(kind):
     """Normalised, too: with all numbers looked at, what is not rejected adds up to the sum of the weights."""
@@ -210,6 +211,7 @@ def test_a_clear_winner_does_not_always_win(scores):
         assert law[r] / law[scores.index(best)] == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_vertex_that_loses_clearly_is_sent_at_times():
     """Of agents whose examples all say the same, one in 40 says something else; none would if the best were taken
     where it wins clearly. A test of frequencies, error rate 1e-6.

@@ -189,6 +189,7 @@ def test_same_input_same_bits():
     np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.slow
 def test_labels_that_are_sorted():
     """Folds are not cut by position: otherwise whole classes would be missing from what is seen."""
     rng = np.random.default_rng(5)

@@ -418,6 +418,7 @@ def test_a_crash_at_any_system_call_of_the_making(tmp_path):
         assert len(set(sent(air))) == len(sent(air)) <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rest", [b'{"hash":"0', bytes(500) + b"\n", b"\n"])
 def test_a_crash_at_any_system_call_of_a_recovery(tmp_path, rest):
     def prepare(path, air):
@@ -436,6 +437,7 @@ def test_a_crash_at_any_system_call_of_a_recovery(tmp_path, rest):
         assert len(set(sent(air))) == len(sent(air)) <= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", ["debit", "boot"])
 def test_torn_at_every_byte_of_the_last_record(tmp_path, last):
     path, head = filled(tmp_path / "ledger", steps=5, debits=2), tmp_path / "ledger.head"

@@ -19,6 +19,7 @@ def make(rows=4000, p=5, bound=1.0, seed=0):
     return ct.AgentData(X, rng.choice([-1.0, 1.0], size=rows), agents=rng.integers(0, 20, size=rows))
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize(("epsilon", "bound"), [(0.5, 1.0), (2.0, 3.0), (20.0, 0.1)])
 def test_noise_on_features_is_laplace_of_the_right_scale(epsilon, bound):
@@ -110,6 +111,7 @@ def test_seeds():
     assert np.any(one.y != other.y)
 
 
+@pytest.mark.slow
 def test_a_model_can_be_learned_from_it():
     task = ct.datasets.linear_classification(n=20, p=5, seed=0)
 

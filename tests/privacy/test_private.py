@@ -743,6 +743,7 @@ def test_what_neighbours_say_moves_the_model_and_not_the_noise():
         np.testing.assert_allclose(said[k], expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("make", [cd, mp])
 @pytest.mark.parametrize("size", [1e2, 1e99, -1e99], ids=str)

@@ -131,6 +131,7 @@ def level(found, chances):
     return chisquare(found, chances * found.sum()).pvalue
 
 
+@pytest.mark.slow
 def test_vertices_are_chosen_as_often_as_the_mechanism_says(choices):
     reference, theta, clip, epsilon, found = choices
     assert level(found, reference.chances(theta, clip, epsilon)) > 1e-4
@@ -174,6 +175,7 @@ def wild(rng, shape):
     return np.where(rng.random(shape) < 0.5, rng.normal(size=shape), rng.choice(WILD, size=shape))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["logistic", "squared", "smooth-hinge"])
 def test_no_example_changes_a_score_by_more_than_the_sensitivity(loss):
     """At the start and after steps, whatever the examples are and whatever neighbours have sent."""
@@ -305,6 +307,7 @@ def test_letters_say_all_that_a_model_is():
         np.testing.assert_array_equal(copy, driver.theta[peer])
 
 
+@pytest.mark.slow
 def test_a_run_has_its_claim():
     problem, method = instance(n=8), private(2.0, 5)
     assert repr(method) == (
@@ -384,6 +387,7 @@ def own_losses(problem, theta):
     return np.array(losses)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("epsilon", [0.05, 50.0])
 def test_the_final_step_helps_an_agent_and_stays_in_the_ball(epsilon):

@@ -64,6 +64,7 @@ def test_the_noise_of_a_release_has_the_variance_it_is_said_to_have():
     assert (own.account[said, 0] == 1).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conditions", [None, BAD], ids=["good mail", "bad mail"])
 @pytest.mark.plain
 def test_everybody_learns_the_population_of_releases(conditions):

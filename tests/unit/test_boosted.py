@@ -208,6 +208,7 @@ def test_an_agent_without_rows_learns_from_its_neighbours(task, kind):
     assert np.abs(model.coef_[3] - mean).sum() < 0.2 * np.abs(mean).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 def test_an_agent_without_rows_finds_peers(task, kind):
     X, y, ids = arguments(task, kind)
@@ -401,6 +402,7 @@ def accuracy(task, **settings):
     return model.score(task.test.X, task.test.y, agents=task.test.owner)
 
 
+@pytest.mark.slow
 def test_those_who_know_their_peers_beat_those_who_learn_alone(moons):
     alone, found, known = accuracy(moons, method="local"), accuracy(moons), accuracy(moons, graph=moons.graph)
     assert alone + 0.02 < found < known

@@ -123,6 +123,7 @@ def by_hand(table, method, holdout, seed=0):
     return tuning.tune(model, X[rest], y[rest], ids[rest], random_state=seed, refit=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["cd", "boosting"])
 @pytest.mark.parametrize("holdout", [0.0, 0.3])
 def test_parameters_are_tuned_on_rows_that_are_not_held_out(table, tmp_path, monkeypatch, method, holdout):

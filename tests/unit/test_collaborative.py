@@ -93,6 +93,7 @@ def test_what_differs_between_agents_is_shown_in_their_units():
 # -- more rows ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_rows_are_a_fit_with_the_population_held(kind):
     """Agents with rows that came later have the posterior of all their rows; everybody else is the same to the bit."""

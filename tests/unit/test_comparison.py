@@ -52,6 +52,7 @@ def test_everybody_gets_the_same_budget(result):
     assert (ends.loc[["alone", "one"], "vectors"] == 0).all()
 
 
+@pytest.mark.slow
 def test_the_optimum_is_exact_and_below_all(result, problem, task):
     best = problem.solve()
     assert result.optimum["value"] == problem.value(best)

@@ -109,6 +109,7 @@ def test_similar_tasks_are_side_by_side(matrix, block):
     assert np.sum(np.diff(block) != 0) > 2
 
 
+@pytest.mark.slow
 def test_signs_do_not_separate_similar_tasks(matrix, block):
     assert (matrix[block[:, None] == block] < -0.5).any()
     orders = [

@@ -128,6 +128,7 @@ def test_weights_are_repeated_rows(kind, design, most, monkeypatch):
     np.testing.assert_allclose(predictions(weighted, X, ids), predictions(repeated, X, ids), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["numbers", "classes"])
 @pytest.mark.parametrize("columns", [8, 170])
 def test_many_columns(kind, columns, monkeypatch):
@@ -155,6 +156,7 @@ def test_many_columns(kind, columns, monkeypatch):
         np.testing.assert_allclose(other, one, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["numbers", "classes"])
 def test_ties_of_agents(kind):
     """With a graph of three camps; another name of an agent is another place in the graph."""

@@ -79,6 +79,7 @@ def test_models_are_the_exact_optimum(task, kind):
     np.testing.assert_allclose(models(model), back(problem.solve()), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_classes_against_the_rest_are_separate_problems(task):
     X, ids = task.train.X, task.train.owner
     y = np.array(["low", "mid", "top"])[np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.4, 0.4])]

@@ -136,6 +136,7 @@ def test_an_agent_without_rows_and_one_whose_classes_are_separate():
 # ---------------------------------------------------------------- how work is cut
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss", [*(pytest.param(n, marks=pytest.mark.slow if n == "hinge" else ()) for n in LOSSES), "location"]
 )

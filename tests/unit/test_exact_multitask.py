@@ -201,6 +201,7 @@ def test_unlabelled_points_have_means():
     np.testing.assert_allclose(exact_weights(points, ct.Location(ct.Squared()), lam, sigma), expected, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_hundreds_of_unknowns():
     loss, m = ct.Logistic(), 12
     data = make(loss, sizes=(100,) * m, d=50)

@@ -245,6 +245,7 @@ FULL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["linear", "moons", "related", "population"])
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_together_probabilities_are_no_worse_than_alone(name, task):

@@ -831,6 +831,7 @@ def test_large_smooth_has_no_gradient_left(n, p, loss_name):
     assert problem.determined.all()
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize(("n", "p"), LARGE)
 def test_large_hinge_against_its_dual(n, p):

@@ -390,6 +390,7 @@ def test_searches_pass_agents_on(rows):
     assert search.best_params_ == {"lam": 1e-3}
 
 
+@pytest.mark.slow
 def test_progress_and_seed(rows):
     X, numbers, ids = rows
     told = []
@@ -587,6 +588,7 @@ def test_a_model_of_format_3_has_its_covariance_as_a_matrix(rows, tmp_path):
 # -- covariances on demand -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["classifier", "regressor", "classes"])
 def test_matrices_are_made_when_they_are_asked_for(rows, kind):
     X, numbers, ids = rows

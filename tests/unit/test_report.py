@@ -158,6 +158,7 @@ def test_an_agent_of_one_class_alone_is_not_sure_of_it():
         assert 0.5 < p < (m + 0.5) / (m + 1.0) + 0.03
 
 
+@pytest.mark.slow
 def test_gains_of_counts_and_of_heavy_tails():
     X, y, codes = population(seed=5, n=12, sd=(0.3, 0.2))
     counts = np.random.default_rng(0).poisson(np.exp(0.3 * y))
@@ -344,6 +345,7 @@ def test_planted_outliers_are_found_and_why():
     assert by["ward 11", "residuals"]["z"] > 5.0
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_honest_agents_are_seldom_called_outliers():
     # All of them honest, any name is a false discovery: at most 5 % of populations may have one. Of 40, seven or more

@@ -142,6 +142,7 @@ def overlay(driver, present):
     return connected_components(csr_array(links[np.ix_(present, present)]), directed=False)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_shuffled_samples_are_nearly_uniform():
     """Ideal samples of the same size set the bounds: distances may be 1.15 times as large, 2.5 times for all together.
@@ -221,6 +222,7 @@ def test_the_departed_are_forgotten_and_the_rest_stay_together():
         assert known[present].max() <= 4 * SIZE
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_a_newcomer_with_one_address_becomes_known():
     """An agent that nobody knows and that knows one other is in several views soon after."""

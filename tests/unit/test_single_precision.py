@@ -72,6 +72,7 @@ def test_rows_reach_the_kernels_without_a_copy(numbers):
         assert np.shares_memory(rows.column, data.X.indices)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_exact_solutions(numbers, kind):
     graph = ct.graphs.ring(N)
@@ -84,6 +85,7 @@ def test_exact_solutions(numbers, kind):
         assert one.value(one.local()) == other.value(other.local())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "method", [ct.CoordinateDescent(), pytest.param(ct.CollaborativeADMM(1.0), marks=pytest.mark.slow)], ids=repr
@@ -118,6 +120,7 @@ def test_gradients_of_any_length(kind):
         same(*found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_points(numbers, kind):
     loss = ct.Location(ct.Huber(1.0))

@@ -197,6 +197,7 @@ def test_partitions_are_predicted_as_other_programs_read_them(tmp_path):
         model.predict(read.head(3).assign(month=["1", "2", "May"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["month", "clinic"])
 def test_a_directory_is_fitted_and_predicted_by_commands(tmp_path, key):
     frame = visits().drop(columns="ill").assign(month=np.arange(240) % 12 + 1)

@@ -167,6 +167,7 @@ def test_the_first_die_and_the_last_pick_rows_that_exist():
         assert set(rows.tolist()) == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_minibatches_have_the_gradient_of_all_rows_in_the_mean():
     problem = regression().problem
     step = 1e-3

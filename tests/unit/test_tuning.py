@@ -478,6 +478,7 @@ def neighbours():
     return X, X @ [1.0, -1.0, 2.0, 0.5] + 0.5 * random.normal(size=24), ids
 
 
+@pytest.mark.slow
 def test_agents_that_want_the_same_model_collaborate(neighbours):
     estimator = ct.CollaborativeRegressor("cd", graph=ct.graphs.complete(4))
     result = tune(estimator, *neighbours, {"coupling": [0.01, 100.0]})
