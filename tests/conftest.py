@@ -43,6 +43,10 @@ COMPILED_EXAMPLES = {
 }
 
 
+#: Examples that compile for many seconds what other tests compile, too.
+LONG_EXAMPLES = {"coterie.testing.contracts.check_graph_rule"}
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--all-cases", action="store_true", help="every combination of parameters, as `make test-all` does"
@@ -71,6 +75,8 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if isinstance(item, pytest.DoctestItem) and item.dtest.globs["__name__"] in COMPILED_EXAMPLES:
             item.add_marker("compiled")
+        if item.name in LONG_EXAMPLES:
+            item.add_marker("slow")
     _leave_out(config, items, [item for item in items if _mode(item) == OTHER_MODE])
     for item in items:
         if "ray_of_this_run" in getattr(item, "fixturenames", ()):

@@ -231,6 +231,7 @@ def test_the_gap_is_that_of_the_vertices(solved):
     assert problem.gap(theta) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("solved", FIRST, indirect=True)
 def test_rounds_converge_to_the_optimum(solved):

@@ -146,6 +146,7 @@ def weights_of(world):
     return held
 
 
+@pytest.mark.slow
 def test_every_letter_is_accounted_for():
     """An independent count of a run of ADMM, whose greetings are a kind of their own, from the ties after each wake."""
     problem, _ = two_groups()

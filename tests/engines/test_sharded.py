@@ -90,7 +90,7 @@ def recipe(name):
 
 
 #: In plain Python.
-SLOW = ("private boosting", "private trimmed cd", "private cd", "resilient-pooling")
+SLOW = ("private boosting", "private propagation", "private trimmed cd", "private cd", "resilient-pooling")
 
 
 class Local(ct.Cluster):

@@ -93,12 +93,13 @@ def descriptors():
     return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other loopback addresses than 127.0.0.1 are only there on Linux")
 @pytest.mark.parametrize(
     ("kind", "uvloop"),
     [
-        *(pytest.param(kind, None, marks=pytest.mark.slow) for kind in ("idle", "garbage", "half")),
-        pytest.param("half", False, marks=pytest.mark.slow),
+        *((kind, None) for kind in ("idle", "garbage", "half")),
+        ("half", False),
         ("knocks", False),
     ],
 )

@@ -314,6 +314,7 @@ def test_silent_agents_and_letters_of_odd_lengths():
     assert result.epsilon_lower > 2.0
 
 
+@pytest.mark.slow
 def test_what_an_audit_says():
     seen = []
     scenarios = ["dense", "restart"]

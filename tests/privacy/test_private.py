@@ -459,6 +459,7 @@ def test_noise_of_every_release(mechanism, loss_fraction):
     assert abs(np.corrcoef(released[0][:-1, 0], released[0][1:, 0])[0, 1]) < 2 * level
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @mechanisms
 def test_a_release_of_propagation(mechanism):

@@ -154,6 +154,7 @@ def test_labels_of_held_out_rows_do_not_change_what_is_chosen(table, tmp_path):
     assert one["objective"] != other["objective"]  # the final model learns from all rows
 
 
+@pytest.mark.slow
 def test_what_was_chosen_is_shown(table, tmp_path):
     out, err = run(
         "fit", table, "--agent", "user", "--target", "bought", "-o", tmp_path / "m", "--method", "cd", "--tune"
@@ -185,6 +186,7 @@ def test_bad_input_is_refused_by_name_and_writes_nothing(table, tmp_path, option
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.slow
 def test_a_bad_number_of_stumps_is_not_understood(table, tmp_path):
     options = ["--method", "boosting", "--stumps", 0]
     _, err = run("fit", table, "--agent", "user", "--target", "bought", "-o", tmp_path / "m", *options, code=2)

@@ -25,7 +25,7 @@ ESTIMATORS = [
     (ct.CollaborativeRegressor, "admm", LINEAR),
     (ct.CollaborativeRegressor, "djam", LINEAR),
     (ct.CollaborativeRegressor, "ridge-to-mean", LINEAR),
-    (ct.BoostedClassifier, "boosting", BOOSTED),
+    pytest.param(ct.BoostedClassifier, "boosting", BOOSTED, marks=pytest.mark.slow),
     (ct.BoostedRegressor, "boosting", BOOSTED),
 ]
 

@@ -118,6 +118,7 @@ def test_units_of_features_do_not_matter(task, storage):
     np.testing.assert_allclose(one.predict(storage(X), agents=ids), found, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_order_of_the_rows_does_not_matter(task, classes):

@@ -100,6 +100,7 @@ def test_agents_that_learn(numbers, kind, method):
     same(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_of_any_length(kind):
     """Sums are added in an order that depends on how many columns and rows there are, and on nothing else."""
