@@ -1,5 +1,5 @@
-# make demo    set up, and see gains on real data: a model for each of 142 countries, learned together; seconds
-# make test    set up and run everything that must hold: lint, types, import arrows, tests; minutes
+# make demo    set up (a minute), and see gains on real data: a model for each of 142 countries, learned together; seconds
+# make test    set up (a minute or two), and run everything that must hold: lint, types, import arrows, tests; three to six minutes
 # make test-docs     run the pages of the documentation that take long, and the examples of the gallery; minutes
 # make test-torch    install PyTorch, and run what needs it; a certain build: make test-torch TORCH=torch==2.2.0
 # make test-browser  run what needs a browser; as root on Debian, it installs chromium
@@ -24,7 +24,7 @@ SHELL := /bin/sh
 #: Tests start hundreds of processes, which would compile all modules anew without their bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all test-docs test-torch test-browser chromium test-oldest test-newest mutants lint paper bench scale chaos docs docs-links dist licences sbom errors clean
+.PHONY: help demo test test-all test-docs test-torch test-browser torch chromium test-oldest test-newest mutants lint paper bench scale chaos docs docs-links dist licences sbom errors clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -38,21 +38,27 @@ PLAIN := COTERIE_PLAIN=1 $(PYTEST)
 COMPILED := COTERIE_PLAIN=0 $(PYTEST)
 
 test: lint
-	@echo "== tests, in plain Python: three to four minutes on two cores"
+	@echo "== tests, in plain Python: two minutes on two cores, five where they have other work"
 	$(PLAIN)
-	@echo "== tests of compiled code: one to two minutes, and two more where nothing has been compiled yet"
+	@echo "== tests of compiled code: one minute, and two more where nothing has been compiled yet"
 	$(COMPILED) -m "compiled and not (slow or docs or torch or browser)"
 
 test-docs: $(VENV)/.dev
 	@echo "== pages of the documentation that take long, and the gallery: some minutes on two cores"
+	@$(BIN)/python -c "import torch" 2>/dev/null || echo "== parts that need PyTorch are left out: make torch installs it"
 	$(COMPILED) -m "docs and not slow" tests/docs
 
-test-torch: $(VENV)/.torch
+TORCH := torch>=2.2
+torch: $(VENV)/.dev
+	@echo "== installing PyTorch, where it is not here yet"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+
+test-torch: torch
 	@echo "== tests that need PyTorch: a minute"
 	$(PLAIN) -m "torch and not slow"
 
 chromium:
-	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+	@{ command -v chromium || command -v chromium-browser; } >/dev/null && command -v chromedriver >/dev/null || { \
 	  echo "== installing chromium and chromedriver"; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; \
 	} || { echo "these tests need chromium and chromedriver: install them first" >&2; exit 1; }
@@ -61,7 +67,8 @@ test-browser: $(VENV)/.dev chromium
 	@echo "== tests that need a browser: a minute"
 	$(PLAIN) -m "browser and not slow" tests/unit/test_report_browser.py tests/peers/test_watch_browser.py
 
-test-all: lint $(VENV)/.torch
+test-all: lint torch
+	@$(MAKE) chromium || echo "== no browser here: what needs one is left out"
 	@echo "== all tests, all cases, first those of plain Python, then the others compiled: an hour and more"
 	$(PLAIN) -m "plain" --all-cases
 	$(COMPILED) -m "slow or not slow" --all-cases
@@ -74,7 +81,7 @@ lint: $(VENV)/.dev
 	@echo "== lint"
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@echo "== types"
+	@echo "== types: half a minute at the first time"
 	$(BIN)/mypy
 	@echo "== import arrows"
 	$(BIN)/lint-imports
@@ -103,7 +110,7 @@ chaos: $(VENV)/.dev
 	@echo "== $(SEEDS) seeds of faults: delay, loss, partitions, crashes, hostile letters, liars, floods, clocks, disks, backups, forks, removals"
 	COTERIE_PLAIN=1 $(BIN)/python -m coterie.testing.chaos --seeds $(SEEDS) --jobs 2
 
-# What most users touch. Warnings of old and of new dependencies are not ours, and no errors here.
+#: What most users touch. Warnings of old and of new dependencies are not ours, and no errors here.
 MAIN_TESTS := tests/unit tests/pooling tests/privacy tests/peers/test_groups.py
 test-oldest: $(VENV)/bin/python
 	@echo "== the oldest dependencies that pyproject.toml allows"
@@ -112,13 +119,13 @@ test-oldest: $(VENV)/bin/python
 	@build/oldest/bin/python release/oldest.py > build/oldest.txt
 	@build/oldest/bin/pip install --quiet --disable-pip-version-check -r build/oldest.txt pytest pytest-xdist hypothesis
 	@build/oldest/bin/pip install --quiet --disable-pip-version-check --no-deps --editable .
-	build/oldest/bin/python -m pytest -q -n 2 -o filterwarnings=ignore $(MAIN_TESTS)
+	COTERIE_PLAIN=0 build/oldest/bin/python -m pytest -q -n 2 -o filterwarnings=ignore $(MAIN_TESTS)
 
 test-newest: $(VENV)/bin/python
 	@echo "== the newest dependencies"
 	@$(BIN)/python -m venv build/newest
 	@build/newest/bin/pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager --editable ".[polars,pyarrow,network,privacy,index]" pytest pytest-xdist hypothesis
-	build/newest/bin/python -m pytest -q -n 2 -o filterwarnings=ignore $(MAIN_TESTS)
+	COTERIE_PLAIN=0 build/newest/bin/python -m pytest -q -n 2 -o filterwarnings=ignore $(MAIN_TESTS)
 
 dist: $(VENV)/.dev
 	$(BIN)/python -m build --no-isolation --outdir dist .
@@ -154,25 +161,20 @@ $(VENV)/bin/python:
 	@for python in "$(PYTHON)" python3 python3.14 python3.13 python3.12 python3.11; do \
 	  if [ -n "$$python" ] && $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	    echo "== setting up a virtual environment in $(VENV) with $$($$python --version)"; \
-	    exec $$python -m venv $(VENV); \
+	    $$python -m venv $(VENV) && exit 0; \
+	    rm -rf $(VENV); echo "no virtual environment could be made: see above" >&2; exit 1; \
 	  fi; \
 	done; \
 	echo "coterie needs Python 3.11 or later: install it, or say where it is with make PYTHON=..." >&2; exit 1
 
 $(VENV)/.runtime: $(VENV)/bin/python pyproject.toml
-	@echo "== installing coterie"
+	@echo "== installing coterie: half a minute, or more where the network is slow"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
-	@echo "== installing what the tests need"
+	@echo "== installing what the tests need, 1.6 GB: a minute, or more where the network is slow"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
-	@touch $@
-
-TORCH := torch>=2.2
-$(VENV)/.torch: $(VENV)/.dev
-	@echo "== installing PyTorch"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.runtime

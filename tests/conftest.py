@@ -63,31 +63,36 @@ def pytest_ignore_collect(collection_path, config):
     return True
 
 
+@pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
     """Leave out tests of the other mode, and all but a few cases of each test.
 
     Of a test with many combinations of parameters, the default run takes so many that every value occurs.
 
     Most of such tests are products, say of losses, methods and kinds of rows, whose combinations share nearly all of
-    their code. ``@pytest.mark.every_case`` keeps all of them, as contracts do; ``make mutants`` shows that what is left
-    still finds planted faults.
+    their code. ``@pytest.mark.every_case`` keeps all of them, as contracts do; ``make mutants`` shows that planted
+    faults are found by what is left, or by what ``make test-all`` has beside it.
     """
     for item in items:
         if isinstance(item, pytest.DoctestItem) and item.dtest.globs["__name__"] in COMPILED_EXAMPLES:
             item.add_marker("compiled")
         if item.name in LONG_EXAMPLES:
             item.add_marker("slow")
+        if item.name == "coterie.models.torch_module.Torch":
+            item.add_marker("torch")
     _leave_out(config, items, [item for item in items if _mode(item) == OTHER_MODE])
     for item in items:
         if "ray_of_this_run" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("ray"))  # in one process, which starts it once
+    result = yield  # ``-m`` leaves out the slow ones: those that are left have to cover every value
     if config.getoption("--all-cases"):
-        return
+        return result
     tests = {}
     for item in items:
         tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     kept = {item for cases in tests.values() for item in _covering(cases)}
     _leave_out(config, items, [item for item in items if item not in kept])
+    return result
 
 
 def _mode(item):

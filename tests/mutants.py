@@ -634,7 +634,7 @@ def pass_on(source: Path, tests: list[str], cache: Path) -> tuple[bool, str]:
 
 
 def is_killed(mutant: Mutant, cache: Path) -> bool:
-    """Do the default tests fail on this fault?"""
+    """Do the tests that are named for it fail on this fault, those of the default run or of `make test-all`?"""
     with tempfile.TemporaryDirectory() as folder:
         planted(mutant, Path(folder))
         return not pass_on(Path(folder), list(mutant.tests), cache)[0]

@@ -237,6 +237,10 @@ WRONG = {
     "code between colons": (":::{code} python\n1 / 0\n:::\n", r"page.md:1: code in a directive"),
     "a block in a directive": ("````{note}\n```python\n1 / 0\n```\n````\n", r"page.md:3: .*ZeroDivisionError"),
     "what is not installed": ("```python\nx = 1\nimport torch\n```\n", r"page.md:3: .*write <!-- needs: torch -->"),
+    "what is not installed, below what fails": (
+        "```python\n1 / 0\n```\n\n```python\nimport torch\n```\n",
+        r"page.md:6: .*imports torch",
+    ),
     "a part of it": ("```python\n>>> from torch.nn import Linear\n```\n", r"page.md:2: .*imports torch"),
     "what a block makes that may not run": (
         """

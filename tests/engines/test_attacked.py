@@ -74,7 +74,13 @@ def test_noise_is_gaussian_and_comes_from_the_dice():
     assert not np.array_equal([text for _, text, *_ in one], [text for _, text, *_ in other])
 
 
-PROMISES = ("keeps to what it declares", "compiled equals python", "announces its letters", "runs on peers")
+COMPILED = pytest.param("compiled equals python", marks=pytest.mark.compiled)
+PROMISES = (
+    "keeps to what it declares",
+    COMPILED,
+    "announces its letters",
+    "runs on peers",
+)
 
 
 @pytest.mark.parametrize("promise", [*PROMISES, "may be stored once", "touches what its footprint says"])

@@ -82,7 +82,14 @@ def test_exchanges_replay_event_by_event():
     assert run.letters == run.vectors == 2 * talkative
 
 
-@pytest.mark.parametrize("promise", ["compiled equals python", "announces its letters", "runs on peers"])
+@pytest.mark.parametrize(
+    "promise",
+    [
+        pytest.param("compiled equals python", marks=[pytest.mark.compiled, pytest.mark.slow]),
+        "announces its letters",
+        "runs on peers",
+    ],
+)
 def test_the_contract_holds_with_dice_and_replies(promise):
     METHOD_CHECKS[promise](Gossip())
 

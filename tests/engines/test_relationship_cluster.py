@@ -155,7 +155,6 @@ def assert_optimal(run, expected, tol):
 
 
 @pytest.mark.slow
-@pytest.mark.plain
 def test_same_bits_as_one_process_wherever_the_rows_are(cluster, tmp_path, often):
     sources = {}
     for k, task in enumerate(NAMES):
@@ -194,7 +193,6 @@ def test_rounds_without_waiting(cluster):
     assert falls(run) <= 1e-12
 
 
-@pytest.mark.plain
 def test_a_source_that_fails(cluster, tmp_path, scratch):
     sources = functions(tmp_path)
 
@@ -330,7 +328,6 @@ def test_a_slow_worker(staleness, cluster, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.plain
 @ON_LINUX
 @pytest.mark.parametrize("given", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_server_is_killed(given, cluster, tmp_path, scratch, often, caplog):

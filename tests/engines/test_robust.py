@@ -115,6 +115,7 @@ class Own(NamedTuple):
     theta: np.ndarray
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("rule", [*RULES, ct.Consensus(0.3)], ids=repr)
 def test_compiled_rules_are_the_plain_ones_bit_for_bit(rule):
     said, weight, *_ = heard(11, 30)
@@ -127,7 +128,13 @@ def test_compiled_rules_are_the_plain_ones_bit_for_bit(rule):
     assert not np.array_equal(ours, said)
 
 
-PROMISES = ("keeps to what it declares", "compiled equals python", "announces its letters", "ignores names")
+COMPILED = pytest.param("compiled equals python", marks=pytest.mark.compiled)
+PROMISES = (
+    "keeps to what it declares",
+    COMPILED,
+    "announces its letters",
+    "ignores names",
+)
 
 
 @pytest.mark.parametrize("promise", [*PROMISES, "leaves the isolated alone", "runs on peers"])

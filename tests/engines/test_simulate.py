@@ -330,7 +330,7 @@ def test_agents_wake_equally_often(conditions):
             W[i, j] = W[j, i] = float(i + j >= n - 1)
     degree = W.sum(axis=1).astype(int)
     problem = ct.Problem.propagation(np.zeros((n, 1)), ct.Graph(W))
-    wakes = 4_000
+    wakes = 20_000
     trace = ct.simulate(problem, CD, wakes=wakes, seed=11, every=1, conditions=conditions).trace
     sent = np.diff(trace["vectors"])
     values, counts = np.unique(sent, return_counts=True)
@@ -348,7 +348,7 @@ def test_agents_wake_equally_often(conditions):
 @pytest.mark.parametrize("conditions", [None, ct.Conditions(latency=0.3)], ids=["calm", "latency"])
 def test_time_is_that_of_poisson_clocks(conditions):
     """The time of wake T is Gamma(T) / n: mean T / n, standard deviation sqrt(T) / n. Error rate 6e-7 (five sd)."""
-    n, wakes = 12, 3_000
+    n, wakes = 12, 10_000
     run = ct.simulate(propagation(n), CD, wakes=wakes, seed=12, every=1, conditions=conditions)
     assert abs(run.time - wakes / n) <= 5 * math.sqrt(wakes) / n
     gaps = np.diff(run.trace["time"])

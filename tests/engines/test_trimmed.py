@@ -191,8 +191,9 @@ def test_exchanges_update_from_what_has_just_been_said_and_trimmed(name):
     np.testing.assert_allclose(after, expected, rtol=1e-12)
 
 
+COMPILED = pytest.param("compiled equals python", marks=pytest.mark.compiled)
 PROMISES = (
-    "compiled equals python",
+    COMPILED,
     "announces its letters",
     "leaves the isolated alone",
     "ignores names",

@@ -93,14 +93,13 @@ def descriptors():
     return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other loopback addresses than 127.0.0.1 are only there on Linux")
 @pytest.mark.parametrize(
     ("kind", "uvloop"),
     [
-        *((kind, None) for kind in ("idle", "garbage", "half")),
-        ("half", False),
-        ("knocks", False),
+        ("idle", None),
+        *(pytest.param(kind, None, marks=pytest.mark.slow) for kind in ("garbage", "half")),
+        *(pytest.param(kind, False, marks=pytest.mark.slow) for kind in ("half", "knocks")),
     ],
 )
 def test_a_newcomer_is_let_in_while_strangers_elsewhere_crowd_the_door(

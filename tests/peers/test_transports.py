@@ -1,6 +1,7 @@
 """Transports keep their contract, and the one over TLS refuses what it must. Attackers speak TLS by themselves."""
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -34,6 +35,7 @@ from tls_people import (
     free_endpoint,
     public_of,
     seed_of,
+    tls_context,
     transport_of,
 )
 
@@ -347,6 +349,26 @@ def test_too_long_letters_are_passed_over_and_counted(people, bare, authority):
     assert [len(payload) for _, payload in p.ann.came] == [200_000]
     assert p.ann.transport.dropped() == {7: {"from: too large": 3}}
     assert not eve.ended.is_set()
+
+
+def test_a_letter_may_come_with_the_end_of_the_handshake(people, authority):
+    """In one read: it is a member's, and not too much of a stranger's."""
+    p = people("ann", "eve", linked=False)
+    p.eve.transport.close()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = tls_context(authority.credentials("eve")).wrap_bio(incoming, outgoing)
+    with socket.create_connection(identity.split_endpoint(p.ann.contact.endpoint), timeout=10) as raw:
+        with pytest.raises(ssl.SSLWantReadError):
+            tls.do_handshake()
+        raw.sendall(outgoing.read())
+        while True:
+            incoming.write(raw.recv(65_536))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                tls.do_handshake()
+                break
+        tls.write(frame(LETTER, bytes(100_000)))
+        raw.sendall(outgoing.read())
+        assert eventually(lambda: [len(payload) for _, payload in p.ann.came] == [100_000])
 
 
 @pytest.mark.slow

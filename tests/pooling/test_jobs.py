@@ -40,14 +40,13 @@ def learned(family, n_jobs, **settings):
     return model.common_coef_, model.coef_, model.intercept_, model.log_evidence_, model.personal_variance_, said
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize(
     ("family", "settings"),
     [
-        pytest.param("logistic", {}, id="classes"),
+        pytest.param("logistic", {}, id="classes", marks=pytest.mark.slow),
         pytest.param("squared", {"loss": "auto", "design": "additive"}, id="numbers", marks=pytest.mark.slow),
-        pytest.param("poisson", {"loss": "poisson", "deviations": "diagonal"}, id="counts", marks=pytest.mark.slow),
+        pytest.param("poisson", {"loss": "poisson", "deviations": "diagonal"}, id="counts"),
     ],
 )
 def test_any_number_of_threads_learns_the_same(family, settings, monkeypatch):

@@ -370,7 +370,6 @@ def crashes(tmp_path, prepare, work):
         yield path, air
 
 
-@pytest.mark.slow
 def test_a_crash_at_any_system_call_of_a_release(tmp_path):
     def prepare(path, air):
         with Ledger(plan_of(3), path) as ledger:

@@ -122,6 +122,11 @@ ROWS = [
 ]
 THETAS = [np.zeros(4), np.ones(4), np.full(4, -30.0), np.array([1e100, -1e100, 0.0, 1e-3]), np.full(4, 1e-200)]
 THETAS += [np.array([np.inf, 0.0, 0.0, 1.0]), np.array([0.0, -np.inf, np.nan, 1.0])]
+RUNS = pytest.mark.parametrize(
+    "run",
+    [clipped_sum, pytest.param(compiled_sum, marks=pytest.mark.compiled)],
+    ids=["plain", "compiled"],
+)
 LABELS = {ct.Logistic(): [1.0, -1.0], ct.Squared(): [0.0, 1.0, -3e5, 1e150, -TOP]}
 
 
@@ -130,9 +135,9 @@ LABELS = {ct.Logistic(): [1.0, -1.0], ct.Squared(): [0.0, 1.0, -3e5, 1e150, -TOP
     ("loss", "storage", "run"),
     [
         (ct.Logistic(), "dense", clipped_sum),
-        (ct.Logistic(), "dense", compiled_sum),
+        pytest.param(ct.Logistic(), "dense", compiled_sum, marks=pytest.mark.compiled),
         (ct.Squared(), "sparse", clipped_sum),
-        (ct.Squared(), "sparse", compiled_sum),
+        pytest.param(ct.Squared(), "sparse", compiled_sum, marks=pytest.mark.compiled),
     ],
     ids=["logistic", "logistic compiled", "squared sparse", "squared sparse compiled"],
 )
@@ -173,7 +178,7 @@ def test_no_example_counts_for_more_than_one_clip(loss, storage, run, mechanism)
 
 
 @mechanisms
-@pytest.mark.parametrize("run", [clipped_sum, compiled_sum], ids=["plain", "compiled"])
+@RUNS
 @pytest.mark.parametrize(("size", "label"), [(1e-305, 1e304), (1e-305, -1e306), (3e-308, TOP)])
 def test_a_slope_that_no_number_of_grid_steps_can_tell(size, label, run, mechanism):
     """A tiny row with a huge label: the gradient is moderate, and its slope in grid steps is infinite."""
@@ -486,6 +491,7 @@ def test_a_release_of_propagation(mechanism):
     np.testing.assert_array_equal(hosted.own.account[:, RELEASES], 1.0)
 
 
+@pytest.mark.compiled
 @mechanisms
 @pytest.mark.parametrize("make", [cd, mp])
 def test_compiled_and_plain_python_publish_the_same_bits(make, mechanism):

@@ -272,7 +272,12 @@ def hosted(method, problem, order, dice, compiled):
     return *own[:1], own.cache.values, *own[2:], *tie, account
 
 
-@pytest.mark.parametrize("method", [FW, ct.FrankWolfeBoosting(clock="global", head=2.0)], ids=repr)
+@pytest.mark.compiled
+@pytest.mark.parametrize(
+    "method",
+    [FW, pytest.param(ct.FrankWolfeBoosting(clock="global", head=2.0), marks=pytest.mark.slow)],
+    ids=["clocks", "one clock"],
+)
 def test_compiled_code_and_plain_python_agree(method):
     problem, method = instance(), private(3.0, 6, method)
     rng = np.random.default_rng(0)
@@ -307,7 +312,6 @@ def test_letters_say_all_that_a_model_is():
         np.testing.assert_array_equal(copy, driver.theta[peer])
 
 
-@pytest.mark.slow
 def test_a_run_has_its_claim():
     problem, method = instance(n=8), private(2.0, 5)
     assert repr(method) == (

@@ -114,6 +114,7 @@ def test_block_against_a_general_solver():
         np.testing.assert_allclose(w, found.x, atol=1e-3 * max(1.0, w.max()))
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("instance", [tame, wild])
 def test_compiled_steps_are_the_python_steps_bit_for_bit(instance):
     rng = np.random.default_rng(3)

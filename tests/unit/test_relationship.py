@@ -248,7 +248,6 @@ KINDS = {
 }
 
 
-@pytest.mark.plain
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_value_and_bound_are_those_of_the_workers_dual_variables(kind, name):

@@ -134,10 +134,10 @@ class Channel(asyncio.BufferedProtocol):
             self._read()
             return
         self._early += nbytes
-        if self._early > self.hub.limits.early:
+        self._shake()
+        # Counted afterwards: a member's first letters may come together with the end of its handshake.
+        if self.stage == SHAKING and self._early > self.hub.limits.early:
             self.fail("too much before a name")
-        else:
-            self._shake()
 
     def _shake(self) -> None:
         assert self._tls is not None
