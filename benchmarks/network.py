@@ -103,7 +103,7 @@ def bare(folder, n, degree, rate, seconds, length):
 
 def members(folder):
     """Transports' contacts of everybody in a group."""
-    from coterie.peers.groups import membership
+    from coterie.peers.group.groups import membership
     from coterie.peers.transport import contacts_of
 
     return contacts_of(membership(folder / "p0").roster)
@@ -111,7 +111,7 @@ def members(folder):
 
 def transport_of(folder, k, knocks=True):
     """The bare transport of a member."""
-    from coterie.peers.identity import Identity
+    from coterie.peers.group.identity import Identity
     from coterie.peers.transport.over_tls import TlsTransport
 
     contacts = members(folder)

@@ -79,7 +79,7 @@ def comings_and_goings(quick, console):
 
 def joined(folder, charter, joins, running):
     """Links that the first peers lost while others came, one after the other."""
-    from coterie.peers import groups
+    from coterie.peers.group import groups
 
     since, first = time.time(), range(len(running))
     for k, port in enumerate(free_ports(joins), start=PEERS):

@@ -32,9 +32,9 @@ def write_rows(path, person, count, seed):
 
 def found_default(folder, n):
     """A default group of n, each tied to all others, with rows to learn from and others to be judged by."""
-    from coterie.peers import groups
-    from coterie.peers.tables import work_of_table
-    from coterie.peers.work import write_work
+    from coterie.peers.group import groups
+    from coterie.peers.model.tables import work_of_table
+    from coterie.peers.model.work import write_work
 
     charter = groups.create(
         folder / "group", title="benchmark", features=FEATURES, target="well", labels=CLASSES, rate=RATE
@@ -59,7 +59,7 @@ def log_losses(home):
 
     import numpy as np
 
-    from coterie.peers.model import predict_file
+    from coterie.peers.model.model import predict_file
 
     def judged(folder):
         predict_file(folder, home / "test.csv", folder / "said.csv")

@@ -27,7 +27,7 @@ def free_ports(count):
 
 def found(folder, n, degree, rate, hidden=()):
     """A group of n peers in a circle, each tied to its nearest ``degree``; hidden ones cannot be dialled."""
-    from coterie.peers import groups
+    from coterie.peers.group import groups
 
     charter = groups.create(
         folder / "group", title="benchmark", features=[f"x{k}" for k in range(FEATURES)], target="y", intercept=False,
@@ -49,8 +49,8 @@ def give_rows(charter, home, seed):
     """Some rows for a peer."""
     import numpy as np
 
-    from coterie.peers.tables import work_of
-    from coterie.peers.work import write_work
+    from coterie.peers.model.tables import work_of
+    from coterie.peers.model.work import write_work
 
     X = np.random.default_rng(seed).normal(size=(ROWS, FEATURES)) / FEATURES**0.5
     path = home / "work"

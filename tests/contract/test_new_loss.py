@@ -14,8 +14,8 @@ import coterie as ct
 from coterie.core import losses
 from coterie.engines.peer import Peer
 from coterie.peers import make_charter
-from coterie.peers.tables import work_of
-from coterie.peers.work import world_of_one, write_work
+from coterie.peers.model.tables import work_of
+from coterie.peers.model.work import world_of_one, write_work
 from coterie.testing import check_loss, hard_problem
 
 FILE = '''
@@ -64,7 +64,7 @@ import squared_hinge
 from coterie.core import losses
 from coterie.core.methods import METHODS
 from coterie.engines.peer import Peer
-from coterie.peers.work import read_work, world_of_one
+from coterie.peers.model.work import read_work, world_of_one
 
 losses.LOSSES["squared-hinge"] = squared_hinge.SquaredHinge()
 with open(sys.argv[1], "rb") as file:

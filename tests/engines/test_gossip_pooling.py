@@ -13,8 +13,8 @@ from coterie.engines.peer import Peer
 from coterie.engines.wire import encode, write_numbers
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import MismatchError, ParameterError
-from coterie.peers.gate import Refused, check_letter
-from coterie.peers.packet import VERSION, Packet
+from coterie.peers.wire.gate import Refused, check_letter
+from coterie.peers.wire.packet import VERSION, Packet
 
 BAD = ct.Conditions(latency=1.5, jitter=1.0, loss=0.3, duplication=0.3, outages=[(0, 5.0, 20.0)])
 

@@ -17,7 +17,7 @@ from coterie.engines.peer import Peer
 from coterie.engines.wire import encode
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import MismatchError, ParameterError
-from coterie.peers.state import pack, restored
+from coterie.peers.node.state import pack, restored
 
 UNITS, SHIFTS = np.array([10.0, 100.0, 1.0]), np.array([50.0, 500.0, 0.0])
 

@@ -9,13 +9,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from coterie.core.world import EVERYONE
 from coterie.engines.wire import write_numbers
-from coterie.peers.charter import make_charter
-from coterie.peers.node import Node
-from coterie.peers.packet import VERSION, Packet, write_packet
-from coterie.peers.roster import Member, Roster, sign_roster
-from coterie.peers.state import MemoryStore
-from coterie.peers.tables import work_of
-from coterie.peers.work import method_of
+from coterie.peers.group.charter import make_charter
+from coterie.peers.node.node import Node
+from coterie.peers.wire.packet import VERSION, Packet, write_packet
+from coterie.peers.group.roster import Member, Roster, sign_roster
+from coterie.peers.node.state import MemoryStore
+from coterie.peers.model.tables import work_of
+from coterie.peers.model.work import method_of
 from coterie.privacy import Ledger
 
 P = 3

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from coterie.cli.peers import app
 from coterie.errors import DataError, ParameterError
-from coterie.peers import amendments
-from coterie.peers.amendments import (
+from coterie.peers.group import amendments
+from coterie.peers.group.amendments import (
     Amendment,
     accept,
     amend,
@@ -28,15 +28,15 @@ from coterie.peers.amendments import (
     settle,
     waits,
 )
-from coterie.peers.bulletins import CHARTER, Bulletin, read_bulletin, sign_bulletin, signed_in
-from coterie.peers.charter import make_charter, read_charter
-from coterie.peers.groups import enroll, invite, join, load_group, membership, request
-from coterie.peers.identity import Identity
-from coterie.peers.inbox import NOBODY
-from coterie.peers.past import _translated
-from coterie.peers.process import only_one
-from coterie.peers.renewal import post, update
-from coterie.peers.state import FileStore, read_record, write_record
+from coterie.peers.group.bulletins import CHARTER, Bulletin, read_bulletin, sign_bulletin, signed_in
+from coterie.peers.group.charter import make_charter, read_charter
+from coterie.peers.group.groups import enroll, invite, join, load_group, membership, request
+from coterie.peers.group.identity import Identity
+from coterie.peers.node.inbox import NOBODY
+from coterie.peers.node.past import _translated
+from coterie.peers.node.process import only_one
+from coterie.peers.group.renewal import post, update
+from coterie.peers.node.state import FileStore, read_record, write_record
 from coterie.peers.transport.over_tls import TlsTransport
 from coterie.privacy import Ledger
 
@@ -266,14 +266,14 @@ def test_one_that_this_version_cannot_make_is_not_accepted(club, monkeypatch):
     def refuse(charter):
         raise ParameterError("method='later' is not known")
 
-    monkeypatch.setattr("coterie.peers.work.check_parts", refuse)
+    monkeypatch.setattr("coterie.peers.model.work.check_parts", refuse)
     with pytest.raises(DataError, match="cannot be used with this version"):
         accept(club.root / "ann")
     assert snapshot(club.root / "ann") == before
 
 
 def test_who_is_not_in_the_new_list_cannot_accept(club):
-    from coterie.peers.groups import remove
+    from coterie.peers.group.groups import remove
 
     remove(club.group, "ann")
     amend(club.group, coupling=2.0)

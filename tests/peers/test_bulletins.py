@@ -9,7 +9,7 @@ import pytest
 from small_group import STEWARD, SmallGroup, key_of, public
 
 from coterie.errors import DataError, ParameterError, SignatureError
-from coterie.peers.bulletins import (
+from coterie.peers.group.bulletins import (
     BULLETIN_SEAL,
     BULLETINS_AT_ONCE,
     BULLETINS_PER_SECOND,
@@ -25,9 +25,9 @@ from coterie.peers.bulletins import (
     unbundled,
     unpackaged,
 )
-from coterie.peers.identity import certificate_der, make_ca, make_csr, new_tls_key, read_csr, sign_csr
-from coterie.peers.packet import BULLETIN, HELLO, read_packet, write_hello
-from coterie.peers.roster import SIGNATURE
+from coterie.peers.group.identity import certificate_der, make_ca, make_csr, new_tls_key, read_csr, sign_csr
+from coterie.peers.wire.packet import BULLETIN, HELLO, read_packet, write_hello
+from coterie.peers.group.roster import SIGNATURE
 
 pytestmark = pytest.mark.plain
 

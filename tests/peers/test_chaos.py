@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from coterie.errors import ContractError, ParameterError
-from coterie.peers import gate, node
-from coterie.peers.gate import REASONS, check_letter
+from coterie.peers.node.node import node
+from coterie.peers.wire import gate
+from coterie.peers.wire.gate import REASONS, check_letter
 from coterie.testing.chaos import FAULTS, TASKS, Chaos, Weather, demands, faults, world
 
 pytestmark = pytest.mark.plain
@@ -217,7 +218,7 @@ def no_alarm(monkeypatch):
 
 def no_limit(monkeypatch):
     """As many letters as anybody likes."""
-    monkeypatch.setattr("coterie.peers.gate.Bucket.take", lambda self, now: True)
+    monkeypatch.setattr("coterie.peers.wire.gate.Bucket.take", lambda self, now: True)
 
 
 @pytest.mark.parametrize(

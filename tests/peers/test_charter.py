@@ -13,7 +13,7 @@ import coterie as ct
 from coterie.core.losses import LOSSES
 from coterie.core.methods import METHODS
 from coterie.errors import DataError, MismatchError, ParameterError
-from coterie.peers.charter import (
+from coterie.peers.group.charter import (
     TRAINING,
     Charter,
     Curves,
@@ -24,9 +24,9 @@ from coterie.peers.charter import (
     read_charter,
     usual_objective,
 )
-from coterie.peers.identity import new_signing_key, public_bytes
-from coterie.peers.tables import check_charter, problem_of
-from coterie.peers.work import check_parts, loss_of, method_of
+from coterie.peers.group.identity import new_signing_key, public_bytes
+from coterie.peers.model.tables import check_charter, problem_of
+from coterie.peers.model.work import check_parts, loss_of, method_of
 
 STEWARD = new_signing_key()
 BASE = {
@@ -342,7 +342,7 @@ def alone(code):
 
 def test_needs_neither_pandas_nor_a_compiler():
     said = alone("""
-import coterie.peers.groups
+import coterie.peers.group.groups
 print([name for name in ("numpy", "pandas", "numba", "scipy", "asyncio") if name in sys.modules])
 """)
     assert said == "[]"
@@ -356,7 +356,7 @@ def test_without_the_extra_it_says_what_to_install(missing, package):
 from coterie.errors import MissingExtra
 sys.modules[{missing!r}] = None
 try:
-    import coterie.peers.groups
+    import coterie.peers.group.groups
 except MissingExtra as error:
     print(error)
 """)

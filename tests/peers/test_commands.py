@@ -14,9 +14,9 @@ from coterie.core.losses import Logistic
 from coterie.data import AgentData
 from coterie.errors import MismatchError, ParameterError
 from coterie.graphs import complete
-from coterie.peers.charter import Charter, make_charter, read_charter
-from coterie.peers.tables import problem_of
-from coterie.peers.work import method_of
+from coterie.peers.group.charter import Charter, make_charter, read_charter
+from coterie.peers.model.tables import problem_of
+from coterie.peers.model.work import method_of
 
 pytestmark = pytest.mark.plain
 
@@ -181,7 +181,7 @@ def test_commands_load_no_more_than_they_need(tmp_path, words, heavy):
 def test_the_process_of_a_peer_loads_no_more_than_it_needs():
     """Most of a small peer's memory would be libraries that it does not use."""
     heavy = ("pandas", "numba", "scipy", "sklearn", "coterie.problem.problem")
-    code = f"import sys, coterie.peers.launch\nprint([name for name in {heavy!r} if name in sys.modules])"
+    code = f"import sys, coterie.peers.node.launch\nprint([name for name in {heavy!r} if name in sys.modules])"
     plain = os.environ | {"COTERIE_PLAIN": "1"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=plain, check=True)
     assert done.stdout == "[]\n"

@@ -17,8 +17,8 @@ pytest.importorskip("cryptography")
 
 from tls_people import contact_of, eventually, public_of, seed_of, tls_context, transport_of
 
-from coterie.peers import identity
-from coterie.peers.signatures import signer
+from coterie.peers.group import identity
+from coterie.peers.group.signatures import signer
 from coterie.peers.transport.frames import LETTER
 from coterie.peers.transport.front import source_of
 from coterie.peers.transport.knocks import KNOCK, LONGEST, Knocks, length, write_knock
@@ -290,7 +290,7 @@ def test_handshakes_of_one_source_are_so_many_a_second(people, closing):
 BESIEGED = """
     import os, resource, sys, time
     from pathlib import Path
-    from coterie.peers.state import FileStore
+    from coterie.peers.node.state import FileStore
     from coterie.peers.transport import Contact
     from coterie.peers.transport.over_tls import TlsTransport
 

@@ -24,10 +24,10 @@ from coterie.errors import (
     RemovedError,
     SignatureError,
 )
-from coterie.peers import groups
-from coterie.peers.charter import charter_json
-from coterie.peers.forks import Fork, compared, described, lists_in, write_fork
-from coterie.peers.groups import (
+from coterie.peers.group import groups
+from coterie.peers.group.charter import charter_json
+from coterie.peers.group.forks import Fork, compared, described, lists_in, write_fork
+from coterie.peers.group.groups import (
     Newcomer,
     create,
     enroll_all,
@@ -44,8 +44,8 @@ from coterie.peers.groups import (
     tie,
     update,
 )
-from coterie.peers.groups import enroll as enroll_one
-from coterie.peers.identity import (
+from coterie.peers.group.groups import enroll as enroll_one
+from coterie.peers.group.identity import (
     Identity,
     certificate_pem,
     make_ca,
@@ -59,10 +59,10 @@ from coterie.peers.identity import (
     sealed,
     sign_csr,
 )
-from coterie.peers.records import to_json
-from coterie.peers.roster import Relay, Roster, read_roster, sign_roster, signers
-from coterie.peers.stewards import appoint, ask_as_steward, hand_over, take_office
-from coterie.peers.trust import read_authorities, serial_of
+from coterie.peers.group.records import to_json
+from coterie.peers.group.roster import Relay, Roster, read_roster, sign_roster, signers
+from coterie.peers.group.stewards import appoint, ask_as_steward, hand_over, take_office
+from coterie.peers.group.trust import read_authorities, serial_of
 
 FIELDS = {"title": "test", "features": ["x"], "target": "y", "labels": ["no", "yes"], "objective": "personalized"}
 

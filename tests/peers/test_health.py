@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from small_group import SmallGroup, key_of, public
 
-from coterie.peers import health
-from coterie.peers.gate import Refused
-from coterie.peers.health import HEALTH_SEAL, HealthBoard, HealthRecord, days_left, record_of
-from coterie.peers.metrics import Log
-from coterie.peers.packet import HEALTH
-from coterie.peers.program import Program
-from coterie.peers.state import MemoryStore
-from coterie.peers.status import status_of as status_of_program
+from coterie.peers.node.node import health
+from coterie.peers.wire.gate import Refused
+from coterie.peers.node.health import HEALTH_SEAL, HealthBoard, HealthRecord, days_left, record_of
+from coterie.peers.app.metrics import Log
+from coterie.peers.wire.packet import HEALTH
+from coterie.peers.node.program import Program
+from coterie.peers.node.state import MemoryStore
+from coterie.peers.app.status import status_of as status_of_program
 from coterie.peers.transport.memory import Exchange, Memory
 
 pytestmark = pytest.mark.plain

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
 from coterie.errors import DataError, FileError, IdentityError, ParameterError, SignatureError
-from coterie.peers.identity import (
+from coterie.peers.group.identity import (
     Identity,
     certificate_pem,
     check_ca,

@@ -20,15 +20,16 @@ pytest.importorskip("cryptography")
 from tls_people import eventually, free_endpoint
 
 from coterie.errors import RemovedError
-from coterie.peers import groups, program
-from coterie.peers.identity import Identity, split_endpoint
-from coterie.peers.metrics import Log
-from coterie.peers.node import Node
-from coterie.peers.program import Program
-from coterie.peers.state import FileStore
-from coterie.peers.tables import work_of
+from coterie.peers.group import groups
+from coterie.peers.node.node import program
+from coterie.peers.group.identity import Identity, split_endpoint
+from coterie.peers.app.metrics import Log
+from coterie.peers.node.node import Node
+from coterie.peers.node.program import Program
+from coterie.peers.node.state import FileStore
+from coterie.peers.model.tables import work_of
 from coterie.peers.transport.over_tls import TlsTransport
-from coterie.peers.work import method_of
+from coterie.peers.model.work import method_of
 
 pytestmark = pytest.mark.plain
 

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from coterie.peers import groups
+from coterie.peers.group import groups
 from coterie.testing.lab.processes import free_ports
 
 SIZES = (60, 60, 40, 40, 30, 20, 12)

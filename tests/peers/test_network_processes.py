@@ -12,9 +12,9 @@ import time
 import numpy as np
 import pytest
 
-from coterie.peers.charter import read_charter
-from coterie.peers.networks import margins, model_of
-from coterie.peers.process import running
+from coterie.peers.group.charter import read_charter
+from coterie.peers.group.networks import margins, model_of
+from coterie.peers.node.process import running
 
 ROWS = 40
 #: What members bring in the second case.

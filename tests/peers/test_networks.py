@@ -22,15 +22,15 @@ from coterie.engines.peer import Peer
 from coterie.engines.wire import decode
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import DataError, ParameterError, StateError
-from coterie.peers.amendments import accept, amend
-from coterie.peers.charter import MAX_LETTER, charter_json, read_charter
-from coterie.peers.model import predict_file
-from coterie.peers.networks import load_model, margins, model_of, roles
-from coterie.peers.packet import read_packet
-from coterie.peers.renewal import update
-from coterie.peers.scores import scores, served_by
-from coterie.peers.tables import check_charter, problem_of, work_of
-from coterie.peers.work import method_of, read_work, write_work
+from coterie.peers.group.amendments import accept, amend
+from coterie.peers.group.charter import MAX_LETTER, charter_json, read_charter
+from coterie.peers.model.model import predict_file
+from coterie.peers.group.networks import load_model, margins, model_of, roles
+from coterie.peers.wire.packet import read_packet
+from coterie.peers.group.renewal import update
+from coterie.peers.model.scores import scores, served_by
+from coterie.peers.model.tables import check_charter, problem_of, work_of
+from coterie.peers.model.work import method_of, read_work, write_work
 
 pytestmark = pytest.mark.plain
 

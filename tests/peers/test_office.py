@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 from coterie.cli.peers import app
 from coterie.errors import DataError, IdentityError, ParameterError
-from coterie.peers.bulletins import CERTIFICATE, PACKAGE, Bulletin, packaged, read_bulletin, sign_bulletin, signed_in
-from coterie.peers.groups import create, enroll, invite, join, load_group, membership, remove, request, revoke, tie
-from coterie.peers.identity import Identity, certificate_der, read_certificate, sign_csr
-from coterie.peers.metrics import Log
-from coterie.peers.office import RelayOffice
-from coterie.peers.renewal import install_certificate, renew, update, update_bulletins
+from coterie.peers.group.bulletins import CERTIFICATE, PACKAGE, Bulletin, packaged, read_bulletin, sign_bulletin, signed_in
+from coterie.peers.group.groups import create, enroll, invite, join, load_group, membership, remove, request, revoke, tie
+from coterie.peers.group.identity import Identity, certificate_der, read_certificate, sign_csr
+from coterie.peers.app.metrics import Log
+from coterie.peers.group.office import RelayOffice
+from coterie.peers.group.renewal import install_certificate, renew, update, update_bulletins
 
 pytestmark = pytest.mark.plain
 
@@ -88,7 +88,7 @@ def test_versions_grow_whatever_the_clock_says(club):
     second = version()
     assert second > first
     office = load_group(club.group)
-    from coterie.peers.renewal import post
+    from coterie.peers.group.renewal import post
 
     post(office, CERTIFICATE, "ann", office.register.certificates["ann"], "it", later(-900))
     assert version() == second + 1

@@ -16,8 +16,8 @@ from small_group import SmallGroup, key_of, public
 
 from coterie.engines.wire import read_numbers, write_numbers
 from coterie.errors import DataError
-from coterie.peers.gate import Gate, Refused
-from coterie.peers.packet import (
+from coterie.peers.wire.gate import Gate, Refused
+from coterie.peers.wire.packet import (
     BYE,
     CONTEXT,
     HELLO,

@@ -17,21 +17,21 @@ import coterie as ct
 from coterie.cli.peers import app
 from coterie.core.losses import LOSSES
 from coterie.errors import DataError, ParameterError
-from coterie.peers.alone import alone
-from coterie.peers.cells import label_of, read_cells
-from coterie.peers.charter import Curves, Encoding, charter_json, make_charter, read_charter
-from coterie.peers.declare import declared, from_model
-from coterie.peers.encoding import columns_of_cells, rows_of_cells
-from coterie.peers.feed import Feed, prepared
-from coterie.peers.metrics import Log
-from coterie.peers.model import Model, predict_file, predicted, read_model
-from coterie.peers.program import Program, _json
-from coterie.peers.scales import combined, write_scale
-from coterie.peers.scores import model_of, scores, served_by, worse
-from coterie.peers.status import status_of
-from coterie.peers.tables import kept_aside, read_rows, rows_of, work_of, work_of_table
+from coterie.peers.model.alone import alone
+from coterie.peers.model.cells import label_of, read_cells
+from coterie.peers.group.charter import Curves, Encoding, charter_json, make_charter, read_charter
+from coterie.peers.group.declare import declared, from_model
+from coterie.peers.model.encoding import columns_of_cells, rows_of_cells
+from coterie.peers.node.feed import Feed, prepared
+from coterie.peers.app.metrics import Log
+from coterie.peers.model.model import Model, predict_file, predicted, read_model
+from coterie.peers.node.program import Program, _json
+from coterie.peers.group.scales import combined, write_scale
+from coterie.peers.model.scores import model_of, scores, served_by, worse
+from coterie.peers.app.status import status_of
+from coterie.peers.model.tables import kept_aside, read_rows, rows_of, work_of, work_of_table
 from coterie.peers.transport.memory import Exchange, Memory
-from coterie.peers.work import read_work, write_work
+from coterie.peers.model.work import read_work, write_work
 
 pytestmark = pytest.mark.plain
 
@@ -733,7 +733,7 @@ def test_a_running_peer_goes_on_with_the_old_rows_until_there_are_good_ones(tmp_
 
 def test_newcomers_of_a_pooling_group_are_tied_without_a_word(tmp_path):
     """Create and two inits are all that two peers on one machine need."""
-    from coterie.peers.groups import enroll, load_group
+    from coterie.peers.group.groups import enroll, load_group
 
     said("group", "create", tmp_path / "club", "--features", "age,dose", "--target", "ill", "--classes", "no,yes")
     for name in ("ann", "bob"):

@@ -8,10 +8,10 @@ import pytest
 from mutations import mutations
 
 from coterie.errors import DataError, ParameterError, SignatureError
-from coterie.peers.charter import make_charter
-from coterie.peers.identity import new_signing_key, public_bytes
-from coterie.peers.mandates import make_mandate
-from coterie.peers.roster import (
+from coterie.peers.group.charter import make_charter
+from coterie.peers.group.identity import new_signing_key, public_bytes
+from coterie.peers.group.mandates import make_mandate
+from coterie.peers.group.roster import (
     HISTORY,
     ROSTER_SEAL,
     Member,

@@ -17,9 +17,9 @@ from coterie.core.methods import METHODS
 from coterie.engines.peer import Peer
 from coterie.engines.wire import encode
 from coterie.errors import StateError
-from coterie.peers.charter import TRAINING
-from coterie.peers.packet import read_packet
-from coterie.peers.state import (
+from coterie.peers.group.charter import TRAINING
+from coterie.peers.wire.packet import read_packet
+from coterie.peers.node.state import (
     MAGIC,
     FileStore,
     MemoryStore,
@@ -31,7 +31,7 @@ from coterie.peers.state import (
     unpack,
     write_record,
 )
-from coterie.peers.work import method_of, world_of_one
+from coterie.peers.model.work import method_of, world_of_one
 from coterie.privacy import Ledger
 
 pytestmark = pytest.mark.plain

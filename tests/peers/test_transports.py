@@ -39,7 +39,7 @@ from tls_people import (
     transport_of,
 )
 
-from coterie.peers import identity
+from coterie.peers.group import identity
 from coterie.peers.transport import hub
 from coterie.peers.transport.frames import (
     ADMITTED,

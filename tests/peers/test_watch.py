@@ -19,10 +19,10 @@ from watched import lab_folder, peer_folder, recording
 
 import coterie as ct
 from coterie.errors import IdentityError, ParameterError
-from coterie.peers.watch import history as histories
-from coterie.peers.watch.history import History, bands_of
-from coterie.peers.watch.server import Server, Watch
-from coterie.peers.watch.sources import LabSource, PeerSource, SimulationSource, source_of
+from coterie.peers.app.watch import history as histories
+from coterie.peers.app.watch.history import History, bands_of
+from coterie.peers.app.watch.server import Server, Watch
+from coterie.peers.app.watch.sources import LabSource, PeerSource, SimulationSource, source_of
 
 pytestmark = pytest.mark.plain
 
@@ -378,7 +378,7 @@ def test_the_command_says_what_is_wrong(tmp_path):
 
 def test_watching_loads_little():
     code = (
-        "import sys, coterie.cli.watch, coterie.peers.watch.server; "
+        "import sys, coterie.cli.watch, coterie.peers.app.watch.server; "
         "print(*[m for m in ('numpy', 'pandas', 'scipy', 'numba', 'cryptography') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
@@ -386,5 +386,5 @@ def test_watching_loads_little():
 
 
 def test_the_page_is_in_the_package():
-    where = Path(sys.modules["coterie.peers.watch"].__file__).parent
+    where = Path(sys.modules["coterie.peers.app.watch"].__file__).parent
     assert {path.name for path in where.iterdir()} >= {"index.html", "watch.js", "watch.css", "icon.svg"}

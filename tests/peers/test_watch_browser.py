@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 from watched import lab_folder, peer_folder, recording
 
-from coterie.peers.watch.server import Server
-from coterie.peers.watch.sources import source_of
+from coterie.peers.app.watch.server import Server
+from coterie.peers.app.watch.sources import source_of
 from tests import browsing
 
 pytestmark = [pytest.mark.browser, browsing.needs_browser]

@@ -10,8 +10,8 @@ import threading
 import time
 from types import SimpleNamespace
 
-from coterie.peers import identity
-from coterie.peers.signatures import public_of
+from coterie.peers.group import identity
+from coterie.peers.group.signatures import public_of
 from coterie.peers.transport import Contact
 from coterie.peers.transport.frames import Reader, frame
 from coterie.peers.transport.over_tls import TlsTransport

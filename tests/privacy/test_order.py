@@ -118,8 +118,8 @@ def test_a_debit_is_durable_before_its_noise_is_drawn(name, tmp_path, monkeypatc
 @pytest.mark.parametrize("words", ["private", "published", "pooled in private"])
 def test_a_member_of_a_group_keeps_the_order(words, tmp_path, monkeypatch):
     """The same of a whole peer, with its state on disk: the debit, the noise, the letters kept, the state, the mail."""
-    from coterie.peers.node import Node
-    from coterie.peers.state import FileStore
+    from coterie.peers.node.node import Node
+    from coterie.peers.node.state import FileStore
 
     group = SmallGroup(words)
     ledger = Ledger(group.method.plan, tmp_path / "ledger")

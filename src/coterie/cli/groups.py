@@ -161,8 +161,8 @@ def create_group(
     as_json: AsJson = False,
 ) -> None:
     """Found a group: a certificate authority, a steward's key, and a charter of public numbers."""
-    from ..peers.declare import declared, from_model
-    from ..peers.groups import create
+    from ..peers.group.declare import declared, from_model
+    from ..peers.group.groups import create
 
     if (features is None) == (sample is None):
         raise ParameterError("give either --features, the columns that models see, or --from, a fitted model")
@@ -223,7 +223,7 @@ def propose_scale(
     as_json: AsJson = False,
 ) -> None:
     """Agree on center and scale of the columns, for objectives over a graph: medians of what the members say."""
-    from ..peers.scales import combined, put_into
+    from ..peers.group.scales import combined, put_into
 
     found = combined(folder, scales)
     run = put_into(folder, found)
@@ -248,7 +248,7 @@ def invite_member(
     as_json: AsJson = False,
 ) -> None:
     """Take a peer into the group: sign its certificate, and write its invitation, in which there is no secret."""
-    from ..peers.groups import invite
+    from ..peers.group.groups import invite
 
     path = invite(folder, request, ties=ties_of(tie), relay=relay, replace=replace, to=output)
     show(
@@ -264,9 +264,9 @@ def join_group(
     as_json: AsJson = False,
 ) -> None:
     """Join a group with an invitation. Joining again takes over a newer certificate or list of members."""
-    from ..peers.audit_log import FILE, AuditLog
-    from ..peers.groups import join
-    from ..peers.settings import read_settings, write_settings
+    from ..peers.node.audit_log import FILE, AuditLog
+    from ..peers.group.groups import join
+    from ..peers.node.settings import read_settings, write_settings
 
     joined = join(folder, invitation, run=run_id)
     write_settings(folder)
@@ -306,7 +306,7 @@ def tie_members(
     as_json: AsJson = False,
 ) -> None:
     """Tie two members, in the next version of the list of members."""
-    from ..peers.groups import tie
+    from ..peers.group.groups import tie
 
     roster = tie(folder, one, other, weight)
     show({"version": roster.version, "ties": roster.ties}, _bring(folder, roster), as_json)
@@ -322,7 +322,7 @@ def remove_member(
     as_json: AsJson = False,
 ) -> None:
     """Leave a member out of the next version of the list of members. When it comes back, it is told, and stops."""
-    from ..peers.groups import remove
+    from ..peers.group.groups import remove
 
     roster = remove(folder, name, revoked=revoke)
     show({"version": roster.version, "members": [m.name for m in roster.members]}, _bring(folder, roster), as_json)
@@ -338,7 +338,7 @@ def revoke_certificate(
     as_json: AsJson = False,
 ) -> None:
     """Revoke the certificates of a member that stays, because its TLS key is lost. It has to be invited again."""
-    from ..peers.groups import revoke
+    from ..peers.group.groups import revoke
 
     roster = revoke(folder, name, serial)
     text = f"{_bring(folder, roster)}\n{name} needs a new certificate. It runs\n"
@@ -355,7 +355,7 @@ def request_again(
     as_json: AsJson = False,
 ) -> None:
     """Write a new request of a peer that has an identity: to be invited again."""
-    from ..peers.groups import request
+    from ..peers.group.groups import request
 
     path = request(folder, new_tls_key=new_tls_key)
     text = f"request: {path}\nSend it to the steward, who runs: coterie group invite GROUP {path.name}"
@@ -369,7 +369,7 @@ def update_group(
     as_json: AsJson = False,
 ) -> None:
     """Go on from the list that members hold: after a backup was put back, or when another steward has signed."""
-    from ..peers.groups import update
+    from ..peers.group.groups import update
 
     new, healed, lost = update(folder, roster)
     text = f"goes on from version {new.version}"
@@ -395,7 +395,7 @@ def renew_certificates(
     as_json: AsJson = False,
 ) -> None:
     """Make new certificates for members and relays whose certificates expire soon; they spread by themselves."""
-    from ..peers.renewal import renew
+    from ..peers.group.renewal import renew
 
     done = renew(folder, within, **_given(days=days))
     lines = [f"renewed: {', '.join(done.renewed) or 'none'}"]
@@ -424,8 +424,8 @@ def amend_charter(
 ) -> None:
     """Propose another charter to the members: a new run, with the same members, keys and ties."""
     from .._files import read_bounded
-    from ..peers.amendments import amend, changes_of, differences, in_words
-    from ..peers.charter import read_charter
+    from ..peers.group.amendments import amend, changes_of, differences, in_words
+    from ..peers.group.charter import read_charter
 
     old = read_charter(read_bounded(folder / "charter.json"), str(folder / "charter.json"))
     new = amend(folder, **changes_of(old, settings or ()))
@@ -451,9 +451,9 @@ def show_group(
 ) -> None:
     """Members, ties and public numbers of a group; of a peer's folder, too. Says whether two lists go together."""
     from .._files import read_bounded
-    from ..peers.charter import read_charter
-    from ..peers.forks import compared, described, lists_in, read_fork, told
-    from ..peers.roster import read_roster, signers
+    from ..peers.group.charter import read_charter
+    from ..peers.group.forks import compared, described, lists_in, read_fork, told
+    from ..peers.group.roster import read_roster, signers
 
     if not (folder / "charter.json").exists():
         raise DataError(f"{folder} holds neither a group nor a peer that has joined one")
@@ -493,7 +493,7 @@ def init_steward(
     as_json: AsJson = False,
 ) -> None:
     """On the machine of the second steward: keys, which never leave this folder, and a request for the first one."""
-    from ..peers.stewards import ask_as_steward
+    from ..peers.group.stewards import ask_as_steward
 
     path = ask_as_steward(folder)
     text = f"request: {path}\nSend it to the steward, who runs: coterie group steward add GROUP {path.name}\n"
@@ -509,7 +509,7 @@ def add_steward(
     as_json: AsJson = False,
 ) -> None:
     """Let a second steward sign lists of members and certificates, too."""
-    from ..peers.stewards import appoint
+    from ..peers.group.stewards import appoint
 
     _show_mandate(folder, appoint(folder, request, to=output), as_json)
 
@@ -522,7 +522,7 @@ def hand_over_group(
     as_json: AsJson = False,
 ) -> None:
     """Let another steward sign in place of this one, whose key signs nothing from then on."""
-    from ..peers.stewards import appoint, hand_over
+    from ..peers.group.stewards import appoint, hand_over
 
     if Path(key).is_file():
         _show_mandate(folder, appoint(folder, key, retire=True, to=output), as_json)
@@ -546,7 +546,7 @@ def accept_stewardship(
     as_json: AsJson = False,
 ) -> None:
     """Become a steward: the folder is a group's from then on, for all commands of a steward."""
-    from ..peers.stewards import take_office
+    from ..peers.group.stewards import take_office
 
     roster = take_office(folder, mandate, run_id)
     text = f"steward of run {roster.run}; members: {len(roster.members)}; list of members, version {roster.version}\n"

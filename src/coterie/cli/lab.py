@@ -155,7 +155,7 @@ def _count(action: str | None, data: Path | None) -> int | None:
 
 def _act(action: str, who: Sequence[str], folder: Path, as_json: bool) -> None:
     """One of the actions, on a lab that another process runs."""
-    from ..peers.process import running
+    from ..peers.node.process import running
     from ..testing.lab import processes
 
     folders = processes.peers_of(folder)

@@ -18,7 +18,7 @@ from .groups import Folder
 
 def check_peer(folder: Folder, as_json: AsJson = False) -> None:
     """Whether a peer is well, for monitoring: one line, and 0 ok, 1 warning, 2 critical, 3 cannot tell."""
-    from ..peers.checks import LEVELS, checked, worst
+    from ..peers.node.checks import LEVELS, checked, worst
 
     if not (folder / "identity.json").is_file():
         text = f"{folder} holds no peer"
@@ -50,10 +50,10 @@ def mute_peer(
     as_json: AsJson = False,
 ) -> None:
     """Forget what a neighbour sent, and take nothing more from it. A peer that runs notices within a second."""
-    from ..peers.audit_log import FILE, AuditLog
-    from ..peers.groups import membership
-    from ..peers.muting import change, read_muted
-    from ..peers.process import running
+    from ..peers.node.audit_log import FILE, AuditLog
+    from ..peers.group.groups import membership
+    from ..peers.wire.muting import change, read_muted
+    from ..peers.node.process import running
 
     if listed:
         muted = read_muted(folder)
@@ -74,7 +74,7 @@ def audit_peer(
     as_json: AsJson = False,
 ) -> None:
     """What has happened to a peer, from its audit log; and whether every line of it fits the one before."""
-    from ..peers.audit_log import FILE, read_audit
+    from ..peers.node.audit_log import FILE, read_audit
 
     found = read_audit(folder / FILE)
     shown = found.entries if last is None else found.entries[-last:]
@@ -115,10 +115,10 @@ def install_peer(
 ) -> None:
     """Write a systemd unit that runs a peer, or a relay, as a service without privileges."""
     from .._files import write_atomic
-    from ..peers.groups import membership
-    from ..peers.roster import Relay
-    from ..peers.service import owner_of, unit_of
-    from ..peers.settings import read_settings
+    from ..peers.group.groups import membership
+    from ..peers.group.roster import Relay
+    from ..peers.node.service import owner_of, unit_of
+    from ..peers.node.settings import read_settings
 
     joined, settings = membership(folder), read_settings(folder)
     relay = isinstance(joined.me, Relay)

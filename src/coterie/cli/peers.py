@@ -70,10 +70,10 @@ def init_peer(
     as_json: AsJson = False,
 ) -> None:
     """Make an identity: keys, which never leave this folder, and a request for the group's steward."""
-    from ..peers.audit_log import FILE, AuditLog
-    from ..peers.groups import enroll, request
-    from ..peers.identity import Identity
-    from ..peers.settings import write_settings
+    from ..peers.node.audit_log import FILE, AuditLog
+    from ..peers.group.groups import enroll, request
+    from ..peers.group.identity import Identity
+    from ..peers.node.settings import write_settings
 
     name = name or folder.resolve().name
     settings = {} if data is None else {"data": os.path.abspath(data)}
@@ -116,7 +116,7 @@ def update_peer(
     as_json: AsJson = False,
 ) -> None:
     """Take over what the steward has signed; a peer that runs notices, and tells the others."""
-    from ..peers.renewal import update
+    from ..peers.group.renewal import update
 
     roster, new = update(folder, source)
     told: dict[str, Any] = {"version": roster.version}
@@ -134,7 +134,7 @@ def accept_charter(
     as_json: AsJson = False,
 ) -> None:
     """Go over to the charter that the steward proposes, with the keys and, where it fits, the model of before."""
-    from ..peers.amendments import accept, in_words
+    from ..peers.group.amendments import accept, in_words
 
     done = accept(folder, run_id)
     lines = [f"accepted: run {done.charter.run}", in_words(done.changes), *done.notes]
@@ -187,9 +187,9 @@ def run_peer(
 ) -> None:
     """Run a peer until it is told to stop, as peer.toml and options say. It logs to standard error, in json."""
     from .._files import read_bounded
-    from ..peers.amendments import settle
-    from ..peers.groups import membership
-    from ..peers.settings import overridden, read_settings
+    from ..peers.group.amendments import settle
+    from ..peers.group.groups import membership
+    from ..peers.node.settings import overridden, read_settings
 
     settle(folder)
     settings = overridden(read_settings(folder), holdout=holdout, metrics=metrics, compiled=compiled)
@@ -199,7 +199,7 @@ def run_peer(
     if work is not None:
         content = read_bounded(work, private=True, limit=MAX_WORK_BYTES)
     else:
-        from ..peers.feed import Feed, prepared
+        from ..peers.node.feed import Feed, prepared
 
         feed = None if data is None else Feed(folder, data, settings.holdout, Feed.stamp(data), model)
         content = prepared(folder, data, settings.holdout, model)
@@ -209,7 +209,7 @@ def run_peer(
         hard = joined.charter.method in HARD and joined.charter.objective != "propagation"
         compiled = len(content) > 8 * (MANY_TO_SOLVE if hard else MANY)
     os.environ["COTERIE_PLAIN"] = "0" if compiled else "1"
-    from ..peers.launch import launch  # only now: what it imports is compiled or not
+    from ..peers.node.launch import launch  # only now: what it imports is compiled or not
 
     steward = steward or settings.path(folder, "steward")
     with _perhaps_later():
@@ -242,7 +242,7 @@ def scale_of_peer(
     as_json: AsJson = False,
 ) -> None:
     """Write means and spreads of the columns, for a group over a graph: the steward runs group propose-scale."""
-    from ..peers.scales import write_scale
+    from ..peers.group.scales import write_scale
 
     path = write_scale(folder, data, bounds or [], epsilon, output)
     show({"scale": str(path)}, f"{path}: send it to the steward, who runs coterie group propose-scale", as_json)
@@ -256,7 +256,7 @@ def stop_peer(
     as_json: AsJson = False,
 ) -> None:
     """Let a running peer end cleanly."""
-    from ..peers.process import running
+    from ..peers.node.process import running
 
     pid = running(folder)
     if pid is None:
@@ -282,8 +282,8 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Use the model that a peer has learned, also while it runs."""
-    from ..peers.model import csv_of, predict_file, predict_table
-    from ..peers.settings import read_settings
+    from ..peers.model.model import csv_of, predict_file, predict_table
+    from ..peers.node.settings import read_settings
 
     words = {"together": "learned together", "alone": "trained alone", "population": "of the population"}
     words["own"] = "of its own rows: nothing is learned together yet"
@@ -322,7 +322,7 @@ def run_relay(
 ) -> None:
     """Pass letters on between peers that cannot reach each other. It cannot read them."""
     os.environ["COTERIE_PLAIN"] = "1"
-    from ..peers.launch import launch_relay
+    from ..peers.node.launch import launch_relay
 
     with _perhaps_later():
         launch_relay(folder)

@@ -15,7 +15,7 @@ from .groups import Folder, check_peer_folder
 
 def peer_status(folder: Folder, as_json: AsJson = False) -> None:
     """How a peer is doing: ties, letters, refusals, score, budget."""
-    from ..peers.checks import look
+    from ..peers.node.checks import look
 
     seen = look(folder)
     if seen.status is None:
@@ -116,7 +116,7 @@ def _judged_by(status: dict[str, Any]) -> str:
 
 def _served(status: dict[str, Any]) -> str:
     """Which model is used, why, and what to do where it is the one trained alone."""
-    from ..peers.checks import mover
+    from ..peers.node.checks import mover
 
     if status["served"] != "alone":
         return f"{status['served']}: {status['why']}" if status.get("why") else str(status["served"])

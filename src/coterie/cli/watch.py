@@ -22,8 +22,8 @@ def watch(
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
 ) -> None:
     """Show a peer, a lab or a simulation live, as a web page on this machine. It only reads. Ctrl-C ends it."""
-    from ..peers.watch.server import Server
-    from ..peers.watch.sources import source_of
+    from ..peers.app.watch.server import Server
+    from ..peers.app.watch.sources import source_of
 
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

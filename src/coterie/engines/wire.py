@@ -3,7 +3,7 @@
 A letter is a header of 16 bytes (version, kind, sender, how many numbers) followed by its numbers: little-endian
 doubles, unless the method declares a part that is written otherwise (:mod:`coterie.core.letters`). The simulator counts
 bytes with :func:`prices`; what :func:`encode` returns is as long. Peers on a network sign a header of their own
-(:mod:`coterie.peers.packet`), followed by the same numbers.
+(:mod:`coterie.peers.wire.packet`), followed by the same numbers.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import ssl
 from collections import deque
 from typing import TYPE_CHECKING
 
-from ..bucket import Bucket
+from ..wire.bucket import Bucket
 from .frames import ADMITTED, FORWARD, LETTER, LIST, PING, PRESENT, VISITING, Reader, frame
 from .papers import Proof
 

@@ -17,7 +17,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..bucket import Bucket
+from ..wire.bucket import Bucket
 from .knocks import KNOCK, LONGEST, TLS, Knocks, length
 from .limits import Limits
 

@@ -19,7 +19,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 
-from ..bucket import Bucket
+from ..wire.bucket import Bucket
 from .channel import OVER, SHAKING, UP, VISIT, WAITING, Channel
 from .frames import ADMITTED, LIST, VISITING, frame
 from .front import Front, Stranger

@@ -66,7 +66,7 @@ class Papers:
     @property
     def serial(self) -> str:
         """Serial number of my own certificate."""
-        from ..identity import read_certificate
+        from ..group.identity import read_certificate
 
         return f"{read_certificate(self.credentials.certificate.read_bytes()).serial_number:x}"
 

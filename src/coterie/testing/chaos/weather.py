@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ...errors import DataError
-from ...peers.node import Send
-from ...peers.packet import SIGNATURE, read_packet
+from ...peers.node.node import Send
+from ...peers.wire.packet import SIGNATURE, read_packet
 from .tasks import FEATURES, TASKS
 
 if TYPE_CHECKING:

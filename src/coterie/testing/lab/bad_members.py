@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 
 from ...engines.peer import Outgoing
-from ...peers.launch import launch
-from ...peers.node import Node, Send
+from ...peers.node.launch import launch
+from ...peers.node.node import Node, Send
 
 LIES = ("opposite", "shift", "moderate")
 CONDUCTS = (*LIES, "flood", "replay", "huge")
@@ -74,8 +74,8 @@ def main() -> None:
     parser.add_argument("conduct", choices=CONDUCTS)
     parser.add_argument("--data", type=Path)
     given = parser.parse_args()
-    from ...peers.feed import prepared
-    from ...peers.groups import membership
+    from ...peers.node.feed import prepared
+    from ...peers.group.groups import membership
 
     BadNode.conduct = given.conduct
     launch(given.folder, membership(given.folder), prepared(given.folder, given.data, None), kind=BadNode)

@@ -20,16 +20,16 @@ from ..._files import private_folder, write_atomic
 from ...data import AgentData
 from ...errors import IdentityError
 from ...graphs import Graph, empty, knn
-from ...peers.groups import Newcomer, create, enroll_all
-from ...peers.process import only_one
-from ...peers.tables import problem_of, rows_of, work_of
-from ...peers.work import write_work
+from ...peers.group.groups import Newcomer, create, enroll_all
+from ...peers.node.process import only_one
+from ...peers.model.tables import problem_of, rows_of, work_of
+from ...peers.model.work import write_work
 from . import processes
 from .processes import END, check_folder, free_ports, read_json
 from .tasks import LabTask
 
 if TYPE_CHECKING:
-    from ...peers.charter import Charter
+    from ...peers.group.charter import Charter
     from ...problem import Problem
 
 #: For each processor: peers that start at the same time.

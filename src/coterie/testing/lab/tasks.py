@@ -78,7 +78,7 @@ def from_table(
     from ...data.frames import split_frame
     from ...data.readers import read_table
     from ...graphs.reading import read_ties
-    from ...peers.tables import spelt
+    from ...peers.model.tables import spelt
 
     if agent == target:
         raise ParameterError(f"--agent and --target are both {agent!r}: they must be two columns")
@@ -126,7 +126,7 @@ def charter_fields(
     epsilon: float | None = None,
 ) -> dict[str, Any]:
     """The fields of a charter that are not about the data: ``learn`` the graph; private peers with ``epsilon``."""
-    from ...peers.charter import usual_loss, usual_objective
+    from ...peers.group.charter import usual_loss, usual_objective
     from ...problem.coupling import mu_of
 
     objective = usual_objective(method, epsilon is not None)

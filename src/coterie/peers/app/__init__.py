@@ -1,0 +1,1 @@
+"""What people look at: the page of `coterie watch`, metrics and status."""

@@ -1,0 +1,107 @@
+"""What there is to know of a running peer, as names and values: for ``status.json``, metrics and whoever asks."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..node.checks import disk_of, state_age
+from ..node.inbox import NOBODY
+from ..model.influence import influences
+from ..node.process import memory
+from ..model.scores import scores
+
+if TYPE_CHECKING:
+    from ..node.program import Program
+
+
+def status_of(program: Program, running: bool = True) -> dict[str, Any]:
+    """What there is to know of the peer."""
+    node, now = program.node, program.clock()
+    alive = program.transport.alive()
+    moved = influences(node)
+    ties = [
+        {
+            "name": node.name_of(j),
+            "weight": weight,
+            "alive": j in alive,
+            "answered": j in node.proven,
+            "heard": round(now - node.heard[j], 1) if j in node.heard else None,
+            "influence": round(moved[j], 4) if j in moved else None,
+        }
+        for j, weight in sorted(node.ties.items())
+    ]
+    names = {member.address: member.name for member in node.roster.members}
+    status: dict[str, Any] = {
+        "name": node.name_of(node.address),
+        "address": node.address,
+        "run": node.charter.run,
+        "method": repr(node.method),
+        "running": running,
+        "pid": os.getpid(),
+        "at": round(time.time(), 1),
+        "period": program.period,
+        "uptime": round(now - program.began, 1),
+        "starts": node.starts,
+        "roster": node.roster.version,
+        "members": len(node.roster.members),
+        "wakes": node.wakes,
+        "rows": node.work.size,
+        "classes": node.charter.labels,
+        "ties": ties,
+        "letters_in": node.received["letters"],
+        "letters_by": {node.name_of(j): count for j, count in node.letters_by.items()},
+        "letters_out": node.sent["letters"],
+        "bytes_out": node.sent["bytes"],
+        "rate": node.charter.rate,
+        **_refused(program),
+        "muted": sorted(node.name_of(j) for j in node.muted),
+        "transport": dict(program.transport.counts),
+        **_strangers(program),
+        "trouble": {what: count for what, count in node.trouble.items() if count},
+        "trouble_at": dict(program.trouble_at),
+        "last_trouble": node.last_trouble,
+        "alarms": dict(node.alarms),
+        "status_error": program.unwritten,
+        "certificate_expires": program.expires,
+        "disk": disk_of(program.folder),
+        "state_age": state_age(program.folder),
+        "silent_minutes": program.settings.silent_minutes,
+        "proposal": program.office.proposal,
+        "memory_mb": memory(),
+        **scores(node, program._final),
+        "group": [{"name": names[row["address"]], **row} for row in node.health.rows(now)],
+    }
+    ledger = node.ledger
+    if ledger is not None:
+        plan = ledger.plan
+        status |= {"epsilon": plan.epsilon, "delta": plan.delta, "releases": ledger.releases}
+        status |= {"releases_left": ledger.left, "spent": ledger.spent, "waits": not node.ready}
+    if program.metrics is not None:
+        status["metrics"] = f"http://127.0.0.1:{program.metrics.port}/metrics"
+    return status
+
+
+def _refused(program: Program) -> dict[str, Any]:
+    """What was refused, by reason; and by sender and reason, of what came from members."""
+    node, dropped = program.node, program.inbox.dropped.copy()
+    every = {reason: count for reason, count in node.gate.refused.items() if count}
+    if dropped.total():
+        every["overflow"] = dropped.total()
+    by: dict[str, dict[str, int]] = {}
+    for (j, reason), count in [*node.gate.refused_by.items(), *(((j, "overflow"), n) for j, n in dropped.items())]:
+        if j != NOBODY and count:
+            by.setdefault(node.name_of(j), {})[reason] = count
+    part: Any = getattr(program.transport, "dropped", None)  # what never came as far as the gate
+    for j, reasons in (part() if callable(part) else {}).items():
+        for reason, count in reasons.items():
+            if reason.startswith("from: "):
+                by.setdefault(node.name_of(j), {})[reason.removeprefix("from: ")] = count
+    return {"refused": every, "refused_by": by}
+
+
+def _strangers(program: Program) -> dict[str, Any]:
+    """Connections that failed before a name was proven, where the transport counts them."""
+    part: Any = getattr(program.transport, "strangers", None)
+    return {} if part is None else {"strangers": part()}

@@ -1,0 +1,291 @@
+"""The page and its data, for this machine alone.
+
+Whoever wants to see must know a random token, which is the first part of every address; the name of the host is
+checked as well, so that no page from elsewhere can be made to reach this one (DNS rebinding). There is nothing but
+GET, nothing is written, and the page may load nothing but its own files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import secrets
+import threading
+import time
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from socket import socket
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from ....errors import ParameterError
+from .history import History
+from .sources import Source, View
+
+#: Files of the page, and what they are. No other file is ever read.
+PAGE = {
+    "": ("index.html", "text/html; charset=utf-8"),
+    "watch.js": ("watch.js", "text/javascript; charset=utf-8"),
+    "watch.css": ("watch.css", "text/css; charset=utf-8"),
+    "icon.svg": ("icon.svg", "image/svg+xml"),
+}
+#: Seconds between two looks at whether to end.
+POLL = 0.05
+#: What the browser must not do with them.
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cache-Control": "no-store",
+}
+#: Seconds between two looks, and until a page that does not ask is taken for closed.
+EVERY, CLOSED = 1.0, 10.0
+#: Requests that are answered at the same time, and seconds that one may take.
+AT_ONCE, PATIENCE = 64, 3.0
+
+
+class Watch:
+    """Looks at a source every second, and keeps what the page may ask for."""
+
+    def __init__(self, source: Source, every: float = EVERY):
+        self._source, self._every = source, every
+        self._lock = threading.Lock()
+        self._view, self._history, self._last = View("peer", ""), History(), -1.0
+        self._ties: tuple[int, str] = (0, "")
+        self._asked_at = time.monotonic()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def start(self) -> None:
+        """Look for the first time, and then again and again."""
+        self.look()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(PATIENCE)
+
+    def look(self) -> None:
+        """Once."""
+        view = self._source.look(asked=time.monotonic() < self._asked_at + CLOSED)
+        ties = json.dumps(view.ties)
+        with self._lock:
+            if view.facts.get("run") != self._view.facts.get("run"):
+                self._begin_anew()  # another group, or another lab in the same folder
+            self._view = view
+            if ties != self._ties[1]:
+                self._ties = self._ties[0] + 1, ties
+            for moment, scores in view.scores:
+                if moment < self._last:  # a recording that has begun anew, or a clock that was put right
+                    self._begin_anew()
+                if moment > self._last:
+                    self._history.add(moment, scores)
+                self._last = moment
+
+    def _begin_anew(self) -> None:
+        self._history, self._last = History(generation=self._history.generation + 1), -1.0
+
+    def _run(self) -> None:
+        wait = self._every
+        while not self._stop.wait(wait):
+            began = time.monotonic()
+            # Whatever is in the files of others, the page goes on: the next look may find better.
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+                self.look()
+            wait = max(self._every, 4.0 * (time.monotonic() - began))  # a fifth of a core at most
+
+    # -- answers ------------------------------------------------------------------------------------------------------
+
+    def answer(self, name: str, query: dict[str, list[str]]) -> Any:
+        """The data of a name, or None if there is none."""
+
+        def given(key: str, otherwise: str = "") -> str:
+            return query.get(key, [otherwise])[0]
+
+        self._asked_at = time.monotonic()
+        with self._lock:
+            view, history = self._view, self._history
+            if name == "state.json":
+                return view.facts | {"agents": view.agents, "ties_version": self._ties[0]}
+            if name == "ties.json":
+                return {"version": self._ties[0], "ties": view.ties}
+            if name == "history.json":
+                return history.since(_whole(given("generation", "-1")), _whole(given("begin", "0")))
+            if name == "agent.json":
+                return history.of(given("name")) | {"senders": view.senders.get(given("name"), [])}
+            if name == "senders.json":
+                return {"senders": summed(view)}
+        return None
+
+
+def summed(view: View) -> list[dict[str, Any]]:
+    """Letters and refusals by sender, over all receivers that are watched."""
+    total: dict[str, dict[str, Any]] = {}
+    for rows in view.senders.values():
+        for row in rows:
+            into = total.setdefault(row["name"], {"name": row["name"], "receivers": 0, "letters": 0, "refused": {}})
+            into["receivers"] += 1
+            into["letters"] += row["letters"]
+            for reason, count in row["refused"].items():
+                into["refused"][reason] = into["refused"].get(reason, 0) + count
+    return list(total.values())
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.lstrip("-").isdigit() and len(text) < 12 else -1
+
+
+class Server:
+    """Serves a watch on 127.0.0.1, until it is closed.
+
+    Parameters
+    ----------
+    source : Source
+    port : int
+        0 for any that is free.
+    every : float
+        Seconds between two looks.
+    """
+
+    def __init__(self, source: Source, port: int = 0, every: float = EVERY):
+        self.watch = Watch(source, every)
+        self.token, self._ticket = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
+        try:
+            self._http = _Http(("127.0.0.1", port), self._handler())
+        except OSError as error:
+            raise ParameterError(f"port {port} cannot be used: {error.strerror or error}") from None
+        self.port = self._http.server_address[1]
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(POLL,), name="pages", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        return f"http://127.0.0.1:{self.port}/{self.token}/"
+
+    @property
+    def ticket_url(self) -> str:
+        """A link to the page that is good once: for a browser's command line, which other users can see."""
+        return f"http://127.0.0.1:{self.port}/{self._ticket}"
+
+    def start(self) -> None:
+        """Begin to look and to answer."""
+        self.watch.start()
+        self._thread.start()
+
+    def close(self) -> None:
+        """End."""
+        self.watch.stop()
+        if self._thread.is_alive():
+            self._http.shutdown()
+        self._http.server_close()
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _use_ticket(self, given: str) -> bool:
+        good = bool(self._ticket) and _same(given, self._ticket)
+        if good:
+            self._ticket = ""
+        return good
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        server = self
+        page = {name: (files(__package__).joinpath(file).read_bytes(), kind) for name, (file, kind) in PAGE.items()}
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = PATIENCE
+            server_version, sys_version = "coterie", ""
+
+            def do_GET(self) -> None:
+                if self.headers.get_all("Host", []) not in ([f"127.0.0.1:{server.port}"], [f"localhost:{server.port}"]):
+                    self._say(HTTPStatus.FORBIDDEN, "This page is at 127.0.0.1 alone.")
+                    return
+                parts = urlsplit(self.path)
+                token, _, name = parts.path.removeprefix("/").partition("/")
+                if server._use_ticket(token):
+                    self._send(HTTPStatus.SEE_OTHER, b"", "text/plain", {"Location": f"/{server.token}/"})
+                elif not _same(token, server.token):
+                    self._say(HTTPStatus.FORBIDDEN, "Use the address that coterie watch has printed.")
+                elif name in page:
+                    self._send(HTTPStatus.OK, *page[name])
+                else:
+                    found = server.watch.answer(name, parse_qs(parts.query, max_num_fields=8))
+                    if found is None:
+                        self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
+                    else:
+                        self._send(HTTPStatus.OK, json.dumps(found).encode(), "application/json")
+
+            def _refuse(self) -> None:
+                self._send(HTTPStatus.METHOD_NOT_ALLOWED, b"GET alone\n", "text/plain", {"Allow": "GET"})
+
+            def __getattr__(self, name: str) -> Any:
+                if name.startswith("do_"):  # any other method
+                    return self._refuse
+                raise AttributeError(name)
+
+            def _say(self, status: HTTPStatus, text: str) -> None:
+                self._send(status, text.encode() + b"\n", "text/plain; charset=utf-8")
+
+            def _send(self, status: HTTPStatus, body: bytes, kind: str, more: dict[str, str] | None = None) -> None:
+                self.send_response(status)
+                for name, value in (HEADERS | (more or {})).items():
+                    self.send_header(name, value)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                with contextlib.suppress(OSError):  # the browser has gone
+                    self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Nothing: addresses hold the token."""
+
+        return Handler
+
+
+class _Http(ThreadingHTTPServer):
+    """So many requests at once; more are closed unread, and no error of one is shown on the terminal."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+    allow_reuse_address = False
+
+    def __init__(self, *args: Any) -> None:
+        self._free = threading.BoundedSemaphore(AT_ONCE)
+        super().__init__(*args)
+
+    def process_request(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
+        if not self._free.acquire(timeout=PATIENCE):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that goes away is no error."""
+
+
+def _same(given: str, right: str) -> bool:
+    """In a time that tells nothing."""
+    return hmac.compare_digest(given.encode(errors="replace"), right.encode())

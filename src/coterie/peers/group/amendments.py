@@ -1,0 +1,305 @@
+"""Another charter for the same group: the steward proposes it, every member accepts it, and keeps what it has learned.
+
+A charter cannot change, because its hash is the run. So :func:`amend` makes a new one, which names the run that it
+amends, with a first list of the same members, keys, addresses and ties. Both go out in the old run, as a bulletin. Each
+member decides (:func:`accept`), and begins the new run with its keys, its certificate, and its model as far as that
+still fits (:func:`start_from_past`). What belonged to the old run is kept in the folder ``runs``.
+
+A member that was away hears of it from any that has moved on (:attr:`coterie.peers.node.node.Node.for_visitors`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..._files import Where, drafted, locked, private_folder, read_bounded, rename, sync_folder, write_atomic
+from ...errors import CoterieError, DataError, IdentityError, MissingExtra, ParameterError
+from ..node.audit_log import FILE as AUDIT_FILE
+from ..node.audit_log import AuditLog
+from .bulletins import CHARTER, Bulletin, Topic
+from .charter import Charter, charter_json, read_charter
+from .groups import _begin, _joined, _own_entry, sign_next, steward_at
+from .identity import Identity, public_bytes
+from ..node.process import only_one
+from .records import from_msgpack, made
+from .renewal import board_of, post
+from .roster import Roster, read_roster, signers
+
+try:
+    import msgspec
+except ImportError as error:
+    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
+
+#: Files of a peer: what it has accepted and not carried out yet, and from which run it began.
+ACCEPTED, BEGAN = "accepted", "began.json"
+#: What belongs to a run, and is put aside with it.
+OF_A_RUN = ("state", "model.json", "ledger", "ledger.head", "ledger.kept")
+#: What a charter says of itself, and not of what is learned.
+OF_ITSELF = ("steward", "amends")
+#: What a list of members says of its own run alone.
+OF_A_LIST = ("run", "version", "history", "voids", "mandates")
+
+
+class Amendment(msgspec.Struct, frozen=True):
+    """The body of a bulletin: a charter, and its first list of members, as the steward has signed it."""
+
+    charter: Charter
+    roster: bytes
+
+
+class _Acceptance(msgspec.Struct, frozen=True):
+    """The file ``accepted``."""
+
+    run: str  # to be left
+    amendment: Amendment
+
+
+class Accepted(NamedTuple):
+    """What :func:`accept` has done."""
+
+    charter: Charter
+    changes: dict[str, tuple[Any, Any]]
+    notes: list[str]  # what the owner of the peer has to know
+    running: bool  # whether a running peer is left to carry it out
+
+
+# -- the steward ------------------------------------------------------------------------------------------------------
+
+
+def amend(group: Where, **changes: Any) -> Charter:
+    """Propose a charter with other fields to the members of a group. The steward's folder goes over to it at once."""
+    from ..model.tables import check_charter  # with pandas, as in groups.create
+    from ..model.work import check_parts
+
+    with steward_at(group) as office:
+        old = office.charter
+        for name in changes:
+            if name in (*OF_ITSELF, "format") or name not in Charter.__struct_fields__:
+                known = [field for field in Charter.__struct_fields__ if field not in (*OF_ITSELF, "format")]
+                raise ParameterError(f"{name!r} cannot be changed: choose from {', '.join(known)}")
+        if "rate" in changes and old.letters_per_second == _letters(old.rate):
+            changes.setdefault("letters_per_second", _letters(changes["rate"]))
+        mine = {"steward": public_bytes(office.steward), "amends": old.run}
+        charter = made(Charter, {**msgspec.structs.asdict(old), **changes, **mine})
+        if not differences(old, charter):
+            raise ParameterError("nothing would change: the charter has these values already")
+        check_parts(charter)
+        check_charter(charter)
+        kept = {name: getattr(office.roster, name) for name in Roster.__struct_fields__ if name not in OF_A_LIST}
+        first = Roster(run=charter.run, version=1, **kept)
+        signed = sign_next(dataclasses.replace(office, charter=charter, roster=first), first)
+        _put_aside(office.folder, old.run)
+        # The files change their names at the very end, one after the other.
+        with (
+            drafted(office.folder / "charter.json", charter_json(charter)) as new_charter,
+            drafted(office.folder / "roster", signed) as new_roster,
+        ):
+            body = msgspec.msgpack.encode(Amendment(charter, signed), order="deterministic")
+            post(office, CHARTER, old.run, body, "the new charter with its list of members")
+            rename(new_charter, office.folder / "charter.json")
+            rename(new_roster, office.folder / "roster")
+        return charter
+
+
+def _letters(rate: Any) -> float:
+    """Letters a second that :func:`.charter.make_charter` allows for a rate."""
+    return max(50.0, 25.0 * rate) if isinstance(rate, int | float) else 50.0
+
+
+def differences(old: Charter, new: Charter) -> dict[str, tuple[Any, Any]]:
+    """What another charter changes, by field."""
+    names = [name for name in Charter.__struct_fields__ if name not in OF_ITSELF]
+    return {name: (a, b) for name in names if (a := getattr(old, name)) != (b := getattr(new, name))}
+
+
+def in_words(changes: Mapping[str, tuple[Any, Any]]) -> str:
+    """The same for people."""
+    return "; ".join(f"{name}: {_shown(a)} -> {_shown(b)}" for name, (a, b) in changes.items())
+
+
+def _shown(value: Any) -> str:
+    text = "none" if value is None or value is msgspec.UNSET else str(msgspec.to_builtins(value))
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def changes_of(charter: Charter, given: Sequence[str]) -> dict[str, Any]:
+    """Changes as they are typed: field=value, or field.name=value of one of several settings; none for no value."""
+    changes: dict[str, Any] = {}
+    for one in given:
+        path, equals, text = one.partition("=")
+        field, _, name = path.strip().partition(".")
+        if not (equals and field):
+            raise ParameterError(f"--set {one}: must be field=value, or field.name=value")
+        if not name:
+            changes[field] = _value(charter, field, text.strip())
+            continue
+        settings = changes.get(field, getattr(charter, field, None))
+        settings = {} if settings is None else settings
+        if not isinstance(settings, dict):
+            raise ParameterError(f"--set {one}: {field} has no parts with names")
+        changes[field] = {key: value for key, value in settings.items() if key != name}
+        if (value := _value(charter, "", text.strip())) is not None:
+            changes[field][name] = value
+    return changes
+
+
+def _value(charter: Charter, field: str, text: str) -> Any:
+    if text.lower() in ("none", "null"):
+        return None
+    with contextlib.suppress(ValueError):
+        found = json.loads(text)
+        if field not in ("features", "center", "scale", "labels") or isinstance(found, list):
+            return str(text) if isinstance(getattr(charter, field, None), str) and field != "ridge" else found
+    if field in ("center", "scale"):
+        with contextlib.suppress(ValueError):
+            return [float(part) for part in text.split(",")]
+    return [part.strip() for part in text.split(",")] if field in ("features", "labels") else text
+
+
+# -- a member ---------------------------------------------------------------------------------------------------------
+
+
+def read_amendment(bulletin: Bulletin) -> Amendment:
+    """What a bulletin of the kind "charter" proposes."""
+    what = f"the charter that is to follow run {bulletin.about}"
+    found = from_msgpack(bulletin.body, Amendment, what)
+    if found.charter.amends != bulletin.about:
+        raise DataError(
+            f"{what} says that it follows run {found.charter.amends}: the bulletin is not good, ask the steward"
+        )
+    read_roster(found.roster, found.charter, f"the list of members of {what}")
+    return found
+
+
+def proposed(held: Mapping[Topic, Bulletin], charter: Charter) -> Amendment | None:
+    """The charter that the steward proposes in place of one, or of those between: the last of them."""
+    found, run, seen = None, charter.run, {charter.run}
+    while (CHARTER, run) in held:
+        found = read_amendment(held[CHARTER, run])
+        run = found.charter.run
+        if run in seen:  # nobody can make such a ring of hashes
+            break
+        seen.add(run)
+    return found
+
+
+def accept(folder: Where, run: str | None = None) -> Accepted:
+    """Go over to the charter that the steward proposes; `run` is the one it must be, as heard from the steward."""
+    peer = Identity.load(folder)
+    charter, roster = _joined(peer)
+    found = proposed(board_of(peer.folder).held, charter)
+    if found is None:
+        raise DataError(
+            f"no other charter has come to {peer.name} than that of run {charter.run}, which it has. To bring one: "
+            f"coterie peer update {peer.folder} CLUB/bulletins"
+        )
+    new = found.charter
+    if run is not None and new.run != run:
+        raise DataError(
+            f"the steward proposes run {new.run}, and not {run!r:.80}: ask the steward which one it must be"
+        )
+    if new.steward not in signers(charter, roster):
+        raise DataError(f"run {new.run} is signed by a steward of another group: do not accept it")
+    what = f"the charter of run {new.run}"
+    first = read_roster(found.roster, new, f"the list of members of {what}")
+    before, after = _own_entry(peer, roster, str(peer.roster)), _own_entry(peer, first, what)
+    if getattr(before, "address", None) != getattr(after, "address", None):
+        raise DataError(f"{what} gives {peer.name} another address: it has to be invited again, in a new folder")
+    _check_parts(new, what)
+    notes, changes = _notes(peer.folder, charter, new), differences(charter, new)
+    write_atomic(peer.folder / ACCEPTED, msgspec.msgpack.encode(_Acceptance(charter.run, found)), private=True)
+    AuditLog(peer.folder / AUDIT_FILE)("accepted", run=new.run, instead_of=charter.run, changes=in_words(changes))
+    try:
+        with only_one(peer.folder):
+            settle(peer.folder)
+            running = False
+    except IdentityError:  # it will notice, and carry it out when it has stopped
+        running = True
+    return Accepted(new, changes, notes, running)
+
+
+def _check_parts(charter: Charter, what: str) -> None:
+    from ..model.work import check_parts  # with NumPy
+
+    try:
+        check_parts(charter)
+    except ParameterError as error:
+        raise DataError(f"{what} cannot be used with this version of coterie: {error}") from None
+
+
+def _notes(folder: Path, old: Charter, new: Charter) -> list[str]:
+    """What another charter means for what the owner's data have told so far."""
+    past = [read_charter(read_bounded(path), str(path)) for path in sorted((folder / "runs").glob("*/charter.json"))]
+    past = [one for one in past if one.run != old.run] + [old]
+    notes = []
+    spent = [float(one.privacy.get("epsilon", 0.0)) for one in past if one.privacy is not None]
+    if new.privacy is not None:
+        epsilon = float(new.privacy.get("epsilon", 0.0))
+        notes.append("a private run begins from zero, not from the model that this peer has")
+        if any(one.privacy is None for one in past):
+            notes.append("what this peer sent so far was not private, and is not made so by the new charter")
+        if spent:
+            parts = " + ".join(f"{one:g}" for one in (*spent, epsilon))
+            notes.append(
+                f"privacy budgets add up: the same rows may now tell epsilon {parts} = {sum(spent) + epsilon:g} in "
+                f"all. The old ledger is kept in {folder / 'runs' / old.run}, and the new run has one of its own"
+            )
+    elif spent:
+        notes.append("the new charter is not private: what this peer sends from now on tells of its rows")
+    return notes
+
+
+def waits(folder: Path) -> bool:
+    """Whether a charter was accepted that is still to be carried out."""
+    return (folder / ACCEPTED).exists()
+
+
+def settle(folder: Path) -> bool:
+    """Carry out what was accepted, if anything was; a crash on the way is made good by doing it again."""
+    marker = folder / ACCEPTED
+    if not marker.exists():
+        return False
+    peer = Identity.load(folder)
+    with locked(folder):
+        found = from_msgpack(read_bounded(marker, private=True), _Acceptance, str(marker))
+        new = found.amendment.charter
+        if _runs_under(peer, new):  # all of it was done: what has these names now is the new run's
+            marker.unlink()
+            return True
+        past = _put_aside(folder, found.run)
+        for name in OF_A_RUN:
+            # One that is aside already is the old one's, and what has the name now is the new one's.
+            if (folder / name).exists() and not (past / name).exists():
+                os.replace(folder / name, past / name)
+        sync_folder(past)
+        sync_folder(folder)
+        _begin(peer, new, f"run {new.run}")  # with a ledger of its own
+        write_atomic(folder / BEGAN, json.dumps({"run": new.run, "from": found.run}).encode())
+        write_atomic(peer.charter, charter_json(new))
+        write_atomic(peer.roster, found.amendment.roster)
+        marker.unlink()
+        sync_folder(folder)
+    return True
+
+
+def _runs_under(peer: Identity, charter: Charter) -> bool:
+    """Whether charter and list of members of a peer are of that run."""
+    try:
+        return _joined(peer)[0].run == charter.run
+    except CoterieError:  # the charter is the new one, and the list still the old one's
+        return False
+
+
+def _put_aside(folder: Path, run: str) -> Path:
+    """Copies of the charter and the list of members of a run, in a folder of their own."""
+    past = private_folder(private_folder(folder / "runs") / run)
+    for name in ("charter.json", "roster"):
+        if not (past / name).exists():
+            write_atomic(past / name, read_bounded(folder / name))
+    return past

@@ -1,0 +1,772 @@
+"""How a group comes about: its steward creates it, peers ask to be in it, are invited, and join.
+
+======================  ==============================================================================================
+:func:`create`          the steward: a key that signs rosters, an authority, the charter, and a roster of nobody
+:func:`request`         a peer: who it is, and where; signed with both of its keys. Nothing in it is secret
+:func:`invite`          the steward: a certificate, and a new roster with the peer in it. Nothing in it is secret
+:func:`join`            the peer: checks all of that, and keeps it
+:func:`enroll`          request, invitation and joining at once, where peer and steward are on one machine
+:func:`remove`,         the steward: a new roster. It is the file ``roster`` of the group, which any member can take
+:func:`tie`             (:func:`refresh`) and pass on
+======================  ==============================================================================================
+
+What a peer believes hangs on one thing, the charter: it holds the steward's key, and the steward signs the invitation
+and every roster. So the charter of a first invitation has to come from somebody one trusts; its run can be compared by
+word of mouth.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+from ..._files import Where, drafted, locked, private_folder, read_bounded, rename, write_atomic, write_new
+from ...errors import DataError, IdentityError, MissingExtra, ParameterError, RemovedError, SignatureError
+from .charter import MAX_LETTER, Charter, charter_json, make_charter, read_charter
+from .forks import Fork, described
+from .identity import (
+    MEMBER_DAYS,
+    AuthorityKey,
+    Identity,
+    SigningKey,
+    certificate_der,
+    certificate_pem,
+    check_ca,
+    check_certificate,
+    check_name,
+    check_seal,
+    make_ca,
+    make_csr,
+    new_signing_key,
+    private_pem,
+    public_bytes,
+    read_certificate,
+    read_csr,
+    read_key,
+    sealed,
+    sign_csr,
+    split_endpoint,
+)
+from ..wire.packet import OVERHEAD
+from .records import PublicKey, from_json, to_json
+from .roster import Member, Relay, Roster, read_roster, relation, sign_roster, signers
+from .trust import REVOKED, authorities_pem, issuer_of, keep_authorities, read_authorities, serial_of
+
+try:
+    import msgspec
+    from msgspec import Meta
+except ImportError as error:
+    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+REQUEST_SEAL = b"coterie request 1\n"
+INVITATION_SEAL = b"coterie invitation 1\n"
+#: No request, and no certificate, is longer.
+MAX_REQUEST_BYTES = 50_000
+#: Members that a newcomer of a group that pools is tied to, if nobody says.
+USUAL_TIES = 6
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a peer asks the steward for: see :func:`read_request`."""
+
+    format: Literal[1] = 1
+    name: str
+    endpoint: str | None
+    csr: str
+    key: PublicKey
+    signature: bytes = b""
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.endpoint is not None:
+            split_endpoint(self.endpoint)
+
+
+class Invitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the steward answers: see :func:`read_invitation`."""
+
+    format: Literal[1] = 1
+    name: str
+    charter: Charter
+    ca: str
+    certificate: str
+    roster: bytes
+    signature: bytes = b""
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
+
+class Register(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What the steward remembers and rosters do not say."""
+
+    format: Literal[1] = 1
+    addresses: Annotated[int, Meta(ge=0)] = 0  # given so far, also to members that have left
+    ca_key: str | None = None  # where it is, if not here
+    relays: dict[str, bytes] = {}  # their signing keys
+    issued: dict[str, dict[str, int]] = {}  # certificates by name: serial numbers, and when they expire
+    certificates: dict[str, bytes] = {}  # the newest of each member and relay, to be renewed
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """A group as its steward sees it: see :func:`load_group`."""
+
+    folder: Path
+    charter: Charter
+    roster: Roster
+    steward: SigningKey
+    ca: x509.Certificate
+    ca_key: AuthorityKey
+    register: Register
+
+
+@dataclasses.dataclass(frozen=True)
+class Membership:
+    """What a peer knows after joining: see :func:`membership`. ``me`` is its own entry in the roster."""
+
+    identity: Identity
+    charter: Charter
+    roster: Roster
+    me: Member | Relay
+    expires: datetime
+
+
+class Newcomer(NamedTuple):
+    """A peer to be enrolled: where its folder is to be, and with whom it is to be tied."""
+
+    folder: Where
+    name: str
+    listen: str | None = None
+    ties: Mapping[str, float] = {}  # weights by the names of members, or of those enrolled before it
+
+
+# -- the steward -----------------------------------------------------------------------------------------------------
+
+
+def create(
+    folder: Where, *, ca: tuple[Where, Where] | None = None, model: Where | None = None, **fields: Any
+) -> Charter:
+    """A new group, of nobody yet, with a charter of these fields; `ca`: key and certificate of an authority to use.
+
+    `model`: a file that makes the model, for a group whose members bring it.
+    """
+    from ..model.tables import check_charter  # with pandas, which only the one who creates a group needs here
+
+    steward = new_signing_key()
+    if model is not None:
+        fields["network"] = network_from(model, fields)
+    charter = make_charter(**fields, steward=public_bytes(steward))
+    check_charter(charter)
+    where = Path(folder)
+    kept: dict[Path, bytes] = {where / "steward.key": private_pem(steward)}
+    if ca is None:
+        ca_key, certificate = make_ca(f"coterie {charter.run}")
+        kept[where / "ca.key"] = private_pem(ca_key)
+        register = Register()
+    else:
+        certificate = read_certificate(read_bounded(ca[1], limit=MAX_REQUEST_BYTES), f"the certificate {ca[1]}")
+        check_ca(certificate, _authority_key(Path(ca[0])))
+        register = Register(ca_key=os.path.abspath(ca[0]))
+    kept[where / "ca.crt"] = certificate_pem(certificate)
+    kept[where / "group.json"] = to_json(register)
+    kept[where / "charter.json"] = charter_json(charter)
+    kept[where / "roster"] = sign_roster(Roster(charter.run, 1), steward)
+    private_folder(where)
+    write_new(kept, {"steward.key", "ca.key"}, "a group")
+    return charter
+
+
+def network_from(file: Where, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What a charter says of the model that a file makes, beside what becomes of its parameters."""
+    from .networks import described, load_model
+
+    given = dict(fields.get("network") or {})
+    parts = fields["features"] if fields.get("columns") is None else fields["columns"].parts
+    width = len(parts) + bool(fields.get("intercept", False))
+    return given | described(load_model(file), width, given.get("seed", 0))
+
+
+def load_group(folder: Where, *, signing: bool = True) -> Group:
+    """A group as its steward sees it, who is to be one that may sign."""
+    where = Path(folder)
+    if not (where / "group.json").is_file():
+        raise IdentityError(f"{where} holds no group: there is no group.json in it")
+    register = from_json(read_bounded(where / "group.json"), Register, str(where / "group.json"))
+    charter = read_charter(read_bounded(where / "charter.json"), str(where / "charter.json"))
+    steward = read_key(where / "steward.key", SigningKey, "an Ed25519 key")
+    roster = read_roster(read_bounded(where / "roster"), charter, str(where / "roster"))
+    if signing:
+        _check_steward(charter, roster, public_bytes(steward))
+    ca = read_certificate(read_bounded(where / "ca.crt", limit=MAX_REQUEST_BYTES), str(where / "ca.crt"))
+    ca_key = _authority_key(Path(register.ca_key or where / "ca.key"))
+    check_ca(ca, ca_key)
+    return Group(where, charter, roster, steward, ca, ca_key, register)
+
+
+def _check_steward(charter: Charter, roster: Roster, key: bytes) -> None:
+    """Refuse a key that may not sign the next list."""
+    allowed = signers(charter, roster, version=roster.version + 1)
+    if key in allowed:
+        return
+    if key == charter.steward or any(mandate.key == key for mandate in roster.mandates):
+        now = ", ".join(sorted(one[:4].hex() for one in allowed))
+        raise IdentityError(f"this steward has handed over: who signs lists of members now is {now}")
+    raise IdentityError("the steward's key is not the one of the charter, and has no mandate of it")
+
+
+def _authority_key(path: Path) -> AuthorityKey:
+    key: AuthorityKey = read_key(path, AuthorityKey, "an EC, RSA or Ed25519 key")
+    return key
+
+
+def invite(
+    group: Where,
+    request_file: Where,
+    ties: Mapping[str, float] | None = None,
+    relay: bool = False,
+    *,
+    replace: bool = False,
+    days: int = MEMBER_DAYS,
+    to: Where | None = None,
+) -> Path:
+    """Take a peer into a group: a certificate, the next roster, and the invitation, by default beside the request.
+
+    Inviting a member again, with the same key, renews its certificate and its endpoint; it keeps its address and ties.
+    Ties are weights by the names of other members, 0 for none; a relay has none, and no address. With `replace`, a peer
+    with another key takes over the name and the ties of a member, but not its address.
+    """
+    source = Path(request_file)
+    asked = read_request(read_bounded(source, limit=MAX_REQUEST_BYTES), str(source))
+    with steward_at(group) as office:
+        roster, register = (_with_relay if relay else _with_member)(office, asked, ties or {}, replace)
+        signed = sign_next(office, roster)
+        invitation = invitation_to(office, asked, signed, days)
+        register, content = _with_issued(register, [invitation]), to_json(invitation)
+        path = source.with_name(f"{asked.name}.invitation") if to is None else Path(to)
+        if path.is_dir():
+            raise ParameterError(f"{path} is a folder: name the file to write the invitation to")
+        # The invitation is on the disk before the roster, and gets its name after it: so there is never an invitation
+        # of a version that the steward could give to another roster. An address that is lost on the way stays unused.
+        with drafted(path, content) as draft:
+            _keep(office, register, signed)
+            rename(draft, path)
+        return path
+
+
+def enroll_all(group: Where, newcomers: Sequence[Newcomer], *, durable: bool = True) -> list[Membership]:
+    """Identities, requests, invitations and joining at once, where steward and peers are on one machine.
+
+    There is one new version of the roster. Not `durable`: for an experiment, which a crash of the machine may end.
+    """
+    with steward_at(group) as office, ThreadPoolExecutor(8) as pool:  # it is mostly the disk that they wait for
+        peers = list(pool.map(lambda new: Identity.make(new.folder, new.name, new.listen), newcomers))
+        try:
+            requests = list(pool.map(request_of, peers))
+            next_roster, register = office.roster, office.register
+            for asked, new in zip(requests, newcomers, strict=True):
+                so_far = dataclasses.replace(office, roster=next_roster, register=register)
+                next_roster, register = _with_member(so_far, asked, new.ties, replace=False)
+            signed = sign_next(office, next_roster.after(office.roster))  # one change, one version
+            invitations = list(pool.map(lambda asked: invitation_to(office, asked, signed), requests))
+        except BaseException:
+            for peer in peers:
+                peer.unmake()  # so that the same command, put right, finds no identity in its way
+            raise
+        _keep(office, _with_issued(register, invitations), signed)
+
+        def accepted(peer: Identity, invitation: Invitation) -> Membership:
+            _accept(peer, invitation, f"the invitation of {peer.name}", durable)
+            return membership(peer.folder)
+
+        return list(pool.map(accepted, peers, invitations))
+
+
+def enroll(
+    group: Where, folder: Where, name: str, listen: str | None = None, ties: Mapping[str, float] | None = None
+) -> Membership:
+    """The same of one peer."""
+    return enroll_all(group, [Newcomer(folder, name, listen, ties or {})])[0]
+
+
+def remove(group: Where, name: str, *, revoked: bool = False) -> Roster:
+    """Leave out a member or a relay from the next version of the roster.
+
+    From then on peers listen to nothing that it says, and when it comes back they show it the list, which it is not on.
+    Its certificate is good for that and nothing else; if it is `revoked` nobody shows it anything. It is revoked at the
+    latest when the name is given to another key.
+    """
+    with steward_at(group) as office:
+        old = office.roster
+        relays = any(one.name == name for one in old.relays)
+        roster = old.without_relay(name) if relays else old.without_member(name)
+        if revoked:
+            roster = _without_certificates(roster, office.register, name).after(old)
+        keep_next(office, roster)
+        return roster
+
+
+def revoke(group: Where, name: str, serial: str | None = None) -> Roster:
+    """Revoke the certificates of a name, or one, in the next version of the roster, and remove nobody.
+
+    A member that stays, and has lost its TLS key, makes a new one, and is invited again. Certificates that another
+    steward has signed are known by their serial number alone.
+    """
+    with steward_at(group) as office:
+        old = office.roster
+        if serial is not None:
+            number = serial.lower().replace(":", "").lstrip("0")
+            roster = old.with_revoked({number: int(office.ca.not_valid_after_utc.timestamp())}, time.time())
+        elif not office.register.issued.get(name):
+            raise DataError(f"no certificate of {name!r:.80} is known here: give its serial number")
+        else:
+            roster = _without_certificates(old, office.register, name)
+        keep_next(office, roster)
+        return roster
+
+
+def noted(register: Register, name: str, certificate: x509.Certificate) -> Register:
+    """The register, with a certificate that was issued: so it can be revoked."""
+    now = time.time()
+    ends = int(certificate.not_valid_after_utc.timestamp())
+    known = {number: end for number, end in register.issued.get(name, {}).items() if end > now}
+    issued = register.issued | {name: known | {serial_of(certificate): ends}}
+    return msgspec.structs.replace(register, issued=issued)
+
+
+def _without_certificates(roster: Roster, register: Register, name: str) -> Roster:
+    """The next roster, in which all certificates of a name that were issued so far are revoked."""
+    return roster.with_revoked(register.issued.get(name, {}), time.time())
+
+
+class Updated(NamedTuple):
+    """What has come of :func:`update`: see there."""
+
+    roster: Roster
+    healed: bool  # whether there was a fork
+    lost: list[str]  # members and relays of the branch that is void now, to be invited again
+
+
+def update(group: Where, roster_file: Where) -> Updated:
+    """Go on from a list that members hold: after a backup was put back, or when another steward has signed.
+
+    If it continues the steward's own list, it takes its place. If neither continues the other, there is a fork, and the
+    steward decides it: the next version continues the list that is given, and says that the steward's own is void.
+    Peers of both branches take it over; but who is on the void one alone has to be invited again.
+    """
+    content, what = read_bounded(roster_file), f"the list {os.fspath(roster_file)}"
+    where = Path(group)
+    if not where.is_dir():
+        raise IdentityError(f"{where} holds no group: there is no such folder")
+    with locked(where):
+        office = load_group(where, signing=False)
+        mine, theirs = office.roster, read_roster(content, office.charter, what, held=office.roster)
+        match relation(mine, theirs):
+            case "newer":
+                _keep(office, _counted(office, theirs), content)
+                return Updated(theirs, False, [])
+            case "fork":
+                _check_steward(office.charter, theirs, public_bytes(office.steward))
+                healed = theirs.healing(mine)
+                _keep(office, _counted(office, healed), sign_next(office, healed))
+                lost = [one.name for one in mine.members if one not in theirs.members]
+                lost += [one.name for one in mine.relays if one not in theirs.relays]
+                return Updated(healed, True, lost)
+        raise DataError(
+            f"{what} is version {theirs.version}, and this group has version {mine.version}: nothing is new"
+        )
+
+
+def tie(group: Where, a: str, b: str, weight: float = 1.0) -> Roster:
+    """Tie two members in the next version of the roster. A weight of 0 is no tie."""
+    with steward_at(group) as office:
+        one, other = (office.roster.by_name(name).address for name in (a, b))
+        roster = office.roster.with_tie(one, other, _weight(b, weight))
+        keep_next(office, roster)
+        return roster
+
+
+def read_request(content: bytes, what: str = "the request") -> Request:
+    """A peer's request, if both keys in it have signed it."""
+    found = from_json(content, Request, what)
+    check_seal(found, REQUEST_SEAL, found.key, what)
+    read_csr(found.csr.encode(errors="replace"), found.name, found.key)
+    return found
+
+
+def invitation_to(office: Group, asked: Request, signed_roster: bytes, days: int = MEMBER_DAYS) -> Invitation:
+    """The steward's answer to a request: a certificate, and a roster in which the peer is."""
+    csr = read_csr(asked.csr.encode(), asked.name, asked.key)
+    certificate = sign_csr(csr, office.ca_key, office.ca, name=asked.name, endpoint=asked.endpoint, days=days)
+    invitation = Invitation(
+        name=asked.name,
+        charter=office.charter,
+        ca=certificate_pem(office.ca).decode(),
+        certificate=certificate_pem(certificate).decode(),
+        roster=signed_roster,
+    )
+    return sealed(invitation, INVITATION_SEAL, office.steward)
+
+
+def sign_next(office: Group, roster: Roster) -> bytes:
+    """The next version, if a letter can carry it."""
+    signed, most = sign_roster(roster, office.steward), office.charter.letter_bytes - OVERHEAD
+    if len(signed) > most:
+        raise ParameterError(
+            f"a list of {len(roster.members)} members and {len(roster.ties)} ties takes {len(signed)} bytes, and "
+            f"letters of this run carry {most}: use fewer ties, or agree on longer letters (coterie group amend "
+            f"{office.folder} --set letter_bytes={min(MAX_LETTER, 2 * office.charter.letter_bytes)})"
+        )
+    return signed
+
+
+def keep_next(office: Group, roster: Roster) -> bytes:
+    """Sign the next version, and keep it."""
+    signed = sign_next(office, roster)
+    _keep(office, _counted(office), signed)
+    return signed
+
+
+def _keep(office: Group, register: Register, signed: bytes) -> None:
+    keep_register(office, register)
+    write_atomic(office.folder / "roster", signed)
+
+
+def keep_register(office: Group, register: Register) -> None:
+    """What the steward remembers, where the list of members stays as it is."""
+    write_atomic(office.folder / "group.json", to_json(register))
+
+
+def with_certificate(register: Register, name: str, certificate: x509.Certificate) -> Register:
+    """The register after a certificate was made: its serial number is known, and it can be renewed."""
+    kept = {**register.certificates, name: certificate_der(certificate)}
+    return msgspec.structs.replace(noted(register, name, certificate), certificates=kept)
+
+
+def _with_issued(register: Register, invitations: Sequence[Invitation]) -> Register:
+    for one in invitations:
+        register = with_certificate(register, one.name, read_certificate(one.certificate.encode()))
+    return register
+
+
+def _with_member(office: Group, asked: Request, ties: Mapping[str, float], replace: bool) -> tuple[Roster, Register]:
+    """The next roster, with a member that asks."""
+    roster, register = office.roster, _counted(office)
+    if any(one.name == asked.name for one in roster.relays):
+        raise DataError(f"{asked.name!r} is a relay of this group: choose another name, or remove it first")
+    old = next((one for one in roster.members if one.name == asked.name), None)
+    _check_key(roster, register, asked)
+    kept: dict[int, float] = {}
+    if old is not None and old.key != asked.key:
+        if not replace:
+            raise _taken(asked.name)
+        kept = roster.neighbours(old.address)
+        roster, old = roster.without_member(old.name), None
+    address = register.addresses if old is None else old.address
+    if old is None:
+        register = msgspec.structs.replace(register, addresses=address + 1)
+        roster = _without_certificates(roster, register, asked.name)  # who had the name before is not to pass for it
+    if not ties and not kept and old is None and office.charter.objective == "pooling":
+        kept = usual_ties(roster, asked.name)
+    for name, weight in ties.items():
+        if name == asked.name:
+            raise ParameterError(f"ties: {name!r} cannot be tied to itself")
+        kept[roster.by_name(name).address] = _weight(name, weight)
+    member = Member(asked.name, address, asked.key, asked.endpoint)
+    return roster.with_member(member, kept).after(office.roster), register  # one change, one version
+
+
+def usual_ties(roster: Roster, name: str) -> dict[int, float]:
+    """With whom a newcomer is tied if nobody says: half of them have few ties, half are drawn by their names.
+
+    Only the former would make a long chain of those who joined one after the other.
+    """
+    degree = {one.address: len(roster.neighbours(one.address)) for one in roster.members if one.name != name}
+    drawn = {
+        one.address: hashlib.sha256(f"{name}\n{one.name}".encode()).digest()
+        for one in roster.members
+        if one.address in degree
+    }
+    few = sorted(degree, key=lambda address: (degree[address], address))[: USUAL_TIES // 2]
+    others = sorted(set(degree) - set(few), key=drawn.__getitem__)[: USUAL_TIES - len(few)]
+    return dict.fromkeys([*few, *others], 1.0)
+
+
+def _with_relay(office: Group, asked: Request, ties: Mapping[str, float], replace: bool) -> tuple[Roster, Register]:
+    """The next roster, with a relay that asks."""
+    roster, register = office.roster, _counted(office)
+    if ties:
+        raise ParameterError(f"ties={dict(ties)!r}: a relay has no neighbours")
+    if asked.endpoint is None:
+        raise DataError(f"{asked.name!r} listens nowhere, so it cannot be a relay: make its identity with listen")
+    if any(one.name == asked.name for one in roster.members):
+        raise DataError(f"{asked.name!r} is a member of this group: choose another name, or remove it first")
+    _check_key(roster, register, asked)
+    here = any(one.name == asked.name for one in roster.relays)
+    if here and register.relays.get(asked.name) != asked.key and not replace:
+        raise _taken(asked.name)
+    if register.relays.get(asked.name) != asked.key:
+        roster = _without_certificates(roster, register, asked.name)
+    register = msgspec.structs.replace(register, relays={**register.relays, asked.name: asked.key})
+    return roster.with_relay(Relay(asked.name, asked.endpoint)).after(office.roster), register
+
+
+def _check_key(roster: Roster, register: Register, asked: Request) -> None:
+    """Refuse the key of somebody else."""
+    present = {one.name for one in roster.relays}
+    owners = {one.key: one.name for one in roster.members}
+    owners |= {key: name for name, key in register.relays.items() if name in present}
+    owner = owners.get(asked.key, asked.name)
+    if owner != asked.name:
+        raise DataError(f"the request of {asked.name!r} is signed with the key of {owner!r}: one key, one name")
+
+
+def _taken(name: str) -> DataError:
+    return DataError(
+        f"{name!r} is taken, by a peer with another key. If the peer has lost its key and is to be replaced by the one "
+        "that asks, say so (--replace, in Python replace=True); if not, somebody may want to pass for it"
+    )
+
+
+def _counted(office: Group, roster: Roster | None = None) -> Register:
+    """The register, with every address counted: those of the rosters, whatever happened to the file."""
+    known = [office.roster] if roster is None else [office.roster, roster]
+    most = max(max([one.addresses, *(member.address + 1 for member in one.members)]) for one in known)
+    return msgspec.structs.replace(office.register, addresses=max(office.register.addresses, most))
+
+
+def _weight(name: str, weight: Any) -> float:
+    try:
+        found = float(weight)
+    except (TypeError, ValueError):
+        found = -1.0
+    if not 0.0 <= found < float("inf"):
+        raise ParameterError(f"the weight of the tie to {name}, {weight!r:.80}, must be a finite number >= 0")
+    return found
+
+
+@contextlib.contextmanager
+def steward_at(group: Where) -> Iterator[Group]:
+    """The group in a folder, for one steward at a time."""
+    where = Path(group)
+    if not where.is_dir():
+        raise IdentityError(f"{where} holds no group: there is no such folder")
+    with locked(where):
+        yield load_group(where)
+
+
+# -- a peer ----------------------------------------------------------------------------------------------------------
+
+
+def request(folder: Where, *, new_tls_key: bool = False) -> Path:
+    """Write the request of a peer that has an identity, for the steward: ``<name>.request`` in its folder.
+
+    With a new TLS key it cannot run before it is invited again: its certificate is of the old one.
+    """
+    peer = Identity.load(folder)
+    if new_tls_key:
+        peer = peer.rekey()
+    return write_atomic(peer.folder / f"{peer.name}.request", to_json(request_of(peer)))
+
+
+def request_of(peer: Identity) -> Request:
+    """What a peer asks the steward for, signed with both of its keys. Nothing in it is secret."""
+    csr = make_csr(peer.tls, peer.name, peer.public).decode()
+    return sealed(
+        Request(name=peer.name, endpoint=peer.listen, csr=csr, key=peer.public), REQUEST_SEAL, peer.signing_key
+    )
+
+
+def read_invitation(content: bytes, what: str = "the invitation") -> Invitation:
+    """An invitation that a steward of its charter has signed, and the roster in it."""
+    found = from_json(content, Invitation, what)
+    check_seal_of_one(found, INVITATION_SEAL, found.charter, found.roster, what)
+    return found
+
+
+def check_seal_of_one(record: Any, seal: bytes, charter: Charter, signed_roster: bytes, what: str) -> None:
+    """Refuse a record that none of the stewards has signed that the roster in it knows."""
+    allowed = {charter.steward}
+    with contextlib.suppress(DataError):  # of a bad roster it is said later what is wrong with it
+        allowed = signers(charter, read_roster(signed_roster, charter))
+    for key in allowed:
+        with contextlib.suppress(SignatureError):
+            check_seal(record, seal, key, what)
+            return
+    raise SignatureError(
+        f"{what} is not signed with the key {charter.steward[:8].hex()}..., or one with a mandate of it"
+    )
+
+
+def join(folder: Where, invitation: Where, run: str | None = None) -> Membership:
+    """Accept an invitation, or a renewed one; `run` is the one it must be for, as heard from the steward otherwise."""
+    what = f"the invitation {os.fspath(invitation)}"
+    peer, found = Identity.load(folder), read_invitation(read_bounded(invitation), what)
+    if run is not None and found.charter.run != run:
+        raise DataError(f"{what} is to run {found.charter.run}, and not to {run!r:.80}")
+    _accept(peer, found, what)
+    return membership(folder)
+
+
+def _accept(peer: Identity, found: Invitation, what: str, durable: bool = True) -> None:
+    """Keep what a signed invitation says, if all of it is right."""
+    roster = read_roster(found.roster, found.charter, f"the roster in {what}")
+    if found.name != peer.name:
+        raise DataError(f"{what} is for {found.name!r}; this is {peer.name!r}")
+    ca = read_certificate(found.ca.encode(errors="replace"), f"the authority's certificate in {what}")
+    certificate = read_certificate(found.certificate.encode(errors="replace"), f"the certificate in {what}")
+    check_certificate(certificate, ca, name=peer.name, key=peer.tls, endpoint=peer.listen)
+    me = _own_entry(peer, roster, what)
+    if me.endpoint != peer.listen:
+        raise DataError(
+            f"{what} says that {peer.name} listens at {me.endpoint}, and here it is {peer.listen}: give the steward a "
+            "new request"
+        )
+    with locked(peer.folder):
+        signed: bytes | None = found.roster
+        if peer.roster.exists():
+            signed = _update(peer, found, roster, certificate, what)
+        else:
+            _begin(peer, found.charter, what)
+        newest = roster if signed is not None else _joined(peer)[1]
+        write_atomic(peer.tls_certificate, certificate_pem(certificate), durable=durable)
+        write_atomic(peer.ca_certificate, authorities_pem(newest, certificate_pem(ca)), durable=durable)
+        if signed is not None:
+            # The roster comes last: a peer that has one has joined.
+            write_atomic(peer.charter, charter_json(found.charter), durable=durable)
+            write_atomic(peer.roster, signed, durable=durable)
+
+
+def _begin(peer: Identity, charter: Charter, what: str) -> None:
+    """Make all parts of a charter once, before it is accepted; and the ledger of a private peer.
+
+    It has one from the day it joins: one that is missing later was lost, and may be spent.
+    """
+    from ..model.work import check_parts, method_of  # with NumPy, which a peer that has joined does not need here
+
+    try:
+        check_parts(charter)
+    except ParameterError as error:
+        raise DataError(f"the charter in {what} cannot be used: {error}") from None
+    if charter.privacy is not None:
+        from ...privacy.ledger import Ledger
+
+        Ledger(method_of(charter).plan, peer.folder / "ledger").close()
+
+
+def _update(
+    peer: Identity, found: Invitation, roster: Roster, certificate: x509.Certificate, what: str
+) -> bytes | None:
+    """The roster to go on with, if it is a new one."""
+    charter = read_charter(read_bounded(peer.charter), str(peer.charter))
+    if charter.run != found.charter.run:
+        if found.charter.amends is not None and found.charter.steward == charter.steward:
+            raise DataError(
+                f"{peer.folder} has joined run {charter.run}, and {what} is to a later run of the same group: take "
+                f"over the steward's bulletins (coterie peer update {peer.folder} CLUB/bulletins), and then run: "
+                f"coterie peer accept {peer.folder}"
+            )
+        raise DataError(
+            f"{peer.folder} has joined run {charter.run}, and {what} is to run {found.charter.run}: one folder, one "
+            "run. Make another identity in another folder"
+        )
+    here = read_bounded(peer.roster)
+    held = read_roster(here, charter, str(peer.roster))
+    read_roster(found.roster, charter, f"the roster in {what}", held)  # not of a steward that has handed over
+    match relation(held, roster):
+        case "newer":
+            return found.roster
+        case "same":
+            return None
+        case "fork":
+            raise DataError(
+                f"{what} has another roster of version {roster.version} than {peer.roster}: "
+                f"{described(Fork(here, found.roster), charter)}"
+            )
+    # Newer rosters get around without invitations; but an invitation whose certificate is older, too, is old.
+    old = read_certificate(read_bounded(peer.tls_certificate), str(peer.tls_certificate))
+    if certificate.not_valid_before_utc <= old.not_valid_before_utc:
+        raise DataError(
+            f"{what} is old: its roster is version {roster.version}, and {peer.roster} is version {held.version}"
+        )
+    _own_entry(peer, held, str(peer.roster))
+    return None
+
+
+def refresh(folder: Where, roster_file: Where) -> Roster:
+    """Take a newer roster: the file ``roster`` of the group, or of another member.
+
+    One that leaves this peer out is kept, too, before a RemovedError says so.
+    """
+    peer = Identity.load(folder)
+    with locked(peer.folder):
+        charter, held = _joined(peer)
+        what = f"the roster {os.fspath(roster_file)}"
+        content = read_bounded(roster_file)
+        roster = read_roster(content, charter, what, held)
+        match relation(held, roster):
+            case "fork":
+                raise DataError(f"{what}: {described(Fork(read_bounded(peer.roster), content), charter)}")
+            case "same" | "older":
+                raise DataError(f"{what} is version {roster.version}; {peer.name} has version {held.version} already")
+        old = _own_entry(peer, held, str(peer.roster), RemovedError)
+        try:
+            new = _own_entry(peer, roster, what, RemovedError)
+        except RemovedError:
+            write_atomic(peer.roster, content)
+            raise
+        if getattr(old, "address", None) != getattr(new, "address", None):
+            raise DataError(f"{what} gives {peer.name} another address: it has to be invited again, in a new folder")
+        keep_authorities(peer.folder, roster)
+        write_atomic(peer.roster, content)
+        return roster
+
+
+def membership(folder: Where) -> Membership:
+    """What a peer knows after joining, checked as a whole; a RemovedError if it is no member any more."""
+    peer = Identity.load(folder)
+    charter, roster = _joined(peer)
+    me = _own_entry(peer, roster, str(peer.roster), RemovedError)
+    authorities = read_authorities(peer.ca_certificate)
+    certificate = read_certificate(read_bounded(peer.tls_certificate), str(peer.tls_certificate))
+    ca = issuer_of(certificate, authorities)
+    check_certificate(certificate, ca, name=peer.name, key=peer.tls, endpoint=peer.listen)
+    if serial_of(certificate) in roster.revoked:
+        raise IdentityError(f"{REVOKED}: coterie group request {peer.folder} --new-tls-key")
+    return Membership(peer, charter, roster, me, certificate.not_valid_after_utc)
+
+
+def _joined(peer: Identity) -> tuple[Charter, Roster]:
+    if not peer.roster.exists():
+        raise IdentityError(f"{peer.name} has not joined a group: there is no roster in {peer.folder}")
+    charter = read_charter(read_bounded(peer.charter), str(peer.charter))
+    return charter, read_roster(read_bounded(peer.roster), charter, str(peer.roster))
+
+
+def _own_entry(
+    peer: Identity, roster: Roster, what: str, refusal: type[DataError | RemovedError] = DataError
+) -> Member | Relay:
+    """What a roster says of a peer."""
+    for relay in roster.relays:
+        if relay.name == peer.name:
+            return relay
+    for member in roster.members:
+        if member.name == peer.name:
+            if member.key != peer.public:
+                raise refusal(f"{what} has {peer.name!r} with another signing key: somebody else has that name")
+            return member
+    raise refusal(
+        f"{what} leaves {peer.name!r} out: it is not a member, or the steward has removed it from the group "
+        f"(version {roster.version}). To take part it has to be invited, or invited again"
+    )

@@ -1,0 +1,496 @@
+"""Who a peer is: a key that signs its letters, a key for TLS, and a certificate from the group's authority.
+
+Two keys, because they prove two things. The Ed25519 key signs letters from end to end, also through relays; it is what
+the roster knows a member by. The EC P-256 key is for the links, which only certificates of the group's own authority
+can open. Keys never leave their folder: the steward sees a request, which both keys have signed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from ..._files import private_folder, read_bounded, write_atomic, write_new
+from ...errors import CoterieError, DataError, IdentityError, MissingExtra, ParameterError, SignatureError
+from .records import from_json, to_json
+from .signatures import is_signed, signer
+
+try:
+    import msgspec
+except ImportError as error:
+    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
+try:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+except ImportError as error:
+    raise MissingExtra('peers on a network need cryptography: pip install "coterie[network]"') from error
+
+#: A name is the common name of a certificate and a part of the keys that letters are sent under.
+NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
+#: Days that certificates are good for: of a member, and of an authority.
+MEMBER_DAYS, CA_DAYS = 825, 3652
+#: Clocks may differ by so much.
+SKEW = timedelta(hours=1)
+#: Where a request for a certificate names the signing key that goes with it, so that neither can be exchanged.
+WITH_KEY = "urn:coterie:ed25519:"
+
+_HOST = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
+_LOOPBACK: tuple[x509.GeneralName, ...] = (
+    x509.DNSName("localhost"),
+    x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+    x509.IPAddress(ipaddress.ip_address("::1")),
+)
+
+SigningKey = ed25519.Ed25519PrivateKey
+Record = TypeVar("Record", bound=msgspec.Struct)
+AuthorityKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
+
+
+# -- names and endpoints ---------------------------------------------------------------------------------------------
+
+
+def check_name(name: Any, what: str = "name") -> str:
+    """A member's name, if it is one; `what` is what to call it in an error."""
+    if not (isinstance(name, str) and NAME.fullmatch(name)):
+        shown = repr(name) if len(repr(name)) <= 80 else f"{repr(name)[:80]}..."
+        raise ParameterError(
+            f'{what}={shown} must be 1 to 63 of a-z, 0-9, "_", "." and "-", and begin with a letter or a digit'
+        )
+    return name
+
+
+def split_endpoint(endpoint: Any, what: str = "endpoint") -> tuple[str, int]:
+    """Host, without brackets, and port of an endpoint that others can connect to."""
+    host, _, port = endpoint.rpartition(":") if isinstance(endpoint, str) and len(endpoint) <= 300 else ("", "", "")
+    bracketed = host.startswith("[") and host.endswith("]")
+    address = _ip(host[1:-1] if bracketed else host)
+    right = address.version == (6 if bracketed else 4) if address else bool(_HOST.fullmatch(host)) and len(host) <= 253
+    # What looks like a mistyped IPv4 address is not the name of a host.
+    if not right or (address is None and re.fullmatch(r"[0-9.]+", host)):
+        raise ParameterError(f'{what}={endpoint!r:.320} must be "host:port", such as "192.0.2.7:7447" or "[::1]:7447"')
+    if not (re.fullmatch(r"[1-9][0-9]{0,4}", port) and int(port) <= 65535):
+        raise ParameterError(f"{what}={endpoint!r}: the port must be a number from 1 to 65535")
+    if address is not None and (address.is_unspecified or address.is_multicast):
+        raise ParameterError(f"{what}={endpoint!r} must be one address that others can connect to, not all or many")
+    return host[1:-1] if bracketed else host, int(port)
+
+
+def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return None if "%" in host else ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _alternative_names(endpoint: str | None) -> list[x509.GeneralName]:
+    """Names that a certificate is good for, as a server's."""
+    if endpoint is None:
+        return []
+    host = split_endpoint(endpoint)[0]
+    address = _ip(host)
+    if host.lower() == "localhost" or (address is not None and address.is_loopback):
+        own = [] if address is None else [x509.IPAddress(address)]
+        return [*own, *(name for name in _LOOPBACK if name not in own)]
+    return [x509.DNSName(host.lower()) if address is None else x509.IPAddress(address)]
+
+
+# -- keys ------------------------------------------------------------------------------------------------------------
+
+
+def new_signing_key() -> SigningKey:
+    """A new Ed25519 key."""
+    return ed25519.Ed25519PrivateKey.generate()
+
+
+def new_tls_key() -> ec.EllipticCurvePrivateKey:
+    """A new EC P-256 key."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def public_bytes(key: SigningKey) -> bytes:
+    """The 32 bytes that a signing key is known by."""
+    return key.public_key().public_bytes_raw()
+
+
+def verify(public: bytes, signature: bytes, message: bytes, what: str = "the message") -> None:
+    """Refuse a message that was not signed with a key."""
+    if not is_signed(bytes(public), bytes(signature), message):
+        raise SignatureError(f"{what} is not signed with the key {bytes(public[:8]).hex()}...")
+
+
+def private_pem(key: AuthorityKey) -> bytes:
+    """A private key as PEM PKCS8, not encrypted."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def read_key(path: Path, kind: Any, words: str) -> Any:
+    """A private key from a file that nobody else can read; `words` say what kind of key it must be."""
+    content = read_bounded(path, private=True, limit=20_000)
+    try:
+        key = serialization.load_pem_private_key(content, password=None)
+    except Exception:  # whatever it is, the file has to be named; and nothing of a key be shown
+        key = None  # type: ignore[assignment]
+    p256 = not isinstance(key, ec.EllipticCurvePrivateKey) or isinstance(key.curve, ec.SECP256R1)
+    if not isinstance(key, kind) or (kind is ec.EllipticCurvePrivateKey and not p256):
+        raise IdentityError(f"{path} is damaged: it does not hold {words} (PEM, not encrypted)")
+    return key
+
+
+# -- certificates ----------------------------------------------------------------------------------------------------
+
+
+def make_ca(
+    name: str, days: int = CA_DAYS, now: datetime | None = None
+) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    """An authority of one's own: a key, and a certificate that it has signed itself."""
+    key, moment = new_tls_key(), _moment(now)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(moment - SKEW)
+        .not_valid_after(moment + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return key, certificate
+
+
+def check_ca(certificate: x509.Certificate, key: AuthorityKey | None = None, now: datetime | None = None) -> None:
+    """Refuse a certificate that cannot sign those of members; `key` must be its own."""
+    what = "the authority's certificate"
+    with _parsing(what):
+        if not _is_ca(certificate):
+            raise DataError(f"{what} is not one that may sign certificates (BasicConstraints, KeyUsage)")
+        if key is not None and certificate.public_key() != key.public_key():
+            raise DataError(f"{what} is of another key")
+        _check_dates(certificate, what, now)
+
+
+def _is_ca(certificate: x509.Certificate) -> bool:
+    constraints = _extension(certificate, x509.BasicConstraints)
+    usage = _extension(certificate, x509.KeyUsage)
+    return constraints is not None and constraints.ca and (usage is None or usage.key_cert_sign)
+
+
+def make_csr(tls_key: ec.EllipticCurvePrivateKey, name: str, public: bytes) -> bytes:
+    """A request for a certificate, signed with the TLS key, that names the signing key."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, check_name(name))])
+    signing = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(WITH_KEY + public.hex())])
+    request = x509.CertificateSigningRequestBuilder(subject).add_extension(signing, critical=False)
+    return request.sign(tls_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def read_csr(pem: bytes, name: str, public: bytes) -> x509.CertificateSigningRequest:
+    """A request for a certificate, if it is by this name, for a P-256 key that has signed it, with this signing key."""
+    what = f"the certificate request of {name}"
+    with _parsing(what):
+        csr = x509.load_pem_x509_csr(pem)
+        key = csr.public_key()
+        if not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)):
+            raise DataError(f"{what} is not for an EC P-256 key")
+        if not csr.is_signature_valid:
+            raise SignatureError(f"{what} is not signed with its own key")
+        if _common_name(csr) != name:
+            raise DataError(f"{what} is for another name")
+        names = _extension(csr, x509.SubjectAlternativeName)
+        found = [] if names is None else names.get_values_for_type(x509.UniformResourceIdentifier)
+        if found != [WITH_KEY + public.hex()]:
+            raise DataError(f"{what} was not made with this signing key")
+        return csr
+
+
+def sign_csr(
+    csr: x509.CertificateSigningRequest | x509.Certificate,
+    ca_key: AuthorityKey,
+    ca: x509.Certificate,
+    *,
+    name: str,
+    endpoint: str | None,
+    days: int = MEMBER_DAYS,
+    since: datetime | None = None,
+    now: datetime | None = None,
+) -> x509.Certificate:
+    """A member's certificate, good no longer than the authority itself. Of the request, only the key is taken.
+
+    It is good from now on, or ``since`` an earlier moment.
+    """
+    if not (isinstance(days, int) and 1 <= days <= 36525):
+        raise ParameterError(f"days={days!r} must be a whole number from 1 to 36525")
+    check_ca(ca, ca_key, now)
+    moment = _moment(now)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, check_name(name))])
+    ends = min(moment + timedelta(days=days), ca.not_valid_after_utc)
+    begins = max(min(moment - SKEW, since or moment), min(ca.not_valid_before_utc, moment))
+    both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+    subject_key = _extension(ca, x509.SubjectKeyIdentifier)
+    authority = (
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
+        if subject_key is None
+        else x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(subject_key)
+    )
+    builder = (
+        x509.CertificateBuilder(ca.subject, subject, csr.public_key(), x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(certificates=False), critical=True)
+        .add_extension(both, critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(csr.public_key()), critical=False)
+        .add_extension(authority, critical=False)
+    )
+    names = _alternative_names(endpoint)
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return builder.sign(ca_key, None if isinstance(ca_key, ed25519.Ed25519PrivateKey) else hashes.SHA256())
+
+
+def check_certificate(
+    certificate: x509.Certificate,
+    ca: x509.Certificate,
+    *,
+    name: str,
+    key: ec.EllipticCurvePrivateKey | None = None,
+    endpoint: str | None = None,
+    now: datetime | None = None,
+) -> None:
+    """Refuse a certificate that is not of this member, from this authority, and good for TLS today."""
+    what = f"the certificate of {name}"
+    with _parsing(what):
+        check_ca(ca, now=now)
+        try:
+            certificate.verify_directly_issued_by(ca)
+        except Exception:  # of a wrong issuer, a wrong signature or a strange algorithm
+            raise SignatureError(f"{what} is not signed by the authority") from None
+        if _common_name(certificate) != name:
+            raise DataError(f"{what} is of another name, {_common_name(certificate)!r:.80}")
+        if key is not None and certificate.public_key() != key.public_key():
+            raise DataError(f"{what} is for another TLS key")
+        constraints = _extension(certificate, x509.BasicConstraints)
+        usage = _extension(certificate, x509.ExtendedKeyUsage)
+        if constraints is None or constraints.ca or usage is None:
+            raise DataError(f"{what} is not a member's")
+        if not {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH} <= set(usage):
+            raise DataError(f"{what} is not good for both ends of a TLS connection")
+        names = _extension(certificate, x509.SubjectAlternativeName)
+        missing = [each for each in _alternative_names(endpoint) if names is None or each not in list(names)]
+        if missing:
+            raise DataError(f"{what} is not good for {endpoint}: it lacks {missing[0].value}")
+        _check_dates(certificate, what, now)
+
+
+def read_certificate(pem: bytes, what: str = "the certificate") -> x509.Certificate:
+    """A certificate from its PEM."""
+    with _parsing(what):
+        certificate = x509.load_pem_x509_certificate(pem)
+        # They are parsed when asked for.
+        _ = certificate.subject, certificate.issuer, certificate.extensions, certificate.public_key()
+        return certificate
+
+
+def certificate_pem(certificate: x509.Certificate) -> bytes:
+    """A certificate as PEM."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def certificate_der(certificate: x509.Certificate) -> bytes:
+    """A certificate in the fewest bytes."""
+    return certificate.public_bytes(serialization.Encoding.DER)
+
+
+def _moment(now: datetime | None) -> datetime:
+    # Certificates know whole seconds.
+    return (datetime.now(UTC) if now is None else now).replace(microsecond=0)
+
+
+def _usage(certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=not certificates,
+        key_cert_sign=certificates,
+        crl_sign=certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _extension(holder: x509.Certificate | x509.CertificateSigningRequest, kind: type[Any]) -> Any:
+    try:
+        return holder.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None
+
+
+def _common_name(holder: x509.Certificate | x509.CertificateSigningRequest) -> str | None:
+    """The name, if it is all that the subject says."""
+    parts = list(holder.subject)
+    return str(parts[0].value) if len(parts) == 1 and parts[0].oid == NameOID.COMMON_NAME else None
+
+
+def _check_dates(certificate: x509.Certificate, what: str, now: datetime | None) -> None:
+    moment = datetime.now(UTC) if now is None else now
+    if moment < certificate.not_valid_before_utc:
+        raise DataError(f"{what} is not good before {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC")
+    if moment > certificate.not_valid_after_utc:
+        raise DataError(f"{what} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: have it renewed")
+
+
+@contextlib.contextmanager
+def _parsing(what: str) -> Iterator[None]:
+    """Whatever is wrong with something that others have made, say what it is."""
+    try:
+        yield
+    except CoterieError:
+        raise
+    except Exception as error:
+        raise DataError(f"{what} cannot be read: {error!s:.200}") from None
+
+
+# -- signatures ------------------------------------------------------------------------------------------------------
+
+
+def sealed(record: Record, seal: bytes, key: SigningKey) -> Record:
+    """The record with its signature; `seal` says what it is, so that no signature is good for something else."""
+    return msgspec.structs.replace(record, signature=key.sign(_signed(record, seal)))
+
+
+def check_seal(record: Any, seal: bytes, public: bytes, what: str) -> None:
+    """Refuse a record that was not signed with a key."""
+    try:
+        message = _signed(record, seal)
+    except (ValueError, OverflowError):  # text that cannot be written
+        raise SignatureError(f"{what} is not signed") from None
+    verify(public, record.signature, message, what)
+
+
+def _signed(record: Any, seal: bytes) -> bytes:
+    """What is signed: what it is, and all of it but the signature."""
+    return seal + msgspec.msgpack.encode(msgspec.structs.replace(record, signature=b""), order="deterministic")
+
+
+# -- an identity -----------------------------------------------------------------------------------------------------
+
+
+class _Described(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The file ``identity.json``: what is no secret of an identity."""
+
+    format: Literal[1] = 1
+    name: str
+    listen: str | None  # such as "192.0.2.7:7447"; None: it can be reached through a relay only
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.listen is not None:
+            split_endpoint(self.listen, "listen")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A peer's name and keys, in a folder of their own."""
+
+    folder: Path
+    name: str
+    listen: str | None
+    signing_key: SigningKey = field(repr=False, compare=False)
+    tls: ec.EllipticCurvePrivateKey = field(repr=False, compare=False)
+
+    @classmethod
+    def make(cls, folder: str | os.PathLike[str], name: str, listen: str | None = None) -> Identity:
+        """New keys in a folder, which is made if it does not exist. Keys that are there are never overwritten."""
+        described = _Described(name=name, listen=listen)
+        where = private_folder(folder)
+        peer = cls(where, name, listen, new_signing_key(), new_tls_key())
+        files = {
+            where / "sign.key": private_pem(peer.signing_key),
+            where / "tls.key": private_pem(peer.tls),
+            where / "identity.json": to_json(described),
+        }
+        write_new(files, {"sign.key", "tls.key"}, "an identity")
+        return peer
+
+    def unmake(self) -> None:
+        """Take back what `make` has written, of an identity that nobody has heard of."""
+        for name in ("identity.json", "tls.key", "sign.key"):
+            (self.folder / name).unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Identity:
+        """The identity in a folder."""
+        where = Path(folder)
+        path = where / "identity.json"
+        if not path.is_file():
+            raise IdentityError(f"{where} holds no identity: there is no identity.json in it")
+        try:
+            found = from_json(read_bounded(path, limit=20_000), _Described, str(path))
+        except DataError as error:
+            raise IdentityError(str(error)) from None
+        signing = read_key(where / "sign.key", ed25519.Ed25519PrivateKey, "an Ed25519 key")
+        tls = read_key(where / "tls.key", ec.EllipticCurvePrivateKey, "an EC P-256 key")
+        return cls(where, found.name, found.listen, signing, tls)
+
+    def move(self, listen: str | None) -> Identity:
+        """The same identity at another address; a new request has to tell the steward."""
+        write_atomic(self.folder / "identity.json", to_json(_Described(name=self.name, listen=listen)))
+        return replace(self, listen=listen)
+
+    def rekey(self) -> Identity:
+        """The same identity with another TLS key, in place of one that is lost or was seen by others."""
+        key = new_tls_key()
+        write_atomic(self.tls_key, private_pem(key), private=True)
+        return replace(self, tls=key)
+
+    @cached_property
+    def sign(self) -> Callable[[bytes], bytes]:
+        """The signature of a message, which begins with what it is, so that none is good for something else."""
+        return signer(self.seed)
+
+    @property
+    def seed(self) -> bytes:
+        """The secret 32 bytes that the signing key is made of."""
+        return self.signing_key.private_bytes_raw()
+
+    @property
+    def public(self) -> bytes:
+        """The 32 bytes that it is known by."""
+        return public_bytes(self.signing_key)
+
+    @property
+    def tls_key(self) -> Path:
+        """File of the TLS key."""
+        return self.folder / "tls.key"
+
+    @property
+    def tls_certificate(self) -> Path:
+        """File of the certificate, after joining."""
+        return self.folder / "tls.crt"
+
+    @property
+    def ca_certificate(self) -> Path:
+        """File of the authority's certificate, after joining."""
+        return self.folder / "ca.crt"
+
+    @property
+    def charter(self) -> Path:
+        """File of the charter, after joining."""
+        return self.folder / "charter.json"
+
+    @property
+    def roster(self) -> Path:
+        """File of the signed roster, after joining."""
+        return self.folder / "roster"

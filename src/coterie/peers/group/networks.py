@@ -1,0 +1,189 @@
+"""Models of a group that are not linear: the one that a charter describes, or the one that each member brings.
+
+A charter holds no code. It says how many hidden units a :class:`coterie.TwoLayer` has; or the names and sizes of the
+parameters of a model that the owner of each peer brings as a file of their own machine, ``coterie peer run --model
+FILE.py``, and what that model answers to a few public rows before anybody has learned anything. So members that bring
+another model are told before a letter is sent. Nothing that comes from a charter or the network names a file or a
+module.
+"""
+
+from __future__ import annotations
+
+import runpy
+from os import PathLike
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ...core.models import Linear, TwoLayer
+from ...core.world import PERSONAL
+from ...errors import CoterieError, DataError, ParameterError
+from ...problem.modelled import NEEDED, roles_of
+
+if TYPE_CHECKING:
+    from .charter import Charter
+
+#: Public rows that models are told apart by, and how far their answers may be from the charter's: by rounding.
+PROBES, RELATIVE, ABSOLUTE = 3, 1e-3, 1e-4
+
+
+class Shape(NamedTuple):
+    """All that is known of a model without having it: enough to say which parameters travel."""
+
+    size: int
+    parts: dict[str, slice]
+
+
+def model_of(charter: Charter, file: str | PathLike[str] | None = None) -> Any:
+    """The model that a charter asks for; `file` is the owner's own, for a charter that describes none."""
+    network = charter.network
+    if not network:
+        if file is not None:
+            raise ParameterError(f"--model {file}: this group learns linear models, and needs no file for that")
+        return Linear()
+    if network.hidden is not None:
+        if file is not None:
+            raise ParameterError(
+                f"--model {file}: the charter says what this group learns, {two_layer(charter)!r}: leave out --model"
+            )
+        return two_layer(charter)
+    if file is None:
+        raise DataError(
+            f"each member of this group brings its model, of the parameters {_named(network.parts)}: give the file "
+            "that makes it, --model FILE.py, or model = ... in peer.toml"
+        )
+    model = load_model(file)
+    check_same(charter, model, str(file))
+    return model
+
+
+def two_layer(charter: Charter) -> TwoLayer:
+    """The network that a charter describes: its columns are the inputs, and two classes have an output each."""
+    assert charter.network
+    assert charter.network.hidden is not None
+    return TwoLayer(charter.width, charter.network.hidden, 1 if charter.labels is None else 2)
+
+
+def load_model(file: str | PathLike[str]) -> Any:
+    """What ``model()`` of a Python file returns, which is run: only the owner of this machine can have named it."""
+    try:
+        scope = runpy.run_path(str(file))
+    except OSError as error:
+        raise DataError(f"the model {file} cannot be read: {error.strerror or error}") from None
+    except Exception as error:
+        raise DataError(f"the model {file} cannot be made: {type(error).__name__}: {error}") from error
+    if not callable(scope.get("model")):
+        raise DataError(f"{file} has no function model(): it must define one that returns a ct.Torch, or another model")
+    try:
+        model = scope["model"]()
+    except Exception as error:
+        raise DataError(f"model() of {file} raised {type(error).__name__}: {error}") from error
+    missing = [name for name in NEEDED if not hasattr(model, name)]
+    if missing:
+        raise DataError(f"model() of {file} returned {model!r:.200}, which is no model: it has no {missing[0]}")
+    return model
+
+
+def described(model: Any, width: int, seed: int) -> dict[str, Any]:
+    """Fields of a charter's :class:`.charter.Network` for a model that members bring."""
+    at, parts = 0, []
+    for name, part in model.parts.items():
+        if part.start != at or part.stop <= at:
+            raise ParameterError(f"the parameter {name!r} of {model!r:.200} does not follow the one before it")
+        parts.append((name, part.stop - at))
+        at = part.stop
+    if at != model.size:
+        raise ParameterError(f"{model!r:.200} has {model.size} parameters, and names {at} of them")
+    return {"parts": parts, "probe": _answers(model, width, seed)}
+
+
+def _answers(model: Any, width: int, seed: int) -> list[float]:
+    """What the initial model says to a few rows that anybody can make."""
+    inputs = getattr(model, "inputs", 0)
+    if inputs and inputs != width:
+        raise ParameterError(f"{model!r:.200} takes {inputs} features, and the charter has {width} columns")
+    rows = np.cos(np.arange(float(PROBES * width))).reshape(PROBES, width)
+    try:
+        found = np.asarray(model.predict(model.initial(seed), rows), float)
+    except CoterieError:
+        raise
+    except Exception as error:  # whatever the owner's code raises
+        raise ParameterError(f"{model!r:.200} cannot predict rows of {width} columns: {error}") from error
+    if found.shape[:1] != (PROBES,) or found.ndim > 2 or found.size > 2 * PROBES or not np.isfinite(found).all():
+        raise ParameterError(
+            f"{model!r:.200} predicts an array of shape {found.shape} for {PROBES} rows: it must give one finite "
+            "number for each, or two for two classes"
+        )
+    return [float(value) for value in found.ravel()]
+
+
+def check_same(charter: Charter, model: Any, where: str) -> None:
+    """Refuse a model that is another one than the charter's."""
+    network = charter.network
+    assert network
+    try:
+        found = described(model, charter.width, network.seed)
+    except ParameterError as error:
+        raise DataError(f"{where}: {error}") from None
+    wanted = [(name, size) for name, size in network.parts]
+    if found["parts"] != wanted:
+        raise DataError(
+            f"{where} makes another model than this group learns: its parameters are {_named(found['parts'])}, and the "
+            f"charter has {_named(wanted)}. Ask the steward for the file"
+        )
+    if len(found["probe"]) != len(network.probe) or not np.allclose(
+        found["probe"], network.probe, rtol=RELATIVE, atol=ABSOLUTE
+    ):
+        raise DataError(
+            f"{where} makes a model with the parameters of the charter, but it computes something else, or begins "
+            f"elsewhere: with seed {network.seed} it answers {_few(found['probe'])} to public rows, and the charter "
+            f"has {_few(network.probe)}. Ask the steward for the file, and use the same version of what it imports"
+        )
+
+
+def shape_of(charter: Charter) -> Shape:
+    """Sizes and names of the parameters, also of a model that is not here."""
+    network = charter.network
+    assert network
+    if network.hidden is not None:
+        model = two_layer(charter)
+        return Shape(model.size, model.parts)
+    parts, at = {}, 0
+    for name, size in network.parts:
+        parts[name] = slice(at, at + size)
+        at += size
+    return Shape(at, parts)
+
+
+def roles(charter: Charter) -> np.ndarray:
+    """What becomes of each parameter: as in :meth:`coterie.Problem.differentiable`."""
+    network, shape = charter.network, shape_of(charter)
+    assert network
+    found = roles_of(shape, shape.size, network.personal, network.shared, network.tied)
+    if np.all(found == PERSONAL):
+        raise ParameterError("network: all parameters are personal, and there is nothing to learn together")
+    return found
+
+
+def margins(model: Any, theta: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """One number for each row: a prediction, or by how much the second class is likelier, in logits."""
+    if isinstance(model, Linear):
+        return np.asarray(X @ theta)
+    if not len(X):
+        return np.zeros(0)
+    scores = np.asarray(model.predict(theta, X), float)
+    if scores.ndim == 1:
+        return scores
+    return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores[:, 1] - scores[:, 0])
+
+
+def _named(parts: Any) -> str:
+    told = [f"{name} ({size})" for name, size in parts]
+    return ", ".join(told[:20]) + (f" and {len(told) - 20} more" if len(told) > 20 else "")
+
+
+def _few(numbers: Any) -> str:
+    return ", ".join(f"{value:.4g}" for value in numbers)
+
+
+__all__ = ["check_same", "described", "load_model", "margins", "model_of", "roles", "shape_of", "two_layer"]

@@ -1,0 +1,282 @@
+"""What a running peer does with the steward's bulletins: keeps them, acts upon those that concern it, and, beside the
+steward's own folder, brings what is new there to the others.
+
+A peer that runs with the steward's folder at hand looks into it every minute: newer lists of members and bulletins go
+out by themselves, and certificates that expire soon are renewed. So a group with one such peer never expires.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..._files import read_bounded
+from ...errors import CoterieError, DataError, FileError
+from .amendments import differences, in_words, proposed, waits
+from .bulletins import CERTIFICATE, CHARTER, FOLDER, Topic, file_of, packaged, signed_in, unpackaged, write_bulletin
+from .charter import read_charter
+from .identity import read_certificate
+from .renewal import install_certificate, renew, update_bulletins
+
+if TYPE_CHECKING:
+    from ..node.node import Send
+    from ..node.program import Program
+
+#: Seconds between two looks at the peer's own folder, and at the steward's.
+LOOK_EVERY, STEWARD_EVERY = 1.0, 60.0
+#: Seconds between two times that relays are brought what concerns them: they may be away.
+RELAYS_EVERY = 600.0
+#: Days before a certificate expires from which on that is a trouble, and renewed where the steward's folder is at hand;
+#: and how many are made at a time, so that letters do not wait.
+SOON, AT_A_TIME = 30.0, 8
+
+
+class Office:
+    """Bulletins of a running peer: see :meth:`look`.
+
+    Parameters
+    ----------
+    program : Program
+    send : callable
+        Sends what the node answers.
+    steward : path, optional
+        The folder of the group, if this peer may do the steward's chores.
+    moment : callable
+        Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        send: Callable[[list[Send]], None],
+        steward: Path | None = None,
+        moment: Callable[[], float] = time.time,
+    ):
+        self.program, self.folder, self.steward, self._moment = program, program.folder, steward, moment
+        self.node, self._send = program.node, send
+        self.proposal: dict[str, Any] | None = None
+        self.expires: datetime | None = None
+        self._kept: dict[Topic, bytes] = {}  # what is on disk
+        self._stamp = self._certificate_stamp = 0
+        self._tried: set[bytes] = set()  # certificates that were looked at
+        self._steward_at = self._relays_at = 0.0
+        self._told: set[str] = set()
+        self._for_visitors = b""
+        self._read()
+        self._look_at_certificate()
+
+    def look(self) -> None:
+        """All that is due."""
+        self._read()
+        if self.steward is not None and self.program.clock() >= self._steward_at:
+            self._steward_at = self.program.clock() + STEWARD_EVERY
+            try:
+                self._do_chores(self.steward)
+            except (CoterieError, OSError) as error:
+                self.node.trouble["steward"] += 1
+                self._say_once("trouble", f"the steward's folder {self.steward}: {error}")
+        self.node.board.forget(self._now)
+        self._install()
+        self._keep()
+        self._bring_to_relays()
+        self._leave_for_visitors()
+        self._look_at_certificate()
+        self._look_at_expiry()
+        self._look_at_proposal()
+        if waits(self.folder):
+            self.program.log("accepted", what="another charter was accepted: the peer begins again under it")
+            self.program.begin_again()
+
+    @property
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._moment(), UTC)
+
+    def _say_once(self, event: str, what: str) -> None:
+        if what not in self._told and len(self._told) < 1000:
+            self._told.add(what)
+            self.program.log(event, what=what)
+
+    # -- this peer's folder -------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        """Take over what `coterie peer update` has brought."""
+        with contextlib.suppress(FileNotFoundError):
+            stamp = (self.folder / FOLDER).stat().st_mtime_ns
+            if stamp != self._stamp:
+                self._stamp = stamp
+                self._take(signed_in(self.folder / FOLDER))
+
+    def _take(self, signed: list[bytes]) -> None:
+        sends = self.node.take_bulletins(self.program.clock(), signed)
+        if sends:
+            self._send(sends)
+
+    def _keep(self) -> None:
+        """What is new is written, and what nobody needs any more is deleted."""
+        signed = self.node.board.signed
+        for topic in self._kept.keys() - signed.keys():
+            file_of(self.folder, topic).unlink(missing_ok=True)
+            del self._kept[topic]
+        for topic, content in signed.items():
+            if self._kept.get(topic) != content:
+                path = file_of(self.folder, topic)
+                if not (path.exists() and path.read_bytes() == content):
+                    write_bulletin(self.folder, topic, content, durable=False)  # others have it, too
+                    self.program.log("bulletin", kind=topic[0], about=topic[1])
+                self._kept[topic] = content
+
+    def _bring_to_relays(self) -> None:
+        """Relays are sent no packets, only lists of members: their certificates, and other charters, go that way."""
+        relays, run = {relay.name for relay in self.node.roster.relays}, self.node.charter.run
+        if not relays or self.program.clock() < self._relays_at:
+            return
+        self._relays_at = self.program.clock() + RELAYS_EVERY
+        signed = self.node.board.signed
+        found = [signed[CERTIFICATE, name] for name in sorted(relays) if (CERTIFICATE, name) in signed]
+        found += [signed[CHARTER, run]] if (CHARTER, run) in signed else []
+        if found:
+            self.program.transport.publish_roster(packaged(b"", found))
+
+    def _leave_for_visitors(self) -> None:
+        """Those who are no members, or still in a run that was amended, are handed this."""
+        if self.node.for_visitors != self._for_visitors:
+            self._for_visitors = self.node.for_visitors
+            self.program.transport.keep_roster(self._for_visitors)
+
+    # -- certificates -------------------------------------------------------------------------------------------------
+
+    def _install(self) -> None:
+        """Keep a new certificate of this peer, if there is one."""
+        bulletin = self.node.board.held.get((CERTIFICATE, self.node.name_of(self.node.address)))
+        if bulletin is None or bulletin.body in self._tried:
+            return
+        self._tried.add(bulletin.body)
+        try:
+            install_certificate(self.folder, bulletin, self._now)
+        except DataError as error:
+            self.node.trouble["certificate"] += 1
+            self.node.last_trouble = f"a new certificate was not taken: {error}"
+
+    def _look_at_certificate(self) -> None:
+        """A certificate that is new in the folder, from wherever, is used from now on: live links stay."""
+        path = self.folder / "tls.crt"
+        try:
+            stamp = path.stat().st_mtime_ns
+        except FileNotFoundError:  # in memory
+            return
+        if stamp == self._certificate_stamp:
+            return
+        first, self._certificate_stamp = self._certificate_stamp == 0, stamp
+        try:
+            self.expires = read_certificate(read_bounded(path), str(path)).not_valid_after_utc
+        except (DataError, FileError) as error:
+            self._say_once("trouble", str(error))
+            return
+        self.program.expires = self.expires.isoformat()
+        if not first:
+            self.program.transport.reload()
+            self.program.log("certificate", expires=self.program.expires)
+
+    def _look_at_expiry(self) -> None:
+        if self.expires is None:
+            return
+        left = self.expires - self._now
+        if left.total_seconds() <= 0:
+            self.node.trouble["expiry"] = 1
+            self.node.last_trouble = expired(self.folder, self.expires, self._now)
+            self.program.give_up(self.node.last_trouble)
+        elif left.days < SOON:
+            self.node.trouble["expiry"] = 1
+            text = f"the certificate expires on {self.expires:%Y-%m-%d}: {HOW_TO_RENEW.format(folder=self.folder)}"
+            if text not in self._told:
+                self.node.last_trouble = text
+            self._say_once("expiry", text)
+        else:
+            self.node.trouble.pop("expiry", None)
+
+    # -- another charter ----------------------------------------------------------------------------------------------
+
+    def _look_at_proposal(self) -> None:
+        """Show what the steward proposes."""
+        board, charter = self.node.board, self.node.charter
+        if (CHARTER, charter.run) not in board.held:
+            return
+        try:
+            found = proposed(board.held, charter)
+        except DataError as error:
+            self._say_once("trouble", f"the steward proposes another charter, which cannot be read: {error}")
+            return
+        if found is None or (self.proposal or {}).get("run") == found.charter.run:
+            return
+        changes = differences(charter, found.charter)
+        command = f"coterie peer accept {self.folder}"
+        self.proposal = {"run": found.charter.run, "changes": in_words(changes), "accept": command}
+        self.program.log("proposal", what=f"the steward proposes {in_words(changes)}; accept with {command}")
+
+    # -- the steward's folder -----------------------------------------------------------------------------------------
+
+    def _do_chores(self, club: Path) -> None:
+        """Bring out what is new there, and renew what expires."""
+        charter = read_charter(read_bounded(club / "charter.json"), str(club / "charter.json"))
+        if charter.steward not in {self.node.charter.steward, *self.node.board.keys}:
+            raise DataError("it is that of another group: correct steward = ... in peer.toml")
+        if charter.run == self.node.charter.run:  # or the charter was amended, and this peer has not accepted it yet
+            self._send(self.node.take_roster(self.program.clock(), read_bounded(club / "roster")))
+        done = renew(club, SOON, most=AT_A_TIME, now=self._now)
+        if done.renewed:
+            self.program.log("renewed", names=done.renewed)
+        if done.left:
+            self._steward_at = 0.0  # the rest at the next look
+        if done.capped:
+            self._say_once("trouble", f"{', '.join(done.capped)}: the group's authority itself expires soon")
+        self._take(signed_in(club / FOLDER))
+
+
+class RelayOffice:
+    """Bulletins of a running relay: it keeps what concerns itself."""
+
+    def __init__(self, folder: Path, relay: Any, log: Callable[..., None]):
+        self.folder, self.relay, self.log = folder, relay, log
+        self._stamp = (folder / "tls.crt").stat().st_mtime_ns
+
+    def take(self, data: bytes) -> bytes:
+        """What came in the way of lists of members: the list, or nothing. Bulletins that concern the relay are kept."""
+        try:
+            roster, bulletins = unpackaged(data)
+            if bulletins:
+                update_bulletins(self.folder, bulletins, only_own=True)
+            return roster
+        except (DataError, OSError) as error:
+            self.log("trouble", what=str(error))
+            return b""
+
+    def look(self) -> bool:
+        """Use a new certificate; whether another charter was accepted, and the relay must begin again."""
+        try:
+            stamp = (self.folder / "tls.crt").stat().st_mtime_ns
+            if stamp != self._stamp:
+                self._stamp = stamp
+                self.relay.reload()
+                self.log("certificate", what="a new one is used")
+        except (OSError, CoterieError) as error:  # the old one is used as long as it lasts
+            self.log("trouble", what=str(error))
+        return waits(self.folder)
+
+
+#: What to do before a certificate expires.
+HOW_TO_RENEW = (
+    "the steward renews it (coterie group renew CLUB) and brings it to any one peer, or to this one: coterie peer "
+    "update {folder} CLUB/bulletins"
+)
+
+
+def expired(folder: Path, expires: datetime, now: datetime) -> str:
+    """Why a peer stops."""
+    return (
+        f"the certificate expired on {expires:%Y-%m-%d %H:%M} UTC, and by this machine's clock it is "
+        f"{now:%Y-%m-%d %H:%M}: {HOW_TO_RENEW.format(folder=folder)}"
+    )

@@ -1,0 +1,105 @@
+"""Records that are signed, sent and kept: their types are their checks, made here or read from others."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+from ..._files import MAX_BYTES
+from ...errors import DataError, InputError, MissingExtra, ParameterError
+
+try:
+    import msgspec
+    from msgspec import Meta
+except ImportError as error:
+    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
+
+#: Whole numbers that every reader of json and msgpack takes for the same.
+EXACT = 2**53
+_LARGEST = 1.7976931348623157e308
+
+Finite = Annotated[float, Meta(gt=-_LARGEST, lt=_LARGEST)]
+Positive = Annotated[float, Meta(gt=0, lt=_LARGEST)]
+Count = Annotated[int, Meta(ge=1, le=EXACT)]
+PublicKey = Annotated[bytes, Meta(min_length=32, max_length=32)]
+
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+#: What msgspec calls things, in plain English.
+_WORDS = {
+    "float": "a number",
+    "int": "a whole number",
+    "str": "text",
+    "bool": "true or false",
+    "bytes": "bytes",
+    "array": "a list",
+    "object": "names with values",
+    "null": "nothing",
+}
+
+
+def made(kind: type[Record], fields: dict[str, Any]) -> Record:
+    """A record, if its fields are what its types say; a ParameterError names the first one that is not."""
+    with _explaining(kind, ParameterError):
+        return msgspec.convert({name: value for name, value in fields.items() if value is not msgspec.UNSET}, kind)
+    raise AssertionError  # pragma: no cover - for mypy: nothing passes
+
+
+def to_json(record: msgspec.Struct) -> bytes:
+    """A record as a file that people can read."""
+    return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+
+
+def from_json(content: bytes, kind: type[Record], what: str) -> Record:
+    """A record that others have written as json, if it is one; `what` is what to call it in an error."""
+    check_length(content, what)
+    with _explaining(kind, DataError, f"{what} is damaged: "):
+        return msgspec.json.decode(content, type=kind)
+    raise AssertionError  # pragma: no cover - for mypy: nothing passes
+
+
+def from_msgpack(content: bytes, kind: type[Record], what: str, refusal: type[InputError] = DataError) -> Record:
+    """The same of msgpack."""
+    with _explaining(kind, refusal, f"{what} is damaged: "):
+        return msgspec.msgpack.decode(content, type=kind)
+    raise AssertionError  # pragma: no cover - for mypy: nothing passes
+
+
+def check_length(content: bytes, what: str) -> None:
+    """Refuse what is too long to be looked at."""
+    if len(content) > MAX_BYTES:
+        raise DataError(f"{what} takes {len(content)} bytes, more than {MAX_BYTES}")
+
+
+@contextlib.contextmanager
+def _explaining(kind: type[Any], refusal: type[InputError], before: str = "") -> Iterator[None]:
+    """Turn whatever goes wrong into one kind of error, which says where and why."""
+    try:
+        yield
+    except msgspec.ValidationError as error:
+        raise refusal(f"{before}{_explained(str(error), kind)}") from None
+    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise refusal(f"{before}{error!s:.300}") from None
+
+
+def _choices(annotation: Any) -> list[str]:
+    """What a field may be, as far as that is a list of words."""
+    if get_origin(annotation) is Literal:
+        return [str(word) for word in get_args(annotation)]
+    if get_origin(annotation) is Annotated:
+        return [_WORDS.get(getattr(get_args(annotation)[0], "__name__", ""), "something else")]
+    return [word for part in get_args(annotation) for word in _choices(part)]
+
+
+def _explained(text: str, kind: type[Any]) -> str:
+    """What msgspec says of a bad record, with the field first, and the names that a field may have."""
+    reason, _, place = text.rpartition(" - at ") if " - at " in text else (text, "", "")
+    place = re.sub(r"[`$]", "", place).replace("in .", "in ").lstrip(".")
+    if reason.startswith("Invalid enum value "):
+        known = next((_choices(field.type) for field in msgspec.structs.fields(kind) if field.name == place), [])
+        found = reason.removeprefix("Invalid enum value ")
+        return f"{place}={found} is not known: choose one of {', '.join(known)}"
+    found = re.sub(r"`([\w |]+)`", lambda words: " or ".join(_WORDS.get(w, w) for w in words[1].split(" | ")), reason)
+    return f"{place}: {found[:1].lower()}{found[1:]:.300}" if place else found[:300]

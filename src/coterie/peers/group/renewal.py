@@ -1,0 +1,182 @@
+"""New certificates for members whose old ones expire: the steward makes them as bulletins, and their owners keep them.
+
+A certificate is made anew for the TLS key that the member has. So nothing secret travels, and the bulletin can go
+through anybody's hands; whom it is about checks it as it checked the first one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from ..._files import Where, locked, read_bounded, write_atomic
+from ...errors import DataError, SignatureError
+from .bulletins import (
+    CERTIFICATE,
+    CHARTER,
+    FOLDER,
+    Board,
+    Bulletin,
+    NotTaken,
+    Topic,
+    certificate_in,
+    file_of,
+    read_bulletin,
+    room,
+    sign_bulletin,
+    signed_in,
+    write_bulletin,
+)
+from .charter import read_charter
+from .groups import Group, _joined, keep_register, refresh, steward_at, with_certificate
+from .identity import (
+    MEMBER_DAYS,
+    Identity,
+    certificate_der,
+    certificate_pem,
+    check_certificate,
+    read_certificate,
+    sign_csr,
+)
+from .roster import Member, Relay, Roster, newer, read_roster, signers
+from .trust import issuer_of, read_authorities, serial_of
+
+#: A new certificate must be good for at least this much longer than the old one.
+WORTH_IT = timedelta(days=1)
+
+
+class Renewed(NamedTuple):
+    """What :func:`renew` has done, as names of members and relays."""
+
+    renewed: list[str]
+    unknown: list[str]  # the steward has never seen their certificates: they have to be invited again
+    capped: list[str]  # the authority itself does not last longer
+    revoked: list[str]  # somebody else may have their TLS keys: with new ones, they have to be invited again
+    left: int  # how many are due, but were left for the next time
+
+
+def renew(
+    group: Where, within: float = 60.0, days: int = MEMBER_DAYS, *, most: int | None = None, now: datetime | None = None
+) -> Renewed:
+    """Sign new certificates for all whose certificates expire within so many days, as bulletins of the group."""
+    moment = datetime.now(UTC) if now is None else now
+    done = Renewed([], [], [], [], 0)
+    with steward_at(group) as office:
+        register = office.register
+        everybody: list[Member | Relay] = [*office.roster.members, *office.roster.relays]
+        for one in everybody:
+            if one.name not in register.certificates:
+                done.unknown.append(one.name)
+                continue
+            old = certificate_in(Bulletin(CERTIFICATE, one.name, 1, register.certificates[one.name]))
+            if old.not_valid_after_utc - moment > timedelta(days=within):
+                continue
+            if serial_of(old) in office.roster.revoked:
+                done.revoked.append(one.name)
+                continue
+            # From the beginning of the old one: where this clock is years ahead, it is good today all the same.
+            since, ca = old.not_valid_before_utc, (office.ca_key, office.ca)
+            new = sign_csr(old, *ca, name=one.name, endpoint=one.endpoint, days=days, since=since, now=moment)
+            if new.not_valid_after_utc - old.not_valid_after_utc < WORTH_IT:
+                done.capped.extend([one.name] if new.not_valid_after_utc == office.ca.not_valid_after_utc else [])
+            elif most is not None and len(done.renewed) >= most:
+                done = done._replace(left=done.left + 1)
+            else:
+                post(office, CERTIFICATE, one.name, certificate_der(new), f"the certificate of {one.name}", moment)
+                register = with_certificate(register, one.name, new)
+                done.renewed.append(one.name)
+        if done.renewed:
+            keep_register(office, register)  # last: what is not known to be done is done again
+    return done
+
+
+def post(office: Group, kind: str, about: str, body: bytes, what: str, now: datetime | None = None) -> bytes:
+    """Sign the next bulletin of a topic, and put it into the group's folder; `what` it is called in an error."""
+    version = int(time.time() if now is None else now.timestamp())
+    path = file_of(office.folder, (kind, about))
+    if path.exists():
+        old = read_bulletin(read_bounded(path), signers(office.charter, office.roster), str(path))
+        version = max(version, old.version + 1)  # whatever the clock says
+    signed = sign_bulletin(Bulletin(kind, about, version, body), office.steward, room(office.charter), what)
+    write_bulletin(office.folder, (kind, about), signed)
+    return signed
+
+
+# -- a peer -----------------------------------------------------------------------------------------------------------
+
+
+def install_certificate(folder: Path, bulletin: Bulletin, now: datetime | None = None) -> datetime | None:
+    """Keep a new certificate of the peer in a folder, if all of it is right: until when it is good.
+
+    None if it is no better than the one that is there; a DataError if it is not for this peer.
+    """
+    peer = Identity.load(folder)
+    if bulletin.topic != (CERTIFICATE, peer.name):
+        raise DataError(f"{' '.join(bulletin.topic)} is not a certificate of {peer.name}")
+    new = certificate_in(bulletin)
+    with locked(folder):
+        ca = issuer_of(new, read_authorities(peer.ca_certificate))
+        old = read_certificate(read_bounded(peer.tls_certificate), str(peer.tls_certificate))
+        if new.not_valid_after_utc <= old.not_valid_after_utc:
+            return None
+        check_certificate(new, ca, name=peer.name, key=peer.tls, endpoint=peer.listen, now=now)
+        write_atomic(peer.tls_certificate, certificate_pem(new))
+    return new.not_valid_after_utc
+
+
+def board_of(folder: Path) -> Board:
+    """The bulletins in the folder of a peer that has joined, whether its certificate is good or not."""
+    charter, roster = _joined(Identity.load(folder))
+    board = Board(signers(charter, roster), room(charter))
+    for signed in signed_in(folder / FOLDER):
+        with contextlib.suppress(NotTaken):
+            board.take(signed)
+    return board
+
+
+def update_bulletins(folder: Path, signed: Iterable[bytes], *, only_own: bool = False) -> list[Topic]:
+    """Keep bulletins that are new to the peer of a folder, and install its certificate: the topics of what was new.
+
+    One that is not signed by the steward is an error; one that is old is left. A running peer passes them on.
+    """
+    peer, board, new = Identity.load(folder), board_of(folder), []
+    charter, _ = _joined(peer)
+    for one in signed:
+        if board.knows(one):
+            continue
+        try:
+            taken = board.take(one)
+        except NotTaken as refusal:
+            if refusal.reason == "outdated":
+                continue
+            raise
+        if not only_own or taken.topic in ((CERTIFICATE, peer.name), (CHARTER, charter.run)):
+            write_bulletin(folder, taken.topic, one)
+            new.append(taken.topic)
+    if (CERTIFICATE, peer.name) in new:
+        install_certificate(folder, board.held[CERTIFICATE, peer.name])  # last: whatever is wrong with it
+    return new
+
+
+def update(folder: Where, source: Where) -> tuple[Roster, list[Topic]]:
+    """Take over what the steward has signed: a list of members, a bulletin, a folder of them, or that of a group."""
+    peer, path = Identity.load(folder), Path(source)
+    charter, held = _joined(peer)
+    if path.is_dir():
+        new = update_bulletins(peer.folder, signed_in(path / FOLDER if (path / "roster").exists() else path))
+        if (path / "roster").exists():
+            content = read_bounded(path / "roster")
+            # After an amendment it is of the next run: that is for `peer accept`.
+            same = read_charter(read_bounded(path / "charter.json")).run == charter.run
+            if same and newer(held, read_roster(content, charter, str(path / "roster"))):
+                held = refresh(peer.folder, path / "roster")
+        return held, new
+    try:
+        read_bulletin(read_bounded(path), signers(charter, held))
+    except SignatureError:
+        return refresh(peer.folder, path), []
+    return held, update_bulletins(peer.folder, [read_bounded(path)])

@@ -1,0 +1,358 @@
+"""The roster: who takes part in a run, and who is tied to whom. A steward signs every version of it.
+
+A peer never goes back to an older version. What is signed, and what is read, is a good roster.
+
+Every version names the hashes of those before it. So whoever holds one can tell whether another continues it, or is a
+*fork*: two lists of which neither continues the other, as a steward makes them who goes on from an old backup, or two
+stewards who do not talk to each other. A fork is for people to heal: the next version says which branch is void.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+from collections import Counter
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from ..._files import MAX_BYTES
+from ...errors import DataError, MissingExtra, ParameterError, SignatureError
+from .charter import Charter
+from .identity import SigningKey, check_name, split_endpoint, verify
+from .mandates import Mandate, active
+from .records import Count, Positive, PublicKey, check_length, from_msgpack, made
+
+try:
+    import msgspec
+    from msgspec import Meta
+except ImportError as error:
+    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
+
+#: What a signature is of: these bytes, and then the thing itself. So none is good for something else.
+ROSTER_SEAL = b"coterie roster 1\n"
+SIGNATURE = 64
+#: How many hashes of earlier versions a list names; of void ones, at most; bytes of each of them.
+HISTORY, MOST_VOID, DIGEST = 64, 512, 16
+#: Mandates of stewards, at most.
+MOST_MANDATES = 64
+
+Address = Annotated[int, Meta(ge=0, lt=2**31)]
+Tie = tuple[Address, Address, Positive]
+Digest = Annotated[bytes, Meta(min_length=DIGEST, max_length=DIGEST)]
+Link = tuple[Count, Digest]
+Serial = Annotated[str, Meta(pattern=r"^[1-9a-f][0-9a-f]{0,39}\Z")]
+#: What a list is to the one that is held. See :func:`relation`.
+Relation = Literal["same", "newer", "older", "fork"]
+
+
+class Member(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A peer that takes part."""
+
+    name: str  # the common name of its certificate
+    address: Address  # what methods and letters call it; never given to another
+    key: PublicKey  # for Ed25519
+    endpoint: str | None = None  # where others can connect to it; None: only through a relay
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.endpoint is not None:
+            split_endpoint(self.endpoint, f"endpoint of {self.name}")
+
+
+class Relay(msgspec.Struct, frozen=True):
+    """A program that passes on what peers send which cannot reach each other."""
+
+    name: str  # the common name of its certificate
+    endpoint: str
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        split_endpoint(self.endpoint, f"endpoint of {self.name}")
+
+
+class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who takes part in a run, and who is tied to whom.
+
+    Parameters
+    ----------
+    run : str
+        Of its charter.
+    version : int
+        Grows by one with every change.
+    members : list of Member
+    ties : list of (int, int, float)
+        Two addresses, the smaller one first, and the weight.
+    relays : list of Relay
+    history : list of (int, bytes)
+        The versions that this one continues and their hashes, the newest first.
+    voids : list of bytes
+        Hashes of versions that were signed, too, and do not count: the other branch of a fork.
+    addresses : int
+        How many were given so far, also to members that have left.
+    revoked : dict
+        Certificates that are refused although they have not expired: serial numbers in lower-case hex, without leading
+        zeros, and when they expire, in seconds since 1970.
+    mandates : list of Mandate
+        Who may sign beside the steward of the charter, or in its place: see :func:`signers`.
+    authorities : list of str
+        Certificates of all authorities, as PEM, where there is more than the one that an invitation brings.
+
+    Examples
+    --------
+    >>> ann, bob = Member("ann", 0, bytes(32)), Member("bob", 1, bytes(31) + b"1")
+    >>> roster = Roster("0" * 32, 1, [ann, bob]).with_tie(1, 0, 0.5)
+    >>> roster.version, roster.ties, roster.neighbours(1)
+    (2, [(0, 1, 0.5)], {0: 0.5})
+    """
+
+    run: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]  # of its charter
+    version: Count  # grows by one with every change
+    members: list[Member] = []
+    ties: list[Tie] = []  # two addresses, the smaller one first, and the weight
+    relays: list[Relay] = []
+    history: Annotated[list[Link], Meta(max_length=HISTORY)] = []
+    voids: Annotated[list[Digest], Meta(max_length=MOST_VOID)] = []
+    addresses: Address = 0
+    revoked: dict[Serial, Annotated[int, Meta(ge=0)]] = {}
+    mandates: Annotated[list[Mandate], Meta(max_length=MOST_MANDATES)] = []
+    authorities: Annotated[list[Annotated[str, Meta(max_length=20_000)]], Meta(max_length=16)] = []
+
+    def __post_init__(self) -> None:
+        versions = [self.version, *(version for version, _ in self.history)]
+        if any(old >= new for new, old in itertools.pairwise(versions)):
+            raise ParameterError(
+                f"the history of version {self.version} must list older versions, the newest of them first"
+            )
+        here = [member.address for member in self.members]
+        unique: tuple[tuple[str, list[Any]], ...] = (
+            ("name", [*(member.name for member in self.members), *(relay.name for relay in self.relays)]),
+            ("address", here),
+            ("key", [member.key for member in self.members]),
+            ("tie", [tie[:2] for tie in self.ties]),
+        )
+        for what, values in unique:
+            if len(set(values)) < len(values):
+                twice = Counter(values).most_common(1)[0][0]
+                raise ParameterError(f"the {what} {twice!r} is there twice: each must be there once")
+        known = set(here)
+        for a, b, _ in self.ties:
+            if a >= b:
+                raise ParameterError(f"tie {a}-{b}: the smaller address comes first, and no member is tied to itself")
+            if not {a, b} <= known:
+                raise ParameterError(f"tie {a}-{b}: there is no member with the address {a if a not in known else b}")
+
+    @property
+    def digest(self) -> bytes:
+        """The hash that later versions know this one by."""
+        return hashlib.sha256(ROSTER_SEAL + _encoded(self)).digest()[:DIGEST]
+
+    def after(self, base: Roster) -> Roster:
+        """The same list as the next version after another one, whose history it continues."""
+        chain = [(base.version, base.digest), *base.history][:HISTORY]
+        given = max([base.addresses, self.addresses, *(member.address + 1 for member in self.members)])
+        return self._with(version=base.version + 1, history=chain, addresses=given)
+
+    def member(self, address: int) -> Member:
+        """The member at an address."""
+        for member in self.members:
+            if member.address == address:
+                return member
+        raise DataError(f"no member has the address {address!r} in roster {self.version}")
+
+    def by_name(self, name: str) -> Member:
+        """The member of a name."""
+        for member in self.members:
+            if member.name == name:
+                return member
+        some = ", ".join(member.name for member in self.members[:10]) or "none"
+        raise DataError(
+            f"{name!r:.80} is not a member in roster {self.version}: it has {some}"
+            f"{', ...' if len(self.members) > 10 else ''}"
+        )
+
+    def neighbours(self, address: int) -> dict[int, float]:
+        """Weights of a member's ties by address, in increasing order."""
+        me = self.member(address).address
+        found = {b if a == me else a: weight for a, b, weight in self.ties if me in (a, b)}
+        return dict(sorted(found.items()))
+
+    def with_member(self, member: Member, ties: Mapping[int, float] | None = None) -> Roster:
+        """The next version, with a new member or what is new of the one at that address. A weight of 0 is no tie."""
+        members = [*(other for other in self.members if other.address != member.address), member]
+        pairs = {(member.address, other): weight for other, weight in (ties or {}).items()}
+        return self._next(members=sorted(members, key=lambda one: one.address), ties=self._tied(pairs))
+
+    def without_member(self, name: str) -> Roster:
+        """The next version, without a member and its ties."""
+        gone = self.by_name(name)
+        return self._next(
+            members=[other for other in self.members if other.address != gone.address],
+            ties=[tie for tie in self.ties if gone.address not in tie[:2]],
+        )
+
+    def with_tie(self, a: int, b: int, weight: float = 1.0) -> Roster:
+        """The next version, with a tie between two addresses. A weight of 0 is no tie."""
+        return self._next(ties=self._tied({(a, b): weight}))
+
+    def with_relay(self, relay: Relay) -> Roster:
+        """The next version, with a relay, instead of an old one of its name."""
+        return self._next(relays=[*(other for other in self.relays if other.name != relay.name), relay])
+
+    def without_relay(self, name: str) -> Roster:
+        """The next version, without a relay."""
+        if all(relay.name != name for relay in self.relays):
+            raise DataError(f"{name!r:.80} is not a relay in roster {self.version}")
+        return self._next(relays=[relay for relay in self.relays if relay.name != name])
+
+    def _tied(self, new: Mapping[tuple[int, int], float]) -> list[Tie]:
+        pairs = {(a, b): weight for a, b, weight in self.ties}
+        pairs |= {(min(pair), max(pair)): weight for pair, weight in new.items()}
+        return [(a, b, weight) for (a, b), weight in sorted(pairs.items()) if weight != 0]
+
+    def with_revoked(self, serials: Mapping[str, int], now: float) -> Roster:
+        """The next version, which refuses these certificates, too; those that have expired are left out."""
+        kept = {serial: ends for serial, ends in {**self.revoked, **serials}.items() if ends > now}
+        return self._next(revoked=kept)
+
+    def with_steward(self, mandate: Mandate, authorities: list[str]) -> Roster:
+        """The next version, with the mandate of a steward; it, and others, may sign certificates."""
+        known = [*self.authorities, *(pem for pem in authorities if pem not in self.authorities)]
+        return self._next(mandates=[*self.mandates, mandate], authorities=known)
+
+    def healing(self, void: Roster) -> Roster:
+        """The next version, of which everybody who holds another branch knows that theirs is void."""
+        mine = {self.digest, *(digest for _, digest in self.history)}
+        branch = itertools.takewhile(lambda d: d not in mine, [void.digest, *(digest for _, digest in void.history)])
+        voids = list(dict.fromkeys([*branch, *self.voids, *void.voids]))
+        healed = self._next(voids=[digest for digest in voids if digest not in mine][:MOST_VOID])
+        return healed._with(
+            version=max(self.version, void.version) + 1,
+            addresses=max(healed.addresses, void.addresses),
+            revoked=void.revoked | self.revoked,
+        )
+
+    def _next(self, **changes: Any) -> Roster:
+        return self._with(**changes).after(self)
+
+    def _with(self, **changes: Any) -> Roster:
+        return made(Roster, {**msgspec.structs.asdict(self), **changes})
+
+
+def _encoded(roster: Roster) -> bytes:
+    return msgspec.msgpack.encode(roster, order="deterministic")
+
+
+def relation(held: Roster, other: Roster) -> Relation:
+    """What another list of the run is to the one that is held: the same, newer, older; or a fork.
+
+    A list is newer if its version is greater and it continues the one that is held, or says that it is void. Where its
+    history does not reach back that far, nobody can tell, and the greater version counts.
+    """
+    mine, theirs = held.digest, other.digest
+    if mine == theirs:
+        return "same"
+    if held.run != other.run:
+        return "fork"
+    held_void, other_void = _is_void(held, other), _is_void(other, held)
+    if held_void != other_void:
+        newest = other if held_void else held
+        return "fork" if newest.version < max(held.version, other.version) else "newer" if held_void else "older"
+    if other.version > held.version:
+        return "newer" if not held_void and _continues(other, held.version, mine) else "fork"
+    if other.version < held.version:
+        return "older" if not held_void and _continues(held, other.version, theirs) else "fork"
+    return "fork"
+
+
+def _is_void(one: Roster, by: Roster) -> bool:
+    """Whether a list, or one that it continues, is void as another one says."""
+    return not {one.digest, *(digest for _, digest in one.history)}.isdisjoint(by.voids)
+
+
+def _continues(new: Roster, version: int, digest: bytes) -> bool:
+    reached = not new.history or version < new.history[-1][0]
+    return reached or (version, digest) in new.history
+
+
+def newer(old: Roster | None, new: Roster) -> bool:
+    """Whether a roster may replace another."""
+    return old is None or relation(old, new) == "newer"
+
+
+def signers(
+    charter: Charter, roster: Roster | _Head, held: Roster | None = None, version: int | None = None
+) -> set[bytes]:
+    """The keys that may sign a list of this run, and all else that a steward signs; of its own or another version.
+
+    They are the steward's of the charter, and those that hang on it by mandates: those of the list that is ``held``
+    count first, so that a key that has retired cannot sign a list that does not say so.
+    """
+    before = [] if held is None else held.mandates
+    mandates = [*before, *(mandate for mandate in roster.mandates if mandate not in before)]
+    return active(charter.steward, mandates, charter.run, roster.version if version is None else version)
+
+
+def sign_roster(roster: Roster, steward: SigningKey) -> bytes:
+    """A roster as a file: the signature, and msgpack. What could not be read again is not signed."""
+    body = _encoded(roster)
+    from_msgpack(body, Roster, "the roster", ParameterError)
+    if SIGNATURE + len(body) > MAX_BYTES:
+        raise ParameterError(
+            f"a roster of {len(roster.members)} members and {len(roster.ties)} ties takes {len(body)} bytes, more than "
+            f"{MAX_BYTES}: use fewer ties"
+        )
+    return steward.sign(ROSTER_SEAL + body) + body
+
+
+def read_roster(signed: bytes, charter: Charter, what: str = "the roster", held: Roster | None = None) -> Roster:
+    """A roster that a steward of a charter has signed; what a list that is ``held`` says of stewards counts, too."""
+    return read_signed(signed, charter, what, held)[0]
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What of a list says who may have signed it."""
+
+    run: str
+    version: Count
+    mandates: Annotated[list[Mandate], Meta(max_length=MOST_MANDATES)] = []
+
+
+def read_signed(
+    signed: bytes, charter: Charter, what: str = "the roster", held: Roster | None = None
+) -> tuple[Roster, bytes]:
+    """The same, with the key that has signed it.
+
+    Anybody can send a long list. So nothing of it is looked at before it is sure that a steward has signed it, but the
+    mandates in it, which are few: and of a list that the first steward has signed, not even these.
+    """
+    check_length(signed, what)
+    signature, body = bytes(signed[:SIGNATURE]), bytes(signed[SIGNATURE:])
+    by = charter.steward if _has_signed(charter.steward, signature, body) else None
+    if by is None:
+        with contextlib.suppress(DataError):
+            head = from_msgpack(body, _Head, what)
+            if head.run == charter.run:
+                by = next((key for key in signers(charter, head) if _has_signed(key, signature, body)), None)
+    if by is None:
+        raise SignatureError(f"{what} is not signed with the steward's key")
+    roster = from_msgpack(body, Roster, what)
+    if roster.run != charter.run:
+        raise DataError(
+            f"{what} is of run {roster.run}, and not of {charter.run}: one of them is another group's, or the charter "
+            "was changed by hand, which only coterie group amend can do"
+        )
+    # By what it says itself: so it can be read again where nothing is held. And by what is held.
+    if by not in signers(charter, roster) or by not in signers(charter, roster, held):
+        raise SignatureError(f"{what} is signed with the key of a steward that has handed over ({by[:4].hex()})")
+    if _encoded(roster) != body:
+        raise DataError(f"{what} is damaged: it says more than this version of coterie knows. Install the newest one")
+    return roster, by
+
+
+def _has_signed(key: bytes, signature: bytes, body: bytes) -> bool:
+    try:
+        verify(key, signature, ROSTER_SEAL + body)
+    except SignatureError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""An agent's own rows and models: read, encoded, learned alone, measured."""

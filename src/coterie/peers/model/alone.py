@@ -1,0 +1,159 @@
+"""What a peer makes of its own rows alone, with nobody's help: a ridge regression in its own units.
+
+Columns are centred and scaled by the peer's own rows, the intercept is free, and all slopes have one prior variance.
+Nobody chooses it: models under several variances (and, of numbers, several levels of noise) are weighed by the evidence
+of the rows, and their posteriors mixed. So units do not matter, and a handful of rows makes a careful model, not a wild
+one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...core.losses import GAUSSIAN
+
+#: Prior variances of slopes, for columns and labels of variance one.
+SPREADS = (1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+#: Noise as parts of the variance of the labels.
+NOISES = tuple(10.0 ** (-0.5 * k) for k in range(15))
+#: A prior of the intercept of classes, in nats: nobody is as sure as a few rows of one class look.
+BASE = 4.0
+#: Rows that the usual variance of a column counts as, where it is known.
+USUAL = 3.0
+#: Newton steps of classes.
+STEPS = 50
+
+
+class Alone(NamedTuple):
+    """A model with its posterior."""
+
+    theta: np.ndarray  # (p,)
+    covariance: np.ndarray  # (p, p)
+    noise: float  # variance of a label around its prediction; 1 for classes
+
+
+def alone(loss: Any, X: np.ndarray, y: np.ndarray, intercept: bool, standard: bool = False) -> Alone | None:
+    """The model of a peer's own rows, whose last column is of ones if there is an intercept; None without rows.
+
+    ``standard``: columns have about the variance one in the population. Then that counts as much as a few rows do: one
+    that hardly varies here may vary elsewhere, as splines do, and must not get a slope to match.
+    """
+    m, p = X.shape
+    if m == 0:
+        return None
+    q = p - intercept
+    mean = X[:, :q].mean(axis=0) if intercept else np.zeros(q)
+    Z = X[:, :q] - mean
+    scale = np.sqrt((np.sum(Z * Z, axis=0) + USUAL * standard) / (m + USUAL * standard))
+    scale[~(scale > 1e-12 * (np.abs(mean) + 1e-300))] = np.inf  # a constant says nothing
+    Z = Z / scale
+    unit = np.where(np.isfinite(scale), scale, 1.0)
+    U, s, Vt = np.linalg.svd(Z, full_matrices=False)
+    kept = s > 1e-10 * max(1.0, float(s.max(initial=0.0)))
+    U, s, Vt = U[:, kept], s[kept], Vt[kept]
+    level, spread, noise, weight, means, inner = (
+        _numbers(U, s, y, intercept) if loss.likelihood == GAUSSIAN else (_classes(U, s, y, intercept))
+    )
+    # theta = means in the basis Vt, mixed; what the rows do not see keeps its prior.
+    center = weight @ means
+    apart = means - center
+    C = np.einsum("k,kij->ij", weight, inner) + (apart.T * weight) @ apart
+    rest = float(weight @ spread)
+    slopes = Vt.T @ center
+    covariance = np.zeros((p, p))
+    covariance[:q, :q] = Vt.T @ (C - rest * np.eye(len(s))) @ Vt + rest * np.eye(q)
+    theta = np.zeros(p)
+    theta[:q] = slopes / unit
+    covariance[:q, :q] /= np.outer(unit, unit)
+    if intercept:
+        # The level is that at the means of the columns: it is moved to where the columns are zero.
+        theta[q] = level[0] - mean @ theta[:q]
+        move = -covariance[:q, :q] @ mean
+        covariance[q, :q] = covariance[:q, q] = move
+        covariance[q, q] = level[1] - mean @ move
+    return Alone(theta, covariance, noise)
+
+
+def _mixed(log: np.ndarray) -> np.ndarray:
+    """Weights of models by the logarithms of their evidences."""
+    weight = np.exp(log - log.max())
+    return np.asarray(weight / weight.sum())
+
+
+def _numbers(U: np.ndarray, s: np.ndarray, y: np.ndarray, intercept: bool) -> Any:
+    """Posteriors under every prior and noise, for labels with normal noise."""
+    m, r = len(y), len(s)
+    center = float(y.mean()) if intercept else 0.0
+    size = float(np.mean((y - center) ** 2))
+    if not size > 1e-24 * float(np.mean(y * y)):  # one row, or all alike: what numbers of this size may differ by
+        size = float(np.mean(y * y)) or 1.0
+    e = y - center
+    seen = U.T @ e
+    left = max(float(e @ e) - float(seen @ seen), 0.0)
+    free = m - r - intercept
+    spread, noise = (np.ravel(part) * size for part in np.meshgrid(SPREADS, NOISES))
+    K = spread[:, None] * s**2 + noise[:, None]
+    log = -0.5 * (np.log(K).sum(axis=1) + (seen**2 / K).sum(axis=1) + free * np.log(noise) + left / noise)
+    weight = _mixed(log)
+    means = spread[:, None] * s * seen / K
+    inner = np.zeros((len(spread), r, r))
+    inner[:, range(r), range(r)] = spread[:, None] * noise[:, None] / K
+    typical = float(weight @ noise)
+    return (center, typical / m), spread, typical, weight, means, inner
+
+
+def _classes(U: np.ndarray, s: np.ndarray, y: np.ndarray, intercept: bool) -> Any:
+    """The same for classes -1 and 1, by Laplace's approximation."""
+    m, r = len(y), len(s)
+    Z = U * s
+    share = (np.sum(y > 0) + 0.5) / (m + 1.0)
+    base = math.log(share / (1.0 - share)) if intercept else 0.0
+    columns = np.column_stack([Z, np.ones(m)]) if intercept else Z
+    prior_mean = np.append(np.zeros(r), base)[: columns.shape[1]]
+    spread = np.array(SPREADS)
+    logs, means, inner, levels = [], [], [], []
+    for variance in spread:
+        precision = np.append(np.full(r, 1.0 / variance), 1.0 / BASE)[: columns.shape[1]]
+        t, log, C = _mode(columns, y, prior_mean, precision)
+        logs.append(log)
+        means.append(t[:r])
+        inner.append(C[:r, :r])
+        levels.append((t[r], C[r, r]) if intercept else (0.0, 0.0))
+    weight = _mixed(np.array(logs))
+    found = np.array(levels)
+    level = float(weight @ found[:, 0])
+    return (
+        (level, float(weight @ (found[:, 1] + (found[:, 0] - level) ** 2))),
+        spread,
+        1.0,
+        weight,
+        (np.array(means).reshape(len(spread), r)),
+        np.array(inner).reshape(len(spread), r, r),
+    )
+
+
+def _mode(
+    X: np.ndarray, y: np.ndarray, mean: np.ndarray, precision: np.ndarray
+) -> tuple[np.ndarray, float, np.ndarray]:
+    """Mode, log-evidence and covariance of a logistic regression under a normal prior."""
+
+    def cost(t: np.ndarray) -> float:
+        return float(np.logaddexp(0.0, -y * (X @ t)).sum() + 0.5 * precision @ (t - mean) ** 2)
+
+    t = mean.copy()
+    for _ in range(STEPS):
+        wrong = 0.5 * (1.0 - np.tanh(0.5 * y * (X @ t)))
+        slope = precision * (t - mean) - X.T @ (wrong * y)
+        H = (X.T * (wrong * (1.0 - wrong))) @ X + np.diag(precision)
+        step = np.linalg.solve(H, slope)
+        gain, length, here = float(slope @ step), 1.0, cost(t)
+        while length > 1e-6 and cost(t - length * step) > here - 1e-4 * length * gain:
+            length *= 0.5
+        t = t - length * step
+        if gain < 1e-10:
+            break
+    log = -cost(t) + 0.5 * float(np.log(precision).sum()) - 0.5 * float(np.linalg.slogdet(H)[1])
+    return t, log, np.linalg.inv(H)

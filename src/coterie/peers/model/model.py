@@ -1,0 +1,151 @@
+"""The model in a peer's folder, and what it predicts: numbers with intervals, classes with probabilities.
+
+Loads no more than NumPy, so that the command answers at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import math
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..._files import read_bounded, write_atomic
+from ...core.losses import BERNOULLI
+from ...core.models import Linear
+from ...errors import DataError
+from .cells import column_of, read_cells
+from ..group.charter import Charter, read_charter
+from .encoding import columns_of_cells
+from ..group.networks import margins, model_of
+from .work import loss_of
+
+#: Of a standard normal variable, 5 % are above it: intervals hold 90 % of new labels.
+Z90 = 1.6448536269514722
+#: With more numbers in a model, only variances are kept of its covariance.
+DENSE = 400
+#: No model's file is longer.
+LARGEST = 32_000_000
+_LINEAR = Linear()
+
+
+class Model(NamedTuple):
+    """A model as it is kept."""
+
+    served: str  # "together", "alone", "own" or "population"
+    theta: np.ndarray  # (p,)
+    covariance: np.ndarray | None  # (p, p), or (p,) variances
+    noise: float | None
+    fill: np.ndarray  # (features,)
+
+
+def packed(covariance: np.ndarray) -> str:
+    """A covariance as text: its lower triangle, or its diagonal if that is too long."""
+    p = len(covariance)
+    kept = covariance[np.tril_indices(p)] if p <= DENSE else np.diagonal(covariance)
+    return base64.b64encode(np.ascontiguousarray(kept, "<f8").tobytes()).decode()
+
+
+def _unpacked(text: str, p: int) -> np.ndarray:
+    values = np.frombuffer(base64.b64decode(text, validate=True), "<f8")
+    if values.shape == (p,) and p > 1:
+        return values
+    full = np.zeros((p, p))
+    full[np.tril_indices(p)] = values
+    return full + np.tril(full, -1).T
+
+
+def read_model(folder: str | PathLike[str], charter: Charter) -> Model:
+    """The model of a peer; of format 1 there was no covariance."""
+    path = Path(folder) / "model.json"
+    if not path.exists():
+        raise DataError(f"the peer in {folder} has no model yet: coterie peer run {folder} --data ...")
+    try:
+        given: dict[str, Any] = json.loads(read_bounded(path, limit=LARGEST))
+        theta = np.array(given["theta"], float)
+        text, noise = given.get("covariance"), given.get("noise")
+        fill = np.array([np.nan if value is None else value for value in given.get("fill") or []], float)
+        known = None if text is None else _unpacked(text, theta.size)
+        found = Model(str(given["served"]), theta, known, None if noise is None else float(noise), fill)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path} is damaged: {error}") from None
+    if found.fill.shape != (len(charter.features),):
+        found = found._replace(fill=np.full(len(charter.features), np.nan))
+    return found
+
+
+def predicted(charter: Charter, model: Model, X: np.ndarray, network: Any = _LINEAR) -> dict[str, Any]:
+    """Columns of predictions for rows of features: numbers with ``std``, ``low`` and ``high``, classes with
+    ``probability``, that of the second class. ``network`` is the model of the group, if it is not linear.
+
+    Probabilities are moderated by what is not known of the model: sigmoid(z / sqrt(1 + pi/8 x' C x)).
+    """
+    found, C = margins(network, model.theta, X), model.covariance
+    variance = np.zeros(len(X)) if C is None else X * X @ C if C.ndim == 1 else np.einsum("ij,jk,ik->i", X, C, X)
+    variance = np.maximum(variance, 0.0)
+    if charter.labels is not None:
+        words = np.where(found >= 0.0, charter.labels[1], charter.labels[0])
+        columns: dict[str, Any] = {"prediction": words, "score": found}
+        if loss_of(charter).likelihood == BERNOULLI:
+            columns["probability"] = 0.5 * (1.0 + np.tanh(0.5 * found / np.sqrt(1.0 + math.pi / 8.0 * variance)))
+        return columns
+    center, scale = charter.target_unit
+    found = center + scale * found
+    columns = {"prediction": found}
+    if C is not None and model.noise is not None:
+        std = scale * np.sqrt(variance + model.noise)
+        columns |= {"std": std, "low": found - Z90 * std, "high": found + Z90 * std}
+    return columns
+
+
+def predict_table(
+    folder: str | PathLike[str],
+    table: str | PathLike[str],
+    file: str | PathLike[str] | None = None,
+    notes: list[str] | None = None,
+) -> tuple[dict[str, np.ndarray], str]:
+    """Predictions for a table, by the model in a peer's folder: columns by name, and which model it was.
+
+    ``file`` makes the model of the group, where members bring it; ``notes`` takes up what was done to the rows.
+    """
+    charter = read_charter(read_bounded(Path(folder) / "charter.json"))
+    network = model_of(charter, file)
+    model, cells = read_model(folder, charter), read_cells(table)
+    some = {name: column_of(cells, name, str(table)) for name in charter.features}
+    X = columns_of_cells(charter, some, str(table), model.fill, notes)
+    if charter.objective == "boosting":
+        from .tables import dictionary_of
+
+        X = dictionary_of(charter).fitted(X).transform(X)
+    size = network.size if charter.network else X.shape[1]
+    if size != model.theta.size:
+        raise DataError(f"the model in {folder} has {model.theta.size} numbers, and the charter asks for {size}")
+    return predicted(charter, model, X, network), model.served
+
+
+def csv_of(columns: dict[str, np.ndarray]) -> str:
+    """A table as the text of a csv file."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
+    return text.getvalue()
+
+
+def predict_file(
+    folder: str | PathLike[str],
+    table: str | PathLike[str],
+    output: str | PathLike[str],
+    file: str | PathLike[str] | None = None,
+    notes: list[str] | None = None,
+) -> tuple[int, str]:
+    """Write predictions of :func:`predict_table` as csv: how many, and which model it was."""
+    columns, served = predict_table(folder, table, file, notes)
+    write_atomic(Path(output), csv_of(columns).encode())
+    return len(columns["prediction"]), served

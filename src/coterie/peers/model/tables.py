@@ -1,0 +1,351 @@
+"""From a charter and a table of rows to a problem, a method, and the work of a peer.
+
+The one place where a charter becomes the objects of the library; a peer and the exact optimum that it is compared with
+are made by the same functions. What pooling needs of it loads neither pandas nor SciPy: commands and peers start fast.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from os import PathLike
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..._files import read_bounded
+from ...core.letters import longest
+from ...core.linear import DenseRows
+from ...core.losses import Location, Squared
+from ...core.methods import check_fit
+from ...core.training import local_of
+from ...core.world import TIED
+from ...core.wrap.learned import Learned
+from ...errors import CoterieError, DataError, ParameterError
+from .alone import alone as alone_model
+from .cells import read_cells, spelt
+from ..group.charter import Charter, read_charter
+from .encoding import Rows, rows_of_cells
+from ..group.networks import model_of
+from ..wire.packet import OVERHEAD
+from .trained_alone import trained_alone
+from .work import BOOSTING, NOTHING, Work, longest_letter, loss_of, make_part, method_of, write_work
+
+if TYPE_CHECKING:
+    from ...data import AgentData
+    from ...data.dictionaries import Stumps
+    from ...graphs import Graph
+    from ...problem import Problem
+
+#: Objectives in which an agent's loss is weighed by how many rows it has.
+CONFIDENT = ("personalized", "propagation", "boosting")
+#: Rows that are kept aside where nobody says how many: this share, from so many rows on, and at most so many.
+AUTO, AUTO_FROM, AUTO_MOST = 0.2, 30, 200
+#: With more numbers in a model, the covariance of the one trained alone is not kept.
+WIDE = 1000
+
+
+def check_charter(charter: Charter) -> None:
+    """Refuse a charter whose parts do not go together, before anybody has agreed to it."""
+    method = method_of(charter)
+    if charter.network:
+        if longest_letter(charter) > charter.letter_bytes:
+            raise ParameterError(
+                f"letter_bytes={charter.letter_bytes}: a letter of this network takes up to {longest_letter(charter)} "
+                "bytes"
+            )
+        return
+    problem = _pair(charter) if charter.objective == "boosting" else _sketch(charter)
+    try:
+        check_fit(_within(method), problem)
+    except AttributeError:  # a method that looks at more than a sketch shows
+        problem = _pair(charter)
+        check_fit(_within(method), problem)
+    needed = 8 * longest(method.lengths(problem.p)) + OVERHEAD
+    if needed > charter.letter_bytes:
+        raise ParameterError(f"letter_bytes={charter.letter_bytes}: a letter of {method!r} takes up to {needed} bytes")
+
+
+def _pair(charter: Charter) -> Problem:
+    """The problem of two agents."""
+    from ...data import AgentData
+    from ...graphs import complete
+
+    pair = AgentData(np.ones((4, charter.width)), np.array([1.0, -1.0, 1.0, -1.0]), agents=[0, 0, 1, 1])
+    return problem_of(charter, pair, complete(2))
+
+
+def _sketch(charter: Charter) -> Any:
+    """What most methods look at in the problem of two agents: a problem itself takes a second to import."""
+    return SimpleNamespace(
+        name=charter.objective,
+        loss=Location(Squared()) if charter.objective == "propagation" else loss_of(charter),
+        p=charter.width,
+        is_linear=True,
+        roles=np.full(charter.width, TIED, np.int8),
+        radius=np.inf,
+        outputs=1,
+        base=None,
+        graph=SimpleNamespace(components=np.zeros(2, int), isolated=np.zeros(2, bool), directed=False),
+        ridge=np.full(2, 1.0 if charter.ridge == "1/m" else charter.ridge),
+        importance=np.ones(2),
+        members=(0, 1),
+    )
+
+
+def _within(method: Any) -> Any:
+    """The method without the learning of ties, which asks for more members than there may be yet."""
+    return method.method if isinstance(method, Learned) else method
+
+
+def problem_of(charter: Charter, data: AgentData, graph: Graph, confident: bool = True, model: Any = None) -> Problem:
+    """The problem that a charter states for some members; `confident`: losses are weighed as the charter says.
+
+    `model` is the group's, where members bring it.
+    """
+    from ...graphs import empty
+    from ...problem import Problem
+    from ...problem.confidence import confidences
+    from ...problem.coupling import mu_of
+
+    c = None
+    if confident and charter.confidence != "none":
+        largest = charter.max_rows if charter.confidence == "public" else int(data.sizes.max(initial=1))
+        c = confidences(data.sizes, largest)
+    if charter.objective == "pooling":  # it minimises none of these: this one has its rows and its loss
+        return Problem.separate(data, graph, loss_of(charter), charter.ridge)
+    if charter.network:
+        network = charter.network
+        return Problem.differentiable(
+            data,
+            graph,
+            model_of(charter) if model is None else model,
+            coupling=charter.coupling,
+            ridge=charter.ridge,
+            confidence=c,
+            personal=network.personal,
+            shared=network.shared,
+            tied=network.tied,
+        )
+    loss, mu = loss_of(charter), mu_of(charter.coupling, charter.objective)
+    match charter.objective:
+        case "personalized":
+            return Problem.personalized(data, graph, loss, mu, charter.ridge, c)
+        case "collaborative":
+            return Problem.collaborative(data, graph, loss, mu, charter.ridge)
+        case "separate":
+            return Problem.separate(data, graph, loss, charter.ridge)
+        case "propagation":
+            alone = Problem.personalized(data, empty(data.n), loss, mu, charter.ridge, None)
+            return Problem.propagation(alone.local(), graph, alpha=1.0 / (1.0 + mu), confidence=c)
+        case "boosting":
+            beta: Any = charter.settings.get("beta", BOOSTING["beta"])
+            return Problem.boosting(data, graph, dictionary_of(charter), mu, beta, c, loss)
+    raise AssertionError(charter.objective)  # pragma: no cover - the charter's type
+
+
+def dictionary_of(charter: Charter) -> Stumps:
+    """The base predictors of boosting, which are public: decision stumps over a public range."""
+    from ...data.dictionaries import Stumps
+
+    given = BOOSTING | charter.settings
+    made: Stumps = make_part("settings", Stumps, {"low": given["low"], "high": given["high"]}, given["stumps"])
+    return made
+
+
+def read_rows(charter: Charter, table: str | PathLike[str] | Any) -> Rows:
+    """Rows of a file or of a frame of pandas, as the charter says."""
+    where = "the table" if hasattr(table, "columns") else str(table)
+    return rows_of_cells(charter, read_cells(table), where)
+
+
+def rows_of(charter: Charter, table: str | PathLike[str] | Any) -> tuple[np.ndarray, np.ndarray]:
+    """Features and labels of a table, as the charter says."""
+    rows = read_rows(charter, table)
+    return rows.X, rows.y
+
+
+def no_rows(charter: Charter) -> Rows:
+    """Of a peer that has none: it is served by the population."""
+    fill = [np.nan] * len(charter.features) if charter.columns is None else charter.columns.fills
+    if charter.columns is None and charter.center is not None:
+        fill = list(charter.center)
+    return Rows(np.empty((0, charter.width)), np.empty(0), np.array(fill, float), [])
+
+
+def kept_aside(X: np.ndarray, y: np.ndarray, holdout: float | None) -> np.ndarray:
+    """Which rows are kept aside to measure models with: that share of them, or by default as many as can be spared.
+
+    A row's own content decides, so that rows that come later change little about it.
+    """
+    m = len(X)
+    share = (min(AUTO, AUTO_MOST / m) if m >= AUTO_FROM else 0.0) if holdout is None else holdout
+    rows = np.column_stack([X, y]) + 0.0  # -0.0 is 0.0
+    digest = [hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in np.ascontiguousarray(rows)]
+    aside = np.zeros(m, bool)
+    aside[sorted(range(m), key=digest.__getitem__)[: int(share * m + 1e-9)]] = True
+    return aside
+
+
+def work_of(charter: Charter, X: np.ndarray, y: np.ndarray, holdout: float | None = 0.0, model: Any = None) -> Work:
+    """What a peer with these rows works on; a share `holdout` of them is kept aside, None for as many as can be.
+
+    `model` is the group's, where members bring it.
+    """
+    aside = kept_aside(X, y, holdout)
+    seen = aside if aside.any() else ~aside
+    if charter.network:
+        model = model_of(charter) if model is None else model
+        work = _network_work(charter, X[~aside], y[~aside], X[seen], model)
+        return work._replace(seen_labels=y[seen], aside=bool(aside.any()))
+    work = (_pooling_work if charter.objective == "pooling" else _graph_work)(charter, X[~aside], y[~aside], X[seen])
+    return work._replace(seen_labels=y[seen], aside=bool(aside.any()))
+
+
+def _pooling_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarray) -> Work:
+    """Rows and a loss: pooling asks for no more, and the model trained alone is one in the peer's own units."""
+    check_fit(method_of(charter), _sketch(charter))
+    loss, (m, p) = loss_of(charter), X.shape
+    found = alone_model(loss, X, y, charter.intercept, standard=charter.design is not None or charter.scale is not None)
+    local = np.zeros(p) if found is None else found.theta
+    if not np.isfinite(local).all():
+        raise DataError("the rows hold numbers of such a size that no model of them is finite: scale them")
+    return Work(
+        loss=loss,
+        features=np.ascontiguousarray(X, float),
+        labels=np.ascontiguousarray(y, float),
+        size=m,
+        row_weight=1.0 / max(m, 1),
+        ridge=0.0,
+        weight=1.0,
+        confident=False,
+        curvature=float(loss.smoothness * np.sum(X * X) / max(m, 1)),
+        smooth=0.5,
+        scaled=False,
+        radius=np.inf,
+        outputs=1,
+        theta=np.zeros(p) if charter.privacy is not None else local.copy(),
+        local=local,
+        seen=np.ascontiguousarray(seen, float),
+        seen_labels=np.empty(0),
+        aside=False,
+        spread=NOTHING if found is None or p > WIDE else found.covariance,
+        noise=1.0 if found is None else found.noise,
+    )
+
+
+def _graph_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarray) -> Work:
+    """The part of one agent in a problem with a graph."""
+    from scipy import sparse
+
+    from ...data import AgentData
+    from ...graphs import empty
+
+    data = AgentData(X, y, agents=np.zeros(len(X), int), members=[0])
+    problem = problem_of(charter, data, empty(1), confident=False)
+    check_fit(_within(method_of(charter)), problem)
+    rows, local = problem.rows, problem.local()[0]
+    if not np.linalg.norm(local) <= charter.radius:
+        raise DataError(
+            f"the model of these rows alone has the norm {np.linalg.norm(local):.4g}, and in this run none may be "
+            f"longer than {charter.radius:g}: scale features or target, or agree on a larger --radius"
+        )
+    features = rows.values
+    if not isinstance(rows, DenseRows):
+        features = sparse.csr_array((rows.values, rows.column, rows.start), (len(rows.start) - 1, problem.p)).toarray()
+    public = charter.privacy is not None or charter.objective == "boosting"
+    shown = seen if problem.base is None else problem.base.transform(seen)
+    return Work(
+        loss=problem.loss,
+        features=np.ascontiguousarray(features, float),
+        labels=np.ascontiguousarray(problem.labels, float),
+        size=int(data.sizes[0]),
+        row_weight=float(problem.row_weight[0]),
+        ridge=float(problem.ridge[0]),
+        weight=float(problem.loss_weight[0]),
+        confident=charter.objective in CONFIDENT and charter.confidence != "none",
+        curvature=float(problem.local_lipschitz[0]),
+        smooth=problem.smooth,
+        scaled=bool(problem.scaled),
+        radius=problem.radius,
+        outputs=problem.outputs,
+        theta=np.zeros(problem.p) if public else np.array(local),
+        local=np.array(local),
+        seen=np.ascontiguousarray(shown, float),
+        seen_labels=np.empty(0),
+        aside=False,
+    )
+
+
+def _network_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarray, model: Any) -> Work:
+    """The part of one agent in a problem whose model is not linear: it begins where everybody does."""
+    from ...data import AgentData
+    from ...graphs import empty
+
+    labels = y if charter.labels is None else (y > 0.0).astype(float)  # models number their classes from 0
+    data = AgentData(X, labels, agents=np.zeros(len(X), int), members=[0])
+    problem, method = problem_of(charter, data, empty(1), confident=False, model=model), method_of(charter)
+    check_fit(method, problem)
+    theta = np.array(model.initial(charter.network.seed if charter.network else 0), float)
+    work = Work(
+        loss=loss_of(charter),
+        features=np.ascontiguousarray(X, float),
+        labels=np.ascontiguousarray(labels, float),
+        size=int(data.sizes[0]),
+        row_weight=float(problem.row_weight[0]),
+        ridge=float(problem.ridge[0]),
+        weight=float(problem.loss_weight[0]),
+        confident=charter.confidence != "none",
+        curvature=0.0,  # nobody asks
+        smooth=problem.smooth,
+        scaled=bool(problem.scaled),
+        radius=problem.radius,
+        outputs=problem.outputs,
+        theta=theta,
+        local=theta,
+        seen=np.ascontiguousarray(seen, float),
+        seen_labels=np.empty(0),
+        aside=False,
+        roles=np.array(problem.roles),
+        model=model,
+    )
+    local = trained_alone(work, local_of(method))
+    if not np.isfinite(local).all():
+        raise DataError(
+            "trained on these rows alone, the model is not finite after a while: agree on a smaller rate "
+            "(--set rate=...), or on --center and --scale of the features"
+        )
+    return work._replace(local=local)
+
+
+def work_of_table(
+    charter: Charter, table: str | PathLike[str] | None, holdout: float | None = None, model: Any = None
+) -> Work:
+    """What a peer works on with the rows of a file; without one, it has none."""
+    rows = no_rows(charter) if table is None else read_rows(charter, table)
+    if not len(rows.X) and charter.objective != "pooling":
+        raise DataError(
+            f"{table or 'there'}: no rows; with objective={charter.objective!r} a peer needs some of its own"
+        )
+    return work_of(charter, rows.X, rows.y, holdout, model)._replace(fill=rows.fill, notes=rows.notes)
+
+
+def main() -> None:
+    """Read a table for a peer, and write its work to standard output."""
+    folder, table, holdout, file = sys.argv[1:]
+    try:
+        charter = read_charter(read_bounded(Path(folder) / "charter.json"))
+        model = model_of(charter, file or None)
+        work = work_of_table(charter, table or None, None if holdout == "auto" else float(holdout), model)
+    except CoterieError as error:
+        print(error, file=sys.stderr)
+        sys.exit(3)
+    sys.stdout.buffer.write(write_work(work))
+
+
+__all__ = ["check_charter", "problem_of", "read_rows", "rows_of", "spelt", "work_of", "work_of_table"]
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""What a peer works on: its own rows, and its part of the objective that the charter states.
+
+:func:`coterie.peers.model.tables.work_of` makes it from a table with the same :class:`~coterie.Problem` that the laboratory
+uses; it needs pandas and the rest of the library for that. The peer itself needs only the numbers, which travel from
+one process to the other as bytes (:func:`write_work`): so a peer stays small.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import json
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ...core import losses
+from ...core.letters import Bounds, Contents, in_single, longest
+from ...core.linear import DenseRows, frozen
+from ...core.losses import SIGNS
+from ...core.methods import METHODS
+from ...core.models import Linear
+from ...core.training import SGD, Adam
+from ...core.world import PERSONAL, TIED, VACANT, World, paper
+from ...core.wrap.graph_rule import GraphRule
+from ...core.wrap.learned import Learned
+from ...core.wrap.trimmed import Trimmed
+from ...errors import DataError, MismatchError, ParameterError
+from ...problem.confidence import confidences
+from ...problem.modelled import FEW
+from ..group.charter import MAX_LETTER, MAX_PARAMETERS, TRAINING
+from ..group.networks import margins, roles, shape_of
+from ..wire.packet import OVERHEAD
+
+if TYPE_CHECKING:
+    from ..group.charter import Charter
+
+#: Settings of boosting that are the problem's, not the method's.
+BOOSTING: dict[str, Any] = {"stumps": 200, "beta": 10.0, "low": -3.0, "high": 3.0}
+#: How peers learn their ties, where the charter says no more than that.
+LEARNED: dict[str, Any] = {"kappa": 3, "every": 10.0, "sampling": "shuffle"}
+#: Optimisers of methods that train, by name.
+OPTIMISERS: dict[Any, Any] = {"sgd": SGD, "adam": Adam}
+#: An array of nothing.
+NOTHING = frozen(np.empty((0, 0)))
+
+
+class Work(NamedTuple):
+    """One agent's part of a problem, without its ties."""
+
+    loss: Any
+    features: np.ndarray  # (rows, p)
+    labels: np.ndarray  # (rows,)
+    size: int  # examples
+    row_weight: float
+    ridge: float
+    weight: float  # a_i / (c_i D_ii) where a_i grows with the degree, a_i / c_i where it does not
+    confident: bool  # whether a_i has a confidence c_i in it
+    curvature: float
+    smooth: float
+    scaled: bool
+    radius: float
+    outputs: int
+    theta: np.ndarray  # (p,) the model to start from
+    local: np.ndarray  # (p,) the model trained alone
+    seen: np.ndarray  # (k, p) features of the rows that models are measured with
+    seen_labels: np.ndarray  # (k,)
+    aside: bool  # whether these were kept aside, and are not among the rows to learn from
+    spread: np.ndarray = NOTHING  # (p, p) covariance of the model trained alone; nothing where it is not known
+    noise: float = 1.0  # variance of a label around its prediction by that model
+    fill: np.ndarray = NOTHING  # (features,) what a gap among numbers counts as; NaN where nothing is known
+    notes: list[str] = []  # noqa: RUF012 - what was done to the rows, in plain words
+    roles: np.ndarray = NOTHING  # (p,) what becomes of each parameter; nothing where all are tied
+    model: Any = Linear()  # what turns rows and parameters into losses; made on both sides, never written
+
+    @property
+    def p(self) -> int:
+        """Numbers in a model."""
+        return self.theta.shape[0]
+
+    def margins(self, theta: np.ndarray) -> np.ndarray:
+        """What a model says to the rows that models are measured with."""
+        return margins(self.model, theta, self.seen)
+
+
+def world_of_one(
+    work: Work, address: int, ties: Mapping[int, float], n_agents: int, largest: int, spare: int = 0, batch: int = 0
+) -> World:
+    """The world of one agent, tied as given; `largest` is M of the confidences.
+
+    There are `spare` slots for further ties, and room for minibatches of `batch` rows.
+    """
+    m = work.features.shape[0]
+    roles = work.roles if work.roles.size else np.full(work.p, TIED, np.int8)
+    peer = np.array([*ties, *[VACANT] * spare], np.int64)
+    weight = np.array([*ties.values(), *[0.0] * spare])
+    loss_weight = work.weight * (float(confidences(work.size, largest)) if work.confident else 1.0)
+    world = World(
+        loss=work.loss,
+        rows=DenseRows(frozen(work.features)),
+        labels=frozen(work.labels),
+        row_start=frozen(np.array([0, m])),
+        tie_start=frozen(np.array([0, peer.size])),
+        peer=peer,
+        inverse=np.full(peer.size, VACANT),
+        weight=weight,
+        choice=(peer != VACANT).astype(float),
+        row_weight=frozen(np.array([work.row_weight])),
+        ridge=frozen(np.array([work.ridge])),
+        loss_weight=frozen(np.array([loss_weight])),
+        curvature=frozen(np.array([work.curvature])),
+        address=frozen(np.array([address])),
+        smooth=work.smooth,
+        scaled=work.scaled,
+        radius=work.radius,
+        outputs=work.outputs,
+        n_agents=n_agents,
+        roles=frozen(roles),
+        sent=frozen(np.flatnonzero(roles != PERSONAL)),
+    )
+    return paper(world, work.model, batch)
+
+
+def check_parts(charter: Charter) -> None:
+    """Refuse a charter whose loss, method, graph rule or privacy terms cannot be made."""
+    loss = loss_of(charter)
+    if loss.pooled and charter.objective != "boosting":
+        raise ParameterError(f"loss={charter.loss!r} is for objective='boosting', not for {charter.objective!r}")
+    if loss.labels == SIGNS and charter.labels is None:
+        raise ParameterError(f"loss={charter.loss!r} is for classes: give their two labels, or choose loss='squared'")
+    if charter.network:
+        size = shape_of(charter).size
+        if size > MAX_PARAMETERS:
+            raise ParameterError(f"network: a model of {size} parameters; there may be {MAX_PARAMETERS} at most")
+        needed = longest_letter(charter)
+        if needed > MAX_LETTER:
+            raise ParameterError(
+                f"network: a letter takes up to {needed} bytes, and there may be {MAX_LETTER} at most: make the model "
+                "smaller, or more of it personal"
+            )
+    method_of(charter)
+
+
+def loss_of(charter: Charter) -> Any:
+    """The loss that a charter names."""
+    if charter.loss not in losses.LOSSES:
+        raise ParameterError(f"loss={charter.loss!r} is not known: choose one of {', '.join(losses.LOSSES)}")
+    return losses.LOSSES[charter.loss]
+
+
+def trimmable(charter: Charter) -> bool:
+    """Whether neighbours' values can be trimmed: the method keeps copies of their models."""
+    method = _bare_method(charter)
+    return bool(method.minimises and method.copies)
+
+
+def _bare_method(charter: Charter) -> Any:
+    """The method that a charter names, private if it says so."""
+    if charter.method not in METHODS:
+        raise ParameterError(f"method={charter.method!r} is not known: choose one of {', '.join(METHODS)}")
+    if charter.method in TRAINING:
+        return _training_method(charter)
+    if METHODS[charter.method].jobs:
+        raise ParameterError(
+            f"method={charter.method!r} does not bear lost letters, and so runs in ct.simulate alone: of those that "
+            f"train, peers run {', '.join(TRAINING)}"
+        )
+    apart = BOOSTING if charter.method == "boosting" else ()
+    settings = {name: value for name, value in charter.settings.items() if name not in apart}
+    kind = type(METHODS[charter.method])
+    if charter.objective == "pooling" and "intercept" in inspect.signature(kind).parameters:
+        settings.setdefault("intercept", charter.intercept)
+    method = make_part("settings", kind, settings)
+    if charter.privacy is not None:
+        from ...privacy import Private  # with SciPy, which others do not need
+
+        terms = dict(charter.privacy)
+        if charter.method == "propagation":
+            terms.setdefault("max_rows", charter.max_rows)
+        method = make_part("privacy", Private, terms, method)
+    return method
+
+
+def _training_method(charter: Charter) -> Any:
+    """A method that trains, with its optimiser: both have their arguments in the settings."""
+    settings = dict(charter.settings)
+    word = settings.pop("optimiser", "sgd")
+    if word not in OPTIMISERS:
+        raise ParameterError(f"settings: optimiser={word!r} must be one of {', '.join(OPTIMISERS)}")
+    kind, method = OPTIMISERS[word], type(METHODS[charter.method])
+    own = {name: settings.pop(name) for name in list(settings) if name in kind._fields}
+    if settings:
+        known = ", ".join(("optimiser", *kind._fields))
+        raise ParameterError(f"settings has {next(iter(settings))!r}, which is not known: choose from {known}")
+    try:
+        return method(kind(**own))
+    except (ParameterError, TypeError) as error:
+        raise ParameterError(f"settings: {error}") from None
+
+
+def wire_of(charter: Charter, method: Any, bounds: Bounds) -> Contents:
+    """How letters are written and checked: models of networks in single precision, all else as doubles."""
+    return Contents(in_single(method.letters) if charter.network else method.letters, bounds)
+
+
+def longest_letter(charter: Charter) -> int:
+    """Bytes of the longest packet of a network's letters, at most."""
+    q = int(np.count_nonzero(roles(charter) != PERSONAL))
+    method = method_of(charter)
+    contents = wire_of(charter, method, Bounds(q))
+    sizes = [len(contents.write(kind, np.zeros(longest([length])))) for kind, length in enumerate(contents.lengths)]
+    return max(sizes) + OVERHEAD
+
+
+def method_of(charter: Charter) -> Any:
+    """The method that a charter states, composed as in the laboratory."""
+    method = _bare_method(charter)
+    if charter.trim > 0.0:
+        method = make_part("trim", Trimmed, {}, method, charter.trim)
+    if charter.learned is not None:
+        given = LEARNED | charter.learned
+        how = {name: given.pop(name) for name in ("every", "sampling")}
+        rule = make_part("learned", GraphRule, given)
+        if "max_weight" not in given:
+            # A tie of an honest agent weighs about 1 / sqrt(lam); one that a hostile one makes, no more than this.
+            rule = make_part("learned", GraphRule, given | {"max_weight": 10.0 / math.sqrt(rule.lam)})
+        method = make_part("learned", Learned, how, method, rule)
+    return method
+
+
+def make_part(field: str, kind: Any, named: Mapping[str, Any], *first: Any) -> Any:
+    """A part of the library with the arguments that a field of the charter holds; an error names the field."""
+    known = list(inspect.signature(kind).parameters)[len(first) :]
+    for name in named:
+        if name not in known:
+            raise ParameterError(f"{field} has {name!r}, which is not known: choose from {', '.join(known) or 'none'}")
+    try:
+        return kind(*first, **named)
+    except (ParameterError, MismatchError, TypeError) as error:
+        raise ParameterError(f"{field}: {error}") from None
+
+
+# -- from one process to another --------------------------------------------------------------------------------------
+
+
+def write_work(work: Work) -> bytes:
+    """A work as bytes: npz without pickles."""
+    arrays: dict[str, Any] = {name: value for name, value in work._asdict().items() if isinstance(value, np.ndarray)}
+    numbers = {name: value for name, value in work._asdict().items() if name not in (*arrays, "loss", "model")}
+    buffer = io.BytesIO()
+    head = json.dumps({"loss": losses.loss_to_json(work.loss), "numbers": numbers}).encode()
+    np.savez(buffer, head=np.frombuffer(head, np.uint8), **arrays)
+    return buffer.getvalue()
+
+
+def read_work(content: bytes, model: Any = None) -> Work:
+    """The other way round, with the `model` of the group, if that is not linear; a DataError for anything else."""
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        head = json.loads(arrays.pop("head").tobytes())
+        work = Work(loss=losses.loss_from_json(head["loss"]), **head["numbers"], **arrays)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise DataError(f"not the work of a peer: {error}") from None
+    if model is None:
+        return work
+    if hasattr(model, "check"):  # a model in Python may have to see rows before it can work on them
+        model.check(work.features[:FEW], work.labels[:FEW])
+    return work._replace(model=model)

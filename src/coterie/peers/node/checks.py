@@ -1,0 +1,239 @@
+"""Whether a peer is well: the same checks for ``coterie peer check``, ``/healthz`` and whoever else asks.
+
+A *warning* is something to look at soon, *critical* something that keeps the peer from its work, or soon will; *info*
+is neither. They are made of a status and its age, so they can be made inside the peer and outside.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..._files import Where
+from .process import running, stopped
+from .settings import read_settings
+
+#: From the best to the worst, and so the exit code of ``coterie peer check``; info is no reason to worry.
+LEVELS = ("ok", "warning", "critical")
+#: A status that is older than so many of its periods is stale.
+STALE_PERIODS, PERIOD = 3.0, 5.0
+#: Days before a certificate expires.
+EXPIRES_SOON, EXPIRES_NOW = 30.0, 7.0
+#: Megabytes, and entries of the file system, that should be left on the disk; with less than the second, it is full.
+LITTLE_SPACE, NO_SPACE = 200.0, 20.0
+LITTLE_ENTRIES, NO_ENTRIES = 1000, 20
+#: Seconds that a trouble is news, and that a peer is given to find its neighbours.
+NEWS, GRACE = 900.0, 120.0
+#: Alarms that any one member can raise by what it says: no reason to restart a peer, which is what /healthz is for.
+CLAIMED = ("duplicate",)
+#: A state that is older than so many seconds, and than so many mean pauses between two wakes, is not being learned.
+STATE_SECONDS, STATE_WAKES = 600.0, 50.0
+
+
+class Finding(NamedTuple):
+    """What a check has found."""
+
+    level: str  # info, warning or critical
+    check: str
+    text: str
+
+
+def worst(found: list[Finding]) -> str:
+    """The level of all together."""
+    return max((one.level for one in found if one.level != "info"), key=LEVELS.index, default="ok")
+
+
+def is_stale(status: Mapping[str, Any], age: float) -> bool:
+    """Whether a status of that age says nothing of now. One from the future does not, either."""
+    return abs(age) > STALE_PERIODS * float(status.get("period") or PERIOD)
+
+
+def mover(status: Mapping[str, Any]) -> str | None:
+    """The neighbour that moves the model most; None if nobody does, or the method cannot tell."""
+    known = [tie for tie in status.get("ties", ()) if tie.get("influence")]
+    return max(known, key=lambda tie: tie["influence"])["name"] if known else None
+
+
+def disk_of(folder: Where) -> dict[str, Any]:
+    """What is left on the disk of a folder."""
+    try:
+        found = os.statvfs(folder)
+    except (OSError, AttributeError):
+        return {}
+    free = {"free_mb": round(found.f_bavail * found.f_frsize / 1e6, 1), "writable": os.access(folder, os.W_OK)}
+    return free | ({"free_entries": found.f_favail} if found.f_files else {})
+
+
+def findings(status: Mapping[str, Any], age: float, now: float | None = None) -> list[Finding]:
+    """What there is to say of a running peer, from a status that was made so many seconds ago."""
+    now = time.time() if now is None else now
+    found: list[Finding] = []
+    if is_stale(status, age):
+        found.append(Finding("critical", "status", f"its status is {age:.0f} s old: it hangs, or cannot write"))
+    if status.get("status_error"):
+        found.append(Finding("critical", "disk", f"its status cannot be written: {status['status_error']}"))
+    found += _disk(status.get("disk") or {})
+    found += _certificate(status.get("certificate_expires"), now)
+    if "relay" not in status:
+        found += _neighbours(status)
+        found += _served(status)
+        found += _trouble(status, now)
+        found += _learning(status)
+    return found
+
+
+def _disk(disk: Mapping[str, Any]) -> list[Finding]:
+    free, entries = disk.get("free_mb"), disk.get("free_entries")
+    if disk.get("writable") is False:
+        return [Finding("critical", "disk", "the folder cannot be written to")]
+    if (free is not None and free < NO_SPACE) or (entries is not None and entries < NO_ENTRIES):
+        return [Finding("critical", "disk", f"the disk is full: {free:g} MB are left")]
+    if (free is not None and free < LITTLE_SPACE) or (entries is not None and entries < LITTLE_ENTRIES):
+        return [Finding("warning", "disk", f"the disk is nearly full: {free:g} MB are left")]
+    return []
+
+
+def expires_in(text: str | None, now: float) -> float | None:
+    """Seconds until a certificate expires, of the moment as text."""
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
+
+
+def _certificate(expires: str | None, now: float) -> list[Finding]:
+    left = expires_in(expires, now)
+    if left is None or left > 86400.0 * EXPIRES_SOON:
+        return []
+    days = left / 86400.0
+    text = f"its certificate expires in {days:.0f} days" if days > 0 else "its certificate has expired"
+    level = "critical" if days < EXPIRES_NOW else "warning"
+    return [Finding(level, "certificate", f"{text}: the steward renews it")]
+
+
+def _neighbours(status: Mapping[str, Any]) -> list[Finding]:
+    ties, up = status.get("ties", ()), float(status.get("uptime") or 0.0)
+    if not ties:
+        return [Finding("warning", "neighbours", "it has no neighbours")] if up > GRACE else []
+    minutes = float(status.get("silent_minutes") or 10.0)
+    silent = min(up if tie.get("heard") is None else float(tie["heard"]) for tie in ties)
+    if silent > 60.0 * minutes:
+        return [Finding("critical", "neighbours", f"nobody was heard for {silent / 60.0:.0f} minutes")]
+    return []
+
+
+def _served(status: Mapping[str, Any]) -> list[Finding]:
+    if status.get("served") != "alone":
+        return []
+    most = mover(status)
+    advice = f"; {most} moves it most: coterie peer mute FOLDER {most}" if most else ""
+    why = f" ({status['why']})" if status.get("why") else ""
+    text = f"the model learned together is clearly worse than the one trained alone, which is used{why}{advice}"
+    return [Finding("warning", "served", text)]
+
+
+def _trouble(status: Mapping[str, Any], now: float) -> list[Finding]:
+    alarms, at = status.get("alarms") or {}, status.get("trouble_at") or {}
+    found = [Finding("warning" if what in CLAIMED else "critical", what, str(text)) for what, text in alarms.items()]
+    last = str(status.get("last_trouble") or "")
+    for what, count in (status.get("trouble") or {}).items():
+        if what in alarms:
+            continue
+        text = f"{what}, {count} times" + (f": {last}" if last else "")
+        if now - float(at.get(what, now)) < NEWS:
+            found.append(Finding("warning", what, text))
+    return found
+
+
+def _learning(status: Mapping[str, Any]) -> list[Finding]:
+    found = []
+    if status.get("releases_left") == 0:
+        found.append(Finding("info", "privacy", "its privacy budget is spent: it listens, and has nothing new to say"))
+    if status.get("proposal"):
+        text = f"the steward proposes another charter: {status['proposal'].get('accept', 'coterie peer accept FOLDER')}"
+        found.append(Finding("info", "charter", text))
+    age, rate = status.get("state_age"), float(status.get("rate") or 1.0)
+    if age is not None and not status.get("waits") and age > max(STATE_SECONDS, STATE_WAKES / rate):
+        found.append(Finding("warning", "state", f"its state was last saved {age:.0f} s ago"))
+    return found
+
+
+# -- from outside -----------------------------------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    """What is seen of a peer from outside: its process, and the newest status there is."""
+
+    pid: int | None
+    status: dict[str, Any] | None
+    age: float
+    stale: bool
+    why: str  # why it is stale, as far as one can tell
+
+
+def look(folder: Where) -> Seen:
+    """The status of a peer: from its memory if it answers, from its file if not, and how old it is."""
+    from .live import ask
+
+    pid = running(folder)
+    status = None if pid is None else ask(folder)
+    if status is not None:
+        age = float(status.pop("age", 0.0))
+    else:
+        try:
+            status = json.loads((Path(folder) / "status.json").read_bytes())
+        except (OSError, ValueError):
+            return Seen(pid, None, 0.0, pid is not None, "")
+        age = time.time() - float(status.get("at", 0.0))
+    stale = pid is not None and (is_stale(status, age) or status.get("pid") != pid)
+    return Seen(pid, status, age, stale, _why(folder, pid) if stale and pid is not None else "")
+
+
+def _why(folder: Where, pid: int) -> str:
+    """Why a process does not tell how it is, as far as one can see."""
+    disk = _disk(disk_of(folder))
+    if stopped(pid):
+        return "the process is paused"
+    return disk[0].text if disk else "the process hangs, or is starting"
+
+
+def checked(folder: Where) -> tuple[list[Finding], Seen]:
+    """All checks of a peer, running or not."""
+    seen, now = look(folder), time.time()
+    found: list[Finding] = []
+    if seen.pid is None:
+        removed = ((seen.status or {}).get("alarms") or {}).get("removed")
+        found.append(Finding("critical", "process", "it is not running" + (f": {removed}" if removed else "")))
+        found += _disk(disk_of(folder)) + _certificate(_expiry_on_disk(folder), now)
+    elif seen.status is None:
+        found.append(Finding("critical", "status", "it is running, and has not told how it is yet"))
+    else:
+        status = seen.status | {"disk": disk_of(folder), "state_age": state_age(folder)}
+        status.setdefault("silent_minutes", read_settings(folder).silent_minutes)
+        found = [one for one in findings(status, seen.age, now) if not (seen.stale and one.check == "status")]
+        if seen.stale:
+            found.insert(0, Finding("critical", "status", f"its status is {seen.age:.0f} s old: {seen.why}"))
+    return found, seen
+
+
+def state_age(folder: Where) -> float | None:
+    """Seconds since a peer's state was saved."""
+    try:
+        return round(max(0.0, time.time() - (Path(folder) / "state").stat().st_mtime), 1)
+    except OSError:
+        return None
+
+
+def _expiry_on_disk(folder: Where) -> str | None:
+    from ..group.identity import read_certificate
+
+    try:
+        return read_certificate((Path(folder) / "tls.crt").read_bytes()).not_valid_after_utc.isoformat()
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,291 @@
+"""How the members of a group are doing, known to all of them: small signed records that spread from peer to peer.
+
+A member that consents writes a record of itself now and then, signs it, and sends it to its neighbours, with a few
+records of others beside. Whoever gets one checks its owner's signature, keeps the newest of each member, and passes it
+on. A member that does not consent writes none, and still passes on the others'.
+
+Clocks of members may be wrong. So records are ordered by their owner's own numbers, (start, number); and how old one
+is, is the sum of the times that peers on its way have kept it: that sum is not signed, and nothing but display and
+expiry depends on it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Annotated, Any, NamedTuple
+
+from ..._version import __version__
+from ...errors import MissingExtra, SignatureError
+from ..wire.bucket import Bucket
+from .checks import expires_in
+from ..wire.gate import Refused
+from ..group.identity import verify
+from ..wire.packet import OVERHEAD, SIGNATURE, Whole
+from ..wire.packet import Counter as Number
+from ..group.records import Finite
+
+try:
+    import msgspec
+    from msgspec import Meta
+except ImportError as error:
+    raise MissingExtra("real peers need msgspec: pip install 'coterie[network]'") from error
+
+#: What a record's signature is of: these bytes, the run, and the record. So it is good for nothing else.
+HEALTH_SEAL = b"coterie health 1\n"
+#: Bytes of a record with its signature, at most; records in one packet; and what one takes of a packet beside.
+RECORD_BYTES, MAX_RECORDS, FRAME = 300, 16, 16
+#: Seconds between two packets of records: at the beginning, and in the long run.
+FIRST_WAIT, LONGEST_WAIT = 2.0, 30.0
+#: Packets of records that one member may send in a second, and at once.
+PER_SECOND, BURST = 0.5, 8.0
+#: Seconds after which a record is no longer shown or passed on; after twice as many its number is forgotten.
+EXPIRES = 6 * 3600.0
+#: Starts are no more; the largest number that :data:`~coterie.peers.wire.packet.Counter` holds.
+MAX_START = (1 << 53) - 1
+#: Troubles that a record has room for.
+MAX_TROUBLES = 4
+
+Word = Annotated[str, Meta(pattern=r"^[a-z0-9_ -]{1,16}\Z")]
+
+
+class HealthRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What a member tells the group of itself. New fields come last, and have a default."""
+
+    address: Whole
+    start: Number
+    number: Number  # of its records since it was started
+    time: Whole  # seconds since 1970 by its own clock, which may be wrong
+    version: Annotated[str, Meta(pattern=r"^[0-9A-Za-z.+-]{1,20}\Z")]
+    wakes: Whole
+    score: Finite | None  # of the model learned together; None where rows are private, or where there are none
+    score_alone: Finite | None
+    served: Word | None  # which model it uses: also this tells of rows, and is None where they are private
+    ties: Whole
+    alive: Whole  # neighbours that it is connected to
+    refused: Whole  # letters
+    expires: Annotated[int, Meta(ge=-100_000, le=100_000)] | None  # days left of its certificate
+    trouble: Annotated[tuple[Word, ...], Meta(max_length=MAX_TROUBLES)] = ()
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """What orders the records of one member."""
+        return self.start, self.number
+
+
+class _Known(NamedTuple):
+    record: HealthRecord
+    signed: bytes
+    born: float  # when it was written, by the clock of this peer
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_record = msgspec.msgpack.Decoder(HealthRecord).decode
+_batch = msgspec.msgpack.Decoder(
+    Annotated[list[tuple[Annotated[float, Meta(ge=0)], bytes]], Meta(max_length=MAX_RECORDS)]
+).decode
+
+
+class HealthBoard:
+    """The newest record of every member, as far as this peer has heard.
+
+    Parameters
+    ----------
+    run : bytes
+        Of the charter.
+    address : int
+        This peer's.
+    sign, random : callable
+        As of a :class:`~coterie.peers.node.node.Node`.
+    packet_bytes : int
+        No packet may be longer.
+    shares : bool
+        Whether this peer tells of itself.
+    private : bool
+        Whether the rows are private: then no number that depends on them is told.
+    """
+
+    def __init__(
+        self,
+        run: bytes,
+        address: int,
+        sign: Callable[[bytes], bytes],
+        random: Callable[[int], bytes],
+        *,
+        packet_bytes: int,
+        shares: bool = False,
+        private: bool = False,
+    ):
+        self._seal, self.address, self._sign, self._random = HEALTH_SEAL + run, address, sign, random
+        self.shares, self.private = shares, private
+        self.limit = max(1, min(MAX_RECORDS, (packet_bytes - OVERHEAD) // (RECORD_BYTES + FRAME)))
+        #: What there is to tell of this peer, set by the program that runs it: its status.
+        self.status: Callable[[], Mapping[str, Any]] = dict
+        self.start = 1
+        self._number = 1
+        self._keys: Mapping[int, bytes] = {}
+        self._known: dict[int, _Known] = {}
+        self._news: set[int] = set()  # whose records were not passed on yet
+        self._buckets: dict[int, Bucket] = {}
+        self._wait, self._at = FIRST_WAIT, math.inf
+
+    def admit(self, keys: Mapping[int, bytes]) -> None:
+        """Whose records are kept: addresses and public keys of the members."""
+        changed = {address for address, key in keys.items() if self._keys.get(address, key) != key}
+        self._keys = keys
+        self._known = {j: known for j, known in self._known.items() if j in keys and j not in changed}
+        self._buckets = {j: bucket for j, bucket in self._buckets.items() if j in keys}
+        self._news &= set(self._known)
+
+    def open(self, now: float, start: int) -> None:
+        """Begin, with the number of this start."""
+        self.start = start
+        if self.shares:
+            self._at = now + FIRST_WAIT
+
+    @property
+    def next_time(self) -> float:
+        """When to ask for a :meth:`batch`; infinity while there is nothing to tell."""
+        return self._at
+
+    def batch(self, now: float) -> bytes | None:
+        """What to send to all neighbours now, or None: the own record, what is new, and some others by chance."""
+        self._forget(now)
+        told: list[tuple[float, bytes]] = []
+        own = self._own()
+        if own is not None:
+            self._number += 1
+            body = _encode(own)
+            told.append((0.0, self._sign(self._seal + body) + body))
+        others = [j for j, known in self._known.items() if now < known.born + EXPIRES]
+        fresh = [j for j in others if j in self._news]
+        chosen = self._some(fresh, self.limit - len(told))
+        old = [j for j in others if j not in self._news]
+        chosen += self._some(old, self.limit - len(told) - len(chosen))
+        self._news -= set(chosen)
+        told += [(round(now - self._known[j].born, 1), self._known[j].signed) for j in chosen]
+        spread = 0.75 + 0.5 * self._chance()  # so that members do not all speak at the same time
+        self._at = now + self._wait * spread if told or self.shares else math.inf
+        self._wait = min(2.0 * self._wait, LONGEST_WAIT)
+        return _encode(told) if told else None
+
+    def take(self, now: float, sender: int, content: bytes) -> int:
+        """Take in what ``sender`` has passed on; how many records of it are news.
+
+        What is wrong is :class:`~coterie.peers.wire.gate.Refused`, and it is the sender's fault: nobody passes on what was
+        not checked. What was known already is no fault.
+        """
+        bucket = self._buckets.setdefault(sender, Bucket(PER_SECOND, BURST))
+        if not bucket.take(now):
+            raise Refused("rate", f"records of health from {sender}")
+        if len(content) > MAX_RECORDS * (RECORD_BYTES + FRAME):
+            raise Refused("size", f"{len(content)} bytes of records from {sender}")
+        try:
+            told = _batch(content)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise Refused("format", f"records of health from {sender}: {error}") from None
+        return sum(self._take_one(now, sender, age, signed) for age, signed in told)
+
+    def _take_one(self, now: float, sender: int, age: float, signed: bytes) -> bool:
+        if len(signed) > RECORD_BYTES:
+            raise Refused("size", f"a record of {len(signed)} bytes from {sender}; at most {RECORD_BYTES}")
+        try:
+            record = _record(signed[SIGNATURE:])
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise Refused("format", f"a record of health from {sender}: {error}") from None
+        owner = record.address
+        key, known = self._keys.get(owner), self._known.get(owner)
+        if key is None or not age < EXPIRES:
+            return False  # who is no member here may be one in a newer list
+        newest = (self.start, self._number) if owner == self.address else known.record.order if known else (0, 0)
+        if record.order <= newest:
+            return False
+        try:
+            verify(key, signed[:SIGNATURE], self._seal + signed[SIGNATURE:])
+        except SignatureError:
+            raise Refused("signature", f"a record of {owner} that it has not signed, from {sender}") from None
+        if owner == self.address:  # of its own, from before it lost its state: its next one must be newer
+            self.start = min(record.start + 1, MAX_START)
+            return False
+        self._known[owner] = _Known(record, signed, now - age)
+        self._news.add(owner)
+        if self._at == math.inf:
+            self._at = now + self._wait * self._chance()
+        return True
+
+    def rows(self, now: float) -> list[dict[str, Any]]:
+        """What is known of the members, by address, with the age of each record in seconds."""
+        own = self._own()
+        found = [] if own is None else [(0.0, own)]
+        found += [(now - known.born, known.record) for known in self._known.values() if now < known.born + EXPIRES]
+        return [
+            msgspec.structs.asdict(record) | {"trouble": list(record.trouble), "age": round(age, 1)}
+            for age, record in sorted(found, key=lambda row: row[1].address)
+        ]
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _own(self) -> HealthRecord | None:
+        """Of this peer; None if it does not consent, or does not know yet how it is doing."""
+        status = self.status() if self.shares else {}
+        return record_of(status, self.address, self.start, self._number, self.private) if status else None
+
+    def _forget(self, now: float) -> None:
+        """Records that are so old that no copy of them is under way: their numbers, too."""
+        for j in [j for j, known in self._known.items() if now > known.born + 2.0 * EXPIRES]:
+            del self._known[j]
+            self._news.discard(j)
+
+    def _chance(self) -> float:
+        return int.from_bytes(self._random(4), "little") / 2.0**32
+
+    def _some(self, items: list[int], count: int) -> list[int]:
+        """As many of them, by chance."""
+        left, chosen = sorted(items), list[int]()
+        while left and len(chosen) < count:
+            chosen.append(left.pop(int(self._chance() * len(left))))
+        return chosen
+
+
+def record_of(status: Mapping[str, Any], address: int, start: int, number: int, private: bool) -> HealthRecord:
+    """A record of what a status says. If rows are private, what depends on them is left out."""
+    ties = status.get("ties", [])
+    return HealthRecord(
+        address=address,
+        start=start,
+        number=number,
+        time=int(max(0.0, status.get("at", time.time()))),
+        version=__version__[:20],
+        wakes=int(status.get("wakes", 0)),
+        score=None if private else _rounded(status.get("score")),
+        score_alone=None if private else _rounded(status.get("score_alone")),
+        served=None if private else next(iter(_words([status.get("served")])), None),
+        ties=len(ties),
+        alive=sum(bool(tie.get("alive")) for tie in ties),
+        refused=sum(status.get("refused", {}).values()),
+        expires=days_left(status.get("certificate_expires")),
+        trouble=tuple(_words(status.get("alarms", {}) | status.get("trouble", {})))[:MAX_TROUBLES],
+    )
+
+
+def days_left(expires: str | None, now: datetime | None = None) -> int | None:
+    """Whole days until a moment in ISO 8601, or None where there is none."""
+    left = expires_in(expires, time.time() if now is None else now.timestamp())
+    return None if left is None else max(-100_000, min(100_000, int(left // 86400.0)))
+
+
+def _rounded(score: float | None) -> float | None:
+    """To three digits: enough to see, and little to tell."""
+    return None if score is None or not math.isfinite(score) else float(f"{score:.3g}")
+
+
+def _words(texts: Iterable[Any]) -> list[str]:
+    """Those that a record can hold."""
+    cleaned = (re.sub(r"[^a-z0-9_ -]", "", str(text or "").lower())[:16] for text in texts)
+    return [word for word in cleaned if word]
+
+
+__all__ = ["HealthBoard", "HealthRecord", "days_left", "record_of"]

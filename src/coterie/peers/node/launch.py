@@ -1,0 +1,209 @@
+"""Put the parts of a peer together, and run them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from ..._files import locked, read_bounded, write_atomic
+from ...errors import CoterieError, DataError, FileError, IdentityError, RemovedError
+from ..group.amendments import settle
+from ..group.charter import Charter
+from .feed import Feed
+from ..group.groups import Membership, membership
+from ..app.metrics import Log
+from ..group.networks import model_of
+from .node import Node
+from ..group.office import RelayOffice
+from .past import start_from_past
+from .process import Signals, begin_again, only_one
+from .program import Program
+from ..group.roster import Relay, Roster, newer, read_roster
+from .settings import Settings
+from .state import FileStore
+from ..transport import contacts_of
+from ..group.trust import keep_authorities
+from ..model.work import method_of, read_work
+
+#: Lists of members that a relay looks at in a second.
+MOST_ROSTERS = 4
+
+
+def launch(
+    folder: Path,
+    joined: Membership,
+    work: bytes,
+    *,
+    settings: Settings | None = None,
+    wakes: int | None = None,
+    lab: bool = False,
+    feed: Feed | None = None,
+    steward: Path | None = None,
+    model: Path | None = None,  # the file of its model, where members bring it
+    kind: type[Node] = Node,  # a test may run one that means harm
+) -> None:
+    """Run the peer of a folder, with its work as bytes, until a signal stops it."""
+    from ..transport.limits import raise_descriptors
+    from ..transport.over_tls import TlsTransport
+
+    me, charter = joined.me, joined.charter
+    if isinstance(me, Relay):
+        raise IdentityError(f"{me.name} is a relay: run it with coterie relay {folder}")
+    settings = settings or Settings()
+    signals, log = Signals(), Log(level=settings.log_level)
+    log.take_over()
+    raise_descriptors()
+    method = method_of(charter)
+    with only_one(folder):
+        ledger = _ledger(folder, method)
+        node = kind(
+            charter,
+            read_bounded(folder / "roster"),
+            me.address,
+            method,
+            read_work(work, model_of(charter, model)),
+            joined.identity.sign,
+            FileStore(folder / "state"),
+            ledger=ledger,
+            random=os.urandom,
+            share_health=settings.share_health or lab,
+        )
+        transport = TlsTransport(
+            charter.run,
+            me.name,
+            me.address,
+            joined.identity.listen,
+            folder,
+            endpoint=me.endpoint,
+            relays=joined.roster.relays,
+            seed=joined.identity.seed,
+            letter_bytes=charter.letter_bytes,
+            letters_per_second=charter.letters_per_second,
+        )
+        expires = joined.expires.isoformat()
+        began = start_from_past(folder, node)
+        if began is not None:
+            log("began", what=began)
+        program = Program(
+            node,
+            transport,
+            folder,
+            log,
+            metrics_port=settings.metrics,
+            lab=lab,
+            wakes=wakes,
+            expires=expires,
+            feed=feed,
+            settings=settings,
+            steward=steward,
+        )
+        signals.of(program)
+        try:
+            program.run()
+        finally:
+            if ledger is not None:
+                ledger.close()
+    if program.again:
+        settle(folder)
+        begin_again()
+    if program.failure:
+        raise IdentityError(program.failure)
+
+
+def _ledger(folder: Path, method: Any) -> Any:
+    """The ledger of a private method, made when the peer joined. One that is missing was lost, and may be spent."""
+    plan = method.plan
+    if plan is None:
+        return None
+    from ...privacy.ledger import Ledger
+
+    return Ledger(plan, folder / "ledger", identity=folder / "sign.key")
+
+
+def launch_relay(folder: Path) -> None:
+    """Run the relay of a folder until a signal stops it."""
+    from ..transport.limits import raise_descriptors
+    from ..transport.relay import TlsRelay
+
+    joined = membership(folder)
+    if not isinstance(joined.me, Relay):
+        raise IdentityError(f"{joined.me.name} is no relay: run it with coterie peer run {folder}")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGUSR1", signal.SIGTERM)):
+        signal.signal(number, lambda *_: stop.set())
+    if hasattr(signal, "SIGUSR2"):
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # its status is never old
+    raise_descriptors()
+    log, me, roster = Log(), joined.me, joined.roster
+    relay = TlsRelay(
+        joined.charter.run,
+        me.name,
+        joined.identity.listen or me.endpoint,
+        folder,
+        letter_bytes=joined.charter.letter_bytes,
+        letters_per_second=joined.charter.letters_per_second,
+    )
+    _tell(relay, roster, read_bounded(folder / "roster"))
+    came: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    with only_one(folder), relay:
+        relay.listen(lambda signed: came.put(signed) if came.qsize() < MOST_ROSTERS else None)
+        log.take_over()
+        log("relaying", name=me.name, endpoint=me.endpoint, run=joined.charter.run, pid=os.getpid())
+        office = RelayOffice(folder, relay, log)
+        while not stop.wait(1.0) and not office.look():
+            try:
+                new = _newest(folder, joined.charter, roster, came, office)
+                if new is not roster:
+                    roster = new
+                    _tell(relay, roster, read_bounded(folder / "roster"))
+                    log("members", version=roster.version)
+                    relay.reload()
+            except (OSError, CoterieError) as error:  # neither a full disk nor a broken file is a reason to stop
+                log("trouble", what=str(error))
+            if all(other.name != me.name for other in roster.relays):
+                raise RemovedError(f"the steward has removed this relay from the group (version {roster.version})")
+            status = {"name": me.name, "relay": me.endpoint, "run": joined.charter.run, "pid": os.getpid()}
+            status |= {"members": len(roster.members), "connected": sorted(relay.alive()), "at": round(time.time(), 1)}
+            status |= {"transport": relay.counts, "dropped": relay.dropped(), "strangers": relay.strangers()}
+            try:
+                write_atomic(folder / "status.json", json.dumps(status).encode(), private=True, durable=False)
+            except OSError as error:
+                log("trouble", what=str(error))
+        log("stopped")
+    if settle(folder):
+        begin_again()
+
+
+def _newest(
+    folder: Path, charter: Charter, roster: Roster, came: queue.SimpleQueue[bytes], office: RelayOffice
+) -> Roster:
+    """The newest list of members of those that are known, in the folder, and that have come."""
+    found = []
+    with contextlib.suppress(DataError, FileError):
+        found.append(read_bounded(folder / "roster"))
+    for _ in range(min(came.qsize(), MOST_ROSTERS)):
+        found.append(office.take(came.get()))
+    for k, signed in enumerate(found):
+        with contextlib.suppress(DataError):
+            new = read_roster(signed, charter, held=roster)
+            if newer(roster, new):
+                roster = new
+                if k > 0:
+                    with locked(folder):
+                        keep_authorities(folder, new)
+                        write_atomic(folder / "roster", signed)
+    return roster
+
+
+def _tell(relay: Any, roster: Roster, signed: bytes) -> None:
+    """Let the relay serve the members of a list, and hand it on to them and to visitors."""
+    relay.keep_roster(signed)
+    relay.admit(contacts_of(roster), roster.revoked)
+    relay.publish_roster(signed)

@@ -1,0 +1,107 @@
+"""Where a run begins that follows another one: at what the peer has learned there, as far as that still fits.
+
+Of the objectives with a graph that is the model; columns are matched by their names, and a model that was learned in
+other units is put into the new ones. Of pooling it is also what the agent adds to the population's averages. Nothing
+between neighbours is kept: not all of them may have moved on yet. A private run begins from zeros, which are public.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..._files import read_bounded
+from ...errors import DataError, StateError
+from ..group.amendments import BEGAN, differences
+from ..group.charter import Charter, read_charter
+from .node import Node
+from .state import FileStore, filled, read_record, unpack
+
+#: Fields of a charter that may change without making a model worthless.
+FREE = frozenset(
+    {
+        *("title", "coupling", "ridge", "confidence", "max_rows", "method", "settings", "trim", "learned", "privacy"),
+        *("radius", "rate", "letter_bytes", "letters_per_second", "objective", "loss"),
+    }
+)
+#: Those that change the columns or their units.
+COLUMNS = frozenset({"features", "center", "scale"})
+
+
+def start_from_past(folder: Path, node: Node) -> str | None:
+    """Let a node that begins its first run after another one begin from what was learned there; says what was done."""
+    if (folder / "state").exists() or not (folder / BEGAN).exists():
+        return None
+    try:
+        began = json.loads(read_bounded(folder / BEGAN))
+        if began["run"] != node.charter.run:
+            return None
+        past = folder / "runs" / str(began["from"])
+        old = read_charter(read_bounded(past / "charter.json"))
+        state = FileStore(past / "state").load()
+        if state is None:
+            return f"this peer had learned nothing in run {old.run}"
+        arrays = read_record(state, str(past / "state")).arrays
+        own, tie = _begin_from(node, old, arrays)
+    except (DataError, StateError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"the model of the run before is not used: {error}"
+    node.peer.resume(node.peer.world, own, tie)
+    return f"begins from what was learned in run {old.run}"
+
+
+def _begin_from(node: Node, old: Charter, arrays: dict[str, Any]) -> tuple[Any, Any]:
+    """The state of a method at its start, with what was learned under another charter."""
+    new, method, world = node.charter, node.method, node.peer.world
+    if new.privacy is not None:
+        raise DataError("a private run begins from zeros")
+    path = next((name for name in arrays if re.fullmatch(r"own(\.model)*\.theta", name)), None)
+    if path is None:
+        raise DataError("there is no model in its state")
+    changed = set(differences(old, new))
+    theta = _translated(unpack(arrays, path)[0], old, new, changed)
+    if theta.shape != node.theta.shape:
+        raise DataError(f"it has {theta.size} numbers, and those of this run have {node.theta.size}")
+    if not np.linalg.norm(theta) <= new.radius:
+        raise DataError(f"it is longer than {new.radius:g}, the radius of this run")
+    own, tie = method.start(world, theta[None, :])
+    if not method.minimises and not changed & (COLUMNS | {"method", "settings", "loss", "privacy"}):
+        own = filled(own, arrays, "own")  # pooling
+    return own, tie
+
+
+def _translated(theta: np.ndarray, old: Charter, new: Charter, changed: set[str]) -> np.ndarray:
+    """A model in the columns and units of another charter."""
+    linear = not {"boosting", "differentiable"} & {old.objective, new.objective}
+    others = changed - FREE - (COLUMNS if linear else frozenset())
+    if not linear:
+        others |= changed & {"objective", "loss"}
+    if "boosting" in (old.objective, new.objective):
+        others |= changed & {"settings"}
+    if others:
+        raise DataError(f"the new charter has another {', '.join(sorted(others))}")
+    if not changed & COLUMNS:
+        return theta
+    if theta.size != len(old.features) + old.intercept:
+        raise DataError("its columns are made of features in a way that cannot be translated")
+    # theta_k (x - c) / s  =  theta_k s' / s (x - c') / s'  +  theta_k (c' - c) / s; a feature that is gone is at c.
+    weights, shift = dict.fromkeys(new.features, 0.0), 0.0
+    for k, name in enumerate(old.features):
+        center, scale = _units(old, k)
+        slope = theta[k] / scale
+        if name in weights:
+            there, unit = _units(new, new.features.index(name))
+            weights[name] = slope * unit
+            shift += slope * (there - center)
+    if not old.intercept:
+        if shift:
+            raise DataError("it has no intercept to move the centre with")
+        return np.array([*weights.values()])
+    return np.array([*weights.values(), theta[-1] + shift])
+
+
+def _units(charter: Charter, k: int) -> tuple[float, float]:
+    return (charter.center[k] if charter.center else 0.0), (charter.scale[k] if charter.scale else 1.0)

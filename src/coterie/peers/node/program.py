@@ -1,0 +1,492 @@
+"""A peer as a process: a clock, a transport, a disk and signals around a :class:`~coterie.peers.node.node.Node`.
+
+One thread does everything that the node does; the transport's threads only put what has come into a queue of bounded
+length. SIGTERM and SIGINT end it cleanly. What a `kill -9` loses is the wake that it interrupts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..._files import locked, read_bounded, write_atomic
+from ...core.world import EVERYONE
+from ...errors import CoterieError, DataError, IdentityError, LedgerError, ParameterError, RemovedError, StateError
+from .audit_log import FILE as AUDIT_FILE
+from .audit_log import AuditLog
+from .chronicle import Chronicle
+from .feed import LOOK_EVERY, Feed
+from .finish import finished, job_of
+from ..group.forks import Fork, read_fork, write_fork
+from .inbox import INBOX_SECONDS, NOBODY, Inbox
+from .live import ANSWER, Live
+from ..app.metrics import Log, Metrics, health, prometheus
+from ..wire.muting import addresses_of, read_muted
+from .node import Node, Send
+from ..group.office import LOOK_EVERY as OFFICE_EVERY
+from ..group.office import Office
+from ..model.scores import model_of
+from .settings import Settings
+from ..app.status import status_of
+from .supervised import notify
+from ..transport import Transport, contacts_of
+from ..group.trust import REVOKED, is_revoked, keep_authorities
+
+#: How long letters are gathered before they are looked at, in mean intervals between two wakes: of a method that keeps
+#: copies of its neighbours' models, and needs them when it wakes; of one that may have to answer; and seconds at most.
+GATHER_COPIES, GATHER, LONGEST_GATHER = 2.0, 0.4, 0.2
+#: Seconds between two looks at everything that is not urgent: status, links, summary of the log, the model's file.
+STATUS_EVERY, LINK_EVERY, SUMMARY_EVERY, MODEL_EVERY, FINAL_EVERY = 5.0, 0.5, 30.0, 10.0, 300.0
+#: The own model of a private peer is first worked out so soon: until then it has the noisy one to predict with.
+FIRST_FINAL = 30.0
+#: Sources of connections that came to nothing that are named in one line of the log.
+STRANGERS_TOLD = 5
+#: The same for status and model of a peer in a lab.
+LAB_EVERY = 1.0
+#: Seconds between two looks at what belongs into the audit log.
+CHRONICLE_EVERY = 1.0
+
+
+class Program:
+    """Runs a node until it is told to stop."""
+
+    def __init__(
+        self,
+        node: Node,
+        transport: Transport,
+        folder: str | os.PathLike[str],
+        log: Log,
+        *,
+        metrics_port: int | None = None,  # to serve Prometheus text on loopback; 0 for any free port
+        lab: bool = False,  # an experiment: obey the file "blocked", write the model often, end with the parent process
+        wakes: int | None = None,  # stop after so many
+        expires: str | None = None,  # when the certificate does
+        feed: Feed | None = None,  # the file of the peer's rows, which may change
+        settings: Settings | None = None,  # of peer.toml
+        steward: Path | None = None,  # the folder of the group, if this peer does the steward's chores
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.node, self.transport, self.folder, self.log = node, transport, Path(folder), log
+        self.clock, self.lab, self.wakes, self.expires = clock, lab, wakes, expires
+        self._feed = feed
+        self._parent = os.getppid()
+        self.inbox = Inbox(max(64, int(INBOX_SECONDS * node.charter.letters_per_second)))
+        self._stopping = self._leaving = False
+        self._wakes_before = node.wakes
+        self._blocked: frozenset[int] = frozenset()
+        self._linked: tuple[bytes, frozenset[int]] = (b"", frozenset())  # the list of members, and the neighbours
+        self._told: dict[str, int] = {}
+        self._strangers: dict[str, dict[str, int]] = {}
+        self._last_trouble = ""
+        self._here: set[int] = set()
+        self._roster_stamp, self._roster_version = 0, node.roster.version
+        self._authorities = node.roster.authorities
+        self._alarms: dict[str, str] = {}
+        self._fork: Fork | None = None
+        self._fork_known = False  # whether the file was looked at
+        self.settings = settings or Settings()
+        self.period = LAB_EVERY if lab else STATUS_EVERY
+        self._status: dict[str, Any] = {}
+        node.health.status = lambda: self._status
+        self._status_at = clock()
+        self._status_made = threading.Event()
+        self.unwritten: str | None = None  # why the status is not on the disk
+        self.trouble_at: dict[str, float] = {}  # when a trouble was last counted
+        self._troubles: dict[str, int] = {}
+        self._live: Live | None = None
+        # A lab is thrown away, with all that happens in it.
+        self._chronicle = None if lab else Chronicle(self, AuditLog(self.folder / AUDIT_FILE))
+        self._final: np.ndarray | None = None  # what a private peer has worked out for itself alone
+        self._finishing: threading.Thread | None = None
+        self.began = clock()
+        self.again, self.failure = False, ""  # whether to begin again under another charter; why it gave up
+        self.office = Office(self, self._send, steward)
+        self._due = dict.fromkeys(("status", "link", "muted", "office", "summary", "model", "rows", "chronicle"), 0.0)
+        self._due["final"] = clock() + FIRST_FINAL
+        self.metrics = None
+        if metrics_port is not None:
+            self.metrics = Metrics(metrics_port, lambda: prometheus(self.status), lambda: health(self.status))
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def stop(self, leave: bool = False) -> None:
+        """End soon. May be called from a signal handler or another thread."""
+        self._stopping, self._leaving = True, leave
+        self.inbox.wake()
+
+    def begin_again(self) -> None:
+        """End soon, to begin again under another charter."""
+        self.again = True
+        self.stop()
+
+    def give_up(self, why: str) -> None:
+        """End soon, because it cannot go on."""
+        self.failure = why
+        self.log("trouble", what=f"stops: {why}")
+        self.stop()
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The last status, with its age in seconds. May be asked for in any thread."""
+        return self._status | {"age": round(self.clock() - self._status_at, 1)}
+
+    def tell(self) -> bytes:
+        """The status as it is now; an older one if the loop does not get to it. For other threads."""
+        self._status_made.clear()
+        self._due["status"] = 0.0
+        self.inbox.wake()
+        self._status_made.wait(ANSWER)
+        return _json(self.status)
+
+    def run(self) -> None:
+        """Until :meth:`stop`."""
+        node, clock = self.node, self.clock
+        gather = min(LONGEST_GATHER, (GATHER_COPIES if node.method.copies else GATHER) / node.charter.rate)
+        self._open()
+        try:
+            self._look_who_is_muted()
+            self._link()
+            self._send(node.open(clock()))
+            self.log("started", name=node.name_of(node.address), run=node.charter.run, boot=node.boot, pid=os.getpid())
+            self._tell_of_rows()
+            self._begin()
+            busy = False
+            while not self._stopping:
+                self._housekeeping(clock())
+                if not busy:
+                    self.inbox.wait(min(node.next_time, *self._due.values()) - clock())
+                # What comes within a moment is looked at together: one waking of the process costs more than a letter.
+                # While there is much to do, it is not woken by the first of them, either.
+                if (busy or self.inbox) and not self._stopping:
+                    time.sleep(max(0.0, min(gather, node.next_time - clock())))
+                items = self.inbox.take()
+                busy = len(items) > 0
+                for owner, data in items:
+                    self._receive(clock(), owner, data)
+                if node.signed_roster is not self._linked[0]:
+                    self._due["link"] = 0.0  # somebody may be waiting to be let in
+                now = clock()
+                if now >= node.next_time:
+                    self._send(node.tick(now))
+                done = self.wakes is not None and node.wakes - self._wakes_before >= self.wakes
+                if done or node.farewell is not None:
+                    self.stop()
+        except LedgerError as error:  # it must not go on without knowing what it has spent
+            self.log("trouble", what=f"stops, because its ledger cannot be written: {error}")
+            raise
+        finally:
+            self._end()
+        if node.farewell is not None:
+            raise RemovedError(node.alarms["removed"])
+
+    def _open(self) -> None:
+        try:
+            self.transport.open(self._deliver, roster=lambda signed: self._deliver(NOBODY, signed))
+        except ParameterError as error:
+            if "in use" not in str(error):
+                raise
+            raise IdentityError(
+                f"{error}. Is a peer running there already, with this identity, from another copy of {self.folder}? "
+                "Each peer needs an identity and a port of its own"
+            ) from error.__cause__  # the system's error: whoever supervises the peer may try again
+
+    def _deliver(self, owner: int, data: bytes) -> None:
+        if owner != NOBODY or data != self.node.signed_roster:  # whoever looks for somebody brings the list to all
+            self.inbox.put(owner, data)
+
+    def _receive(self, now: float, owner: int, data: bytes) -> None:
+        if owner in self._blocked:
+            return
+        node = self.node
+        self._send(node.take_signed(now, data) if owner == NOBODY else node.receive(now, owner, data))
+
+    def _send(self, sends: list[Send]) -> None:
+        for to, data, roster in sends:
+            if roster:
+                self.transport.publish_roster(data, to)
+                continue
+            if to == EVERYONE and not self._blocked and self._linked[1] == self.node.ties.keys():
+                self.transport.send(EVERYONE, data)
+                continue
+            for j in self.node.ties if to == EVERYONE else (to,):
+                if j not in self._blocked:
+                    self.transport.send(j, data)
+
+    def _begin(self) -> None:
+        """Tell those who watch that it has begun."""
+        if self._chronicle is not None:
+            self._chronicle.start()
+        if hasattr(socket, "AF_UNIX"):
+            try:
+                self._live = Live(self.folder, self.tell)
+            except OSError as error:
+                self.log("trouble", what=f"its status can only be read from the disk: {error}")
+        notify("READY=1")
+
+    def _end(self) -> None:
+        """The state is safe, the neighbours are told, and the model is written."""
+        if not self.again:
+            notify("STOPPING=1")
+        if self._live is not None:
+            self._live.close()
+        if self._chronicle is not None:
+            self._chronicle.stop("it leaves" if self._leaving else "it was told to" if self._stopping else "an error")
+        try:
+            self._send(self.node.close(self._leaving))
+            self._write_model()
+            self._write_status(running=False)
+            if self.node.farewell is not None:  # it is kept: whoever starts the peer again is told at once
+                with locked(self.folder):
+                    write_atomic(self.folder / "roster", self.node.farewell)
+        except (OSError, CoterieError) as error:
+            self.log("trouble", what=str(error))
+        finally:
+            self.transport.close()
+            if self.metrics is not None:
+                self.metrics.close()
+        if self.node.farewell is not None:
+            self.log("removed", what=self.node.alarms["removed"])
+        if self._finishes:
+            self.log("finishing", what="the model for this peer's own use; the network is left already")
+            if self._finishing is not None:
+                self._finishing.join()
+            self._finish(job_of(self.node))
+            self._write_model()
+            self._write_status(running=False)  # its scores are those of this model
+        self.log("stopped", wakes=self.node.wakes)
+
+    # -- now and then -------------------------------------------------------------------------------------------------
+
+    def _housekeeping(self, now: float) -> None:
+        if now < min(self._due.values()):
+            return
+        for what, every, act in (
+            ("link", LINK_EVERY, self._link),
+            ("muted", LINK_EVERY, self._look_who_is_muted),
+            ("office", OFFICE_EVERY, self.office.look),
+            ("status", self.period, self._write_status),
+            ("summary", SUMMARY_EVERY, self._summarise),
+            ("model", LAB_EVERY if self.lab else MODEL_EVERY, self._write_model),
+            ("final", FINAL_EVERY, self._start_finishing),
+            ("rows", LOOK_EVERY, self._look_for_rows),
+            ("chronicle", CHRONICLE_EVERY, self._write_chronicle),
+        ):
+            if now >= self._due[what]:
+                self._due[what] = now + every
+                try:
+                    act()
+                except (LedgerError, StateError):
+                    raise
+                except (OSError, CoterieError) as error:  # neither a full disk nor a broken file is a reason to stop
+                    self.node.trouble["disk" if isinstance(error, OSError) else what] += 1
+                    self.node.last_trouble = f"{what}: {error}"
+                    self.log("trouble", what=f"{what}: {error}")
+
+    def _link(self) -> None:
+        """Keep connections to the neighbours, and let the members in."""
+        node = self.node
+        if self.lab:
+            self._blocked = _read_blocked(self.folder / "blocked")
+            if os.getppid() != self._parent:
+                self.stop()
+        self._look_for_roster()
+        self._look_who_is_there()
+        wanted = (node.signed_roster, frozenset(node.ties))
+        if wanted == self._linked:
+            return
+        contacts = {contact.address: contact for contact in contacts_of(node.roster)}
+        if wanted[0] != self._linked[0]:
+            self.transport.keep_roster(node.for_visitors)
+            self.transport.use_relays(node.roster.relays)
+            others = (contact for contact in contacts.values() if contact.address != node.address)
+            self.transport.admit(others, node.roster.revoked)
+        self.transport.link(contacts[j] for j in sorted(wanted[1]) if j in contacts)
+        self._linked = wanted
+
+    def _look_who_is_there(self) -> None:
+        """Tell the log of neighbours that come and go."""
+        here = self.transport.alive() & set(self.node.ties)
+        for j in sorted(here ^ self._here):
+            self.log("connected" if j in here else "disconnected", name=self.node.name_of(j))
+        self._here = here
+
+    def _look_for_roster(self) -> None:
+        """The list of members in the folder and the node's: the newer one goes to the other."""
+        path = self.folder / "roster"
+        stamp = path.stat().st_mtime_ns
+        if stamp != self._roster_stamp:
+            self._send(self.node.take_roster(self.clock(), read_bounded(path)))
+        if self.node.roster.version != self._roster_version:
+            with locked(self.folder):
+                keep_authorities(self.folder, self.node.roster)
+                write_atomic(path, self.node.signed_roster)
+            if is_revoked(self.folder, self.node.roster):
+                self.node.alarms["revoked"] = f"{REVOKED}: coterie group request {self.folder} --new-tls-key"
+            if self.node.roster.authorities != self._authorities:
+                self._authorities = self.node.roster.authorities
+                self.transport.reload()
+            self._roster_version, stamp = self.node.roster.version, path.stat().st_mtime_ns
+            self.log("members", version=self.node.roster.version, count=len(self.node.roster.members))
+        self._roster_stamp = stamp
+        self._look_for_fork()
+        self._tell_alarms()
+
+    def _look_for_fork(self) -> None:
+        """The evidence of a fork of the list of members is a file, as long as there is one."""
+        node, path = self.node, self.folder / "fork"
+        if not self._fork_known:
+            self._fork_known = True
+            if path.exists():  # of an earlier start: it may be healed since
+                with contextlib.suppress(DataError):  # damaged: whoever has seen it as well will say it again
+                    self._send(node.take_roster(self.clock(), read_fork(read_bounded(path)).other))
+                if node.fork is None:
+                    path.unlink()
+        if node.fork is self._fork:
+            return
+        self._fork = node.fork
+        if node.fork is None:
+            path.unlink(missing_ok=True)
+            self.log("healed", version=node.roster.version)
+        else:
+            write_atomic(path, write_fork(node.fork), durable=False)
+
+    def _tell_alarms(self) -> None:
+        """What somebody has to look at is in the log at once."""
+        alarms = {what: text for what, text in self.node.alarms.items() if what != "removed"}  # which is its last word
+        for what, text in alarms.items():
+            if self._alarms.get(what) != text:
+                self.log(what, what=text)
+        self._alarms = alarms
+
+    def _look_for_rows(self) -> None:
+        """Take in the rows of a file that has changed; what is wrong with it is told, and the old ones stay."""
+        try:
+            work = None if self._feed is None else self._feed.look()
+            if work is not None:
+                self.node.take_work(work)
+        except DataError as error:
+            self.node.trouble["data"] += 1
+            self.node.last_trouble = f"the rows could not be read again, and those from before stay: {error}"
+            return
+        if work is not None:
+            self._due |= {"model": 0.0, "status": 0.0}
+            self._tell_of_rows()
+
+    def _tell_of_rows(self) -> None:
+        """Tell the log of the rows, and of what was done to them."""
+        work = self.node.work
+        aside = int(work.seen_labels.size) if work.aside else 0
+        self.log("rows", count=work.size, aside=aside, **({"notes": list(work.notes)} if work.notes else {}))
+
+    def _summarise(self) -> None:
+        """One line for all that was refused since the last one."""
+        refused = dict(self.node.gate.refused)
+        new = {reason: count - self._told.get(reason, 0) for reason, count in refused.items()}
+        new = {reason: count for reason, count in new.items() if count}
+        if new:
+            self.log("refused", **new, last=self.node.last_refusal)
+        if self.node.last_trouble != self._last_trouble:
+            self._last_trouble = self.node.last_trouble
+            self.log("trouble", what=self._last_trouble)
+        self._told = refused
+        came = self.transport.strangers()
+        new_ones = {
+            source: sum(counts.values()) - sum(self._strangers.get(source, {}).values())
+            for source, counts in came.items()
+        }
+        busiest = sorted((source for source in came if new_ones[source] > 0), key=lambda source: -new_ones[source])
+        if busiest:
+            told = {source: came[source] for source in busiest[:STRANGERS_TOLD]}
+            self.log(
+                "strangers", connections=sum(new_ones[source] for source in busiest), sources=len(busiest), busiest=told
+            )
+        self._strangers = came
+
+    def _look_who_is_muted(self) -> None:
+        """Do what the file ``muted`` says, for members that are there now."""
+        node = self.node
+        wanted = addresses_of(read_muted(self.folder), node.roster) - {node.address}
+        if wanted != node.muted:
+            node.mute(self.clock(), wanted)
+            self.log("muted", names=sorted(node.name_of(j) for j in wanted))
+            self._write_chronicle()  # now: it may be undone soon
+
+    def _write_status(self, running: bool = True) -> None:
+        new = {what: count for what, count in self.node.trouble.items() if count > self._troubles.get(what, 0)}
+        self._troubles |= new
+        self.trouble_at |= dict.fromkeys(new, round(time.time(), 1))
+        self._status, self._status_at = status_of(self, running), self.clock()
+        notify("WATCHDOG=1")
+        try:
+            write_atomic(self.folder / "status.json", _json(self._status), private=True, durable=False)
+            self.unwritten = None
+        except OSError as error:  # whoever asks the peer itself is told; the loop counts it, and goes on
+            self.unwritten = self._status["status_error"] = str(error)
+            self._status["trouble"]["disk"] = self.node.trouble["disk"] + 1
+            raise
+        finally:
+            self._status_made.set()
+
+    def _write_chronicle(self) -> None:
+        if self._chronicle is not None:
+            failed = self._chronicle.audit.failed
+            self._chronicle.look()
+            if self._chronicle.audit.failed > failed:
+                self.node.trouble["audit"] += self._chronicle.audit.failed - failed
+
+    @property
+    def _finishes(self) -> bool:
+        """Whether the peer's own model is another than the one that it publishes. A lab looks at the latter alone."""
+        return not self.lab and self.node.method.final is not None
+
+    def _start_finishing(self) -> None:
+        """Work out the peer's own model in the background: letters do not wait for it."""
+        if self._finishes and (self._finishing is None or not self._finishing.is_alive()):
+            job = job_of(self.node)  # here, where nothing changes meanwhile
+            self._finishing = threading.Thread(target=self._finish, args=(job,), name="finish", daemon=True)
+            self._finishing.start()
+
+    def _finish(self, job: bytes) -> None:
+        try:
+            self._final = finished(job)
+        except (OSError, subprocess.SubprocessError, StateError) as error:
+            self.node.trouble["final"] += 1
+            self.log("trouble", what=str(error))
+
+    def _write_model(self) -> None:
+        """The model for the peer's own use."""
+        model = model_of(self.node, self._final)
+        write_atomic(self.folder / "model.json", _json(model), private=True, durable=False)
+
+
+def _json(thing: dict[str, Any]) -> bytes:
+    """As json, in which there is no infinity: null in its place."""
+    try:
+        return json.dumps(thing, allow_nan=False).encode()
+    except ValueError:
+        return json.dumps(_finite(thing), allow_nan=False).encode()
+
+
+def _finite(thing: Any) -> Any:
+    if isinstance(thing, dict):
+        return {name: _finite(value) for name, value in thing.items()}
+    if isinstance(thing, list | tuple):
+        return [_finite(value) for value in thing]
+    return None if isinstance(thing, float) and not np.isfinite(thing) else thing
+
+
+def _read_blocked(path: Path) -> frozenset[int]:
+    try:
+        return frozenset(json.loads(path.read_text()))
+    except (OSError, ValueError):
+        return frozenset()

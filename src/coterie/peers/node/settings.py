@@ -1,0 +1,143 @@
+"""``peer.toml``: how this machine runs its peer. Nothing in it is secret or agreed upon; flags override it."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..._files import Where, read_bounded, write_atomic
+from ...errors import DataError, ParameterError
+
+FILE = "peer.toml"
+LEVELS = ("info", "warning")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What ``peer.toml`` says. None: the default of whoever uses it."""
+
+    data: str | None = None
+    holdout: float | None = None
+    metrics: int | None = None
+    log_level: str = "info"
+    silent_minutes: float = 10.0
+    share_health: bool = False
+    steward: str | None = None
+    nice: int = 0
+    compiled: bool | None = None
+    model: str | None = None
+
+    def path(self, folder: Where, name: str) -> Path | None:
+        """One of the paths: as it is, or in the peer's folder if it is relative."""
+        given = getattr(self, name)
+        return None if given is None else Path(folder, Path(given).expanduser())
+
+
+class _Key(NamedTuple):
+    kinds: tuple[type, ...]
+    holds: Callable[[Any], bool]
+    must: str  # what a value must be
+    example: Any
+    comment: str
+
+
+_KEYS = {
+    "data": _Key((str,), bool, "a path", "rows.csv", "This peer's own rows: csv or parquet. They never leave."),
+    "holdout": _Key(
+        (int, float),
+        lambda x: 0 <= x <= 0.9,
+        "a number from 0 to 0.9",
+        0.2,
+        "Share of the rows kept aside to judge models by.",
+    ),
+    "metrics": _Key(
+        (int,),
+        lambda x: 0 <= x <= 65535,
+        "a port, 0 to 65535",
+        9100,
+        "Port on 127.0.0.1 for /metrics and /healthz; 0 for any that is free.",
+    ),
+    "log_level": _Key((str,), LEVELS.__contains__, f"one of {', '.join(LEVELS)}", "info", "What is logged, at least."),
+    "silent_minutes": _Key(
+        (int, float), lambda x: x > 0, "a number > 0", 10, "`coterie peer check` warns if nobody was heard for so long."
+    ),
+    "share_health": _Key(
+        (bool,), lambda _: True, "true or false", False, "Tell the group how this peer is doing, for `coterie watch`."
+    ),
+    "steward": _Key((str,), bool, "a path", "../club", "The group's folder, if the steward's machine is this one."),
+    "nice": _Key(
+        (int,), lambda x: 0 <= x <= 19, "a whole number from 0 to 19", 0, "Give way to other programs: 0 to 19."
+    ),
+    "compiled": _Key(
+        (bool,),
+        lambda _: True,
+        "true or false",
+        False,
+        "Compile the method, or not. Default: where there are many rows.",
+    ),
+    "model": _Key(
+        (str,),
+        bool,
+        "a path",
+        "model.py",
+        "A Python file of your own that makes the model, if members of the group bring it. It is run.",
+    ),
+}
+
+
+def read_settings(folder: Where) -> Settings:
+    """The settings in a peer's folder; all defaults if there is no file. What is wrong in it is named."""
+    path = Path(folder) / FILE
+    if not path.exists():
+        return Settings()
+    try:
+        found = tomllib.loads(read_bounded(path, limit=100_000).decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not TOML: {error}") from None
+    for name, value in found.items():
+        _check(str(path), name, value)
+    return Settings(**found)
+
+
+def _check(where: str, name: str, value: Any) -> None:
+    key = _KEYS.get(name)
+    if key is None:
+        raise ParameterError(f"{where}: {name!r:.80} is not known; there are {', '.join(_KEYS)}")
+    # A bool is an int for Python, and not for anybody else.
+    right = isinstance(value, key.kinds) and (bool in key.kinds or not isinstance(value, bool))
+    if not (right and key.holds(value)):
+        raise ParameterError(f"{where}: {name} = {value!r:.80} must be {key.must}")
+
+
+def write_settings(folder: Where, **given: Any) -> Path:
+    """A ``peer.toml`` with comments, in which these are set; one that is there is left as it is."""
+    path = Path(folder) / FILE
+    known = {name: value for name, value in given.items() if value is not None}
+    for name, value in known.items():
+        _check(FILE, name, value)
+    if path.exists():
+        return path
+    lines = ["# How this machine runs its peer: coterie peer run FOLDER. Flags override what is set here;", ""]
+    lines[0] += " relative paths\n# are relative to this folder. Lines that begin with # are off."
+    for name, key in _KEYS.items():
+        on = name in known
+        lines += [f"# {key.comment}", f"{'' if on else '# '}{name} = {_toml(known[name] if on else key.example)}", ""]
+    return write_atomic(path, "\n".join(lines).encode())
+
+
+def overridden(settings: Settings, **given: Any) -> Settings:
+    """The settings, with what was given as flags in place of what the file says."""
+    known = {name: value for name, value in given.items() if value is not None}
+    return Settings(**asdict(settings) | known)
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML: its text and numbers are written as in json."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+assert set(_KEYS) == {field.name for field in fields(Settings)}  # one of each

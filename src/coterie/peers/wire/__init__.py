@@ -1,0 +1,1 @@
+"""What arrives from a peer, and what of it is let in."""
