@@ -14,7 +14,7 @@
 # make licences  write docs/licences.md anew; make sbom  write build/coterie.cdx.json, every component with its version
 # make docs    set up and build the documentation into build/docs/html, and check its links: make docs GALLERY=0 runs no examples
 # make docs-links  the same, and follow every link to other sites
-# make errors  write docs/errors.md, the list of all errors, from the sources and docs/errors.toml
+# make size    print the lines of code by room, without docstrings, comments and blank lines
 # make clean   remove the virtual environment and caches
 
 VENV := .venv
@@ -24,7 +24,7 @@ SHELL := /bin/sh
 #: Tests start hundreds of processes, which would compile all modules anew without their bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all test-docs test-torch test-browser torch chromium test-oldest test-newest mutants lint paper bench scale chaos docs docs-links dist licences sbom errors clean
+.PHONY: help demo test test-all test-docs test-torch test-browser torch chromium test-oldest test-newest mutants lint paper bench scale chaos docs docs-links dist licences sbom size clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -102,9 +102,6 @@ scale: $(VENV)/.bench
 	@echo "== time and memory, from a thousand agents to a million"
 	$(BIN)/python benchmarks/scale.py --limit 3600 --json scale.json --resume --docs docs/scale.md --figure docs/scale.png
 
-errors: $(VENV)/bin/python
-	$(BIN)/python docs/make_errors.py
-
 SEEDS := 200
 chaos: $(VENV)/.dev
 	@echo "== $(SEEDS) seeds of faults: delay, loss, partitions, crashes, hostile letters, liars, floods, clocks, disks, backups, forks, removals"
@@ -144,6 +141,9 @@ sbom: build/everything/.done
 	@$(BIN)/python -m venv build/sbom
 	@build/sbom/bin/pip install --quiet --disable-pip-version-check "cyclonedx-bom>=5.0"
 	build/sbom/bin/cyclonedx-py environment build/everything --pyproject pyproject.toml --output-reproducible -o build/coterie.cdx.json
+
+size: $(VENV)/bin/python
+	@$(BIN)/python release/size.py
 
 GALLERY := 1
 SPHINX = GALLERY=$(GALLERY) $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/docs/doctrees

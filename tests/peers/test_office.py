@@ -15,7 +15,7 @@ from coterie.peers.group.bulletins import CERTIFICATE, PACKAGE, Bulletin, packag
 from coterie.peers.group.groups import create, enroll, invite, join, load_group, membership, remove, request, revoke, tie
 from coterie.peers.group.identity import Identity, certificate_der, read_certificate, sign_csr
 from coterie.peers.app.metrics import Log
-from coterie.peers.group.office import RelayOffice
+from coterie.peers.node.office import RelayOffice
 from coterie.peers.group.renewal import install_certificate, renew, update, update_bulletins
 
 pytestmark = pytest.mark.plain

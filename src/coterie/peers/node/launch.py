@@ -21,7 +21,7 @@ from ..group.groups import Membership, membership
 from ..app.metrics import Log
 from ..group.networks import model_of
 from .node import Node
-from ..group.office import RelayOffice
+from .office import RelayOffice
 from .past import start_from_past
 from .process import Signals, begin_again, only_one
 from .program import Program

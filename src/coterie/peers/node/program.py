@@ -33,8 +33,8 @@ from .live import ANSWER, Live
 from ..app.metrics import Log, Metrics, health, prometheus
 from ..wire.muting import addresses_of, read_muted
 from .node import Node, Send
-from ..group.office import LOOK_EVERY as OFFICE_EVERY
-from ..group.office import Office
+from .office import LOOK_EVERY as OFFICE_EVERY
+from .office import Office
 from ..model.scores import model_of
 from .settings import Settings
 from ..app.status import status_of

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..._files import read_bounded
 from ...errors import CoterieError, DataError, FileError
-from .amendments import differences, in_words, proposed, waits
-from .bulletins import CERTIFICATE, CHARTER, FOLDER, Topic, file_of, packaged, signed_in, unpackaged, write_bulletin
-from .charter import read_charter
-from .identity import read_certificate
-from .renewal import install_certificate, renew, update_bulletins
+from ..group.amendments import differences, in_words, proposed, waits
+from ..group.bulletins import CERTIFICATE, CHARTER, FOLDER, Topic, file_of, packaged, signed_in, unpackaged, write_bulletin
+from ..group.charter import read_charter
+from ..group.identity import read_certificate
+from ..group.renewal import install_certificate, renew, update_bulletins
 
 if TYPE_CHECKING:
-    from ..node.node import Send
-    from ..node.program import Program
+    from .node import Send
+    from .program import Program
 
 #: Seconds between two looks at the peer's own folder, and at the steward's.
 LOOK_EVERY, STEWARD_EVERY = 1.0, 60.0
