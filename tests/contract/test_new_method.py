@@ -15,10 +15,10 @@ from coterie.engines.peer import Peer
 from coterie.engines.wire import write_numbers
 from coterie.engines.worlds import part_of, world_of
 from coterie.peers.group.charter import charter_json, make_charter, read_charter
-from coterie.peers.wire.gate import Refused, check_letter
-from coterie.peers.wire.packet import VERSION, Packet
 from coterie.peers.model.tables import check_charter
 from coterie.peers.model.work import method_of
+from coterie.peers.wire.gate import Refused, check_letter
+from coterie.peers.wire.packet import VERSION, Packet
 from coterie.testing import check_method, hard_problem
 
 FILE = '''

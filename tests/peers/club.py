@@ -9,18 +9,18 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
+from coterie.peers.app.metrics import Log
 from coterie.peers.group.charter import read_charter
 from coterie.peers.group.groups import create, enroll, load_group, membership
 from coterie.peers.group.identity import read_certificate
+from coterie.peers.model.tables import work_of
+from coterie.peers.model.work import method_of
 from coterie.peers.node.inbox import NOBODY
-from coterie.peers.app.metrics import Log
 from coterie.peers.node.node import Node
 from coterie.peers.node.past import start_from_past
 from coterie.peers.node.program import Program
 from coterie.peers.node.state import FileStore
-from coterie.peers.model.tables import work_of
 from coterie.peers.transport.memory import Exchange, Memory
-from coterie.peers.model.work import method_of
 from coterie.privacy import Ledger
 
 FIELDS = {

@@ -10,12 +10,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from coterie.core.world import EVERYONE
 from coterie.engines.wire import write_numbers
 from coterie.peers.group.charter import make_charter
-from coterie.peers.node.node import Node
-from coterie.peers.wire.packet import VERSION, Packet, write_packet
 from coterie.peers.group.roster import Member, Roster, sign_roster
-from coterie.peers.node.state import MemoryStore
 from coterie.peers.model.tables import work_of
 from coterie.peers.model.work import method_of
+from coterie.peers.node.node import Node
+from coterie.peers.node.state import MemoryStore
+from coterie.peers.wire.packet import VERSION, Packet, write_packet
 from coterie.privacy import Ledger
 
 P = 3

@@ -32,10 +32,10 @@ from coterie.peers.group.bulletins import CHARTER, Bulletin, read_bulletin, sign
 from coterie.peers.group.charter import make_charter, read_charter
 from coterie.peers.group.groups import enroll, invite, join, load_group, membership, request
 from coterie.peers.group.identity import Identity
+from coterie.peers.group.renewal import post, update
 from coterie.peers.node.inbox import NOBODY
 from coterie.peers.node.past import _translated
 from coterie.peers.node.process import only_one
-from coterie.peers.group.renewal import post, update
 from coterie.peers.node.state import FileStore, read_record, write_record
 from coterie.peers.transport.over_tls import TlsTransport
 from coterie.privacy import Ledger

@@ -26,8 +26,8 @@ from coterie.peers.group.bulletins import (
     unpackaged,
 )
 from coterie.peers.group.identity import certificate_der, make_ca, make_csr, new_tls_key, read_csr, sign_csr
-from coterie.peers.wire.packet import BULLETIN, HELLO, read_packet, write_hello
 from coterie.peers.group.roster import SIGNATURE
+from coterie.peers.wire.packet import BULLETIN, HELLO, read_packet, write_hello
 
 pytestmark = pytest.mark.plain
 

@@ -18,8 +18,8 @@ from coterie.core.world import EVERYONE, send
 from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT
 from coterie.core.wrap.sampling import SHUFFLE, SHUFFLED
 from coterie.engines.wire import write_numbers
-from coterie.peers.wire.gate import BURST, REASONS, Bucket, Gate, Refused, check_letter
 from coterie.peers.node.node import ASK_BURST, ASK_RATE, DOUBLED_LASTS, LEAVES, PATIENCE
+from coterie.peers.wire.gate import BURST, REASONS, Bucket, Gate, Refused, check_letter
 from coterie.peers.wire.packet import (
     BYE,
     DUPLICATE,

@@ -9,15 +9,15 @@ import msgspec
 import pytest
 from small_group import SmallGroup, key_of, public
 
-from coterie.peers.node.node import health
-from coterie.peers.wire.gate import Refused
-from coterie.peers.node.health import HEALTH_SEAL, HealthBoard, HealthRecord, days_left, record_of
 from coterie.peers.app.metrics import Log
-from coterie.peers.wire.packet import HEALTH
+from coterie.peers.app.status import status_of as status_of_program
+from coterie.peers.node.health import HEALTH_SEAL, HealthBoard, HealthRecord, days_left, record_of
+from coterie.peers.node.node import health
 from coterie.peers.node.program import Program
 from coterie.peers.node.state import MemoryStore
-from coterie.peers.app.status import status_of as status_of_program
 from coterie.peers.transport.memory import Exchange, Memory
+from coterie.peers.wire.gate import Refused
+from coterie.peers.wire.packet import HEALTH
 
 pytestmark = pytest.mark.plain
 

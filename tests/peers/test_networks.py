@@ -24,13 +24,13 @@ from coterie.engines.worlds import part_of, world_of
 from coterie.errors import DataError, ParameterError, StateError
 from coterie.peers.group.amendments import accept, amend
 from coterie.peers.group.charter import MAX_LETTER, charter_json, read_charter
-from coterie.peers.model.model import predict_file
 from coterie.peers.group.networks import load_model, margins, model_of, roles
-from coterie.peers.wire.packet import read_packet
 from coterie.peers.group.renewal import update
+from coterie.peers.model.model import predict_file
 from coterie.peers.model.scores import scores, served_by
 from coterie.peers.model.tables import check_charter, problem_of, work_of
 from coterie.peers.model.work import method_of, read_work, write_work
+from coterie.peers.wire.packet import read_packet
 
 pytestmark = pytest.mark.plain
 

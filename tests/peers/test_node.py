@@ -19,17 +19,17 @@ from coterie.engines.wire import encode, read_numbers
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import IdentityError, ParameterError, RemovedError, StateError
 from coterie.graphs import Graph
-from coterie.peers.group.forks import lists_in
-from coterie.peers.node.inbox import NOBODY
 from coterie.peers.app.metrics import Log
-from coterie.peers.node.node import MOST_FORKS, REFRESH
-from coterie.peers.wire.packet import BYE, ROSTER, read_packet
-from coterie.peers.node.program import Program
-from coterie.peers.group.roster import sign_roster
-from coterie.peers.node.state import read_record, theta_path, unpack
 from coterie.peers.app.status import status_of
+from coterie.peers.group.forks import lists_in
+from coterie.peers.group.roster import sign_roster
 from coterie.peers.model.tables import problem_of
+from coterie.peers.node.inbox import NOBODY
+from coterie.peers.node.node import MOST_FORKS, REFRESH
+from coterie.peers.node.program import Program
+from coterie.peers.node.state import read_record, theta_path, unpack
 from coterie.peers.transport.memory import Exchange, Memory
+from coterie.peers.wire.packet import BYE, ROSTER, read_packet
 from coterie.privacy import Ledger
 from coterie.problem.confidence import confidences
 

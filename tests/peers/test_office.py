@@ -11,12 +11,31 @@ from typer.testing import CliRunner
 
 from coterie.cli.peers import app
 from coterie.errors import DataError, IdentityError, ParameterError
-from coterie.peers.group.bulletins import CERTIFICATE, PACKAGE, Bulletin, packaged, read_bulletin, sign_bulletin, signed_in
-from coterie.peers.group.groups import create, enroll, invite, join, load_group, membership, remove, request, revoke, tie
-from coterie.peers.group.identity import Identity, certificate_der, read_certificate, sign_csr
 from coterie.peers.app.metrics import Log
-from coterie.peers.node.office import RelayOffice
+from coterie.peers.group.bulletins import (
+    CERTIFICATE,
+    PACKAGE,
+    Bulletin,
+    packaged,
+    read_bulletin,
+    sign_bulletin,
+    signed_in,
+)
+from coterie.peers.group.groups import (
+    create,
+    enroll,
+    invite,
+    join,
+    load_group,
+    membership,
+    remove,
+    request,
+    revoke,
+    tie,
+)
+from coterie.peers.group.identity import Identity, certificate_der, read_certificate, sign_csr
 from coterie.peers.group.renewal import install_certificate, renew, update, update_bulletins
+from coterie.peers.node.office import RelayOffice
 
 pytestmark = pytest.mark.plain
 

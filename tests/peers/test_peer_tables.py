@@ -17,21 +17,21 @@ import coterie as ct
 from coterie.cli.peers import app
 from coterie.core.losses import LOSSES
 from coterie.errors import DataError, ParameterError
-from coterie.peers.model.alone import alone
-from coterie.peers.model.cells import label_of, read_cells
+from coterie.peers.app.metrics import Log
+from coterie.peers.app.status import status_of
 from coterie.peers.group.charter import Curves, Encoding, charter_json, make_charter, read_charter
 from coterie.peers.group.declare import declared, from_model
-from coterie.peers.model.encoding import columns_of_cells, rows_of_cells
-from coterie.peers.node.feed import Feed, prepared
-from coterie.peers.app.metrics import Log
-from coterie.peers.model.model import Model, predict_file, predicted, read_model
-from coterie.peers.node.program import Program, _json
 from coterie.peers.group.scales import combined, write_scale
+from coterie.peers.model.alone import alone
+from coterie.peers.model.cells import label_of, read_cells
+from coterie.peers.model.encoding import columns_of_cells, rows_of_cells
+from coterie.peers.model.model import Model, predict_file, predicted, read_model
 from coterie.peers.model.scores import model_of, scores, served_by, worse
-from coterie.peers.app.status import status_of
 from coterie.peers.model.tables import kept_aside, read_rows, rows_of, work_of, work_of_table
-from coterie.peers.transport.memory import Exchange, Memory
 from coterie.peers.model.work import read_work, write_work
+from coterie.peers.node.feed import Feed, prepared
+from coterie.peers.node.program import Program, _json
+from coterie.peers.transport.memory import Exchange, Memory
 
 pytestmark = pytest.mark.plain
 

@@ -18,7 +18,7 @@ from coterie.engines.peer import Peer
 from coterie.engines.wire import encode
 from coterie.errors import StateError
 from coterie.peers.group.charter import TRAINING
-from coterie.peers.wire.packet import read_packet
+from coterie.peers.model.work import method_of, world_of_one
 from coterie.peers.node.state import (
     MAGIC,
     FileStore,
@@ -31,7 +31,7 @@ from coterie.peers.node.state import (
     unpack,
     write_record,
 )
-from coterie.peers.model.work import method_of, world_of_one
+from coterie.peers.wire.packet import read_packet
 from coterie.privacy import Ledger
 
 pytestmark = pytest.mark.plain

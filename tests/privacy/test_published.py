@@ -17,8 +17,8 @@ import coterie as ct
 from coterie.engines.peer import Peer
 from coterie.engines.wire import decode, read_numbers
 from coterie.engines.worlds import part_of, world_of
-from coterie.peers.wire.packet import read_packet
 from coterie.peers.model.scores import model_of
+from coterie.peers.wire.packet import read_packet
 from coterie.privacy import Ledger
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))

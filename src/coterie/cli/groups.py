@@ -264,8 +264,8 @@ def join_group(
     as_json: AsJson = False,
 ) -> None:
     """Join a group with an invitation. Joining again takes over a newer certificate or list of members."""
-    from ..peers.node.audit_log import FILE, AuditLog
     from ..peers.group.groups import join
+    from ..peers.node.audit_log import FILE, AuditLog
     from ..peers.node.settings import read_settings, write_settings
 
     joined = join(folder, invitation, run=run_id)

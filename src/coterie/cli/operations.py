@@ -50,10 +50,10 @@ def mute_peer(
     as_json: AsJson = False,
 ) -> None:
     """Forget what a neighbour sent, and take nothing more from it. A peer that runs notices within a second."""
-    from ..peers.node.audit_log import FILE, AuditLog
     from ..peers.group.groups import membership
-    from ..peers.wire.muting import change, read_muted
+    from ..peers.node.audit_log import FILE, AuditLog
     from ..peers.node.process import running
+    from ..peers.wire.muting import change, read_muted
 
     if listed:
         muted = read_muted(folder)

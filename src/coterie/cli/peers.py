@@ -70,9 +70,9 @@ def init_peer(
     as_json: AsJson = False,
 ) -> None:
     """Make an identity: keys, which never leave this folder, and a request for the group's steward."""
-    from ..peers.node.audit_log import FILE, AuditLog
     from ..peers.group.groups import enroll, request
     from ..peers.group.identity import Identity
+    from ..peers.node.audit_log import FILE, AuditLog
     from ..peers.node.settings import write_settings
 
     name = name or folder.resolve().name

@@ -1,5 +1,5 @@
 from .group.charter import Charter, make_charter
-from .node.node import Node
 from .group.roster import Roster
+from .node.node import Node
 
 __all__ = ["Charter", "Node", "Roster", "make_charter"]

@@ -6,11 +6,11 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from ..model.influence import influences
+from ..model.scores import scores
 from ..node.checks import disk_of, state_age
 from ..node.inbox import NOBODY
-from ..model.influence import influences
 from ..node.process import memory
-from ..model.scores import scores
 
 if TYPE_CHECKING:
     from ..node.program import Program

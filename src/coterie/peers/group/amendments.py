@@ -22,11 +22,11 @@ from ..._files import Where, drafted, locked, private_folder, read_bounded, rena
 from ...errors import CoterieError, DataError, IdentityError, MissingExtra, ParameterError
 from ..node.audit_log import FILE as AUDIT_FILE
 from ..node.audit_log import AuditLog
+from ..node.process import only_one
 from .bulletins import CHARTER, Bulletin, Topic
 from .charter import Charter, charter_json, read_charter
 from .groups import _begin, _joined, _own_entry, sign_next, steward_at
 from .identity import Identity, public_bytes
-from ..node.process import only_one
 from .records import from_msgpack, made
 from .renewal import board_of, post
 from .roster import Roster, read_roster, signers

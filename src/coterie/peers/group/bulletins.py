@@ -27,9 +27,9 @@ from typing import Annotated
 from ..._files import private_folder, read_bounded, write_atomic
 from ...errors import DataError, FileError, MissingExtra, ParameterError, SignatureError
 from ..wire.bucket import Bucket
+from ..wire.packet import OVERHEAD
 from .charter import Charter
 from .identity import NAME, SigningKey, verify
-from ..wire.packet import OVERHEAD
 from .records import Count, from_msgpack
 from .roster import SIGNATURE
 

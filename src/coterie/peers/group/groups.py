@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from ..._files import Where, drafted, locked, private_folder, read_bounded, rename, write_atomic, write_new
 from ...errors import DataError, IdentityError, MissingExtra, ParameterError, RemovedError, SignatureError
+from ..wire.packet import OVERHEAD
 from .charter import MAX_LETTER, Charter, charter_json, make_charter, read_charter
 from .forks import Fork, described
 from .identity import (
@@ -55,7 +56,6 @@ from .identity import (
     sign_csr,
     split_endpoint,
 )
-from ..wire.packet import OVERHEAD
 from .records import PublicKey, from_json, to_json
 from .roster import Member, Relay, Roster, read_roster, relation, sign_roster, signers
 from .trust import REVOKED, authorities_pem, issuer_of, keep_authorities, read_authorities, serial_of

@@ -14,8 +14,8 @@ import numpy as np
 
 from ...data.columns import Columns
 from ...errors import DataError
-from .cells import Cells, column_of, label_of, numbers, texts
 from ..group.charter import Charter
+from .cells import Cells, column_of, label_of, numbers, texts
 
 
 class Rows(NamedTuple):

@@ -20,10 +20,10 @@ from ..._files import read_bounded, write_atomic
 from ...core.losses import BERNOULLI
 from ...core.models import Linear
 from ...errors import DataError
-from .cells import column_of, read_cells
 from ..group.charter import Charter, read_charter
-from .encoding import columns_of_cells
 from ..group.networks import margins, model_of
+from .cells import column_of, read_cells
+from .encoding import columns_of_cells
 from .work import loss_of
 
 #: Of a standard normal variable, 5 % are above it: intervals hold 90 % of new labels.

@@ -10,9 +10,9 @@ import numpy as np
 from ...core.losses import BERNOULLI, pooled_value
 from ...core.models import Linear
 from ...core.world import all_losses
+from ..node.node import Node
 from .influence import influences
 from .model import packed
-from ..node.node import Node
 
 #: One-sided 90 % quantiles of Student's t, by degrees of freedom: 2 to 10, then 15, 20, 30, 60, and beyond.
 _T = (1.886, 1.638, 1.533, 1.476, 1.44, 1.415, 1.397, 1.383, 1.372)

@@ -24,12 +24,12 @@ from ...core.training import local_of
 from ...core.world import TIED
 from ...core.wrap.learned import Learned
 from ...errors import CoterieError, DataError, ParameterError
-from .alone import alone as alone_model
-from .cells import read_cells, spelt
 from ..group.charter import Charter, read_charter
-from .encoding import Rows, rows_of_cells
 from ..group.networks import model_of
 from ..wire.packet import OVERHEAD
+from .alone import alone as alone_model
+from .cells import read_cells, spelt
+from .encoding import Rows, rows_of_cells
 from .trained_alone import trained_alone
 from .work import BOOSTING, NOTHING, Work, longest_letter, loss_of, make_part, method_of, write_work
 

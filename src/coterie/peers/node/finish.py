@@ -17,9 +17,9 @@ import numpy as np
 from ...engines.peer import Peer
 from ...errors import StateError
 from ..group.charter import charter_json, read_charter
+from ..model.work import method_of, read_work, world_of_one, write_work
 from .node import Node
 from .state import read_record, restored
-from ..model.work import method_of, read_work, world_of_one, write_work
 
 #: Seconds that it may take.
 LONGEST = 300.0

@@ -20,13 +20,13 @@ from typing import Annotated, Any, NamedTuple
 
 from ..._version import __version__
 from ...errors import MissingExtra, SignatureError
-from ..wire.bucket import Bucket
-from .checks import expires_in
-from ..wire.gate import Refused
 from ..group.identity import verify
+from ..group.records import Finite
+from ..wire.bucket import Bucket
+from ..wire.gate import Refused
 from ..wire.packet import OVERHEAD, SIGNATURE, Whole
 from ..wire.packet import Counter as Number
-from ..group.records import Finite
+from .checks import expires_in
 
 try:
     import msgspec

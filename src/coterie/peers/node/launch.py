@@ -14,23 +14,23 @@ from typing import Any
 
 from ..._files import locked, read_bounded, write_atomic
 from ...errors import CoterieError, DataError, FileError, IdentityError, RemovedError
+from ..app.metrics import Log
 from ..group.amendments import settle
 from ..group.charter import Charter
-from .feed import Feed
 from ..group.groups import Membership, membership
-from ..app.metrics import Log
 from ..group.networks import model_of
+from ..group.roster import Relay, Roster, newer, read_roster
+from ..group.trust import keep_authorities
+from ..model.work import method_of, read_work
+from ..transport import contacts_of
+from .feed import Feed
 from .node import Node
 from .office import RelayOffice
 from .past import start_from_past
 from .process import Signals, begin_again, only_one
 from .program import Program
-from ..group.roster import Relay, Roster, newer, read_roster
 from .settings import Settings
 from .state import FileStore
-from ..transport import contacts_of
-from ..group.trust import keep_authorities
-from ..model.work import method_of, read_work
 
 #: Lists of members that a relay looks at in a second.
 MOST_ROSTERS = 4

@@ -37,13 +37,13 @@ from ...core.world import EVERYONE, VACANT
 from ...core.wrap.learned import WEIGHT, WEIGHT_LENGTH
 from ...engines.peer import Outgoing, Peer
 from ...errors import CapacityError, DataError, SignatureError, StateError
-from ..wire.bucket import Bucket
 from ..group.bulletins import CHARTER, Board, NotTaken, packaged, room, unbundled, unpackaged
 from ..group.charter import Charter
 from ..group.forks import Fork, described
+from ..group.roster import Roster, read_roster, relation, signers
+from ..model.work import Work, wire_of, world_of_one
+from ..wire.bucket import Bucket
 from ..wire.gate import Gate, Refused, check_letter
-from .health import HealthBoard
-from .inbox import NOBODY
 from ..wire.packet import (
     BULLETIN,
     BYE,
@@ -60,9 +60,9 @@ from ..wire.packet import (
     write_hello,
     write_packet,
 )
-from ..group.roster import Roster, read_roster, relation, signers
+from .health import HealthBoard
+from .inbox import NOBODY
 from .state import Record, Store, pack, read_record, restored, write_record
-from ..model.work import Work, wire_of, world_of_one
 
 #: Seconds until a HELLO that was not answered is said again, the first time and at most.
 PATIENCE, LONGEST_PATIENCE = 0.5, 8.0

@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Any
 from ..._files import read_bounded
 from ...errors import CoterieError, DataError, FileError
 from ..group.amendments import differences, in_words, proposed, waits
-from ..group.bulletins import CERTIFICATE, CHARTER, FOLDER, Topic, file_of, packaged, signed_in, unpackaged, write_bulletin
+from ..group.bulletins import (
+    CERTIFICATE,
+    CHARTER,
+    FOLDER,
+    Topic,
+    file_of,
+    packaged,
+    signed_in,
+    unpackaged,
+    write_bulletin,
+)
 from ..group.charter import read_charter
 from ..group.identity import read_certificate
 from ..group.renewal import install_certificate, renew, update_bulletins

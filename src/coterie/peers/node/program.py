@@ -22,25 +22,25 @@ import numpy as np
 from ..._files import locked, read_bounded, write_atomic
 from ...core.world import EVERYONE
 from ...errors import CoterieError, DataError, IdentityError, LedgerError, ParameterError, RemovedError, StateError
+from ..app.metrics import Log, Metrics, health, prometheus
+from ..app.status import status_of
+from ..group.forks import Fork, read_fork, write_fork
+from ..group.trust import REVOKED, is_revoked, keep_authorities
+from ..model.scores import model_of
+from ..transport import Transport, contacts_of
+from ..wire.muting import addresses_of, read_muted
 from .audit_log import FILE as AUDIT_FILE
 from .audit_log import AuditLog
 from .chronicle import Chronicle
 from .feed import LOOK_EVERY, Feed
 from .finish import finished, job_of
-from ..group.forks import Fork, read_fork, write_fork
 from .inbox import INBOX_SECONDS, NOBODY, Inbox
 from .live import ANSWER, Live
-from ..app.metrics import Log, Metrics, health, prometheus
-from ..wire.muting import addresses_of, read_muted
 from .node import Node, Send
 from .office import LOOK_EVERY as OFFICE_EVERY
 from .office import Office
-from ..model.scores import model_of
 from .settings import Settings
-from ..app.status import status_of
 from .supervised import notify
-from ..transport import Transport, contacts_of
-from ..group.trust import REVOKED, is_revoked, keep_authorities
 
 #: How long letters are gathered before they are looked at, in mean intervals between two wakes: of a method that keeps
 #: copies of its neighbours' models, and needs them when it wakes; of one that may have to answer; and seconds at most.

@@ -7,8 +7,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..wire.bucket import Bucket
 from ..group.identity import split_endpoint
+from ..wire.bucket import Bucket
 from . import Contact
 from .channel import Channel
 from .frames import FORWARD, LETTER, LIST, PRESENT, forward, frame, read_forward

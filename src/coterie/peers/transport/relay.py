@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from ...errors import ParameterError
-from ..wire.bucket import Bucket
 from ..group.identity import check_name, split_endpoint
+from ..wire.bucket import Bucket
 from . import Contact, DeliverRoster
 from .channel import Channel
 from .frames import FORWARD, LETTER, LIST, PRESENT, forward, frame, read_forward

@@ -19,9 +19,9 @@ from ...core.letters import Contents
 from ...core.world import EVERYONE
 from ...engines.wire import finite
 from ...errors import DataError
+from ..group.signatures import is_signed
 from .bucket import Bucket
 from .packet import VERSION, Packet, read_packet
-from ..group.signatures import is_signed
 
 #: Why letters are refused.
 REASONS = (

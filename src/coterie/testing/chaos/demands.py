@@ -11,9 +11,9 @@ from ...data import AgentData
 from ...engines.simulator import simulate
 from ...engines.wire import encode, read_numbers
 from ...graphs import Graph
+from ...peers.model.tables import problem_of
 from ...peers.node.node import Node
 from ...peers.wire.packet import Packet
-from ...peers.model.tables import problem_of
 from .tasks import NOISE, TASKS
 
 if TYPE_CHECKING:

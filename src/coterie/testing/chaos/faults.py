@@ -9,9 +9,9 @@ import numpy as np
 
 from ...core.world import EVERYONE
 from ...engines.wire import read_numbers, write_numbers
+from ...peers.group.roster import read_roster, sign_roster
 from ...peers.node.node import Node, Send
 from ...peers.wire.packet import HELLO, read_packet, write_hello
-from ...peers.group.roster import read_roster, sign_roster
 from .tasks import Task
 
 if TYPE_CHECKING:

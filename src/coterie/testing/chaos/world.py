@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from ...core.world import EVERYONE
 from ...engines.wire import write_numbers
 from ...errors import ContractError, ParameterError, StateError
-from ...peers.node.node import Node, Send
-from ...peers.wire.packet import VERSION, Packet, read_packet, write_packet
 from ...peers.group.roster import Member, Roster, sign_roster
-from ...peers.node.state import read_record, theta_path, unpack
 from ...peers.model.tables import work_of
 from ...peers.model.work import method_of
+from ...peers.node.node import Node, Send
+from ...peers.node.state import read_record, theta_path, unpack
+from ...peers.wire.packet import VERSION, Packet, read_packet, write_packet
 from ...privacy import Ledger
 from . import demands
 from .faults import FAULTS, Fault

@@ -74,8 +74,8 @@ def main() -> None:
     parser.add_argument("conduct", choices=CONDUCTS)
     parser.add_argument("--data", type=Path)
     given = parser.parse_args()
-    from ...peers.node.feed import prepared
     from ...peers.group.groups import membership
+    from ...peers.node.feed import prepared
 
     BadNode.conduct = given.conduct
     launch(given.folder, membership(given.folder), prepared(given.folder, given.data, None), kind=BadNode)

@@ -21,9 +21,9 @@ from ...data import AgentData
 from ...errors import IdentityError
 from ...graphs import Graph, empty, knn
 from ...peers.group.groups import Newcomer, create, enroll_all
-from ...peers.node.process import only_one
 from ...peers.model.tables import problem_of, rows_of, work_of
 from ...peers.model.work import write_work
+from ...peers.node.process import only_one
 from . import processes
 from .processes import END, check_folder, free_ports, read_json
 from .tasks import LabTask
