@@ -1,4 +1,4 @@
-"""docs/errors.md: its tree is that of the classes, its cures name what exists, its exit codes are those of the commands."""
+"""docs/errors.md: its tree is that of the classes, its cures name what exists, its exit codes are those of commands."""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ from coterie.peers.group import groups
 from coterie.peers.group.identity import Identity, split_endpoint
 from coterie.peers.model.tables import work_of
 from coterie.peers.model.work import method_of
-from coterie.peers.node.node import Node, program
+from coterie.peers.node import program
+from coterie.peers.node.node import Node
 from coterie.peers.node.program import Program
 from coterie.peers.node.state import FileStore
 from coterie.peers.transport.over_tls import TlsTransport

@@ -9,7 +9,8 @@
 
 Each steward has an authority of its own, so no secret ever leaves a folder; peers trust all that the list names. Two
 stewards take turns: before it signs, each of them takes over what the other has signed
-(:func:`coterie.peers.group.groups.update`); if both sign the same version, that is a fork, which is seen and can be healed.
+(:func:`coterie.peers.group.groups.update`); if both sign the same version, that is a fork, which is seen and can be
+healed.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ try:
     import msgspec
     from msgspec import Meta
 except ImportError as error:
-    raise MissingExtra("real peers need msgspec: pip install 'coterie[network]'") from error
+    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
 
 #: What a record's signature is of: these bytes, the run, and the record. So it is good for nothing else.
 HEALTH_SEAL = b"coterie health 1\n"

@@ -23,7 +23,7 @@ from ...errors import DataError, MissingExtra, StateError
 try:
     import msgspec
 except ImportError as error:
-    raise MissingExtra("real peers need msgspec: pip install 'coterie[network]'") from error
+    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
 
 MAGIC = b"coterie state 2\n"
 #: No state is larger.

@@ -19,7 +19,7 @@ try:
     import msgspec
     from msgspec import Meta
 except ImportError as error:
-    raise MissingExtra("real peers need msgspec: pip install 'coterie[network]'") from error
+    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
 
 VERSION = 2
 #: Bytes of a signature.
