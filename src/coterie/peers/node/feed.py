@@ -23,15 +23,8 @@ LOOK_EVERY, LONGEST = 2.0, 600.0
 def prepared(folder: Path, data: Path | None, holdout: float | None, model: Path | None = None) -> bytes:
     """The work of a peer as bytes, from its table; without a table, it has no rows. `model`: the file of its own."""
     share = "auto" if holdout is None else str(holdout)
-    command = [
-        sys.executable,
-        "-m",
-        "coterie.peers.model.tables",
-        str(folder),
-        "" if data is None else str(data),
-        share,
-    ]
-    command.append("" if model is None else str(model))
+    rows, own = ("" if path is None else str(path) for path in (data, model))
+    command = [sys.executable, "-m", "coterie.peers.model.tables", str(folder), rows, share, own]
     try:
         done = subprocess.run(command, capture_output=True, timeout=LONGEST, env=os.environ | {"COTERIE_PLAIN": "1"})
     except subprocess.TimeoutExpired:

@@ -175,8 +175,8 @@ class HealthBoard:
     def take(self, now: float, sender: int, content: bytes) -> int:
         """Take in what ``sender`` has passed on; how many records of it are news.
 
-        What is wrong is :class:`~coterie.peers.wire.gate.Refused`, and it is the sender's fault: nobody passes on what was
-        not checked. What was known already is no fault.
+        What is wrong is :class:`~coterie.peers.wire.gate.Refused`, and it is the sender's fault: nobody passes on what
+        was not checked. What was known already is no fault.
         """
         bucket = self._buckets.setdefault(sender, Bucket(PER_SECOND, BURST))
         if not bucket.take(now):
