@@ -1,8 +1,8 @@
 """What a peer works on: its own rows, and its part of the objective that the charter states.
 
 :func:`coterie.peers.model.tables.work_of` makes it from a table with the same :class:`~coterie.Problem` that the
-laboratory uses; it needs pandas and the rest of the library for that. The peer itself needs only the numbers, which travel from
-one process to the other as bytes (:func:`write_work`): so a peer stays small.
+laboratory uses; it needs pandas and the rest of the library for that. The peer itself needs only the numbers, which
+travel from one process to the other as bytes (:func:`write_work`): so a peer stays small.
 """
 
 from __future__ import annotations
