@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import sys
+import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -198,14 +199,14 @@ RUNS |= {f"attacked {lie!r}": run(ct.Attacked("cd", [1, 4], lie)) for lie in ("s
 RUNS |= {f"learned {by}": run(ct.Learned("cd", LEARNED, 3, by)) for by in ("ideal", "shuffle", "friends")}
 RUNS |= {
     f"private {name} {mechanism or ''} {more}".strip(): run(
-        ct.Private(name, epsilon=2.0, mechanism=mechanism, **more), problem, wakes=None, every=None
+        ct.Private(name, epsilon=2.0, mechanism=mechanism, **more), problem, events=np.arange(18) % 9, wakes=None
     )
     for name, problem, mechanism, more in (
         ("cd", hard, "gaussian", {"wakes_per_agent": 4, "allocation": "decreasing"}),
         ("cd", hard, "laplace", {"wakes_per_agent": 4, "final": None}),
         ("propagation", hard, None, {}),
         ("propagation", hard, "laplace", {}),
-        ("boosting", boosting, None, {"wakes_per_agent": 3}),
+        ("boosting", lambda: boosting("logistic"), None, {"wakes_per_agent": 3}),
         ("gossip-pooling", hard, None, {}),
     )
 }
@@ -287,8 +288,8 @@ def _(folder: Path) -> Any:
         "iid": ct.splits.iid(*rows, 5, sizes=ct.splits.PowerLawSizes()),
         "dirichlet": ct.splits.dirichlet(*rows, 5, 0.3),
         "pathological": ct.splits.pathological(*rows, 5, 2),
-        "features": ct.splits.feature_shift(tasks(), offset=[0.0, 1.0], turn=[0.0, 30.0], seed=1).data,
-        "concepts": ct.splits.concept_shift(tasks(), flip=[1, -1], seed=1).data,
+        "features": ct.splits.feature_shift(tasks(), offset=np.arange(5.0), turn=10.0 * np.arange(5.0), seed=1).data,
+        "concepts": ct.splits.concept_shift(tasks(), flip=[1, -1, 1, 1, -1], seed=1).data,
         "held out": ct.splits.train_test(tasks(), 0.3)[1],
         "flipped": ct.flip_labels(tasks(), [1]),
     }
@@ -299,10 +300,10 @@ def _(folder: Path) -> Any:
 @case("graphs")
 def _(folder: Path) -> Any:
     make, rng = ct.graphs, np.random.default_rng(0)
-    names = {"erdos_renyi": (9, 0.4), "random_regular": (8, 3), "grid": (3, 3), "directed_random": (8, 2)}
+    names = {"erdos_renyi": (9, 0.4, 0), "random_regular": (8, 3, 0), "grid": (3, 3), "directed_random": (8, 2, 0)}
     found = {name: getattr(make, name)(*given) for name, given in names.items()}
     positions = rng.normal(size=(8, 2))
-    return found | {"knn": make.knn(positions, 2), "kernel": make.kernel(positions), "path": make.path(5)}
+    return found | {"knn": make.knn(positions, 2), "kernel": make.kernel(positions, 1.0), "path": make.path(5)}
 
 
 @case("evaluation")
@@ -310,7 +311,7 @@ def _(folder: Path) -> Any:
     task = ct.datasets.linear_classification(n=8, p=4, seed=0)
     problem = ct.Problem.personalized(task.train, task.graph)
     one = ct.evaluate(ct.simulate(problem, "cd", wakes=40), problem, task.test)
-    found = ct.compare(["local", "global", "cd", "djam"], problem, vectors=200, test=task.test, points=2, n_jobs=1)
+    found = ct.compare(["local", "global", "cd", "djam"], problem, vectors=60, test=task.test, points=2, n_jobs=1)
     return {"one": one.summary, "several": found.summary.drop(columns="time"), "optimum": found.optimum}
 
 
@@ -327,3 +328,357 @@ def _(folder: Path) -> Any:
              for by in ("gaussian", "laplace") for split in ("equal", "decreasing", "as-printed")}
     found = {name: (plan.noise, plan.spent(2), plan.digest) for name, plan in plans.items()}
     return found | {"bound": privacy.composition_bound([0.1] * 20, 1e-5), "mu": privacy.gdp_mu(1.0, 1e-5)}
+
+
+# -- models, saved and fitted anew --------------------------------------------------------------------------------------
+
+
+def radon() -> tuple[Any, Any]:
+    frame = ct.datasets.radon()
+    return frame[["county", "floor", "uranium"]], frame["log_radon"]
+
+
+def houses() -> tuple[Any, Any]:
+    X, y = radon()
+    return X, np.where(y > 1.2, "high", "low")
+
+
+def levels() -> tuple[Any, Any]:
+    X, y = firms()
+    return X.iloc[:120], np.array(["low", "some", "much"])[np.digitize(y[:120], [1.0, 3.0])]
+
+
+def firms() -> tuple[Any, Any]:
+    frame = ct.datasets.grunfeld()
+    return frame[["firm", "value", "capital"]], frame["invest"] / 100.0
+
+
+def lives() -> tuple[Any, Any]:
+    frame = ct.datasets.gapminder().iloc[:300]
+    X = frame[["country", "year", "gdpPercap"]].copy()
+    X.loc[::9, "gdpPercap"] = np.nan
+    return X, frame["lifeExp"]
+
+
+def counts() -> tuple[Any, Any]:
+    X, y = firms()
+    return X, np.floor(y)
+
+
+def busy() -> tuple[Any, Any]:
+    X, y = firms()
+    return X, y > 1.0
+
+
+def columns() -> tuple[Any, Any]:
+    X = np.random.default_rng(3).normal(size=(24, 151))
+    named = pd.DataFrame(X, columns=[f"x{k}" for k in range(X.shape[1])])
+    named.insert(0, "who", list("abcd") * 6)
+    return named, X[:, :5].sum(axis=1)
+
+
+Regressor, Classifier = ct.CollaborativeRegressor, ct.CollaborativeClassifier
+BASE, SOON = ct.Stumps(6, spread="quantile"), {"max_iter": 100, "n_neighbors": 3}
+MODELS = {
+    "pooled": (Regressor(), radon),
+    "pooled linear": (Regressor(design="linear", deviations="full"), firms),
+    "pooled diagonal": (Regressor(deviations="diagonal"), firms),
+    "pooled scalar": (Regressor(deviations="scalar", loss="student"), firms),
+    "pooled counts": (Regressor(loss="poisson"), counts),
+    "pooled with gaps": (Regressor(loss="auto"), lives),
+    "pooled with ties": (Regressor(graph="knn", n_neighbors=3), firms),
+    "pooled wide": (Regressor(), columns),
+    "pooled classes": (Classifier(), houses),
+    "pooled three classes": (Classifier(design="linear"), levels),
+    "cd": (Regressor("cd", graph="knn", **SOON), firms),
+    "cd huber": (Regressor("cd", loss=ct.Huber(0.5), ridge=0.1, graph=ct.graphs.ring(11), **SOON), firms),
+    "cd classes": (Classifier("cd", **SOON), busy),
+    "cd three classes": (Classifier("cd", **SOON), levels),
+    "cd learned": (Classifier("cd", graph=LEARNED, **SOON), busy),
+    "admm": (Regressor("admm", **SOON), firms),
+    "djam": (Regressor("djam", **SOON), firms),
+    "propagation": (Regressor("propagation", **SOON), firms),
+    "component": (Regressor("component", **SOON), firms),
+    "local": (Regressor("local"), firms),
+    "global": (Classifier("global"), busy),
+    "ridge to mean": (Regressor(ct.RidgeToMean(2.0)), firms),
+    "boosted": (ct.BoostedClassifier(base=BASE, beta=3.0, graph="knn", max_iter=40), busy),
+    "boosted learned": (ct.BoostedClassifier(base=8, graph=LEARNED, max_iter=40), busy),
+    "boosted three classes": (ct.BoostedClassifier(base=8, graph="knn", max_iter=40), levels),
+    "boosted numbers": (ct.BoostedRegressor(base=8, graph="knn", max_iter=40), firms),
+    "related": (ct.RelationshipClassifier(max_iter=4, rounds=2, passes=2.0), busy),
+    "related three classes": (ct.RelationshipClassifier(max_iter=2, rounds=1, passes=1.0), levels),
+    "related numbers": (ct.RelationshipRegressor(method="exact", max_iter=5), firms),
+    "related by factors": (
+        ct.RelationshipRegressor(covariance=(np.ones((11, 1)), [0.05], 0.45 / 11), rounds=3, passes=2.0), firms,
+    ),
+}  # fmt: skip
+
+
+def fitted(folder: Path, name: str) -> None:
+    model, rows = MODELS[name]
+    X, y = rows()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ct.errors.ConvergenceWarning)  # they are to be quick
+        ct.save(model.fit(X, y, agents=X.columns[0]), folder)
+
+
+def predicted(folder: Path, name: str) -> dict[str, Any]:
+    """What the model in a folder says of some rows, of which one is somebody's whom it has never met."""
+    model, X = ct.load(folder), MODELS[name][1]()[0]
+    some = X.iloc[:: max(1, len(X) // 12)].copy()
+    some[some.columns[0]] = ["nobody", *some.iloc[1:, 0]]
+    given = {name: repr(value) for name, value in model.get_params().items()}
+    found = {"predict": model.predict(some), "parameters": given, "agents": model.agents_[:3]}
+    if hasattr(model, "predict_proba"):
+        found["predict_proba"] = model.predict_proba(some)
+    if name.startswith("pooled") and "classes" not in name:
+        found["spread"] = model.predict(some, return_std=True)[1]
+    return found | {"coef": model.coef_, "graph": getattr(model, "graph_", None)}
+
+
+for name in MODELS:
+    CASES[f"models/{name}"] = Case(partial(predicted, name=name), partial(fitted, name=name), tolerance=1e-8)
+
+
+# -- what is kept of runs and of releases ------------------------------------------------------------------------------
+
+
+def half(folder: Path) -> None:
+    ct.save(RUNS["cd"](folder), folder / "run.npz")
+    learned = ct.Learned("cd", LEARNED, 3)
+    ct.save(ct.simulate(hard(), learned, wakes=30, conditions=LATE), folder / "learned.npz")
+
+
+@case("runs", half)
+def _(folder: Path) -> Any:
+    """What is in the files; and what comes of it when they go on."""
+    first, second = ct.load(folder / "run.npz"), ct.load(folder / "learned.npz")
+    on = ct.simulate(hard(), "cd", wakes=20, start=first)
+    late = ct.simulate(hard(), ct.Learned("cd", LEARNED, 3), wakes=20, start=second, conditions=LATE)
+    return {"run": first, "members": first.problem.members, "state": sorted(first.state.arrays), "on": on, "late": late}
+
+
+def spent(folder: Path) -> None:
+    with Ledger(make_plan(1.0, 1e-5, 5, allocation="decreasing"), folder / "ledger") as ledger:
+        ledger.debit()
+        ledger.debit()
+        ledger.keep([b"one letter", b"another"])
+
+
+@case("ledger", spent, random=True)
+def _(folder: Path) -> Any:
+    with Ledger.open(folder / "ledger") as ledger:
+        names = ("releases", "left", "spent", "committed", "boots", "kept", "account")
+        found = {name: getattr(ledger, name) for name in names} | {"digest": ledger.plan.digest}
+        return told(found | {"noise": ledger.plan.noise, "next": ledger.debit(), "then": ledger.left})
+
+
+class EndedError(Exception):
+    """A run is cut short on purpose."""
+
+
+def related(folder: Path, tell: Callable[[int, float], None]) -> ct.Relationship:
+    often = patch.multiple(checkpoints, EVERY=0.0, PAUSES=0.0), patch.object(learn, "PROGRESS_SECONDS", 0.0)
+    with often[0], often[1]:
+        return ct.relationship(tasks(), lam=0.05, alternations=12, passes=2.0, resume=folder, progress=tell)
+
+
+def cut_short(folder: Path) -> None:
+    def stop(rounds: int, gap: float) -> None:
+        if rounds >= 5:
+            raise EndedError
+
+    try:
+        related(folder, stop)
+    except EndedError:
+        pass
+
+
+@case("relationship checkpoint", cut_short, random=True)
+def _(folder: Path) -> Any:
+    heard: list[int] = []
+    return {"found": related(folder, lambda rounds, gap: heard.append(rounds)), "rounds": heard}
+
+
+# -- peers -------------------------------------------------------------------------------------------------------------
+
+WORDS = small.WORDS | {
+    "columns": {
+        "features": ["age", "kind"],
+        "columns": {
+            "kinds": ["number", "text"], "fills": [1.5, None], "source": [0, 0, 1],
+            "parts": [["value", None], ["missing", None], ["level", "b"]], "references": [None, "a"],
+        },
+        "center": [1.0, 0.0], "scale": [2.0, 1.0], "intercept": True, "labels": ["no", "yes"], "loss": "logistic",
+    }
+}  # fmt: skip
+
+
+def charters(folder: Path) -> None:
+    for name, words in WORDS.items():
+        (folder / f"{name}.json").write_bytes(charter.charter_json(small.charter_of(**words)))
+
+
+@case("charters", charters, same_bytes=True)
+def _(folder: Path) -> Any:
+    found = {path.stem: charter.read_charter(path.read_bytes()) for path in sorted(folder.glob("*.json"))}
+    return {name: {"run": one.run} | msgspec.to_builtins(one) for name, one in found.items()}
+
+
+def lists(folder: Path) -> None:
+    """A list of members with all that there may be in one, signed by a second steward; and what goes with it."""
+    run, first, second = small.charter_of().run, small.key_of(small.STEWARD), small.key_of(7)
+    members = [roster.Member(f"m{i}", i, small.public(i), f"192.0.2.{i + 1}:7447" if i else None) for i in range(4)]
+    one = roster.Roster(run, 1, members, small.TIES).with_relay(roster.Relay("hub", "hub.example.org:7447"))
+    two = one.with_steward(mandates.make_mandate(run, small.public(7), first, 3), ["a certificate"])
+    three = two.with_revoked({"abc": 9_999_999_999}, 0.0).without_member("m3").with_tie(1, 2, 4.0)
+    bulletin = bulletins.Bulletin("charter", run, 5, b"another charter")
+    signed = bulletins.sign_bulletin(bulletin, second, 10_000, "the bulletin")
+    files = {"first": roster.sign_roster(one, first), "last": roster.sign_roster(three, second), "bulletin": signed}
+    for name, content in (files | {"package": bulletins.packaged(files["last"], [signed])}).items():
+        (folder / name).write_bytes(content)
+
+
+@case("lists", lists, same_bytes=True)
+def _(folder: Path) -> Any:
+    agreed = small.charter_of()
+    one, last = (roster.read_roster((folder / name).read_bytes(), agreed) for name in ("first", "last"))
+    keys = roster.signers(agreed, last)
+    found = bulletins.read_bulletin((folder / "bulletin").read_bytes(), keys)
+    package = bulletins.unpackaged((folder / "package").read_bytes())
+    parts = [msgspec.to_builtins(each) for each in (one, last, found)]
+    relation = roster.relation(one, last), roster.relation(last, one)
+    return {"lists": parts, "digests": [one.digest, last.digest], "keys": sorted(keys), "relation": relation, "package": package}
+
+
+NUMBERS = np.array([0.0, -1.5, 1e300, 0.1])
+
+
+def packets(folder: Path) -> None:
+    hello = packet.write_hello(bytes(range(16)), 3, bytes(16), bytes(8))
+    contents = {0: encode(5, 2, NUMBERS)[16:], packet.HELLO: hello, packet.DUPLICATE: packet.write_duplicate(1, 2)}
+    for number, (kind, content) in enumerate(contents.items()):
+        one = packet.Packet(packet.VERSION, bytes(range(16)), 3, -1, 2**53 - 1, 300, 40, kind, content)
+        (folder / f"packet-{number}").write_bytes(packet.write_packet(one, small.key_of(3).sign))
+    (folder / "letter").write_bytes(encode(5, 2, NUMBERS))
+
+
+@case("packets", packets, same_bytes=True)
+def _(folder: Path) -> Any:
+    found = [packet.read_packet(path.read_bytes()) for path in sorted(folder.glob("packet-*"))]
+    for _, signature, signed in found:
+        small.key_of(3).public_key().verify(signature, signed)
+    greeting, two = packet.read_hello(found[1][0].content), packet.read_duplicate(found[2][0].content)
+    parts = [msgspec.to_builtins(each) for each in (*(one for one, _, _ in found), greeting, two)]
+    return {"packets": parts, "letter": decode((folder / "letter").read_bytes())}
+
+
+def states(folder: Path) -> None:
+    arrays = state.pack("own", {"theta": NUMBERS[None, :]}) | state.pack("world", {"peer": np.array([1, -1])})
+    content = state.write_record(state.Record("00" * 16, 7, 3, 20, 12, [5], arrays))
+    store = state.FileStore(folder / "state")
+    store.save(b"the one before")
+    store.save(content)
+
+
+@case("state", states, same_bytes=True)
+def _(folder: Path) -> Any:
+    record = state.read_record(state.FileStore(folder / "state").load())
+    arrays = {name: state.unpack(record.arrays, name) for name in record.arrays}
+    return {"arrays": arrays} | {name: getattr(record, name) for name in ("run", "address", "starts", "largest", "wakes", "gone")}
+
+
+def peers(folder: Path, words: str) -> None:
+    """Some seconds of a group in memory: what all of them have kept, and what the first one has sent."""
+    group = small.SmallGroup(words).start().run(4.0)
+    for i, node in group.nodes.items():
+        (folder / f"state-{i}").write_bytes(node.record())
+    sent = [data for i, j, data in group.mail if i == 0][:12]
+    (folder / "mail").write_bytes(msgspec.msgpack.encode(sent))
+
+
+def of_peers(folder: Path, words: str) -> Any:
+    """What their states say; what packets say; and what they learn in some more seconds."""
+    group = small.SmallGroup(words)
+    for i, store in enumerate(group.stores):
+        store.save((folder / f"state-{i}").read_bytes())
+    group.start()
+    before = group.theta
+    mail = [packet.read_packet(data)[0] for data in msgspec.msgpack.decode((folder / "mail").read_bytes())]
+    heads = [(each.kind, each.to, each.sequence, len(each.content)) for each in mail]
+    if group.ledgers[0] is None:
+        group.run(3.0)
+    return {"before": before, "after": group.theta, "heads": heads, "mail": len(group.mail)}
+
+
+for words in WORDS:
+    if words != "columns":
+        CASES[f"peers/{words}"] = Case(partial(of_peers, words=words), partial(peers, words=words), tolerance=1e-8)
+
+
+def member(folder: Path) -> None:
+    """A group of two that was made by its steward, with certificates that last."""
+    group = folder / "group"
+    agreed = groups.create(group, title="golden", features=["x"], target="y", labels=None, method="cd")
+    key, certificate = identity.make_ca("golden", DAYS + 300)
+    (group / "ca.key").write_bytes(identity.private_pem(key))
+    (group / "ca.crt").write_bytes(identity.certificate_pem(certificate))
+    for name in ("ann", "bob"):
+        identity.Identity.make(folder / name, name, "192.0.2.1:7447" if name == "ann" else None)
+        invitation = groups.invite(group, groups.request(folder / name), {"ann": 2.0} if name == "bob" else None, days=DAYS)
+        groups.join(folder / name, invitation, agreed.run)
+    groups.refresh(folder / "ann", group / "roster")
+    renewal.renew(group, within=2 * DAYS, days=DAYS + 200, now=datetime.now(UTC))
+
+
+@case("member", member, random=True)
+def _(folder: Path) -> Any:
+    """Membership; what the steward has; and the certificate that was renewed, taken over."""
+    here = [groups.membership(folder / name) for name in ("ann", "bob")]
+    office = groups.load_group(folder / "group")
+    topics = renewal.update(folder / "bob", folder / "group")[1]
+    known = [(one.me.name, one.me.address, one.me.endpoint, one.identity.listen) for one in here]
+    public = [one.identity.public == one.me.key for one in here]
+    return {"known": known, "ties": office.roster.ties, "version": office.roster.version, "topics": topics, "own keys": public}
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def numbers_of(name: str, folder: Path) -> Any:
+    """What is read from a folder, as json has it."""
+    return json.loads(json.dumps(told(CASES[name].read(folder))))
+
+
+def files_of(name: str) -> Path:
+    return HERE / "files" / name.replace(" ", "-")
+
+
+def copied(name: str, folder: Path) -> Path:
+    """The files of a case, to be opened; secret ones are for their owner's eyes only, which git does not keep."""
+    shutil.copytree(files_of(name), folder, dirs_exist_ok=True)
+    for path in folder.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    return folder
+
+
+def main() -> None:
+    import tempfile
+
+    found = {}
+    for name, one in CASES.items():
+        with tempfile.TemporaryDirectory() as scratch:
+            if one.write is not None:
+                if not (one.random and files_of(name).exists()):
+                    shutil.rmtree(files_of(name), ignore_errors=True)
+                    files_of(name).mkdir(parents=True)
+                    one.write(files_of(name))
+                copied(name, Path(scratch))
+            found[name] = numbers_of(name, Path(scratch))
+    lines = (f"{json.dumps(name)}: {json.dumps(value, sort_keys=True)}" for name, value in sorted(found.items()))
+    (HERE / "numbers.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()
