@@ -30,6 +30,7 @@ sys.path.insert(0, str(HERE.parent / "peers"))
 import msgspec  # noqa: E402
 import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
+from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 
 import coterie as ct  # noqa: E402
 from coterie.privacy import Ledger, make_plan, warm_start  # noqa: E402
@@ -98,7 +99,8 @@ def told(value: Any) -> Any:
         case bytes():
             return value.hex()
         case list() | tuple():
-            return [told(part) for part in value]
+            parts = [told(part) for part in value]
+            return dict(enumerate(parts)) if any(isinstance(part, dict) for part in parts) else parts
     return value
 
 
@@ -128,7 +130,9 @@ def propagation(**more: Any) -> ct.Problem:
 
 
 def boosting(loss: str = "adaboost") -> ct.Problem:
-    return ct.Problem.boosting(hard().data, hard().graph, base=ct.Stumps(6, low=-2.0, high=2.0), mu=0.5, beta=1.5, loss=loss)
+    return ct.Problem.boosting(
+        hard().data, hard().graph, base=ct.Stumps(6, low=-2.0, high=2.0), mu=0.5, beta=1.5, loss=loss
+    )
 
 
 def with_loss(loss: Any, kind: str = "personalized", **more: Any) -> ct.Problem:
@@ -206,7 +210,7 @@ RUNS |= {
         ("cd", hard, "laplace", {"wakes_per_agent": 4, "final": None}),
         ("propagation", hard, None, {}),
         ("propagation", hard, "laplace", {}),
-        ("boosting", lambda: boosting("logistic"), None, {"wakes_per_agent": 3}),
+        ("boosting", lambda: boosting("logistic"), None, {"wakes_per_agent": 2}),
         ("gossip-pooling", hard, None, {}),
     )
 }
@@ -273,7 +277,8 @@ for name, how in FOUND.items():
     real = how.get("loss") in ("squared", "huber")
     CASES[name] = Case(
         lambda folder, how=how, real=real: ct.relationship(
-            tasks("squared" if real else "logistic"), **{"lam": 0.05, "alternations": 8, "rounds": 3, "passes": 2.0} | how
+            tasks("squared" if real else "logistic"),
+            **{"lam": 0.05, "alternations": 8, "rounds": 3, "passes": 2.0} | how,
         )
     )
 
@@ -317,15 +322,20 @@ def _(folder: Path) -> Any:
 
 @case("a study")
 def _(folder: Path) -> Any:
-    return ct.study(lambda mu, seed: run("cd", lambda: propagation(alpha=mu), seed=seed)(folder), {"mu": [0.3, 0.6]}, [0, 1]).frame
+    return ct.study(
+        lambda mu, seed: run("cd", lambda: propagation(alpha=mu), seed=seed)(folder), {"mu": [0.3, 0.6]}, [0, 1]
+    ).frame
 
 
 @case("noise")
 def _(folder: Path) -> Any:
     from coterie import privacy
 
-    plans = {f"{by} {split}": make_plan(1.0, 1e-5, 4, mechanism=by, allocation=split)
-             for by in ("gaussian", "laplace") for split in ("equal", "decreasing", "as-printed")}
+    plans = {
+        f"{by} {split}": make_plan(1.0, 1e-5, 4, mechanism=by, allocation=split)
+        for by in ("gaussian", "laplace")
+        for split in ("equal", "decreasing", "as-printed")
+    }
     found = {name: (plan.noise, plan.spent(2), plan.digest) for name, plan in plans.items()}
     return found | {"bound": privacy.composition_bound([0.1] * 20, 1e-5), "mu": privacy.gdp_mu(1.0, 1e-5)}
 
@@ -419,7 +429,7 @@ def fitted(folder: Path, name: str) -> None:
     model, rows = MODELS[name]
     X, y = rows()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ct.errors.ConvergenceWarning)  # they are to be quick
+        warnings.simplefilter("ignore", ConvergenceWarning)  # they are to be quick
         ct.save(model.fit(X, y, agents=X.columns[0]), folder)
 
 
@@ -549,7 +559,13 @@ def _(folder: Path) -> Any:
     package = bulletins.unpackaged((folder / "package").read_bytes())
     parts = [msgspec.to_builtins(each) for each in (one, last, found)]
     relation = roster.relation(one, last), roster.relation(last, one)
-    return {"lists": parts, "digests": [one.digest, last.digest], "keys": sorted(keys), "relation": relation, "package": package}
+    return {
+        "lists": parts,
+        "digests": [one.digest, last.digest],
+        "keys": sorted(keys),
+        "relation": relation,
+        "package": package,
+    }
 
 
 NUMBERS = np.array([0.0, -1.5, 1e300, 0.1])
@@ -586,7 +602,9 @@ def states(folder: Path) -> None:
 def _(folder: Path) -> Any:
     record = state.read_record(state.FileStore(folder / "state").load())
     arrays = {name: state.unpack(record.arrays, name) for name in record.arrays}
-    return {"arrays": arrays} | {name: getattr(record, name) for name in ("run", "address", "starts", "largest", "wakes", "gone")}
+    return {"arrays": arrays} | {
+        name: getattr(record, name) for name in ("run", "address", "starts", "largest", "wakes", "gone")
+    }
 
 
 def peers(folder: Path, words: str) -> None:
@@ -626,7 +644,9 @@ def member(folder: Path) -> None:
     (group / "ca.crt").write_bytes(identity.certificate_pem(certificate))
     for name in ("ann", "bob"):
         identity.Identity.make(folder / name, name, "192.0.2.1:7447" if name == "ann" else None)
-        invitation = groups.invite(group, groups.request(folder / name), {"ann": 2.0} if name == "bob" else None, days=DAYS)
+        invitation = groups.invite(
+            group, groups.request(folder / name), {"ann": 2.0} if name == "bob" else None, days=DAYS
+        )
         groups.join(folder / name, invitation, agreed.run)
     groups.refresh(folder / "ann", group / "roster")
     renewal.renew(group, within=2 * DAYS, days=DAYS + 200, now=datetime.now(UTC))
@@ -640,7 +660,13 @@ def _(folder: Path) -> Any:
     topics = renewal.update(folder / "bob", folder / "group")[1]
     known = [(one.me.name, one.me.address, one.me.endpoint, one.identity.listen) for one in here]
     public = [one.identity.public == one.me.key for one in here]
-    return {"known": known, "ties": office.roster.ties, "version": office.roster.version, "topics": topics, "own keys": public}
+    return {
+        "known": known,
+        "ties": office.roster.ties,
+        "version": office.roster.version,
+        "topics": topics,
+        "own keys": public,
+    }
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
