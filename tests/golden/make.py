@@ -4,12 +4,13 @@ Run it only when numbers or files are to change, or when there is a new case; th
 ``numbers.json`` shows what. Files that hold keys, ids of processes or dates (``RANDOM``) are written only where they
 are absent: delete their folder to make new ones. The keys in them are for tests, and open nothing.
 
-A case is a name with two halves: ``write`` leaves files in a folder, and ``read`` makes numbers from them. Cases without
+A case is a name with two halves: ``write`` leaves files in a folder, and ``read`` makes numbers of them. Cases without
 files have the second half alone. ``test_golden.py`` compares both with what is stored here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -129,10 +130,8 @@ def propagation(**more: Any) -> ct.Problem:
     return ct.Problem.propagation(models(), hard().graph, **{"alpha": 0.6} | more)
 
 
-def boosting(loss: str = "adaboost") -> ct.Problem:
-    return ct.Problem.boosting(
-        hard().data, hard().graph, base=ct.Stumps(6, low=-2.0, high=2.0), mu=0.5, beta=1.5, loss=loss
-    )
+def boosting(loss: str = "adaboost", base: Any = np.asarray) -> ct.Problem:
+    return ct.Problem.boosting(hard().data, hard().graph, base=base, mu=0.5, beta=1.5, loss=loss)
 
 
 def with_loss(loss: Any, kind: str = "personalized", **more: Any) -> ct.Problem:
@@ -161,6 +160,7 @@ def rounds(method: Any, problem: Callable[[], ct.Problem] = network, **how: Any)
     return run(method, problem, **{"wakes": None, "rounds": 6, "every": 2} | how)
 
 
+STUMPS = ct.Stumps(6, low=-2.0, high=2.0)
 TRAINED, SERVED = ct.SGD(0.3, steps=3, batch=4), partial(federated, personal="head")
 LEARNED = ct.GraphRule(kappa=2, lam=0.5)
 RUNS = {
@@ -210,7 +210,7 @@ RUNS |= {
         ("cd", hard, "laplace", {"wakes_per_agent": 4, "final": None}),
         ("propagation", hard, None, {}),
         ("propagation", hard, "laplace", {}),
-        ("boosting", lambda: boosting("logistic"), None, {"wakes_per_agent": 2}),
+        ("boosting", lambda: boosting("logistic", STUMPS), None, {"wakes_per_agent": 2}),
         ("gossip-pooling", hard, None, {}),
     )
 }
@@ -239,48 +239,47 @@ RUNS |= {
     "learned graph": lambda folder: ct.learn_graph(models(), np.arange(9.0) / 9.0, kappa=2, wakes=200).graph,
     "exact graph": lambda folder: ct.exact_graph(models(), np.arange(9.0) / 9.0),
 }
-LOSSES = (ct.Squared(), ct.Logistic(), ct.Hinge(), ct.SmoothHinge(0.5), ct.Huber(0.5))
 CASES |= {name: Case(found) for name, found in RUNS.items()}
 
 
 # -- exact solutions, relationships, tasks, graphs ---------------------------------------------------------------------
 
 
-def exact(problem: ct.Problem) -> dict[str, Any]:
-    theta, start = problem.solve(), problem.local()
-    at_start = {"value": problem.value(start), "gap": problem.gap(start), "gradient": problem.gradient(start)}
-    return {"solution": theta, "least": problem.value(theta), "alone": start} | at_start
+def exact(folder: Path, problem: Callable[[], ct.Problem]) -> dict[str, Any]:
+    posed = problem()
+    theta, start = posed.solve(), posed.local()
+    at_start = {"value": posed.value(start), "gap": posed.gap(start), "gradient": posed.gradient(start)}
+    return {"solution": theta, "least": posed.value(theta), "alone": start} | at_start
 
 
-for loss in LOSSES:
-    for kind in ("personalized", "collaborative", "separate"):
-        CASES[f"exact {kind} {loss!r}"] = Case(
-            lambda folder, loss=loss, kind=kind: exact(with_loss(loss, kind)), tolerance=1e-8
-        )
-CASES["exact propagation"] = Case(lambda folder: exact(propagation()))
-CASES["exact boosting"] = Case(lambda folder: exact(boosting()), tolerance=1e-6)
+SOLVED: dict[str, Any] = {"propagation": propagation, "boosting": boosting} | {
+    f"{kind} {loss!r}": partial(with_loss, loss, kind)
+    for loss in (ct.Squared(), ct.Logistic(), ct.Hinge(), ct.SmoothHinge(0.5), ct.Huber(0.5))
+    for kind in ("personalized", "collaborative", "separate")
+}
+CASES |= {f"exact {name}": Case(partial(exact, problem=posed), tolerance=1e-8) for name, posed in SOLVED.items()}
 
 
 def tasks(loss: str = "logistic") -> ct.AgentData:
     return ct.datasets.related_tasks(n=5, p=3, rows=12, seed=0, loss=loss).train
 
 
-FOUND = {f"relationship {loss}": {"loss": loss} for loss in ("logistic", "hinge", "smooth-hinge", "squared", "huber")}
-FOUND |= {f"relationship {method}": {"method": method} for method in ("single-task", "exact", "sdca")}
+FOUND: dict[str, Any] = {name: {"loss": name} for name in ("logistic", "hinge", "smooth-hinge", "squared", "huber")}
+FOUND |= {method: {"method": method} for method in ("single-task", "exact", "sdca")}
 FOUND |= {
-    "relationship late": {"staleness": 1},
-    "relationship in small steps": {"eta": 0.5, "rho": "lemma10", "momentum": False},
-    "relationship given": {"covariance": np.diag([1.0, 2.0, 3.0, 2.0, 2.0]) / 10.0, "local_steps": 5},
-    "relationship by factors": {"covariance": (np.ones((5, 1)), [0.1], 0.1)},
+    "late": {"staleness": 1},
+    "in small steps": {"eta": 0.5, "rho": "lemma10", "momentum": False},
+    "given": {"covariance": np.diag([1.0, 2.0, 3.0, 2.0, 2.0]) / 10.0, "local_steps": 5},
+    "by factors": {"covariance": (np.ones((5, 1)), [0.1], 0.1)},
 }
-for name, how in FOUND.items():
-    real = how.get("loss") in ("squared", "huber")
-    CASES[name] = Case(
-        lambda folder, how=how, real=real: ct.relationship(
-            tasks("squared" if real else "logistic"),
-            **{"lam": 0.05, "alternations": 8, "rounds": 3, "passes": 2.0} | how,
-        )
-    )
+
+
+def relationship(folder: Path, name: str) -> ct.Relationship:
+    rows = tasks("squared" if name in ("squared", "huber") else "logistic")
+    return ct.relationship(rows, **{"lam": 0.05, "alternations": 8, "rounds": 3, "passes": 2.0} | FOUND[name])
+
+
+CASES |= {f"relationship {name}": Case(partial(relationship, name=name)) for name in FOUND}
 
 
 @case("tasks")
@@ -327,107 +326,72 @@ def _(folder: Path) -> Any:
     ).frame
 
 
-@case("noise")
-def _(folder: Path) -> Any:
-    from coterie import privacy
+# -- models, saved and fitted anew -------------------------------------------------------------------------------------
 
-    plans = {
-        f"{by} {split}": make_plan(1.0, 1e-5, 4, mechanism=by, allocation=split)
-        for by in ("gaussian", "laplace")
-        for split in ("equal", "decreasing", "as-printed")
+
+@cache
+def tables() -> dict[str, tuple[Any, Any]]:
+    """Features, of which the first column says whose row it is, and what is to be predicted."""
+    houses, firms, lives = ct.datasets.radon(), ct.datasets.grunfeld(), ct.datasets.gapminder().iloc[:300]
+    X, y = firms[["firm", "value", "capital"]], firms["invest"] / 100.0
+    wide = np.random.default_rng(3).normal(size=(24, 151))
+    many = pd.DataFrame(wide, columns=[f"x{k}" for k in range(151)])
+    many.insert(0, "who", list("abcd") * 6)
+    gaps = lives[["country", "year"]].assign(income=lives["gdpPercap"].where(lives.index % 9 > 0))
+    home = houses[["county", "floor", "uranium"]]
+    return {
+        "houses": (home, houses["log_radon"]),
+        "high": (home, np.where(houses["log_radon"] > 1.2, "high", "low")),
+        "firms": (X, y),
+        "busy": (X[:120], y[:120] > 1.0),
+        "levels": (X[:120], np.array(["low", "some", "much"])[np.digitize(y[:120], [1.0, 3.0])]),
+        "counts": (X, np.floor(y)),
+        "gaps": (gaps, lives["lifeExp"]),
+        "wide": (many, wide[:, :5].sum(axis=1)),
     }
-    found = {name: (plan.noise, plan.spent(2), plan.digest) for name, plan in plans.items()}
-    return found | {"bound": privacy.composition_bound([0.1] * 20, 1e-5), "mu": privacy.gdp_mu(1.0, 1e-5)}
-
-
-# -- models, saved and fitted anew --------------------------------------------------------------------------------------
-
-
-def radon() -> tuple[Any, Any]:
-    frame = ct.datasets.radon()
-    return frame[["county", "floor", "uranium"]], frame["log_radon"]
-
-
-def houses() -> tuple[Any, Any]:
-    X, y = radon()
-    return X, np.where(y > 1.2, "high", "low")
-
-
-def levels() -> tuple[Any, Any]:
-    X, y = firms()
-    return X.iloc[:120], np.array(["low", "some", "much"])[np.digitize(y[:120], [1.0, 3.0])]
-
-
-def firms() -> tuple[Any, Any]:
-    frame = ct.datasets.grunfeld()
-    return frame[["firm", "value", "capital"]], frame["invest"] / 100.0
-
-
-def lives() -> tuple[Any, Any]:
-    frame = ct.datasets.gapminder().iloc[:300]
-    X = frame[["country", "year", "gdpPercap"]].copy()
-    X.loc[::9, "gdpPercap"] = np.nan
-    return X, frame["lifeExp"]
-
-
-def counts() -> tuple[Any, Any]:
-    X, y = firms()
-    return X, np.floor(y)
-
-
-def busy() -> tuple[Any, Any]:
-    X, y = firms()
-    return X, y > 1.0
-
-
-def columns() -> tuple[Any, Any]:
-    X = np.random.default_rng(3).normal(size=(24, 151))
-    named = pd.DataFrame(X, columns=[f"x{k}" for k in range(X.shape[1])])
-    named.insert(0, "who", list("abcd") * 6)
-    return named, X[:, :5].sum(axis=1)
 
 
 Regressor, Classifier = ct.CollaborativeRegressor, ct.CollaborativeClassifier
 BASE, SOON = ct.Stumps(6, spread="quantile"), {"max_iter": 100, "n_neighbors": 3}
 MODELS = {
-    "pooled": (Regressor(), radon),
-    "pooled linear": (Regressor(design="linear", deviations="full"), firms),
-    "pooled diagonal": (Regressor(deviations="diagonal"), firms),
-    "pooled scalar": (Regressor(deviations="scalar", loss="student"), firms),
-    "pooled counts": (Regressor(loss="poisson"), counts),
-    "pooled with gaps": (Regressor(loss="auto"), lives),
-    "pooled with ties": (Regressor(graph="knn", n_neighbors=3), firms),
-    "pooled wide": (Regressor(), columns),
-    "pooled classes": (Classifier(), houses),
-    "pooled three classes": (Classifier(design="linear"), levels),
-    "cd": (Regressor("cd", graph="knn", **SOON), firms),
-    "cd huber": (Regressor("cd", loss=ct.Huber(0.5), ridge=0.1, graph=ct.graphs.ring(11), **SOON), firms),
-    "cd classes": (Classifier("cd", **SOON), busy),
-    "cd three classes": (Classifier("cd", **SOON), levels),
-    "cd learned": (Classifier("cd", graph=LEARNED, **SOON), busy),
-    "admm": (Regressor("admm", **SOON), firms),
-    "djam": (Regressor("djam", **SOON), firms),
-    "propagation": (Regressor("propagation", **SOON), firms),
-    "component": (Regressor("component", **SOON), firms),
-    "local": (Regressor("local"), firms),
-    "global": (Classifier("global"), busy),
-    "ridge to mean": (Regressor(ct.RidgeToMean(2.0)), firms),
-    "boosted": (ct.BoostedClassifier(base=BASE, beta=3.0, graph="knn", max_iter=40), busy),
-    "boosted learned": (ct.BoostedClassifier(base=8, graph=LEARNED, max_iter=40), busy),
-    "boosted three classes": (ct.BoostedClassifier(base=8, graph="knn", max_iter=40), levels),
-    "boosted numbers": (ct.BoostedRegressor(base=8, graph="knn", max_iter=40), firms),
-    "related": (ct.RelationshipClassifier(max_iter=4, rounds=2, passes=2.0), busy),
-    "related three classes": (ct.RelationshipClassifier(max_iter=2, rounds=1, passes=1.0), levels),
-    "related numbers": (ct.RelationshipRegressor(method="exact", max_iter=5), firms),
+    "pooled": (Regressor(), "houses"),
+    "pooled linear": (Regressor(design="linear", deviations="full"), "firms"),
+    "pooled diagonal": (Regressor(deviations="diagonal"), "firms"),
+    "pooled scalar": (Regressor(deviations="scalar", loss="student"), "firms"),
+    "pooled counts": (Regressor(loss="poisson"), "counts"),
+    "pooled with gaps": (Regressor(loss="auto"), "gaps"),
+    "pooled with ties": (Regressor(graph="knn", n_neighbors=3), "firms"),
+    "pooled wide": (Regressor(), "wide"),
+    "pooled classes": (Classifier(), "high"),
+    "pooled three classes": (Classifier(design="linear"), "levels"),
+    "cd": (Regressor("cd", graph="knn", **SOON), "firms"),
+    "cd huber": (Regressor("cd", loss=ct.Huber(0.5), ridge=0.1, graph=ct.graphs.ring(11), **SOON), "firms"),
+    "cd classes": (Classifier("cd", **SOON), "busy"),
+    "cd three classes": (Classifier("cd", **SOON), "levels"),
+    "cd learned": (Classifier("cd", graph=LEARNED, **SOON), "busy"),
+    "admm": (Regressor("admm", **SOON), "firms"),
+    "djam": (Regressor("djam", **SOON), "firms"),
+    "propagation": (Regressor("propagation", **SOON), "firms"),
+    "component": (Regressor("component", **SOON), "firms"),
+    "local": (Regressor("local"), "firms"),
+    "global": (Classifier("global"), "busy"),
+    "ridge to mean": (Regressor(ct.RidgeToMean(2.0)), "firms"),
+    "boosted": (ct.BoostedClassifier(base=BASE, beta=3.0, graph=ct.graphs.ring(6), max_iter=40), "busy"),
+    "boosted learned": (ct.BoostedClassifier(base=4, graph=LEARNED, max_iter=20), "busy"),
+    "boosted three classes": (ct.BoostedClassifier(base=4, graph=ct.graphs.ring(6), max_iter=20), "levels"),
+    "boosted numbers": (ct.BoostedRegressor(base=4, max_iter=40, graph="knn"), "firms"),
+    "related": (ct.RelationshipClassifier(max_iter=4, rounds=2, passes=2.0), "busy"),
+    "related three classes": (ct.RelationshipClassifier(max_iter=2, rounds=1, passes=1.0), "levels"),
+    "related numbers": (ct.RelationshipRegressor(method="exact", max_iter=5), "firms"),
     "related by factors": (
-        ct.RelationshipRegressor(covariance=(np.ones((11, 1)), [0.05], 0.45 / 11), rounds=3, passes=2.0), firms,
+        ct.RelationshipRegressor(covariance=(np.ones((11, 1)), [0.05], 0.45 / 11), rounds=3, passes=2.0), "firms",
     ),
 }  # fmt: skip
 
 
 def fitted(folder: Path, name: str) -> None:
     model, rows = MODELS[name]
-    X, y = rows()
+    X, y = tables()[rows]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # they are to be quick
         ct.save(model.fit(X, y, agents=X.columns[0]), folder)
@@ -435,7 +399,7 @@ def fitted(folder: Path, name: str) -> None:
 
 def predicted(folder: Path, name: str) -> dict[str, Any]:
     """What the model in a folder says of some rows, of which one is somebody's whom it has never met."""
-    model, X = ct.load(folder), MODELS[name][1]()[0]
+    model, X = ct.load(folder), tables()[MODELS[name][1]][0]
     some = X.iloc[:: max(1, len(X) // 12)].copy()
     some[some.columns[0]] = ["nobody", *some.iloc[1:, 0]]
     given = {name: repr(value) for name, value in model.get_params().items()}
@@ -499,10 +463,8 @@ def cut_short(folder: Path) -> None:
         if rounds >= 5:
             raise EndedError
 
-    try:
+    with contextlib.suppress(EndedError):
         related(folder, stop)
-    except EndedError:
-        pass
 
 
 @case("relationship checkpoint", cut_short, random=True)

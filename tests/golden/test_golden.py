@@ -1,6 +1,6 @@
-"""What was written is read to the same values, and what was found is found again: today's numbers are those of ``make.py``.
+"""What was written once is read to the same values, and what was found is found again.
 
-A difference is a fault, or a change that somebody means: then `make.py` writes them anew, and the change says why.
+A difference is a fault, or a change that somebody means: then ``make.py`` writes it anew, and the change says why.
 """
 
 from __future__ import annotations
