@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -404,6 +405,7 @@ def predicted(folder: Path, name: str) -> dict[str, Any]:
     some[some.columns[0]] = ["nobody", *some.iloc[1:, 0]]
     given = {name: repr(value) for name, value in model.get_params().items()}
     found = {"predict": model.predict(some), "parameters": given, "agents": model.agents_[:3]}
+    found["fields"] = sorted(json.loads((folder / "model.json").read_text()))
     if hasattr(model, "predict_proba"):
         found["predict_proba"] = model.predict_proba(some)
     if name.startswith("pooled") and "classes" not in name:
@@ -504,7 +506,7 @@ def lists(folder: Path) -> None:
     members = [roster.Member(f"m{i}", i, small.public(i), f"192.0.2.{i + 1}:7447" if i else None) for i in range(4)]
     one = roster.Roster(run, 1, members, small.TIES).with_relay(roster.Relay("hub", "hub.example.org:7447"))
     two = one.with_steward(mandates.make_mandate(run, small.public(7), first, 3), ["a certificate"])
-    three = two.with_revoked({"abc": 9_999_999_999}, 0.0).without_member("m3").with_tie(1, 2, 4.0)
+    three = two.with_revoked({"b": 9_999_999_999, "abc": 9_999_999_998}, 0.0).without_member("m3").with_tie(1, 2, 4.0)
     bulletin = bulletins.Bulletin("charter", run, 5, b"another charter")
     signed = bulletins.sign_bulletin(bulletin, second, 10_000, "the bulletin")
     files = {"first": roster.sign_roster(one, first), "last": roster.sign_roster(three, second), "bulletin": signed}
@@ -652,8 +654,6 @@ def copied(name: str, folder: Path) -> Path:
 
 
 def main() -> None:
-    import tempfile
-
     found = {}
     for name, one in CASES.items():
         with tempfile.TemporaryDirectory() as scratch:
