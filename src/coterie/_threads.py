@@ -7,8 +7,10 @@ so a result never depends on how many there were.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Event
 from typing import Any, TypeVar
 
@@ -35,6 +37,26 @@ def threads(n_jobs: int | None) -> int:
     if count == 0:
         raise ParameterError("n_jobs=0: at least one thread must work; None or -1 is one for each core")
     return count if count > 0 else _cores() + 1 + count
+
+
+#: How many modules there were when libraries of threads were looked for, and what was found.
+_found: tuple[int, Any] = (0, None)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A BLAS works in one thread, for as long as the context or the decorated function lasts.
+
+    In thousands of small factorisations its threads would spend their time waiting for each other, 40 times the work.
+    To look for the libraries takes milliseconds, as long as a small fit: so once, until modules bring others.
+    """
+    global _found
+    from threadpoolctl import ThreadpoolController
+
+    if _found[0] != len(sys.modules):
+        _found = len(sys.modules), ThreadpoolController()
+    with _found[1].limit(limits=1, user_api="blas"):
+        yield
 
 
 def in_threads(

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from threadpoolctl import threadpool_limits
 
 from . import plots
-from ._threads import in_threads, threads
+from ._threads import in_threads, one_thread, threads
 from .core.losses import LOSSES
 from .core.methods import METHODS, check_fit
 from .core.proximal import is_mean
@@ -257,7 +256,7 @@ class _Runner:
 
     def __call__(self, k: int) -> tuple[Run, Graph | None]:
         """The same for another process: the problem, which it has, does not travel; a graph that was learned does."""
-        with threadpool_limits(1, user_api="blas"):
+        with one_thread():
             run = self.run(k, n_jobs=1)
         left_out: Any = None
         return replace(run, problem=left_out), None if run.problem is self.turns[k][2] else run.graph
@@ -284,7 +283,7 @@ def _in_threads(runner: _Runner, n_jobs: int | None, tell: Callable[[int], None]
         done[k] = budget
         return run
 
-    with threadpool_limits(1, user_api="blas"):  # threads that run methods leave no core for those of a BLAS
+    with one_thread():  # threads that run methods leave no core for those of a BLAS
         return in_threads(take, range(len(runner.turns)), n_jobs, stop)
 
 

@@ -24,7 +24,7 @@ RELATIVES = {
     "fedprox", "scaffold", "fedper", "fedrep", "ditto", "pfedme", "apfl", "ifca",
     "local-sgd", "gradient-tracking", "tied-sgd", "resilient-pooling",
 }  # fmt: skip
-FEW = ("repeats itself", "keeps to what it declares", "reaches the optimum")
+FEW = ("keeps to what it declares", "reaches the optimum")
 
 
 @pytest.mark.compiled

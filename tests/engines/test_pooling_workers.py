@@ -32,7 +32,7 @@ class Actor:
         before = log.level, log.propagate
         self.inner = PoolingWorker(loader, classes, 1, logging.WARNING)
         # A worker takes its process for itself; this one is everybody's.
-        self.inner._limits.restore_original_limits()
+        self.inner._alone.__exit__(None, None, None)
         log.removeHandler(self.inner._log)
         log.setLevel(before[0])
         log.propagate = before[1]

@@ -128,6 +128,7 @@ def test_compiled_rules_are_the_plain_ones_bit_for_bit(rule):
     assert not np.array_equal(ours, said)
 
 
+ISOLATED = pytest.param("leaves the isolated alone", marks=pytest.mark.slow)
 COMPILED = pytest.param("compiled equals python", marks=pytest.mark.compiled)
 PROMISES = (
     "keeps to what it declares",
@@ -137,7 +138,7 @@ PROMISES = (
 )
 
 
-@pytest.mark.parametrize("promise", [*PROMISES, "leaves the isolated alone", "runs on peers"])
+@pytest.mark.parametrize("promise", [*PROMISES, ISOLATED, "runs on peers"])
 @pytest.mark.parametrize("rule", [RULES[3], *(pytest.param(rule, marks=pytest.mark.slow) for rule in RULES)], ids=repr)
 def test_methods_with_a_rule_keep_their_promises_but_for_the_optimum(rule, promise):
     METHOD_CHECKS[promise](ct.Robust("cd", rule))

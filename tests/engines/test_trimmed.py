@@ -195,7 +195,7 @@ COMPILED = pytest.param("compiled equals python", marks=pytest.mark.compiled)
 PROMISES = (
     COMPILED,
     "announces its letters",
-    "leaves the isolated alone",
+    pytest.param("leaves the isolated alone", marks=pytest.mark.slow),
     "ignores names",
     "runs on peers",
 )

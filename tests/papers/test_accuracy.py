@@ -7,9 +7,9 @@ through its dual, where it is a quadratic in a box.
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from threadpoolctl import threadpool_limits
 
 import coterie as ct
+from coterie._threads import one_thread
 
 pytestmark = [pytest.mark.compiled, pytest.mark.slow]  # what a paper claims
 
@@ -69,7 +69,7 @@ def collaborative(task, mu):
         return np.sum(theta * (laplacian @ theta)) + most @ hinge
 
     box = [(0.0, limit) for limit in most]
-    with threadpool_limits(1, user_api="blas"):  # small products: threads would mostly wait for each other
+    with one_thread():  # small products: threads would mostly wait for each other
         found = minimize(dual, most / 2.0, jac=True, method="L-BFGS-B", bounds=box, options=SEARCH)
     return inverse @ gathered(owner, found.x[:, None] * signed, task.train.n), primal
 

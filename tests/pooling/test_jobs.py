@@ -10,10 +10,12 @@ from populations import drawn
 
 import coterie as ct
 from coterie.core import batches
+from coterie.core.compile import PLAIN
 from coterie.pooling import blocks, fitted
 from coterie.pooling.sample import Sample
 
 N = 120
+JOBS = (3, None) if PLAIN else (2, 3, 7, None)
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def learned(family, n_jobs, **settings):
 def test_any_number_of_threads_learns_the_same(family, settings, monkeypatch):
     monkeypatch.setattr(fitted, "SAMPLE", 70)  # so that not everybody is in the sample
     one = learned(family, 1, **settings)
-    for n_jobs in (2, 3, 7, None):
+    for n_jobs in JOBS:
         for expected, found in zip(one, learned(family, n_jobs, **settings), strict=True):
             np.testing.assert_array_equal(found, expected)
 

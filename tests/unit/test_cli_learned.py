@@ -141,6 +141,7 @@ def test_parameters_are_tuned_on_rows_that_are_not_held_out(table, tmp_path, mon
     assert ("holdout" in fitted) == (holdout > 0)
 
 
+@pytest.mark.slow
 def test_labels_of_held_out_rows_do_not_change_what_is_chosen(table, tmp_path):
     frame = pd.read_csv(table)
     test = held_out(frame["user"], 0.4, 0)

@@ -474,6 +474,7 @@ def test_no_matrix_of_all_pairs_is_made(given):
     assert some.shape == (2, 2)
 
 
+@pytest.mark.slow
 def test_an_estimator_makes_no_matrix_of_all_pairs(tmp_path):
     m = 4_000
     data = tasks_of(m, 2, rows=3, classes=False)

@@ -152,6 +152,7 @@ def test_tasks_alone_are_regressions_with_an_intercept(rows):
     np.testing.assert_array_equal(model.covariance_, np.eye(4) / 4)
 
 
+@pytest.mark.slow
 def test_every_class_against_the_rest_has_a_covariance_of_its_own(rows):
     X, numbers, ids = rows
     y = levels(numbers)
@@ -295,6 +296,7 @@ def circles():
     return X, (y == 1) != (ids == 2), ids
 
 
+@pytest.mark.slow
 def test_random_features_learn_what_is_not_linear(circles):
     X, y, ids = circles
     train = np.arange(240) < 120

@@ -130,6 +130,7 @@ def test_gains_are_those_of_a_cross_validation_by_hand():
     assert told["relative"] == pytest.approx(difference.mean() / report.gains["alone"].mean())
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_gains_of_classes_are_log_losses_of_refits():
     X, y, codes = population(seed=4, n=8, rows=(6, 12))

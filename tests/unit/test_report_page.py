@@ -313,6 +313,7 @@ def test_gains_are_errors_of_the_estimator_fitted_anew(pages, name):
     np.testing.assert_allclose(report.gains["together"], expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", ["boosted classes", "3 related classes", "over a graph", "pooling"])
 def test_a_model_from_a_file_takes_the_rows_for_its_gains(pages, name, tmp_path):

@@ -175,6 +175,7 @@ def test_a_subclass_from_elsewhere_runs_its_own_body():
     assert _halve(Undecorated(), 3.0) == 30.0
 
 
+@pytest.mark.slow
 def test_only_core_is_in_the_fingerprint(tmp_path, monkeypatch):
     package = tmp_path / "coterie"
     shutil.copytree(Path(coterie.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -254,6 +255,7 @@ def test_rules_of_users_are_kept_on_disk_by_what_they_do(tmp_path):
     assert run() == (2.0, False)  # and the first is still there
 
 
+@pytest.mark.slow
 def test_what_cannot_be_looked_through_is_compiled_in_every_process(tmp_path):
     (tmp_path / "helpers.py").write_text("FACTOR = 3.0")
     (tmp_path / "mine.py").write_text(
@@ -522,6 +524,7 @@ def test_where_nothing_can_be_locked_or_kept_it_is_compiled_all_the_same(tmp_pat
     assert "twice was compiled and cannot be kept" in caplog.text
 
 
+@pytest.mark.slow
 def test_an_unwritable_cache_is_no_obstacle(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("not a directory")

@@ -4,8 +4,9 @@ import threading
 
 import joblib
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from coterie._threads import in_threads, threads
+from coterie._threads import in_threads, one_thread, threads
 from coterie.errors import ParameterError
 
 
@@ -62,3 +63,18 @@ def test_an_error_ends_long_work_that_began_before_it():
 
     with pytest.raises(ZeroDivisionError):
         in_threads(work, range(2), 2, stop)
+
+
+def test_a_blas_works_in_one_thread_where_it_is_told_to():
+    def counts():
+        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+    @one_thread()
+    def inside():
+        return counts()
+
+    with threadpool_limits(2, user_api="blas"):
+        assert inside() == inside() == {1}
+        with one_thread():
+            assert counts() == {1}
+        assert counts() == {2}

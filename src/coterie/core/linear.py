@@ -10,9 +10,8 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
-from .._threads import in_threads
+from .._threads import in_threads, one_thread
 from .batches import NUMBERS
 from .compile import fetch, inline, inline_sum, kernel, noinline, or_numpy
 from .rules import remake, rule
@@ -435,11 +434,8 @@ def diagonal_kernel(rows, start, scale, out):
 #: Work arrays of batched dense algebra stay below this many numbers.
 BATCH = 1 << 22
 
-#: Many small factorisations: the threads of a BLAS would spend their time waiting for each other, 40 times the work.
-one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 
-
-@one_thread
+@one_thread()
 def gram_norms(rows, start, p, n_jobs=None):
     """Largest eigenvalue of ``X_i' X_i`` for every agent i, to machine precision, from rows of p features."""
     sizes = np.diff(start)

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from .. import pooling
+from .._threads import one_thread
 from ..data.columns import Columns
 from ..data.frames import split_ids
 from ..data.ids import agent_codes
@@ -216,7 +216,7 @@ class _Collaborative(Reported, Estimator):
         if table.X.shape[1] > pooling.WIDE:
             self._check_wide()
         given = (table.X, targets, table.codes, len(table.members), self._family(), self.design, self._deviations())
-        with threadpool_limits(1):  # of thousands of small matrices, more threads only get in each other's way
+        with one_thread():  # of thousands of small matrices, more threads only get in each other's way
             return pooling.fit(*given, table.weight, progress, self.n_jobs)
 
     def _family(self) -> str:
@@ -251,7 +251,7 @@ class _Collaborative(Reported, Estimator):
         from .over_graph import weights_of
 
         weights = weights_of(self, models, members)
-        with threadpool_limits(1):
+        with one_thread():
             models, W, tied = smooth(models, weights)
         return models, {"graph_": Graph(W) if tied.strength > 0.0 else None, "ties_": tied}
 
@@ -371,7 +371,7 @@ class _Collaborative(Reported, Estimator):
         members = (*self.agents_, *(agent for agent in asked if agent not in self._number))
         number = {member: k for k, member in enumerate(members)}
         codes = np.array([number[agent] for agent in asked], dtype=np.int64)[places]
-        with threadpool_limits(1):
+        with one_thread():
             self._models = [
                 model.with_rows(matrix, target, codes, len(members), weight)
                 for model, target in zip(self._models, targets, strict=True)
@@ -398,7 +398,7 @@ class _Collaborative(Reported, Estimator):
             mean = self._models.latent(matrix, codes)
             return mean, np.zeros_like(mean), codes >= 0
         self._warn_of_range(matrix, codes)
-        with threadpool_limits(1):
+        with one_thread():
             found = [model.latent(matrix, codes, spread, self.n_jobs) for model in self._models]
         means, variances = (np.stack(parts, axis=1) for parts in zip(*found, strict=True))
         return means, variances, codes >= 0
@@ -802,7 +802,7 @@ class CollaborativeClassifier(_Collaborative):
     def _expose(self) -> None:
         super()._expose()
         if not hasattr(self, "sharpness_"):  # stays as it was when rows are added
-            with threadpool_limits(1):
+            with one_thread():
                 self.sharpness_ = 1.0 if isinstance(self._models, Linear) else pooling.sharpness(self._models)
 
     def _encode_more(self, y: np.ndarray) -> list[np.ndarray]:

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from .. import pooling
+from .._threads import one_thread
 from ..data.columns import Columns
 from ..data.ids import agent_codes
 from ..data.source import is_source
@@ -77,7 +77,7 @@ def learn_on_cluster(
             )
         shards = deal(given.sizes, engine.count(ray, np.count_nonzero(given.sizes)))
         workers = cluster_agents(ray, engine, given.loader(shards), shards, given.sizes, width, classes)
-        with workers as those, threadpool_limits(1):
+        with workers as those, one_thread():
             outputs, counter = classes if classes > 2 else 1, pooling.Counter(progress)
             models = pooling.fit_agents(those, outputs, model._family(), model.design, model._deviations(), counter)
             found: dict[str, Any] = {"graph_": None}

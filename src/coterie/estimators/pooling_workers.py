@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from .._threads import one_thread
 from ..data.survey import deal
 from ..engines.cluster import Cluster, Record, WorkerLog, causes, reason_of, replay
 from ..errors import ClusterError
@@ -94,7 +94,8 @@ class PoolingWorker:
         self._loader, self._classes, self._n_jobs = loader, classes, n_jobs
         self._shards: dict[int, Shard] = {}
         self._log = WorkerLog(level)
-        self._limits = threadpool_limits(1)  # as in one process; once, since it takes longer than many an answer
+        self._alone = one_thread()  # as in one process, as long as this one lives
+        self._alone.__enter__()
 
     def take(self, number: int, which: np.ndarray) -> tuple[None, list[Record]]:
         """Load the rows of some agents, and hold them as a shard of this number."""

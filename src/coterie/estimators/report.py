@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy import special, stats
-from threadpoolctl import threadpool_limits
 
 from .. import pooling
+from .._threads import one_thread
 from ..data.dictionaries import StumpDictionary, outputs
 from ..errors import DataError, ParameterError
 from ..pooling import designs, fitted
@@ -159,7 +159,7 @@ def report(
     rows = kept_rows(model) if X is None else given_rows(model, X, y, agents)[0]
     notes: list[str] = []
     tells = pools(model) and isinstance(model._models[0], Pooled)
-    with threadpool_limits(1):
+    with one_thread():
         try:
             if rows is None:
                 raise DataError(

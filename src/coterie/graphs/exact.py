@@ -21,7 +21,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, cg
 
 from .._checks import floats, integer
-from ..core.linear import one_thread
+from .._threads import one_thread
 from ..core.wrap.graph_objective import Floats, check_parameters, regularizer, tie_cost
 from ..errors import ConvergenceError, DataError, GraphError, ParameterError
 from .graph import Graph, Ints
@@ -141,7 +141,7 @@ class _Pairs:
         return np.maximum(0.0, (both - self.z) + rest) / (2.0 * lam)
 
 
-@one_thread
+@one_thread()
 def _minimise(pairs: _Pairs, lam: float, delta: float) -> Floats:
     """The weights of pairs that minimise h / mu.
 

@@ -29,7 +29,8 @@ from scipy import linalg, sparse
 from scipy.sparse import csgraph
 
 from .._checks import positive
-from ..core.linear import BATCH, DenseRows, SparseRows, frozen, gram_kernel, margins_kernel, one_thread, scatter_kernel
+from .._threads import one_thread
+from ..core.linear import BATCH, DenseRows, SparseRows, frozen, gram_kernel, margins_kernel, scatter_kernel
 from ..core.losses import resolve_loss
 from ..data import AgentData
 from ..errors import ConvergenceError, ParameterError
@@ -52,7 +53,7 @@ RANK = 1e-14
 ITERATE = 'use method="sdca", which ends with a duality gap for a certificate'
 
 
-@one_thread
+@one_thread()
 def exact_weights(
     data: AgentData,
     loss: Any,

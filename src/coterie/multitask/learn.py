@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from .. import _checks
-from ..core.linear import one_thread
+from .._threads import one_thread
 from ..core.losses import resolve_loss
 from ..data import AgentData
 from ..engines.cluster import Cluster
@@ -232,7 +232,7 @@ def _relationship(result: Result, members: Any, method: str, options: Options, l
     )
 
 
-@one_thread
+@one_thread()
 def _exactly(data: AgentData, loss: Any, options: Options, progress: Progress | None) -> Result:
     """Weights to machine precision for each covariance: Newton or interior point, then an Omega-step, and so on."""
     worker = Worker(data, loss, range(data.n), passes=1.0, local_steps=None, seed=0)

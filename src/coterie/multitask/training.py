@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.linear import one_thread
+from .._threads import one_thread
 from .alternation import Alternation
 from .certificate import Certificate
 from .checkpoints import Packed
@@ -94,7 +94,7 @@ class Training:
         """How far the objective may be from its optimum, as a part of itself."""
         return relative_gap(self.value, self.bound)
 
-    @one_thread
+    @one_thread()
     def advance(self, seconds: float) -> tuple[int, float, bool]:
         """Go on for about so long. Returns the rounds done, how far it may be from the optimum, and if it has ended."""
         until, step = time.monotonic() + seconds, self._learn if self.options.covariance is None else self._keep_to

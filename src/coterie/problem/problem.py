@@ -687,7 +687,8 @@ class Problem:
         if np.isfinite(self.radius):
             gap, value = self.gap(theta), self.value(theta)
             return gap / max(abs(value), abs(value - gap), 1e-300)
-        return suboptimality(self._objective(self.importance), self.checked(theta), enough)
+        objective: Any = self._objective(self.importance)
+        return suboptimality(objective, self.checked(theta), enough)
 
     def losses(self, theta: ArrayLike) -> np.ndarray:
         """f_i(theta_i) of each agent: what :func:`coterie.learn_graph` asks for.
@@ -835,7 +836,7 @@ class Problem:
         return self._alone.copy()
 
     def _solved(self, n_jobs: int | None) -> np.ndarray:
-        objective = self._objective(self.importance, n_jobs=n_jobs)
+        objective: Any = self._objective(self.importance, n_jobs=n_jobs)
         slopes = None
         if isinstance(objective, Objective) and not np.isfinite(self.loss.smoothness):
             slopes = np.zeros(objective.labels.shape[0])

@@ -17,9 +17,8 @@ from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from .._files import plain, write_atomic
+from .._threads import one_thread
 from ..engines.cluster import Cluster
 from ..errors import ClusterError, CoterieError, DataError, ParameterError, StudyError
 
@@ -138,7 +137,7 @@ def _attempt(work: Work, settings: Settings) -> Found | Failure:
 
 def _elsewhere(work: Work, settings: Settings) -> Found | Failure:
     """One piece, in another process; errors that are not ours may not survive the way back."""
-    with threadpool_limits(1):
+    with one_thread():
         found = _attempt(work, settings)
     if isinstance(found, Failure) and not isinstance(found.error, CoterieError):
         return Failure(StudyError(f"{type(found.error).__name__}: {found.error}"))
@@ -153,7 +152,7 @@ def _deaf() -> None:
 @contextmanager
 def at_work(count: int, engine: Cluster | None) -> Iterator[Workers]:
     """Whoever works out the pieces: a cluster, some processes, or this one."""
-    with threadpool_limits(1):
+    with one_thread():
         if engine is not None:
             with engine.connect() as ray:
                 yield partial(_on_cluster, engine, ray)

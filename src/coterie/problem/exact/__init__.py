@@ -26,8 +26,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..._threads import one_thread
 from ...core.batches import NUMBERS
-from ...core.linear import one_thread
 from ...errors import ConvergenceError
 from .apart import newton_apart
 from .ball import BallObjective, minimise_on_balls, project
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 
-@one_thread
+@one_thread()
 def minimise(objective: Objective, slopes: np.ndarray | None = None) -> np.ndarray:
     """Minimise F to machine precision.
 
@@ -95,7 +95,7 @@ def _few_at_a_time(objective: Objective, solve: Callable[[Objective, int], np.nd
     return theta
 
 
-@one_thread
+@one_thread()
 def suboptimality(objective: Objective, theta: np.ndarray, enough: float = np.inf) -> float:
     """Estimate ``(F(theta) - min F) / F(theta)`` by half of Newton's decrement: exact for a quadratic F."""
     project = flat_directions(objective)

@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from ..._threads import one_thread
 from ...core.exact import project_kernel
-from ...core.linear import DenseRows, SparseRows, gram_norms, one_thread
+from ...core.linear import DenseRows, SparseRows, gram_norms
 from ...core.losses import LOG_SUM_EXP
 from ...errors import ConvergenceError, MismatchError, ParameterError
 from ...graphs import Graph
@@ -181,7 +182,7 @@ class BallObjective:
         return 4.0 * self.smooth * np.asarray(self.graph.degrees) + self.importance * bend
 
 
-@one_thread
+@one_thread()
 def minimise_on_balls(objective: BallObjective, tol: float = 1e-9) -> np.ndarray:
     """Minimise F over the balls, up to a certified gap.
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...core.linear import one_thread
+from ..._threads import one_thread
 from ...core.losses import LEAST_SQUARES, MEAN
 from .objective import Objective
 from .systems import conjugate_gradients, everything, product_with, system
@@ -37,7 +37,7 @@ ROUNDING = 8.0 * float(np.finfo(float).eps)
 ACCURACIES = (1e-2, 1e-4, 1e-7, 1e-10)
 
 
-@one_thread
+@one_thread()
 def gap(objective: Objective, theta: np.ndarray) -> float:
     """An upper bound of ``F(theta) - min F``, for a loss with a gradient."""
     quadratic = objective.loss.proximal in (LEAST_SQUARES, MEAN)
@@ -48,7 +48,7 @@ def gap(objective: Objective, theta: np.ndarray) -> float:
     return float(np.where(silent, level, above + ROUNDING * level).sum())
 
 
-@one_thread
+@one_thread()
 def lower_bound(objective: Objective, theta: np.ndarray, slopes: np.ndarray) -> float:
     """A number that F is never below, from slopes u of the losses, for a loss whose conjugate is quadratic."""
     pull = objective.quadratic_gradient(theta) + objective.scatter(objective.row_scale * slopes, theta.shape)
