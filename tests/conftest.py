@@ -43,8 +43,12 @@ COMPILED_EXAMPLES = {
 }
 
 
-#: Examples that compile for many seconds what other tests compile, too.
-LONG_EXAMPLES = {"coterie.testing.contracts.check_graph_rule"}
+#: Examples that take a second or more to show what other tests prove.
+LONG_EXAMPLES = {
+    "coterie.core.methods.pooling.GossipPooling",
+    "coterie.studies.tables.StudyTable.to_latex",
+    "coterie.testing.contracts.check_graph_rule",
+}
 
 
 def pytest_addoption(parser):

@@ -91,6 +91,7 @@ def test_results_as_they_are_done(ray, tmp_path):
     assert seen[3] == (0, 0)
 
 
+@pytest.mark.slow
 def test_what_all_tasks_share_is_sent_once(ray):
     packed = []
 

@@ -96,6 +96,7 @@ def there(ray):
     return model, here("sales", members=members)
 
 
+@pytest.mark.slow
 def test_two_workers_learn_what_one_process_does(there):
     same(*there)
 

@@ -26,7 +26,11 @@ PLAIN_TASKS = [task for task in TASKS if not TASKS[task].resists]
 
 @pytest.mark.parametrize(
     ("task", "seed", "peers"),
-    [(task, seed, PEERS.get(task, 4)) for task in PLAIN_TASKS for seed in SEEDS.get(task, (2, 3))]
+    [
+        pytest.param(task, seed, PEERS.get(task, 4), marks=pytest.mark.slow if seed == 3 else ())
+        for task in PLAIN_TASKS
+        for seed in SEEDS.get(task, (2, 3))
+    ]
     + [pytest.param(task, seed, None, marks=pytest.mark.slow) for task, seed in MORE],
 )
 def test_seeds_pass(task, seed, peers):

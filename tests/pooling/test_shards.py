@@ -78,7 +78,6 @@ def same(one, other, X, codes):
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize("weighted", [False, True], ids=["rows", "weights"])
 @pytest.mark.parametrize(
     ("loss", "design", "deviations"),

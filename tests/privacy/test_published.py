@@ -94,7 +94,9 @@ def test_what_goes_on_from_a_run_has_its_own_models_published():
     assert not np.array_equal(both.published, first.published)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "boosting" else ()) for name in NAMES]
+)
 def test_peers_send_nothing_else(name):
     """Whatever is asked of a peer, also after it has looked at its own model: letters hold what it has published."""
     problem, method = problem_of(name, rows(), ct.graphs.ring(N)), private(name, "local")
