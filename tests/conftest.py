@@ -46,6 +46,9 @@ COMPILED_EXAMPLES = {
 #: Examples that take a second or more to show what other tests prove.
 LONG_EXAMPLES = {
     "coterie.core.methods.pooling.GossipPooling",
+    "coterie.core.wrap.robust.Robust",
+    "coterie.studies.grid.study",
+    "coterie.studies.results.Study.best",
     "coterie.studies.tables.StudyTable.to_latex",
     "coterie.testing.contracts.check_graph_rule",
 }

@@ -194,6 +194,7 @@ def test_a_bad_number_of_stumps_is_not_understood(table, tmp_path):
     assert "--stumps" in err
 
 
+@pytest.mark.slow
 def test_demo_shows_what_agents_find_on_their_own(tmp_path):
     result = invoke("demo", "--peers", "--agents", 60, "-o", tmp_path / "figures")
     names = [os.path.basename(figure) for figure in result["figures"]]

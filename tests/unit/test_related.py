@@ -485,7 +485,7 @@ def test_a_fit_that_did_not_converge_warns(rows, classes):
 # -- on disk ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["classifier", "regressor", "classes"])
+@pytest.mark.parametrize("kind", ["classifier", "regressor", pytest.param("classes", marks=pytest.mark.slow)])
 def test_models_come_back_the_same(rows, kind, tmp_path):
     X, numbers, ids = rows
     frame = pd.DataFrame(X, columns=list("abc")).assign(who=ids)

@@ -526,6 +526,7 @@ def test_gains_of_a_report_are_drawn(reported):
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_inspect_reports_a_saved_model(reported, tmp_path):
     X, y, codes = population()
