@@ -44,8 +44,8 @@ _found: tuple[int, Any] = (0, None)
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """A BLAS works in one thread, for as long as the context or the decorated function lasts.
+def one_thread(user_api: str | None = "blas") -> Iterator[None]:
+    """A BLAS works in one thread, for as long as the context or the decorated function lasts; None: OpenMP, too.
 
     In thousands of small factorisations its threads would spend their time waiting for each other, 40 times the work.
     To look for the libraries takes milliseconds, as long as a small fit: so once, until modules bring others.
@@ -55,7 +55,7 @@ def one_thread() -> Iterator[None]:
 
     if _found[0] != len(sys.modules):
         _found = len(sys.modules), ThreadpoolController()
-    with _found[1].limit(limits=1, user_api="blas"):
+    with _found[1].limit(limits=1, user_api=user_api):
         yield
 
 

@@ -65,16 +65,19 @@ def test_an_error_ends_long_work_that_began_before_it():
         in_threads(work, range(2), 2, stop)
 
 
-def test_a_blas_works_in_one_thread_where_it_is_told_to():
-    def counts():
-        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+def test_libraries_work_in_one_thread_where_they_are_told_to():
+    """A BLAS, or all that have threads; afterwards in as many as before."""
+    import sklearn.ensemble._hist_gradient_boosting.binning  # noqa: F401, which brings an OpenMP
+
+    def counts(*kinds):
+        return {library["num_threads"] for library in threadpool_info() if library["user_api"] in kinds}
 
     @one_thread()
     def inside():
-        return counts()
+        return counts("blas"), counts("openmp")
 
-    with threadpool_limits(2, user_api="blas"):
-        assert inside() == inside() == {1}
-        with one_thread():
-            assert counts() == {1}
-        assert counts() == {2}
+    with threadpool_limits(2):
+        assert inside() == inside() == ({1}, {2})
+        with one_thread(None):
+            assert counts("blas", "openmp") == {1}
+        assert counts("blas", "openmp") == {2}

@@ -94,7 +94,7 @@ class PoolingWorker:
         self._loader, self._classes, self._n_jobs = loader, classes, n_jobs
         self._shards: dict[int, Shard] = {}
         self._log = WorkerLog(level)
-        self._alone = one_thread()  # as in one process, as long as this one lives
+        self._alone = one_thread(None)  # as in one process, as long as this one lives
         self._alone.__enter__()
 
     def take(self, number: int, which: np.ndarray) -> tuple[None, list[Record]]:

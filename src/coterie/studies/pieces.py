@@ -137,7 +137,7 @@ def _attempt(work: Work, settings: Settings) -> Found | Failure:
 
 def _elsewhere(work: Work, settings: Settings) -> Found | Failure:
     """One piece, in another process; errors that are not ours may not survive the way back."""
-    with one_thread():
+    with one_thread(None):
         found = _attempt(work, settings)
     if isinstance(found, Failure) and not isinstance(found.error, CoterieError):
         return Failure(StudyError(f"{type(found.error).__name__}: {found.error}"))
@@ -152,7 +152,7 @@ def _deaf() -> None:
 @contextmanager
 def at_work(count: int, engine: Cluster | None) -> Iterator[Workers]:
     """Whoever works out the pieces: a cluster, some processes, or this one."""
-    with one_thread():
+    with one_thread(None):
         if engine is not None:
             with engine.connect() as ray:
                 yield partial(_on_cluster, engine, ray)
