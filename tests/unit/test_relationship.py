@@ -248,8 +248,11 @@ KINDS = {
 }
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [*KINDS, pytest.param("synchronous", marks=[pytest.mark.compiled, pytest.mark.slow], id="compiled")]
+)
 def test_value_and_bound_are_those_of_the_workers_dual_variables(kind, name):
     # Erratum 25: a change counts once, or the server's vectors would not be those of the workers.
     data, sigma = make(name), COVARIANCES["full rank"]

@@ -320,6 +320,7 @@ def test_a_rule_defined_anew_runs_its_new_body(modules):
     assert old != new
 
 
+@pytest.mark.plain
 def test_rules_are_values():
     assert len({Squared(), Logistic(), Hinge()}) == 3
     assert SmoothHinge(1.0) != Huber(1.0)
