@@ -110,7 +110,7 @@ def siege(n, bad, conducts, seconds, add):
             phase(title, "before", 2.0 * seconds)
             for conduct in conducts:
                 stop(others)
-                command = [PYTHON, "-m", "coterie.testing.lab.bad_members"]
+                command = [PYTHON, str(Path(__file__).parents[1] / "tests" / "peers" / "bad_members.py")]
                 environment = os.environ | {"COTERIE_PLAIN": "1"}
                 others = []
                 for home in villains:

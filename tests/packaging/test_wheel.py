@@ -66,6 +66,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built):
     here = {name for name in here if "__pycache__" not in name}
     assert inside == here
     assert {"coterie/py.typed", "coterie/__init__.pyi", "coterie/datasets/bundled/radon.csv"} <= inside
+    assert not [name for name in inside if "chaos" in name or "bad_members" in name]
     names = [name for name in content(built[0]) if ".dist-info/" in name]
     assert any(name.endswith("licenses/LICENSE") for name in names)
 

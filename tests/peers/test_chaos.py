@@ -7,11 +7,11 @@ import copy
 import numpy as np
 import pytest
 
+from chaos import FAULTS, TASKS, Chaos, Weather, demands, faults, world
 from coterie.errors import ContractError, ParameterError
 from coterie.peers.node import node
 from coterie.peers.wire import gate
 from coterie.peers.wire.gate import REASONS, check_letter
-from coterie.testing.chaos import FAULTS, TASKS, Chaos, Weather, demands, faults, world
 
 pytestmark = pytest.mark.plain
 

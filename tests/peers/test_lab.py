@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from coterie.cli.lab import app
 from coterie.errors import CoterieError, DataError, IdentityError, ParameterError
+from coterie.peers.lab import Lab, charter_fields, from_table, synthetic, watch
+from coterie.peers.lab.processes import peers_of
 from coterie.peers.node.process import running
 from coterie.peers.node.state import FileStore, read_record
-from coterie.testing.lab import Lab, charter_fields, from_table, synthetic, watch
-from coterie.testing.lab.processes import peers_of
 
 
 def until(holds, what, seconds=90.0):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from coterie.peers.group import groups
-from coterie.testing.lab.processes import free_ports
+from coterie.peers.lab.processes import free_ports
 
 SIZES = (60, 60, 40, 40, 30, 20, 12)
 RATE = 4.0
@@ -58,7 +59,7 @@ def test_one_liar_does_not_make_the_others_worse_than_alone(tmp_path, conduct, m
             seen.to_csv(path, index=False)
             run = [sys.executable, "-m", "coterie", "peer", "run", str(tmp_path / name)]
             if name == liar:
-                run = [sys.executable, "-m", "coterie.testing.lab.bad_members", str(tmp_path / name), conduct]
+                run = [sys.executable, str(Path(__file__).with_name("bad_members.py")), str(tmp_path / name), conduct]
             with (tmp_path / f"{name}.log").open("wb") as log:
                 running[name] = subprocess.Popen([*run, "--data", str(path)], env=environment, stderr=log)
         deadline = time.monotonic() + PATIENCE

@@ -21,7 +21,7 @@ from .console import AsJson, bar, show, talk, waiting
 from .peers import app
 
 if TYPE_CHECKING:
-    from ..testing.lab import Lab
+    from ..peers.lab import Lab
 
 #: More peers than this are too many for one machine.
 MAX_PEERS = 500
@@ -100,9 +100,9 @@ def lab_command(
             f"--method {method} minimises no objective, and the lab measures how near peers come to the minimum "
             "of one: watch it in ct.simulate, or found a group of real peers with coterie group create"
         )
-    from ..testing.lab import Lab, charter_fields, from_table, synthetic
-    from ..testing.lab.processes import check_folder
-    from ..testing.lab.tasks import RATE
+    from ..peers.lab import Lab, charter_fields, from_table, synthetic
+    from ..peers.lab.processes import check_folder
+    from ..peers.lab.tasks import RATE
 
     check_folder(folder)
     with _until_signal() as stop:
@@ -121,7 +121,7 @@ def _run(
     lab: Lab, seconds: float, tolerance: float, faults: int | None, stop: threading.Event, quiet: bool
 ) -> dict[str, Any]:
     """From nothing to the last report."""
-    from ..testing.lab import Faults, watch
+    from ..peers.lab import Faults, watch
 
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -155,8 +155,8 @@ def _count(action: str | None, data: Path | None) -> int | None:
 
 def _act(action: str, who: Sequence[str], folder: Path, as_json: bool) -> None:
     """One of the actions, on a lab that another process runs."""
+    from ..peers.lab import processes
     from ..peers.node.process import running
-    from ..testing.lab import processes
 
     folders = processes.peers_of(folder)
     if action == "status":
@@ -199,8 +199,8 @@ def _act(action: str, who: Sequence[str], folder: Path, as_json: bool) -> None:
 
 
 def _ask_to_start(folder: Path) -> None:
-    from ..testing.lab.lab import START
-    from ..testing.lab.processes import is_running, wait_until
+    from ..peers.lab.lab import START
+    from ..peers.lab.processes import is_running, wait_until
 
     if is_running(folder):
         raise IdentityError(f"{folder.name} is running already")

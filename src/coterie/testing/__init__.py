@@ -1,4 +1,4 @@
-"""Promises of losses, methods, graph rules and transports, checked; and the harness that breaks peers on purpose."""
+"""Promises of losses, methods, graph rules and transports, checked."""
 
 import lazy_loader
 

@@ -1,7 +1,7 @@
 """A peer without input or output: what to do when time passes, when a letter comes, when it begins and when it ends.
 
 Time, randomness, storage and transport come from outside, so the same code runs over a real network, in memory, and in
-the fault simulator (:mod:`coterie.testing.chaos`), where a failure can be replayed. Every call answers with the packets
+the fault simulator (``tests/chaos``), where a failure can be replayed. Every call answers with the packets
 to send.
 
 Freshness

@@ -13,16 +13,17 @@ import msgspec
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from ...core.world import EVERYONE
-from ...engines.wire import write_numbers
-from ...errors import ContractError, ParameterError, StateError
-from ...peers.group.roster import Member, Roster, sign_roster
-from ...peers.model.tables import work_of
-from ...peers.model.work import method_of
-from ...peers.node.node import Node, Send
-from ...peers.node.state import read_record, theta_path, unpack
-from ...peers.wire.packet import VERSION, Packet, read_packet, write_packet
-from ...privacy import Ledger
+from coterie.core.world import EVERYONE
+from coterie.engines.wire import write_numbers
+from coterie.errors import ContractError, ParameterError, StateError
+from coterie.peers.group.roster import Member, Roster, sign_roster
+from coterie.peers.model.tables import work_of
+from coterie.peers.model.work import method_of
+from coterie.peers.node.node import Node, Send
+from coterie.peers.node.state import read_record, theta_path, unpack
+from coterie.peers.wire.packet import VERSION, Packet, read_packet, write_packet
+from coterie.privacy import Ledger
+
 from . import demands
 from .faults import FAULTS, Fault
 from .tasks import TASKS, charter_of, rows_of, ties_of

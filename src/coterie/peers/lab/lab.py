@@ -20,17 +20,17 @@ from ..._files import private_folder, write_atomic
 from ...data import AgentData
 from ...errors import IdentityError
 from ...graphs import Graph, empty, knn
-from ...peers.group.groups import Newcomer, create, enroll_all
-from ...peers.model.tables import problem_of, rows_of, work_of
-from ...peers.model.work import write_work
-from ...peers.node.process import only_one
+from ..group.groups import Newcomer, create, enroll_all
+from ..model.tables import problem_of, rows_of, work_of
+from ..model.work import write_work
+from ..node.process import only_one
 from . import processes
 from .processes import END, check_folder, free_ports, read_json
 from .tasks import LabTask
 
 if TYPE_CHECKING:
-    from ...peers.group.charter import Charter
     from ...problem import Problem
+    from ..group.charter import Charter
 
 #: For each processor: peers that start at the same time.
 AT_ONCE = 3
@@ -47,7 +47,7 @@ FAULTS, OFTEN, LASTS = 20.0, 0.75, (1.0, 6.0)
 class Lab:
     """Real peers, each a process, in a folder that is made, or emptied if its lab has ended: for a ``with`` statement.
 
-    ``fields`` are those of the charter that the task does not say: :func:`~coterie.testing.lab.tasks.charter_fields`.
+    ``fields`` are those of the charter that the task does not say: :func:`~coterie.peers.lab.tasks.charter_fields`.
     """
 
     def __init__(self, folder: str | os.PathLike[str], task: LabTask, **fields: Any):

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from ...data import AgentData
-from ...engines.simulator import simulate
-from ...engines.wire import encode, read_numbers
-from ...graphs import Graph
-from ...peers.model.tables import problem_of
-from ...peers.node.node import Node
-from ...peers.wire.packet import Packet
+from coterie.data import AgentData
+from coterie.engines.simulator import simulate
+from coterie.engines.wire import encode, read_numbers
+from coterie.graphs import Graph
+from coterie.peers.model.tables import problem_of
+from coterie.peers.node.node import Node
+from coterie.peers.wire.packet import Packet
+
 from .tasks import NOISE, TASKS
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ...errors import DataError
-from ...peers.node.node import Send
-from ...peers.wire.packet import SIGNATURE, read_packet
+from coterie.errors import DataError
+from coterie.peers.node.node import Send
+from coterie.peers.wire.packet import SIGNATURE, read_packet
+
 from .tasks import FEATURES, TASKS
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ everybody hears its neighbours again; who was removed knows it; a fork was named
 Always, whatever happens: no peer uses a number of a letter twice; nothing that fails a check reaches a method, and no
 letter reaches it twice; no release is made twice with other noise; a restarted peer goes on from what it had saved.
 
-    python -m coterie.testing.chaos --seeds 1000        (make chaos SEEDS=1000)
-    python -m coterie.testing.chaos --seed 17           one seed again, exactly
-    python -m coterie.testing.chaos --fault liars       one fault alone
+    python tests/chaos --seeds 1000        (make chaos SEEDS=1000)
+    python tests/chaos --seed 17           one seed again, exactly
+    python tests/chaos --fault liars       one fault alone
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..._files import write_atomic
 from ...errors import IdentityError, ParameterError
-from ...peers.node.process import running
+from ..node.process import running
 
 #: Where peers listen: below the ports that systems give to outgoing connections, which could take that of a dead peer.
 PORTS = range(10240, 32768)

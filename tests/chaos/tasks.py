@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...peers.group.charter import Charter, make_charter
+from coterie.peers.group.charter import Charter, make_charter
 
 FEATURES = 3
 #: Standard deviation of the labels around what the true models say.

@@ -1,4 +1,4 @@
-"""Run seeds: ``python -m coterie.testing.chaos --seeds 1000``."""
+"""Run seeds: ``python tests/chaos --seeds 1000``."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
 
-from ..._progress import progress_bar
-from . import FAULTS, TASKS, run_seed
+sys.path[0] = str(Path(__file__).parents[1])  # where the package is
+
+from chaos import FAULTS, TASKS, run_seed  # noqa: E402
+from coterie._progress import progress_bar  # noqa: E402
 
 
 def main() -> None:
     """Run seeds; stop at the first that fails, and say how to run it again."""
     parser = argparse.ArgumentParser(
-        prog="python -m coterie.testing.chaos", description="Drive peers through faults, each of them from a seed."
+        prog="python tests/chaos", description="Drive peers through faults, each of them from a seed."
     )
     parser.add_argument("--seeds", type=int, default=100, help="how many")
     parser.add_argument("--first", type=int, default=1)
@@ -41,7 +44,7 @@ def main() -> None:
                 pool.shutdown(wait=False, cancel_futures=True)
                 more = f" --task '{given.task}'" if given.task else ""
                 more += "".join(f" --fault {fault}" for fault in given.fault or ())
-                again = f"python -m coterie.testing.chaos --seed {runs[run]}{more}"
+                again = f"python tests/chaos --seed {runs[run]}{more}"
                 print(f"FAILED, seed {runs[run]}: {error}\nagain: {again}", file=sys.stderr)
                 sys.exit(1)
             done, letters, crashes = done + 1, letters + report.letters, crashes + report.crashes

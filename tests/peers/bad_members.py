@@ -1,6 +1,6 @@
 """Members that mean harm, as real processes: what the others must live with.
 
-    COTERIE_PLAIN=1 python -m coterie.testing.lab.bad_members FOLDER CONDUCT [--data ROWS.csv]
+    COTERIE_PLAIN=1 python tests/peers/bad_members.py FOLDER CONDUCT [--data ROWS.csv]
 
 The folder is that of a member; the process runs it as ``coterie peer run`` does, and then does what its conduct says.
 Everything it sends is signed, and comes over its own connection.
@@ -24,9 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ...engines.peer import Outgoing
-from ...peers.node.launch import launch
-from ...peers.node.node import Node, Send
+from coterie.engines.peer import Outgoing
+from coterie.peers.node.launch import launch
+from coterie.peers.node.node import Node, Send
 
 LIES = ("opposite", "shift", "moderate")
 CONDUCTS = (*LIES, "flood", "replay", "huge")
@@ -74,8 +74,8 @@ def main() -> None:
     parser.add_argument("conduct", choices=CONDUCTS)
     parser.add_argument("--data", type=Path)
     given = parser.parse_args()
-    from ...peers.group.groups import membership
-    from ...peers.node.feed import prepared
+    from coterie.peers.group.groups import membership
+    from coterie.peers.node.feed import prepared
 
     BadNode.conduct = given.conduct
     launch(given.folder, membership(given.folder), prepared(given.folder, given.data, None), kind=BadNode)

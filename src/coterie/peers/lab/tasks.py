@@ -78,7 +78,7 @@ def from_table(
     from ...data.frames import split_frame
     from ...data.readers import read_table
     from ...graphs.reading import read_ties
-    from ...peers.model.tables import spelt
+    from ..model.tables import spelt
 
     if agent == target:
         raise ParameterError(f"--agent and --target are both {agent!r}: they must be two columns")
@@ -126,8 +126,8 @@ def charter_fields(
     epsilon: float | None = None,
 ) -> dict[str, Any]:
     """The fields of a charter that are not about the data: ``learn`` the graph; private peers with ``epsilon``."""
-    from ...peers.group.charter import usual_loss, usual_objective
     from ...problem.coupling import mu_of
+    from ..group.charter import usual_loss, usual_objective
 
     objective = usual_objective(method, epsilon is not None)
     if coupling is None:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...core.world import EVERYONE
-from ...engines.wire import read_numbers, write_numbers
-from ...peers.group.roster import read_roster, sign_roster
-from ...peers.node.node import Node, Send
-from ...peers.wire.packet import HELLO, read_packet, write_hello
+from coterie.core.world import EVERYONE
+from coterie.engines.wire import read_numbers, write_numbers
+from coterie.peers.group.roster import read_roster, sign_roster
+from coterie.peers.node.node import Node, Send
+from coterie.peers.wire.packet import HELLO, read_packet, write_hello
+
 from .tasks import Task
 
 if TYPE_CHECKING:
