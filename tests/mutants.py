@@ -191,9 +191,9 @@ MUTANTS = (
     ),
     Mutant(
         "debit-not-synced",
-        "privacy/ledger.py",
-        "        sync(fd)\n        self.size = start + len(line)",
-        "        self.size = start + len(line)",
+        "_journal.py",
+        "        sync(fd)\n        self.size += len(content)",
+        "        self.size += len(content)",
         ("tests/privacy/test_ledger.py::test_a_record_is_on_disk_before_debit_returns",),
     ),
     Mutant(
@@ -335,8 +335,8 @@ MUTANTS = (
     Mutant(
         "ledger-of-two",
         "privacy/ledger.py",
-        ' or record.get("previous") != previous:',
-        ":",
+        "if not follows or record",
+        "if record",
         ("tests/privacy/test_ledger.py::test_a_record_of_another_ledger",),
     ),
     # what comes from others, and what a group agrees on

@@ -21,6 +21,7 @@ import numba
 import numpy as np
 import pytest
 
+from coterie import _journal
 from coterie.accounting.plans import make_plan
 from coterie.core.private.account import ACCOUNT, NOTHING, RELEASES, SPENT, debit
 from coterie.errors import BudgetError, LedgerError, MissingExtra, ParameterError
@@ -696,7 +697,7 @@ def test_two_writers_in_two_processes(tmp_path):
 
 
 def test_no_locks_on_this_platform(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "fcntl", None)
+    monkeypatch.setattr(_journal, "fcntl", None)
     with pytest.raises(LedgerError, match="cannot be locked on this platform"):
         Ledger(plan_of(2), tmp_path / "ledger")
     assert not any(tmp_path.iterdir())
@@ -707,7 +708,7 @@ def test_no_locks_on_this_disk(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(module.fcntl, "flock", refuse)
+    monkeypatch.setattr(_journal.fcntl, "flock", refuse)
     with pytest.raises(LedgerError, match=r"cannot be locked \(No locks available\): put it on a local disk"):
         Ledger(plan_of(2), tmp_path / "ledger")
 
@@ -998,9 +999,9 @@ def test_a_full_disk_while_opening_gives_the_lock_back(tmp_path, monkeypatch):
 
 def test_macos_syncs_the_disk_too(tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(module.fcntl, "F_FULLFSYNC", 51, raising=False)
-    monkeypatch.setattr(module.fcntl, "fcntl", lambda fd, command: calls.append(command))
+    monkeypatch.setattr(_journal.fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(_journal.fcntl, "fcntl", lambda fd, command: calls.append(command))
     filled(tmp_path / "ledger", debits=1)
     assert set(calls) == {51}
-    monkeypatch.setattr(module.fcntl, "fcntl", full)
+    monkeypatch.setattr(_journal.fcntl, "fcntl", full)
     filled(tmp_path / "ledger", debits=1)

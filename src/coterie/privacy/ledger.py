@@ -26,8 +26,6 @@ machines.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import io
 import json
 import os
 import threading
@@ -39,23 +37,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._files import sync, sync_folder, write_all, write_atomic
+from .. import _journal
+from .._files import Where, sync, write_atomic
+from .._journal import Link, LogFile, hash_of, parsed
 from ..accounting.plans import Plan
 from ..core.private.account import ACCOUNT, NOTHING, RELEASES, debit
 from ..errors import BudgetError, LedgerError, MissingExtra, ParameterError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["Ledger"]
 
 FORMAT = 1
 #: The hash before the first record.
 ORIGIN = "0" * 64
-
-Where = str | os.PathLike[str]
+#: A record holds its own hash, too.
+LINK = Link("previous", ORIGIN, lambda line, record: "" if record is None else str(record.get("hash")))
 
 
 class Ledger:
@@ -265,7 +260,7 @@ class Ledger:
             with self._lock:
                 self._closed = True
                 if self._journal is not None:
-                    self._journal.close()
+                    self._journal.log.close()
 
     def __enter__(self) -> Ledger:
         return self
@@ -296,7 +291,7 @@ class Ledger:
             try:
                 self._read(journal, plan, identity)
             except BaseException:
-                journal.close()
+                journal.log.close()
                 raise
         self._journal = journal
         _OPEN.add(self)
@@ -380,7 +375,7 @@ class Ledger:
                 f"the ledger {name} could not be written before, and what is on the disk is not known: close it, and "
                 "open it again"
             )
-        if self._journal is not None and not self._journal.in_place:
+        if self._journal is not None and not self._journal.log.in_place:
             raise LedgerError(f"the ledger {name} was moved, replaced or removed while it was open: put it back")
 
     @contextlib.contextmanager
@@ -392,9 +387,9 @@ class Ledger:
         self._broken = False
 
     def _abandon(self) -> None:
-        """In a fork: let go of the lock, which stays with the process that opened the ledger."""
+        """In a fork: close its view of the file. The lock stays with the process that opened the ledger."""
         if self._journal is not None:
-            self._journal.abandon()
+            self._journal.log.file.close()
 
 
 class _Letters(NamedTuple):
@@ -406,7 +401,7 @@ class _Letters(NamedTuple):
     def packed(self) -> bytes:
         body = b"".join(self.contents)
         head = {"release": self.release, "lengths": [len(letter) for letter in self.contents]}
-        checksum = hashlib.sha256(_canonical(head) + body).hexdigest()
+        checksum = hash_of(_canonical(head) + body)
         return _canonical({**head, "sha256": checksum}) + b"\n" + body
 
     @classmethod
@@ -424,7 +419,7 @@ class _Journal:
     """The file: records, hash-chained, under a lock; and the head beside it."""
 
     def __init__(self, path: str, identity: Where | None, make: bool) -> None:
-        if fcntl is None:
+        if _journal.fcntl is None:
             raise LedgerError(f"the ledger {path} cannot be locked on this platform: two processes could spend at once")
         self.name, self.path = path, os.path.realpath(path)
         if not os.path.exists(self.path):
@@ -436,27 +431,17 @@ class _Journal:
             _check_identity(path, identity)
             if not make:
                 raise LedgerError(f"there is no ledger {path}: make one with Ledger(plan, path)")
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if make else 0)
-        self.file = io.FileIO(os.open(self.path, flags, 0o600), "r+")
+        self.log = LogFile(self.path, make=make)
         try:
             self._take_lock()
-            content = _content(self.path) or b""
-            if not self.in_place:
+            self.content = self.log.file.readall() or b""
+            if not self.log.in_place:
                 raise LedgerError(f"the ledger {path} was replaced while it was being opened: try again")
-            self.records, self.size = _chain(path, content)
-            self.content = content
-            self.torn = self.size < len(content)
+            self.records, self.log.size = _chain(path, self.content)
+            self.torn = self.log.size < len(self.content)
         except BaseException:
-            self.file.close()
+            self.log.file.close()
             raise
-
-    @property
-    def in_place(self) -> bool:
-        """Whether the file is still the one at its path."""
-        try:
-            return os.path.samestat(os.stat(self.path), os.fstat(self.file.fileno()))
-        except FileNotFoundError:
-            return False
 
     @property
     def last(self) -> str:
@@ -465,7 +450,7 @@ class _Journal:
 
     def _take_lock(self) -> None:
         try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.log.lock(wait=False)
         except BlockingIOError:
             pid = _writer(_content(self.path) or b"")
             who = "another writer" if pid is None else f"process {pid}"
@@ -489,7 +474,6 @@ class _Journal:
         _check_identity(self.name, identity)
         self.torn = False  # what there is of it is as it should be
         self.append("plan", **_described(plan))
-        sync_folder(os.path.dirname(self.path))
         self.write_head()
 
     def check_head(self, identity: Where | None) -> None:
@@ -502,13 +486,9 @@ class _Journal:
                     f"{_REMEDY}"
                 )
             return  # a crash came between the first record and its head
-        try:
-            head = json.loads(content.decode("ascii"))
-            n, digest = head["n"], head["hash"]
-            whole = type(n) is int and n >= 0 and _canonical({"n": n, "hash": digest}) + b"\n" == content
-        except (ValueError, KeyError, TypeError, RecursionError):
-            whole = False
-        if not whole:
+        head = parsed(content) or {}
+        n, digest = head.get("n"), head.get("hash")
+        if type(n) is not int or n < 0 or _canonical({"n": n, "hash": digest}) + b"\n" != content:
             raise LedgerError(
                 f"{self.name}.head is damaged, so the ledger {self.name} may be older than what was already spent. "
                 f"{_REMEDY}"
@@ -520,22 +500,19 @@ class _Journal:
     def append(self, kind: str, **fields: Any) -> None:
         """Add a record. On disk when this returns; the head is not."""
         record, line = _record(len(self.records), self.last, kind, **fields)
-        fd, start = self.file.fileno(), self.size
         if self.torn:
             # Until the record is whole, a crash must leave something torn. So one byte stays, and becomes its first.
-            os.ftruncate(fd, start + 1)
-            write_all(fd, line[:1], start)
-            sync(fd)
-            self.torn = False
-        write_all(fd, line, start)
-        sync(fd)
-        self.size = start + len(line)
+            start = self.log.size
+            os.ftruncate(self.log.file.fileno(), start + 1)
+            self.log.append(line[:1])
+            self.log.size, self.torn = start, False
+        self.log.append(line)
         self.records.append(record)
 
     def cut(self) -> None:
         """Forget what is torn, when there is nothing left to spend in its place."""
-        os.ftruncate(self.file.fileno(), self.size)
-        sync(self.file.fileno())
+        os.ftruncate(self.log.file.fileno(), self.log.size)
+        sync(self.log.file.fileno())
         self.torn = False
 
     def write_head(self) -> None:
@@ -543,16 +520,6 @@ class _Journal:
         first = not os.path.exists(f"{self.path}.head")
         head = _canonical({"n": len(self.records) - 1, "hash": self.last}) + b"\n"
         write_atomic(f"{self.path}.head", head, private=True, one_writer=True, sync_name=first)
-
-    def close(self) -> None:
-        """Give up the lock, also for forks that share it."""
-        if not self.file.closed:
-            fcntl.flock(self.file, fcntl.LOCK_UN)
-            self.file.close()
-
-    def abandon(self) -> None:
-        """Close this process's view of the file, and leave the lock to the one that took it."""
-        self.file.close()
 
 
 _OPEN: weakref.WeakSet[Ledger] = weakref.WeakSet()
@@ -578,35 +545,27 @@ def _canonical(fields: dict[str, Any]) -> bytes:
 def _record(n: int, previous: str, kind: str, **fields: Any) -> tuple[dict[str, Any], bytes]:
     """A record, and its line."""
     record = {**fields, "n": n, "kind": kind, "previous": previous}
-    record["hash"] = hashlib.sha256(_canonical(record)).hexdigest()
+    record["hash"] = hash_of(_canonical(record))
     return record, _canonical(record) + b"\n"
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line.decode("ascii"))
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
 
 
 def _chain(path: str, content: bytes) -> tuple[list[dict[str, Any]], int]:
     """The records of a file, and where they end: what is behind that is torn."""
     *lines, tail = content.split(b"\n")
     records: list[dict[str, Any]] = []
-    previous, end = ORIGIN, 0
-    for number, line in enumerate(lines, 1):
-        record = _parsed(line)
+    end = 0
+    for number, (record, follows, _) in enumerate(LINK.follow(lines), 1):
+        line = lines[number - 1]
         if record is None:
             if number == len(lines) and not tail:
                 break
             raise _damaged(path, number, "is not a record")
         if not _unchanged(record, line):
             raise _damaged(path, number, "does not have its hash")
-        if record.get("n") != number - 1 or record.get("previous") != previous:
+        if not follows or record.get("n") != number - 1:
             raise _damaged(path, number, "does not follow the line before it")
         records.append(record)
-        previous, end = record["hash"], end + len(line) + 1
+        end += len(line) + 1
     return records, end
 
 
@@ -614,7 +573,7 @@ def _unchanged(record: dict[str, Any], line: bytes) -> bool:
     """Whether a line is, to the byte, the one that was written."""
     rest = {name: value for name, value in record.items() if name != "hash"}
     try:
-        return _canonical(record) == line and hashlib.sha256(_canonical(rest)).hexdigest() == record.get("hash")
+        return _canonical(record) == line and hash_of(_canonical(rest)) == record.get("hash")
     except ValueError:  # infinities
         return False
 
@@ -672,7 +631,7 @@ def _same(path: str | None, old: Plan, new: Plan) -> None:
 def _writer(content: bytes) -> int | None:
     """The process that booted a ledger last, if that can be read."""
     for line in reversed(content.split(b"\n")):
-        record = _parsed(line)
+        record = parsed(line)
         if record is not None and record.get("kind") == "boot":
             pid = record.get("pid")
             return pid if isinstance(pid, int) else None

@@ -6,29 +6,22 @@ noted elsewhere. A line that a crash has torn stays where it is, and the next on
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 import logging
-import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..._files import Where, sync, sync_folder, write_all
+from ..._files import Where
+from ..._journal import Link, LogFile, Record, hash_of, parsed
 from ...errors import DataError
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - not on this platform
-    fcntl = None  # type: ignore[assignment]
 
 FILE = "audit.log"
 #: No line is longer, in bytes.
 LONGEST = 16_384
 #: What is "before" the first line.
 NOTHING = ""
+LINK = Link("before", NOTHING, lambda line, _: hash_of(line))
 
 
 class Entry(NamedTuple):
@@ -59,53 +52,35 @@ class AuditLog:
     def __call__(self, event: str, **fields: Any) -> bool:
         """Append an event; whether it is on the disk."""
         try:
-            with self._opened() as fd:
-                end, number, before = self._tail(fd)
-                line = _line(number + 1, event, fields, before)
-                write_all(fd, line, end)
-                sync(fd)
+            with LogFile(self.path) as log:
+                log.lock(wait=True)
+                number, before = self._tail(log)
+                log.append(_line(number + 1, event, fields, before))
         except OSError as error:
             self.failed += 1
             logging.getLogger("coterie").warning("%s cannot be written: %s", self.path, error.strerror or error)
             return False
         return True
 
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[int]:
-        """The file, for one writer at a time."""
-        new = not self.path.exists()
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
-        try:
-            if fcntl is not None:
-                fcntl.flock(fd, fcntl.LOCK_EX)
-            if new:
-                sync_folder(self.path.parent)
-            yield fd
-        finally:
-            os.close(fd)
-
-    def _tail(self, fd: int) -> tuple[int, int, str]:
-        """Where the next line begins, the number of the last one, and its hash; mends an end that a crash has torn."""
-        size = os.fstat(fd).st_size
-        if not size:
-            return 0, 0, NOTHING
-        start = max(0, size - 2 * LONGEST)
-        tail = os.pread(fd, size - start, start)
+    def _tail(self, log: LogFile) -> tuple[int, str]:
+        """The number of the last line, and its hash; mends an end that a crash has torn."""
+        if not log.size:
+            return 0, NOTHING
+        start = max(0, log.size - 2 * LONGEST)
+        log.file.seek(start)
+        tail = log.file.read(log.size - start) or b""
         torn = not tail.endswith(b"\n")
         *lines, last = (tail if torn else tail[:-1]).split(b"\n")
-        entry = _parsed(last)
-        if not torn and entry is not None:
-            return size, entry.number, _hash(last)
+        entry = _entry(parsed(last))
         if torn:
-            write_all(fd, b"\n", size)
-            size += 1
-        if entry is not None:  # all of it was there but the end of the line
-            return size, entry.number, _hash(last)
-        known = next((found for found in map(_parsed, reversed(lines)) if found is not None), None)
-        number = 0 if known is None else known.number
-        note = _line(number + 1, "torn", {"bytes": len(last)}, _hash(last))
-        write_all(fd, note, size)
-        return size + len(note), number + 1, _hash(note[:-1])
+            log.append(b"\n")
+        if entry is not None:  # all of it was there, but perhaps the end of the line
+            return entry.number, hash_of(last)
+        known = next((found for line in reversed(lines) if (found := _entry(parsed(line))) is not None), None)
+        number = 1 if known is None else known.number + 1
+        note = _line(number, "torn", {"bytes": len(last)}, hash_of(last))
+        log.append(note)
+        return number, hash_of(note[:-1])
 
 
 def _line(number: int, event: str, fields: dict[str, Any], before: str) -> bytes:
@@ -117,16 +92,13 @@ def _line(number: int, event: str, fields: dict[str, Any], before: str) -> bytes
     return line + b"\n"
 
 
-def _hash(line: bytes) -> str:
-    return hashlib.sha256(line).hexdigest()
-
-
-def _parsed(line: bytes) -> Entry | None:
+def _entry(record: Record | None) -> Entry | None:
+    """An event; None if the line is none."""
     try:
-        found = json.loads(line)
-        number, at, event, _ = found.pop("number"), found.pop("at"), found.pop("event"), found["before"]
+        found = dict(record or {})
+        number, at, event, _ = (found.pop(name) for name in ("number", "at", "event", "before"))
         return Entry(int(number), float(at), str(event), found)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError):
         return None
 
 
@@ -136,27 +108,25 @@ def read_audit(path: Where) -> Audit:
         content = Path(path).read_bytes()
     except FileNotFoundError:
         raise DataError(f"there is no {path}: nothing has happened to this peer yet, or the log was lost") from None
-    lines = content.split(b"\n")
-    last = lines.pop()  # nothing, if the log ends as it should
+    *lines, last = content.split(b"\n")  # nothing is last, if the log ends as it should
     entries: list[Entry] = []
-    torn, broken, before, number = 0, None, NOTHING, 0
-    for k, line in enumerate(lines, 1):
-        entry = _parsed(line)
+    torn, broken, head, number = 0, None, NOTHING, 0
+    for k, (record, follows, head) in enumerate(LINK.follow(lines), 1):  # noqa: B007 - the last one is the head
+        entry = _entry(record)
         if entry is None:
-            follower = _parsed(lines[k]) if k < len(lines) else None
+            follower = _entry(parsed(lines[k])) if k < len(lines) else None
             if follower is None or follower.event != "torn":
                 broken = broken or f"line {k} is not an event"
             else:
                 torn += 1
             # What the torn line said of the one before is lost with it; the next line has its hash.
         else:
-            if entry.fields.pop("before") != before:
+            if not follows:
                 broken = broken or f"line {k} does not follow line {k - 1}"
             elif entry.number != number + 1:
                 broken = broken or f"line {k} has the number {entry.number}, after {number}"
             number = entry.number
             entries.append(entry)
-        before = _hash(line)
     if last:
         torn += 1  # of a crash; the next event will mend it
-    return Audit(entries, torn, broken, before)
+    return Audit(entries, torn, broken, head)
