@@ -8,11 +8,12 @@ from populations import batched, drawn, gaussian, newton
 from scipy import sparse, stats
 
 import coterie as ct
+from coterie._conjugate import conjugate_gradients
 from coterie.pooling import fit
 from coterie.pooling import sample as sample_module
 from coterie.pooling.families import FAMILIES
 from coterie.pooling.population import FLAT
-from coterie.pooling.wide import BROAD, Rows, Strengths, conjugate_gradients, diagonal, fit_wide, kernel, transposed
+from coterie.pooling.wide import BROAD, Rows, Strengths, diagonal, fit_wide, kernel, transposed
 
 SIZES = np.array([1, 7, 3, 12, 2])
 
@@ -39,8 +40,22 @@ def test_conjugate_gradients_solve():
     rng = np.random.default_rng(1)
     A = rng.normal(size=(20, 20))
     A, b = A @ A.T + np.eye(20), rng.normal(size=20)
-    np.testing.assert_allclose(conjugate_gradients(lambda x: A @ x, b), np.linalg.solve(A, b), atol=1e-8)
-    assert np.array_equal(conjugate_gradients(lambda x: A @ x, np.zeros(20)), np.zeros(20))
+    for more in ({}, {"precondition": lambda v: v / np.diag(A)}):
+        found = conjugate_gradients(lambda x: A @ x, b, 1e-10, **more)[0]
+        np.testing.assert_allclose(found, np.linalg.solve(A, b), atol=1e-8)
+    assert np.array_equal(conjugate_gradients(lambda x: A @ x, np.zeros(20), 1e-10)[0], np.zeros(20))
+    # Two systems side by side, the second flat along what it is asked for: it stays where it is.
+    both = np.stack([A, np.zeros((20, 20))])
+    found, steps = conjugate_gradients(
+        lambda x: (both @ x[..., None])[..., 0],
+        np.stack([b, b]),
+        1e-10,
+        inner=lambda x, y: (x * y).sum(axis=1),
+        spread=lambda length, x: length[:, None] * x,
+        flat=1e-15,
+    )
+    np.testing.assert_allclose(found, [np.linalg.solve(A, b), np.zeros(20)], atol=1e-8)
+    assert 10 < steps < 100
 
 
 @pytest.mark.parametrize("family", ["squared", "student", "logistic", "poisson"])

@@ -29,6 +29,7 @@ from scipy import linalg, sparse
 from scipy.sparse import csgraph
 
 from .._checks import positive
+from .._conjugate import conjugate_gradients
 from .._threads import one_thread
 from ..core.linear import BATCH, DenseRows, SparseRows, frozen, gram_kernel, margins_kernel, scatter_kernel
 from ..core.losses import resolve_loss
@@ -37,7 +38,7 @@ from ..errors import ConvergenceError, ParameterError
 from ..graphs import empty
 from ..problem.exact import Objective, minimise
 from ..problem.exact.newton import TOLERANCE, VANISHED, step_lengths
-from ..problem.exact.systems import Solver, conjugate_gradients, everything
+from ..problem.exact.systems import Solver, everything
 from ..problem.problem import _lay_out
 from .covariance import Covariance, LowRank, checked_covariance
 
@@ -323,5 +324,5 @@ def _system(objective: TaskObjective, curvature: np.ndarray) -> Solver:
         def precondition(v: np.ndarray, factor: Any = factor) -> np.ndarray:
             return linalg.cho_solve(factor, v.ravel(), check_finite=False).reshape(v.shape)
 
-        return lambda target: conjugate_gradients(objective, product, precondition, target, 1e-13, 10)
+        return lambda target: conjugate_gradients(product, target, 1e-13, 10, precondition=precondition)[0]
     raise ConvergenceError("the Hessian is not positive semidefinite: is a loss not convex?")

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._conjugate import conjugate_gradients
 from .blocks import Batch, root
 from .fitted import Pooled
 from .rows import Grouped
-from .wide import conjugate_gradients
 
 #: Strengths that are tried.
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)
@@ -105,7 +105,6 @@ def mode(model: Pooled, grouped: Grouped, L: Any, strength: float, D: np.ndarray
     w, s2, U = population.w, population.s2, root(population.V)
     U = np.diag(U) if U.ndim == 1 else U
     batches: list[Batch] = list(grouped.batches(model.design, np.arange(grouped.n)))
-    n, q = D.shape
     e = np.linalg.lstsq(U, D.T, rcond=None)[0].T
 
     def prior(e: np.ndarray) -> np.ndarray:
@@ -124,15 +123,14 @@ def mode(model: Pooled, grouped: Grouped, L: Any, strength: float, D: np.ndarray
             gradient[batch.agents] += batch.gradient(T, family, s2) @ U
             curvatures.append(batch.weight * family.curvature(batch.latent(T), s2))
 
-        def product(flat: np.ndarray, curvatures: list[np.ndarray] = curvatures) -> np.ndarray:
-            step = flat.reshape(n, q)
+        def product(step: np.ndarray, curvatures: list[np.ndarray] = curvatures) -> np.ndarray:
             out = prior(step)
             for batch, curvature in zip(batches, curvatures, strict=True):
                 z = curvature * batch.latent(step[batch.agents] @ U.T)
                 out[batch.agents] += np.matmul(z[:, None, :], batch.X)[:, 0] @ U
-            return out.ravel()
+            return out
 
-        step = conjugate_gradients(product, -gradient.ravel(), tol=1e-8).reshape(n, q)
+        step, _ = conjugate_gradients(product, -gradient, 1e-8)
         length = 1.0
         while value(e + length * step) > here + 1e-12 * abs(here) and length > 1e-3:
             length *= 0.5

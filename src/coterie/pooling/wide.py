@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._conjugate import conjugate_gradients
 from .blocks import in_rows, one_plus
 from .designs import standards
 from .families import FAMILIES, NOISY, Family
@@ -449,7 +450,7 @@ class Rows(NamedTuple):
             def product(d: np.ndarray, curvature: np.ndarray = curvature) -> np.ndarray:
                 return gradient_of(curvature * predictors(d)) + d
 
-            step = conjugate_gradients(product, -gradient)
+            step, _ = conjugate_gradients(product, -gradient, 1e-10)
             dz, length = predictors(step), 1.0
             for _ in range(20):
                 new, there = t + length * step, z + length * dz
@@ -469,20 +470,3 @@ class Rows(NamedTuple):
             B, u = X[rows][:GRAM], np.sqrt((self.weight * family.curvature(z, s2))[rows][:GRAM])
             precision += diagonal(B, in_rows(kernel(B, v, B), u))
         return w, D, precision
-
-
-def conjugate_gradients(multiply: Callable[[np.ndarray], np.ndarray], b: np.ndarray, tol: float = 1e-10) -> np.ndarray:
-    """Solve A x = b, A positive definite and given by its products."""
-    x, r = np.zeros_like(b), b.copy()
-    d, rr, first = r.copy(), float(r @ r), float(r @ r)
-    for _ in range(1000):
-        if rr <= tol**2 * first or rr == 0.0:
-            break
-        Ad = multiply(d)
-        a = rr / float(d @ Ad)
-        x += a * d
-        r -= a * Ad
-        new = float(r @ r)
-        d = r + (new / rr) * d
-        rr = new
-    return x

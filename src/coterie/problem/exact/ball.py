@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._conjugate import conjugate_gradients
 from ..._threads import one_thread
 from ...core.exact import project_kernel
 from ...core.linear import DenseRows, SparseRows, gram_norms
@@ -249,21 +250,12 @@ def _polish(
 
     On it, zeros stay zero, and where a ball is touched, signs and the l1 norm stay what they are.
     """
-    tied, spread, shape = objective.tied, objective.graph.components, theta.shape
+    tied, spread = objective.tied, objective.graph.components
     effort, open_ = 0, ~done
     value, slope = tied.by_component(objective.value(theta)), objective.gradient(theta)
     gap = tied.by_component(objective.gaps(theta, slope))
     for _ in range(NEWTON):
-        signs = np.sign(theta).reshape(-1, shape[1] // objective.outputs)
-        touched = np.abs(theta).reshape(signs.shape).sum(axis=1) >= objective.radius * (1.0 - 1e-12)
-        share = np.where(touched, 1.0 / np.maximum(np.abs(signs).sum(axis=1), 1.0), 0.0)
-
-        def on_face(vector: np.ndarray, signs: np.ndarray = signs, share: np.ndarray = share) -> np.ndarray:
-            free = np.abs(signs) * vector.reshape(signs.shape)
-            return (free - signs * (share * (signs * free).sum(axis=1))[:, None]).reshape(shape)
-
-        residual = on_face(slope) * open_[spread][:, None]
-        way, spent = _conjugate_gradients(objective, objective.hessian(theta), on_face, -residual)
+        way, spent = _direction(objective, theta, slope * open_[spread][:, None])
         effort += spent
         length, better, before = open_.astype(float), np.zeros_like(done), gap
         for _ in range(6):
@@ -285,27 +277,25 @@ def _polish(
     return theta, gap, effort
 
 
-def _conjugate_gradients(
-    objective: BallObjective,
-    hessian: Callable[[np.ndarray], np.ndarray],
-    on_face: Callable[[np.ndarray], np.ndarray],
-    target: np.ndarray,
-) -> tuple[np.ndarray, int]:
-    """Solve ``P H P x = target`` with P = `on_face`, for every component by itself: x, and the number of steps."""
-    tied = objective.tied
-    x, residual, way = np.zeros_like(target), target, target
-    square = tied.by_component(np.square(residual).sum(axis=1))
-    small = 1e-16 * square  # a residual of 1e-8: far below what the next face changes
-    for step in range(CONJUGATE):
-        image = on_face(hessian(way))
-        bend = tied.by_component((way * image).sum(axis=1))
-        # Along a flat direction there is no minimum on the face: stay, gradient steps go there.
-        go = (square > small) & (bend > 1e-15 * tied.by_component(np.square(way).sum(axis=1)))
-        if not go.any():
-            return x, step
-        length = np.where(go, square / np.where(go, bend, 1.0), 0.0)
-        x = x + tied.spread(length, way)
-        residual = residual - tied.spread(length, image)
-        before, square = square, np.where(go, tied.by_component(np.square(residual).sum(axis=1)), 0.0)
-        way = residual + tied.spread(np.where(go, square / np.where(go, before, 1.0), 0.0), way)
-    return x, CONJUGATE
+def _direction(objective: BallObjective, theta: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, int]:
+    """Newton's direction on the face of the balls where the models lie, and the products with the Hessian it took."""
+    signs = np.sign(theta).reshape(-1, theta.shape[1] // objective.outputs)
+    touched = np.abs(theta).reshape(signs.shape).sum(axis=1) >= objective.radius * (1.0 - 1e-12)
+    share = np.where(touched, 1.0 / np.maximum(np.abs(signs).sum(axis=1), 1.0), 0.0)
+    hessian = objective.hessian(theta)
+
+    def on_face(vector: np.ndarray) -> np.ndarray:
+        free = np.abs(signs) * vector.reshape(signs.shape)
+        return (free - signs * (share * (signs * free).sum(axis=1))[:, None]).reshape(theta.shape)
+
+    # A residual of 1e-8 is far below what the next face changes. Along a flat direction there is no minimum on the
+    # face: stay, gradient steps go there.
+    return conjugate_gradients(
+        lambda vector: on_face(hessian(vector)),
+        -on_face(slope),
+        1e-8,
+        CONJUGATE,
+        inner=objective.tied.inner,
+        spread=objective.tied.spread,
+        flat=1e-15,
+    )

@@ -26,10 +26,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..._conjugate import conjugate_gradients
 from ..._threads import one_thread
 from ...core.losses import LEAST_SQUARES, MEAN
 from .objective import Objective
-from .systems import conjugate_gradients, everything, product_with, system
+from .systems import everything, product_with, system
 
 #: Room for rounding, in units of F.
 ROUNDING = 8.0 * float(np.finfo(float).eps)
@@ -105,9 +106,21 @@ def _spanned(
         return out
 
     inside = objective.spread(holes.astype(float), np.ones((objective.n, 1)))
-    found = conjugate_gradients(objective, product, lambda v: v / diagonal[:, None], inside, 1e-3, 5000)
-    best = conjugate_gradients(objective, product, lambda v: v / diagonal[:, None], inside - product(found), 1e-3, 5000)
-    np.copyto(w, found + best, where=inside > 0)
+    found = np.zeros_like(inside)
+    for _ in range(2):  # the second solves what the first leaves
+        found = (
+            found
+            + conjugate_gradients(
+                product,
+                inside - product(found),
+                1e-3,
+                5000,
+                precondition=lambda v: v / diagonal[:, None],
+                inner=objective.inner,
+                spread=objective.spread,
+            )[0]
+        )
+    np.copyto(w, found, where=inside > 0)
     return product(w)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import linalg
 
+from ..._conjugate import conjugate_gradients
 from ...errors import ConvergenceError
 from .objective import BLOCKS, Objective
 
@@ -41,13 +42,14 @@ def system(objective: Objective, bend: np.ndarray, project: Solver) -> InexactSo
 
     def solve(target: np.ndarray, accuracy: float) -> np.ndarray:
         return conjugate_gradients(
-            objective,
             product,
-            precondition if project is everything else lambda v: project(precondition(v)),
             project(target),
             1e-13 if exact else accuracy,  # costs next to nothing
             rounds,
-        )
+            precondition=precondition if project is everything else lambda v: project(precondition(v)),
+            inner=objective.inner,
+            spread=objective.spread,
+        )[0]
 
     return solve
 
@@ -84,32 +86,6 @@ def product_with(objective: Objective, bend: np.ndarray) -> Solver:
         return out if bend.ndim > 1 else out + objective.scatter(bend * objective.margins(v), v.shape)
 
     return product
-
-
-def conjugate_gradients(
-    objective: Objective, product: Solver, precondition: Solver, target: np.ndarray, accuracy: float, rounds: int
-) -> np.ndarray:
-    """Solve ``product(x) = target``; every component of the graph is a system of its own, with its own steps."""
-    inner = objective.inner
-    x, residual = np.zeros_like(target), target.copy()
-    enough = accuracy**2 * inner(target, target)
-    direction = precondition(residual)
-    slope = inner(residual, direction)
-    for _ in range(rounds):
-        image = product(direction)
-        curvature = inner(direction, image)
-        going = (inner(residual, residual) > enough) & (curvature > 0) & (slope > 0)
-        if not going.any():
-            break
-        length = np.where(going, slope, 0.0) / np.where(going, curvature, 1.0)
-        x += objective.spread(length, direction)
-        residual -= objective.spread(length, image)
-        ahead = precondition(residual)
-        turn = np.where(going, inner(residual, ahead), 0.0)
-        direction = objective.spread(turn / np.where(going, slope, 1.0), direction)
-        direction += ahead
-        slope = turn
-    return x
 
 
 def _diagonal_inverse(objective: Objective, bend: np.ndarray) -> Solver:
