@@ -17,6 +17,7 @@ from rich.table import Table
 
 from .. import graphs, plots
 from .._files import write_atomic
+from .._folds import places
 from ..core.methods import METHODS
 from ..data.collect import collected
 from ..data.files import has_wildcard, is_url
@@ -264,10 +265,9 @@ def _task_of(y: Any, target: str, quiet: bool) -> Task:
 
 def held_out(ids: Any, share: float, seed: int) -> np.ndarray:
     """Which rows are kept to measure the gain. An agent keeps at least one row to learn from."""
-    rng = np.random.default_rng(seed)
-    place = pd.Series(rng.permutation(len(ids))).groupby(np.asarray(ids)).rank()
-    size = place.groupby(np.asarray(ids)).transform("size")
-    test: np.ndarray = (place <= np.floor(share * size)).to_numpy()
+    owner = agent_codes(ids)[0]
+    place = places(owner, np.random.default_rng(seed).permutation(len(ids)))
+    test = np.asarray(place < np.floor(share * np.bincount(owner)[owner]))
     if share > 0 and not test.any():
         raise ParameterError(f"--holdout {share:g}: no agent has enough rows to spare one")
     return test

@@ -12,6 +12,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 from .. import graphs
+from .._folds import split
 from ..core.losses import LogSumExp, Squared
 from ..core.methods import FrankWolfeBoosting
 from ..core.methods.boosting import CLOCKS
@@ -25,7 +26,7 @@ from ..graphs import Graph
 from ..problem import Problem
 from ..problem.baselines import Baseline, resolve_method
 from ..problem.coupling import mu_of
-from .intercepts import calibrated, folds, random_intercepts, some_rows, without_levels
+from .intercepts import calibrated, fold_numbers, random_intercepts, some_rows, without_levels
 from .over_graph import ROUND, Settled, check_settings, graph_of, run_together
 from .per_agent import PerAgent, PerAgentClassifier, PerAgentRegressor, with_mean
 
@@ -215,7 +216,7 @@ class BoostedClassifier(_Boosted, PerAgentClassifier):
         """Log-odds of rows that models have not seen, in folds of each agent's rows, over the graph that was found."""
         parts = models.shape[1]
         margins = np.zeros((data.n_rows, parts))
-        for train, test in folds(data):
+        for train, test in split(fold_numbers(data.sizes, np.arange(data.n))):
             part = problem.on(some_rows(data, train))
             run = simulate(
                 part,

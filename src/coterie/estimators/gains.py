@@ -12,6 +12,8 @@ import pandas as pd
 from scipy import special
 
 from .. import graphs, pooling
+from .._folds import split
+from .._laplace import expit, moderated
 from ..data.table import labels_of, more_labelled
 from ..errors import DataError
 from ..evaluation import gain
@@ -19,7 +21,7 @@ from ..pooling import designs
 from ..pooling.blocks import Batch, InRows, batches, one_plus, padded, times
 from ..pooling.classes import softmax
 from ..pooling.designs import Design
-from ..pooling.families import FAMILIES, LARGEST, expit
+from ..pooling.families import FAMILIES, LARGEST
 from ..pooling.population import Population
 from ..pooling.posterior import posterior
 from ..pooling.wide import Wide, dense
@@ -139,15 +141,15 @@ def gains(model: Any, rows: Rows, folds: int, seed: int, notes: list[str]) -> tu
         notes += said
         measure, shape = _measure(model), (len(part.y), len(model.classes_)) if classifies else (len(part.y),)
         found = {name: np.full(shape, np.nan) for name in ("alone", "one_model", "together")}
-        for k in np.unique(fold[fold >= 0]):
-            train, test = part.some(fold != k), part.some(fold == k)
+        for kept, held in split(fold):
+            train, test = part.some(kept), part.some(held)
             together = _together(model, train)
-            found["together"][fold == k] = _predicted(model, together, test, test.codes)
-            found["one_model"][fold == k] = _predicted(model, _one_model(model, train), test, None)
+            found["together"][held] = _predicted(model, together, test, test.codes)
+            found["one_model"][held] = _predicted(model, _one_model(model, train), test, None)
             if pools(model) or is_linear(model):
-                found["alone"][fold == k] = alone(model, together, train, test)
+                found["alone"][held] = alone(model, together, train, test)
             else:
-                found["alone"][fold == k] = _predicted(model, _everybody_alone(model, train), test, test.codes)
+                found["alone"][held] = _predicted(model, _everybody_alone(model, train), test, test.codes)
     tested = fold >= 0
     codes, weight = part.codes[tested], part.weights[tested]
     who = np.unique(part.codes)
@@ -433,7 +435,7 @@ def _classes_or_counts(
             VZ, z = times(V, Z), np.einsum("kmq,kq->km", Z, D)
             variance = np.maximum(np.einsum("kmq,kmq->km", VZ, Z - block.rows(VZ)), 0.0)
             if family == "logistic":
-                out = expit(z / np.sqrt(1.0 + np.pi / 8.0 * variance))
+                out = expit(moderated(z, variance))
             else:  # an exponential beyond all counts seen is not what anybody would bet on
                 largest = 2.0 * np.where(real, batch.y, 0.0).max(axis=1, keepdims=True) + 1.0
                 out = np.minimum(np.exp(np.minimum(z + 0.5 * np.minimum(variance, 2.0), LARGEST)), largest)

@@ -9,15 +9,14 @@ are near the common one. Labels are classes, with log-odds eta; or numbers of me
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import expit
 
+from .._folds import dealt, places
 from ..data import AgentData
-from ..data.agent_data import spans
 
 #: The most rounds; each is a step of Newton's method, and one for the variances.
 ROUNDS = 200
@@ -28,7 +27,7 @@ WIDEST = 3.0
 #: The least noise.
 TINY = 1e-12
 
-__all__ = ["Intercepts", "calibrated", "fold_numbers", "folds", "random_intercepts", "some_rows", "without_levels"]
+__all__ = ["Intercepts", "calibrated", "fold_numbers", "random_intercepts", "some_rows", "without_levels"]
 
 
 class Intercepts(NamedTuple):
@@ -137,10 +136,8 @@ def fold_numbers(sizes: np.ndarray, which: np.ndarray) -> np.ndarray:
     start = np.cumsum(sizes) - sizes
     runs = np.split(which, np.flatnonzero(np.diff(which) != 1) + 1)  # agents that follow each other
     chances = [_chances(int(start[run[0]]), int(sizes[run].sum())) for run in runs if run.size]
-    shuffled = np.lexsort([np.concatenate([np.zeros(0), *chances]), np.repeat(np.arange(len(which)), sizes[which])])
-    fold = np.empty(len(shuffled), int)
-    fold[shuffled] = spans(start[which], sizes[which]) % FOLDS
-    return fold
+    owner = np.repeat(np.arange(len(which)), sizes[which])
+    return dealt(owner, places(owner, np.concatenate([np.zeros(0), *chances])), start[which], FOLDS)
 
 
 def _chances(start: int, count: int) -> np.ndarray:
@@ -150,13 +147,6 @@ def _chances(start: int, count: int) -> np.ndarray:
     return np.random.Generator(generator).uniform(size=count)
 
 
-def folds(data: AgentData) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Numbers of stored rows to train on and to test on; every row is tested on once."""
-    fold = fold_numbers(data.sizes, np.arange(data.n))
-    for k in np.unique(fold):
-        yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)
-
-
 def some_rows(data: AgentData, rows: np.ndarray) -> AgentData:
     """Some of the stored rows, all of the agents."""
-    return data._rows(rows, np.bincount(data.owner[rows], minlength=data.n))
+    return data._rows(np.flatnonzero(rows), np.bincount(data.owner[rows], minlength=data.n))

@@ -19,12 +19,13 @@ import pandas as pd
 from scipy import special, stats
 
 from .. import pooling
+from .._laplace import expit, moderated
 from .._threads import one_thread
 from ..data.dictionaries import StumpDictionary, outputs
 from ..errors import DataError, ParameterError
 from ..pooling import designs, fitted
 from ..pooling.blocks import Batch, root, times
-from ..pooling.families import LARGEST, Student, expit
+from ..pooling.families import LARGEST, Student
 from ..pooling.fitted import Pooled
 from ..pooling.population import Population
 from ..pooling.posterior import posterior
@@ -607,7 +608,7 @@ def _residuals(
     else:
         spread = np.maximum(np.einsum("kmq,kqr,kmr->km", batch.X, posterior, batch.X), 0.0)
         if family.name == "logistic":
-            latent = latent / np.sqrt(1.0 + np.pi / 8.0 * spread)
+            latent = moderated(latent, spread)
             p = np.clip(expit(latent), 1e-12, 1.0 - 1e-12)
             each, middle = family.loss(latent, y, s2), special.entr(p) + special.entr(1.0 - p)
             around = p * (1.0 - p) * np.log(p / (1.0 - p)) ** 2

@@ -109,7 +109,7 @@ class TrainingTasks:
         """The rows of some tasks."""
         numbers = self.numbers[np.asarray(which)]
         folds = fold_numbers(self.tasks.sizes, numbers)
-        return some_rows(self.tasks.load(numbers), np.flatnonzero(folds != self.fold))
+        return some_rows(self.tasks.load(numbers), folds != self.fold)
 
 
 # -- what is asked of rows -------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.parallel import Parallel, delayed
 
 from .._checks import integer
+from .._folds import dealt, places, split
 from ..core.losses import BERNOULLI, resolve_loss
 from ..data.frames import split_ids
 from ..data.ids import agent_codes, as_agent_ids
@@ -54,14 +55,10 @@ def folds(ids: Any, count: int = 3, seed: int = 0, y: Any = None, shuffle: bool 
     sizes = np.bincount(owner)
     random = np.random.default_rng(seed)
     order = random.permutation(len(ids)) if shuffle else np.arange(len(ids))
-    order = order[np.lexsort((classes[order], owner[order]))]  # stable: still shuffled within agent and class
-    rank = np.arange(len(ids)) - (np.cumsum(sizes) - sizes)[owner[order]]
     # Dealt out from a fold of its own choice, or the first folds would test all the small agents.
     first = random.integers(count, size=len(sizes)) if shuffle else np.arange(len(sizes))
-    dealt = (rank + first[owner[order]]) % count
-    fold = np.empty(len(ids), int)
-    fold[order] = np.where(sizes[owner[order]] > 1, dealt, -1)
-    return fold
+    fold = dealt(owner, places(owner, np.argsort(order), classes), first, count)
+    return np.where(sizes[owner] > 1, fold, -1)
 
 
 class WithinAgents(BaseCrossValidator):
@@ -129,8 +126,8 @@ class WithinAgents(BaseCrossValidator):
             raise DataError(
                 f"n_splits={count} leaves a fold without rows to test: agents have too few, choose fewer folds"
             )
-        for k in range(count):
-            yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)
+        for train, test in split(fold):
+            yield np.flatnonzero(train), np.flatnonzero(test)
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """How many folds there are.

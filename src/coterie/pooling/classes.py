@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .families import expit
+from .._laplace import expit, moderated
 from .fitted import rank
 from .rows import Agents, Grouped, Ranked, Shard
 from .sample import left_out
@@ -23,11 +23,6 @@ ROWS = 10_000
 #: Nats that a sharpness other than 1 must gain.
 GAIN = 3.0
 SHARPNESS = np.exp(np.linspace(np.log(0.5), np.log(5.0), 47))
-
-
-def moderated(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Log-odds that allow for what is not known: those of the mean probability, nearly (MacKay, 1992)."""
-    return mean / np.sqrt(1.0 + np.pi / 8.0 * variance)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

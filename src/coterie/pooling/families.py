@@ -11,13 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._laplace import expit
+
 #: Largest exponent: beyond it a count is no count any more, and overflow would hide the cause.
 LARGEST = 30.0
-
-
-def expit(z: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-z)), without overflow and without SciPy, which takes longer to import than a fit."""
-    return 0.5 * (1.0 + np.tanh(0.5 * z))
 
 
 class Squared(NamedTuple):

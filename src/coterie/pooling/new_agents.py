@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._laplace import expit, moderated
 from .blocks import times
-from .families import LARGEST, NOISY, Family, expit
+from .families import LARGEST, NOISY, Family
 from .population import FLAT, Learner, Population
 from .sample import Sample
 from .sums import Sums, total
@@ -54,7 +55,7 @@ class NewAgent(NamedTuple):
 def predictive_loss(family: Family, z: np.ndarray, variance: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Squared errors, or minus log-likelihoods of predictions that are moderated by their variance."""
     if family.name == "logistic":
-        p = np.clip(expit(z / np.sqrt(1.0 + np.pi / 8.0 * variance)), 1e-9, 1.0 - 1e-9)
+        p = np.clip(expit(moderated(z, variance)), 1e-9, 1.0 - 1e-9)
         return -(y * np.log(p) + (1.0 - y) * np.log1p(-p))
     if family.name == "poisson":
         z = np.minimum(z + 0.5 * np.minimum(variance, 2.0), LARGEST)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._conjugate import conjugate_gradients
+from .._folds import dealt, places, split
 from .blocks import Batch, root
 from .fitted import Pooled
 from .rows import Grouped
@@ -49,9 +50,9 @@ def smooth(models: list[Pooled], weights: Callable[[list[np.ndarray]], Any]) -> 
     grouped = models[0].grouped
     fold = row_folds(grouped)
     losses: dict[float, Any] = {strength: np.zeros(grouped.n) for strength in (0.0, *STRENGTHS)}
-    for held in range(FOLDS):
-        train = [subset(model.grouped, fold != held) for model in models]
-        test = [subset(model.grouped, fold == held) for model in models]
+    for kept, held in split(fold):
+        train = [subset(model.grouped, kept) for model in models]
+        test = [subset(model.grouped, held) for model in models]
         D = [mode(model, rows, None, 0.0, model.D) for model, rows in zip(models, train, strict=True)]
         L = laplacian(weights(D))
         for strength in losses:
@@ -71,14 +72,11 @@ def smooth(models: list[Pooled], weights: Callable[[list[np.ndarray]], Any]) -> 
 
 def row_folds(grouped: Grouped) -> np.ndarray:
     """The fold in which each row is held out: an agent's rows in turn, whatever their order and units, and its name."""
-    order = np.lexsort((grouped.lengths(*grouped.standards()), np.round(np.abs(grouped.y), 9), grouped.codes))
-    place = np.arange(len(order)) - np.repeat(grouped.start[:-1], grouped.sizes)
-    fold = np.empty(len(order), dtype=np.int64)
+    place = places(grouped.codes, grouped.lengths(*grouped.standards()), np.round(np.abs(grouped.y), 9))
     # The golden ratio spreads agents' first rows over the folds.
     first = np.empty(grouped.n, dtype=np.int64)
     first[grouped.ranked()] = np.floor(np.arange(grouped.n) * 0.6180339887 % 1.0 * FOLDS)
-    fold[order] = (place + np.repeat(first, grouped.sizes)) % FOLDS
-    return fold
+    return dealt(grouped.codes, place, first, FOLDS)
 
 
 def subset(grouped: Grouped, rows: np.ndarray) -> Grouped:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._folds import split
 from .. import proximal
 from ..compile import kernel
 from ..linear import SparseRows, frozen
@@ -79,8 +80,8 @@ def folds(world: World) -> Iterator[tuple[World, World]]:
     # Rows may be sorted by label. An agent's parts do not depend on who else is in the world.
     shuffled = {m: np.random.default_rng(0).permutation(m) for m in np.unique(sizes).tolist()}
     rank = np.concatenate([np.zeros(0, np.int64), *(shuffled[m] for m in sizes.tolist())])
-    for part in range(FOLDS if rank.size else 0):
-        yield only(world, rank % FOLDS != part), only(world, rank % FOLDS == part)
+    for kept, held in split(rank % FOLDS):
+        yield only(world, kept), only(world, held)
 
 
 def _solved(world: World, center: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._laplace import logistic_mode
 from ..compile import inline
 from ..letters import Vector
 from ..linear import SparseRows, axpy, copy_to, fill
@@ -239,22 +240,8 @@ def _fit(loss: Any, X: np.ndarray, y: np.ndarray, center: np.ndarray, variance: 
         K, error = Z @ Z.T + noise * np.eye(len(y)), y - X @ center
         dual = np.linalg.solve(K, error)
         return center + np.sqrt(variance) * (Z.T @ dual), -0.5 * (np.linalg.slogdet(K)[1] + error @ dual)
-    Z, given, d = Z * y[:, None], y * (X @ center), np.zeros(X.shape[1])
-
-    def cost(d: np.ndarray) -> float:
-        return float(np.logaddexp(0.0, -given - Z @ d).sum() + 0.5 * d @ d)
-
-    for _ in range(30):
-        wrong = 0.5 * (1.0 - np.tanh(0.5 * (given + Z @ d)))
-        slope, B = d - Z.T @ wrong, (Z.T * (wrong * (1.0 - wrong))) @ Z + np.eye(len(d))
-        step = np.linalg.solve(B, slope)
-        gain, length, here = float(slope @ step), 1.0, cost(d)
-        while length > 1e-6 and cost(d - length * step) > here - 1e-4 * length * gain:
-            length *= 0.5
-        d = d - length * step
-        if gain < 1e-10:
-            break
-    return center + np.sqrt(variance) * d, -cost(d) - 0.5 * np.linalg.slogdet(B)[1]
+    mode = logistic_mode(Z, y, np.zeros(len(center)), np.ones(len(center)), X @ center, steps=30)
+    return center + np.sqrt(variance) * mode.theta, -mode.cost - 0.5 * np.linalg.slogdet(mode.hessian)[1]
 
 
 def _rows_of(world: Any, i: int, p: int) -> tuple[np.ndarray, np.ndarray]:

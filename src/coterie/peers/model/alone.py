@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._laplace import logistic_mode
 from ...core.losses import GAUSSIAN
 
 #: Prior variances of slopes, for columns and labels of variance one.
@@ -23,8 +24,6 @@ NOISES = tuple(10.0 ** (-0.5 * k) for k in range(15))
 BASE = 4.0
 #: Rows that the usual variance of a column counts as, where it is known.
 USUAL = 3.0
-#: Newton steps of classes.
-STEPS = 50
 
 
 class Alone(NamedTuple):
@@ -117,8 +116,9 @@ def _classes(U: np.ndarray, s: np.ndarray, y: np.ndarray, intercept: bool) -> An
     logs, means, inner, levels = [], [], [], []
     for variance in spread:
         precision = np.append(np.full(r, 1.0 / variance), 1.0 / BASE)[: columns.shape[1]]
-        t, log, C = _mode(columns, y, prior_mean, precision)
-        logs.append(log)
+        t, cost, hessian = logistic_mode(columns, y, prior_mean, precision)
+        C = np.linalg.inv(hessian)
+        logs.append(-cost + 0.5 * float(np.log(precision).sum()) - 0.5 * float(np.linalg.slogdet(hessian)[1]))
         means.append(t[:r])
         inner.append(C[:r, :r])
         levels.append((t[r], C[r, r]) if intercept else (0.0, 0.0))
@@ -133,27 +133,3 @@ def _classes(U: np.ndarray, s: np.ndarray, y: np.ndarray, intercept: bool) -> An
         (np.array(means).reshape(len(spread), r)),
         np.array(inner).reshape(len(spread), r, r),
     )
-
-
-def _mode(
-    X: np.ndarray, y: np.ndarray, mean: np.ndarray, precision: np.ndarray
-) -> tuple[np.ndarray, float, np.ndarray]:
-    """Mode, log-evidence and covariance of a logistic regression under a normal prior."""
-
-    def cost(t: np.ndarray) -> float:
-        return float(np.logaddexp(0.0, -y * (X @ t)).sum() + 0.5 * precision @ (t - mean) ** 2)
-
-    t = mean.copy()
-    for _ in range(STEPS):
-        wrong = 0.5 * (1.0 - np.tanh(0.5 * y * (X @ t)))
-        slope = precision * (t - mean) - X.T @ (wrong * y)
-        H = (X.T * (wrong * (1.0 - wrong))) @ X + np.diag(precision)
-        step = np.linalg.solve(H, slope)
-        gain, length, here = float(slope @ step), 1.0, cost(t)
-        while length > 1e-6 and cost(t - length * step) > here - 1e-4 * length * gain:
-            length *= 0.5
-        t = t - length * step
-        if gain < 1e-10:
-            break
-    log = -cost(t) + 0.5 * float(np.log(precision).sum()) - 0.5 * float(np.linalg.slogdet(H)[1])
-    return t, log, np.linalg.inv(H)

@@ -9,7 +9,6 @@ import base64
 import csv
 import io
 import json
-import math
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._files import read_bounded, write_atomic
+from ..._laplace import expit, moderated
 from ...core.losses import BERNOULLI
 from ...core.models import Linear
 from ...errors import DataError
@@ -93,7 +93,7 @@ def predicted(charter: Charter, model: Model, X: np.ndarray, network: Any = _LIN
         words = np.where(found >= 0.0, charter.labels[1], charter.labels[0])
         columns: dict[str, Any] = {"prediction": words, "score": found}
         if loss_of(charter).likelihood == BERNOULLI:
-            columns["probability"] = 0.5 * (1.0 + np.tanh(0.5 * found / np.sqrt(1.0 + math.pi / 8.0 * variance)))
+            columns["probability"] = expit(moderated(found, variance))
         return columns
     center, scale = charter.target_unit
     found = center + scale * found
