@@ -45,7 +45,7 @@ import small_group as small  # noqa: E402
 from coterie.core.methods import METHODS  # noqa: E402
 from coterie.engines.wire import decode, encode  # noqa: E402
 from coterie.multitask import checkpoints, learn  # noqa: E402
-from coterie.peers.group import bulletins, charter, groups, identity, mandates, renewal, roster  # noqa: E402
+from coterie.peers.group import bulletins, charter, groups, identity, renewal, roster  # noqa: E402
 from coterie.peers.node import state  # noqa: E402
 from coterie.peers.wire import packet  # noqa: E402
 
@@ -505,7 +505,7 @@ def lists(folder: Path) -> None:
     run, first, second = small.charter_of().run, small.key_of(small.STEWARD), small.key_of(7)
     members = [roster.Member(f"m{i}", i, small.public(i), f"192.0.2.{i + 1}:7447" if i else None) for i in range(4)]
     one = roster.Roster(run, 1, members, small.TIES).with_relay(roster.Relay("hub", "hub.example.org:7447"))
-    two = one.with_steward(mandates.make_mandate(run, small.public(7), first, 3), ["a certificate"])
+    two = one.with_steward(roster.make_mandate(run, small.public(7), first, 3), ["a certificate"])
     three = two.with_revoked({"b": 9_999_999_999, "abc": 9_999_999_998}, 0.0).without_member("m3").with_tie(1, 2, 4.0)
     bulletin = bulletins.Bulletin("charter", run, 5, b"another charter")
     signed = bulletins.sign_bulletin(bulletin, second, 10_000, "the bulletin")

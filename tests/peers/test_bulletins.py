@@ -10,7 +10,7 @@ from small_group import STEWARD, SmallGroup, key_of, public
 
 from coterie.errors import DataError, ParameterError, SignatureError
 from coterie.peers.group.bulletins import (
-    BULLETIN_SEAL,
+    BULLETINS,
     BULLETINS_AT_ONCE,
     BULLETINS_PER_SECOND,
     CERTIFICATE,
@@ -26,7 +26,7 @@ from coterie.peers.group.bulletins import (
     unpackaged,
 )
 from coterie.peers.group.identity import certificate_der, make_ca, make_csr, new_tls_key, read_csr, sign_csr
-from coterie.peers.group.roster import SIGNATURE
+from coterie.peers.group.signed import SIGNATURE
 from coterie.peers.wire.packet import BULLETIN, HELLO, read_packet, write_hello
 
 pytestmark = pytest.mark.plain
@@ -84,7 +84,7 @@ def test_what_is_signed_can_be_read_again():
         with pytest.raises(ParameterError):
             notice(**bad)
     body = msgspec.msgpack.encode(["notice", "../../etc/passwd", 1, b""])
-    forged = key_of(STEWARD).sign(BULLETIN_SEAL + body) + body
+    forged = key_of(STEWARD).sign(BULLETINS.seal + body) + body
     with pytest.raises(DataError, match="damaged"):
         read_bulletin(forged, {public(STEWARD)})
 

@@ -18,7 +18,7 @@ pytest.importorskip("cryptography")
 from tls_people import contact_of, eventually, public_of, seed_of, tls_context, transport_of
 
 from coterie.peers.group import identity
-from coterie.peers.group.signatures import signer
+from coterie.peers.group.signed import signer
 from coterie.peers.transport.frames import LETTER
 from coterie.peers.transport.front import source_of
 from coterie.peers.transport.knocks import KNOCK, LONGEST, Knocks, length, write_knock

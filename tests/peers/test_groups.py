@@ -26,7 +26,6 @@ from coterie.errors import (
 )
 from coterie.peers.group import groups
 from coterie.peers.group.charter import charter_json
-from coterie.peers.group.forks import Fork, compared, described, lists_in, write_fork
 from coterie.peers.group.groups import (
     Newcomer,
     create,
@@ -54,15 +53,26 @@ from coterie.peers.group.identity import (
     new_tls_key,
     private_pem,
     public_bytes,
+    read_authorities,
     read_certificate,
     read_csr,
-    sealed,
+    serial_of,
     sign_csr,
 )
 from coterie.peers.group.records import to_json
-from coterie.peers.group.roster import Relay, Roster, read_roster, sign_roster, signers
+from coterie.peers.group.roster import (
+    Fork,
+    Relay,
+    Roster,
+    compared,
+    described,
+    lists_in,
+    read_roster,
+    sign_roster,
+    signers,
+    write_fork,
+)
 from coterie.peers.group.stewards import appoint, ask_as_steward, hand_over, take_office
-from coterie.peers.group.trust import read_authorities, serial_of
 
 FIELDS = {"title": "test", "features": ["x"], "target": "y", "labels": ["no", "yes"], "objective": "personalized"}
 
@@ -87,11 +97,10 @@ def enroll(group, folder, name, listen=None, ties=None):
     return join(folder, invite(group, asked(folder, name, listen), ties))
 
 
-def resealed(path, seal, signer, **changes):
+def resealed(path, way, signer, **changes):
     """A request or an invitation with something else in it, and signed again."""
-    kind = groups.Request if seal == groups.REQUEST_SEAL else groups.Invitation
-    thing = msgspec.structs.replace(msgspec.json.decode(path.read_bytes(), type=kind), **changes)
-    path.write_bytes(to_json(sealed(thing, seal, signer)))
+    thing = msgspec.structs.replace(msgspec.json.decode(path.read_bytes(), type=way.kind), **changes)
+    path.write_bytes(to_json(way.sign(thing, signer)))
     return path
 
 
@@ -328,7 +337,7 @@ def test_requests_that_pass_for_another_are_refused(tmp_path, group):
     def refused(error, words, signer, **changes):
         path.write_bytes(good)
         with pytest.raises(error, match=words):
-            invite(group, resealed(path, groups.REQUEST_SEAL, signer, **changes))
+            invite(group, resealed(path, groups.REQUESTS, signer, **changes))
 
     # Signed with another key than it names; with ann's key and eve's TLS key; with eve's key and ann's TLS key.
     refused(SignatureError, "not signed with the key", eve.signing_key)
@@ -356,7 +365,7 @@ def test_requests_that_pass_for_another_are_refused(tmp_path, group):
 def test_one_key_one_name(tmp_path, group):
     ann = enroll(group, tmp_path / "ann", "ann").identity
     csr = make_csr(ann.tls, "bob", ann.public).decode()
-    path = resealed(tmp_path / "ann/ann.request", groups.REQUEST_SEAL, ann.signing_key, name="bob", csr=csr)
+    path = resealed(tmp_path / "ann/ann.request", groups.REQUESTS, ann.signing_key, name="bob", csr=csr)
     with pytest.raises(DataError, match="signed with the key of 'ann'"):
         invite(group, path)
 
@@ -400,7 +409,7 @@ def test_swapped_certificates_and_keys_are_refused(invited):
         (DataError, "leaves 'ann' out", {"roster": sign_roster(office.roster.without_member("ann"), office.steward)}),
     ):
         path.write_bytes(good)
-        refuses(ann, resealed(path, groups.INVITATION_SEAL, office.steward, **changes), error, words)
+        refuses(ann, resealed(path, groups.INVITATIONS, office.steward, **changes), error, words)
     path.write_bytes(good)
     join(ann.folder, path)
 
@@ -410,7 +419,7 @@ def test_an_invitation_that_somebody_else_puts_together_is_refused(invited):
     ann, path, office = invited
     key, ca = make_ca("coterie test")
     parts = {"ca": certificate_pem(ca).decode(), "certificate": issue(office, ann.tls, ann.public, ca=(key, ca))}
-    refuses(ann, resealed(path, groups.INVITATION_SEAL, new_signing_key(), **parts), SignatureError, "not signed")
+    refuses(ann, resealed(path, groups.INVITATIONS, new_signing_key(), **parts), SignatureError, "not signed")
 
 
 def test_swapped_keys_in_the_folder_are_refused(tmp_path, invited):
@@ -447,7 +456,7 @@ def test_the_run_can_be_asked_for(invited):
 def test_a_changed_charter_is_another_run(invited):
     ann, path, office = invited
     changed = msgspec.structs.replace(office.charter, radius=1e9)
-    refuses(ann, resealed(path, groups.INVITATION_SEAL, office.steward, charter=changed), DataError, "is of run")
+    refuses(ann, resealed(path, groups.INVITATIONS, office.steward, charter=changed), DataError, "is of run")
     (ann.folder / "charter.json").write_bytes(charter_json(changed))
     (ann.folder / "roster").write_bytes(sign_roster(office.roster, office.steward))
     with pytest.raises(DataError, match="is of run"):
@@ -476,7 +485,7 @@ def test_two_rosters_of_one_version_are_refused(tmp_path, group):
     ann = enroll(group, tmp_path / "ann", "ann")
     office = load_group(group)
     twin = sign_roster(msgspec.structs.replace(ann.roster, relays=[Relay("hub", "192.0.2.1:1")]), office.steward)
-    path = resealed(tmp_path / "ann/ann.invitation", groups.INVITATION_SEAL, office.steward, roster=twin)
+    path = resealed(tmp_path / "ann/ann.invitation", groups.INVITATIONS, office.steward, roster=twin)
     with pytest.raises(DataError, match="another roster of version 2"):
         join(tmp_path / "ann", path)
 
@@ -490,7 +499,7 @@ def test_a_renewed_certificate_does_not_bring_back_an_old_roster(tmp_path, group
     csr = read_csr(make_csr(ann.tls, "ann", ann.public), "ann", ann.public)
     later = datetime.now(UTC) + timedelta(minutes=30)
     renewed = certificate_pem(sign_csr(csr, office.ca_key, office.ca, name="ann", endpoint=None, now=later)).decode()
-    resealed(path, groups.INVITATION_SEAL, office.steward, certificate=renewed)
+    resealed(path, groups.INVITATIONS, office.steward, certificate=renewed)
     enroll(group, tmp_path / "bob", "bob")
     refresh(tmp_path / "ann", group / "roster")
     again = join(tmp_path / "ann", path)

@@ -30,8 +30,8 @@ from coterie.peers.group.identity import (
     read_csr,
     sign_csr,
     split_endpoint,
-    verify,
 )
+from coterie.peers.group.signed import verify
 
 
 def certified(ca_key, ca, name="ann", endpoint="127.0.0.1:7447", **more):

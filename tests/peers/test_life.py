@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from coterie.cli.peers import app
 from coterie.errors import DataError, IdentityError, RemovedError
-from coterie.peers.group.forks import Fork, write_fork
+from coterie.peers.group.roster import Fork, write_fork
 
 
 def said(*arguments):

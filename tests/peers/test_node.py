@@ -21,8 +21,7 @@ from coterie.errors import IdentityError, ParameterError, RemovedError, StateErr
 from coterie.graphs import Graph
 from coterie.peers.app.metrics import Log
 from coterie.peers.app.status import status_of
-from coterie.peers.group.forks import lists_in
-from coterie.peers.group.roster import sign_roster
+from coterie.peers.group.roster import lists_in, sign_roster
 from coterie.peers.model.tables import problem_of
 from coterie.peers.node.inbox import NOBODY
 from coterie.peers.node.node import MOST_FORKS, REFRESH

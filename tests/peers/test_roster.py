@@ -10,13 +10,13 @@ from mutations import mutations
 from coterie.errors import DataError, ParameterError, SignatureError
 from coterie.peers.group.charter import make_charter
 from coterie.peers.group.identity import new_signing_key, public_bytes
-from coterie.peers.group.mandates import make_mandate
 from coterie.peers.group.roster import (
     HISTORY,
-    ROSTER_SEAL,
+    ROSTERS,
     Member,
     Relay,
     Roster,
+    make_mandate,
     newer,
     read_roster,
     relation,
@@ -172,7 +172,7 @@ BAD_ROSTERS = [
 def test_a_roster_that_is_signed_is_checked_all_the_same(changes):
     body = msgspec.msgpack.encode({**msgspec.to_builtins(roster(), builtin_types=(bytes,)), **changes})
     with pytest.raises(DataError, match="the roster is damaged"):
-        read_roster(STEWARD.sign(ROSTER_SEAL + body) + body, charter())
+        read_roster(STEWARD.sign(ROSTERS.seal + body) + body, charter())
 
 
 def test_what_could_not_be_read_is_not_signed():
@@ -206,9 +206,9 @@ def test_hostile_bytes_raise_our_own_errors_and_nothing_else():
     for bad in (*mutations(body, 2000, seed=1), deep):
         # As if the steward itself had signed it.
         with contextlib.suppress(DataError):
-            read_roster(STEWARD.sign(ROSTER_SEAL + bad) + bad, charter())
+            read_roster(STEWARD.sign(ROSTERS.seal + bad) + bad, charter())
     with pytest.raises(DataError):
-        read_roster(STEWARD.sign(ROSTER_SEAL + deep) + deep, charter())
+        read_roster(STEWARD.sign(ROSTERS.seal + deep) + deep, charter())
 
 
 # -- what continues what ---------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def test_addresses_and_revocations_survive_a_fork():
 def test_a_list_that_says_more_than_we_know_is_refused():
     body = msgspec.msgpack.encode({**msgspec.to_builtins(roster(), builtin_types=(bytes,)), "future": 1})
     with pytest.raises(DataError, match="newest"):
-        read_roster(STEWARD.sign(ROSTER_SEAL + body) + body, charter())
+        read_roster(STEWARD.sign(ROSTERS.seal + body) + body, charter())
 
 
 # -- stewards --------------------------------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ def test_a_long_list_that_no_steward_has_signed_costs_nothing():
     with pytest.raises(SignatureError):
         read_roster(bytes(64) + body, charter())
     with pytest.raises(DataError, match="there twice"):  # also where a steward has made the mistake
-        read_roster(STEWARD.sign(ROSTER_SEAL + body) + body, charter())
+        read_roster(STEWARD.sign(ROSTERS.seal + body) + body, charter())
     assert time.process_time() - began < 5.0  # it took minutes
 
 

@@ -11,7 +11,7 @@ import time
 from types import SimpleNamespace
 
 from coterie.peers.group import identity
-from coterie.peers.group.signatures import public_of
+from coterie.peers.group.signed import public_of
 from coterie.peers.transport import Contact
 from coterie.peers.transport.frames import Reader, frame
 from coterie.peers.transport.over_tls import TlsTransport

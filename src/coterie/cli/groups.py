@@ -452,8 +452,7 @@ def show_group(
     """Members, ties and public numbers of a group; of a peer's folder, too. Says whether two lists go together."""
     from .._files import read_bounded
     from ..peers.group.charter import read_charter
-    from ..peers.group.forks import compared, described, lists_in, read_fork, told
-    from ..peers.group.roster import read_roster, signers
+    from ..peers.group.roster import compared, described, lists_in, read_fork, read_roster, signers, told
 
     if not (folder / "charter.json").exists():
         raise DataError(f"{folder} holds neither a group nor a peer that has joined one")

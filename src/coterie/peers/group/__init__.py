@@ -1,1 +1,11 @@
 """Who is in a group, and what all of them have signed: charter, roster, stewards, amendments and bulletins."""
+
+from importlib import import_module
+
+from ...errors import MissingExtra
+
+for _module, _package in (("msgspec", "msgspec"), ("cryptography", "cryptography"), ("nacl", "pynacl")):
+    try:
+        import_module(_module)
+    except ImportError as error:
+        raise MissingExtra(f'peers on a network need {_package}: pip install "coterie[network]"') from error

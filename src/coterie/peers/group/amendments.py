@@ -18,8 +18,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from ..._files import Where, drafted, locked, private_folder, read_bounded, rename, sync_folder, write_atomic
-from ...errors import CoterieError, DataError, IdentityError, MissingExtra, ParameterError
+from ...errors import CoterieError, DataError, IdentityError, ParameterError
 from ..node.audit_log import FILE as AUDIT_FILE
 from ..node.audit_log import AuditLog
 from ..node.process import only_one
@@ -27,14 +29,9 @@ from .bulletins import CHARTER, Bulletin, Topic
 from .charter import Charter, charter_json, read_charter
 from .groups import _begin, _joined, _own_entry, sign_next, steward_at
 from .identity import Identity, public_bytes
-from .records import from_msgpack, made
+from .records import encoded, from_msgpack, made
 from .renewal import board_of, post
 from .roster import Roster, read_roster, signers
-
-try:
-    import msgspec
-except ImportError as error:
-    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
 
 #: Files of a peer: what it has accepted and not carried out yet, and from which run it began.
 ACCEPTED, BEGAN = "accepted", "began.json"
@@ -100,7 +97,7 @@ def amend(group: Where, **changes: Any) -> Charter:
             drafted(office.folder / "charter.json", charter_json(charter)) as new_charter,
             drafted(office.folder / "roster", signed) as new_roster,
         ):
-            body = msgspec.msgpack.encode(Amendment(charter, signed), order="deterministic")
+            body = encoded(Amendment(charter, signed))
             post(office, CHARTER, old.run, body, "the new charter with its list of members")
             rename(new_charter, office.folder / "charter.json")
             rename(new_roster, office.folder / "roster")
@@ -213,7 +210,7 @@ def accept(folder: Where, run: str | None = None) -> Accepted:
         raise DataError(f"{what} gives {peer.name} another address: it has to be invited again, in a new folder")
     _check_parts(new, what)
     notes, changes = _notes(peer.folder, charter, new), differences(charter, new)
-    write_atomic(peer.folder / ACCEPTED, msgspec.msgpack.encode(_Acceptance(charter.run, found)), private=True)
+    write_atomic(peer.folder / ACCEPTED, encoded(_Acceptance(charter.run, found)), private=True)
     AuditLog(peer.folder / AUDIT_FILE)("accepted", run=new.run, instead_of=charter.run, changes=in_words(changes))
     try:
         with only_one(peer.folder):

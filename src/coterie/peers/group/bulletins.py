@@ -24,24 +24,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
+from cryptography import x509
+from msgspec import Meta
+
 from ..._files import private_folder, read_bounded, write_atomic
-from ...errors import DataError, FileError, MissingExtra, ParameterError, SignatureError
+from ...errors import DataError, FileError, ParameterError, SignatureError
 from ..wire.bucket import Bucket
 from ..wire.packet import OVERHEAD
 from .charter import Charter
-from .identity import NAME, SigningKey, verify
+from .identity import NAME
 from .records import Count, from_msgpack
-from .roster import SIGNATURE
+from .signed import Signed, SigningKey
 
-try:
-    import msgspec
-    from cryptography import x509
-    from msgspec import Meta
-except ImportError as error:
-    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
-
-#: What a signature is of: these bytes, and then the thing itself. So none is good for something else.
-BULLETIN_SEAL = b"coterie bulletin 1\n"
 #: What begins with this is a list of members and bulletins together.
 PACKAGE = b"coterie package 1\n"
 #: Kinds that peers act upon.
@@ -73,6 +68,10 @@ class Bulletin(msgspec.Struct, frozen=True, array_like=True):
         return self.kind, self.about
 
 
+#: How bulletins are signed.
+BULLETINS = Signed(Bulletin, b"coterie bulletin 1\n")
+
+
 def room(charter: Charter) -> int:
     """Bytes of a signed bulletin that a letter of a run can carry."""
     return charter.letter_bytes - OVERHEAD - 2 * FRAME
@@ -80,24 +79,18 @@ def room(charter: Charter) -> int:
 
 def sign_bulletin(bulletin: Bulletin, steward: SigningKey, most: int, what: str) -> bytes:
     """A bulletin as a file: the signature, and msgpack. `what` it is called if it is longer than `most` bytes."""
-    body = msgspec.msgpack.encode(bulletin)
-    from_msgpack(body, Bulletin, what, ParameterError)
-    if SIGNATURE + len(body) > most:
+    signed = BULLETINS.pack(bulletin, steward, what)
+    if len(signed) > most:
         raise ParameterError(
-            f"{what} takes {SIGNATURE + len(body)} bytes, and letters of this run carry {most}: its charter has too "
-            "small a letter_bytes"
+            f"{what} takes {len(signed)} bytes, and letters of this run carry {most}: its charter has too small a "
+            "letter_bytes"
         )
-    return steward.sign(BULLETIN_SEAL + body) + body
+    return signed
 
 
 def read_bulletin(signed: bytes, keys: Collection[bytes], what: str = "the bulletin") -> Bulletin:
     """A bulletin that one of these keys has signed. Nothing of it is parsed before that is sure."""
-    signature, body = bytes(signed[:SIGNATURE]), bytes(signed[SIGNATURE:])
-    for key in keys:
-        with contextlib.suppress(SignatureError):
-            verify(key, signature, BULLETIN_SEAL + body)
-            return from_msgpack(body, Bulletin, what)
-    raise SignatureError(f"{what} is not signed with the steward's key")
+    return BULLETINS.unpack(signed, keys, what)
 
 
 class NotTaken(DataError):  # noqa: N818 - it says what happened

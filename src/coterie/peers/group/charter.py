@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import hashlib
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from ...errors import MissingExtra, ParameterError
-from .records import EXACT, Count, Finite, Positive, PublicKey, from_json, made, to_json
+import msgspec
+from msgspec import Meta
 
-try:
-    import msgspec
-    from msgspec import Meta
-except ImportError as error:
-    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
+from ..._files import Where, read_bounded
+from ...errors import ParameterError
+from .records import EXACT, Count, Finite, Positive, PublicKey, encoded, from_json, made, to_json
 
 Text = Annotated[str, Meta(min_length=1, max_length=200)]
 Argument = Annotated[str, Meta(max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
@@ -279,7 +278,7 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     @property
     def run(self) -> str:
         """Name of the run: one charter, one run."""
-        return hashlib.sha256(msgspec.msgpack.encode(self, order="deterministic")).digest()[:16].hex()
+        return hashlib.sha256(encoded(self)).digest()[:16].hex()
 
 
 def _check_network(charter: Charter) -> None:
@@ -452,3 +451,9 @@ def charter_json(charter: Charter) -> bytes:
 def read_charter(content: bytes, what: str = "the charter") -> Charter:
     """A charter from its file, checked by its types; a DataError says what is wrong with it."""
     return from_json(content, Charter, what)
+
+
+def charter_in(folder: Where) -> Charter:
+    """The charter in a folder."""
+    path = Path(folder) / "charter.json"
+    return read_charter(read_bounded(path), str(path))

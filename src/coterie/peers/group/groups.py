@@ -28,49 +28,43 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
+import msgspec
+from msgspec import Meta
+
 from ..._files import Where, drafted, locked, private_folder, read_bounded, rename, write_atomic, write_new
-from ...errors import DataError, IdentityError, MissingExtra, ParameterError, RemovedError, SignatureError
+from ...errors import DataError, IdentityError, ParameterError, RemovedError
 from ..wire.packet import OVERHEAD
-from .charter import MAX_LETTER, Charter, charter_json, make_charter, read_charter
-from .forks import Fork, described
+from .charter import MAX_LETTER, Charter, charter_in, charter_json, make_charter
 from .identity import (
     MEMBER_DAYS,
     AuthorityKey,
     Identity,
-    SigningKey,
     certificate_der,
     certificate_pem,
     check_ca,
     check_certificate,
     check_name,
-    check_seal,
+    issuer_of,
     make_ca,
     make_csr,
     new_signing_key,
     private_pem,
     public_bytes,
+    read_authorities,
     read_certificate,
     read_csr,
     read_key,
-    sealed,
+    serial_of,
     sign_csr,
     split_endpoint,
 )
-from .records import PublicKey, from_json, to_json
-from .roster import Member, Relay, Roster, read_roster, relation, sign_roster, signers
-from .trust import REVOKED, authorities_pem, issuer_of, keep_authorities, read_authorities, serial_of
-
-try:
-    import msgspec
-    from msgspec import Meta
-except ImportError as error:
-    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
+from .records import PublicKey, read_json, to_json
+from .roster import Fork, Member, Relay, Roster, described, read_roster, relation, roster_in, sign_roster, signers
+from .signed import Signed, SigningKey
 
 if TYPE_CHECKING:
     from cryptography import x509
 
-REQUEST_SEAL = b"coterie request 1\n"
-INVITATION_SEAL = b"coterie invitation 1\n"
 #: No request, and no certificate, is longer.
 MAX_REQUEST_BYTES = 50_000
 #: Members that a newcomer of a group that pools is tied to, if nobody says.
@@ -108,6 +102,21 @@ class Invitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         check_name(self.name)
 
 
+def stewards_of(record: Any) -> list[bytes]:
+    """The keys that may sign a record with a charter and a list of members, which is checked by itself later."""
+    try:
+        allowed = signers(record.charter, read_roster(record.roster, record.charter))
+    except DataError:
+        allowed = {record.charter.steward}
+    return sorted(allowed, key=lambda key: key != record.charter.steward)
+
+
+REQUESTS = Signed(Request, b"coterie request 1\n", lambda asked: [asked.key])
+#: Whom an error names beside the steward of a charter.
+MANDATED = ", or one with a mandate of it"
+INVITATIONS = Signed(Invitation, b"coterie invitation 1\n", stewards_of, MANDATED)
+
+
 class Register(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What the steward remembers and rosters do not say."""
 
@@ -141,6 +150,10 @@ class Membership:
     roster: Roster
     me: Member | Relay
     expires: datetime
+
+
+#: What to say to a peer whose certificate is.
+REVOKED = "the steward has revoked this peer's certificate. To be invited again, make a request with a new TLS key"
 
 
 class Newcomer(NamedTuple):
@@ -203,10 +216,10 @@ def load_group(folder: Where, *, signing: bool = True) -> Group:
     where = Path(folder)
     if not (where / "group.json").is_file():
         raise IdentityError(f"{where} holds no group: there is no group.json in it")
-    register = from_json(read_bounded(where / "group.json"), Register, str(where / "group.json"))
-    charter = read_charter(read_bounded(where / "charter.json"), str(where / "charter.json"))
+    register = read_json(where / "group.json", Register)
+    charter = charter_in(where)
     steward = read_key(where / "steward.key", SigningKey, "an Ed25519 key")
-    roster = read_roster(read_bounded(where / "roster"), charter, str(where / "roster"))
+    roster = roster_in(where, charter)
     if signing:
         _check_steward(charter, roster, public_bytes(steward))
     ca = read_certificate(read_bounded(where / "ca.crt", limit=MAX_REQUEST_BYTES), str(where / "ca.crt"))
@@ -399,8 +412,7 @@ def tie(group: Where, a: str, b: str, weight: float = 1.0) -> Roster:
 
 def read_request(content: bytes, what: str = "the request") -> Request:
     """A peer's request, if both keys in it have signed it."""
-    found = from_json(content, Request, what)
-    check_seal(found, REQUEST_SEAL, found.key, what)
+    found = REQUESTS.read(content, what)
     read_csr(found.csr.encode(errors="replace"), found.name, found.key)
     return found
 
@@ -416,7 +428,7 @@ def invitation_to(office: Group, asked: Request, signed_roster: bytes, days: int
         certificate=certificate_pem(certificate).decode(),
         roster=signed_roster,
     )
-    return sealed(invitation, INVITATION_SEAL, office.steward)
+    return INVITATIONS.sign(invitation, office.steward)
 
 
 def sign_next(office: Group, roster: Roster) -> bytes:
@@ -583,30 +595,12 @@ def request(folder: Where, *, new_tls_key: bool = False) -> Path:
 def request_of(peer: Identity) -> Request:
     """What a peer asks the steward for, signed with both of its keys. Nothing in it is secret."""
     csr = make_csr(peer.tls, peer.name, peer.public).decode()
-    return sealed(
-        Request(name=peer.name, endpoint=peer.listen, csr=csr, key=peer.public), REQUEST_SEAL, peer.signing_key
-    )
+    return REQUESTS.sign(Request(name=peer.name, endpoint=peer.listen, csr=csr, key=peer.public), peer.signing_key)
 
 
 def read_invitation(content: bytes, what: str = "the invitation") -> Invitation:
     """An invitation that a steward of its charter has signed, and the roster in it."""
-    found = from_json(content, Invitation, what)
-    check_seal_of_one(found, INVITATION_SEAL, found.charter, found.roster, what)
-    return found
-
-
-def check_seal_of_one(record: Any, seal: bytes, charter: Charter, signed_roster: bytes, what: str) -> None:
-    """Refuse a record that none of the stewards has signed that the roster in it knows."""
-    allowed = {charter.steward}
-    with contextlib.suppress(DataError):  # of a bad roster it is said later what is wrong with it
-        allowed = signers(charter, read_roster(signed_roster, charter))
-    for key in allowed:
-        with contextlib.suppress(SignatureError):
-            check_seal(record, seal, key, what)
-            return
-    raise SignatureError(
-        f"{what} is not signed with the key {charter.steward[:8].hex()}..., or one with a mandate of it"
-    )
+    return INVITATIONS.read(content, what)
 
 
 def join(folder: Where, invitation: Where, run: str | None = None) -> Membership:
@@ -669,7 +663,7 @@ def _update(
     peer: Identity, found: Invitation, roster: Roster, certificate: x509.Certificate, what: str
 ) -> bytes | None:
     """The roster to go on with, if it is a new one."""
-    charter = read_charter(read_bounded(peer.charter), str(peer.charter))
+    charter = charter_in(peer.folder)
     if charter.run != found.charter.run:
         if found.charter.amends is not None and found.charter.steward == charter.steward:
             raise DataError(
@@ -733,6 +727,24 @@ def refresh(folder: Where, roster_file: Where) -> Roster:
         return roster
 
 
+def is_revoked(folder: Path, roster: Roster) -> bool:
+    """Whether a list of members revokes the own certificate of a peer's folder."""
+    path = folder / "tls.crt"
+    return bool(roster.revoked) and path.exists() and serial_of(read_authorities(path)[0]) in roster.revoked
+
+
+def authorities_pem(roster: Roster, brought: bytes) -> bytes:
+    """What ``ca.crt`` has to be, of a list of members and the authority that an invitation has brought."""
+    return "".join(roster.authorities).encode() if roster.authorities else brought
+
+
+def keep_authorities(folder: Path, roster: Roster) -> None:
+    """Let ``ca.crt`` be what a list of members says; before the list is kept, which is looked at once."""
+    path, wanted = folder / "ca.crt", authorities_pem(roster, b"")
+    if wanted and not (path.exists() and read_bounded(path) == wanted):
+        write_atomic(path, wanted)
+
+
 def membership(folder: Where) -> Membership:
     """What a peer knows after joining, checked as a whole; a RemovedError if it is no member any more."""
     peer = Identity.load(folder)
@@ -750,8 +762,8 @@ def membership(folder: Where) -> Membership:
 def _joined(peer: Identity) -> tuple[Charter, Roster]:
     if not peer.roster.exists():
         raise IdentityError(f"{peer.name} has not joined a group: there is no roster in {peer.folder}")
-    charter = read_charter(read_bounded(peer.charter), str(peer.charter))
-    return charter, read_roster(read_bounded(peer.roster), charter, str(peer.roster))
+    charter = charter_in(peer.folder)
+    return charter, roster_in(peer.folder, charter)
 
 
 def _own_entry(

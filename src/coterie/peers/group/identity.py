@@ -16,24 +16,18 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ..._files import private_folder, read_bounded, write_atomic, write_new
-from ...errors import CoterieError, DataError, IdentityError, MissingExtra, ParameterError, SignatureError
-from .records import from_json, to_json
-from .signatures import is_signed, signer
-
-try:
-    import msgspec
-except ImportError as error:
-    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
-try:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-except ImportError as error:
-    raise MissingExtra('peers on a network need cryptography: pip install "coterie[network]"') from error
+from ...errors import CoterieError, DataError, IdentityError, ParameterError, SignatureError
+from .records import read_json, to_json
+from .signed import SigningKey, signer
 
 #: A name is the common name of a certificate and a part of the keys that letters are sent under.
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
@@ -51,8 +45,6 @@ _LOOPBACK: tuple[x509.GeneralName, ...] = (
     x509.IPAddress(ipaddress.ip_address("::1")),
 )
 
-SigningKey = ed25519.Ed25519PrivateKey
-Record = TypeVar("Record", bound=msgspec.Struct)
 AuthorityKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 
 
@@ -120,12 +112,6 @@ def new_tls_key() -> ec.EllipticCurvePrivateKey:
 def public_bytes(key: SigningKey) -> bytes:
     """The 32 bytes that a signing key is known by."""
     return key.public_key().public_bytes_raw()
-
-
-def verify(public: bytes, signature: bytes, message: bytes, what: str = "the message") -> None:
-    """Refuse a message that was not signed with a key."""
-    if not is_signed(bytes(public), bytes(signature), message):
-        raise SignatureError(f"{what} is not signed with the key {bytes(public[:8]).hex()}...")
 
 
 def private_pem(key: AuthorityKey) -> bytes:
@@ -311,6 +297,30 @@ def certificate_der(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.DER)
 
 
+def serial_of(certificate: x509.Certificate) -> str:
+    """The serial number of a certificate, as a roster has it."""
+    return f"{certificate.serial_number:x}"
+
+
+def read_authorities(path: Path) -> list[x509.Certificate]:
+    """All certificates in a file, at least one."""
+    try:
+        return x509.load_pem_x509_certificates(read_bounded(path))
+    except ValueError as error:
+        raise DataError(f"the authorities' certificates {path} cannot be read: {error!s:.200}") from None
+
+
+def issuer_of(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> x509.Certificate:
+    """The authority that has signed a certificate; the first one if none has, which a check of it will find out."""
+    for authority in authorities:
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except Exception:
+            continue
+        return authority
+    return authorities[0]
+
+
 def _moment(now: datetime | None) -> datetime:
     # Certificates know whole seconds.
     return (datetime.now(UTC) if now is None else now).replace(microsecond=0)
@@ -360,28 +370,6 @@ def _parsing(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise DataError(f"{what} cannot be read: {error!s:.200}") from None
-
-
-# -- signatures ------------------------------------------------------------------------------------------------------
-
-
-def sealed(record: Record, seal: bytes, key: SigningKey) -> Record:
-    """The record with its signature; `seal` says what it is, so that no signature is good for something else."""
-    return msgspec.structs.replace(record, signature=key.sign(_signed(record, seal)))
-
-
-def check_seal(record: Any, seal: bytes, public: bytes, what: str) -> None:
-    """Refuse a record that was not signed with a key."""
-    try:
-        message = _signed(record, seal)
-    except (ValueError, OverflowError):  # text that cannot be written
-        raise SignatureError(f"{what} is not signed") from None
-    verify(public, record.signature, message, what)
-
-
-def _signed(record: Any, seal: bytes) -> bytes:
-    """What is signed: what it is, and all of it but the signature."""
-    return seal + msgspec.msgpack.encode(msgspec.structs.replace(record, signature=b""), order="deterministic")
 
 
 # -- an identity -----------------------------------------------------------------------------------------------------
@@ -437,10 +425,10 @@ class Identity:
         if not path.is_file():
             raise IdentityError(f"{where} holds no identity: there is no identity.json in it")
         try:
-            found = from_json(read_bounded(path, limit=20_000), _Described, str(path))
+            found = read_json(path, _Described, limit=20_000)
         except DataError as error:
             raise IdentityError(str(error)) from None
-        signing = read_key(where / "sign.key", ed25519.Ed25519PrivateKey, "an Ed25519 key")
+        signing = read_key(where / "sign.key", SigningKey, "an Ed25519 key")
         tls = read_key(where / "tls.key", ec.EllipticCurvePrivateKey, "an EC P-256 key")
         return cls(where, found.name, found.listen, signing, tls)
 

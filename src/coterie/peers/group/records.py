@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-from ..._files import MAX_BYTES
-from ...errors import DataError, InputError, MissingExtra, ParameterError
+import msgspec
+from msgspec import Meta
 
-try:
-    import msgspec
-    from msgspec import Meta
-except ImportError as error:
-    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
+from ..._files import MAX_BYTES, read_bounded
+from ...errors import DataError, InputError, ParameterError
 
 #: Whole numbers that every reader of json and msgpack takes for the same.
 EXACT = 2**53
@@ -42,9 +40,13 @@ _WORDS = {
 
 def made(kind: type[Record], fields: dict[str, Any]) -> Record:
     """A record, if its fields are what its types say; a ParameterError names the first one that is not."""
-    with _explaining(kind, ParameterError):
-        return msgspec.convert({name: value for name, value in fields.items() if value is not msgspec.UNSET}, kind)
-    raise AssertionError  # pragma: no cover - for mypy: nothing passes
+    given = {name: value for name, value in fields.items() if value is not msgspec.UNSET}
+    return _checked(partial(msgspec.convert, given, kind), kind, ParameterError)
+
+
+def encoded(record: msgspec.Struct) -> bytes:
+    """A record in msgpack, always in the same bytes."""
+    return msgspec.msgpack.encode(record, order="deterministic")
 
 
 def to_json(record: msgspec.Struct) -> bytes:
@@ -55,16 +57,17 @@ def to_json(record: msgspec.Struct) -> bytes:
 def from_json(content: bytes, kind: type[Record], what: str) -> Record:
     """A record that others have written as json, if it is one; `what` is what to call it in an error."""
     check_length(content, what)
-    with _explaining(kind, DataError, f"{what} is damaged: "):
-        return msgspec.json.decode(content, type=kind)
-    raise AssertionError  # pragma: no cover - for mypy: nothing passes
+    return _checked(partial(msgspec.json.decode, content, type=kind), kind, DataError, f"{what} is damaged: ")
+
+
+def read_json(path: Path, kind: type[Record], limit: int = MAX_BYTES) -> Record:
+    """The record in a file."""
+    return from_json(read_bounded(path, limit=limit), kind, str(path))
 
 
 def from_msgpack(content: bytes, kind: type[Record], what: str, refusal: type[InputError] = DataError) -> Record:
     """The same of msgpack."""
-    with _explaining(kind, refusal, f"{what} is damaged: "):
-        return msgspec.msgpack.decode(content, type=kind)
-    raise AssertionError  # pragma: no cover - for mypy: nothing passes
+    return _checked(partial(msgspec.msgpack.decode, content, type=kind), kind, refusal, f"{what} is damaged: ")
 
 
 def check_length(content: bytes, what: str) -> None:
@@ -73,11 +76,10 @@ def check_length(content: bytes, what: str) -> None:
         raise DataError(f"{what} takes {len(content)} bytes, more than {MAX_BYTES}")
 
 
-@contextlib.contextmanager
-def _explaining(kind: type[Any], refusal: type[InputError], before: str = "") -> Iterator[None]:
-    """Turn whatever goes wrong into one kind of error, which says where and why."""
+def _checked(make: Callable[[], Record], kind: type[Any], refusal: type[InputError], before: str = "") -> Record:
+    """The record, or, whatever goes wrong, one kind of error, which says where and why."""
     try:
-        yield
+        return make()
     except msgspec.ValidationError as error:
         raise refusal(f"{before}{_explained(str(error), kind)}") from None
     except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:

@@ -31,7 +31,7 @@ from .bulletins import (
     signed_in,
     write_bulletin,
 )
-from .charter import read_charter
+from .charter import charter_in
 from .groups import Group, _joined, keep_register, refresh, steward_at, with_certificate
 from .identity import (
     MEMBER_DAYS,
@@ -39,11 +39,13 @@ from .identity import (
     certificate_der,
     certificate_pem,
     check_certificate,
+    issuer_of,
+    read_authorities,
     read_certificate,
+    serial_of,
     sign_csr,
 )
 from .roster import Member, Relay, Roster, newer, read_roster, signers
-from .trust import issuer_of, read_authorities, serial_of
 
 #: A new certificate must be good for at least this much longer than the old one.
 WORTH_IT = timedelta(days=1)
@@ -171,7 +173,7 @@ def update(folder: Where, source: Where) -> tuple[Roster, list[Topic]]:
         if (path / "roster").exists():
             content = read_bounded(path / "roster")
             # After an amendment it is of the next run: that is for `peer accept`.
-            same = read_charter(read_bounded(path / "charter.json")).run == charter.run
+            same = charter_in(path).run == charter.run
             if same and newer(held, read_roster(content, charter, str(path / "roster"))):
                 held = refresh(peer.folder, path / "roster")
         return held, new

@@ -14,24 +14,19 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from ..._files import MAX_BYTES
-from ...errors import DataError, MissingExtra, ParameterError, SignatureError
+import msgspec
+from msgspec import Meta
+
+from ..._files import MAX_BYTES, read_bounded
+from ...errors import DataError, ParameterError, SignatureError
 from .charter import Charter
-from .identity import SigningKey, check_name, split_endpoint, verify
-from .mandates import Mandate, active
-from .records import Count, Positive, PublicKey, check_length, from_msgpack, made
+from .identity import check_name, public_bytes, split_endpoint
+from .records import Count, Positive, PublicKey, check_length, encoded, from_msgpack, made
+from .signed import SIGNATURE, Signed, SigningKey
 
-try:
-    import msgspec
-    from msgspec import Meta
-except ImportError as error:
-    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
-
-#: What a signature is of: these bytes, and then the thing itself. So none is good for something else.
-ROSTER_SEAL = b"coterie roster 1\n"
-SIGNATURE = 64
 #: How many hashes of earlier versions a list names; of void ones, at most; bytes of each of them.
 HISTORY, MOST_VOID, DIGEST = 64, 512, 16
 #: Mandates of stewards, at most.
@@ -69,6 +64,21 @@ class Relay(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         check_name(self.name)
         split_endpoint(self.endpoint, f"endpoint of {self.name}")
+
+
+class Mandate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The word of one steward's key that another may sign lists of members, too, or in its place.
+
+    The charter names the first steward's key, for ever: it is a part of what the run's id is the hash of. Every further
+    key hangs on it by a chain of mandates, each signed with a key that was allowed to sign at that time. They travel
+    inside the list of members, and a peer that has seen one that retires a key does not forget it.
+    """
+
+    key: PublicKey
+    by: PublicKey
+    since: Count  # version of the list of members that says so first
+    retires: bool = False  # whether the key that signs this signs no later version
+    signature: bytes = b""
 
 
 class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -145,7 +155,7 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def digest(self) -> bytes:
         """The hash that later versions know this one by."""
-        return hashlib.sha256(ROSTER_SEAL + _encoded(self)).digest()[:DIGEST]
+        return hashlib.sha256(ROSTERS.seal + encoded(self)).digest()[:DIGEST]
 
     def after(self, base: Roster) -> Roster:
         """The same list as the next version after another one, whose history it continues."""
@@ -239,8 +249,8 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
         return made(Roster, {**msgspec.structs.asdict(self), **changes})
 
 
-def _encoded(roster: Roster) -> bytes:
-    return msgspec.msgpack.encode(roster, order="deterministic")
+#: How lists of members, and mandates of one run, are signed.
+ROSTERS, MANDATES = Signed(Roster, b"coterie roster 1\n"), Signed(Mandate, b"coterie mandate 1\n")
 
 
 def relation(held: Roster, other: Roster) -> Relation:
@@ -290,24 +300,42 @@ def signers(
     """
     before = [] if held is None else held.mandates
     mandates = [*before, *(mandate for mandate in roster.mandates if mandate not in before)]
-    return active(charter.steward, mandates, charter.run, roster.version if version is None else version)
+    version = roster.version if version is None else version
+    keys = {charter.steward}
+    for mandate in mandates:
+        # One of a key that may not sign, or not any more, gives nothing.
+        if mandate.since > version or mandate.by not in keys or not MANDATES.is_by(mandate, [mandate.by], charter.run):
+            continue
+        keys.add(mandate.key)
+        if mandate.retires and version > mandate.since and mandate.key != mandate.by:
+            keys.discard(mandate.by)
+    return keys
+
+
+def make_mandate(run: str, key: bytes, by: SigningKey, since: int, retires: bool = False) -> Mandate:
+    """A mandate for a key, good in one run."""
+    return MANDATES.sign(Mandate(key, public_bytes(by), since, retires), by, run)
 
 
 def sign_roster(roster: Roster, steward: SigningKey) -> bytes:
     """A roster as a file: the signature, and msgpack. What could not be read again is not signed."""
-    body = _encoded(roster)
-    from_msgpack(body, Roster, "the roster", ParameterError)
-    if SIGNATURE + len(body) > MAX_BYTES:
+    signed = ROSTERS.pack(roster, steward, "the roster")
+    if len(signed) > MAX_BYTES:
         raise ParameterError(
-            f"a roster of {len(roster.members)} members and {len(roster.ties)} ties takes {len(body)} bytes, more than "
-            f"{MAX_BYTES}: use fewer ties"
+            f"a roster of {len(roster.members)} members and {len(roster.ties)} ties takes {len(signed)} bytes, more "
+            f"than {MAX_BYTES}: use fewer ties"
         )
-    return steward.sign(ROSTER_SEAL + body) + body
+    return signed
 
 
 def read_roster(signed: bytes, charter: Charter, what: str = "the roster", held: Roster | None = None) -> Roster:
     """A roster that a steward of a charter has signed; what a list that is ``held`` says of stewards counts, too."""
     return read_signed(signed, charter, what, held)[0]
+
+
+def roster_in(folder: Path, charter: Charter) -> Roster:
+    """The list of members in a folder."""
+    return read_roster(read_bounded(folder / "roster"), charter, str(folder / "roster"))
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -327,13 +355,12 @@ def read_signed(
     mandates in it, which are few: and of a list that the first steward has signed, not even these.
     """
     check_length(signed, what)
-    signature, body = bytes(signed[:SIGNATURE]), bytes(signed[SIGNATURE:])
-    by = charter.steward if _has_signed(charter.steward, signature, body) else None
+    by, body = ROSTERS.signer(signed, [charter.steward]), bytes(signed[SIGNATURE:])
     if by is None:
         with contextlib.suppress(DataError):
             head = from_msgpack(body, _Head, what)
             if head.run == charter.run:
-                by = next((key for key in signers(charter, head) if _has_signed(key, signature, body)), None)
+                by = ROSTERS.signer(signed, signers(charter, head))
     if by is None:
         raise SignatureError(f"{what} is not signed with the steward's key")
     roster = from_msgpack(body, Roster, what)
@@ -345,14 +372,71 @@ def read_signed(
     # By what it says itself: so it can be read again where nothing is held. And by what is held.
     if by not in signers(charter, roster) or by not in signers(charter, roster, held):
         raise SignatureError(f"{what} is signed with the key of a steward that has handed over ({by[:4].hex()})")
-    if _encoded(roster) != body:
+    if encoded(roster) != body:
         raise DataError(f"{what} is damaged: it says more than this version of coterie knows. Install the newest one")
     return roster, by
 
 
-def _has_signed(key: bytes, signature: bytes, body: bytes) -> bool:
+# -- forks ------------------------------------------------------------------------------------------------------------
+
+#: How to heal it.
+CURE = (
+    "ask the steward which one is right, who heals it with: coterie group update CLUB LIST, where LIST is the file "
+    "roster of a peer that has the right one"
+)
+
+
+class Fork(msgspec.Struct, frozen=True):
+    """Two signed lists of which neither continues the other: the one that is held, and another."""
+
+    held: bytes
+    other: bytes
+
+
+def write_fork(fork: Fork) -> bytes:
+    """The content of the file ``fork``."""
+    return encoded(fork)
+
+
+def read_fork(content: bytes, what: str = "the fork") -> Fork:
+    """The evidence from a file. The lists in it are not checked yet."""
+    return from_msgpack(content, Fork, what)
+
+
+def lists_in(content: bytes) -> list[bytes]:
+    """The signed lists in a file: one, or the two of a fork."""
     try:
-        verify(key, signature, ROSTER_SEAL + body)
-    except SignatureError:
-        return False
-    return True
+        fork = read_fork(content)
+    except DataError:
+        return [content]
+    return [fork.held, fork.other]
+
+
+def told(roster: Roster) -> str:
+    """A list in few words, which two people can compare: version and the beginning of its hash."""
+    return f"version {roster.version} ({roster.digest.hex()[:8]})"
+
+
+def described(fork: Fork, charter: Charter) -> str:
+    """Both lists, where they part, and whose signatures are under them."""
+    (held, by), (other, other_by) = (read_signed(signed, charter) for signed in (fork.held, fork.other))
+    common = sorted(set(held.history) & set(other.history))
+    parted = f" Both continue version {common[-1][0]}." if common else ""
+    gone = sorted({member.name for member in held.members} ^ {member.name for member in other.members})
+    differ = f" They differ in {', '.join(gone[:10])}{', ...' if len(gone) > 10 else ''}." if gone else ""
+    return (
+        f"the list of members has forked: {told(held)}, signed by {by[:4].hex()}, is kept; {told(other)}, signed by "
+        f"{other_by[:4].hex()}, does not go with it.{parted}{differ} To heal it, {CURE}"
+    )
+
+
+def compared(one: bytes, other: bytes, charter: Charter) -> str:
+    """What one list is to another, for people."""
+    (mine, _), (theirs, by) = read_signed(one, charter), read_signed(other, charter)
+    match relation(mine, theirs):
+        case "same":
+            return f"both are {told(mine)}"
+        case "fork":
+            return described(Fork(one, other), charter)
+        case word:
+            return f"the other one, {told(theirs)}, signed by {by[:4].hex()}, is {word} than this, {told(mine)}"

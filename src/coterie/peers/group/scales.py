@@ -15,19 +15,15 @@ from os import PathLike
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from ..._files import read_bounded, write_atomic
-from ...errors import DataError, MissingExtra, ParameterError
+from ...errors import DataError, ParameterError
 from ..model.cells import column_of, numbers, read_cells
-from .charter import Charter, read_charter
-from .records import Count, Finite, from_json, to_json
-
-try:
-    import msgspec
-    from msgspec import Meta
-except ImportError as error:  # pragma: no cover - charter.py has said so already
-    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
+from .charter import Charter, charter_in
+from .records import Count, Finite, read_json, to_json
 
 #: Values are cut to so many robust deviations around the median.
 USUAL = 5.0
@@ -63,7 +59,7 @@ def write_scale(
 ) -> Path:
     """Write what a peer says of its columns, for the steward. With `epsilon` it is epsilon-private, and only once."""
     where = Path(folder)
-    charter = read_charter(read_bounded(where / "charter.json"))
+    charter = charter_in(where)
     if charter.design is not None:
         raise ParameterError("this charter has units of a fitted model: there is nothing to propose")
     path, note = Path(output or where / f"{where.resolve().name}.scale"), where / "scale.spent"
@@ -145,8 +141,8 @@ def _noisy(values: np.ndarray, bounds: tuple[float, float], epsilon: float) -> t
 
 def combined(group: str | PathLike[str], files: Sequence[str | PathLike[str]]) -> Scale:
     """What to agree on: medians over members, so that a lie of less than half of them stays among honest numbers."""
-    charter = read_charter(read_bounded(Path(group) / "charter.json"))
-    said = [from_json(read_bounded(path), Said, str(path)) for path in files]
+    charter = charter_in(group)
+    said = [read_json(Path(path), Said) for path in files]
     for path, one in zip(files, said, strict=True):
         if one.run != charter.run or not len(one.mean) == len(one.spread) == len(charter.features):
             raise DataError(f"{path} is of another run, {one.run}, and this is {charter.run}")

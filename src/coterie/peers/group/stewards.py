@@ -19,34 +19,25 @@ import os
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from ..._files import Where, private_folder, read_bounded, write_atomic, write_new
-from ...errors import DataError, IdentityError, MissingExtra
+from ...errors import DataError, IdentityError
 from .charter import Charter, charter_json
-from .groups import MAX_REQUEST_BYTES, Group, Register, check_seal_of_one, keep_next, steward_at
+from .groups import MANDATED, MAX_REQUEST_BYTES, Group, Register, keep_next, steward_at, stewards_of
 from .identity import (
-    SigningKey,
     certificate_pem,
     check_ca,
-    check_seal,
     make_ca,
     new_signing_key,
     private_pem,
     public_bytes,
     read_certificate,
     read_key,
-    sealed,
 )
-from .mandates import make_mandate
-from .records import PublicKey, from_json, to_json
-from .roster import Roster, read_roster, signers
-
-try:
-    import msgspec
-except ImportError as error:
-    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
-
-STEWARD_SEAL = b"coterie steward request 1\n"
-OFFICE_SEAL = b"coterie steward mandate 1\n"
+from .records import PublicKey, to_json
+from .roster import Roster, make_mandate, read_roster, signers
+from .signed import Signed, SigningKey
 
 
 class StewardRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -68,12 +59,16 @@ class Appointment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     signature: bytes = b""
 
 
+STEWARD_REQUESTS = Signed(StewardRequest, b"coterie steward request 1\n", lambda asked: [asked.key])
+APPOINTMENTS = Signed(Appointment, b"coterie steward mandate 1\n", stewards_of, MANDATED)
+
+
 def ask_as_steward(folder: Where) -> Path:
     """Keys and an authority for a second steward, in a new folder, and ``steward.request`` for the first one."""
     where, key = Path(folder), new_signing_key()
     public = public_bytes(key)
     ca_key, certificate = make_ca(f"coterie steward {public[:8].hex()}")
-    asked = sealed(StewardRequest(key=public, ca=certificate_pem(certificate).decode()), STEWARD_SEAL, key)
+    asked = STEWARD_REQUESTS.sign(StewardRequest(key=public, ca=certificate_pem(certificate).decode()), key)
     private_folder(where)
     files = {
         where / "steward.key": private_pem(key),
@@ -87,8 +82,7 @@ def ask_as_steward(folder: Where) -> Path:
 
 def read_steward_request(content: bytes, what: str = "the request") -> StewardRequest:
     """The request of a second steward, if it is signed with the key in it, and its authority is one."""
-    found = from_json(content, StewardRequest, what)
-    check_seal(found, STEWARD_SEAL, found.key, what)
+    found = STEWARD_REQUESTS.read(content, what)
     check_ca(read_certificate(found.ca.encode(errors="replace"), f"the authority's certificate in {what}"))
     return found
 
@@ -103,7 +97,7 @@ def appoint(group: Where, request_file: Where, *, retire: bool = False, to: Wher
             raise DataError(f"{source} is of a key that may sign already: name it by its key, {asked.key[:4].hex()}")
         signed = keep_next(office, _with_mandate(office, asked.key, [asked.ca], retire))
         answer = Appointment(charter=office.charter, roster=signed, relays=office.register.relays)
-        return write_atomic(path, to_json(sealed(answer, OFFICE_SEAL, office.steward)))
+        return write_atomic(path, to_json(APPOINTMENTS.sign(answer, office.steward)))
 
 
 def hand_over(group: Where, key: str) -> Roster:
@@ -127,10 +121,9 @@ def take_office(folder: Where, mandate_file: Where, run: str | None = None) -> R
         raise IdentityError(f"{where} holds no key of a steward: coterie group steward init {where}")
     if (where / "group.json").exists():
         raise IdentityError(f"{where} is a group's folder already: take newer lists with coterie group update {where}")
-    found = from_json(read_bounded(mandate_file), Appointment, what)
+    found = APPOINTMENTS.read(read_bounded(mandate_file), what)
     if run is not None and found.charter.run != run:
         raise DataError(f"{what} is for run {found.charter.run}, and not for {run!r:.80}")
-    check_seal_of_one(found, OFFICE_SEAL, found.charter, found.roster, what)
     roster = read_roster(found.roster, found.charter, f"the list in {what}")
     key = public_bytes(read_key(where / "steward.key", SigningKey, "an Ed25519 key"))
     if key not in signers(found.charter, roster, version=roster.version + 1):

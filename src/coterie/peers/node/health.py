@@ -20,8 +20,8 @@ from typing import Annotated, Any, NamedTuple
 
 from ..._version import __version__
 from ...errors import MissingExtra, SignatureError
-from ..group.identity import verify
 from ..group.records import Finite
+from ..group.signed import verify
 from ..wire.bucket import Bucket
 from ..wire.gate import Refused
 from ..wire.packet import OVERHEAD, SIGNATURE, Whole

@@ -17,10 +17,9 @@ from ...errors import CoterieError, DataError, FileError, IdentityError, Removed
 from ..app.metrics import Log
 from ..group.amendments import settle
 from ..group.charter import Charter
-from ..group.groups import Membership, membership
+from ..group.groups import Membership, keep_authorities, membership
 from ..group.networks import model_of
 from ..group.roster import Relay, Roster, newer, read_roster
-from ..group.trust import keep_authorities
 from ..model.work import method_of, read_work
 from ..transport import contacts_of
 from .feed import Feed

@@ -39,8 +39,7 @@ from ...engines.peer import Outgoing, Peer
 from ...errors import CapacityError, DataError, SignatureError, StateError
 from ..group.bulletins import CHARTER, Board, NotTaken, packaged, room, unbundled, unpackaged
 from ..group.charter import Charter
-from ..group.forks import Fork, described
-from ..group.roster import Roster, read_roster, relation, signers
+from ..group.roster import Fork, Roster, described, read_roster, relation, signers
 from ..model.work import Work, wire_of, world_of_one
 from ..wire.bucket import Bucket
 from ..wire.gate import Gate, Refused, check_letter

@@ -24,8 +24,8 @@ from ...core.world import EVERYONE
 from ...errors import CoterieError, DataError, IdentityError, LedgerError, ParameterError, RemovedError, StateError
 from ..app.metrics import Log, Metrics, health, prometheus
 from ..app.status import status_of
-from ..group.forks import Fork, read_fork, write_fork
-from ..group.trust import REVOKED, is_revoked, keep_authorities
+from ..group.groups import REVOKED, is_revoked, keep_authorities
+from ..group.roster import Fork, read_fork, write_fork
 from ..model.scores import model_of
 from ..transport import Transport, contacts_of
 from ..wire.muting import addresses_of, read_muted

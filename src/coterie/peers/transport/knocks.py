@@ -13,7 +13,7 @@ import struct
 import time
 from collections.abc import Callable
 
-from ..group.signatures import SIGNATURE, is_signed
+from ..group.signed import SIGNATURE, is_signed
 
 #: The first byte of a knock, and of a TLS handshake.
 KNOCK, TLS = 0x63, 0x16

@@ -15,7 +15,7 @@ from pathlib import Path
 from ...core.world import EVERYONE
 from ...errors import ParameterError
 from ..group.identity import check_name, split_endpoint
-from ..group.signatures import public_of, signer
+from ..group.signed import public_of, signer
 from . import Contact, Deliver, DeliverRoster, Reachable
 from .frames import LIST
 from .limits import Limits, descriptors

@@ -19,7 +19,7 @@ from ...core.letters import Contents
 from ...core.world import EVERYONE
 from ...engines.wire import finite
 from ...errors import DataError
-from ..group.signatures import is_signed
+from ..group.signed import is_signed
 from .bucket import Bucket
 from .packet import VERSION, Packet, read_packet
 
