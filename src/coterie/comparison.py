@@ -18,7 +18,6 @@ from ._threads import in_threads, one_thread, threads
 from .core.losses import LOSSES
 from .core.methods import METHODS, check_fit
 from .core.proximal import is_mean
-from .core.world import TIED
 from .data import AgentData
 from .engines.cluster import Cluster, check_cluster, check_importable
 from .engines.conditions import Conditions
@@ -185,7 +184,7 @@ def compare(
     score, observers = _observers(observe, test, problem)
     observers["value of the problem"] = problem.value  # an entrant may run on a problem of its own
     optimum = {}
-    if problem.is_linear and np.all(problem.roles == TIED):  # else, nobody knows it
+    if problem.has_optimum:
         exact = problem.solve()
         optimum = {name: float(observer(exact)) for name, observer in observers.items()}
         optimum = {"value": optimum.pop("value of the problem"), **optimum}

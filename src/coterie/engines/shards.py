@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from ..core import loop
-from ..core.world import TIED
 from ..errors import ClusterError, CoterieError, DataError, MismatchError, ParameterError
 from ..problem import Problem, ShardedProblem
 from ..problem.baselines import Baseline
@@ -314,7 +313,7 @@ def check_engine(engine: Any, method: Any, problem: Any, choice: Any, others: Ma
             "agents began with; leave engine out, or learn the graph first, with ct.learn_graph(...), and run "
             f"{method.method!r} on it"
         )
-    if isinstance(problem, Problem) and (not problem.is_linear or np.any(problem.roles != TIED)):
+    if isinstance(problem, Problem) and not problem.has_optimum:
         raise MismatchError(
             "engine=ct.Cluster(...) runs linear models whose parameters are all tied: leave engine out, and this one "
             "runs in this process"

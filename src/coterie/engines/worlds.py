@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.linear import frozen
-from ..core.world import PERSONAL, VACANT, World, paper, widened
+from ..core.world import VACANT, World, paper, widened
 from ..errors import ParameterError
 from ..graphs import Graph
+from ..problem.modelled import untied_world
 
 if TYPE_CHECKING:  # problems read tables, which a peer does not need
     from ..problem import Problem
@@ -21,30 +22,14 @@ def world_of(problem: Problem, choice: Any = "uniform", spare: int = 0, once: bo
     Where letters are stored `once`, nobody looks for ties, or chooses one.
     """
     chances = choices(choice, problem)
-    world = World(
-        loss=problem.loss,
-        rows=problem.rows,
-        labels=problem.labels,
-        row_start=problem.start,
+    world = untied_world(problem, batch)._replace(
         tie_start=frozen(problem.graph.start),
         peer=np.array(problem.graph.peer),  # ties are an agent's own to change
         inverse=np.zeros(0, np.int64) if once else _inverse(problem.graph),
         weight=np.array(problem.graph.weight),
         choice=np.zeros(0) if once else chances,
-        row_weight=problem.row_weight,
-        ridge=problem.ridge,
-        loss_weight=problem.loss_weight,
         curvature=problem.local_lipschitz,
-        address=frozen(np.arange(problem.n)),
-        smooth=problem.smooth,
-        scaled=problem.scaled,
-        radius=problem.radius,
-        outputs=problem.outputs,
-        n_agents=problem.n,
-        roles=problem.roles,
-        sent=frozen(np.flatnonzero(problem.roles != PERSONAL)),
     )
-    world = paper(world, problem.model, batch)
     return widened(world, np.diff(world.tie_start) + spare)[0] if spare else world
 
 

@@ -90,7 +90,7 @@ def _words(words: Any) -> tuple[str, ...]:
 
 def losses_of(problem: Problem, theta: np.ndarray) -> np.ndarray:
     """f_i(theta_i) of each agent."""
-    world, everybody = _world(problem), np.arange(problem.n)
+    world, everybody = untied_world(problem), np.arange(problem.n)
     if hasattr(problem.model, "values"):
         ridge = problem.ridge * np.square(theta).sum(axis=1)
         return np.asarray(problem.model.values(world, theta, everybody) + ridge)
@@ -101,7 +101,7 @@ def losses_of(problem: Problem, theta: np.ndarray) -> np.ndarray:
 
 def gradients_of(problem: Problem, theta: np.ndarray) -> np.ndarray:
     """``dQ / dTheta``, the ties over tied parameters only."""
-    world, everybody = _world(problem), np.arange(problem.n)
+    world, everybody = untied_world(problem), np.arange(problem.n)
     if hasattr(problem.model, "gradients"):
         found = problem.model.gradients(world, theta, everybody, None) + 2.0 * problem.ridge[:, None] * theta
     else:
@@ -112,16 +112,15 @@ def gradients_of(problem: Problem, theta: np.ndarray) -> np.ndarray:
     return np.asarray(found + 2.0 * problem.smooth * (problem.graph.laplacian() @ tied))
 
 
-def _world(problem: Problem) -> World:
-    """All agents without their ties: losses ask for no more."""
-    nobody = frozen(np.zeros(problem.n + 1, np.int64))
+def untied_world(problem: Problem, batch: int = 0) -> World:
+    """All agents without their ties and without bounds of curvature, with room for minibatches of so many rows."""
     whole, number = np.zeros(0, np.int64), np.zeros(0)
     world = World(
         loss=problem.loss,
         rows=problem.rows,
         labels=problem.labels,
         row_start=problem.start,
-        tie_start=nobody,
+        tie_start=frozen(np.zeros(problem.n + 1, np.int64)),
         peer=whole,
         inverse=whole,
         weight=number,
@@ -137,5 +136,6 @@ def _world(problem: Problem) -> World:
         outputs=problem.outputs,
         n_agents=problem.n,
         roles=problem.roles,
+        sent=frozen(np.flatnonzero(problem.roles != PERSONAL)),
     )
-    return paper(world, problem.model)
+    return paper(world, problem.model, batch)

@@ -46,6 +46,16 @@ log = logging.getLogger("coterie")
 
 #: More features than this, without a ridge, and nobody asks whether the minimiser is unique.
 MANY = 1000
+#: What sets the published objectives apart: the table above. s of the last three is half of what the user gives.
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "propagation": {"smooth": 0.5, "scaled": True, "mean": True},
+    "collaborative": {"smooth": 1.0, "scaled": True, "mean": False},
+    "personalized": {"smooth": 0.5, "scaled": True, "mean": True},
+    "separate": {"smooth": 0.5, "scaled": False, "mean": True, "loss_weight": 1.0},
+    "boosting": {"scaled": True, "mean": True, "loss_weight": 1.0},
+    "differentiable": {"scaled": False, "mean": True, "loss_weight": 1.0},
+    "federated": {"scaled": False, "mean": True, "loss_weight": 1.0},
+}
 
 
 class Problem:
@@ -204,16 +214,7 @@ class Problem:
         speaks = np.flatnonzero(c > 0)
         data = AgentData(models[speaks], agents=speaks, members=range(len(models)))
         mu = (1.0 - alpha) / alpha
-        return cls(
-            data,
-            graph,
-            Location(Squared()),
-            smooth=0.5,
-            loss_weight=mu * c,
-            scaled=True,
-            mean=True,
-            name="propagation",
-        )
+        return cls._published("propagation", data, graph, Location(Squared()), loss_weight=mu * c)
 
     @classmethod
     def collaborative(
@@ -246,17 +247,7 @@ class Problem:
         [1.5, 1.0]
         """
         mu = positive("mu", mu)
-        return cls(
-            data,
-            graph,
-            resolve_loss(loss),
-            smooth=1.0,
-            loss_weight=mu,
-            scaled=True,
-            mean=False,
-            ridge=ridge,
-            name="collaborative",
-        )
+        return cls._published("collaborative", data, graph, resolve_loss(loss), loss_weight=mu, ridge=ridge)
 
     @classmethod
     def personalized(
@@ -296,19 +287,8 @@ class Problem:
         >>> problem.solve().ravel().round(4).tolist()
         [1.5, 1.0]
         """
-        mu = positive("mu", mu)
-        return cls(
-            data,
-            graph,
-            resolve_loss(loss),
-            smooth=0.5,
-            loss_weight=mu,
-            scaled=True,
-            mean=True,
-            ridge=ridge,
-            confidence=confidence,
-            name="personalized",
-        )
+        given = {"loss_weight": positive("mu", mu), "ridge": ridge, "confidence": confidence}
+        return cls._published("personalized", data, graph, resolve_loss(loss), **given)
 
     @classmethod
     def separate(cls, data: AgentData, graph: Graph, loss: Any = "squared", ridge: Any = 0.0) -> Problem:
@@ -336,17 +316,7 @@ class Problem:
         >>> problem.solve().ravel().round(4).tolist()
         [1.0, 2.0]
         """
-        return cls(
-            data,
-            graph,
-            resolve_loss(loss),
-            smooth=0.5,
-            loss_weight=1.0,
-            scaled=False,
-            mean=True,
-            ridge=ridge,
-            name="separate",
-        )
+        return cls._published("separate", data, graph, resolve_loss(loss), ridge=ridge)
 
     @classmethod
     def boosting(
@@ -417,20 +387,8 @@ class Problem:
             _expect(data)
             dictionary = resolve_base(base, data.X)
             data = _voted(data, dictionary, outputs)
-        return cls(
-            data,
-            graph,
-            loss,
-            smooth=0.5 * mu,
-            loss_weight=1.0,
-            scaled=True,
-            mean=True,
-            confidence=confidence,
-            name="boosting",
-            radius=beta,
-            outputs=outputs,
-            base=dictionary,
-        )
+        balls = {"radius": beta, "outputs": outputs, "base": dictionary}
+        return cls._published("boosting", data, graph, loss, smooth=0.5 * mu, confidence=confidence, **balls)
 
     @classmethod
     def differentiable(
@@ -489,23 +447,8 @@ class Problem:
         (23, 8)
         """
         _expect(data)
-        loss, model = model_of(model)
-        p = data.p if model is None else int(model.size)
-        return cls(
-            data,
-            graph,
-            loss,
-            smooth=0.5 * nonnegative("coupling", coupling),
-            loss_weight=1.0,
-            scaled=False,
-            mean=True,
-            ridge=ridge,
-            confidence=confidence,
-            name="differentiable",
-            model=model,
-            roles=roles_of(model, p, personal, shared, tied),
-            curvature=None if curvature is None else positive("curvature", curvature),
-        )
+        weights = {"coupling": coupling, "ridge": ridge, "confidence": confidence, "curvature": curvature}
+        return cls._modelled("differentiable", data, graph, model, (personal, shared, tied), **weights)
 
     @classmethod
     def federated(
@@ -554,23 +497,23 @@ class Problem:
         if SERVER in data.members:
             raise DataError(f"there is an agent {SERVER!r} already, which is the name of the one that is added")
         data = data.with_members([SERVER, *data.members])
+        weights = {"coupling": coupling, "ridge": ridge, "confidence": confidence, "curvature": curvature}
+        return cls._modelled("federated", data, star(data.n), model, (personal, shared, tied), SHARED, **weights)
+
+    @classmethod
+    def _modelled(
+        cls, name: str, data: AgentData, graph: Graph, model: Any, words: Any, rest: int | None = None, **given: Any
+    ) -> Problem:
+        """Any differentiable model; parameters that no word names have the role ``rest``."""
         loss, model = model_of(model)
-        p = data.p if model is None else int(model.size)
-        return cls(
-            data,
-            star(data.n),
-            loss,
-            smooth=0.5 * nonnegative("coupling", coupling),
-            loss_weight=1.0,
-            scaled=False,
-            mean=True,
-            ridge=ridge,
-            confidence=confidence,
-            name="federated",
-            model=model,
-            roles=roles_of(model, p, personal, shared, tied, rest=SHARED),
-            curvature=None if curvature is None else positive("curvature", curvature),
-        )
+        roles = roles_of(model, data.p if model is None else int(model.size), *words, rest=rest)
+        smooth, curvature = 0.5 * nonnegative("coupling", given.pop("coupling")), given["curvature"]
+        given |= {"smooth": smooth, "curvature": None if curvature is None else positive("curvature", curvature)}
+        return cls._published(name, data, graph, loss, model=model, roles=roles, **given)
+
+    @classmethod
+    def _published(cls, name: str, data: AgentData, graph: Graph, loss: Any, **given: Any) -> Problem:
+        return cls(data, graph, loss, name=name, **PUBLISHED[name], **given)
 
     # -- what can be asked of it ---------------------------------------------------------------------------------
 
@@ -579,6 +522,11 @@ class Problem:
         """Whether the model is linear."""
         return isinstance(self.model, Linear)
 
+    @property
+    def has_optimum(self) -> bool:
+        """Whether the optimum can be computed: the model is linear, and all of its parameters are tied."""
+        return self.is_linear and not np.any(self.roles != TIED)
+
     def _expect_convex(self, what: str) -> None:
         """Refuse a question that only a convex problem with one kind of parameters answers."""
         if not self.is_linear:
@@ -586,7 +534,7 @@ class Problem:
                 f"{what} is for linear models: the optimum of {self.model!r} is not known; look at value, or at "
                 "what the models predict (ct.evaluate)"
             )
-        if np.any(self.roles != TIED):
+        if not self.has_optimum:
             raise MismatchError(
                 f"{what} is for problems whose parameters are all tied: some are personal or shared here"
             )
@@ -630,7 +578,7 @@ class Problem:
         [2.0, 0.0]
         """
         theta = self.checked(theta)
-        if not self.is_linear or np.any(self.roles != TIED):
+        if not self.has_optimum:
             i, j, w = self.graph.edges()
             tied = self.roles == TIED
             apart = self.smooth * w * np.square(theta[i][:, tied] - theta[j][:, tied]).sum(axis=1)
@@ -656,7 +604,7 @@ class Problem:
         [-2.0, 2.0]
         """
         theta = self.checked(theta)
-        if not self.is_linear or np.any(self.roles != TIED):
+        if not self.has_optimum:
             return gradients_of(self, theta)
         return self._objective(self.a).gradient(theta)
 
@@ -1019,23 +967,13 @@ class Problem:
         recipe: dict[str, Any] = {
             name: value if isinstance(value, str) else value[order] for name, value in self._recipe.items()
         }
-        recipe |= others
-        return Problem(
-            data,
-            graph,
-            self.loss,
-            smooth=self.smooth,
-            scaled=self.scaled,
-            mean=self.mean,
-            name=self.name,
-            radius=self.radius,
-            outputs=self.outputs,
-            base=self.base,
-            model=None if self.is_linear else self.model,
-            roles=self.roles,
-            curvature=self.curvature,
-            **recipe,
-        )
+        return Problem(data, graph, **self._kept, **recipe | others)
+
+    @property
+    def _kept(self) -> dict[str, Any]:
+        """What the same objective has on any data and graph: arguments of :class:`Problem`."""
+        names = ("loss", "smooth", "scaled", "mean", "name", "radius", "outputs", "base", "roles", "curvature")
+        return {name: getattr(self, name) for name in names} | {"model": None if self.is_linear else self.model}
 
     def checked(self, theta: ArrayLike) -> np.ndarray:
         """Theta as an (n, p) array of floats, or an error that says what is wrong with it.
@@ -1081,31 +1019,12 @@ class Problem:
     def _objective(
         self, importance: np.ndarray, graph: Graph | None = None, n_jobs: int | None = None
     ) -> Objective | BallObjective:
+        examples = (self.rows, self.start, self.labels, self.loss)
+        ties = ((self.graph if graph is None else graph).mutual, self.smooth, self.p)
         if np.isfinite(self.radius):
-            return BallObjective(
-                self.rows,
-                self.start,
-                self.labels,
-                self.loss,
-                importance=importance,
-                graph=(self.graph if graph is None else graph).mutual,
-                smooth=self.smooth,
-                p=self.p,
-                radius=self.radius,
-                outputs=self.outputs,
-            )
-        return Objective(
-            self.rows,
-            self.start,
-            self.labels,
-            self.loss,
-            scale=(importance * self.row_weight)[:, None],
-            ridge=(importance * self.ridge)[:, None],
-            graph=(self.graph if graph is None else graph).mutual,
-            smooth=self.smooth,
-            p=self.p,
-            n_jobs=n_jobs,
-        )
+            return BallObjective(*examples, importance, *ties, self.radius, self.outputs)
+        scale, ridge = importance * self.row_weight, importance * self.ridge
+        return Objective(*examples, scale[:, None], ridge[:, None], *ties, n_jobs=n_jobs)
 
     def __repr__(self) -> str:
         return f"Problem.{self.name}({self.data!r}, {self.graph!r}, {(self.loss if self.is_linear else self.model)!r})"

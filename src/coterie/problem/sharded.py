@@ -298,5 +298,4 @@ def block_of(problem: Problem, first: int, last: int) -> Block:
 
 def pose_of(problem: Problem) -> Pose:
     """What makes the same problem of its parts."""
-    same = ("loss", "smooth", "scaled", "mean", "name", "radius", "outputs", "base")
-    return partial(Problem, **{name: getattr(problem, name) for name in same})
+    return partial(Problem, **problem._kept)
