@@ -706,13 +706,16 @@ def test_admm_loses_little_time_by_finding_rho(goal):
     assert 0 < wakes(auto) <= 1.5 * min(wakes(gap) for gap in grid)
 
 
-def test_newton_ends_where_the_gradient_is_zero():
+def test_newton_ends_where_the_gradient_is_zero(monkeypatch):
     """What dual ascent falls back on: ``a sum_r l(z_r) + kappa/2 |t|^2 - weight center . t``, kappa with the ridge."""
+    monkeypatch.setattr(proximal, "PATIENCE", 0)
     rng = np.random.default_rng(24)
     X, y, center = rng.normal(size=(20, P)), rng.choice([-1.0, 1.0], 20), rng.normal(size=P)
-    a, kappa, weight, theta = 0.5, 0.9, 0.3, np.zeros(P)
-    data = SimpleNamespace(rows=rows_of(X), labels=y, loss=ct.Logistic())
-    proximal.newton(data, a, kappa, weight, center, theta, np.zeros(P * P), np.zeros(2 * P))
+    a, weight, ridge, theta = 0.5, 0.3, 0.6, np.zeros(P)
+    kappa = weight + 2.0 * a * ridge
+    data = SimpleNamespace(rows=rows_of(X), labels=y, loss=ct.Logistic(), row_weight=1.0, ridge=ridge)
+    solver = proximal.DualAscent(np.sum(X * X, axis=1), np.zeros(20), np.zeros(P * P))
+    solver.minimise(data, a, weight, center, theta, np.zeros(6 * P))
     gradient = a * X.T @ (-y * expit(-y * (X @ theta))) + kappa * theta - weight * center
     np.testing.assert_allclose(gradient, 0.0, atol=1e-12)
 

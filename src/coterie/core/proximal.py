@@ -26,7 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .compile import inline
-from .linear import SparseRows, axpy, copy_to, dot, fill, row_norms_kernel, scatter_kernel, times
+from .laplace import find_mode, invert
+from .linear import SparseRows, axpy, copy_to, fill, row_norms_kernel, scatter_kernel, times
 from .losses import LEAST_SQUARES, MEAN
 from .rules import rule
 from .world import Ragged, World, add_loss_gradient, ragged
@@ -37,6 +38,8 @@ TOLERANCE = 1e-12
 SWEEPS = 2_000
 #: After so many sweeps, a smooth loss with enough examples goes on with Newton's method.
 PATIENCE = 100
+#: ... until a step gains no more than this part of the cost: the next one's error is about the square of that.
+ENOUGH = 1e-20
 #: What an agent without ties is pulled to its own last model with, as a part of its mean curvature.
 INERTIA = 0.1
 
@@ -81,7 +84,7 @@ def is_mean(loss: Any) -> bool:
 
 def scratch(world: World, p: int) -> int:
     """Numbers of scratch paper that any of the solvers needs."""
-    return 2 * p
+    return 6 * p
 
 
 def _moments(world, p):
@@ -159,29 +162,6 @@ def gram(data, a, kappa, out, line):
         out[k * q + k] += kappa
 
 
-@inline
-def invert(matrix, q):
-    """Invert a positive definite matrix of q * q numbers in place (Gauss-Jordan; it needs no pivots).
-
-    Returns the logarithm of its determinant.
-    """
-    log_det = 0.0
-    for k in range(q):
-        pivot = matrix[k * q : (k + 1) * q]
-        log_det += math.log(max(pivot[k], 1e-300))
-        scale = 1.0 / pivot[k]
-        pivot[k] = 1.0
-        for c in range(q):
-            pivot[c] *= scale
-        for i in range(q):
-            if i != k:
-                line = matrix[i * q : (i + 1) * q]
-                factor = line[k]
-                line[k] = 0.0
-                axpy(-factor, pivot, line)
-    return log_det
-
-
 @rule
 class DualAscent(NamedTuple):
     """Any convex loss with a prox, by exact steps on one dual coordinate after the other.
@@ -207,7 +187,11 @@ class DualAscent(NamedTuple):
             data.rows.add(r, -a / kappa * self.dual[r], theta)
         for sweep in range(SWEEPS):
             if sweep >= PATIENCE and self.inverse.shape[0] > 0:
-                newton(data, a, kappa, weight, center, theta, self.inverse, draft)
+                p = theta.shape[0]
+                middle, root, rest = draft[:p], draft[p : 2 * p], draft[2 * p :]
+                for k in range(p):
+                    middle[k], root[k] = weight * center[k] / kappa, math.sqrt(a / kappa)
+                find_mode(data, 1.0, root[:0], middle, root, ENOUGH, 1.0, theta, self.inverse, rest)
                 for r in range(m):
                     self.dual[r] = data.loss.derivative(data.rows.dot(r, theta), data.labels[r])
                 break
@@ -223,49 +207,6 @@ class DualAscent(NamedTuple):
                     moved = max(moved, abs(margin - goal) / (1.0 + abs(goal)))
             if moved <= TOLERANCE:
                 break
-
-
-@inline
-def newton(data, a, kappa, weight, center, theta, inverse, draft):
-    """Newton's method with a line search, for a smooth loss, until no margin moves any more."""
-    p, m = theta.shape[0], data.labels.shape[0]
-    gradient, step = draft[:p], draft[p : 2 * p]
-    for _ in range(PATIENCE):
-        fill(0.0, inverse)
-        level = 0.0
-        for k in range(p):
-            inverse[k * p + k] = kappa
-            gradient[k] = kappa * theta[k] - weight * center[k]
-            level += theta[k] * (0.5 * kappa * theta[k] - weight * center[k])
-        for r in range(m):
-            z = data.rows.dot(r, theta)
-            level += a * data.loss.value(z, data.labels[r])
-            data.rows.add(r, a * data.loss.derivative(z, data.labels[r]), gradient)
-            bend = a * data.loss.curvature(z, data.labels[r])
-            for e in range(data.rows.entries(r)):
-                k, value = data.rows.entry(r, e)
-                data.rows.add(r, bend * value, inverse[k * p : (k + 1) * p])
-        invert(inverse, p)
-        for k in range(p):
-            step[k] = dot(inverse[k * p : (k + 1) * p], gradient)
-        moved, gain = 0.0, dot(gradient, step)
-        for r in range(m):
-            moved = max(moved, abs(data.rows.dot(r, step)) / (1.0 + abs(data.rows.dot(r, theta))))
-        length = 1.0
-        while length > 1e-10 and gain > 1e-12 * (1.0 + abs(level)):
-            reached = 0.0
-            for k in range(p):
-                t = theta[k] - length * step[k]
-                reached += t * (0.5 * kappa * t - weight * center[k])
-            for r in range(m):
-                z = data.rows.dot(r, theta) - length * data.rows.dot(r, step)
-                reached += a * data.loss.value(z, data.labels[r])
-            if reached <= level - 1e-4 * length * gain:
-                break
-            length *= 0.5
-        axpy(-length, step, theta)
-        if moved <= TOLERANCE:
-            break
 
 
 @rule

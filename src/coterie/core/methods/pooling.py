@@ -42,19 +42,17 @@ import numpy as np
 
 from ...errors import MismatchError, ParameterError
 from ..compile import inline, kernel
+from ..laplace import find_mode, in_raw_units, square_error
 from ..letters import Average, Numbers
-from ..linear import axpy, copy_to, dot, fill
+from ..linear import axpy, copy_to, fill
 from ..losses import GAUSSIAN
 from ..method import NamedTuple, Posterior, method
-from ..proximal import invert
 from ..world import VACANT, choose, data_of, send
 
 #: Kinds of letters: my side of a flow and my estimate, to answer; and the same as an answer.
 ASK, ANSWER = 0, 1
-#: Newton's method stops when a step gains less than this, and after so many steps: the next exchange goes on.
-ENOUGH, STEPS = 1e-14, 30
-#: A step that gains less than this needs no line search.
-NEAR = 1e-2
+#: Newton's method stops when a step gains less than this: the next exchange goes on.
+ENOUGH = 1e-14
 #: The variance of the noise is at least this part of the mean square of an agent's own labels.
 FLOOR = 1e-9
 #: No honest letter holds a larger number; the squares of larger ones might not be finite.
@@ -147,75 +145,6 @@ def population(average, scale, center, root):
 
 
 @inline
-def value(data, noise, center, root, theta):
-    """``sum of losses / s2 + |V^(-1/2) (theta - w)|^2 / 2``."""
-    result = 0.0
-    for k in range(theta.shape[0]):
-        if root[k] > 0.0:
-            distance = (theta[k] - center[k]) / root[k]
-            result += 0.5 * distance * distance
-    for r in range(data.labels.shape[0]):
-        result += data.loss.value(data.rows.dot(r, theta), data.labels[r]) / noise
-    return result
-
-
-@inline
-def newton(data, noise, center, root, theta, inverse, slope, step):
-    """One Newton step in units of the population, which never divides by a small variance. Returns what it gains.
-
-    With theta = w + V^(1/2) d the Hessian in d is  B = V^(1/2) H V^(1/2) / s2 + I, whose inverse is left in its place.
-    """
-    p = theta.shape[0]
-    fill(0.0, inverse)
-    fill(0.0, slope)
-    for r in range(data.labels.shape[0]):
-        z = data.rows.dot(r, theta)
-        bend = data.loss.curvature(z, data.labels[r]) / noise
-        data.rows.add(r, data.loss.derivative(z, data.labels[r]) / noise, slope)
-        for e in range(data.rows.entries(r)):
-            k, x = data.rows.entry(r, e)
-            data.rows.add(r, bend * x, inverse[k * p : (k + 1) * p])
-    for k in range(p):
-        slope[k] = root[k] * slope[k] + ((theta[k] - center[k]) / root[k] if root[k] > 0.0 else 0.0)
-        for c in range(p):
-            inverse[k * p + c] *= root[k] * root[c]
-        inverse[k * p + k] += 1.0
-    invert(inverse, p)
-    gain = 0.0
-    for k in range(p):
-        step[k] = dot(inverse[k * p : (k + 1) * p], slope)
-        gain += slope[k] * step[k]
-    for k in range(p):
-        step[k] *= root[k]
-    return gain
-
-
-@inline
-def posterior(data, noise, center, root, theta, scratch):
-    """My model given the population: theta becomes the mode. Leaves the inverse of B in the scratch."""
-    p = theta.shape[0]
-    inverse, rest = scratch[: p * p], scratch[p * p :]
-    slope, step, trial = rest[:p], rest[p : 2 * p], rest[2 * p : 3 * p]
-    for k in range(p):
-        if root[k] == 0.0:
-            theta[k] = center[k]
-    for _ in range(STEPS):
-        gain = newton(data, noise, center, root, theta, inverse, slope, step)
-        length = 1.0
-        if gain > NEAR:
-            level = value(data, noise, center, root, theta)
-            while length > 1e-10:
-                for k in range(p):
-                    trial[k] = theta[k] - length * step[k]
-                if value(data, noise, center, root, trial) <= level - 1e-4 * length * gain:
-                    break
-                length *= 0.5
-        axpy(-length, step, theta)
-        if not gain > ENOUGH:
-            break
-
-
-@inline
 def learn(data, me, noise, center, root, damping, scratch):
     """My posterior given the population; my z_i goes the part ``damping`` of the way to what follows from it."""
     p = me.theta.shape[0]
@@ -223,19 +152,17 @@ def learn(data, me, noise, center, root, damping, scratch):
     if m == 0:
         copy_to(center, me.theta)  # nothing to add: its z_i stays zero
         return
-    posterior(data, noise, center, root, me.theta, scratch)
+    inverse, rest = scratch[: p * p], scratch[p * p :]
+    find_mode(data, noise, root[:0], center, root, ENOUGH, 0.0, me.theta, inverse, rest)
     shared, spread, residual = me.shared, 0.0, 0.0
     for k in range(p):
-        known = scratch[k * p + k]  # Var_k / v_k
+        known = inverse[k * p + k]  # Var_k / v_k
         spread += 1.0 - known
         square = me.theta[k] * me.theta[k] + root[k] * root[k] * known
         shared[k] += damping * (me.theta[k] - shared[k])
         shared[p + k] += damping * (square - shared[p + k])
     if me.cache > 0.0:
-        for r in range(m):
-            error = data.labels[r] - data.rows.dot(r, me.theta)
-            residual += error * error
-        residual += noise * spread  # tr X Cov X'
+        residual = square_error(data, root[:0], me.theta, rest[:p]) + noise * spread  # tr X Cov X'
     shared[2 * p] += damping * (residual - shared[2 * p])
     shared[2 * p + 1] += damping * (m - shared[2 * p + 1])
     shared[2 * p + 2] += damping * (1.0 - shared[2 * p + 2])
@@ -270,16 +197,14 @@ def begin(data, me, scratch):
 def know_all(world, center, variance, noise, theta, cov, scratch):
     """The posteriors of all agents that know a population: theta becomes their modes."""
     p = theta.shape[1]
-    root, rest = scratch[:p], scratch[p:]
+    root, inverse, rest = scratch[:p], scratch[p : p + p * p], scratch[p + p * p :]
     for i in range(theta.shape[0]):
         if not noise[i] > 0.0:
             continue
         for k in range(p):
             root[k] = math.sqrt(variance[i, k])
-        posterior(data_of(world, i), noise[i], center[i], root, theta[i], rest)
-        for k in range(p):
-            for c in range(p):
-                cov[i, k, c] = root[k] * root[c] * rest[k * p + c]
+        find_mode(data_of(world, i), noise[i], root[:0], center[i], root, ENOUGH, 0.0, theta[i], inverse, rest)
+        in_raw_units(root[:0], theta[i], root, inverse, cov[i])
 
 
 @inline
@@ -289,6 +214,18 @@ def is_sound(text):
     for k in range(text.shape[0]):
         sound = sound and abs(text[k]) <= FARTHEST  # false for NaN
     return sound
+
+
+def fits_likelihood(self, problem):
+    """Refuse a problem whose loss has no likelihood, or whose models have several outputs."""
+    name = type(self).__qualname__
+    if problem.loss.likelihood is None:
+        raise MismatchError(
+            f"{name} knows the likelihood of the squared and of the logistic loss, not of {problem.loss!r}: take "
+            'loss="squared" or loss="logistic"'
+        )
+    if problem.outputs > 1:
+        raise MismatchError(f"{name} learns models of one output, and here are {problem.outputs}")
 
 
 def _checked(cls):
@@ -343,15 +280,7 @@ class GossipPooling(NamedTuple):
     footprint = "partner"
     minimises = False  # it comes to rest at a fixed point of its own
 
-    def fit_for(self, problem):
-        """Refuse a problem that this method cannot solve."""
-        if problem.loss.likelihood is None:
-            raise MismatchError(
-                f"GossipPooling knows the likelihood of the squared and of the logistic loss, not of {problem.loss!r}: "
-                'take loss="squared" or loss="logistic"'
-            )
-        if problem.outputs > 1:
-            raise MismatchError(f"GossipPooling learns models of one output, and here are {problem.outputs}")
+    fit_for = fits_likelihood
 
     def scratch_size(self, world, p):
         """Numbers of scratch paper that a handler needs."""
@@ -385,7 +314,7 @@ class GossipPooling(NamedTuple):
         known = Posterior(
             own.theta.copy(), np.full((n, p, p), np.nan), found.noise, np.where(found.noise > 0, 1.0, 0.0)
         )
-        know_all(world, *found, known.mean, known.covariance, np.zeros(p * p + 4 * p))
+        know_all(world, *found, known.mean, known.covariance, np.zeros(p * p + 5 * p))
         return known
 
     def greet(self, data, me, ties, outbox):

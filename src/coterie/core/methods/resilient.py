@@ -51,16 +51,16 @@ from numbers import Real
 
 import numpy as np
 
-from ...errors import MismatchError, ParameterError
-from ..compile import inline, kernel, noinline, or_numpy
+from ...errors import ParameterError
+from ..compile import inline, kernel, noinline
+from ..laplace import centred_row, find_mode, in_raw_units, square_error
 from ..letters import Number, Numbers
-from ..linear import axpy, copy_to, dot, fill
+from ..linear import copy_to, dot, fill
 from ..losses import GAUSSIAN
 from ..method import NamedTuple, Posterior, method
-from ..proximal import invert
 from ..trimming import clip_far, middle_and_width, middle_of, sort, trimmed_count, trimmed_mean
 from ..world import EVERYONE, VACANT, data_of, row, rows, send
-from .pooling import ENOUGH, FLOOR, NEAR, STEPS, Population
+from .pooling import ENOUGH, FLOOR, Population, fits_likelihood
 
 #: Kind of a letter: what I take for the population.
 SUMMARY = 0
@@ -124,90 +124,6 @@ class Tie(NamedTuple):
     )  # (ties, 4 p + 3) the neighbour's e_j; its s2 is 0 as long as it has said nothing; and room for two
 
 
-@or_numpy(lambda scale, x, out: np.add(out, scale * np.outer(x, x).ravel(), out=out))
-@inline
-def add_square(scale, x, out):
-    """``out += scale x x'``."""
-    p = x.shape[0]
-    for k in range(p):
-        axpy(scale * x[k], x, out[k * p : (k + 1) * p])
-
-
-@inline
-def centred_row(data, r, shift, line):
-    """Row r less the shift."""
-    fill(0.0, line)
-    data.rows.add(r, 1.0, line)
-    axpy(-1.0, shift, line)
-
-
-@inline
-def price(data, noise, shift, center, root, theta, line):
-    """``sum of losses / s2 + |V^(-1/2) (theta - w)|^2 / 2``, all centred."""
-    result = 0.0
-    for k in range(theta.shape[0]):
-        if root[k] > 0.0:
-            distance = (theta[k] - center[k]) / root[k]
-            result += 0.5 * distance * distance
-    for r in range(data.labels.shape[0]):
-        centred_row(data, r, shift, line)
-        result += data.loss.value(dot(line, theta), data.labels[r]) / noise
-    return result
-
-
-@noinline
-def fit(data, noise, shift, center, root, theta, scratch):
-    """The mode of my model under N(center, root^2), all centred about ``shift``: written into theta.
-
-    Leaves the inverse of ``B = V^(1/2) H V^(1/2) / s2 + I`` in the scratch. Returns the log evidence of my rows, but
-    for what depends on nothing but their number.
-    """
-    p, m = theta.shape[0], data.labels.shape[0]
-    inverse, rest = scratch[: p * p], scratch[p * p :]
-    line, slope, step, trial = rest[:p], rest[p : 2 * p], rest[2 * p : 3 * p], rest[3 * p : 4 * p]
-    level, log_det = 0.0, 0.0
-    for k in range(p):
-        if root[k] == 0.0:
-            theta[k] = center[k]
-    for _ in range(STEPS):
-        fill(0.0, inverse)
-        fill(0.0, slope)
-        level = 0.0
-        for r in range(m):
-            centred_row(data, r, shift, line)
-            z = dot(line, theta)
-            level += data.loss.value(z, data.labels[r]) / noise
-            axpy(data.loss.derivative(z, data.labels[r]) / noise, line, slope)
-            add_square(data.loss.curvature(z, data.labels[r]) / noise, line, inverse)
-        for k in range(p):
-            distance = (theta[k] - center[k]) / root[k] if root[k] > 0.0 else 0.0
-            level += 0.5 * distance * distance
-            slope[k] = root[k] * slope[k] + distance
-            for c in range(p):
-                inverse[k * p + c] *= root[k] * root[c]
-            inverse[k * p + k] += 1.0
-        log_det = invert(inverse, p)
-        gain = 0.0
-        for k in range(p):
-            step[k] = dot(inverse[k * p : (k + 1) * p], slope)
-            gain += slope[k] * step[k]
-        for k in range(p):
-            step[k] *= root[k]
-        length = 1.0
-        if gain > NEAR:
-            while length > 1e-10:
-                for k in range(p):
-                    trial[k] = theta[k] - length * step[k]
-                if price(data, noise, shift, center, root, trial, line) <= level - 1e-4 * length * gain:
-                    break
-                length *= 0.5
-        axpy(-length, step, theta)
-        level -= 0.5 * gain
-        if not gain > ENOUGH * (1.0 + level):
-            break
-    return -level - 0.5 * log_det - 0.5 * m * math.log(noise)
-
-
 @inline
 def broad_prior(data, me, intercept, strength, center, root):
     """The broad prior of my own model, centred about the mean of my columns."""
@@ -261,37 +177,35 @@ def begin(data, me, intercept, scratch):
         return
     facts[DONE] = 1.0
     describe(data, me, intercept)
-    center, root, rest = scratch[:p], scratch[p : 2 * p], scratch[2 * p :]
+    center, root = scratch[:p], scratch[p : 2 * p]
+    inverse, rest = scratch[2 * p : 2 * p + p * p], scratch[2 * p + p * p :]
     theta, mean, gaussian = me.cache.model, me.cache.mean, facts[SCALE] > 0.0
     slopes = p - 1 if intercept else p
     noise, strength = facts[SCALE] if gaussian else 1.0, 1.0
     broad_prior(data, me, intercept, strength, center, root)
     copy_to(center, theta)
     for t in range(ROUNDS):
-        facts[EVIDENCE] = fit(data, noise, mean, center, root, theta, rest)
+        facts[EVIDENCE] = find_mode(data, noise, mean, center, root, ENOUGH, 1.0, theta, inverse, rest)
         facts[NOISE], facts[STRENGTH] = noise, strength
         if t == ROUNDS - 1:
             break
-        size, count, used, residual = 0.0, 0, 0.0, 0.0
+        size, count, used = 0.0, 0, 0.0
         for k in range(p):
-            used += 1.0 - rest[k * p + k]
+            used += 1.0 - inverse[k * p + k]
             if k < slopes and root[k] > 0.0:
                 distance = (theta[k] - center[k]) / root[k]
-                size += distance * distance + rest[k * p + k]
+                size += distance * distance + inverse[k * p + k]
                 count += 1
         if count > 0:
             strength = (strength * size + USUAL) / (count + USUAL)
         if gaussian:
-            for r in range(m):
-                centred_row(data, r, mean, rest[p * p : p * p + p])
-                error = data.labels[r] - dot(rest[p * p : p * p + p], theta)
-                residual += error * error
+            residual = square_error(data, mean, theta, rest[:p])
             noise = (residual + noise * used + PSEUDO * facts[SCALE]) / (m + PSEUDO)
         broad_prior(data, me, intercept, strength, center, root)
     tuned = (1.0 if gaussian else 0.0) + (1.0 if slopes > 0 else 0.0)
     facts[EVIDENCE] -= 0.5 * tuned * math.log(m + 1.0)  # what was fitted to the same rows does not count for it
     for k in range(p):
-        me.cache.variance[k] = root[k] * root[k] * rest[k * p + k]
+        me.cache.variance[k] = root[k] * root[k] * inverse[k * p + k]
     shared = me.shared
     if shared[4 * p] > 0.0:
         return  # it went on in another world
@@ -448,7 +362,8 @@ def trust_of(evidence, me, doubt, rows):
 def learn(data, me, found, anchor, doubt, scratch):
     """My posterior given the population, mixed with the broad one; and what I take for the population then."""
     p, m, facts, shared = me.theta.shape[0], data.labels.shape[0], me.cache.facts, me.shared
-    theta, root, rest = scratch[:p], scratch[p : 2 * p], scratch[2 * p :]
+    theta, root = scratch[:p], scratch[p : 2 * p]
+    inverse, rest = scratch[2 * p : 2 * p + p * p], scratch[2 * p + p * p :]
     shift, noise = found[2 * p : 3 * p], found[4 * p]
     if m == 0:
         copy_to(found[: 4 * p + 1], shared)
@@ -459,18 +374,15 @@ def learn(data, me, found, anchor, doubt, scratch):
         root[k] = math.sqrt(found[p + k])
     copy_to(me.theta, theta)
     theta[p - 1] += dot(shift, me.theta)
-    trust = trust_of(fit(data, noise, shift, found[:p], root, theta, rest), me, doubt, m)
+    evidence = find_mode(data, noise, shift, found[:p], root, ENOUGH, 1.0, theta, inverse, rest)
+    trust = trust_of(evidence, me, doubt, m)
     anchor += (1.0 - anchor) * (1.0 - trust) * (1.0 - trust)  # whom I do not believe I do not repeat
     # What I contribute; squares of deviations are about what I take for w then.
     level, wide, residual, used = me.cache.model[p - 1], me.cache.variance[p - 1], 0.0, 0.0
-    line = rest[p * p : p * p + p]
     if facts[SCALE] > 0.0:
-        for r in range(m):
-            centred_row(data, r, shift, line)
-            error = data.labels[r] - dot(line, theta)
-            residual += error * error
+        residual = square_error(data, shift, theta, rest[:p])
     for k in range(p):
-        known = rest[k * p + k]  # Var_k / v_k
+        known = inverse[k * p + k]  # Var_k / v_k
         used += 1.0 - known
         variance = found[p + k] * known
         varies = me.cache.spread[k] > 0.0
@@ -504,28 +416,13 @@ def learn(data, me, found, anchor, doubt, scratch):
 
 
 @inline
-def in_raw_units(shift, theta, root, inverse, cov):
-    """A posterior about a shift in raw units: theta in its place, and its covariance."""
-    p = theta.shape[0]
-    theta[p - 1] -= dot(shift, theta)
-    for k in range(p):
-        for c in range(p):
-            cov[k, c] = root[k] * root[c] * inverse[k * p + c]
-    for c in range(p):  # the last number of a raw model is that of a centred one less  shift . theta
-        for k in range(p - 1):
-            cov[p - 1, c] -= shift[k] * cov[k, c]
-    for k in range(p):
-        for c in range(p - 1):
-            cov[k, p - 1] -= shift[c] * cov[k, c]
-
-
-@inline
 def know(data, me, ties, trim, doubt, intercept, mean, cov, wide, scratch):
     """What an agent knows of its own model, in raw units: mean, covariance, noise and trust."""
     p, m, room = me.theta.shape[0], data.labels.shape[0], room_of(data.peer.shape[0])
     begin(data, me, intercept, scratch)
     found, rest = scratch[: 4 * p + 1], scratch[4 * p + 1 + room :]
     theta, center, root, rest = rest[:p], rest[p : 2 * p], rest[2 * p : 3 * p], rest[3 * p :]
+    inverse, rest = rest[: p * p], rest[p * p :]
     spoken = gather(data, me, ties, trim, found, scratch[4 * p + 1 : 4 * p + 1 + room])
     trust, noise, broad_noise = 0.0, 0.0, me.cache.facts[NOISE]
     copy_to(me.theta, mean)
@@ -537,16 +434,18 @@ def know(data, me, ties, trim, doubt, intercept, mean, cov, wide, scratch):
             root[k] = math.sqrt(found[p + k])
         copy_to(found[:p], mean)
         noise = found[4 * p]
-        trust = trust_of(fit(data, noise, found[2 * p : 3 * p], found[:p], root, mean, rest), me, doubt, m)
-        in_raw_units(found[2 * p : 3 * p], mean, root, rest, cov)
+        shift = found[2 * p : 3 * p]
+        evidence = find_mode(data, noise, shift, found[:p], root, ENOUGH, 1.0, mean, inverse, rest)
+        trust = trust_of(evidence, me, doubt, m)
+        in_raw_units(shift, mean, root, inverse, cov)
     if trust < 1.0:
         broad_prior(data, me, intercept, me.cache.facts[STRENGTH], center, root)
         for k in range(p - 1):
             if spoken > 0 and not me.cache.spread[k] > 0.0:  # my rows say nothing about it
                 root[k] = math.sqrt(found[p + k])
         copy_to(center, theta)
-        fit(data, broad_noise, me.cache.mean, center, root, theta, rest)
-        in_raw_units(me.cache.mean, theta, root, rest, wide)
+        find_mode(data, broad_noise, me.cache.mean, center, root, ENOUGH, 1.0, theta, inverse, rest)
+        in_raw_units(me.cache.mean, theta, root, inverse, wide)
         for k in range(p):
             for c in range(p):
                 apart = (mean[k] - theta[k]) * (mean[c] - theta[c]) if trust > 0.0 else 0.0
@@ -680,15 +579,7 @@ class ResilientPooling(NamedTuple):
     footprint = "ties"
     minimises = False  # it comes to rest at a fixed point of its own
 
-    def fit_for(self, problem):
-        """Refuse a problem that this method cannot solve."""
-        if problem.loss.likelihood is None:
-            raise MismatchError(
-                f"ResilientPooling knows the likelihood of the squared and of the logistic loss, not of "
-                f'{problem.loss!r}: take loss="squared" or loss="logistic"'
-            )
-        if problem.outputs > 1:
-            raise MismatchError(f"ResilientPooling learns models of one output, and here are {problem.outputs}")
+    fit_for = fits_likelihood
 
     def scratch_size(self, world, p):
         """Numbers of scratch paper that a handler needs."""
