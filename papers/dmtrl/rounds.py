@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from coterie.core.losses import resolve_loss
-from coterie.data.survey import deal
+from coterie.data.sources.survey import deal
 from coterie.datasets import RealTask
 from coterie.multitask import exact_weights, relationship
 from coterie.multitask.covariance import separability

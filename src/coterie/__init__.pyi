@@ -41,7 +41,7 @@ from .core.wrap.sampling import Candidates, Friends, Ideal, Shuffle
 from .core.wrap.trimmed import Trimmed
 from .data import AgentData, flip_labels
 from .data.dictionaries import Stumps
-from .data.source import Source
+from .data.sources import Source
 from .datasets import splits
 from .engines.cluster import Cluster
 from .engines.conditions import Conditions

@@ -13,7 +13,7 @@ import types
 import numpy as np
 import pytest
 
-from coterie.data.survey import deal
+from coterie.data.sources.survey import deal
 from coterie.errors import ClusterError
 from coterie.estimators.pooling_workers import ClusterAgents, PoolingWorker, Rows
 from coterie.pooling import Counter, fit, fit_agents

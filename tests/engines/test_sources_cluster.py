@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 
 import coterie as ct
-from coterie.data.listing import placed
-from coterie.data.survey import survey
+from coterie.data.sources import placed
+from coterie.data.sources.survey import survey
 from coterie.errors import DataError
 
 pytestmark = pytest.mark.slow  # processes of Ray take long to begin
@@ -44,7 +44,7 @@ def everything(found):
 
 
 def test_workers_look_at_files(ray, tmp_path, monkeypatch):
-    monkeypatch.setattr("coterie.data.looking.BUNDLE", 2)
+    monkeypatch.setattr("coterie.data.sources.look.BUNDLE", 2)
     frame = visits()
     for k in range(8):
         frame.iloc[k::8].to_csv(tmp_path / f"{k}.csv", index=False)

@@ -91,7 +91,7 @@ def walked(*arguments):
 
 #: What a table goes through on its way into a fit.
 ONCE = (
-    ("data/readers.py", "read_table"),
+    ("data/sources/readers.py", "read_table"),
     ("data/table.py", "Table.learn"),
     ("data/columns.py", "Columns.learn"),
     ("data/raw.py", "read"),
@@ -119,7 +119,11 @@ def test_a_fit_over_a_graph_reads_its_table_once_and_groups_it_once(table, tmp_p
 def test_rows_to_predict_are_encoded_once(table, tmp_path):
     walked("fit", table, "--agent", "who", "--target", "y", "-o", tmp_path / "model")
     calls = walked("predict", tmp_path / "model", table, "-o", tmp_path / "out.csv")
-    once = (("data/readers.py", "read_table"), ("data/table.py", "Table.more"), ("data/columns.py", "Columns.apply"))
+    once = (
+        ("data/sources/readers.py", "read_table"),
+        ("data/table.py", "Table.more"),
+        ("data/columns.py", "Columns.apply"),
+    )
     assert {name: calls[name] for name in once} == dict.fromkeys(once, 1)
     assert calls["data/ids.py", "agent_numbers"] == 1
     assert calls["data/columns.py", "Columns.learn"] == 0

@@ -22,7 +22,7 @@ from coterie.data import AgentData
 from coterie.data.frames import split_frame
 from coterie.data.ids import agent_codes, as_agent_ids, grouping, is_sorted
 from coterie.data.matrix import as_features
-from coterie.data.readers import ids_like, read_table
+from coterie.data.sources.readers import ids_like, read_table
 from coterie.errors import DataError, MissingExtra, ParameterError
 
 ID_KINDS = {

@@ -11,7 +11,7 @@ from scipy import linalg, optimize, sparse
 from sklearn.linear_model import LogisticRegression
 
 import coterie as ct
-from coterie.data.survey import deal
+from coterie.data.sources.survey import deal
 from coterie.errors import CoterieError, DataError, ParameterError
 from coterie.multitask import Relationship, exact_weights
 from coterie.multitask.covariance import (

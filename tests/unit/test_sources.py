@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import coterie as ct
 from coterie.cli.main import app
-from coterie.data.survey import survey
+from coterie.data.sources.survey import survey
 from coterie.errors import DataError, MismatchError
 from coterie.multitask.sources import tasks_of
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 import coterie as ct
-from coterie.data.survey import survey
+from coterie.data.sources.survey import survey
 from coterie.estimators.canonical import by_content
 from coterie.estimators.intercepts import FOLDS, fold_numbers
 from coterie.estimators.task_changes import (

@@ -19,11 +19,11 @@ from .. import graphs, plots
 from .._files import write_atomic
 from .._folds import places
 from ..core.methods import METHODS
-from ..data.collect import collected
-from ..data.files import has_wildcard, is_url
 from ..data.frames import split_frame
 from ..data.ids import agent_codes
-from ..data.readers import ids_like, read_table, read_tables
+from ..data.sources.files import has_wildcard, is_url
+from ..data.sources.readers import ids_like, read_table, read_tables
+from ..data.sources.survey import collected
 from ..errors import DataError, ParameterError
 from ..estimators import BoostedClassifier, BoostedRegressor, CollaborativeClassifier, CollaborativeRegressor
 from ..estimators.gains import compared

@@ -1,5 +1,5 @@
 from .agent_data import AgentData
 from .flipping import flip_labels
-from .source import Source
+from .sources import Source
 
 __all__ = ["AgentData", "Source", "flip_labels"]

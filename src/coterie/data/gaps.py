@@ -124,8 +124,7 @@ def refuse_gaps(table: RawTable, wanted: Iterable[int], names: Names) -> None:
     """Name the first gap of these columns."""
     first: tuple[int, int] | None = None
     for j in wanted:
-        column = table.column(j)
-        gap = column.codes < 0 if isinstance(column, Levels) else np.isnan(column)
+        gap = table.gaps(j)
         row = int(np.argmax(gap))
         if gap[row] and (first is None or row < first[0]):
             first = (row, j)

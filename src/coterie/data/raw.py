@@ -51,6 +51,12 @@ class RawTable:
         """One column: numbers with NaN for gaps, or Levels."""
         return self.matrix[:, j] if self.columns is None else self.columns[j]
 
+    def gaps(self, j: int) -> NDArray[np.bool_]:
+        """In which rows one column is missing."""
+        column = self.column(j)
+        gaps: NDArray[np.bool_] = column.codes < 0 if isinstance(column, Levels) else np.isnan(column)
+        return gaps
+
     def numbers(self, wanted: Sequence[int], rows: slice) -> NDArray[Any]:
         """Some columns of numbers, of some rows, with their gaps."""
         if self.columns is None:

@@ -17,7 +17,7 @@ from ..errors import DataError
 from .columns import Columns
 from .frames import is_frame, split_frame, split_ids
 from .ids import Integers, agent_codes, agent_numbers
-from .source import is_source
+from .sources import is_source
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Table:
         both may be columns, too.
         """
         if is_source(X):
-            from .collect import collected  # pandas, which arrays do without
+            from .sources.survey import collected  # pandas, which arrays do without
 
             if sample_weight is not None:
                 raise DataError("sample_weight goes with rows, row by row: leave it out where X is a source of rows")
@@ -132,7 +132,7 @@ def more_labelled(
     given.
     """
     if is_source(X):
-        from .collect import collected  # pandas, which arrays do without
+        from .sources.survey import collected  # pandas, which arrays do without
 
         named = agents is None and not isinstance(getattr(X, "data", X), Mapping)
         X, y, agents, _ = collected(X, y, agent_column if named else agents, owner)

@@ -19,7 +19,7 @@ from .._threads import one_thread
 from ..data.columns import Columns
 from ..data.frames import split_ids
 from ..data.ids import agent_codes
-from ..data.source import is_dataset
+from ..data.sources import is_dataset
 from ..data.table import Table, labels_of, more_labelled, split_target, weights_of
 from ..engines.cluster import Cluster
 from ..errors import DataError, ExtrapolationWarning, MismatchError, ParameterError

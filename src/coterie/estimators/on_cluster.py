@@ -12,8 +12,8 @@ from .. import pooling
 from .._threads import one_thread
 from ..data.columns import Columns
 from ..data.ids import agent_codes
-from ..data.source import is_source
-from ..data.survey import Survey, deal, survey
+from ..data.sources import is_source
+from ..data.sources.survey import Survey, deal, survey
 from ..data.table import Table
 from ..errors import DataError, MismatchError
 from .collaborative import check_classes

@@ -21,13 +21,12 @@ from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 from ..core.linear import frozen, margins_kernel, rows_of
 from ..core.losses import SIGNS
 from ..data import AgentData
-from ..data.collect import collected
 from ..data.columns import Columns
 from ..data.frames import split_ids
 from ..data.ids import agent_numbers, as_agent_ids
 from ..data.matrix import as_features
-from ..data.source import is_source
-from ..data.survey import Survey
+from ..data.sources import is_source
+from ..data.sources.survey import Survey, collected
 from ..data.table import more_labelled, split_target, without_target
 from ..errors import DataError, MismatchError
 from ..pooling import one_against_rest

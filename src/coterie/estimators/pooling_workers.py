@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from .._threads import one_thread
-from ..data.survey import deal
+from ..data.sources.survey import deal
 from ..engines.cluster import Cluster, Record, WorkerLog, causes, reason_of, replay
 from ..errors import ClusterError
 from ..pooling import targets_of

@@ -19,7 +19,7 @@ from ..core.offsets import Offset
 from ..data import AgentData
 from ..data.columns import Columns
 from ..data.frames import is_frame
-from ..data.source import is_source
+from ..data.sources import is_source
 from ..errors import DataError, MismatchError, ParameterError
 from ..multitask import Relationship, relationship
 from ..multitask.covariance import Covariance, checked_covariance, unrelated

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ..data.listing import placed
-from ..data.source import as_source
-from ..data.survey import deal, survey
+from ..data.sources import as_source, placed
+from ..data.sources.survey import deal, survey
 from ..multitask.sources import ChangedTasks, TasksElsewhere
 from .canonical import by_content
 from .per_agent import Prepared

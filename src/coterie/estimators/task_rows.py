@@ -17,7 +17,7 @@ from scipy import sparse
 
 from ..data import AgentData
 from ..data.agent_data import spans
-from ..data.survey import deal
+from ..data.sources.survey import deal
 from ..multitask.sources import Tasks, TasksHere
 
 __all__ = ["Look", "TaskRows", "deviations", "look", "mean_squares", "spread"]

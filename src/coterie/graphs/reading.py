@@ -8,7 +8,7 @@ from os import PathLike
 import numpy as np
 
 from ..data.ids import agent_numbers
-from ..data.readers import ids_like, read_table
+from ..data.sources.readers import ids_like, read_table
 from ..errors import DataError
 from .graph import Graph
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data.survey import deal
+from ..data.sources.survey import deal
 from ..engines.cluster import Cluster, Record, WorkerLog, causes, reason_of, replay
 from ..errors import ClusterError
 from .checkpoints import Checkpoints, Packed, Parts, remove_files

@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike
 from ..core.losses import SIGNS
 from ..data import AgentData
 from ..data.frames import is_frame
-from ..data.listing import placed
-from ..data.source import as_source, is_source
-from ..data.survey import Survey, survey
+from ..data.sources import as_source, is_source, placed
+from ..data.sources.survey import Survey, survey
 from ..errors import DataError
 from .worker import check_loss, check_tasks
 

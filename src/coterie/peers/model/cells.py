@@ -36,7 +36,7 @@ def read_cells(table: str | PathLike[str] | Any) -> Cells:
     path = Path(table)
     name = path.name.lower()
     if not name.endswith((".csv", ".csv.gz")):
-        from ...data.readers import read_table
+        from ...data.sources.readers import read_table
 
         return _of_frame(read_table(path))
     if not path.is_file():

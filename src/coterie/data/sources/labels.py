@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..errors import DataError
-from .raw import short
+from ...errors import DataError
+from ..raw import short
 
 #: The most classes that labels may have.
 MAX_CLASSES = 10_000

@@ -1,14 +1,24 @@
-"""Where rows are: files, a Ray Dataset, or something for each agent. Nothing is read here."""
+"""Rows that are elsewhere: in files, in a Ray Dataset, in something for each agent. They are read piece by piece.
+
+===========  ===========================================================================================
+``Source``   where rows are; nothing is read for it
+``files``    finding and opening files, on this machine or behind a URL
+``readers``  what is in a file: csv, parquet, feather and npz
+``pieces``   the parts of a source that are read one by one, and their rows
+``look``     what is known of some pieces after a look at their rows, on a worker or here
+``survey``   what is known of all of them, and the rows of some agents
+===========  ===========================================================================================
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
-from ..errors import DataError, ParameterError
-from .frames import is_frame
+from ...errors import DataError, ParameterError
+from ..frames import is_frame
 
 __all__ = ["Source"]
 
@@ -106,3 +116,27 @@ def _is_paths(value: Any) -> bool:
 def is_dataset(value: Any) -> bool:
     """Whether it is a Dataset of Ray."""
     return type(value).__module__.startswith("ray.data") and hasattr(value, "to_arrow_refs")
+
+
+def is_ref(value: Any) -> bool:
+    """Whether it is a reference to something that Ray keeps."""
+    return type(value).__name__ == "ObjectRef" and type(value).__module__.startswith("ray")
+
+
+def placed(source: Source, put: Callable[[Any], Any]) -> Source:
+    """The same source with rows and functions of a mapping put elsewhere: `put` takes one and returns a reference.
+
+    So that what is sent to workers is small. Whatever cannot be put is refused by its agent.
+    """
+    if not isinstance(source.data, Mapping):
+        return source
+    found = {}
+    for agent, value in source.data.items():
+        try:
+            found[agent] = value if isinstance(value, str | PathLike) or is_ref(value) else put(value)
+        except Exception as error:  # whatever the parts of a source raise
+            raise DataError(
+                f"the source of agent {agent!r} cannot be sent to a worker: {error}; give a path, or a function that"
+                " opens what it needs itself"
+            ) from error
+    return replace(source, data=found)

@@ -19,21 +19,19 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from ..errors import DataError, ParameterError
-from .bad_agents import SHOWN, LeftOut, title_of
-from .column_sets import ColumnSet, columns_of
-from .columns import Columns
-from .frames import is_frame
-from .ids import Integers, as_read, grouping, in_order, reading_of
+from ...errors import DataError, ParameterError
+from ..columns import Columns
+from ..frames import is_frame
+from ..ids import Integers, as_read, grouping, in_order, reading_of
+from ..raw import Names
+from ..table import Table
+from . import Source, as_source
 from .labels import Labels
-from .listing import pieces_of
-from .looking import Found, bundles, look_at, merged
-from .pieces import Piece, Reading, Rows, for_rows
-from .raw import Names
-from .source import Source, as_source
-from .table import Table
+from .look import SHOWN, BadAgents, ColumnSet, Found, bundles, columns_of, look_at, title_of
+from .pieces import Piece, Reading, pieces_of
+from .rows import Rows, for_rows
 
-__all__ = ["Survey", "survey"]
+__all__ = ["Survey", "collected", "survey"]
 
 log = logging.getLogger("coterie")
 
@@ -104,10 +102,12 @@ def survey(
             raise ParameterError(f"columns= names the features, but {name!r} is the column of the labels or the agents")
     pieces, column = pieces_of(source, agents)
     reading = Reading(target, column, source.columns)
-    out = LeftOut()
+    out = BadAgents()
     while True:
         look = partial(look_at, reading=reading, labels=labels, missing=missing, owner=owner, out=out.agents)
-        found = merged(map(look, bundles(pieces, out)))
+        found = Found()
+        for part in map(look, bundles(pieces, out)):
+            found.add(part)
         if text := found.conflicts(reading, labels):
             # As in one csv file with all rows, a column is text if any of it is.
             reading = replace(reading, text=reading.text | text)
@@ -118,11 +118,11 @@ def survey(
         others = found.leaves(bad)
         if source.bad_agents == "raise" or not others:
             raise bad.error(pieces, others)
-        out = out.more(bad, pieces)
+        out = BadAgents([*out.problems, *bad.problems])
         if not found.counts(bad):
             break
-    if out.told:
-        told = [f"{title}: {reason}" for title, reason in out.told.items()]
+    told = [f"{title}: {reason}" for title, (_, reason) in out.titles(pieces).items()]
+    if told:
         more = f"; and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
         log.warning("left out %d: %s%s", len(told), "; ".join(told[:SHOWN]), more)
     columns = partial(columns_of, missing=missing, drop=drop)
@@ -194,29 +194,12 @@ class Survey:
             Its members are these k, with codes 0..k-1.
         """
         chosen = np.asarray(which, dtype=np.int64)
-        X: list[Any] = [np.zeros((0, len(self.columns.names)))] if not chosen.size else []
-        y: list[Any] = [np.zeros(0)] if not chosen.size else []
-        codes: list[Any] = [np.zeros(0, np.int64)]
-        order: list[Any] = [np.zeros(0, np.int64)]
-
-        def use(rows: Rows, numbers: Integers) -> None:
-            X.append(self._encoded(rows.X))
-            y.append(self._label_values(rows))
-            codes.append(numbers)
-            order.append(rows.order)
-
-        self.each(chosen, use)
-        number, place = np.concatenate(codes), np.concatenate(order)
-        if any(map(sparse.issparse, X)):
-            matrix: Any = sparse.vstack([sparse.csr_array(each) for each in X], format="csr")
-        else:
-            matrix = np.concatenate(X)
+        parts, y, codes, order = self.gather(chosen, self._encoded)
+        matrix = _stacked(parts) if parts else np.zeros((0, len(self.columns.names)))
         # In the order of reading, then grouped: what is read together depends on who reads.
-        read_order = np.argsort(place, kind="stable")
-        sorted_ = read_order[grouping(number[read_order], max(1, chosen.size))]
+        place = order[grouping(codes[order], max(1, chosen.size))]
         members = tuple(self.members[k] for k in chosen.tolist())
-        values = np.concatenate(y)
-        return Table(matrix[sorted_], number[sorted_], members, self.columns, self.agent_column, values[sorted_])
+        return Table(matrix[place], codes[place], members, self.columns, self.agent_column, y[place])
 
     def shards(self, count: int) -> list[Integers]:
         """Members for each of so many workers: large ones first, each to the worker with the fewest rows.
@@ -232,25 +215,35 @@ class Survey:
         """
         return deal(self.sizes, count)
 
-    def each(self, chosen: Integers, use: Callable[[Rows, Integers], None]) -> None:
-        """Call `use` with all rows of some members, and the place of the member of each row among them."""
+    def gather(
+        self, chosen: Integers, features: Callable[[Any], Any]
+    ) -> tuple[list[Any], NDArray[Any], Integers, Integers]:
+        """All rows of some members: what `features` makes of their columns, in parts; their labels, the number of the
+        member among these, and in which order they were read.
+        """
         place = np.full(self.n, -1, np.int64)
         place[chosen] = np.arange(chosen.size)
         number = {member: k for k, member in enumerate(self.members)}
+        found: list[tuple[Any, NDArray[Any], Integers, Integers]] = []
 
         def some(rows: Rows) -> None:
             theirs = np.array([number.get(as_read(raw, self._ids), -1) for raw in rows.ids], np.int64)
             mine = np.where(theirs < 0, -1, place[theirs])[rows.codes]
             keep = np.flatnonzero(mine >= 0)
             if keep.size:
-                use(rows if keep.size == mine.size else rows.take(keep), mine[keep])
+                rows = rows if keep.size == mine.size else rows.take(keep)
+                found.append((features(rows.X), self._label_values(rows), mine[keep], rows.order))
 
         def failed(k: int, reason: str) -> None:
             piece = self._pieces[k]
             raise DataError(f"{title_of(piece.agent, piece.name)}: {reason}; it could be read before")
 
-        wanted = ((k, self._pieces[k]) for k in self._wanted(place))
-        for_rows(wanted, self._reading, some, failed)
+        for_rows(((k, self._pieces[k]) for k in self._wanted(place)), self._reading, some, failed)
+        if not found:
+            return [], np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
+        parts, *others = zip(*found, strict=True)
+        y, codes, order = map(np.concatenate, others)
+        return list(parts), y, codes, np.argsort(order, kind="stable")
 
     def _wanted(self, place: Integers) -> Iterator[int]:
         """Pieces that hold rows of these members."""
@@ -280,9 +273,45 @@ class Survey:
         values = found.values.astype(self.classes.dtype)
         return np.searchsorted(self.classes, values).astype(np.int64)
 
+    def _named(self, X: Any) -> Any:
+        """Columns as they were found: a frame of pandas if they have names, else the array."""
+        if is_frame(X):
+            X = X[list(self.names or ())]
+            return X if isinstance(X, pd.DataFrame) else X.to_pandas()
+        return X if self.names is None or self.is_sparse else pd.DataFrame(X, columns=list(self.names))
+
     def __repr__(self) -> str:
         left = f", {len(self.left_out)} left out" if self.left_out else ""
         return f"Survey({self.n} agents{left}, {int(self.sizes.sum())} rows, {self.columns!r})"
+
+
+def collected(source: Any, target: Any, agents: Any, owner: str = "collected") -> tuple[Any, Any, Any, tuple[Any, ...]]:
+    """Features, labels, agents and members of a source, all rows in one place: as they are, none of them encoded.
+
+    The agents are the name of a column of the features where a column or a partition holds them, else an id for each
+    row. Bad agents are refused or left out as the source says.
+    """
+    found = survey(source, target=target, agents=agents, labels="any", owner=owner)
+    parts, y, codes, order = found.gather(np.arange(found.n), found._named)
+    if is_frame(parts[0]) and not found.is_sparse:
+        # Frames of different categories would lose them.
+        kinds = zip(found.names or (), found.columns.kinds, strict=False)
+        declared = [name for name, kind in kinds if kind == "category"]
+        parts = [part.astype(dict.fromkeys(declared, object)) for part in parts]
+        X = pd.concat(parts, ignore_index=True).astype(dict.fromkeys(declared, "category"))
+        X = X.iloc[order].reset_index(drop=True)
+    else:
+        X = _stacked(parts)[order]
+    ids = [found.members[k] for k in codes[order].tolist()]
+    if found.agent_column is None:
+        return X, y[order], ids, found.members
+    return X.assign(**{found.agent_column: ids}), y[order], found.agent_column, found.members
+
+
+def _stacked(parts: Sequence[Any]) -> Any:
+    if any(map(sparse.issparse, parts)):
+        return sparse.vstack([sparse.csr_array(part) for part in parts], format="csr")
+    return np.concatenate(parts)
 
 
 def deal(sizes: ArrayLike, count: int) -> list[Integers]:
@@ -302,7 +331,7 @@ def _together(
     pieces: Sequence[Piece],
     reading: Reading,
     source: Source,
-    out: LeftOut,
+    out: BadAgents,
     columns: Callable[[ColumnSet], Columns],
     labels: str,
     owner: str,
@@ -344,7 +373,7 @@ def _together(
         classes=found.labels.classes(repr(reading.target or "y")) if labels == "class" else None,
         label_mean=found.labels.mean if numbers else None,
         label_scale=found.labels.scale if numbers else None,
-        left_out={as_read(key, kind): reason for key, reason in out.reasons.items()},
+        left_out={as_read(key, kind): reason for key, reason in out.titles(pieces).values()},
         agent_column=reading.agents,
         _pieces=tuple(pieces),
         _owner=holder,

@@ -5,17 +5,18 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
-from ..errors import DataError, MissingExtra
+from ...errors import DataError, MissingExtra
 
 #: Endings of files whose rows can be read.
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".feather", ".npz")
+NO_FILE = f"no file there ends in {', '.join(SUFFIXES)}"
+UNKNOWN_KIND = f"unknown kind of file; known are {', '.join(SUFFIXES)}"
 #: Kinds of URL that pyarrow opens itself, in which the path begins with the name of a bucket.
 BUCKETS = ("s3", "gs", "gcs", "abfs", "abfss")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+://")
@@ -32,15 +33,9 @@ class File:
     keys: tuple[tuple[str, str], ...] = ()  # hive partitions: ("store", "12") for .../store=12/part-0.parquet
 
     @property
-    def suffix(self) -> str:
-        """Which of the known endings it has."""
-        return suffix_of(self.path) or ""
-
-    @property
     def stem(self) -> str:
         """Its name without folders and ending."""
-        name = PurePosixPath(self.path.replace("\\", "/")).name
-        return name[: -len(self.suffix)] if self.suffix else name
+        return _name(self.path)[: -len(suffix_of(self.path) or "") or None]
 
 
 def suffix_of(path: str) -> str | None:
@@ -66,17 +61,22 @@ def find_files(paths: Sequence[str]) -> list[File]:
     folder that all paths of a list have in common.
     """
     found: list[File] = []
+    paths = [plain_path(path) for path in paths]
     places = [_root(path) + "/" if _WILD.search(path) else path.rstrip("/") for path in paths]
     common = _common(places) if len(paths) > 1 else ""
     for path in paths:
-        if path.startswith("file://"):
-            path = unquote(path.removeprefix("file://"))
         matches = _remote(path) if is_url(path) else _local(path)
         root = common or (_root(path) if _WILD.search(path) else path)
         found.extend(File(name, size, _keys(name, root)) for name, size in matches)
     if not found:
         raise DataError(f"no files: {', '.join(map(repr, paths))} names none")
     return list(dict.fromkeys(found))
+
+
+def plain_path(path: str) -> str:
+    """A path of this machine without ``file://`` and ``~``; a URL as it is."""
+    path = unquote(path.removeprefix("file://")) if path.startswith("file://") else path
+    return path if is_url(path) else os.path.expanduser(path)
 
 
 def open_file(path: str) -> Any:
@@ -128,7 +128,6 @@ def _of_pyarrow(url: str) -> Any:
 
 def _local(path: str) -> list[tuple[str, int]]:
     """Files of a directory, a glob or a path of this machine."""
-    path = os.path.expanduser(path)
     if os.path.isdir(path):
         return _known(_walk(path), path)
     if _WILD.search(path) and not os.path.exists(path):
@@ -137,7 +136,7 @@ def _local(path: str) -> list[tuple[str, int]]:
             raise DataError(f"{path}: no file matches")
         folders = [match for match in matches if os.path.isdir(match)]
         inside = [each for folder in folders for each in _walk(folder)]
-        return _known([*(match for match in matches if os.path.isfile(match)), *inside], path)
+        return _known([*filter(os.path.isfile, matches), *inside], path)
     if suffix_of(path) is None:
         found = "unknown kind of file" if os.path.exists(path) else "no such file or directory"
         raise DataError(f"{path}: {found}; known are directories, and files that end in {', '.join(SUFFIXES)}")
@@ -145,19 +144,17 @@ def _local(path: str) -> list[tuple[str, int]]:
     return [(path, os.path.getsize(path) if os.path.isfile(path) else 0)]
 
 
-def _walk(folder: str) -> list[str]:
-    found = []
+def _walk(folder: str) -> Iterator[str]:
     for base, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not _hidden(name))
-        found += [os.path.join(base, name) for name in names]
-    return found
+        yield from (os.path.join(base, name) for name in names)
 
 
 def _known(names: Iterable[str], where: str) -> list[tuple[str, int]]:
     """Of these files, those that can be read, in a fixed order; others, such as a README, are passed over."""
-    good = {name for name in names if suffix_of(name) and not _hidden(os.path.basename(name))}
+    good = {name for name in names if suffix_of(name) and not _hidden(_name(name))}
     if not good:
-        raise DataError(f"{where}: no file there ends in {', '.join(SUFFIXES)}")
+        raise DataError(f"{where}: {NO_FILE}")
     return [(name, os.path.getsize(name)) for name in sorted(good, key=_natural)]
 
 
@@ -174,7 +171,7 @@ def _remote(url: str) -> list[tuple[str, int]]:
         info = system.get_file_info(root)
         if not wild and info.type == fs.FileType.File:
             if suffix_of(url) is None:
-                raise DataError(f"{url}: unknown kind of file; known are {', '.join(SUFFIXES)}")
+                raise DataError(f"{url}: {UNKNOWN_KIND}")
             return [(url, info.size or 0)]
         if not wild and suffix_of(url) is not None:
             return [(url, 0)]  # not there: found out by whoever reads it
@@ -191,9 +188,7 @@ def _remote(url: str) -> list[tuple[str, int]]:
         if match is None or match.match(name):
             found.append((prefix + name, each.size or 0))
     if not found:
-        raise DataError(
-            f"{url}: no file there ends in {', '.join(SUFFIXES)}" if not wild else f"{url}: nothing matches"
-        )
+        raise DataError(f"{url}: {'nothing matches' if wild else NO_FILE}")
     return sorted(found, key=lambda each: _natural(each[0]))
 
 
@@ -227,11 +222,13 @@ def _common(paths: Sequence[str]) -> str:
 
 def _keys(path: str, root: str) -> tuple[tuple[str, str], ...]:
     """Hive partitions among the folders below a root."""
-    base = os.path.expanduser(root)
-    below = path[len(base) :] if path.startswith(base) else path
-    folders = re.split(r"[/\\]", below)[:-1]
+    folders = re.split(r"[/\\]", path.removeprefix(root))[:-1]
     matches = [_KEY.fullmatch(folder) for folder in folders]
     return tuple((match[1], unquote(match[2])) for match in matches if match)
+
+
+def _name(path: str) -> str:
+    return re.split(r"[/\\]", path)[-1]
 
 
 def _hidden(name: str) -> bool:

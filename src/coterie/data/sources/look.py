@@ -1,0 +1,391 @@
+"""A look at some pieces of a source, on a worker or here, and what is known of all of them together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...errors import DataError
+from ..columns import Columns, decide, plain
+from ..frames import hint
+from ..gaps import infinite_rows
+from ..raw import Names, RawTable, label_of, read, sparse_means
+from ..summaries import Numbers, Texts, copies_by_prints, summarise
+from .labels import Labels, LabelSummary
+from .pieces import Piece, Reading
+from .rows import Rows, for_rows
+
+#: Pieces, and bytes of them, that a worker looks at in one go. What is found does not depend on who looks.
+BUNDLE, BUNDLE_BYTES = 128, 16_000_000
+#: Agents of one piece that are remembered, at least.
+MANY = 4096
+#: How many bad agents a message names.
+SHOWN = 20
+
+# -- agents whose rows cannot be used ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why an agent, or a piece that is nobody's, cannot be used."""
+
+    piece: int | None  # where it was found
+    agent: Hashable  # raw id; None if it is not known
+    reason: str
+    harmless: bool = False  # whether the rest of the piece can be used
+
+
+@dataclass(frozen=True)
+class BadAgents:
+    """Agents and pieces that cannot be used, or that are left out."""
+
+    problems: Sequence[Problem] = ()
+
+    @property
+    def agents(self) -> set[Hashable]:
+        """Their raw ids."""
+        return {problem.agent for problem in self.problems if problem.agent is not None}
+
+    @property
+    def pieces(self) -> set[int]:
+        """Pieces of which nothing can be used."""
+        return {p.piece for p in self.problems if p.agent is None and p.piece is not None and not p.harmless}
+
+    def titles(self, pieces: Sequence[Piece]) -> dict[str, tuple[Hashable, str]]:
+        """What to call each of them, its id, and the first thing that is wrong."""
+        found: dict[Hashable, tuple[str, str]] = {}
+        for problem in self.problems:
+            name = "" if problem.piece is None else pieces[problem.piece].name
+            key = name if problem.agent is None else problem.agent
+            title = name if problem.agent is None else title_of(problem.agent, name)
+            found.setdefault(key, (title, problem.reason))
+        return {title: (key, reason) for key, (title, reason) in found.items()}
+
+    def error(self, pieces: Sequence[Piece], others: bool) -> DataError:
+        """One error that lists them; with how to leave them out, if there are others that could be used."""
+        titles = self.titles(pieces)
+        lines = [f"{title}: {reason}" for title, (_, reason) in titles.items()]
+        skip = '; correct what is wrong, or leave such agents out: ct.Source(..., bad_agents="skip")'
+        advice = skip if others else ""
+        if len(lines) == 1:
+            return DataError(lines[0] + advice)
+        if len({reason for _, reason in titles.values()}) == 1:
+            return DataError(f"{len(lines)} times the same, first in {lines[0]}{advice}")
+        more = f"\n  and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
+        listed = "".join(f"\n  {line}" for line in lines[:SHOWN])
+        return DataError(f"{len(lines)} agents or files cannot be used{advice}:{listed}{more}")
+
+
+def title_of(agent: Hashable, name: str) -> str:
+    """An agent in an error, and where its rows are."""
+    if agent is None:
+        return name
+    shown = repr(str(agent)) if isinstance(agent, str) else repr(agent)
+    return f"agent {shown} ({name})" if name else f"agent {shown}"
+
+
+# -- columns of pieces that come from many places ----------------------------------------------------------------------
+
+
+@dataclass
+class ColumnSet:
+    """Columns of pieces that have the same ones, whatever their order."""
+
+    names: Names
+    columns: list[Any]  # what is known of each: Numbers or Texts
+    kinds: list[dict[str, str]]  # of each column: kinds that were found, and a piece that has them
+    pieces: list[int]
+    single: bool  # whether all are in single precision
+    sparse: bool  # whether any is a sparse matrix
+
+    def add(self, other: ColumnSet) -> None:
+        """Take in the columns of other pieces, by their names."""
+        order = list(range(len(other.columns)))
+        if self.names != other.names:
+            place = {name: j for j, name in enumerate(other.names or ())}
+            order = [place[name] for name in self.names or ()]
+        self.columns = [_added(mine, other.columns[j]) for mine, j in zip(self.columns, order, strict=True)]
+        self.kinds = [other.kinds[j] | mine for mine, j in zip(self.kinds, order, strict=True)]
+        self.pieces += other.pieces
+        self.single, self.sparse = self.single and other.single, self.sparse or other.sparse
+
+
+def _added(one: Any, other: Any) -> Any:
+    """The summary of both; a column that is all gaps goes with any. Kinds that do not go together are told later."""
+    if isinstance(one, Numbers) == isinstance(other, Numbers):
+        return one + other
+    for empty, some in ((one, other), (other, one)):
+        if empty.gaps == empty.rows:
+            return _like(empty, some) + some
+    return one
+
+
+def _like(empty: Any, some: Any) -> Any:
+    """Gaps as those of a column of the other kind."""
+    if isinstance(some, Numbers):
+        return Numbers(empty.rows, empty.rows, 0.0, True, gaps_print=empty.gaps_print)
+    return Texts(empty.rows, empty.rows, {}, True, {}, empty.gaps_print)
+
+
+def goes_with(one: ColumnSet, reference: ColumnSet) -> bool:
+    """Whether columns are the same by their number alone: those of arrays have no names."""
+    return (one.names is None or reference.names is None) and len(one.columns) == len(reference.columns)
+
+
+def difference(one: ColumnSet, reference: ColumnSet, pieces: Sequence[Piece]) -> str:
+    """What tells the columns of a piece from those that most others have."""
+    other = pieces[reference.pieces[0]]
+    example = other.name or f"agent {other.agent!r}"
+    if one.names is None or reference.names is None:
+        return f"{len(one.columns)} features, but {example} has {len(reference.columns)}; all need the same"
+    if lost := [name for name in reference.names if name not in one.names]:
+        return f"no column {lost[0]!r}, which {example} has; {hint(lost[0], one.names)}"
+    more = [name for name in one.names if name not in reference.names]
+    return f"a column {more[0]!r} that {example} does not have; name the features: ct.Source(..., columns=[...])"
+
+
+def columns_of(found: ColumnSet, missing: str, drop: bool) -> Columns:
+    """How the columns of all pieces become numbers."""
+    if found.sparse:
+        for j, column in enumerate(found.columns):
+            if isinstance(column, Texts) or column.gaps:
+                what = "text" if isinstance(column, Texts) else "gaps"
+                raise DataError(
+                    f"column {label_of(j, found.names)} holds {what}, and the rows of other agents are sparse matrices,"
+                    " which hold numbers only"
+                )
+        return plain([column.mean for column in found.columns], missing)
+    for j, kinds in enumerate(found.kinds):
+        numbers = kinds.keys() & {"number", "written number", "written bool"}
+        texts = kinds.keys() & {"text", "category", "written text"}
+        if numbers and texts:
+            one, other = next(iter(numbers)), next(iter(texts))
+            raise DataError(
+                f"column {label_of(j, found.names)} holds numbers in {kinds[one]} and"
+                f" {'a category' if other == 'category' else 'text'} in {kinds[other]}; make it one of them"
+            )
+    copies = partial(copies_by_prints, found.columns, found.single)
+    return decide(found.names, found.columns, missing, copies, drop)
+
+
+# -- what is known of pieces ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Found:
+    """What is known of some pieces."""
+
+    sets: dict[Any, ColumnSet] = field(default_factory=dict)
+    agents: dict[Hashable, int] = field(default_factory=dict)  # raw ids, numbered as they come
+    sizes: list[int] = field(default_factory=list)
+    holds: dict[int, Any] = field(default_factory=dict)  # agents of pieces that are not one agent's; None: of many
+    labels: LabelSummary = field(default_factory=LabelSummary)
+    problems: list[Problem] = field(default_factory=list)
+
+    def add(self, other: Found) -> None:
+        """Take in what is known of the next pieces."""
+        for key, columns in other.sets.items():
+            self.add_columns(key, columns)
+        numbers = np.array([self.count(*each) for each in zip(other.agents, other.sizes, strict=True)], np.int64)
+        for piece, held in other.holds.items():
+            self.hold(piece, None if held is None else numbers[held])
+        self.labels = self.labels + other.labels
+        self.problems += other.problems
+
+    def add_columns(self, key: Any, columns: ColumnSet) -> None:
+        """Take in columns; those of one key are the same."""
+        if key in self.sets:
+            self.sets[key].add(columns)
+        else:
+            self.sets[key] = columns
+
+    def count(self, raw: Hashable, rows: int) -> int:
+        """Take in some rows of an agent, and return its number."""
+        k = self.agents.setdefault(raw, len(self.agents))
+        if k == len(self.sizes):
+            self.sizes.append(0)
+        self.sizes[k] += rows
+        return k
+
+    def hold(self, piece: int, agents: Any) -> None:
+        """Remember which agents a piece has rows of; not, if they are many: it will be read in any case."""
+        before = self.holds.get(piece, np.zeros(0, np.int32))
+        both = None if agents is None or before is None else np.union1d(before, agents).astype(np.int32)
+        self.holds[piece] = None if both is None or both.size > max(MANY, len(self.agents) // 16) else both
+
+    def conflicts(self, reading: Reading, labels: str) -> frozenset[str]:
+        """Columns of csv files and paths that must be read as text."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for each in self.sets.values():
+            for name, kinds in zip(each.names or (), each.kinds, strict=False):
+                found[name].update(kinds)
+        if reading.target is not None and labels != "number":
+            found[reading.target].update(self.labels.kinds)
+        numbers = {"written number", "written bool"}
+        return frozenset(
+            name
+            for name, those in found.items()
+            if name not in reading.text
+            and (len(those & {*numbers, "written text"}) > 1 or (those & numbers and "text" in those))
+        )
+
+    def bad(self, pieces: Sequence[Piece], out: BadAgents) -> BadAgents:
+        """All agents and pieces that cannot be used."""
+        problems = list(self.problems)
+        reference = self.reference()
+        for each in self.sets.values():
+            if reference is not None and each is not reference and not goes_with(each, reference):
+                reason = difference(each, reference, pieces)
+                problems += [Problem(k, pieces[k].agent, reason) for k in dict.fromkeys(each.pieces)]
+        known = {problem.agent for problem in problems} | out.agents
+        for k, piece in enumerate(pieces):
+            if piece.agent is not None and piece.agent not in self.agents and piece.agent not in known:
+                known.add(piece.agent)
+                problems.append(Problem(k, piece.agent, "no rows"))
+        return BadAgents(problems)
+
+    def reference(self) -> ColumnSet | None:
+        """The columns that most pieces have; those of arrays have no names, and are taken for them."""
+        return max(self.sets.values(), key=lambda each: (each.names is not None, len(set(each.pieces))), default=None)
+
+    def leaves(self, bad: BadAgents) -> bool:
+        """Whether anybody is left without these."""
+        return not bad.agents.issuperset(self.agents)
+
+    def counts(self, bad: BadAgents) -> bool:
+        """Whether rows of these are among what was found."""
+        pieces = {k for each in self.sets.values() for k in each.pieces}
+        return not bad.agents.isdisjoint(self.agents) or not bad.pieces.isdisjoint(pieces)
+
+
+def look_at(
+    bundle: Sequence[tuple[int, Piece]],
+    *,
+    reading: Reading,
+    labels: str,
+    missing: str,
+    owner: str,
+    out: set[Hashable],
+) -> Found:
+    """What is known of some numbered pieces: this runs on a worker."""
+    found = Found()
+    pieces = dict(bundle)
+    first = bundle[0][0] << 40 if bundle else 0  # of the rows' numbers, for fingerprints: no two bundles share any
+
+    def use(rows: Rows) -> None:
+        nonlocal first
+        problems = [
+            Problem(k, None, f"row {row}: the agent is missing" + (f", as in {n - 1} more" if n > 1 else ""), True)
+            for k, row, n in rows.orphans
+        ]
+        if out and not out.isdisjoint(rows.ids):
+            gone = np.array([raw in out for raw in rows.ids])
+            rows = rows.take(np.flatnonzero(~gone[rows.codes]))
+        if not len(rows.codes):
+            found.problems += problems
+            return
+        said = Labels.read(rows.y)
+        table, bad = _checked(rows, said, labels, missing, owner)
+        if bad:
+            worst: dict[int, int] = {}
+            for row in sorted(bad):
+                worst.setdefault(int(rows.codes[row]), row)
+            problems += [
+                Problem(int(rows.pieces[row]), rows.ids[code], f"row {rows.places[row]}: {bad[row]}")
+                for code, row in worst.items()
+            ]
+            keep = np.flatnonzero(~np.isin(rows.codes, list(worst)))
+            rows, said = rows.take(keep), said.take(keep)
+            if keep.size:
+                table = read(rows.X, owner)
+        if len(rows.codes):
+            _add(found, rows, table, said, labels, pieces, first)
+            first += len(rows.codes)
+        found.problems += problems
+
+    def failed(number: int, reason: str) -> None:
+        found.problems.append(Problem(number, pieces[number].agent, reason))
+
+    for_rows(bundle, reading, use, failed)
+    return found
+
+
+def _checked(rows: Rows, said: Labels, labels: str, missing: str, owner: str) -> tuple[RawTable, dict[int, str]]:
+    """The features, and rows that cannot be used, with why."""
+    bad = said.unusable(labels, rows.written is None)
+    table = read(rows.X, owner)
+    if table.sparse is not None:
+        return table, bad
+    for row, j, value in infinite_rows(table):
+        reason = f"column {label_of(j, table.names)} is {value}; numbers must be finite: correct it, or make it a gap"
+        bad.setdefault(row, reason)
+    if missing == "error":
+        for j in range(table.width):
+            for row in np.flatnonzero(table.gaps(j)).tolist():
+                bad.setdefault(row, f"column {label_of(j, table.names)} is missing (NaN); fill it in, or drop the row")
+    return table, bad
+
+
+def _add(
+    found: Found, rows: Rows, table: RawTable, said: Labels, labels: str, pieces: dict[int, Piece], first: int
+) -> None:
+    """Take in rows that can be used."""
+    numbers = np.unique(rows.pieces).tolist()
+    name = pieces[numbers[0]].name or f"agent {pieces[numbers[0]].agent!r}"
+    if table.sparse is not None:
+        columns: list[Any] = [Numbers(table.rows, 0, mean, False) for mean in sparse_means(table.sparse)]
+        kinds: list[dict[str, str]] = [{"number": name} for _ in columns]
+    else:
+        columns = summarise(table, first)
+        kinds = [_kind(rows, table, j, column, name) for j, column in enumerate(columns)]
+    single = table.sparse is None and table.dtype == np.float32
+    mine = ColumnSet(table.names, columns, kinds, numbers, single, table.sparse is not None)
+    key = table.width if table.names is None else frozenset(table.names)
+    kind = said.kind if said.kind != "bool" or rows.written is None else "number"
+    tag = f"written {kind}" if rows.written is None else kind
+    summary = LabelSummary.of(said, labels, tag, name)
+    # From here on nothing can fail: what is refused leaves no trace.
+    found.add_columns(key, mine)
+    found.labels = found.labels + summary
+    sizes = np.bincount(rows.codes, minlength=len(rows.ids))
+    members = [found.count(*each) for each in zip(rows.ids, sizes.tolist(), strict=True)]
+    if pieces[numbers[0]].agent is None:
+        places = np.array(members, np.int64)
+        holder, code = np.divmod(np.unique(rows.pieces * len(members) + rows.codes), len(members))
+        for number in numbers:
+            found.hold(number, places[code[holder == number]])
+
+
+def _kind(rows: Rows, table: RawTable, j: int, column: Numbers | Texts, name: str) -> dict[str, str]:
+    """What a column holds, and where; nothing if all of it is missing."""
+    if column.gaps == column.rows:
+        return {}
+    written = table.names is not None and rows.is_written(table.names[j])
+    if isinstance(column, Texts):
+        kind = "category" if column.declared else "text"
+    else:
+        kind = "number"
+        values = rows.X.iloc[:, j] if written else None
+        if values is not None and values.dtype.kind in "bO" and isinstance(values.dropna().iloc[0], bool | np.bool_):
+            kind = "bool"
+    return {f"written {kind}" if written else kind: name}
+
+
+def bundles(pieces: Sequence[Piece], out: BadAgents) -> list[list[tuple[int, Piece]]]:
+    """Numbered pieces, several small ones together."""
+    found: list[list[tuple[int, Piece]]] = []
+    room, agents, gone = 0, out.agents, out.pieces
+    for k, piece in enumerate(pieces):
+        if k in gone or piece.agent in agents:
+            continue
+        if not found or room <= 0 or len(found[-1]) >= BUNDLE:
+            found.append([])
+            room = BUNDLE_BYTES
+        found[-1].append((k, piece))
+        room -= piece.size
+    return found

@@ -1,0 +1,325 @@
+"""What is in a file or in memory: tables of csv, parquet and feather, arrays of npz. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from ...errors import DataError, MissingExtra
+from ..frames import hint, is_frame, is_polars
+from ..ids import WRITTEN_NUMBER
+from ..raw import as_array
+from . import is_ref
+from .files import NO_FILE, UNKNOWN_KIND, find_files, has_wildcard, is_url, open_file, suffix_of
+from .pieces import LARGE, Piece, Reading
+
+#: Rows of a chunk of a csv file that is larger than ``LARGE``.
+CSV_ROWS = 100_000
+CSR = ("X_data", "X_indices", "X_indptr", "X_shape")
+
+
+def read_table(path: str | PathLike[str], ids: Sequence[str] = ()) -> pd.DataFrame:
+    """Read a data frame from a .csv, .csv.gz, .parquet or .feather file.
+
+    In a csv file nothing says what is a number and what is missing. Columns named in `ids` stay as they are written,
+    so that agents "007" and "NA" keep their names; they are numbers if all of them are written as numbers.
+    """
+    path = Path(path)
+    readers: dict[str | None, Callable[[Path], pd.DataFrame]] = {
+        ".csv": lambda file: _as_written(_read_csv(file, ids), ids),
+        ".csv.gz": lambda file: _as_written(_read_csv(file, ids), ids),
+        ".parquet": pd.read_parquet,
+        ".feather": pd.read_feather,
+    }
+    suffix = suffix_of(str(path))
+    if suffix not in readers:
+        raise DataError(f"{path}: unknown kind of file; known are {', '.join(map(str, readers))}")
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    if path.stat().st_size == 0:
+        raise DataError(f"{path}: the file is empty")
+    with _telling(str(path), f"{path}: "):
+        frame = readers[suffix](path)
+    if frame.empty:
+        raise DataError(f"{path}: the table is empty (shape {frame.shape})")
+    return frame
+
+
+def read_tables(path: str | PathLike[str], ids: Sequence[str] = ()) -> pd.DataFrame:
+    """Read one file, or all files of a directory or a glob, with the keys of hive partitions as columns of text."""
+    path = Path(path)
+    if path.is_file() or not (path.is_dir() or has_wildcard(str(path))):
+        return read_table(path, ids)
+    files = find_files([str(path)])
+    return pd.concat([read_table(file.path, ids).assign(**dict(file.keys)) for file in files], ignore_index=True)
+
+
+def ids_like(ids: pd.Series, members: Sequence[Any]) -> pd.Series:
+    """Ids of one file as those of another one: a single odd value makes a whole column text."""
+    if all(isinstance(member, str) for member in members):
+        return pd.Series([None if pd.isna(one) else str(one) for one in ids], index=ids.index, dtype=object)
+    if pd.api.types.is_numeric_dtype(ids):
+        return ids
+    numbers = pd.to_numeric(ids, errors="coerce")
+    return ids.astype(object).where(numbers.isna(), numbers.astype(object))
+
+
+def _read_csv(source: Any, ids: Sequence[str], **options: Any) -> Any:
+    """A csv file, or chunks of it; ids are "=" and then what is written there: pandas would look for gaps in it."""
+    return pd.read_csv(source, converters=dict.fromkeys(ids, "={}".format), **options)
+
+
+def _as_written(frame: pd.DataFrame, ids: Sequence[str]) -> pd.DataFrame:
+    """Ids from text: numbers if all are written as numbers, else text; nothing at all is a gap."""
+    for name in frame.columns.intersection(ids):
+        texts = frame[name].str[1:]
+        if all(WRITTEN_NUMBER.fullmatch(text.strip()) for text in texts):
+            frame[name] = pd.to_numeric(texts)
+        else:
+            frame[name] = pd.Series([text or None for text in texts], index=frame.index, dtype=object)
+    return frame
+
+
+@contextmanager
+def _telling(path: str, where: str = "") -> Iterator[None]:
+    """Whatever readers of a file raise, as an error of ours."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DataError(f"{where}{'no file matches' if has_wildcard(path) else 'no such file'}") from error
+    except ImportError as error:
+        if isinstance(error, MissingExtra):
+            raise
+        raise MissingExtra(f"reading {path} needs pyarrow: pip install 'coterie[pyarrow]'") from error
+    except Exception as error:
+        known = (ValueError, OSError, EOFError, RuntimeError, BadZipFile, zlib.error)
+        ours = isinstance(error, DataError) or not isinstance(error, known)
+        if ours and not type(error).__module__.startswith("pyarrow"):
+            raise
+        message = str(error).strip().split("\n")[0]
+        raise DataError(f"{where}cannot be read as {suffix_of(path)}: {message}") from error
+
+
+@dataclass
+class Chunk:
+    """Rows as they were read: of one kind, so that those of the same signature can be put together."""
+
+    kind: str  # "csv", "pandas", "polars", "arrow", "array", "sparse"
+    table: Any
+    y: Any = None  # labels, if they are not a column
+
+    @property
+    def rows(self) -> int:
+        """Their number."""
+        return int(self.table.shape[0])
+
+    @property
+    def signature(self) -> Hashable:
+        """What chunks have in common that can be put together."""
+        table = self.table
+        labels = None if self.y is None else str(self.y.dtype)
+        if self.kind == "arrow":
+            return self.kind, tuple(table.schema.names), tuple(map(str, table.schema.types)), labels
+        if self.kind in ("csv", "pandas"):
+            return self.kind, tuple(table.columns), tuple(map(str, table.dtypes)), labels
+        if self.kind in ("array", "sparse"):
+            return self.kind, table.shape[1], str(table.dtype), labels
+        return self.kind, id(table)
+
+
+def contents(piece: Piece, reading: Reading) -> Iterator[Chunk]:
+    """The rows of a piece, in one or several chunks."""
+    data = piece.data
+    if is_ref(data):
+        import ray
+
+        data = ray.get(data)
+    if isinstance(data, str | PathLike):
+        yield from _file(fspath(data), piece, reading)
+        return
+    what = "it"
+    if callable(data) and not is_frame(data):
+        try:
+            data, what = data(), "its function"
+        except Exception as error:  # whatever it is, the agent that it comes from has to be named
+            raise DataError(f"its function raised {type(error).__name__}: {error}") from error
+    yield _in_memory(data, what)
+
+
+def _in_memory(data: Any, what: str) -> Chunk:
+    """Rows that are here already."""
+    pyarrow = sys.modules.get("pyarrow")
+    if pyarrow is not None and isinstance(data, pyarrow.Table):
+        return Chunk("arrow", data)
+    if is_frame(data):
+        return Chunk("polars" if is_polars(data) else "pandas", data)
+    verb = "must be" if what == "it" else "must return"
+    found = "found" if what == "it" else "returned"
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        of = f"{len(data)} things" if isinstance(data, tuple | list) else type(data).__name__
+        raise DataError(f"{what} {verb} a DataFrame or (X, y), and {found} {of}")
+    X, y = data
+    if y is None or isinstance(y, str | int | float):
+        raise DataError(f"{what} {verb} (X, y) with one label for each row, and y is {y!r}")
+    return _arrays(X, y)
+
+
+def _arrays(X: Any, y: Any) -> Chunk:
+    if is_frame(X) and all(isinstance(name, str) for name in X.columns):
+        kind = "polars" if is_polars(X) else "pandas"
+    elif sparse.issparse(X):
+        kind = "sparse"
+    else:
+        X, kind = X.to_numpy() if is_frame(X) else as_array(X), "array"
+        if X.ndim != 2:
+            raise DataError(f"X must be 2-D, (rows, features); got shape {X.shape}")
+    labels = np.asarray(y)
+    if labels.dtype.kind in "US" and not isinstance(y, np.ndarray):
+        labels = np.asarray(y, dtype=object)  # numbers in a mixed list would be text
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise DataError(f"y must be 1-D, one label for each row; got shape {labels.shape}")
+    if len(labels) != X.shape[0]:
+        raise DataError(f"y has {len(labels)} labels for {X.shape[0]} rows; one each is needed")
+    return Chunk(kind, X, labels)
+
+
+def _file(path: str, piece: Piece, reading: Reading) -> Iterator[Chunk]:
+    """The rows of a file."""
+    suffix = suffix_of(path)
+    if suffix is None:
+        if not is_url(path) and not os.path.exists(path):
+            raise DataError("no file matches" if has_wildcard(path) else "no such file or directory")
+        if os.path.isdir(path):
+            raise DataError(NO_FILE)
+        raise DataError(UNKNOWN_KIND)
+    readers = {".csv": _csv, ".csv.gz": _csv, ".parquet": _parquet, ".feather": _feather, ".npz": _npz}
+    with _telling(path), open_file(path) as stream:
+        yield from readers[suffix](stream, piece, reading)
+
+
+def _csv(stream: Any, piece: Piece, reading: Reading) -> Iterator[Chunk]:
+    wanted = reading.named
+    ids = [] if reading.agents is None or piece.agent is not None else [reading.agents]
+    whole = 0 < piece.size <= LARGE
+    names: list[str] = []
+
+    def use(name: str) -> bool:
+        names.append(name)
+        return wanted is None or name in wanted
+
+    try:
+        found = _read_csv(
+            stream,
+            ids,
+            compression="gzip" if piece.name.lower().endswith(".gz") else None,
+            dtype=dict.fromkeys(reading.text - set(ids), str),
+            usecols=None if wanted is None else use,
+            low_memory=False,
+            chunksize=None if whole else CSV_ROWS,
+        )
+    except pd.errors.EmptyDataError as error:
+        raise DataError("the file is empty") from error
+    if wanted is not None:
+        _present(names, piece, reading)
+    for frame in [found] if whole else found:
+        yield Chunk("csv", frame)
+
+
+def _parquet(stream: Any, piece: Piece, reading: Reading) -> Iterator[Chunk]:
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(stream) as file:
+        columns = None if reading.columns is None else _present(file.schema_arrow.names, piece, reading)
+        if piece.group is not None:
+            yield Chunk("arrow", file.read_row_group(piece.group, columns=columns, use_threads=False))
+        elif file.metadata.num_rows:
+            yield Chunk("arrow", file.read(columns=columns, use_threads=False))
+
+
+def _feather(stream: Any, piece: Piece, reading: Reading) -> Iterator[Chunk]:
+    import pyarrow as pa
+    from pyarrow import ipc
+
+    with ipc.open_file(stream) as file:
+        names = set(_present(file.schema.names, piece, reading))
+        for number in range(file.num_record_batches):
+            table = pa.Table.from_batches([file.get_batch(number)])
+            yield Chunk("arrow", table.select([name for name in table.schema.names if name in names]))
+
+
+def _npz(stream: Any, piece: Piece, reading: Reading) -> Iterator[Chunk]:
+    yield _arrays(*_read_arrays(stream))
+
+
+def _present(names: Sequence[str], piece: Piece, reading: Reading) -> list[str]:
+    """Of the columns that are read those that a file has: all but what its path says."""
+    named = names if reading.named is None else reading.named
+    told = {*dict(piece.keys), *([] if piece.agent is None else [reading.agents])}
+    for name in named:
+        if name not in names and name not in told:
+            raise DataError(f"no column {name!r}; {hint(name, names)}")
+    return [name for name in named if name in names]
+
+
+def _read_arrays(stream: Any) -> tuple[Any, np.ndarray]:
+    """Features and labels of an open file: ``X`` and ``y``; or ``X_data``, ``X_indices``, ``X_indptr``, ``X_shape``."""
+    arrays = _task_arrays(np.load(stream, allow_pickle=False))
+    y = arrays.pop("y")
+    return (arrays["X"] if "X" in arrays else _csr(**arrays)), y
+
+
+def _task_arrays(file: Any) -> dict[str, np.ndarray]:
+    """Those that make up a task."""
+    if isinstance(file, np.ndarray):
+        raise DataError("a single array, and no npz file; write it with np.savez(path, X=X, y=y)")
+    names = set(file.files)
+    parts = names & set(CSR)
+    if parts and "X" in names:
+        raise DataError(f"holds both X and {min(parts)}; keep either X or its CSR arrays")
+    wanted = (*CSR, "y") if parts else ("X", "y")
+    if missing := [name for name in wanted if name not in names]:
+        there = ", ".join(map(repr, file.files)) or "none"
+        raise DataError(f"no array {missing[0]!r}; there are {there}")
+    return {name: _array(file, name) for name in wanted}
+
+
+def _array(file: Any, name: str) -> np.ndarray:
+    try:
+        return file[name]
+    except ValueError as error:
+        if "allow_pickle" in str(error):
+            raise DataError(f"array {name!r} holds pickled objects, which are never loaded; save numbers") from error
+        raise
+
+
+def _csr(X_data: np.ndarray, X_indices: np.ndarray, X_indptr: np.ndarray, X_shape: np.ndarray) -> Any:
+    for name, array in (("X_indices", X_indices), ("X_indptr", X_indptr), ("X_shape", X_shape)):
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise DataError(f"{name} must be 1-D and of integers, got {array.dtype} of shape {array.shape}")
+    if X_shape.size != 2:
+        raise DataError(f"X_shape must be two numbers, (rows, features), got {X_shape.tolist()}")
+    # Compiled code trusts these arrays, and SciPy leaves this one out if the last entry is 0.
+    if (np.diff(X_indptr.astype(np.int64)) < 0).any():
+        raise DataError("X_indptr must not decrease")
+    try:
+        X = sparse.csr_array(
+            (X_data, X_indices.astype(np.int64), X_indptr.astype(np.int64)), shape=tuple(X_shape.tolist())
+        )
+        X.check_format(full_check=True)
+    except ValueError as error:
+        raise DataError(f"the arrays of X are not CSR: {error}") from error
+    return X
