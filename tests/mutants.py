@@ -405,7 +405,7 @@ MUTANTS = (
     ),
     Mutant(
         "transport-any-run",
-        "peers/transport/papers.py",
+        "peers/transport/proofs.py",
         "tls.selected_alpn_protocol() == self._protocol",
         "bool(self._protocol)",
         ("tests/peers/test_transports.py::test_another_run_is_another_group",),
@@ -419,14 +419,14 @@ MUTANTS = (
     ),
     Mutant(
         "transport-any-knock",
-        "peers/transport/knocks.py",
+        "peers/transport/proofs.py",
         "if not is_signed(self._keys[name], signature, _signed(name, self._me, moment)):",
         "if not signature:",
         ("tests/peers/test_front.py::test_a_knock_is_good_once_for_one_and_from_one",),
     ),
     Mutant(
         "transport-old-knock",
-        "peers/transport/knocks.py",
+        "peers/transport/proofs.py",
         "moment > self._last.get(name, 0) and ",
         "",
         ("tests/peers/test_front.py::test_a_knock_is_good_once_for_one_and_from_one",),
@@ -440,7 +440,7 @@ MUTANTS = (
     ),
     Mutant(
         "transport-seal-both-ways",
-        "peers/transport/seals.py",
+        "peers/transport/proofs.py",
         "return text[len(mark) :] if text.startswith(mark) else None",
         "return text[len(mark) :]",
         ("tests/peers/test_transports.py::test_seals_are_good_for_one_way_only",),

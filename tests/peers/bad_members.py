@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     given = parser.parse_args()
     from coterie.peers.group.groups import membership
-    from coterie.peers.node.feed import prepared
+    from coterie.peers.node.jobs import prepared
 
     BadNode.conduct = given.conduct
     launch(given.folder, membership(given.folder), prepared(given.folder, given.data, None), kind=BadNode)

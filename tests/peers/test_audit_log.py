@@ -16,8 +16,7 @@ from coterie.cli.console import AUDIT_FAILED
 from coterie.cli.peers import app
 from coterie.errors import DataError
 from coterie.peers.app.metrics import Log
-from coterie.peers.node.audit_log import LONGEST, AuditLog, read_audit
-from coterie.peers.node.chronicle import Chronicle
+from coterie.peers.node.audit_log import LONGEST, AuditLog, Chronicle, read_audit
 from coterie.peers.node.program import Program
 from coterie.peers.transport.memory import Exchange, Memory
 

@@ -222,7 +222,7 @@ def no_alarm(monkeypatch):
 
 def no_limit(monkeypatch):
     """As many letters as anybody likes."""
-    monkeypatch.setattr("coterie.peers.wire.gate.Bucket.take", lambda self, now: True)
+    monkeypatch.setattr("coterie.peers.wire.limits.Bucket.take", lambda self, now: True)
 
 
 @pytest.mark.parametrize(

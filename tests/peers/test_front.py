@@ -19,10 +19,10 @@ from tls_people import contact_of, eventually, public_of, seed_of, tls_context, 
 
 from coterie.peers.group import identity
 from coterie.peers.group.signed import signer
-from coterie.peers.transport.frames import LETTER
+from coterie.peers.transport.channel import LETTER
 from coterie.peers.transport.front import source_of
-from coterie.peers.transport.knocks import KNOCK, LONGEST, Knocks, length, write_knock
-from coterie.peers.transport.limits import Limits
+from coterie.peers.transport.proofs import KNOCK, LONGEST, Knocks, length, write_knock
+from coterie.peers.wire.limits import Limits
 
 #: Another address of this machine, and the one where the honest are.
 ELSEWHERE, HERE = "127.0.0.2", "127.0.0.1"

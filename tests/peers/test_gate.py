@@ -19,7 +19,8 @@ from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT
 from coterie.core.wrap.sampling import SHUFFLE, SHUFFLED
 from coterie.engines.wire import write_numbers
 from coterie.peers.node.node import ASK_BURST, ASK_RATE, DOUBLED_LASTS, LEAVES, PATIENCE
-from coterie.peers.wire.gate import BURST, REASONS, Bucket, Gate, Refused, check_letter
+from coterie.peers.wire.gate import BURST, REASONS, Gate, Refused, check_letter
+from coterie.peers.wire.limits import Bucket
 from coterie.peers.wire.packet import (
     BYE,
     DUPLICATE,

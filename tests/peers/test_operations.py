@@ -34,18 +34,14 @@ from coterie.errors import CoterieError, DataError, ParameterError, RemovedError
 from coterie.peers.app.metrics import Log, health, prometheus
 from coterie.peers.app.status import status_of
 from coterie.peers.group.groups import create, enroll
-from coterie.peers.model.influence import influences
-from coterie.peers.model.scores import score_of
+from coterie.peers.model.scores import influences, score_of
 from coterie.peers.node.checks import Finding, findings, is_stale, mover, worst
 from coterie.peers.node.inbox import INBOX
-from coterie.peers.node.live import Live, ask
-from coterie.peers.node.process import running
+from coterie.peers.node.process import Live, ask, notify, running
 from coterie.peers.node.program import Program, _json
 from coterie.peers.node.service import unit_of
-from coterie.peers.node.settings import Settings, overridden, read_settings, write_settings
-from coterie.peers.node.supervised import notify
+from coterie.peers.node.settings import Settings, overridden, read_muted, read_settings, write_muted, write_settings
 from coterie.peers.transport.memory import Exchange, Memory
-from coterie.peers.wire.muting import read_muted, write_muted
 
 pytestmark = pytest.mark.plain
 

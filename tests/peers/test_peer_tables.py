@@ -29,7 +29,7 @@ from coterie.peers.model.model import Model, predict_file, predicted, read_model
 from coterie.peers.model.scores import model_of, scores, served_by, worse
 from coterie.peers.model.tables import kept_aside, read_rows, rows_of, work_of, work_of_table
 from coterie.peers.model.work import read_work, write_work
-from coterie.peers.node.feed import Feed, prepared
+from coterie.peers.node.jobs import Feed, prepared
 from coterie.peers.node.program import Program, _json
 from coterie.peers.transport.memory import Exchange, Memory
 

@@ -41,7 +41,7 @@ from tls_people import (
 
 from coterie.peers.group import identity
 from coterie.peers.transport import hub
-from coterie.peers.transport.frames import (
+from coterie.peers.transport.channel import (
     ADMITTED,
     FORWARD,
     LETTER,
@@ -55,11 +55,10 @@ from coterie.peers.transport.frames import (
     read_forward,
 )
 from coterie.peers.transport.hub import Hub
-from coterie.peers.transport.limits import Limits
 from coterie.peers.transport.over_tls import TlsTransport
-from coterie.peers.transport.papers import Papers
+from coterie.peers.transport.proofs import Papers, Seals
 from coterie.peers.transport.relay import RelayHub, TlsRelay
-from coterie.peers.transport.seals import Seals
+from coterie.peers.wire.limits import Limits
 
 # -- the contract -----------------------------------------------------------------------------------------------------
 

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 from coterie.peers.group import identity
 from coterie.peers.group.signed import public_of
 from coterie.peers.transport import Contact
-from coterie.peers.transport.frames import Reader, frame
+from coterie.peers.transport.channel import Reader, frame
 from coterie.peers.transport.over_tls import TlsTransport
-from coterie.peers.transport.papers import Credentials
+from coterie.peers.transport.proofs import Credentials
 
 NAMES = {0: "ann", 1: "bob", 2: "cat", 3: "dan", 7: "eve"}
 PATIENCE = 15.0

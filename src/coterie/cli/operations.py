@@ -53,7 +53,7 @@ def mute_peer(
     from ..peers.group.groups import membership
     from ..peers.node.audit_log import FILE, AuditLog
     from ..peers.node.process import running
-    from ..peers.wire.muting import change, read_muted
+    from ..peers.node.settings import change_muted, read_muted
 
     if listed:
         muted = read_muted(folder)
@@ -62,7 +62,7 @@ def mute_peer(
     if name is None:
         raise ParameterError("mute whom? Give a neighbour's name, or --list")
     joined = membership(folder)
-    muted = change(folder, joined.roster, joined.identity.name, name, undo)
+    muted = change_muted(folder, joined.roster, joined.identity.name, name, undo)
     if running(folder) is None:  # else the peer itself writes it down, when it has done it
         AuditLog(folder / FILE)("heard again" if undo else "muted", name=name)
     show({"muted": muted}, f"muted: {', '.join(muted) or 'nobody'}", as_json)

@@ -199,7 +199,7 @@ def run_peer(
     if work is not None:
         content = read_bounded(work, private=True, limit=MAX_WORK_BYTES)
     else:
-        from ..peers.node.feed import Feed, prepared
+        from ..peers.node.jobs import Feed, prepared
 
         feed = None if data is None else Feed(folder, data, settings.holdout, Feed.stamp(data), model)
         content = prepared(folder, data, settings.holdout, model)

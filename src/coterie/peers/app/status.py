@@ -6,8 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..model.influence import influences
-from ..model.scores import scores
+from ..model.scores import influences, scores
 from ..node.checks import disk_of, state_age
 from ..node.inbox import NOBODY
 from ..node.process import memory

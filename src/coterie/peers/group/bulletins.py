@@ -30,7 +30,7 @@ from msgspec import Meta
 
 from ..._files import private_folder, read_bounded, write_atomic
 from ...errors import DataError, FileError, ParameterError, SignatureError
-from ..wire.bucket import Bucket
+from ..wire.limits import Buckets
 from ..wire.packet import OVERHEAD
 from .charter import Charter
 from .identity import NAME
@@ -121,7 +121,7 @@ class Board:
         self._until: dict[Topic, datetime] = {}
         self._next: dict[int, int] = {}  # where to go on with somebody
         self._brought: dict[int, float] = {}  # when somebody was last answered with bulletins
-        self._buckets: dict[int, Bucket] = {}
+        self._read = Buckets(BULLETINS_PER_SECOND, BULLETINS_AT_ONCE)
 
     def knows(self, signed: bytes) -> bool:
         """Whether it is here already."""
@@ -134,8 +134,7 @@ class Board:
 
     def may_read(self, now: float, by: int) -> bool:
         """Whether one more of a member is to be looked at."""
-        bucket = self._buckets.setdefault(by, Bucket(BULLETINS_PER_SECOND, BULLETINS_AT_ONCE))
-        return bucket.take(now)
+        return self._read.take(by, now)
 
     def take(self, signed: bytes) -> Bulletin:
         """Keep a bulletin, if it is signed, and newer than the one that is here; or it is :class:`NotTaken`."""

@@ -9,9 +9,8 @@ import numpy as np
 
 from ...core.losses import BERNOULLI, pooled_value
 from ...core.models import Linear
-from ...core.world import all_losses
+from ...core.world import VACANT, all_losses
 from ..node.node import Node
-from .influence import influences
 from .model import packed
 
 #: One-sided 90 % quantiles of Student's t, by degrees of freedom: 2 to 10, then 15, 20, 30, 60, and beyond.
@@ -31,6 +30,23 @@ class Served(NamedTuple):
     covariance: np.ndarray | None  # (p, p) of what is not known of it
     noise: float | None  # variance of a label around its prediction
     trust: float | None = None  # weight of the population in it, where it is weighed against a broad prior
+
+
+def influences(node: Node) -> dict[int, float]:
+    """Shares of the neighbours in what moves the model, by address; nothing where the method cannot tell."""
+    part: Any = getattr(node.method, "influence", None)
+    if part is None:
+        return {}
+    peer = node.peer
+    found = part(peer.world, peer.own, peer.tie)
+    if found is None:
+        return {}
+    moved = np.where(np.isfinite(found), np.maximum(found, 0.0), 0.0)
+    moved[peer.world.peer == VACANT] = 0.0
+    total = float(moved.sum())
+    if not 0.0 < total < np.inf:
+        return {}
+    return {int(j): float(m / total) for j, m in zip(peer.world.peer, moved, strict=True) if j != VACANT}
 
 
 def losses_at(node: Node, theta: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from ...core.letters import longest
 from ...core.linear import DenseRows
 from ...core.losses import Location, Squared
 from ...core.methods import check_fit
-from ...core.training import local_of
+from ...core.training import local_of, new_job, train_one
 from ...core.world import TIED
 from ...core.wrap.learned import Learned
 from ...errors import CoterieError, DataError, ParameterError
@@ -30,8 +30,7 @@ from ..wire.packet import OVERHEAD
 from .alone import alone as alone_model
 from .cells import read_cells, spelt
 from .encoding import Rows, rows_of_cells
-from .trained_alone import trained_alone
-from .work import BOOSTING, NOTHING, Work, longest_letter, loss_of, make_part, method_of, write_work
+from .work import BOOSTING, NOTHING, Work, longest_letter, loss_of, make_part, method_of, world_of_one, write_work
 
 if TYPE_CHECKING:
     from ...data import AgentData
@@ -45,6 +44,8 @@ CONFIDENT = ("personalized", "propagation", "boosting")
 AUTO, AUTO_FROM, AUTO_MOST = 0.2, 30, 200
 #: With more numbers in a model, the covariance of the one trained alone is not kept.
 WIDE = 1000
+#: A model that is not linear is trained alone with the steps of so many wakes.
+TRAINED_WAKES = 200
 
 
 def check_charter(charter: Charter) -> None:
@@ -318,6 +319,16 @@ def _network_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarr
             "(--set rate=...), or on --center and --scale of the features"
         )
     return work._replace(local=local)
+
+
+def trained_alone(work: Work, local: Any) -> np.ndarray:
+    """A model of its own rows alone: after the steps of :data:`TRAINED_WAKES` wakes, from where all begin."""
+    world = world_of_one(work, 0, {}, 1, max(work.size, 1), batch=local.batch)
+    job, rng, scratch = new_job(local, work.theta[None, :]), np.random.default_rng(0), np.zeros(work.p)
+    for _ in range(TRAINED_WAKES):
+        train_one(local, world, job, rng.random(local.steps), scratch)
+    found: np.ndarray = job.theta[0]
+    return found
 
 
 def work_of_table(

@@ -179,7 +179,7 @@ class Seen(NamedTuple):
 
 def look(folder: Where) -> Seen:
     """The status of a peer: from its memory if it answers, from its file if not, and how old it is."""
-    from .live import ask
+    from .process import ask
 
     pid = running(folder)
     status = None if pid is None else ask(folder)

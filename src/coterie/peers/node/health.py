@@ -22,8 +22,8 @@ from ..._version import __version__
 from ...errors import MissingExtra, SignatureError
 from ..group.records import Finite
 from ..group.signed import verify
-from ..wire.bucket import Bucket
 from ..wire.gate import Refused
+from ..wire.limits import Buckets
 from ..wire.packet import OVERHEAD, SIGNATURE, Whole
 from ..wire.packet import Counter as Number
 from .checks import expires_in
@@ -129,7 +129,7 @@ class HealthBoard:
         self._keys: Mapping[int, bytes] = {}
         self._known: dict[int, _Known] = {}
         self._news: set[int] = set()  # whose records were not passed on yet
-        self._buckets: dict[int, Bucket] = {}
+        self._packets = Buckets(PER_SECOND, BURST)
         self._wait, self._at = FIRST_WAIT, math.inf
 
     def admit(self, keys: Mapping[int, bytes]) -> None:
@@ -137,7 +137,7 @@ class HealthBoard:
         changed = {address for address, key in keys.items() if self._keys.get(address, key) != key}
         self._keys = keys
         self._known = {j: known for j, known in self._known.items() if j in keys and j not in changed}
-        self._buckets = {j: bucket for j, bucket in self._buckets.items() if j in keys}
+        self._packets.keep(keys)
         self._news &= set(self._known)
 
     def open(self, now: float, start: int) -> None:
@@ -178,8 +178,7 @@ class HealthBoard:
         What is wrong is :class:`~coterie.peers.wire.gate.Refused`, and it is the sender's fault: nobody passes on what
         was not checked. What was known already is no fault.
         """
-        bucket = self._buckets.setdefault(sender, Bucket(PER_SECOND, BURST))
-        if not bucket.take(now):
+        if not self._packets.take(sender, now):
             raise Refused("rate", f"records of health from {sender}")
         if len(content) > MAX_RECORDS * (RECORD_BYTES + FRAME):
             raise Refused("size", f"{len(content)} bytes of records from {sender}")

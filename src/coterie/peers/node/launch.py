@@ -22,7 +22,7 @@ from ..group.networks import model_of
 from ..group.roster import Relay, Roster, newer, read_roster
 from ..model.work import method_of, read_work
 from ..transport import contacts_of
-from .feed import Feed
+from .jobs import Feed
 from .node import Node
 from .office import RelayOffice
 from .past import start_from_past
@@ -49,8 +49,8 @@ def launch(
     kind: type[Node] = Node,  # a test may run one that means harm
 ) -> None:
     """Run the peer of a folder, with its work as bytes, until a signal stops it."""
-    from ..transport.limits import raise_descriptors
     from ..transport.over_tls import TlsTransport
+    from ..wire.limits import raise_descriptors
 
     me, charter = joined.me, joined.charter
     if isinstance(me, Relay):
@@ -128,8 +128,8 @@ def _ledger(folder: Path, method: Any) -> Any:
 
 def launch_relay(folder: Path) -> None:
     """Run the relay of a folder until a signal stops it."""
-    from ..transport.limits import raise_descriptors
     from ..transport.relay import TlsRelay
+    from ..wire.limits import raise_descriptors
 
     joined = membership(folder)
     if not isinstance(joined.me, Relay):

@@ -41,8 +41,8 @@ from ..group.bulletins import CHARTER, Board, NotTaken, packaged, room, unbundle
 from ..group.charter import Charter
 from ..group.roster import Fork, Roster, described, read_roster, relation, signers
 from ..model.work import Work, wire_of, world_of_one
-from ..wire.bucket import Bucket
 from ..wire.gate import Gate, Refused, check_letter
+from ..wire.limits import Bucket
 from ..wire.packet import (
     BULLETIN,
     BYE,

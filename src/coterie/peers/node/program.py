@@ -28,19 +28,15 @@ from ..group.groups import REVOKED, is_revoked, keep_authorities
 from ..group.roster import Fork, read_fork, write_fork
 from ..model.scores import model_of
 from ..transport import Transport, contacts_of
-from ..wire.muting import addresses_of, read_muted
 from .audit_log import FILE as AUDIT_FILE
-from .audit_log import AuditLog
-from .chronicle import Chronicle
-from .feed import LOOK_EVERY, Feed
-from .finish import finished, job_of
+from .audit_log import AuditLog, Chronicle
 from .inbox import INBOX_SECONDS, NOBODY, Inbox
-from .live import ANSWER, Live
+from .jobs import LOOK_EVERY, Feed, finished, job_of
 from .node import Node, Send
 from .office import LOOK_EVERY as OFFICE_EVERY
 from .office import Office
-from .settings import Settings
-from .supervised import notify
+from .process import ANSWER, Live, notify
+from .settings import Settings, addresses_of, read_muted
 
 #: How long letters are gathered before they are looked at, in mean intervals between two wakes: of a method that keeps
 #: copies of its neighbours' models, and needs them when it wakes; of one that may have to answer; and seconds at most.

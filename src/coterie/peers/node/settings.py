@@ -1,18 +1,26 @@
-"""``peer.toml``: how this machine runs its peer. Nothing in it is secret or agreed upon; flags override it."""
+"""What a peer's owner sets on this machine: ``peer.toml``, how it is run, and ``muted``, whom it does not listen to.
+
+Nothing in ``peer.toml`` is secret or agreed upon; flags override it. A mute is this peer's own: nobody is told, and the
+list of members stays as it is. To the peer, a muted member is one that has gone: its tie and all that came by it is
+dropped, and what it sends is refused.
+"""
 
 from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..._files import Where, read_bounded, write_atomic
+from ..._files import Where, locked, read_bounded, write_atomic
 from ...errors import DataError, ParameterError
 
-FILE = "peer.toml"
+if TYPE_CHECKING:
+    from ..group.roster import Roster
+
+FILE, MUTED = "peer.toml", "muted"
 LEVELS = ("info", "warning")
 
 
@@ -141,3 +149,48 @@ def _toml(value: Any) -> str:
 
 
 assert set(_KEYS) == {field.name for field in fields(Settings)}  # one of each
+
+
+# -- whom it does not listen to ---------------------------------------------------------------------------------------
+
+
+def read_muted(folder: Where) -> list[str]:
+    """Names of those that are muted."""
+    path = Path(folder) / MUTED
+    if not path.exists():
+        return []
+    try:
+        found = json.loads(read_bounded(path))
+    except ValueError:
+        found = None
+    if not (isinstance(found, list) and all(isinstance(name, str) for name in found)):
+        raise DataError(f'{path} is damaged: it must be a list of names, such as ["eve"]')
+    return sorted(set(found))
+
+
+def write_muted(folder: Where, names: Iterable[str]) -> None:
+    """Mute these, and nobody else."""
+    write_atomic(Path(folder) / MUTED, json.dumps(sorted(set(names))).encode() + b"\n")
+
+
+def change_muted(folder: Where, roster: Roster, me: str, name: str, undo: bool = False) -> list[str]:
+    """Mute one more member, or listen to it again; all that are muted then."""
+    with locked(Path(folder)):
+        muted = read_muted(folder)
+        if undo:
+            if name not in muted:
+                raise DataError(f"{name!r:.80} is not muted; muted: {', '.join(muted) or 'nobody'}")
+            muted.remove(name)
+        else:
+            roster.by_name(name)  # or it says who there is
+            if name == me:
+                raise DataError(f"{name!r} is this peer itself")
+            muted = sorted({*muted, name})
+        write_muted(folder, muted)
+    return muted
+
+
+def addresses_of(names: Iterable[str], roster: Roster) -> frozenset[int]:
+    """Addresses of those names that are members."""
+    wanted = set(names)
+    return frozenset(member.address for member in roster.members if member.name in wanted)

@@ -2,7 +2,7 @@
 
 Somebody who has connected is a *stranger*, and costs a descriptor and a few hundred bytes. Its first byte decides: a
 TLS handshake, for which its address and all addresses together have so many starts a second; a knock
-(:mod:`.knocks`), which a member's signature makes good, and then none of these bounds hold; or anything else, which is
+(:mod:`.proofs`), which a member's signature makes good, and then none of these bounds hold; or anything else, which is
 hung up on. Where there are too many, those go first that have said nothing for longest.
 """
 
@@ -17,9 +17,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..wire.bucket import Bucket
-from .knocks import KNOCK, LONGEST, TLS, Knocks, length
-from .limits import Limits
+from ..wire.limits import Bucket, Buckets, Limits
+from .proofs import KNOCK, LONGEST, TLS, Knocks, length
 
 if TYPE_CHECKING:
     from .channel import Channel
@@ -81,8 +80,8 @@ class Front:
         self._knocked: dict[str, Crowd] = {}
         self._starts = Bucket(limits.starts, limits.starts)
         self._verified = Bucket(limits.knocks, limits.knocks)
-        self._starts_of: OrderedDict[str, Bucket] = OrderedDict()
-        self._knocks_of: dict[str, Bucket] = {}
+        self._starts_of = Buckets(limits.starts_address, 2 * limits.starts_address, limits.sources)
+        self._knocks_of = Buckets(KNOCKS_A_SECOND, 4 * KNOCKS_A_SECOND)
         self.failures: OrderedDict[str, Counter[str]] = OrderedDict()  # by source
 
     def open(self, host: str, port: int) -> None:
@@ -191,7 +190,7 @@ class Front:
             if not self._knocks.check(name, knock):
                 self.refuse(stranger, "a false knock")
                 return
-            if self._knocks_of.setdefault(name, Bucket(KNOCKS_A_SECOND, 4 * KNOCKS_A_SECOND)).take(now):
+            if self._knocks_of.take(name, now):
                 stranger.knocked = name
         if rest and rest[0] != TLS:
             self.refuse(stranger, "not TLS")
@@ -209,13 +208,7 @@ class Front:
             if len(crowd) > KNOCKED:
                 self.refuse(next(iter(crowd)), "knocked again")
         else:
-            own = self._starts_of.pop(stranger.source, None)
-            own = self._starts_of[stranger.source] = own or Bucket(
-                self._limits.starts_address, 2 * self._limits.starts_address
-            )
-            if len(self._starts_of) > self._limits.sources:
-                self._starts_of.popitem(last=False)
-            if not own.take(now):
+            if not self._starts_of.take(stranger.source, now):
                 self.refuse(stranger, "too many a second from there")
                 return
             if not self._starts.take(now):
@@ -282,4 +275,4 @@ class Front:
 
     def admit(self, names: set[str]) -> None:
         """Who may knock."""
-        self._knocks_of = {name: bucket for name, bucket in self._knocks_of.items() if name in names}
+        self._knocks_of.keep(names)

@@ -16,16 +16,13 @@ import logging
 import random
 import socket
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping
 
-from ..wire.bucket import Bucket
-from .channel import OVER, SHAKING, UP, VISIT, WAITING, Channel
-from .frames import ADMITTED, LIST, VISITING, frame
+from ..wire.limits import Buckets, Limits
+from .channel import ADMITTED, LIST, OVER, SHAKING, UP, VISIT, VISITING, WAITING, Channel, frame
 from .front import Front, Stranger
-from .knocks import Knocks, write_knock
-from .limits import Limits
-from .papers import Papers, Proof
+from .proofs import Knocks, Papers, Proof, write_knock
 
 log = logging.getLogger("coterie")
 
@@ -68,7 +65,7 @@ class Hub:
         self.channels: dict[str, Channel] = {}  # links
         self.opening: set[Channel] = set()  # dialled, and not let in yet
         self.visitors: dict[str, Channel] = {}
-        self._visits: OrderedDict[str, Bucket] = OrderedDict()
+        self._visits = Buckets(VISITS, VISITS_AT_ONCE, limits.sources)
         self._doubles: set[Channel] = set()
         self._dials: dict[str, asyncio.Task[None] | asyncio.TimerHandle] = {}  # a try, or the wait for the next
         self.tries: dict[str, int] = {}
@@ -185,11 +182,7 @@ class Hub:
 
     def _receive_visitor(self, channel: Channel, name: str) -> None:
         """Not on my list: an old member, or one that is so new that I do not know it yet."""
-        bucket = self._visits.pop(name, None)
-        self._visits[name] = bucket = bucket or Bucket(VISITS, VISITS_AT_ONCE)
-        if len(self._visits) > self.limits.sources:
-            self._visits.popitem(last=False)
-        if not bucket.take(self.loop.time()):
+        if not self._visits.take(name, self.loop.time()):
             channel.fail("not admitted, too often")
             return
         old = self.visitors.pop(name, None)

@@ -2,7 +2,7 @@
 
 One thread does all of it (:mod:`.loops`). At the door (:mod:`.front`) nobody takes much before a certificate has proven
 a name that is on the list of members; then there is a link (:mod:`.hub`, :mod:`.channel`), one between each two. Who
-cannot be connected to is reached through a relay (:mod:`.relay`), which cannot read what it forwards (:mod:`.seals`).
+cannot be connected to is reached through a relay (:mod:`.relay`), which cannot read what it forwards.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from ...core.world import EVERYONE
 from ...errors import ParameterError
 from ..group.identity import check_name, split_endpoint
 from ..group.signed import public_of, signer
+from ..wire.limits import Limits, descriptors
 from . import Contact, Deliver, DeliverRoster, Reachable
-from .frames import LIST
-from .limits import Limits, descriptors
+from .channel import LIST
 from .loops import LoopThread
-from .papers import Credentials, Papers
 from .peer_hub import PeerHub, named
-from .seals import Seals
+from .proofs import Credentials, Papers, Seals
 
 RUN = re.compile(r"[A-Za-z0-9_-]{1,128}")
 

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..group.identity import split_endpoint
-from ..wire.bucket import Bucket
+from ..wire.limits import Buckets
 from . import Contact
-from .channel import Channel
-from .frames import FORWARD, LETTER, LIST, PRESENT, forward, frame, read_forward
+from .channel import FORWARD, LETTER, LIST, PRESENT, Channel, forward, frame, read_forward
 from .hub import Hub, Place
-from .seals import Seals
+from .proofs import Seals
 
 log = logging.getLogger("coterie")
 
@@ -51,7 +50,7 @@ class PeerHub(Hub):
         self._apart: dict[str, float] = {}  # since when a neighbour is not connected
         self._relays_until = 0.0
         self._alone_until: dict[str, float] = {}  # whom to leave alone: not linked, and not reached
-        self._given: OrderedDict[str, Bucket] = OrderedDict()
+        self._given = Buckets(GIVEN, GIVEN_AT_ONCE, self.limits.sources)
 
     # -- who there is
 
@@ -230,11 +229,7 @@ class PeerHub(Hub):
 
     def _give(self, relay: str, name: str) -> None:
         """Hand over the list of members through a relay: what a visit is where there is no connection."""
-        bucket = self._given.pop(name, None)
-        self._given[name] = bucket = bucket or Bucket(GIVEN, GIVEN_AT_ONCE)
-        if len(self._given) > self.limits.sources:
-            self._given.popitem(last=False)
-        if self.kept is not None and bucket.take(self.loop.time()):
+        if self.kept is not None and self._given.take(name, self.loop.time()):
             self._through(relay, name, LIST, self.kept)
 
     # -- connections

@@ -14,17 +14,14 @@ from typing import Any, Self
 
 from ...errors import ParameterError
 from ..group.identity import check_name, split_endpoint
-from ..wire.bucket import Bucket
+from ..wire.limits import Buckets, Limits, descriptors
 from . import Contact, DeliverRoster
-from .channel import Channel
-from .frames import FORWARD, LETTER, LIST, PRESENT, forward, frame, read_forward
+from .channel import FORWARD, LETTER, LIST, PRESENT, Channel, forward, frame, read_forward
 from .hub import Hub
-from .limits import Limits, descriptors
 from .loops import LoopThread
 from .over_tls import checked_run, given_credentials
-from .papers import Credentials, Papers
 from .peer_hub import MANY
-from .seals import OVERHEAD
+from .proofs import OVERHEAD, Credentials, Papers
 
 #: Bytes that wait for one member.
 QUEUE_BYTES = 1 << 20
@@ -38,7 +35,7 @@ class RelayHub(Hub):
     def __init__(self, *given: Any, letters_per_second: float):
         super().__init__(*given)
         self._rate = letters_per_second
-        self._ways: dict[str, dict[str, Bucket]] = {}  # by sender, and whom it writes to
+        self._ways: dict[str, Buckets] = {}  # by sender, for each that it writes to
         self._told: frozenset[str] = frozenset()
         self._tell_at = 0.0
 
@@ -53,12 +50,12 @@ class RelayHub(Hub):
             return
         name, inner, content = found
         goal = self.channels.get(name)
-        ways = self._ways.setdefault(sender, {})
+        ways = self._ways.setdefault(sender, Buckets(self._rate, 4.0 * self._rate))
         if goal is None:
             self.dropped_from(sender, "absent")
         elif inner == LETTER and len(content) > self.limits.letter + OVERHEAD:
             self.dropped_from(sender, "too large")
-        elif not ways.setdefault(name, Bucket(self._rate, 4.0 * self._rate)).take(channel.last_in):
+        elif not ways.take(name, channel.last_in):
             self.dropped_from(sender, "too many")
         else:
             self.counts["forwarded"] += 1

@@ -20,7 +20,7 @@ from ...core.world import EVERYONE
 from ...engines.wire import finite
 from ...errors import DataError
 from ..group.signed import is_signed
-from .bucket import Bucket
+from .limits import Buckets
 from .packet import VERSION, Packet, read_packet
 
 #: Why letters are refused.
@@ -68,12 +68,12 @@ class Gate:
         self.refused_by: Counter[tuple[int, str]] = Counter()  # of members, by address
         self.muted: frozenset[int] = frozenset()
         self._keys: dict[int, bytes] = {}
-        self._buckets: dict[int, Bucket] = {}
+        self._letters = Buckets(letters_per_second, BURST * letters_per_second)
 
     def admit(self, keys: Mapping[int, bytes]) -> None:
         """Whose letters may pass: addresses and public keys."""
         self._keys = {address: key for address, key in keys.items() if address != self.address}
-        self._buckets = {address: bucket for address, bucket in self._buckets.items() if address in self._keys}
+        self._letters.keep(self._keys)
 
     def count(self, reason: str, owner: int) -> None:
         """Count a refusal; those of members by sender, too. (Who else there is is for the transport to say.)"""
@@ -93,10 +93,7 @@ class Gate:
             raise Refused("stranger", f"from {owner}, who is no member, or is this peer itself")
         if len(data) > self.letter_bytes:
             raise Refused("size", f"{len(data)} bytes from {owner}; at most {self.letter_bytes}")
-        bucket = self._buckets.get(owner)
-        if bucket is None:
-            bucket = self._buckets[owner] = Bucket(self.rate, BURST * self.rate)
-        if not bucket.take(now):
+        if not self._letters.take(owner, now):
             raise Refused("rate", f"more than {self.rate:g} letters a second from {owner}")
         try:
             packet, signature, signed = read_packet(data)

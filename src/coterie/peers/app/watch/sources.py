@@ -127,8 +127,7 @@ class PeerSource:
 
     def _newest(self, asked: bool) -> dict[str, Any] | None:
         """What the peer itself says, which is so now, also on a full disk; or what it wrote last."""
-        from ...node.live import ask
-        from ...node.process import stopped
+        from ...node.process import ask, stopped
 
         written, now = self._status.read(), time.monotonic()
         if not asked or now < self._ask_at or (written is not None and stopped(int(written.get("pid", 0)))):

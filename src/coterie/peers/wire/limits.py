@@ -1,7 +1,9 @@
-"""Numbers that bound what a transport spends on anybody."""
+"""How much anybody may cost: how often something may happen, and what a transport spends on others."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Container, Hashable
 from typing import NamedTuple
 
 from ..._files import MAX_BYTES
@@ -10,6 +12,57 @@ try:
     import resource
 except ImportError:  # pragma: no cover - not on this platform
     resource = None  # type: ignore[assignment]
+
+
+class Bucket:
+    """Lets ``rate`` through in a second, and ``capacity`` at once."""
+
+    __slots__ = ("_left", "_then", "capacity", "rate")
+
+    def __init__(self, rate: float, capacity: float):
+        self.rate, self.capacity, self._left, self._then = rate, capacity, capacity, 0.0
+
+    def take(self, now: float) -> bool:
+        """Whether one more may pass."""
+        self._fill(now)
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+    def spend(self, now: float, amount: float) -> float:
+        """Let so much through, whatever there is; the seconds to wait before more."""
+        self._fill(now)
+        self._left -= amount
+        return max(0.0, -self._left / self.rate)
+
+    def _fill(self, now: float) -> None:
+        self._left = min(self.capacity, self._left + max(0.0, now - self._then) * self.rate)
+        self._then = now
+
+
+class Buckets:
+    """A :class:`Bucket` for each name or address; those that were used last, if there may be only ``most``."""
+
+    def __init__(self, rate: float, capacity: float, most: int | None = None):
+        self._rate, self._capacity, self._most = rate, capacity, most
+        self._of: OrderedDict[Hashable, Bucket] = OrderedDict()
+
+    def take(self, whose: Hashable, now: float) -> bool:
+        """Whether one more of theirs may pass."""
+        bucket = self._of.get(whose)
+        if bucket is None:
+            bucket = self._of[whose] = Bucket(self._rate, self._capacity)
+        if self._most is not None:
+            self._of.move_to_end(whose)
+            if len(self._of) > self._most:
+                self._of.popitem(last=False)
+        return bucket.take(now)
+
+    def keep(self, known: Container[Hashable]) -> None:
+        """Forget all others."""
+        for whose in [whose for whose in self._of if whose not in known]:
+            del self._of[whose]
 
 
 class Limits(NamedTuple):

@@ -1,0 +1,159 @@
+"""What a peer has done in processes of their own, while letters go on being answered.
+
+Its rows are read from their table when it begins, and again when the file has changed: a table needs far more memory
+than the peer. A file that is being written is left alone until it has been the same for two looks; one that cannot be
+read is reported, and the rows that there were stay.
+
+The model that a private peer keeps to itself is worked out when all is said: an agent trains once more on its own rows,
+near what it has heard (:mod:`coterie.core.private.final`). That takes seconds of compiled code and minutes of plain
+Python, which a peer is. Nothing of it is ever sent.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from ...errors import DataError, StateError
+from ..group.charter import charter_json, read_charter
+from ..model.work import Work, method_of, read_work, world_of_one, write_work
+
+if TYPE_CHECKING:
+    from .node import Node
+
+#: Seconds between two looks at the file of the rows; that reading it may take; and that the final model may.
+LOOK_EVERY, LONGEST_READ, LONGEST_FINAL = 2.0, 600.0, 300.0
+
+
+def _apart(module: str, *arguments: str, plain: bool, given: bytes = b"", seconds: float) -> tuple[int, bytes, str]:
+    """Run a module of this library elsewhere: its exit code, what it wrote, and what it said."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"coterie.peers.{module}", *arguments],
+        input=given,
+        capture_output=True,
+        timeout=seconds,
+        env=os.environ | {"COTERIE_PLAIN": str(int(plain))},
+    )
+    return done.returncode, done.stdout, done.stderr.decode(errors="replace").strip()
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def prepared(folder: Path, data: Path | None, holdout: float | None, model: Path | None = None) -> bytes:
+    """The work of a peer as bytes, from its table; without a table, it has no rows. `model`: the file of its own."""
+    share = "auto" if holdout is None else str(holdout)
+    rows, own = ("" if path is None else str(path) for path in (data, model))
+    try:
+        code, work, said = _apart("model.tables", str(folder), rows, share, own, plain=True, seconds=LONGEST_READ)
+    except subprocess.TimeoutExpired:
+        raise DataError(f"{data} was not read after {LONGEST_READ:g} s") from None
+    if code:
+        raise DataError(said.splitlines()[-1] if code == 3 else f"{data} could not be read: {said[-2000:]}")
+    return work
+
+
+class Feed:
+    """Watches the file of a peer's rows. :meth:`look` now and then; it never waits."""
+
+    def __init__(
+        self,
+        folder: Path,
+        data: Path,
+        holdout: float | None,
+        stamp: tuple[int, ...] | None,
+        model: Path | None = None,
+    ):
+        self.folder, self.data, self.holdout, self.model = folder, data, holdout, model
+        self._taken = self._seen = stamp  # of the file as it was when it was read, and looked at, last
+        self._reader: threading.Thread | None = None
+        self._work: Work | None = None
+        self._error: DataError | None = None
+
+    @staticmethod
+    def stamp(data: Path) -> tuple[int, ...] | None:
+        """What changes with a file; None if there is none."""
+        try:
+            found = data.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def look(self) -> Work | None:
+        """The new work, once, after the file has changed and was read; a DataError says why it could not be."""
+        if self._reader is not None:
+            if self._reader.is_alive():
+                return None
+            self._reader = None
+            work, error, self._work, self._error = self._work, self._error, None, None
+            if error is not None:
+                raise error
+            return work
+        now = self.stamp(self.data)
+        if now is not None and now != self._taken and now == self._seen:
+            self._taken = now
+            self._reader = threading.Thread(target=self._read, name="rows", daemon=True)
+            self._reader.start()
+        gone, self._seen = now is None and self._seen is None and self._taken is not None, now
+        if gone:
+            self._taken = None  # said once; and it is read when it is back
+            raise DataError(f"{self.data} is not there any more")
+        return None
+
+    def _read(self) -> None:
+        try:
+            self._work = read_work(prepared(self.folder, self.data, self.holdout, self.model))
+        except (DataError, OSError) as error:
+            self._error = error if isinstance(error, DataError) else DataError(str(error))
+
+
+# -- the final model --------------------------------------------------------------------------------------------------
+
+
+class Job(msgspec.Struct):
+    """What is needed for it."""
+
+    charter: bytes
+    work: bytes
+    record: bytes
+    largest: int
+
+
+def job_of(node: Node) -> bytes:
+    """What another process needs to know to do it."""
+    job = Job(charter_json(node.charter), write_work(node.work), node.record(), node.largest)
+    return msgspec.msgpack.encode(job)
+
+
+def finished(job: bytes) -> np.ndarray:
+    """The model for the peer's own use. Waits for another process."""
+    code, model, said = _apart("node.jobs", plain=False, given=job, seconds=LONGEST_FINAL)
+    if code or not model:
+        raise StateError(f"the final model could not be worked out: {said[-500:]}")
+    return np.frombuffer(model, "<f8").copy()
+
+
+def main() -> None:
+    """Read a job from standard input, write the model to standard output."""
+    from ...engines.peer import Peer
+    from ...privacy import Ledger
+    from .state import read_record, restored
+
+    job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)
+    charter = read_charter(job.charter)
+    method, work, record = method_of(charter), read_work(job.work), read_record(job.record)
+    world = world_of_one(work, record.address, {}, record.address + 1, job.largest)
+    peer = Peer(method, world, work.theta, Ledger(method.plan))
+    peer.resume(*restored(peer, record.arrays))
+    sys.stdout.buffer.write(peer.final.astype("<f8").tobytes())
+
+
+if __name__ == "__main__":
+    main()

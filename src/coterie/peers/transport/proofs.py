@@ -1,0 +1,220 @@
+"""What proves who somebody is: certificates in TLS 1.3; before it, a knock; and where a relay is between, a seal.
+
+A certificate is of the group's own authority, and proves a name.
+
+A handshake is dear, so strangers may begin only so many; and strangers at a member's own address (behind one NAT) would
+use up what that address may. So whoever dials knocks first: its name, the time, and an Ed25519 signature of them and of
+whom it is for. It proves nothing that the handshake would not prove again; it only is let through to it. Times of one
+name must grow, so that a knock that was overheard opens nothing. The run is not named: a member that still is in one
+that was amended is let through, too, and learns of it as a visitor.
+
+A letter through a relay, which cannot read it, is sealed with keys that only sender and receiver can work out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from nacl.bindings import (
+    crypto_box_afternm,
+    crypto_box_beforenm,
+    crypto_box_NONCEBYTES,
+    crypto_box_open_afternm,
+    crypto_sign_ed25519_pk_to_curve25519,
+    crypto_sign_ed25519_sk_to_curve25519,
+    crypto_sign_seed_keypair,
+)
+from nacl.exceptions import CryptoError
+from nacl.utils import random
+
+from ...errors import ParameterError
+from ..group.signed import SIGNATURE, is_signed
+
+#: The first byte of a knock, and of a TLS handshake.
+KNOCK, TLS = 0x63, 0x16
+#: What is signed begins with this.
+CONTEXT = b"coterie knock 1\n"
+#: Clocks may differ by so many seconds.
+SKEW = 3600.0
+#: Bytes of a knock, at most.
+LONGEST = 2 + 8 + SIGNATURE + 63
+
+_TIME = struct.Struct(">Q")
+#: By how many bytes a sealed letter is longer.
+OVERHEAD = 16 + 16 + crypto_box_NONCEBYTES
+
+
+class Credentials(NamedTuple):
+    """The files that prove who I am: PEM, as in a peer's folder."""
+
+    key: Path
+    certificate: Path
+    authority: Path
+
+    @classmethod
+    def of(cls, folder: str | Path) -> Credentials:
+        """Those in a folder."""
+        return cls(Path(folder) / "tls.key", Path(folder) / "tls.crt", Path(folder) / "ca.crt")
+
+
+class Proof(NamedTuple):
+    """What a certificate has proven."""
+
+    name: str
+    serial: str  # of the certificate: lower-case hex without leading zeros
+    expires: float  # seconds since 1970
+    same_run: bool
+
+
+class Papers:
+    """My own, and how to look at others'."""
+
+    def __init__(self, credentials: Credentials, run: str):
+        self.credentials, self._protocol = credentials, f"coterie/1/{run}"[:255]
+        self.load()
+
+    def load(self) -> None:
+        """Read the files, again where they have changed. If they are not good, what was there before stays."""
+        for path in self.credentials:
+            if not path.is_file():
+                raise ParameterError(f"there is no {path}: has this peer joined?")
+        self.accepting, self.dialling = self._context(server=True), self._context(server=False)
+
+    def _context(self, server: bool) -> ssl.SSLContext:
+        key, certificate, authority = self.credentials
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False  # the name is a member's, and is compared with the list of now
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.set_alpn_protocols([self._protocol])
+        if server:
+            context.num_tickets = 0  # nothing is resumed: the certificate is shown each time
+        try:
+            context.load_verify_locations(authority)
+            context.load_cert_chain(certificate, key)
+        except (ssl.SSLError, OSError) as error:
+            raise ParameterError(
+                f"{certificate}, {key.name} and {authority.name} cannot be used for TLS: {error}"
+            ) from None
+        return context
+
+    @property
+    def serial(self) -> str:
+        """Serial number of my own certificate."""
+        from ..group.identity import read_certificate
+
+        return f"{read_certificate(self.credentials.certificate.read_bytes()).serial_number:x}"
+
+    def proof(self, tls: ssl.SSLObject) -> Proof | None:
+        """What the other side has proven, which is a name and nothing else; None if its certificate names another."""
+        found = tls.getpeercert() or {}
+        parts = [part for several in found.get("subject", ()) for part in several]
+        if len(parts) != 1 or parts[0][0] != "commonName":
+            return None
+        serial = str(found.get("serialNumber", "")).lower().lstrip("0")
+        expires = ssl.cert_time_to_seconds(str(found["notAfter"]))
+        return Proof(str(parts[0][1]), serial, expires, tls.selected_alpn_protocol() == self._protocol)
+
+
+# -- knocks -----------------------------------------------------------------------------------------------------------
+
+
+def _signed(sender: str, to: str, moment: bytes) -> bytes:
+    return CONTEXT + b"\n".join((sender.encode(), to.encode(), moment))
+
+
+def write_knock(sender: str, to: str, sign: Callable[[bytes], bytes]) -> bytes:
+    """What to say before a handshake."""
+    moment = _TIME.pack(time.time_ns())
+    body = moment + sign(_signed(sender, to, moment)) + sender.encode()
+    return bytes([KNOCK, len(body)]) + body
+
+
+def length(data: bytes) -> int:
+    """How many bytes a knock has that begins so."""
+    return 2 + data[1] if len(data) > 1 else 2
+
+
+class Knocks:
+    """Whose knocks are good."""
+
+    def __init__(self, me: str):
+        self._me = me
+        self._keys: dict[str, bytes] = {}
+        self._last: dict[str, int] = {}
+
+    def admit(self, keys: dict[str, bytes]) -> None:
+        """Public keys of the members."""
+        self._keys = keys
+        self._last = {name: moment for name, moment in self._last.items() if name in keys}
+
+    def claimed(self, knock: bytes) -> str | None:
+        """The name that a knock gives, if it is a member's and the knock is not an old one."""
+        try:
+            name = knock[2 + 8 + SIGNATURE :].decode("ascii")
+        except UnicodeDecodeError:
+            return None
+        if name not in self._keys or len(knock) <= 2 + 8 + SIGNATURE:
+            return None
+        (moment,) = _TIME.unpack(knock[2:10])
+        good = moment > self._last.get(name, 0) and abs(moment / 1e9 - time.time()) <= SKEW
+        return name if good else None
+
+    def check(self, name: str, knock: bytes) -> bool:
+        """Whether it is that member's."""
+        moment, signature = knock[2:10], knock[10 : 10 + SIGNATURE]
+        if not is_signed(self._keys[name], signature, _signed(name, self._me, moment)):
+            return False
+        self._last[name] = _TIME.unpack(moment)[0]
+        return True
+
+
+# -- seals ------------------------------------------------------------------------------------------------------------
+
+
+class Seals:
+    """Seals letters to members and opens theirs: X25519 keys made of the Ed25519 keys of both.
+
+    In every letter, before its text, is a mark of run, sender and receiver, so that one is good for no other way; both
+    have the same key, and a letter could be sent back otherwise.
+    """
+
+    def __init__(self, run: str, me: str, seed: bytes):
+        self._run, self._me = run, me
+        self._secret = crypto_sign_ed25519_sk_to_curve25519(crypto_sign_seed_keypair(seed)[1])
+        self._shared: dict[bytes, bytes] = {}  # by public key
+
+    def forget(self, known: set[bytes]) -> None:
+        """Keep what was worked out for these keys only."""
+        self._shared = {key: shared for key, shared in self._shared.items() if key in known}
+
+    def seal(self, to: str, key: bytes, letter: bytes) -> bytes:
+        """For one member."""
+        nonce = random(crypto_box_NONCEBYTES)
+        return nonce + crypto_box_afternm(self._mark(self._me, to) + letter, nonce, self._key(key))
+
+    def open(self, sender: str, key: bytes, sealed: bytes) -> bytes | None:
+        """The letter, if that member has sealed it for me."""
+        nonce, box = sealed[:crypto_box_NONCEBYTES], sealed[crypto_box_NONCEBYTES:]
+        try:
+            text = crypto_box_open_afternm(box, nonce, self._key(key))
+        except (CryptoError, ValueError, TypeError):
+            return None
+        mark = self._mark(sender, self._me)
+        return text[len(mark) :] if text.startswith(mark) else None
+
+    def _key(self, public: bytes) -> bytes:
+        shared = self._shared.get(public)
+        if shared is None:
+            curve = crypto_sign_ed25519_pk_to_curve25519(public)
+            shared = self._shared[public] = crypto_box_beforenm(curve, self._secret)
+        return shared
+
+    def _mark(self, sender: str, to: str) -> bytes:
+        return hashlib.sha256("\n".join(("coterie seal 1", self._run, sender, to)).encode()).digest()[:16]
