@@ -24,6 +24,11 @@ except ImportError:  # Windows
 Record = dict[str, Any]
 
 
+def lockable() -> bool:
+    """Whether this platform can lock a file."""
+    return fcntl is not None
+
+
 class LogFile:
     """A file, for its owner alone, that is only appended to: by one writer at a time, durably."""
 

@@ -7,10 +7,12 @@ A driver holds the world, the state of a method in it, and the account of what w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from .._archive import filled, flat
 from ..core import events, loop
 from ..core.world import NEEDS_ROOM, REFUSED, SHARED, VACANT, World, new_outbox, stored_once
 from ..errors import CapacityError, ConvergenceError, ParameterError
@@ -18,7 +20,7 @@ from ..graphs import Graph
 from ..problem import Problem
 from .conditions import Conditions
 from .parallel import Team
-from .state import State, filled, flat, ties_of, with_ties
+from .state import State, restored, ties_of, with_ties
 from .together import together
 from .wire import prices
 from .worlds import world_of
@@ -195,8 +197,10 @@ class Driver(ABC):
             self.world = with_ties(self.world, state.arrays)
         for name in self.kept:
             value = getattr(self, name)
-            number = isinstance(value, int | float)
-            setattr(self, name, type(value)(state.numbers[name]) if number else filled(name, value, state.arrays))
+            if isinstance(value, int | float):
+                setattr(self, name, type(value)(state.numbers[name]))
+            else:
+                setattr(self, name, filled(name, value, partial(restored, state.arrays)))
         for name, rng in self._generators().items():
             rng.bit_generator.state = state.numbers[name]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,25 +71,8 @@ def _same(one: Any, other: Any, ties: bool) -> bool:
     return digests_of(one)[ties] == digests_of(other)[ties]
 
 
-# -- states as arrays by path -----------------------------------------------------------------------------------------
-
-
-def flat(path: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """Arrays by path of an array, or of tuples and lists of such."""
-    if isinstance(value, tuple | list):
-        names = getattr(value, "_fields", range(len(value)))
-        for name, part in zip(names, value, strict=True):
-            yield from flat(f"{path}/{name}", part)
-    else:
-        yield path, np.asarray(value)
-
-
-def filled(path: str, like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    """What :func:`flat` took apart, in the form of a value of the same kind; arrays are copies."""
-    if isinstance(like, tuple | list):
-        names = getattr(like, "_fields", range(len(like)))
-        parts = [filled(f"{path}/{name}", part, arrays) for name, part in zip(names, like, strict=True)]
-        return type(like)(*parts) if hasattr(like, "_fields") else type(like)(parts)
+def restored(arrays: Mapping[str, np.ndarray], path: str, like: Any) -> Any:
+    """A copy of the array of a path, in place of one of the same kind."""
     found = arrays.get(path)
     if found is None or found.dtype != np.asarray(like).dtype or found.ndim != np.ndim(like):
         raise DataError(f"the state of the run does not fit this method: {path} is missing, or of another kind")
@@ -108,4 +91,4 @@ def ties_of(world: World) -> dict[str, np.ndarray]:
 
 def with_ties(world: World, arrays: Mapping[str, np.ndarray]) -> World:
     """A world with the ties of a state."""
-    return world._replace(**{name: filled(f"world/{name}", getattr(world, name), arrays) for name in TIES})
+    return world._replace(**{name: restored(arrays, f"world/{name}", getattr(world, name)) for name in TIES})

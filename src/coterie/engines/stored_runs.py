@@ -6,18 +6,16 @@ know them again, since both are code and data that whoever goes on has at hand.
 
 from __future__ import annotations
 
-import io
-import json
 import os
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
-from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
 
+from .._archive import check_format, flat, packed, reading, unpacked
 from .._files import write_atomic
 from .._version import __version__
 from ..core.methods.pooling import Population
@@ -26,7 +24,7 @@ from ..data.ids import packed_id, unpacked_id
 from ..errors import DataError, MismatchError, ParameterError
 from ..graphs import DirectedGraph, Graph
 from .run import Run
-from .state import State, digests_of, digests_of_method, flat
+from .state import State, digests_of, digests_of_method
 
 FORMAT = 1
 #: The array that holds the json text.
@@ -107,9 +105,6 @@ def save_run(run: Run, path: str | os.PathLike[str]) -> Path:
         arrays |= dict(flat("population", run.population))
     if state is not None:
         arrays |= {f"state/{name}": array for name, array in state.arrays.items()}
-    for name, array in arrays.items():
-        if array.dtype.hasobject:
-            raise DataError(f"{name} holds {array.dtype} values: only numbers can be saved")
     text = {
         "format": FORMAT,
         "coterie": __version__,
@@ -131,31 +126,21 @@ def save_run(run: Run, path: str | os.PathLike[str]) -> Path:
         else {"driver": state.driver, "setting": state.setting, "once": state.once, "numbers": dict(state.numbers)},
     }
     try:
-        described = json.dumps(text, default=_plain)
+        content = packed(arrays, text, TEXT)
     except TypeError as error:
         raise DataError(f"this run cannot be saved: {error}") from None
-    buffer = io.BytesIO()
-    content: dict[str, Any] = {TEXT: np.array(described), **arrays}
-    np.savez(buffer, **content)
     goal.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(goal, buffer.getvalue())
-    return goal
+    return write_atomic(goal, content)
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:
     """Read a run that :func:`save_run` wrote."""
-    try:
-        with np.load(io.BytesIO(Path(path).read_bytes()), allow_pickle=False) as file:
-            if TEXT not in file:
-                raise DataError(f"{path} holds no run: ct.save(run, path) writes one")
-            text = json.loads(str(file[TEXT][()]))
-            if text["format"] != FORMAT:
-                raise DataError(f"{path} holds a run of format {text['format']}; this version reads format {FORMAT}")
-            return _restored(text, {name: file[name] for name in file.files if name != TEXT})
-    except DataError:
-        raise
-    except (ValueError, KeyError, IndexError, TypeError, OSError, EOFError, BadZipFile) as error:
-        raise DataError(f"{path} holds a damaged run, or none: {error!r}") from None
+    with reading(f"{path} holds a damaged run, or none"):
+        arrays, text = unpacked(Path(path).read_bytes(), TEXT)
+        if text is None:
+            raise DataError(f"{path} holds no run: ct.save(run, path) writes one")
+        check_format(f"{path} holds a run", text["format"], FORMAT)
+        return _restored(text, arrays)
 
 
 def _restored(text: dict[str, Any], arrays: dict[str, np.ndarray]) -> Run:
@@ -189,10 +174,3 @@ def _restored(text: dict[str, Any], arrays: dict[str, np.ndarray]) -> Run:
         state=state,
         **{name: text[name] for name in COUNTS},
     )
-
-
-def _plain(value: Any) -> Any:
-    """What json can hold in place of a NumPy number."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError(f"{value!r} is no number and no text")

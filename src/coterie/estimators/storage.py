@@ -7,16 +7,15 @@ names them, replaces the old one in a single step. So a model directory is eithe
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
+from .._archive import check_format, packed, reading, unpacked
 from .._files import write_atomic
 from .._version import __version__
 from ..core.losses import LOSSES, loss_from_json, loss_to_json
@@ -105,9 +104,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
         described, models = model._packed()
     else:
         models = {"coefficients": model._coefficients, "intercepts": model._intercepts}
-    buffer = io.BytesIO()
-    np.savez(buffer, **stumps, **ties, **models)
-    content = buffer.getvalue()
+    content = packed({**stumps, **ties, **models})
     checksum = hashlib.sha256(content).hexdigest()
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
@@ -163,24 +160,18 @@ def load(path: str | os.PathLike[str]) -> Any:
         return load_run(folder)
     if not (folder / "model.json").is_file():
         raise DataError(f"{folder} holds no model: there is no model.json in it")
-    try:
+    with reading(f"{folder} holds a damaged model"):
         description = json.loads((folder / "model.json").read_text())
         form, kind = description["format"], description["kind"]
         if form == 2:
             description["parameters"] = _of_format_2(kind, description["parameters"])
-        elif form not in (3, FORMAT):
-            raise DataError(f"{folder} holds a model of format {form}; this version reads format {FORMAT}")
+        check_format(f"{folder} holds a model", form, FORMAT, 2, 3)
         if kind not in KINDS:
             raise DataError(f"{folder} holds a {kind!r}; this version knows {', '.join(KINDS)}")
         content = (folder / Path(description["arrays"]).name).read_bytes()
         if hashlib.sha256(content).hexdigest() != description["sha256"]:
             raise DataError(f"{folder} holds a damaged model: {description['arrays']} does not have its checksum")
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return _restored(KINDS[kind], description, arrays)
-    except DataError:
-        raise
-    except (ValueError, KeyError, IndexError, TypeError, OSError, EOFError, BadZipFile) as error:
-        raise DataError(f"{folder} holds a damaged model: {error!r}") from None
+        return _restored(KINDS[kind], description, unpacked(content)[0])
 
 
 def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:

@@ -7,20 +7,19 @@ with that number: so a checkpoint of which the server's file is there is whole. 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import logging
 import os
 import shutil
 import time
 import uuid
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .._archive import packed, reading, unpacked
 from .._files import write_atomic
 from ..errors import FileError, ParameterError
 from .covariance import Covariance
@@ -38,22 +37,16 @@ Packed = dict[str, Any]  # arrays, and numbers, texts and lists of such that jso
 def write_state(path: Path, state: Packed, *, durable: bool = False) -> None:
     """Write arrays and plain values into one file, whole or not at all."""
     arrays = {name: value for name, value in state.items() if isinstance(value, np.ndarray)}
-    plain = {name: value for name, value in state.items() if name not in arrays}
-    content = io.BytesIO()
-    arrays["json"] = np.frombuffer(json.dumps(plain).encode(), np.uint8)
-    np.savez(content, **arrays)  # type: ignore[arg-type]
+    content = packed(arrays, {name: value for name, value in state.items() if name not in arrays})
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, content.getvalue(), durable=durable, one_writer=True)
+    write_atomic(path, content, durable=durable, one_writer=True)
 
 
 def read_state(path: Path) -> Packed:
     """The way back."""
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            state: Packed = {name: file[name] for name in file.files}
-        return state | json.loads(bytes(state.pop("json")))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise FileError(f"{path}: not a checkpoint of coterie: {error}") from error
+    with reading(f"{path}: not a checkpoint of coterie", FileError):
+        arrays, plain = unpacked(path.read_bytes())
+        return {**arrays, **plain}
 
 
 class Parts:

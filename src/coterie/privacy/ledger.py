@@ -37,9 +37,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import _journal
 from .._files import Where, sync, write_atomic
-from .._journal import Link, LogFile, hash_of, parsed
+from .._journal import Link, LogFile, hash_of, lockable, parsed
 from ..accounting.plans import Plan
 from ..core.private.account import ACCOUNT, NOTHING, RELEASES, debit
 from ..errors import BudgetError, LedgerError, MissingExtra, ParameterError
@@ -419,7 +418,7 @@ class _Journal:
     """The file: records, hash-chained, under a lock; and the head beside it."""
 
     def __init__(self, path: str, identity: Where | None, make: bool) -> None:
-        if _journal.fcntl is None:
+        if not lockable():
             raise LedgerError(f"the ledger {path} cannot be locked on this platform: two processes could spend at once")
         self.name, self.path = path, os.path.realpath(path)
         if not os.path.exists(self.path):

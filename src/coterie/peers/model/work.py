@@ -8,14 +8,13 @@ travel from one process to the other as bytes (:func:`write_work`): so a peer st
 from __future__ import annotations
 
 import inspect
-import io
-import json
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..._archive import packed, reading, unpacked
 from ...core import losses
 from ...core.letters import Bounds, Contents, in_single, longest
 from ...core.linear import DenseRows, frozen
@@ -27,7 +26,7 @@ from ...core.world import PERSONAL, TIED, VACANT, World, paper
 from ...core.wrap.graph_rule import GraphRule
 from ...core.wrap.learned import Learned
 from ...core.wrap.trimmed import Trimmed
-from ...errors import DataError, MismatchError, ParameterError
+from ...errors import MismatchError, ParameterError
 from ...problem.confidence import confidences
 from ...problem.modelled import FEW
 from ..group.charter import MAX_LETTER, MAX_PARAMETERS, TRAINING
@@ -246,24 +245,17 @@ def make_part(field: str, kind: Any, named: Mapping[str, Any], *first: Any) -> A
 
 
 def write_work(work: Work) -> bytes:
-    """A work as bytes: npz without pickles."""
+    """A work as bytes."""
     arrays: dict[str, Any] = {name: value for name, value in work._asdict().items() if isinstance(value, np.ndarray)}
     numbers = {name: value for name, value in work._asdict().items() if name not in (*arrays, "loss", "model")}
-    buffer = io.BytesIO()
-    head = json.dumps({"loss": losses.loss_to_json(work.loss), "numbers": numbers}).encode()
-    np.savez(buffer, head=np.frombuffer(head, np.uint8), **arrays)
-    return buffer.getvalue()
+    return packed(arrays, {"loss": losses.loss_to_json(work.loss), "numbers": numbers}, "head")
 
 
 def read_work(content: bytes, model: Any = None) -> Work:
     """The other way round, with the `model` of the group, if that is not linear; a DataError for anything else."""
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        head = json.loads(arrays.pop("head").tobytes())
+    with reading("not the work of a peer"):
+        arrays, head = unpacked(content, "head")
         work = Work(loss=losses.loss_from_json(head["loss"]), **head["numbers"], **arrays)
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise DataError(f"not the work of a peer: {error}") from None
     if model is None:
         return work
     if hasattr(model, "check"):  # a model in Python may have to see rows before it can work on them

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ... import _archive
 from ..._files import naming, sync, with_checksum, without_checksum, write_all, write_atomic
 from ...core.loop import ANEW
 from ...errors import DataError, MissingExtra, StateError
@@ -177,14 +178,7 @@ def read_record(content: bytes, name: str = "the state") -> Record:
 
 def fields(group: Any, name: str) -> Iterator[tuple[str, np.ndarray]]:
     """The arrays of a (nested) tuple or dictionary with their paths, without those called ``cache``."""
-    items = group.items() if isinstance(group, dict) else zip(group._fields, group, strict=True)
-    for field, part in items:
-        if field in ANEW:
-            continue
-        if isinstance(part, tuple):
-            yield from fields(part, f"{name}.{field}")
-        else:
-            yield f"{name}.{field}", part
+    return _archive.flat(name, group, ".", ANEW)
 
 
 def pack(name: str, group: Any) -> dict[str, tuple[str, list[int], bytes]]:
@@ -231,17 +225,13 @@ def _like(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 def filled(group: Any, arrays: dict[str, tuple[str, list[int], bytes]], name: str, slots: int | None = None) -> Any:
     """The same tuple with what was kept in place of its arrays."""
-    parts = []
-    for field, part in zip(group._fields, group, strict=True):
-        if field in ANEW:
-            parts.append(part)
-        elif isinstance(part, tuple):
-            parts.append(filled(part, arrays, f"{name}.{field}", slots))
-        else:
-            kept = unpack(arrays, f"{name}.{field}")
-            # What a tie has room for may have grown since it began.
-            fits = kept.shape == part.shape if slots is None else kept.shape[:1] == (slots,) and kept.ndim == part.ndim
-            if not fits or kept.dtype != part.dtype:
-                raise StateError(f"{name}.{field} of the state is of shape {kept.shape}, and should be {part.shape}")
-            parts.append(kept)
-    return type(group)(*parts)
+
+    def restored(path: str, part: np.ndarray) -> np.ndarray:
+        kept = unpack(arrays, path)
+        # What a tie has room for may have grown since it began.
+        fits = kept.shape == part.shape if slots is None else kept.shape[:1] == (slots,) and kept.ndim == part.ndim
+        if not fits or kept.dtype != part.dtype:
+            raise StateError(f"{path} of the state is of shape {kept.shape}, and should be {part.shape}")
+        return kept
+
+    return _archive.filled(name, group, restored, ".", ANEW)

@@ -1,0 +1,96 @@
+"""Arrays and what json can hold, as the bytes of one npz file; and nested states as arrays by path.
+
+Nothing in such a file is ever executed. Files are written whole or not at all (:mod:`coterie._files`), and whatever is
+wrong with one that is read is one clear error (:func:`reading`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from .errors import CoterieError, DataError
+
+#: What reading a damaged file, and making something of it, may raise.
+DAMAGE = (ValueError, KeyError, IndexError, TypeError, OSError, EOFError, BadZipFile)
+
+
+@contextlib.contextmanager
+def reading(what: str, refusal: type[CoterieError] = DataError) -> Iterator[None]:
+    """Refuse, in these words, whatever a damaged file leads to. What says more about it comes out as it is."""
+    try:
+        yield
+    except (DataError, refusal):
+        raise
+    except DAMAGE as error:
+        raise refusal(f"{what}: {error!r}") from None
+
+
+def check_format(what: str, found: Any, known: int, *older: int) -> None:
+    """Refuse a file that another version has written."""
+    if found not in (known, *older):
+        raise DataError(f"{what} of format {found}; this version reads format {known}")
+
+
+def packed(arrays: Mapping[str, Any], text: Any = None, name: str = "json") -> bytes:
+    """Arrays, and values that json can hold as a text of this name, as the content of a file."""
+    for each, array in arrays.items():
+        if np.asarray(array).dtype.hasobject:
+            raise DataError(f"{each} holds {np.asarray(array).dtype} values: only numbers can be saved")
+    buffer = io.BytesIO()
+    described: dict[str, Any] = {} if text is None else {name: np.array(json.dumps(text, default=_plain))}
+    np.savez(buffer, **described, **arrays)
+    return buffer.getvalue()
+
+
+def unpacked(content: bytes, name: str = "json") -> tuple[dict[str, Any], Any]:
+    """The arrays, and the values of the text of this name (None if there is none)."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        arrays = {each: file[each] for each in file.files}
+    text = arrays.pop(name, None)
+    return arrays, None if text is None else json.loads(text.item() if text.ndim == 0 else text.tobytes())
+
+
+def _plain(value: Any) -> Any:
+    """What json can hold in place of a NumPy number."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{value!r} is no number and no text")
+
+
+# -- states as arrays by path -----------------------------------------------------------------------------------------
+
+
+def flat(path: str, value: Any, joint: str = "/", leave: Collection[str] = ()) -> Iterator[tuple[str, np.ndarray]]:
+    """Arrays by path of an array, or of tuples, lists and dictionaries of such; parts of some names are left out."""
+    if not isinstance(value, tuple | list | dict):
+        yield path, np.asarray(value)
+        return
+    for name, part in _parts(value):
+        if name not in leave:
+            yield from flat(f"{path}{joint}{name}", part, joint, leave)
+
+
+def filled(
+    path: str, like: Any, restored: Callable[[str, Any], Any], joint: str = "/", leave: Collection[str] = ()
+) -> Any:
+    """A state of the form of ``like``, each array of which is made of its path and of the one that is there."""
+    if not isinstance(like, tuple | list):
+        return restored(path, like)
+    parts = [
+        part if name in leave else filled(f"{path}{joint}{name}", part, restored, joint, leave)
+        for name, part in _parts(like)
+    ]
+    return type(like)(*parts) if hasattr(like, "_fields") else type(like)(parts)
+
+
+def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(value, dict):
+        return iter(value.items())
+    return zip(getattr(value, "_fields", range(len(value))), value, strict=True)
