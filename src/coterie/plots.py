@@ -977,7 +977,7 @@ def _place(model: Any, part: Any, column: Any) -> int:
     if isinstance(column, str) and column == "intercept":
         return int(part.design.size - 1)
     feature = _feature(model, column)
-    if feature in part.design.splines:
+    if feature in part.design.curves:
         raise ParameterError(f"{column!r} is a curve, not one coefficient: plots.curves(model, {column!r}) shows it")
     return int(np.flatnonzero(part.design.source == feature)[0])
 

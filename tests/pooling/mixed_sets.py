@@ -6,7 +6,7 @@ import numpy as np
 from populations import labels
 
 import coterie as ct
-from coterie.pooling.designs import linear
+from coterie.pooling.designs import Linear
 from coterie.pooling.families import FAMILIES
 from coterie.pooling.population import Learner
 from coterie.pooling.rows import Grouped
@@ -55,7 +55,7 @@ def ours(X, y, groups, slope, loss):
     """The same by partial pooling, in the same units: [sd of intercepts, of slopes, noise], common model."""
     n, family = int(groups.max()) + 1, FAMILIES[loss]
     middle, unit = (y.mean(), y.std()) if family.noisy else (0.0, 1.0)
-    grouped, design = Grouped.of(X, (y - middle) / unit, groups, n, None), linear(X)
+    grouped, design = Grouped.of(X, (y - middle) / unit, groups, n, None), Linear.of(X)
     free = np.arange(X.shape[1] + 1) == slope
     free[-1] = True
     sample = Sample(list(grouped.batches(design, np.arange(n))), n)

@@ -8,17 +8,9 @@ from sklearn.preprocessing import SplineTransformer
 
 import coterie as ct
 from coterie.pooling import fit
-from coterie.pooling.designs import (
-    Design,
-    Spline,
-    Values,
-    additive,
-    additive_of,
-    linear,
-    quantiles,
-    quantiles_of,
-    standards,
-)
+from coterie.pooling.designs import Linear, Values, design_from, standards
+from coterie.pooling.designs.additive import Spline, additive, additive_of
+from coterie.pooling.designs.values import quantiles, quantiles_of
 
 
 def features(seed=0, rows=200):
@@ -53,7 +45,7 @@ def test_knots_that_coincide_count_once():
     assert np.isfinite(spline.columns(np.linspace(-1.0, 12.0, 50))).all()
 
 
-@pytest.mark.parametrize("make", [linear, additive])
+@pytest.mark.parametrize("make", [Linear.of, additive])
 def test_lines_are_every_linear_function(make):
     """Also outside the knots, by as much as the range itself."""
     X = features()
@@ -67,7 +59,7 @@ def test_lines_are_every_linear_function(make):
         )
 
 
-@pytest.mark.parametrize("make", [linear, additive])
+@pytest.mark.parametrize("make", [Linear.of, additive])
 def test_columns_are_in_standard_units_with_ones_last(make):
     X = features()
     weight = np.random.default_rng(3).uniform(size=len(X))
@@ -93,7 +85,7 @@ def test_only_columns_with_more_than_six_values_are_bent():
     assert sorted(additive(X, keep_linear=np.arange(5) == 1).splines) == [0, 3]
     assert additive(X[:, [2, 4]]) is None
     assert additive(X, max_columns=10) is None
-    assert linear(X).name == "linear"
+    assert Linear.of(X).name == "linear"
     late = np.zeros((8000, 1))
     late[2000:, 0] = np.arange(6000)  # values that the first rows do not show
     assert additive(late) is not None
@@ -115,11 +107,11 @@ def test_standards_of_constants_and_of_large_numbers():
     np.testing.assert_allclose(scale, [1.0, X[:, 1].std(), 1.0])
 
 
-@pytest.mark.parametrize("make", [linear, additive])
+@pytest.mark.parametrize("make", [Linear.of, additive])
 def test_a_design_comes_back_from_a_file(make):
     X = features()
     design = make(X)
-    again = Design.from_arrays(design.to_arrays())
+    again = design_from(design.to_arrays())
     assert again.name == design.name
     assert np.array_equal(again.columns(X), design.columns(X))
     assert np.array_equal(again.lines(), design.lines())

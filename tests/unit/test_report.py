@@ -20,7 +20,7 @@ from coterie.errors import DataError, MismatchError, ParameterError
 from coterie.estimators import gains as measuring
 from coterie.estimators.report import adjusted, features, outliers
 from coterie.estimators.tuning import folds as deal
-from coterie.pooling import designs
+from coterie.pooling.designs import Linear
 from coterie.pooling.population import FLAT
 
 
@@ -155,7 +155,7 @@ def test_an_agent_of_one_class_alone_is_not_sure_of_it():
         X = np.random.default_rng(m).normal(size=(m, 2))
         rows = measuring.Rows(X, np.ones(m), np.zeros(m, int), None)
         [p] = measuring._averaged(rows, rows.some(np.array([0]))._replace(X=np.zeros((1, 2))),
-                                  [designs.linear(X)], "logistic")  # fmt: skip
+                                  [Linear.of(X)], "logistic")  # fmt: skip
         assert 0.5 < p < (m + 0.5) / (m + 1.0) + 0.03
 
 
@@ -310,7 +310,7 @@ def test_a_curve_is_one_feature_with_the_variance_of_the_curve():
     assert bare.loc["x0", "sd"] == pytest.approx(table.loc["x0", "sd"], rel=1e-6)
 
 
-def test_the_evidence_of_other_candidates_is_that_of_their_fits(monkeypatch):
+def test_the_evidence_of_other_candidates_is_that_of_their_fits():
     X, y, codes = population(seed=9, n=30)
     settings = {"agents": codes}
     models = {
@@ -322,9 +322,7 @@ def test_the_evidence_of_other_candidates_is_that_of_their_fits(monkeypatch):
     assert table.loc["linear", "nats"] == 0.0
     assert table.loc["additive", "nats"] == pytest.approx(difference, abs=1.0)
     # Where designs were compared on a sample of agents, their numbers are of fewer rows: the other one is fitted anew.
-    from coterie.estimators import report as reporting
-
-    monkeypatch.setattr(reporting, "_compared_on_sample", lambda first, rows: True)
+    models["auto"]._models = [replace(part, sampled=True) for part in models["auto"]._models]
     table = models["auto"].report(folds=2).choices.set_index("candidate")
     assert table.loc["additive", "log_evidence"] == pytest.approx(models["additive"].log_evidence_, rel=1e-9)
 

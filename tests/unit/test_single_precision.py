@@ -8,7 +8,7 @@ from scipy import sparse
 
 import coterie as ct
 from coterie.core.linear import DenseRows, gram_norms, margins_kernel, row_norms_kernel, rows_of, scatter_kernel
-from coterie.pooling.designs import quantiles
+from coterie.pooling.designs.values import quantiles
 
 pytestmark = pytest.mark.compiled
 

@@ -23,12 +23,12 @@ from ..data.sources import is_dataset
 from ..data.table import Table, labels_of, more_labelled, split_target, weights_of
 from ..engines.cluster import Cluster
 from ..errors import DataError, ExtrapolationWarning, MismatchError, ParameterError
+from ..pooling.designs import DESIGNS, PLAIN
 from ..pooling.families import LARGEST
 from .by_batches import by_batches
 from .protocol import Estimator
 from .reported import Reported, given_names
 
-DESIGNS = ("auto", "linear", "additive")
 DEVIATIONS = ("auto", "full", "diagonal", "scalar")
 #: By name; the laboratory's others do not fit here.
 METHODS = ("pooling", "cd", "admm", "djam", "propagation", "local", "global", "component", "ridge-to-mean")
@@ -188,7 +188,7 @@ class _Collaborative(Reported, Estimator):
 
     def _check_parameters(self, pools: bool) -> None:
         """Names out of their range, before anything is computed."""
-        for name, known in (("design", DESIGNS), ("deviations", DEVIATIONS)):
+        for name, known in (("design", ("auto", *DESIGNS)), ("deviations", DEVIATIONS)):
             value = getattr(self, name)
             if value not in known:
                 raise ParameterError(f"{name}={value!r} must be one of {', '.join(known)}")
@@ -201,8 +201,8 @@ class _Collaborative(Reported, Estimator):
                 raise ParameterError(
                     f'loss={self.loss!r}: method="pooling" of a {self._kind} takes {", ".join(self._losses)}'
                 )
-        elif self.design == "additive":
-            raise MismatchError(f'design="additive" needs method="pooling"; method={self.method!r} is linear')
+        elif self.design not in ("auto", PLAIN):
+            raise MismatchError(f'design="{self.design}" needs method="pooling"; method={self.method!r} is linear')
         if self.engine is not None:
             if not isinstance(self.engine, Cluster):
                 raise ParameterError(f"engine={self.engine!r}: expected a ct.Cluster, or None for this process")
@@ -235,7 +235,7 @@ class _Collaborative(Reported, Estimator):
 
     def _check_wide(self) -> None:
         """Refuse what is not there for many columns, before the work."""
-        asked = {"design": self.design == "additive", "deviations": self.deviations in ("full", "scalar")}
+        asked = {"design": self.design not in ("auto", PLAIN), "deviations": self.deviations in ("full", "scalar")}
         asked |= {"loss": self._kind == "regressor" and self.loss == "auto", "graph": self.graph is not None}
         for name, unfit in asked.items():
             if unfit:

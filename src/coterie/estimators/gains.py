@@ -17,10 +17,10 @@ from .._laplace import expit, moderated
 from ..data.table import labels_of, more_labelled
 from ..errors import DataError
 from ..evaluation import gain
-from ..pooling import designs
 from ..pooling.blocks import Batch, InRows, batches, one_plus, padded, times
 from ..pooling.classes import softmax
-from ..pooling.designs import Design
+from ..pooling.designs import PLAIN, Design
+from ..pooling.designs import Linear as Lines
 from ..pooling.families import FAMILIES, LARGEST
 from ..pooling.population import Population
 from ..pooling.posterior import posterior
@@ -256,7 +256,7 @@ def _one_model(model: Any, train: Rows) -> Any:
     """One model for all rows, whoever they belong to: a regression whose strength is learned, or else the same kind."""
     labels = _named(model, train.y)
     if pools(model) or is_linear(model):
-        settings = {"design": model.design, "loss": model.loss} if pools(model) else {"design": "linear"}
+        settings = {"design": model.design, "loss": model.loss} if pools(model) else {"design": PLAIN}
         kind = CollaborativeClassifier if model._kind == "classifier" else CollaborativeRegressor
         deviations = "scalar" if train.X.shape[1] <= pooling.WIDE else "auto"
         return kind(deviations=deviations, **settings).fit(train.X, labels, sample_weight=train.weight)
@@ -322,8 +322,8 @@ def alone(model: Any, together: Any, train: Rows, test: Rows) -> np.ndarray:
         train._replace(codes=np.searchsorted(who, train.codes)),
         test._replace(codes=np.searchsorted(who, test.codes)),
     )
-    made = [designs.linear(train.X, train.weight)]
-    if pools(together) and together.design_ == "additive":
+    made: list[Design] = [Lines.of(train.X, train.weight)]
+    if pools(together) and together.design_ != PLAIN:
         made.append(together._models[0].design)
     if model._kind == "classifier":
         number = len(model.classes_)
@@ -452,7 +452,7 @@ def _each_student(train: Rows, test: Rows, design: str) -> np.ndarray:
             out[asked] = own.y[0]
             continue
         zeros = np.zeros(len(own.y), dtype=np.int64)
-        choice = "auto" if design == "additive" else design
+        choice = design if design == PLAIN else "auto"
         model = pooling.fit(own.X, [own.y], zeros, 1, "student", choice, "scalar", own.weight)[0]
         out[asked] = model.latent(test.X[asked], zeros[:1].repeat(asked.sum()), False)[0] * model.scale + model.center
     return out

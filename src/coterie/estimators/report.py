@@ -23,7 +23,7 @@ from .._laplace import expit, moderated
 from .._threads import one_thread
 from ..data.dictionaries import StumpDictionary, outputs
 from ..errors import DataError, ParameterError
-from ..pooling import designs, fitted
+from ..pooling import fitted
 from ..pooling.blocks import Batch, root, times
 from ..pooling.families import LARGEST, Student
 from ..pooling.fitted import Pooled
@@ -439,9 +439,9 @@ def _features_of(model: Any, part: Any, coverage: float) -> pd.DataFrame:
     names = model._columns.names
     raw, log_sd = part.variances()
     if isinstance(part, Wide):
-        w, V, source, curves = part.w, part.strengths.v, np.arange(len(names)), {}
+        w, V, source, curves = part.w, part.strengths.v, np.arange(len(names)), []
     else:
-        w, V, source, curves = part.population.w, part.population.V, part.design.source, part.design.splines
+        w, V, source, curves = part.population.w, part.population.V, part.design.source, part.design.curves
     v = V if V.ndim == 1 else np.diag(V)
     if isinstance(part, Pooled):
         log_sd = _log_sd(part, model.deviations == "scalar")
@@ -638,7 +638,7 @@ def choices(model: Any, rows: Rows | None) -> pd.DataFrame:
     for name in first.evidence:
         if name.split(",")[0] == first.design_name:
             value = float(sum(part.evidence[name] for part in models))
-        elif not _compared_on_sample(first, rows):
+        elif isinstance(first, Wide) or not first.sampled:
             value = float(first.evidence[name])
         elif rows is None:
             value = math.nan
@@ -650,21 +650,6 @@ def choices(model: Any, rows: Rows | None) -> pd.DataFrame:
     table["nats"] = table["log_evidence"] - float(sum(part.log_evidence for part in models))
     table["chosen"] = table["candidate"] == chosen
     return table.sort_values("chosen", ascending=False, kind="stable", ignore_index=True)
-
-
-def _compared_on_sample(first: Any, rows: Rows | None) -> bool:
-    """Whether designs may have been compared on fewer agents than the population was learned from."""
-    if isinstance(first, Wide) or first.n <= 100:
-        return False
-    if rows is None or first.kept is not None:
-        return True
-    design: Any = first.design
-    if not design.splines:
-        some = first.grouped.rows(first.grouped.sample(fitted.SAMPLE))
-        weight = first.grouped.weight
-        design = designs.additive(first.grouped.X[some], None if weight is None else weight[some])
-    most = fitted.TRIAL / (max(1.0, len(rows.y) / first.n) * design.size**2)
-    return bool(np.clip(most, 100, fitted.SAMPLE) < min(first.n, fitted.SAMPLE))
 
 
 def _evidence_of(model: Any, design: str, rows: Rows) -> float:

@@ -13,7 +13,7 @@ from ..core.batches import batches, jobs, padded
 from ..data.ids import grouping
 from . import designs
 from .blocks import Batch, Joint, Summary, times
-from .designs import Design
+from .designs import DESIGNS, PLAIN, Design, Given, design_from
 from .families import FAMILIES, Family
 from .new_agents import LinearModels, NewAgent, best_for_new_agents
 from .population import Learner, Population, left_out_loss
@@ -28,6 +28,8 @@ from .wide import Wide, dense, fit_wide
 SAMPLE = 2000
 #: Rows times squared columns of a design that is only tried, at most.
 TRIAL = 2e7
+#: Agents that designs are compared on, at least.
+COMPARED = 100
 #: With more columns than this, the model is found in the span of the rows.
 WIDE = 150
 #: With fewer agents than this, a feature that is constant inside each of them is not bent: they are its only points.
@@ -106,6 +108,7 @@ class Pooled(Fitted):
     D: np.ndarray  # (n, q) deviations
     grouped: Grouped
     kept: Kept | None = None  # in place of rows that a file did not hold
+    sampled: bool = True  # whether designs may have been compared on fewer agents than the population was learned from
 
     @property
     def design_name(self) -> str:
@@ -153,8 +156,7 @@ class Pooled(Fitted):
 
     def names(self, features: tuple[str, ...]) -> tuple[str, ...]:
         """Of the columns of the model, without the intercept."""
-        bent = [f"{features[k]} spline {j}" for k, spline in self.design.splines.items() for j in range(spline.size)]
-        return (*(name for k, name in enumerate(features) if k not in self.design.splines), *bent)
+        return self.design.names(features)
 
     def variances(self) -> tuple[np.ndarray, np.ndarray]:
         """Variances of deviations in the units of :meth:`coefficients`, and the sd of their logarithms, (q,).
@@ -320,6 +322,7 @@ class Pooled(Fitted):
         """For a file: everything but the rows."""
         population, new_agent, kept = self.population, self.new_agent, self.keep()
         return {
+            "design": np.array(self.design.name),
             **self.design.to_arrays(),
             "w": population.w,
             "V": population.V,
@@ -335,7 +338,7 @@ class Pooled(Fitted):
     @classmethod
     def from_arrays(cls, fitted: Fitted, arrays: Any) -> Pooled:
         """Back from a file."""
-        design, w, D = Design.from_arrays(arrays), arrays["w"], arrays["D"]
+        design, w, D = design_from(arrays), arrays["w"], arrays["D"]
         q = D.shape[1]
         if design.size != q or w.shape != (q,) or arrays["V"].shape not in ((q,), (q, q)):
             raise ValueError(f"a population of {arrays['V'].shape} for {q} columns")
@@ -348,9 +351,8 @@ class Pooled(Fitted):
             raise ValueError(f"Hessians of shape {kept.hessian.shape} for {len(D)} agents and {q} columns")
         nothing = Grouped.nothing(len(D), kept.low.shape[1])
         new_agent = NewAgent(arrays["stranger_w"], *arrays["stranger"].tolist())
-        return cls(
-            **vars(fitted), design=design, population=population, new_agent=new_agent, D=D, grouped=nothing, kept=kept
-        )
+        known = {"design": design, "population": population, "new_agent": new_agent, "D": D}
+        return cls(**vars(fitted), **known, grouped=nothing, kept=kept, sampled=len(D) > COMPARED)
 
 
 def fit(
@@ -398,49 +400,50 @@ def fit_agents(
         for k, unit in enumerate(units)
     ]
     rows, active, weight = total(agents, Shard.facts)
-    tried: dict[str, Design] = {}
-    if design != "additive":
-        tried["linear"] = linear_of(agents)
-    # Two rows an agent cannot tell a curve from noise.
-    if design == "additive" or (design == "auto" and rows >= 3 * active):
-        values = hold(agents, "values", Shard.hold_values, ranked.sample(SAMPLE))  # knots do not need everybody
-        bent = designs.additive_of(values, every(agents, Shard.constant) if agents.n < MANY else None)
-        agents.forget("values")
-        if bent is not None:
-            tried["additive"] = bent
-        elif not tried:
-            tried["linear"] = linear_of(agents)
+    fit = [name for name, kind in DESIGNS.items() if rows >= kind.least_rows * active]
+    tried = designs_of(agents, ranked, fit if design == "auto" else [design])
     name, evidence, held_out = next(iter(tried)), {}, {}
     started: list[dict[str, Learner]] = [{} for _ in tasks]
+    sampled = False
     if len(tried) > 1:
         # Evidence is compared on the same rows, on no more of them and no more exactly than it takes.
-        each = TRIAL / (max(1.0, weight / agents.n) * tried["additive"].size ** 2)
-        some = ranked.sample(int(np.clip(each, 100, SAMPLE)))
+        each = TRIAL / (max(1.0, weight / agents.n) * max(made.size for made in tried.values()) ** 2)
+        some = ranked.sample(int(np.clip(each, COMPARED, SAMPLE)))
         learners = {key: [task.learner(key, made, some) for task in tasks] for key, made in tried.items()}
         for tol in (1e-1, 3e-3):
             for key in tried:
                 evidence[key] = sum(learner.run(tol).result().log_evidence for learner in learners[key])
-            gain = evidence["additive"] - evidence["linear"] - margin(family, len(some))
-            if abs(gain) > 10.0 + 0.01 * weight:
+            gains = {key: evidence[key] - evidence[PLAIN] - margin(family, len(some)) for key in tried if key != PLAIN}
+            if min(map(abs, gains.values())) > 10.0 + 0.01 * weight:
                 break
-        name = "additive" if gain > 0.0 else "linear"
-        if gain > 0.0:
+        better = [key for key, gain in gains.items() if gain > 0.0]
+        if better:
             # Evidence trusts the model; rows left out one at a time do not. Curves must not be worse there.
-            for key in tried:
+            for key in (PLAIN, *better):
                 held_out[key] = sum(left_out_loss(learner, learner.result()) for learner in learners[key])
             name = min(held_out, key=lambda key: held_out[key])
-        if len(some) == len(ranked.sample(SAMPLE)):
+        sampled = len(some) < len(ranked.sample(SAMPLE))
+        if not sampled:
             started = [{key: learners[key][k] for key in tried} for k in range(len(tasks))]
         else:
             for task in tasks:
                 task.forget(tried)
-    return [task.pooled(tried, name, evidence, held_out, started[k], loss == "auto") for k, task in enumerate(tasks)]
+    found = [task.pooled(tried, name, evidence, held_out, started[k], loss == "auto") for k, task in enumerate(tasks)]
+    return [replace(model, sampled=sampled) for model in found]
 
 
-def linear_of(agents: Agents) -> Design:
-    """The columns of all agents as they are, in standard units."""
-    mean, scale = designs.standards_of(Part(agents, "rows"))
-    return Design({}, mean, scale, np.arange(len(mean)))
+def designs_of(agents: Agents, ranked: Ranked, names: list[str]) -> dict[str, Design]:
+    """Designs of these names, learned; the plain one where none of them is to be had."""
+
+    def some() -> Sums:
+        return hold(agents, "values", Shard.hold_values, ranked.sample(SAMPLE))  # knots do not need everybody
+
+    given = Given(Part(agents, "rows"), some, lambda: every(agents, Shard.constant) if agents.n < MANY else None)
+    made = {name: DESIGNS[name].learn(given) for name in names}
+    agents.forget("values")
+    found = {name: design for name, design in made.items() if design is not None}
+    plain = None if found else DESIGNS[PLAIN].learn(given)
+    return found if plain is None else {PLAIN: plain}
 
 
 def rank(agents: Agents) -> Ranked:
@@ -555,7 +558,7 @@ class _Task:
         tails: bool,
     ) -> Pooled:
         """The population to the end, from where it was started; and then everybody."""
-        design, straight, linear = tried[name], started.get("linear"), tried.get("linear")
+        design, straight, linear = tried[name], started.get(PLAIN), tried.get(PLAIN)
         agents = self.ranked.sample(SAMPLE)
         learner = started.get(name) or self.learner(name, design, agents)
         population = learner.run().result()
@@ -567,7 +570,7 @@ class _Task:
             evidence[f"{design.name}, heavy tails"] = found.log_evidence
             if found.log_evidence > population.log_evidence + MARGIN:
                 population, learner, key = found, heavy, "heavy tails"
-        models = LinearModels(design.lines(), np.eye(0)) if design.splines else None
+        models = LinearModels(design.lines(), np.eye(0)) if name != PLAIN else None
         if models is not None and straight is not None and linear is not None:
             models = LinearModels(models.basis, linear.units(), (straight, straight.result()))
         new_agent = best_for_new_agents(learner, population, self.ranked.folds(agents), models)

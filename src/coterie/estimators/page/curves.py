@@ -90,7 +90,7 @@ def _pooled(model: Any, k: int, ranked: list[str], who: np.ndarray) -> Output:
     rows: list[tuple[Shown, np.ndarray, np.ndarray | None]] = []  # and its columns, and where its band is
     for name, at in chosen:
         feature = names.index(name)
-        curve = feature in design.splines
+        curve = feature in design.curves
         one, along = Shown(name, "curve" if curve else "line", common[at], own[who][:, at]), None
         ends = low[:, feature], high[:, feature]
         known = np.isfinite(ends[0]) & np.isfinite(ends[1])

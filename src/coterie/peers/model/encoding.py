@@ -158,12 +158,10 @@ def _encoded(charter: Charter, table: np.ndarray, fill: np.ndarray) -> np.ndarra
 
 def design_of(charter: Charter) -> Any:
     """The design of a charter that has one."""
-    from ...pooling.designs import Design, Spline
+    from ...pooling.designs.additive import Additive, Spline, source_of
 
     given = charter.design
     assert given is not None
     splines = {k: Spline(np.array(knots)) for k, knots in given.knots}
     width = len(charter.features) if charter.columns is None else len(charter.columns.parts)
-    kept = [k for k in range(width) if k not in splines]
-    source = np.concatenate([kept, *(np.full(spline.size, k) for k, spline in splines.items())]).astype(np.int64)
-    return Design(splines, np.array(given.mean), np.array(given.scale), source)
+    return Additive(np.array(given.mean), np.array(given.scale), source_of(width, splines), splines)

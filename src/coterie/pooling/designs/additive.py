@@ -1,0 +1,149 @@
+"""A curve for every feature: quadratic splines in place of columns with more than a few values.
+
+Knots are at quantiles; beyond the outermost, curves go on as lines. Every agent has curves of its own, that deviate
+from common ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from ..sums import Here, Sums
+from .base import Design, Given
+from .values import FEW, Values, quantiles, quantiles_of, standards_of
+
+#: Quantile knots of a spline, the two ends included. With 8 a split in time broke.
+KNOTS = 5
+SHARES = np.linspace(0.0, 1.0, KNOTS)
+#: With so many columns or more, features are not bent.
+LARGEST = 150
+
+
+class Spline(NamedTuple):
+    """Quadratic B-splines of one column; without the last of them, since all of them sum up to one."""
+
+    knots: np.ndarray  # extended by two beyond each end
+
+    @classmethod
+    def of(cls, x: np.ndarray, weight: np.ndarray | None = None) -> Spline:
+        """With knots at quantiles of the values."""
+        return cls.through(quantiles(x, SHARES, weight))
+
+    @classmethod
+    def through(cls, quantiles: np.ndarray) -> Spline:
+        """With these knots; those that coincide count once."""
+        inner = np.unique(quantiles)
+        left, right = inner[1] - inner[0], inner[-1] - inner[-2]
+        ends = np.array([1.0, 2.0])
+        return cls(np.concatenate([inner[0] - left * ends[::-1], inner, inner[-1] + right * ends]))
+
+    @property
+    def size(self) -> int:
+        """How many columns it makes."""
+        return len(self.knots) - 4
+
+    def columns(self, x: np.ndarray) -> np.ndarray:
+        """The basis at x, (rows, size); beyond the outermost knots, lines that go on as they left."""
+        low, high = self.knots[2], self.knots[-3]
+        inside = np.clip(x, low, high)
+        out = self._basis(inside, 2)[:, :-1]
+        beyond = (x - inside)[:, None]
+        if np.any(beyond):
+            out = out + beyond * self._slope(inside)[:, :-1]
+        return out
+
+    def line(self) -> np.ndarray:
+        """Coefficients of x itself, up to a constant: splines hold every line (Marsden's identity)."""
+        sites = 0.5 * (self.knots[1:-2] + self.knots[2:-1])
+        return sites[:-1] - sites[-1]
+
+    def _basis(self, x: np.ndarray, degree: int) -> np.ndarray:
+        """The recursion of Cox and de Boor."""
+        t, last = self.knots, len(self.knots) - 4
+        # The last interval is closed on the right, or the largest value would belong to none.
+        cell = np.clip(np.searchsorted(t, x, side="right") - 1, 2, last)
+        B = np.zeros((len(x), len(t) - 1))
+        B[np.arange(len(x)), cell] = 1.0
+        for d in range(1, degree + 1):
+            count = len(t) - 1 - d
+            left = (x[:, None] - t[:count]) / (t[d : d + count] - t[:count])
+            right = (t[d + 1 : d + 1 + count] - x[:, None]) / (t[d + 1 : d + 1 + count] - t[1 : 1 + count])
+            B = left * B[:, :count] + right * B[:, 1 : count + 1]
+        return B
+
+    def _slope(self, x: np.ndarray) -> np.ndarray:
+        """Derivatives of the basis."""
+        t, B = self.knots, self._basis(x, 1)
+        part = B / (t[2:] - t[:-2])
+        return 2.0 * (part[:, :-1] - part[:, 1:])
+
+
+@dataclass(frozen=True)
+class Additive(Design):
+    """Features as they are, and then splines in place of others."""
+
+    name = "additive"
+    part = "spline"
+    least_rows = 3.0  # two rows an agent cannot tell a curve from noise
+
+    splines: dict[int, Spline] = field(default_factory=dict)  # by the feature that they replace
+
+    @classmethod
+    def learn(cls, given: Given) -> Additive | None:
+        """From the rows of some agents."""
+        return additive_of(given.some(), given.fixed())
+
+    def unscaled(self, X: np.ndarray) -> np.ndarray:
+        """Features with splines in place of some."""
+        kept = [k for k in range(X.shape[1]) if k not in self.splines]
+        return np.hstack([X[:, kept], *(spline.columns(X[:, k]) for k, spline in self.splines.items())])
+
+    def line(self, feature: int) -> Any:
+        """Splines hold every line."""
+        return self.splines[feature].line() if feature in self.splines else 1.0
+
+    def to_arrays(self) -> dict[str, Any]:
+        """For a file: with the knots."""
+        knots = [spline.knots for spline in self.splines.values()]
+        return super().to_arrays() | {
+            "design_bent": np.array(list(self.splines), dtype=np.int64),
+            "design_knots": np.concatenate(knots),
+            "design_lengths": np.array([len(each) for each in knots], dtype=np.int64),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Any) -> Self:
+        """Back from a file."""
+        knots = np.split(arrays["design_knots"], np.cumsum(arrays["design_lengths"])[:-1])
+        splines = {int(k): Spline(t) for k, t in zip(arrays["design_bent"], knots, strict=True)}
+        return replace(super().from_arrays(arrays), splines=splines)
+
+
+def additive(
+    X: np.ndarray, weight: np.ndarray | None = None, keep_linear: np.ndarray | None = None, max_columns: int = LARGEST
+) -> Additive | None:
+    """Of rows that are here, see :func:`additive_of`."""
+    return additive_of(Here(Values(X, weight)), keep_linear, max_columns)
+
+
+def additive_of(values: Sums, keep_linear: np.ndarray | None = None, max_columns: int = LARGEST) -> Additive | None:
+    """Splines in place of columns with more than a few values; None if there are none, or `max_columns` or more."""
+    few = [len(np.unique(np.concatenate(found))) for found in zip(*values.each(Values.few), strict=True)]
+    bent = [k for k, found in enumerate(few) if found > FEW and (keep_linear is None or not keep_linear[k])]
+    splines = {k: Spline.through(knots) for k, knots in zip(bent, quantiles_of(values, bent, SHARES), strict=True)}
+    splines = {k: spline for k, spline in splines.items() if spline.size > 2}
+    source = source_of(len(few), splines)
+    if not splines or len(source) >= max_columns:
+        return None
+    design = Additive(np.zeros(len(source)), np.ones(len(source)), source, splines)
+    mean, scale = standards_of(values, design)
+    return replace(design, mean=mean, scale=scale)
+
+
+def source_of(features: int, splines: dict[int, Spline]) -> np.ndarray:
+    """The feature of each column: those that stay, and then those of the splines."""
+    kept = [k for k in range(features) if k not in splines]
+    return np.concatenate([kept, *(np.full(spline.size, k) for k, spline in splines.items())]).astype(np.int64)
