@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +11,7 @@ import typer
 from rich.table import Table
 
 from ..errors import DataError, IdentityError, ParameterError
+from ..peers.group.declare import FLAGS, fields_of, options
 from .console import AsJson, show
 
 group = typer.Typer(no_args_is_help=True, help="A group of peers, as its steward sees it; and joining one.")
@@ -30,178 +33,37 @@ def check_peer_folder(folder: Path) -> None:
         raise IdentityError(f"{folder} holds no peer: there is no identity.json in it")
 
 
+def _with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of a charter between its folder and --json, in place of ``given``."""
+    signature = inspect.signature(command, eval_str=True)
+    folder, as_json, _ = signature.parameters.values()
+    asked = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if option.default is ... else option.default,
+            annotation=Annotated[option.kind, typer.Option(*FLAGS.get(name, ()), help=option.help)],
+        )
+        for name, option in options().items()
+    ]
+    last = as_json.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+    command.__signature__ = signature.replace(parameters=[folder, *asked, last])  # type: ignore[attr-defined]
+    return command
+
+
 @group.command("create")
-def create_group(
-    folder: GroupFolder,
-    target: Annotated[str, typer.Option(help="The column to predict.")],
-    features: Annotated[
-        str | None,
-        typer.Option(
-            help="Columns that models see, with commas between them: numbers, or text with its levels, such as "
-            "age,city=paris|rome|oslo; a ? after it adds a column that says where there are gaps."
-        ),
-    ] = None,
-    sample: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            help="In place of --features: a model that coterie fit has written, of sample rows. Its columns, levels, "
-            "means, knots and classes become public.",
-        ),
-    ] = None,
-    classes: Annotated[
-        str | None, typer.Option(help="The negative and the positive class, such as no,yes. Without: numbers.")
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            help="resilient-pooling or gossip-pooling; over a graph cd, propagation, admm, djam or boosting; of "
-            "networks tied-sgd, local-sgd or dpsgd. Default: pooling, or cd with --learn or an objective over "
-            "a graph; of networks tied-sgd."
-        ),
-    ] = None,
-    objective: Annotated[
-        str | None,
-        typer.Option(
-            help="pooling; or, over a graph, personalized, collaborative, separate, propagation, boosting or "
-            "differentiable. "
-            "Default: the method's own."
-        ),
-    ] = None,
-    loss: Annotated[
-        str | None,
-        typer.Option(
-            help="For classes logistic, smooth-hinge or, to boost, adaboost; for numbers squared or huber. "
-            "Default: one that fits the method."
-        ),
-    ] = None,
-    hidden: Annotated[
-        int | None,
-        typer.Option(help="Learn a network of one hidden layer with so many units, not linear models."),
-    ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            help="Learn the model that this Python file makes (its function model() returns it): each member brings "
-            "the same file. The charter holds names and sizes of its parameters, no code."
-        ),
-    ] = None,
-    personal: Annotated[
-        str | None, typer.Option(help="Of --hidden or --model: parameters that never leave their peer, by name.")
-    ] = None,
-    shared: Annotated[str | None, typer.Option(help="The same: parameters that all have in common.")] = None,
-    tied: Annotated[
-        str | None,
-        typer.Option(
-            help="The same: parameters tied to those of neighbours, as strongly as --coupling says. Names may be cut "
-            "short, with commas between them. Default: of --hidden a shared body and tied heads, of --model all tied."
-        ),
-    ] = None,
-    coupling: Annotated[float, typer.Option(help="The more, the more alike are the models of neighbours.")] = 1.0,
-    ridge: Annotated[str | None, typer.Option(help='A number, or "1/m". Default: 1/m, of networks 0.')] = None,
-    confidence: Annotated[
-        str, typer.Option(help="public: rows / max-rows; gossip: rows / the largest heard of; none.")
-    ] = "public",
-    max_rows: Annotated[
-        int | None,
-        typer.Option(help="No member has more rows than this. Public. Default: a million, and over a graph 1000."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="A further argument of the method, name=value; repeat it. Boosting: stumps, beta, and low and high, "
-            "the public range of the features. Networks: rate, steps and batch of SGD; optimiser=adam.",
-        ),
-    ] = None,
-    learn: Annotated[bool, typer.Option("--learn", help="The members learn who collaborates with whom.")] = False,
-    lam: Annotated[float | None, typer.Option(help="For --learn: the larger, the more ties. Default: 1.")] = None,
-    kappa: Annotated[
-        int | None, typer.Option(help="For --learn: how many members to ask at a time. Default: 3.")
-    ] = None,
-    every: Annotated[
-        float | None, typer.Option(help="For --learn: wakes, of anybody, between two updates. Default: 10.")
-    ] = None,
-    max_weight: Annotated[float | None, typer.Option(help="For --learn: no tie weighs more.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Privacy: the budget of each member.")] = None,
-    delta: Annotated[float, typer.Option(help="Privacy: delta.")] = 1e-5,
-    clip: Annotated[float, typer.Option(help="Privacy: gradients of an example are cut to this norm.")] = 1.0,
-    row_norm: Annotated[float, typer.Option(help="Privacy: public bound on the norm of a row.")] = 1.0,
-    releases: Annotated[int | None, typer.Option(help="Privacy: releases that the budget is split for.")] = None,
-    trim: Annotated[
-        float | None,
-        typer.Option(
-            help="Against poisoning: share of neighbours' values left out at each end. Default: a quarter, where the "
-            "method can."
-        ),
-    ] = None,
-    radius: Annotated[
-        float | None, typer.Option(help="No honest model is longer than this. Default: 1000, for pooling any.")
-    ] = None,
-    rate: Annotated[float, typer.Option(help="Wakes of a member in a second.")] = 1.0,
-    center: Annotated[
-        str | None,
-        typer.Option(
-            help="Public scaling: what to subtract from each feature that is a number, in their order (50,2) or by "
-            "name (age=50,dose=2)."
-        ),
-    ] = None,
-    scale: Annotated[
-        str | None, typer.Option(help="Public scaling: what to divide each of them by then, in the same way.")
-    ] = None,
-    target_center: Annotated[
-        float | None, typer.Option(help="Public scaling of a target that is a number: what to subtract from it.")
-    ] = None,
-    target_scale: Annotated[
-        float | None, typer.Option(help="The same: what to divide it by then. Predictions are in its own units again.")
-    ] = None,
-    title: Annotated[str, typer.Option(help="Free text.")] = "",
-    ca_key: Annotated[Path | None, typer.Option(help="Key of a certificate authority to use.")] = None,
-    ca_certificate: Annotated[Path | None, typer.Option(help="Its certificate.")] = None,
-    as_json: AsJson = False,
-) -> None:
+@_with_options
+def create_group(folder: GroupFolder, as_json: AsJson = False, **given: Any) -> None:
     """Found a group: a certificate authority, a steward's key, and a charter of public numbers."""
-    from ..peers.group.declare import declared, from_model
     from ..peers.group.groups import create
 
-    if (features is None) == (sample is None):
-        raise ParameterError("give either --features, the columns that models see, or --from, a fitted model")
-    fields = from_model(sample) if sample is not None else declared(features or "")
-    if sample is not None and target in fields["features"]:
-        raise ParameterError(f"--target {target} is a feature of the model in {sample}: what was it fitted to predict?")
-    if classes is not None and len(classes.split(",")) != 2:
-        raise ParameterError(f"--classes {classes}: give two, the negative and the positive one, such as no,yes")
-    if (ca_key is None) != (ca_certificate is None):
-        raise ParameterError("--ca-key and --ca-certificate go together")
-    learned = _given(lam=lam, kappa=kappa, every=every, max_weight=max_weight) if learn else None
-    privacy = None
-    if epsilon is not None:
-        privacy = _given(epsilon=epsilon, delta=delta, clip=clip, row_norm=row_norm, wakes_per_agent=releases)
-    network = _network(hidden, model, personal=personal, shared=shared, tied=tied)
-    charter = create(
-        folder,
-        model=model,
-        ca=None if ca_key is None or ca_certificate is None else (ca_key, ca_certificate),
-        title=title,
-        target=target,
-        coupling=coupling,
-        confidence=confidence,
-        settings=dict(_setting(one) for one in settings or ()),
-        learned=learned,
-        privacy=privacy,
-        rate=rate,
-        center=None if center is None else _of_features("--center", center, fields, 0.0),
-        scale=None if scale is None else _of_features("--scale", scale, fields, 1.0),
-        **fields
-        | _given(target_center=target_center, target_scale=target_scale)
-        | _given(objective=objective, loss=loss, method=method, max_rows=max_rows, trim=trim, radius=radius)
-        | _given(network=network, ridge=None if ridge is None else _number(ridge))
-        | ({} if classes is None else {"labels": [name.strip() for name in classes.split(",")]}),
-    )
+    sample, target, fields = given["sample"], given["target"], fields_of(given)
+    ca = None if given["ca_key"] is None else (given["ca_key"], given["ca_certificate"])
+    charter = create(folder, model=given["model"], ca=ca, **fields)
     public = "" if sample is None else f"Columns, levels, means and knots of {sample} are public in this group.\n"
     if charter.privacy is not None and charter.scale is None and charter.design is None:
         public += "Rows count as if none were longer than --row-norm: in other units, give --center and --scale.\n"
-    if charter.privacy is not None and charter.labels is None and target_scale is None:
+    if charter.privacy is not None and charter.labels is None and given["target_scale"] is None:
         public += (
             f"Warning: {target} is a number and counts as it is, and privacy cuts what one row can say to --clip.\n"
             "  Where it is not within about -1 and 1, little or nothing is learned from the others: give\n"
@@ -571,57 +433,6 @@ def ties_of(given: list[str] | None) -> dict[str, float]:
         except ValueError:
             raise ParameterError(f"--tie {one}: must be NAME or NAME:WEIGHT") from None
     return ties
-
-
-def _number(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    return text
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ParameterError(f"--set {text}: must be name=value")
-    return name.strip(), _number(value.strip())
-
-
-def _network(hidden: int | None, model: Path | None, **roles: str | None) -> dict[str, Any] | None:
-    """What is said of a model that is not linear; None if nothing is."""
-    named = {name: [part.strip() for part in words.split(",")] for name, words in roles.items() if words is not None}
-    if hidden is not None and model is not None:
-        raise ParameterError("--hidden and --model are two models: give one of them")
-    if hidden is None and model is None:
-        if named:
-            raise ParameterError(f"--{next(iter(named))} is for networks: give --hidden or --model")
-        return None
-    return named | ({} if hidden is None else {"hidden": hidden})
-
-
-def _of_features(option: str, text: str, fields: dict[str, Any], otherwise: float) -> list[float]:
-    """A number for each feature, from one for each that is a number: in their order, or by name; text has its own."""
-    features, columns = fields["features"], fields.get("columns")
-    named = [name for j, name in enumerate(features) if columns is None or columns.kinds[j] == "number"]
-    pairs = [part.rpartition("=") for part in text.split(",")]
-    try:
-        values = [float(value) for _, _, value in pairs]
-    except ValueError:
-        raise ParameterError(f"{option} {text}: must be numbers with commas between them") from None
-    if any(equals for _, equals, _ in pairs):
-        given = {name.strip(): value for (name, _, _), value in zip(pairs, values, strict=True)}
-    elif len(values) == len(features):
-        return values
-    else:
-        given = dict(zip(named, values, strict=False)) if len(values) == len(named) else {}
-    if given.keys() != set(named):
-        raise ParameterError(
-            f"{option} {text}: must be a number for each feature that is one, which are {', '.join(named)}; text has "
-            "none"
-        )
-    return [given.get(name, otherwise) for name in features]
 
 
 __all__ = ["Folder", "group", "ties_of"]

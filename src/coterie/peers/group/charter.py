@@ -38,6 +38,8 @@ TRIM = 0.25
 #: What bounds models and rows where a charter does not say: in pooling, units are nobody's business, and letters have
 #: bounds of their own.
 RADIUS, ANY_RADIUS, MAX_ROWS, ANY_ROWS = 1e3, 1e50, 1000, 1_000_000
+#: Fields that :func:`make_charter` gives values that fit the others, if they are not given.
+FITTED = ("method", "objective", "loss", "trim", "radius", "max_rows", "ridge", "letters_per_second")
 
 
 class Encoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -92,17 +94,23 @@ Names = Annotated[list[Text], Meta(max_length=1000)]
 class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A model that is not linear, of the objective "differentiable"; what becomes of its parameters; where all begin.
 
+    Without ``hidden``, members bring the model. What is said of fields is also the help of ``coterie group create``.
+
     Parameters
     ----------
     hidden : int, optional
-        Units of the hidden layer of a :class:`coterie.TwoLayer`. None: members bring the model.
+        Learn a network of one hidden layer with so many units, not linear models.
     parts : list of (str, int)
         Of a model that members bring: names of its parameters, and how many numbers each has.
     probe : list of float
         Of such a model: what it answers to a few public rows in the beginning (:mod:`coterie.peers.group.networks`).
-    personal, shared, tied : list of str
-        Parameters by the beginnings of their names, as in :meth:`coterie.Problem.differentiable`: those that never
-        leave their peer, that all have in common, that are tied to those of neighbours.
+    personal : list of str
+        Of --hidden or --model: parameters that never leave their peer, by name.
+    shared : list of str
+        The same: parameters that all have in common.
+    tied : list of str
+        The same: parameters tied to those of neighbours, as strongly as --coupling says. Names may be cut short, with
+        commas between them. Default: of --hidden a shared body and tied heads, of --model all tied.
     seed : int
         Of the initial parameters, which are the same for all.
     """
@@ -128,6 +136,8 @@ class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The public numbers that all members of a group share, made by :func:`make_charter`; ``run`` is its hash.
 
+    What is said of fields is also the help of ``coterie group create``, in whose words it is.
+
     Parameters
     ----------
     title : str
@@ -140,44 +150,52 @@ class Charter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         The negative and the positive class. None: the target is a number.
     intercept : bool
         A last feature that is always one.
-    center, scale : list of float, optional
-        Public scaling of the features, (x - center) / scale, as far as they are numbers. Pooling needs none.
-    target_center, target_scale : float, optional
-        The same of a target that is a number: models learn (y - target_center) / target_scale, and predictions are in
-        the target's own units again. Privacy needs it, as it cuts what one row can say.
+    center : list of float, optional
+        Public scaling: what to subtract from each feature that is a number, in their order (50,2) or by name
+        (age=50,dose=2).
+    scale : list of float, optional
+        Public scaling: what to divide each of them by then, in the same way.
+    target_center : float, optional
+        Public scaling of a target that is a number: what to subtract from it.
+    target_scale : float, optional
+        The same: what to divide it by then. Predictions are in its own units again.
     columns : Encoding, optional
         How text and gaps become columns. None: all features are numbers, a gap counts as the mean of a peer's own rows.
     design : Curves, optional
         Splines and units, of a model that was fitted on sample rows. None: the columns as they are.
-    objective : "pooling", "personalized", "collaborative", "separate", "propagation", "boosting" or "differentiable"
-        Partial pooling by gossip; or, with a graph, as in :class:`coterie.Problem`.
+    objective : str
+        pooling; or, over a graph, personalized, collaborative, separate, propagation, boosting or differentiable.
+        Default: the method's own.
     network : Network, optional
         Of the objective "differentiable": the model.
     loss : str
-        Name of a loss; "adaboost" for boosting alone.
+        For classes logistic, smooth-hinge or, to boost, adaboost; for numbers squared or huber. Default: one that fits
+        the method.
     coupling : float
         The more, the more alike are the models of neighbours.
     ridge : float or "1/m"
+        A number, or "1/m". Default: 1/m, of networks 0.
     confidence : "public", "gossip" or "none"
-        c_i: rows / max_rows; rows / the most that were heard of; or all 1.
+        public: rows / max-rows; gossip: rows / the largest heard of; none.
     max_rows : int
-        Public. Nobody may claim more rows.
+        No member has more rows than this. Public. Default: a million, and over a graph 1000.
     method : str
-        Name of a method, such as "resilient-pooling" or "cd".
+        resilient-pooling or gossip-pooling; over a graph cd, propagation, admm, djam or boosting; of networks tied-sgd,
+        local-sgd or dpsgd. Default: pooling, or cd with --learn or an objective over a graph; of networks tied-sgd.
     settings : dict
         Further arguments of the method; of boosting also ``stumps``, ``beta``, and ``low`` and ``high``, the public
         range of the features; of one that trains, those of its optimiser, :class:`coterie.SGD` or, with
         ``optimiser="adam"``, :class:`coterie.Adam`.
     trim : float
-        Share of the neighbours' values that is left out at each end.
+        Against poisoning: share of neighbours' values left out at each end. Default: a quarter, where the method can.
     learned : dict, optional
         Arguments of :class:`coterie.GraphRule`, ``every`` and ``sampling``. None: the ties are those of the roster.
     privacy : dict, optional
         Arguments of :func:`coterie.Private`. None: not private.
     radius : float
-        No honest model is longer.
+        No honest model is longer than this. Default: 1000, for pooling any.
     rate : float
-        Wakes of a peer in a second, on average.
+        Wakes of a member in a second.
     letter_bytes : int
         No letter is longer.
     letters_per_second : float
