@@ -10,7 +10,7 @@ from scipy.special import expit
 from scipy.stats import multivariate_normal
 
 import coterie as ct
-from coterie.core.laplace import find_mode
+from coterie.core.laplace import Steps, find_mode
 from coterie.core.letters import Bounds, Contents
 from coterie.core.world import TAIL, data_of
 from coterie.engines.peer import Peer
@@ -389,7 +389,7 @@ def test_evidence_and_mode_are_those_of_the_marginal_distribution():
     world = world_of(problem_of(X, y, np.zeros(m, int), ct.graphs.empty(1)))
     shift, center, root = np.array([2.0, -1.0, 0.0]), rng.normal(size=p), np.array([0.5, 0.0, 2.0])
     theta, room = np.zeros(p), (np.zeros(p * p), np.zeros(4 * p))
-    level = find_mode(data_of(world, 0), noise, shift, center, root, 1e-14, 1.0, theta, *room)
+    level = find_mode(data_of(world, 0), noise, shift, center, root, Steps(1e-2, 1e-14, 1.0), theta, *room)
     Z, V = X - shift, np.diag(root**2)
     marginal = multivariate_normal(Z @ center, noise * np.eye(m) + Z @ V @ Z.T)
     assert level - m / 2 * np.log(2 * np.pi) == pytest.approx(marginal.logpdf(y), rel=1e-10)

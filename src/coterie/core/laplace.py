@@ -9,35 +9,48 @@ Hessian in d is  B = V^(1/2) H V^(1/2) / noise + I.  A coordinate whose root is 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from .compile import inline, noinline, or_numpy
-from .linear import axpy, copy_to, dot, fill
+from .compile import class_of, inline, noinline, or_numpy, overload
+from .linear import DenseRows, axpy, copy_to, dot, fill
 
 #: So many steps at most: the next call goes on from there.
 STEPS = 30
-#: A step that gains less than this, relative to the value of what is minimised, needs no line search.
-NEAR = 1e-12
 
 
-@or_numpy(lambda scale, x, out: np.add(out, scale * np.outer(x, x).ravel(), out=out))
+class Steps(NamedTuple):
+    """Which steps are taken with care, and which is the last one, by how much they gain."""
+
+    near: float  # a step that gains no more than this needs no line search
+    enough: float  # the last step gains no more than ``enough (1 + part cost)``
+    part: float
+
+
+@or_numpy(lambda scale, x, out: np.add(out, scale * np.multiply.outer(x, x, dtype=np.float64).ravel(), out=out))
 @inline
 def add_square(scale, x, out):
     """``out += scale x x'``."""
     p = x.shape[0]
     for k in range(p):
-        if x[k] != 0.0:
-            axpy(scale * x[k], x, out[k * p : (k + 1) * p])
+        axpy(scale * x[k], x, out[k * p : (k + 1) * p])
 
 
-@inline
-def centred_row(data, r, shift, line):
-    """Row r less the shift; an empty shift is none."""
+def row_less(rows, r, shift, line):
+    """Row r less the shift, which may be None: in the line, or the row itself."""
     fill(0.0, line)
-    data.rows.add(r, 1.0, line)
-    if shift.shape[0] > 0:
+    rows.add(r, 1.0, line)
+    if shift is not None:
         axpy(-1.0, shift, line)
+    return line
+
+
+@overload(row_less)
+def _row_less(rows, r, shift, line):
+    if class_of(rows) is DenseRows and not hasattr(shift, "ndim"):
+        return lambda rows, r, shift, line: rows.values[r]
+    return row_less
 
 
 @inline
@@ -45,8 +58,7 @@ def square_error(data, shift, theta, line):
     """``sum_r (y_r - (x_r - shift) . theta)^2``."""
     result = 0.0
     for r in range(data.labels.shape[0]):
-        centred_row(data, r, shift, line)
-        error = data.labels[r] - dot(line, theta)
+        error = data.labels[r] - dot(row_less(data.rows, r, shift, line), theta)
         result += error * error
     return result
 
@@ -83,17 +95,16 @@ def cost(data, noise, shift, center, root, theta, line):
             distance = (theta[k] - center[k]) / root[k]
             result += 0.5 * distance * distance
     for r in range(data.labels.shape[0]):
-        centred_row(data, r, shift, line)
-        result += data.loss.value(dot(line, theta), data.labels[r]) / noise
+        result += data.loss.value(dot(row_less(data.rows, r, shift, line), theta), data.labels[r]) / noise
     return result
 
 
 @noinline
-def find_mode(data, noise, shift, center, root, enough, part, theta, inverse, draft):
-    """Bring theta to the mode, until a step gains no more than ``enough (1 + part cost)``, and leave ``B^-1``.
+def find_mode(data, noise, shift, center, root, steps, theta, inverse, draft):
+    """Bring theta to the mode, and leave ``B^-1``.
 
     Needs a smooth loss, p * p numbers of room for the inverse, and 4 p for drafts. Returns the log evidence of the
-    rows, but for what depends on nothing but their number.
+    rows, but for what depends on nothing but their number; where no step looks at the cost, it is not known.
     """
     p, m = theta.shape[0], data.labels.shape[0]
     line, slope, step, trial = draft[:p], draft[p : 2 * p], draft[2 * p : 3 * p], draft[3 * p : 4 * p]
@@ -102,16 +113,20 @@ def find_mode(data, noise, shift, center, root, enough, part, theta, inverse, dr
         if root[k] == 0.0:
             theta[k] = center[k]
     for _ in range(STEPS):
-        level = cost(data, noise, shift, center, root, theta, line)
         fill(0.0, inverse)
         fill(0.0, slope)
+        level = 0.0
         for r in range(m):
-            centred_row(data, r, shift, line)
-            z = dot(line, theta)
-            axpy(data.loss.derivative(z, data.labels[r]) / noise, line, slope)
-            add_square(data.loss.curvature(z, data.labels[r]) / noise, line, inverse)
+            x = row_less(data.rows, r, shift, line)
+            z = dot(x, theta)
+            if steps.part > 0.0:
+                level += data.loss.value(z, data.labels[r]) / noise
+            axpy(data.loss.derivative(z, data.labels[r]) / noise, x, slope)
+            add_square(data.loss.curvature(z, data.labels[r]) / noise, x, inverse)
         for k in range(p):
-            slope[k] = root[k] * slope[k] + ((theta[k] - center[k]) / root[k] if root[k] > 0.0 else 0.0)
+            distance = (theta[k] - center[k]) / root[k] if root[k] > 0.0 else 0.0
+            level += 0.5 * distance * distance
+            slope[k] = root[k] * slope[k] + distance
             for c in range(p):
                 inverse[k * p + c] *= root[k] * root[c]
             inverse[k * p + k] += 1.0
@@ -123,7 +138,9 @@ def find_mode(data, noise, shift, center, root, enough, part, theta, inverse, dr
         for k in range(p):
             step[k] *= root[k]
         length = 1.0
-        while length > 1e-10 and gain > NEAR * (1.0 + abs(level)):
+        if gain > steps.near and steps.part == 0.0:
+            level = cost(data, noise, shift, center, root, theta, line)
+        while length > 1e-10 and gain > steps.near:
             copy_to(theta, trial)
             axpy(-length, step, trial)
             if cost(data, noise, shift, center, root, trial, line) <= level - 1e-4 * length * gain:
@@ -131,7 +148,7 @@ def find_mode(data, noise, shift, center, root, enough, part, theta, inverse, dr
             length *= 0.5
         axpy(-length, step, theta)
         level -= 0.5 * gain
-        if not gain > enough * (1.0 + part * abs(level)):
+        if not gain > steps.enough * (1.0 + steps.part * abs(level)):
             break
     return -level - 0.5 * log_det - 0.5 * m * math.log(noise)
 
@@ -143,7 +160,7 @@ def in_raw_units(shift, theta, root, inverse, cov):
     for k in range(p):
         for c in range(p):
             cov[k, c] = root[k] * root[c] * inverse[k * p + c]
-    if shift.shape[0] == 0:
+    if shift is None:
         return
     theta[p - 1] -= dot(shift, theta)
     for c in range(p):  # the last number of a raw model is that of a centred one less  shift . theta

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .compile import inline
-from .laplace import find_mode, invert
+from .laplace import Steps, find_mode, invert
 from .linear import SparseRows, axpy, copy_to, fill, row_norms_kernel, scatter_kernel, times
 from .losses import LEAST_SQUARES, MEAN
 from .rules import rule
@@ -38,8 +38,8 @@ TOLERANCE = 1e-12
 SWEEPS = 2_000
 #: After so many sweeps, a smooth loss with enough examples goes on with Newton's method.
 PATIENCE = 100
-#: ... until a step gains no more than this part of the cost: the next one's error is about the square of that.
-ENOUGH = 1e-20
+#: ... and this care, for curvatures may have jumps. What is left after a step is about the square of what it gained.
+NEWTON = Steps(near=1e-12, enough=1e-20, part=1.0)
 #: What an agent without ties is pulled to its own last model with, as a part of its mean curvature.
 INERTIA = 0.1
 
@@ -191,7 +191,7 @@ class DualAscent(NamedTuple):
                 middle, root, rest = draft[:p], draft[p : 2 * p], draft[2 * p :]
                 for k in range(p):
                     middle[k], root[k] = weight * center[k] / kappa, math.sqrt(a / kappa)
-                find_mode(data, 1.0, root[:0], middle, root, ENOUGH, 1.0, theta, self.inverse, rest)
+                find_mode(data, 1.0, None, middle, root, NEWTON, theta, self.inverse, rest)
                 for r in range(m):
                     self.dual[r] = data.loss.derivative(data.rows.dot(r, theta), data.labels[r])
                 break

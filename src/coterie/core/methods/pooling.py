@@ -42,7 +42,7 @@ import numpy as np
 
 from ...errors import MismatchError, ParameterError
 from ..compile import inline, kernel
-from ..laplace import find_mode, in_raw_units, square_error
+from ..laplace import Steps, find_mode, in_raw_units, square_error
 from ..letters import Average, Numbers
 from ..linear import axpy, copy_to, fill
 from ..losses import GAUSSIAN
@@ -51,8 +51,8 @@ from ..world import VACANT, choose, data_of, send
 
 #: Kinds of letters: my side of a flow and my estimate, to answer; and the same as an answer.
 ASK, ANSWER = 0, 1
-#: Newton's method stops when a step gains less than this: the next exchange goes on.
-ENOUGH = 1e-14
+#: How exactly an agent finds its mode: the next exchange goes on.
+STEPS = Steps(near=1e-2, enough=1e-14, part=0.0)
 #: The variance of the noise is at least this part of the mean square of an agent's own labels.
 FLOOR = 1e-9
 #: No honest letter holds a larger number; the squares of larger ones might not be finite.
@@ -153,7 +153,7 @@ def learn(data, me, noise, center, root, damping, scratch):
         copy_to(center, me.theta)  # nothing to add: its z_i stays zero
         return
     inverse, rest = scratch[: p * p], scratch[p * p :]
-    find_mode(data, noise, root[:0], center, root, ENOUGH, 0.0, me.theta, inverse, rest)
+    find_mode(data, noise, None, center, root, STEPS, me.theta, inverse, rest)
     shared, spread, residual = me.shared, 0.0, 0.0
     for k in range(p):
         known = inverse[k * p + k]  # Var_k / v_k
@@ -162,7 +162,7 @@ def learn(data, me, noise, center, root, damping, scratch):
         shared[k] += damping * (me.theta[k] - shared[k])
         shared[p + k] += damping * (square - shared[p + k])
     if me.cache > 0.0:
-        residual = square_error(data, root[:0], me.theta, rest[:p]) + noise * spread  # tr X Cov X'
+        residual = square_error(data, None, me.theta, rest[:p]) + noise * spread  # tr X Cov X'
     shared[2 * p] += damping * (residual - shared[2 * p])
     shared[2 * p + 1] += damping * (m - shared[2 * p + 1])
     shared[2 * p + 2] += damping * (1.0 - shared[2 * p + 2])
@@ -203,8 +203,8 @@ def know_all(world, center, variance, noise, theta, cov, scratch):
             continue
         for k in range(p):
             root[k] = math.sqrt(variance[i, k])
-        find_mode(data_of(world, i), noise[i], root[:0], center[i], root, ENOUGH, 0.0, theta[i], inverse, rest)
-        in_raw_units(root[:0], theta[i], root, inverse, cov[i])
+        find_mode(data_of(world, i), noise[i], None, center[i], root, STEPS, theta[i], inverse, rest)
+        in_raw_units(None, theta[i], root, inverse, cov[i])
 
 
 @inline

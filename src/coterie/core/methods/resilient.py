@@ -53,14 +53,14 @@ import numpy as np
 
 from ...errors import ParameterError
 from ..compile import inline, kernel, noinline
-from ..laplace import centred_row, find_mode, in_raw_units, square_error
+from ..laplace import Steps, find_mode, in_raw_units, row_less, square_error
 from ..letters import Number, Numbers
 from ..linear import copy_to, dot, fill
 from ..losses import GAUSSIAN
 from ..method import NamedTuple, Posterior, method
 from ..trimming import clip_far, middle_and_width, middle_of, sort, trimmed_count, trimmed_mean
 from ..world import EVERYONE, VACANT, data_of, row, rows, send
-from .pooling import ENOUGH, FLOOR, Population, fits_likelihood
+from .pooling import FLOOR, Population, fits_likelihood
 
 #: Kind of a letter: what I take for the population.
 SUMMARY = 0
@@ -71,6 +71,8 @@ FARTHEST = 1e60
 SCALE, NOISE, EVIDENCE, STRENGTH, DONE = 0, 1, 2, 3, 4
 #: Fewer rows cannot judge a population of numbers: alone, one label has no spread.
 FEW = 2
+#: How exactly an agent finds its mode.
+STEPS = Steps(near=1e-2, enough=1e-14, part=1.0)
 #: Steps of EM by which an agent finds strength and noise of its broad model.
 ROUNDS = 20
 #: Its noise is pulled to how its labels vary, by so many rows.
@@ -151,7 +153,7 @@ def describe(data, me, intercept):
             data.rows.add(r, 1.0 / m, mean)
         mean[p - 1] = 0.0
     for r in range(m):
-        centred_row(data, r, mean, line)
+        row_less(data.rows, r, mean, line)
         for k in range(p):
             spread[k] += line[k] * line[k] / m
     for k in range(p):
@@ -185,7 +187,7 @@ def begin(data, me, intercept, scratch):
     broad_prior(data, me, intercept, strength, center, root)
     copy_to(center, theta)
     for t in range(ROUNDS):
-        facts[EVIDENCE] = find_mode(data, noise, mean, center, root, ENOUGH, 1.0, theta, inverse, rest)
+        facts[EVIDENCE] = find_mode(data, noise, mean, center, root, STEPS, theta, inverse, rest)
         facts[NOISE], facts[STRENGTH] = noise, strength
         if t == ROUNDS - 1:
             break
@@ -374,7 +376,7 @@ def learn(data, me, found, anchor, doubt, scratch):
         root[k] = math.sqrt(found[p + k])
     copy_to(me.theta, theta)
     theta[p - 1] += dot(shift, me.theta)
-    evidence = find_mode(data, noise, shift, found[:p], root, ENOUGH, 1.0, theta, inverse, rest)
+    evidence = find_mode(data, noise, shift, found[:p], root, STEPS, theta, inverse, rest)
     trust = trust_of(evidence, me, doubt, m)
     anchor += (1.0 - anchor) * (1.0 - trust) * (1.0 - trust)  # whom I do not believe I do not repeat
     # What I contribute; squares of deviations are about what I take for w then.
@@ -435,7 +437,7 @@ def know(data, me, ties, trim, doubt, intercept, mean, cov, wide, scratch):
         copy_to(found[:p], mean)
         noise = found[4 * p]
         shift = found[2 * p : 3 * p]
-        evidence = find_mode(data, noise, shift, found[:p], root, ENOUGH, 1.0, mean, inverse, rest)
+        evidence = find_mode(data, noise, shift, found[:p], root, STEPS, mean, inverse, rest)
         trust = trust_of(evidence, me, doubt, m)
         in_raw_units(shift, mean, root, inverse, cov)
     if trust < 1.0:
@@ -444,7 +446,7 @@ def know(data, me, ties, trim, doubt, intercept, mean, cov, wide, scratch):
             if spoken > 0 and not me.cache.spread[k] > 0.0:  # my rows say nothing about it
                 root[k] = math.sqrt(found[p + k])
         copy_to(center, theta)
-        find_mode(data, broad_noise, me.cache.mean, center, root, ENOUGH, 1.0, theta, inverse, rest)
+        find_mode(data, broad_noise, me.cache.mean, center, root, STEPS, theta, inverse, rest)
         in_raw_units(me.cache.mean, theta, root, inverse, wide)
         for k in range(p):
             for c in range(p):
