@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from coterie.graphs.nearest import nearest
+from coterie.graphs.builders import nearest
 
 NEIGHBOURS, ASKED = 10, 500
 

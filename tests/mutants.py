@@ -583,7 +583,7 @@ MUTANTS = (
     ),
     Mutant(
         "stratified",
-        "datasets/splits/holdout.py",
+        "datasets/splits/labels.py",
         "np.lexsort((rng.random(data.n_rows), label, data.owner))",
         "np.lexsort((rng.random(data.n_rows), data.owner))",
         ("tests/unit/test_splits.py",),
@@ -597,7 +597,7 @@ MUTANTS = (
     ),
     Mutant(
         "drift-scale",
-        "datasets/splits/drifts.py",
+        "datasets/splits/shifts.py",
         "lambda scale, part: scale**part",
         "lambda scale, part: scale",
         ("tests/unit/test_shifts.py",),

@@ -30,7 +30,7 @@ from coterie.graphs import (
     ring,
     star,
 )
-from coterie.graphs import nearest as nearest_module
+from coterie.graphs import builders as nearest_module
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 

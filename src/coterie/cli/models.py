@@ -30,7 +30,7 @@ from ..estimators.gains import compared
 from ..estimators.page import check_path
 from ..estimators.storage import load, save
 from ..estimators.tuning import tune as cross_validate
-from ..graphs.reading import read_ties
+from ..graphs.builders import read_ties
 from ..problem.baselines import BASELINES
 from .console import AsJson, Seed, bar, check_writable, show, talk, waiting, warnings_said, write_figures
 

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from ..errors import DataError, ParameterError
-from .matrix import as_features
+from .matrix import as_features, nonfinite
 
 __all__ = ["Dictionary", "Ensemble", "Function", "StumpDictionary", "Stumps", "outputs", "resolve_base"]
 
@@ -471,11 +471,7 @@ def _refuse_no_range(matrix: Any) -> None:
     """Thresholds cannot come from nothing, nor from what is no number."""
     if matrix.shape[0] == 0:
         raise DataError("X has no rows to place stumps by; give Stumps(low=..., high=...)")
-    coordinates = matrix.tocoo() if sparse.issparse(matrix) else None
-    bad = ~np.isfinite(matrix if coordinates is None else coordinates.data)
-    if bad.any():
-        if coordinates is None:
-            row, column = np.unravel_index(bad.argmax(), bad.shape)
-        else:
-            row, column = coordinates.row[bad.argmax()], coordinates.col[bad.argmax()]
-        raise DataError(f"row {row}: column {column} of X is {matrix[row, column]}: expected finite features")
+    rows, columns = nonfinite(matrix)
+    if rows.size:
+        place = int(rows[0]), int(columns[0])
+        raise DataError(f"row {place[0]}: column {place[1]} of X is {matrix[place]}: expected finite features")

@@ -1,7 +1,12 @@
-"""Text and categories: the levels of a column, those that get a column of their own, and the reference."""
+"""Text and categories: the levels of a column, those that get a column of their own, and the reference.
+
+Dates and times are refused: which number they stand for, days since a start or a weekday, is not for us to guess.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
-from .dates import are_dates, date_error
 
+ADVICE = "take the days since a start, or the month or the weekday, as a number"
+#: Types of Python and NumPy that hold dates or times; a Period of pandas is known by its name.
+TIMES = (dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64)
+_DATE = re.compile(r"\d{4}[-/]\d{1,2}[-/]\d{1,2}(?:[T ]|$)")
 #: The most levels of one text column that get a column of their own.
 MAX_LEVELS = 50
 #: The most different texts that a column may hold and still be one of levels: all of them have to be counted.
@@ -66,7 +74,7 @@ def choose_levels(counts: Mapping[str, int], label: str) -> tuple[list[str], str
     there = sum(counts.values())
     # Most frequent first and ties by text, so that the order of the rows plays no role.
     ranked = sorted(counts, key=lambda text: (-counts[text], text))
-    if are_dates(ranked):
+    if len(ranked) > 2 and all(map(_DATE.match, ranked)):
         raise date_error(label, f"text such as {ranked[0]!r}")
     if len(ranked) <= MAX_LEVELS:
         return sorted(ranked[1:]), ranked[0] if ranked else None
@@ -88,3 +96,13 @@ def number_of(text: str) -> float:
         return float(text)
     except ValueError:
         return float("nan")
+
+
+def is_time(kind: type) -> bool:
+    """Whether values of this type are dates or times."""
+    return issubclass(kind, TIMES) or kind.__name__ == "Period"
+
+
+def date_error(label: str, found: str) -> DataError:
+    """What is raised for a column of dates."""
+    return DataError(f"column {label} holds dates or times ({found}); {ADVICE}")

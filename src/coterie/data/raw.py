@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
-from .dates import ADVICE, date_error, is_time
 from .frames import is_frame, is_polars
-from .levels import Levels, declared_levels, text_levels
+from .levels import ADVICE, Levels, date_error, declared_levels, is_time, text_levels
 
 Names = tuple[str, ...] | None
 

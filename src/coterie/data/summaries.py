@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from .gaps import statistics
 from .levels import Levels
-from .notes import Part
 from .raw import RawTable, blocks
 
+#: What an encoded column holds: ("value", None), ("level", its text) or ("missing", None).
+Part = tuple[str, str | None]
 #: A fingerprint: two sums modulo 2^64.
 Print = tuple[int, int]
 

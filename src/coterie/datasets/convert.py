@@ -22,10 +22,9 @@ from scipy.io import loadmat
 from .._files import write_atomic
 from ..errors import DataError, ParameterError
 from .leaf import leaf
-from .originals import Originals
+from .originals import Originals, bag_of_words
 from .pfllib import pfllib
 from .sources import SOURCES, Arrays, content_digest, convert_folder, source_of
-from .words import bag_of_words
 
 __all__ = ["CONVERTERS", "FORMATS", "Originals", "convert"]
 
@@ -134,21 +133,16 @@ def _file_of(name: str, called: str | None) -> str:
 def school(files: Originals) -> Arrays:
     """``school_b.mat`` (x, y, task_indexes) and ``school_1..10_indexes.mat`` (tr, tst), all counted from 1."""
     data = _mat(files, "school_b.mat")
-    X = _float32(data["x"]).T
+    X = data["x"].T
     starts = data["task_indexes"].ravel().astype(int) - 1
     splits = np.full((10, len(X)), -1, dtype=np.int8)
     for k in range(10):
         indexes = _mat(files, f"school_{k + 1}_indexes.mat")
         for part, key in enumerate(("tr", "tst")):
             splits[k, indexes[key].ravel().astype(int) - 1] = part
-    return {
-        "X": X,
-        "y": _float32(data["y"]).ravel(),
-        "agent": np.repeat(np.arange(starts.size), np.diff([*starts, len(X)])).astype(np.int16),
-        "split": splits[0],
-        "splits": splits,
-        "feature_names": np.array(SCHOOL_COLUMNS),
-    }
+    agent = np.repeat(np.arange(starts.size), np.diff([*starts, len(X)]))
+    y = _float32(data["y"]).ravel()
+    return _arrays(X, y, agent, splits[0], splits=splits, feature_names=np.array(SCHOOL_COLUMNS))
 
 
 def computers(files: Originals) -> Arrays:
@@ -157,15 +151,15 @@ def computers(files: Originals) -> Arrays:
     scores, design = data["likebuy"], data["designmarix"]
     buyers, profiles = scores.shape
     item = np.tile(np.arange(profiles), buyers)
-    return {
-        "X": _float32(design)[item],
-        "y": _float32(scores).ravel(),
-        "agent": np.repeat(np.arange(buyers), profiles).astype(np.int16),
-        "split": (item >= 16).astype(np.int8),  # the last four were made for validation
-        "item": item.astype(np.int8),
-        "agent_covariates": _float32(data["computerdataz"]),
-        "feature_names": np.array(COMPUTER_COLUMNS),
-    }
+    return _arrays(
+        design[item],
+        _float32(scores).ravel(),
+        np.repeat(np.arange(buyers), profiles),
+        item >= 16,  # the last four were made for validation
+        item=item.astype(np.int8),
+        agent_covariates=_float32(data["computerdataz"]),
+        feature_names=np.array(COMPUTER_COLUMNS),
+    )
 
 
 def harws(files: Originals) -> Arrays:
@@ -175,13 +169,9 @@ def harws(files: Originals) -> Arrays:
         [_table(files.read(f"{part}/{what}_{part}.txt")) for part in parts] for what in ("X", "y", "subject")
     )
     names = [line.split()[1] for line in files.read("features.txt").decode().splitlines() if line.strip()]
-    return {
-        "X": _float32(np.vstack(X)),
-        "y": np.vstack(y).ravel().astype(np.int8),
-        "agent": (np.vstack(subject).ravel() - 1).astype(np.int16),
-        "split": np.repeat([0, 1], [len(part) for part in X]).astype(np.int8),
-        "feature_names": np.array(names),
-    }
+    split = np.repeat([0, 1], [len(part) for part in X])
+    labels, agent = np.vstack(y).ravel().astype(np.int8), np.vstack(subject).ravel() - 1
+    return _arrays(np.vstack(X), labels, agent, split, feature_names=np.array(names))
 
 
 def vehicle(files: Originals) -> Arrays:
@@ -189,12 +179,8 @@ def vehicle(files: Originals) -> Arrays:
     data = json.loads(files.read("mytrain.json"))
     users = [data["user_data"][name] for name in data["users"]]
     agent = np.repeat(np.arange(len(users)), [len(user["y"]) for user in users])
-    return {
-        "X": _float32(np.vstack([user["x"] for user in users])),
-        "y": np.concatenate([np.ravel(user["y"]) for user in users]).astype(np.int8),
-        "agent": agent.astype(np.int16),
-        "split": _no_split(agent.size),
-    }
+    y = np.concatenate([np.ravel(user["y"]) for user in users]).astype(np.int8)
+    return _arrays(np.vstack([user["x"] for user in users]), y, agent)
 
 
 def mnist(files: Originals) -> Arrays:
@@ -207,12 +193,8 @@ def mnist(files: Originals) -> Arrays:
     X = [read(f"{part}-images-idx3-ubyte") for part in parts]
     y = [read(f"{part}-labels-idx1-ubyte") for part in parts]
     sizes = [len(part) for part in X]
-    return {
-        "X": np.concatenate([images.reshape(len(images), -1) for images in X]),
-        "y": np.concatenate(y),
-        "agent": np.full(sum(sizes), -1, dtype=np.int16),
-        "split": np.repeat([0, 1], sizes).astype(np.int8),
-    }
+    images = {"X": np.concatenate([part.reshape(len(part), -1) for part in X])}
+    return _arrays(images, np.concatenate(y), np.full(sum(sizes), -1), np.repeat([0, 1], sizes))
 
 
 def mds4(files: Originals) -> Arrays:
@@ -228,13 +210,9 @@ def mds4(files: Originals) -> Arrays:
                         words[word] += int(count)
                 reviews.append((domain, words))
                 labels.append(label)
-    return {
-        **bag_of_words(words for _, words in reviews),
-        "y": np.array(labels, dtype=np.int8),
-        "agent": np.array([FOUR_DOMAINS.index(domain) for domain, _ in reviews], dtype=np.int16),
-        "split": _no_split(len(labels)),
-        "agent_names": np.array(FOUR_DOMAINS),
-    }
+    words = bag_of_words(words for _, words in reviews)
+    agent = np.array([FOUR_DOMAINS.index(domain) for domain, _ in reviews])
+    return _arrays(words, np.array(labels, dtype=np.int8), agent, agent_names=np.array(FOUR_DOMAINS))
 
 
 def mds14(files: Originals) -> Arrays:
@@ -248,13 +226,8 @@ def mds14(files: Originals) -> Arrays:
                 labels.append(2 * int(label) - 1)
                 agent.append(k)
                 split.append(part)
-    return {
-        **bag_of_words(reviews),
-        "y": np.array(labels, dtype=np.int8),
-        "agent": np.array(agent, dtype=np.int16),
-        "split": np.array(split, dtype=np.int8),
-        "agent_names": np.array(SIXTEEN_DOMAINS),
-    }
+    y, names = np.array(labels, dtype=np.int8), np.array(SIXTEEN_DOMAINS)
+    return _arrays(bag_of_words(reviews), y, np.array(agent), np.array(split), agent_names=names)
 
 
 def landmine(files: Originals) -> Arrays:
@@ -262,12 +235,8 @@ def landmine(files: Originals) -> Arrays:
     data = _mat(files, "LandmineData.mat")
     features, labels = (list(data[key].ravel()) for key in ("feature", "label"))
     agent = np.repeat(np.arange(len(features)), [len(field) for field in features])
-    return {
-        "X": _float32(np.vstack(features)),
-        "y": np.concatenate([np.ravel(field) for field in labels]).astype(np.int8),
-        "agent": agent.astype(np.int16),
-        "split": _no_split(agent.size),
-    }
+    y = np.concatenate([np.ravel(field) for field in labels]).astype(np.int8)
+    return _arrays(np.vstack(features), y, agent)
 
 
 def parkinsons(files: Originals) -> Arrays:
@@ -278,14 +247,9 @@ def parkinsons(files: Originals) -> Arrays:
     names = [name.strip() for name in first.decode("utf-8-sig").split("\t" if tab else ",")]
     columns = dict(zip(names, _table(rest, "\t" if tab else ",").T, strict=True))
     agent = columns.pop("subject#") - 1
-    targets = {key: _float32(columns.pop(name)) for key, name in (("y", "total_UPDRS"), ("y_motor", "motor_UPDRS"))}
-    return {
-        "X": _float32(np.column_stack(list(columns.values()))),
-        **targets,
-        "agent": agent.astype(np.int16),
-        "split": _no_split(agent.size),
-        "feature_names": np.array(list(columns)),
-    }
+    total, motor = (_float32(columns.pop(name)) for name in ("total_UPDRS", "motor_UPDRS"))
+    X = np.column_stack(list(columns.values()))
+    return _arrays(X, total, agent, y_motor=motor, feature_names=np.array(list(columns)))
 
 
 #: What turns originals into arrays, by the name of the dataset.
@@ -343,5 +307,8 @@ def _float32(values: Any) -> np.ndarray:
     return np.asarray(values, dtype=np.float64).astype(np.float32)
 
 
-def _no_split(rows: int) -> np.ndarray:
-    return np.full(rows, -1, dtype=np.int8)
+def _arrays(X: Any, y: np.ndarray, agent: np.ndarray, split: np.ndarray | None = None, **more: np.ndarray) -> Arrays:
+    """What a file holds: features in single precision, or as the arrays that they are; no split is -1."""
+    features = X if isinstance(X, dict) else {"X": _float32(X)}
+    split = np.full(len(agent), -1) if split is None else split
+    return {**features, "y": y, "agent": agent.astype(np.int16), "split": split.astype(np.int8), **more}

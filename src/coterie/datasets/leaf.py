@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError
-from .originals import Originals
+from .originals import Originals, bag_of_words, stacked
 from .sources import Arrays
-from .words import bag_of_words
 
 __all__ = ["leaf"]
 
@@ -93,27 +92,15 @@ def _encoding(rows: Rows) -> Callable[[Rows, int], Arrays]:
 
 
 def _numbers(rows: Rows, _: int) -> Arrays:
-    features, labels, shape = [], [], None
     for user, x, y in rows:
-        if not len(y):
-            continue
-        if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
+        if len(y) and not (isinstance(x, np.ndarray) and isinstance(y, np.ndarray)):
             raise DataError(
                 f"user {user!r} has rows such as {str(x[0])[:40]!r} with label {str(y[0])[:20]!r}, expected numbers, "
                 "as many in each row: names of image files and lists of tokens are for you to encode, see ct.AgentData"
             )
-        if y.size != len(y):
+        if len(y) and y.size != len(y):
             raise DataError(f"user {user!r} has labels such as {y[0].tolist()}, expected one number for each row")
-        shape = x.shape[1:] if shape is None else shape
-        if x.shape[1:] != shape:
-            raise DataError(f"user {user!r} has rows of shape {x.shape[1:]}, and others of shape {shape}")
-        features.append(x.reshape(len(y), -1))
-        labels.append(y.ravel())
-    return {
-        "X": np.concatenate(features),
-        "y": np.concatenate(labels),
-        "row_shape": np.array(shape, dtype=np.int64),
-    }
+    return stacked((f"user {user!r}", x, y) for user, x, y in rows if len(y))
 
 
 def _letters(rows: Rows, train: int) -> Arrays:

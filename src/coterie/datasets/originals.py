@@ -1,4 +1,7 @@
-"""Original files of a dataset, wherever they are: nothing is downloaded or unpickled."""
+"""Original files of a dataset, wherever they are, and what is common to those who read them: rows, words.
+
+Nothing is downloaded or unpickled.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,19 @@ import os
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from ..errors import DataError
+import numpy as np
 
-__all__ = ["Originals"]
+from ..errors import DataError
+from .sources import Arrays
+
+__all__ = ["Originals", "bag_of_words", "stacked"]
+
+#: A word is a feature if it is in so many reviews.
+LEAST_REVIEWS = 10
 
 
 class Originals:
@@ -87,3 +97,36 @@ class Originals:
             return gzip.decompress(content) if name.endswith(".gz") else content
         except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise DataError(f"{name} cannot be read: {error}") from error
+
+
+def stacked(parts: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> Arrays:
+    """Rows and labels of many, each with who they are in an error, as one array of each; nested rows become flat."""
+    features, labels, shape = [], [], None
+    for who, x, y in parts:
+        shape = x.shape[1:] if shape is None else shape
+        if x.shape[1:] != shape:
+            raise DataError(f"{who} has rows of shape {x.shape[1:]}, and others of shape {shape}")
+        features.append(x.reshape(len(x), -1).astype(np.float32, copy=False))
+        labels.append(y.ravel().astype(np.float64, copy=False))
+    return {
+        "X": np.concatenate(features),
+        "y": np.concatenate(labels),
+        "row_shape": np.array(shape, dtype=np.int64),
+    }
+
+
+def bag_of_words(reviews: Iterable[Counter[str]]) -> Arrays:
+    """Counts, 255 at most, of the words of enough reviews, as a CSR matrix with columns in the order of the words."""
+    reviews = list(reviews)
+    met = Counter(word for words in reviews for word in words)
+    kept = sorted(word for word, times in met.items() if times >= LEAST_REVIEWS)
+    column = {word: k for k, word in enumerate(kept)}
+    rows = [sorted((column[word], count) for word, count in words.items() if word in column) for words in reviews]
+    entries = np.array([entry for row in rows for entry in row], dtype=np.int64).reshape(-1, 2)
+    return {
+        "X_data": np.minimum(entries[:, 1], 255).astype(np.uint8),
+        "X_indices": entries[:, 0].astype(np.int32),
+        "X_indptr": np.cumsum([0, *map(len, rows)]).astype(np.int32),
+        "X_shape": np.array([len(reviews), len(kept)], dtype=np.int64),
+        "feature_names": np.array(kept, dtype=str),
+    }

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import DataError
 from .object_arrays import read_npz
-from .originals import Originals
+from .originals import Originals, stacked
 from .sources import Arrays
 
 __all__ = ["pfllib"]
@@ -26,29 +26,22 @@ ADVICE = (
 
 def pfllib(files: Originals) -> Arrays:
     """Arrays of a PFLlib set: images and series as rows of numbers. The agents are numbers, as the files are."""
-    features, labels, agent, split = [], [], [], []
-    shape = None
+    parts, agent, split = [], [], []
     for part, folder in enumerate(("train", "test")):
         for file in files.inside(folder, ".npz"):
             stem = file.rpartition("/")[2][: -len(".npz")]
             if not stem.isdecimal():
                 raise DataError(f"{file}: expected the number of a client for its name, such as 0.npz")
             x, y = _rows(files.content(file), file)
-            shape = x.shape[1:] if shape is None else shape
-            if x.shape[1:] != shape:
-                raise DataError(f"{file} has rows of shape {x.shape[1:]}, and others of shape {shape}")
-            features.append(x.reshape(len(x), -1).astype(np.float32))
-            labels.append(y.astype(np.float64))
+            parts.append((file, x, y))
             agent.append(np.full(len(y), int(stem)))
-            split.append(np.full(len(y), part))
+            split.append(np.full(len(y), part, dtype=np.int8))
     names, codes = np.unique(np.concatenate(agent), return_inverse=True)
     return {
-        "X": np.concatenate(features),
-        "y": np.concatenate(labels),
+        **stacked(parts),
         "agent": codes.reshape(-1).astype(np.int32),
-        "split": np.concatenate(split).astype(np.int8),
+        "split": np.concatenate(split),
         "agent_names": names,
-        "row_shape": np.array(shape, dtype=np.int64),
     }
 
 

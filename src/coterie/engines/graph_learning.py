@@ -16,7 +16,7 @@ from ..core.wrap.sampling import Candidates, Ideal
 from ..data import AgentData
 from ..errors import DataError
 from ..graphs import Graph, empty
-from ..graphs.nearest import nearest
+from ..graphs.builders import nearest
 from ..problem import Problem
 from .conditions import Conditions
 from .run import Run

@@ -1,9 +1,20 @@
 from .builders import angles, from_networkx, kernel, knn
 from .directed import DirectedGraph, directed_exponential, directed_random, directed_ring, one_peer_exponential
 from .exact import exact_graph
-from .generators import clusters, complete, empty, erdos_renyi, grid, path, random_regular, ring, star
+from .generators import (
+    clusters,
+    complete,
+    empty,
+    erdos_renyi,
+    grid,
+    matchings,
+    path,
+    random_regular,
+    ring,
+    sequence,
+    star,
+)
 from .graph import Graph
-from .sequences import matchings, sequence
 
 __all__ = [
     "DirectedGraph",

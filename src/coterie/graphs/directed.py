@@ -16,7 +16,7 @@ from ..errors import GraphError, ParameterError
 from .graph import Floats, Graph, Ints, check_ends, compressed, owners, refuse_bad_weights, refuse_loops
 
 if TYPE_CHECKING:
-    import networkx as nx
+    pass
 
 
 class DirectedGraph(Graph):
@@ -131,21 +131,6 @@ class DirectedGraph(Graph):
         (array([0, 1]), array([1, 2]), array([2., 1.]))
         """
         return owners(self.start), self.peer, self.weight
-
-    def to_networkx(self) -> nx.DiGraph:
-        """The graph as a ``networkx.DiGraph`` on nodes 0 to n - 1, with edge attribute ``weight``.
-
-        Examples
-        --------
-        >>> sorted(DirectedGraph([[0, 2], [0, 0]]).to_networkx().edges(data="weight"))
-        [(0, 1, 2.0)]
-        """
-        import networkx as nx  # not above: nothing else here needs it
-
-        graph = nx.DiGraph()
-        graph.add_nodes_from(range(self.n))
-        graph.add_weighted_edges_from(zip(*(array.tolist() for array in self.edges()), strict=True))
-        return graph
 
     def __repr__(self) -> str:
         connected = "strongly connected" if self.strongly_connected else "not strongly connected"

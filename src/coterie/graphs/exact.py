@@ -24,8 +24,8 @@ from .._checks import floats, integer
 from .._threads import one_thread
 from ..core.wrap.graph_objective import Floats, check_parameters, regularizer, tie_cost
 from ..errors import ConvergenceError, DataError, GraphError, ParameterError
+from .builders import nearest, squares
 from .graph import Graph, Ints
-from .nearest import nearest
 
 #: Newton steps before giving up.
 STEPS = 500
@@ -37,8 +37,6 @@ ROUNDING = 1e-12
 KEEP = 0.05
 #: Steps of up to so many agents come from a factorisation, those of more from conjugate gradients.
 DENSE = 500
-#: Pairs whose squared distances are worked out at a time.
-BLOCK = 1 << 16
 
 
 def exact_graph(
@@ -100,7 +98,7 @@ def exact_graph(
     theta, own = _agents(models, losses, confidence)
     i, j = _pairs(theta, candidates, seed)
     with np.errstate(over="ignore"):
-        cost = tie_cost(own[i], own[j], _squares(theta, i, j), mu)
+        cost = tie_cost(own[i], own[j], squares(theta, i, j), mu)
     if not np.isfinite(cost).all():
         bad = np.isfinite(cost).argmin()
         raise DataError(f"the models or losses of agents number {i[bad]} and {j[bad]} are too large for a float")
@@ -189,7 +187,7 @@ def graph_objective(
     if graph.n != len(theta):
         raise GraphError(f"the graph has {graph.n} agents, and models are given for {len(theta)}")
     i, j, weight = graph.edges()
-    cost = tie_cost(own[i], own[j], _squares(theta, i, j), mu)
+    cost = tie_cost(own[i], own[j], squares(theta, i, j), mu)
     return float(cost @ weight) + regularizer(weight, graph.degrees, mu, lam, delta)
 
 
@@ -267,12 +265,6 @@ def _pairs(theta: Floats, candidates: Any, seed: Any) -> tuple[Ints, Ints]:
     i, j = np.repeat(np.arange(n), among.shape[1]), among.ravel().astype(np.int64)
     pair = np.unique(np.minimum(i, j)[i != j] * n + np.maximum(i, j)[i != j])
     return pair // n, pair % n
-
-
-def _squares(theta: Floats, i: Ints, j: Ints) -> Floats:
-    """|theta_i - theta_j|^2 of each pair; in blocks, so that only the answers are in memory all at once."""
-    parts = [slice(begin, begin + BLOCK) for begin in range(0, len(i), BLOCK)]
-    return np.concatenate([np.square(theta[i[part]] - theta[j[part]]).sum(axis=1) for part in parts] or [np.zeros(0)])
 
 
 def _rest(a: Floats, b: Floats, total: Floats) -> Floats:

@@ -1,16 +1,22 @@
-"""Graphs of a given shape, regular or random, before there is any data."""
+"""Graphs of a given shape, regular or random, before there is any data; and graphs that change with time."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from .. import _checks
 from ..errors import ParameterError
-from .graph import Graph, Ints
-from .regular import regular_edges
+from .graph import Bools, Graph, Ints
+
+#: Rounds of repair before ends are joined anew; one or two do, and some twenty where everybody has n/2 ties.
+ROUNDS = 200
+#: Graphs with so many ties at most walk on, by so many random switches for each tie.
+SMALL, WALK = 5_000, 10
 
 
 def empty(n: int) -> Graph:
@@ -157,9 +163,9 @@ def random_regular(n: int, degree: int, seed: int | np.random.Generator) -> Grap
         raise ParameterError(f"degree = {degree} with n = {n}: every tie has two ends, so n * degree must be even")
     random = _checks.generator(seed)
     if 2 * degree < n:
-        return Graph.from_edges(n, *regular_edges(n, degree, random))
+        return Graph.from_edges(n, *_regular_edges(n, degree, random))
     # Who is not tied to whom is a regular graph, too, and a sparser one.
-    apart = Graph.from_edges(n, *regular_edges(n, n - 1 - degree, random))
+    apart = Graph.from_edges(n, *_regular_edges(n, n - 1 - degree, random))
     tied = np.ones((n, n), dtype=bool)
     tied[np.repeat(np.arange(n), apart.n_neighbours), apart.peer] = False
     return Graph.from_edges(n, *np.nonzero(np.triu(tied, k=1)))
@@ -196,3 +202,149 @@ def clusters(sizes: Sequence[int], inside: float = 1.0, between: float = 0.0) ->
         pairs.append(((begins + i).ravel(), (begins + j).ravel()))
     i, j = np.concatenate(pairs, axis=1)
     return Graph.from_edges(n, i, j, inside)
+
+
+# -- random regular graphs ---------------------------------------------------------------------------------------------
+#
+# Ends of ties are joined at random, and what is no tie is switched away. The configuration model joins n * degree
+# ends at random. A few of its pairs are loops or come twice: some degree^2 / 4 of them, however large n is. Each is
+# switched with another pair, (a, b), (c, e) -> (a, e), (c, b), which leaves all degrees as they are. That favours
+# some graphs a little, by an amount that vanishes as n grows; in a small graph, random switches go on until it is
+# forgotten: their walk has the uniform distribution over all simple graphs of these degrees.
+
+
+def _regular_edges(n: int, degree: int, random: np.random.Generator) -> tuple[Ints, Ints]:
+    """The two ends of each tie, for a degree below n / 2 with n * degree even; time and memory grow as n * degree."""
+    edges = n * degree // 2
+    while True:
+        ends = np.repeat(np.arange(n, dtype=np.int64), degree)
+        random.shuffle(ends)
+        a, b = ends[:edges], ends[edges:]
+        if _repair(a, b, n, random):
+            break
+    if edges <= SMALL:
+        _walk(a, b, random)
+    return a, b
+
+
+def _keys(a: Ints, b: Ints, n: int) -> Ints:
+    """One number for each unordered pair."""
+    keys: Ints = np.minimum(a, b) * n + np.maximum(a, b)
+    return keys
+
+
+def _repair(a: Ints, b: Ints, n: int, random: np.random.Generator) -> bool:
+    """Switch loops and pairs that are there already, in place; says whether that came to an end."""
+    for _ in range(ROUNDS):
+        keys = _keys(a, b, n)
+        order = np.argsort(keys, kind="stable")
+        there = keys[order]
+        bad: Bools = a == b
+        bad[order[1:]] |= there[1:] == there[:-1]  # the first of equal pairs stays
+        wrong = np.flatnonzero(bad)
+        if not wrong.size:
+            return True
+        random.shuffle(wrong)
+        partner = random.integers(a.size, size=wrong.size)
+        turned = random.random(wrong.size) < 0.5
+        c, e = np.where(turned, b[partner], a[partner]), np.where(turned, a[partner], b[partner])
+        new = np.stack((_keys(a[wrong], e, n), _keys(c, b[wrong], n)))
+        at = np.minimum(np.searchsorted(there, new), a.size - 1)
+        fine = ~bad[partner] & (a[wrong] != e) & (c != b[wrong]) & (there[at] != new).all(axis=0)
+        wrong, partner, c, e, new = wrong[fine], partner[fine], c[fine], e[fine], new[:, fine]
+        # All at once: no two switches may use one partner, or make one pair; the first that would is taken.
+        claims = np.concatenate((new[0], new[1], n * n + partner))
+        _, first, claim = np.unique(claims, return_index=True, return_inverse=True)
+        mine = np.tile(np.arange(wrong.size), 3)
+        earliest = np.full(first.size, wrong.size)
+        np.minimum.at(earliest, claim.ravel(), mine)
+        alone = (earliest[claim.ravel()] == mine).reshape(3, -1).all(axis=0) & (new[0] != new[1])
+        wrong, partner, c, e = wrong[alone], partner[alone], c[alone], e[alone]
+        b[wrong], b[partner], a[partner] = e, b[wrong], c
+    return False
+
+
+def _walk(a: Ints, b: Ints, random: np.random.Generator) -> None:
+    """Random switches, one after the other; one that would make a loop or a double tie is not done, and counts."""
+    edges, steps = a.size, WALK * a.size
+    ends = [a.tolist(), b.tolist()]
+    there = {frozenset(pair) for pair in zip(*ends, strict=True)}
+    pairs, turns = random.integers(edges, size=(steps, 2)).tolist(), random.integers(2, size=steps).tolist()
+    for (k, other), turn in zip(pairs, turns, strict=True):
+        u, v, c, e = ends[0][k], ends[1][k], ends[turn][other], ends[1 - turn][other]
+        one, two = frozenset((u, e)), frozenset((c, v))
+        if k == other or len(one) == 1 or len(two) == 1 or one == two or one in there or two in there:
+            continue
+        there -= {frozenset((u, v)), frozenset((c, e))}
+        there |= {one, two}
+        ends[1][k], ends[turn][other], ends[1 - turn][other] = e, c, v
+    a[:], b[:] = ends
+
+
+# -- graphs that change with time ----------------------------------------------------------------------------------
+
+
+def matchings(n: int, count: int, seed: int | np.random.Generator) -> list[Graph]:
+    """So many random matchings: in each, everybody has one neighbour; if n is odd, but one agent.
+
+    Examples
+    --------
+    >>> one, other = matchings(6, 2, seed=0)
+    >>> one.n_neighbours.tolist(), one == other
+    ([1, 1, 1, 1, 1, 1], False)
+    """
+    n, random = _checks.integer("n", n, least=2), _checks.generator(seed)
+    orders = [random.permutation(n) for _ in range(_checks.integer("count", count, least=0))]
+    return [Graph.from_edges(n, order[: n // 2], order[n // 2 : 2 * (n // 2)]) for order in orders]
+
+
+def sequence(problem: Any, graphs: Iterable[Graph] | Callable[[int], Graph], until: int, every: int = 1) -> list[Any]:
+    """What to pass to :func:`coterie.simulate` as ``changes`` for a graph that changes with time.
+
+    The problem's own graph is the first one; then, every so many rounds (or wakes, or whatever else a run is measured
+    in), another takes its place. Agents who become neighbours swap their models when they do, and the account counts
+    that.
+
+    Parameters
+    ----------
+    problem : Problem
+        What the agents learn, on the graph to begin with.
+    graphs : iterable of Graph, or function of a number
+        The graphs that follow; a list is taken again from its beginning when it ends. A function gets 1, 2, 3, ...
+    until : int
+        The length of the run: no change comes at or after it.
+    every : int
+        How long each graph lasts.
+
+    Returns
+    -------
+    list of (int, Problem)
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> problem = ct.Problem.propagation([[0.0], [1.0], [2.0], [3.0]], ct.graphs.ring(4), alpha=0.5)
+    >>> changes = ct.graphs.sequence(problem, ct.graphs.matchings(4, 3, seed=0), until=50, every=10)
+    >>> [moment for moment, _ in changes]
+    [10, 20, 30, 40]
+    >>> ct.simulate(problem, "propagation", rounds=50, changes=changes).graph == changes[-1][1].graph
+    True
+    """
+    until, every = _checks.integer("until", until, least=0), _checks.integer("every", every)
+    moments = range(every, until, every)
+    if callable(graphs):
+        following: Iterable[Graph] = map(graphs, itertools.count(1))
+    else:
+        listed = list(graphs)
+        if not listed:
+            raise ParameterError("graphs is empty: expected the graphs that follow that of the problem")
+        following = itertools.cycle(listed)
+    known: dict[Graph, Any] = {}  # a problem for each graph, made once
+    changes = []
+    for moment, graph in zip(moments, following, strict=False):
+        if not isinstance(graph, Graph):
+            raise ParameterError(f"graphs holds {graph!r}: expected a ct.Graph for every change")
+        if graph not in known:
+            known[graph] = problem.on(graph=graph)
+        changes.append((moment, known[graph]))
+    return changes

@@ -291,7 +291,8 @@ class Graph:
         return self._of(start, self.peer[kept], self.weight[kept])
 
     def to_networkx(self) -> nx.Graph:
-        """The graph as a ``networkx.Graph`` on nodes 0 to n - 1, with edge attribute ``weight``.
+        """The graph as a ``networkx.Graph`` on nodes 0 to n - 1, with edge attribute ``weight``; a directed one as a
+        ``networkx.DiGraph``.
 
         Examples
         --------
@@ -300,7 +301,7 @@ class Graph:
         """
         import networkx as nx  # not above: nothing else here needs it
 
-        graph = nx.Graph()
+        graph = nx.DiGraph() if self.directed else nx.Graph()
         graph.add_nodes_from(range(self.n))
         graph.add_weighted_edges_from(zip(*(array.tolist() for array in self.edges()), strict=True))
         return graph

@@ -4,11 +4,8 @@ Splits deal the rows of arrays ``X, y`` out to agents. Shifts change the rows of
 and what comes out is :class:`coterie.AgentData`.
 """
 
-from .drifts import Drift, drift
-from .groups import clusters
-from .holdout import train_test
-from .labels import dirichlet, iid, pathological
-from .shifts import Shifted, concept_shift, feature_shift
+from .labels import dirichlet, iid, pathological, train_test
+from .shifts import Drift, Shifted, clusters, concept_shift, drift, feature_shift
 from .sizes import DirichletSizes, LogNormalSizes, PowerLawSizes
 
 __all__ = [

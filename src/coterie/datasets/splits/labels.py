@@ -1,7 +1,7 @@
-"""Label skew: rows dealt out so that agents differ in their classes.
+"""Label skew: rows dealt out so that agents differ in their classes; and rows for testing, of every agent.
 
-Every split here draws a table first, how many rows of each class each agent gets, and then deals shuffled rows out by
-that table. The table depends on how often each class occurs, not on the order of the rows or on their type.
+Every split by labels draws a table first, how many rows of each class each agent gets, and then deals shuffled rows out
+by that table. The table depends on how often each class occurs, not on the order of the rows or on their type.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._checks import choice, generator, integer, positive
+from ..._checks import choice, fraction, generator, integer, positive
 from ...data.agent_data import AgentData
 from ...data.matrix import as_labels
 from ...errors import DataError, ParameterError
 from .sizes import SizeRule, apportion, check_enough, draw_dirichlet, normalised, shares_of, sizes_of
 
-__all__ = ["dirichlet", "iid", "pathological"]
+__all__ = ["dirichlet", "iid", "pathological", "train_test"]
 
 Integers = NDArray[np.int64]
 
@@ -349,3 +349,54 @@ def _deal(X: Any, y: Any, codes: Integers, counts: Integers, rng: np.random.Gene
         return AgentData(X, y, agents=owner, members=range(n))
     # Rows that nobody gets are those of one agent more, who then leaves.
     return AgentData(X, y, agents=owner, members=range(n + 1)).restrict(owner < n).only(np.arange(n))
+
+
+# -- rows for testing -----------------------------------------------------------------------------------------------
+
+
+def train_test(data: AgentData, test: float = 0.25, seed: int | np.random.Generator = 0) -> tuple[AgentData, AgentData]:
+    """Some rows of each agent for testing, all others for training.
+
+    Each label has its share of an agent's test rows, up to one row; where an agent has a label once, as all of a
+    regression, chance decides. An agent with two rows or more has some of both kinds, and one with a single row trains.
+
+    Parameters
+    ----------
+    data : AgentData
+    test : float
+        The part of each agent's rows that is for testing, strictly between 0 and 1.
+    seed : int or Generator
+
+    Returns
+    -------
+    train, test : AgentData
+        Of the same members in the same order. Their `origin` is that of `data`.
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> data = ct.AgentData(np.ones((12, 1)), y=[0, 1] * 6, agents=["anna"] * 8 + ["bo"] * 4)
+    >>> train, test = ct.splits.train_test(data, test=0.25, seed=0)
+    >>> train.members == test.members, test.sizes.tolist(), test.rows_of("anna")[1].tolist()
+    (True, [2, 1], [0.0, 1.0])
+    """
+    fraction("test", test)
+    rng = generator(seed)
+    sizes = data.sizes
+    totals = np.minimum(np.maximum(np.rint(test * sizes).astype(np.int64), 1), np.maximum(sizes - 1, 0))
+    label = np.zeros(data.n_rows) if data.y is None else data.y
+    # Rows of one agent and label side by side, shuffled: the first of them are for testing.
+    order = np.lexsort((rng.random(data.n_rows), label, data.owner))
+    owner, label = data.owner[order], label[order]
+    first = np.flatnonzero(np.r_[True, (owner[1:] != owner[:-1]) | (label[1:] != label[:-1])][: order.size])
+    count = np.diff(first, append=order.size)
+    taken = apportion(totals, count, owner[first], rng)
+    chosen = np.arange(order.size) - np.repeat(first, count) < np.repeat(taken, count)
+    tested = np.zeros(data.n_rows, dtype=bool)
+    tested[order] = chosen
+    return _those(data, ~tested), _those(data, tested)
+
+
+def _those(data: AgentData, keep: np.ndarray) -> AgentData:
+    rows = np.flatnonzero(keep)
+    return data._rows(rows, np.bincount(data.owner[rows], minlength=data.n))

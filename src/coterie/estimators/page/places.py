@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...graphs.builders import nearest
 from ...graphs.layout import layout
-from ...graphs.nearest import nearest
 from ...pooling.fitted import Pooled
 from ..gains import Rows, pools
 from ..report import Inputs

@@ -77,7 +77,7 @@ def from_table(
     from ...data import AgentData
     from ...data.frames import split_frame
     from ...data.sources.readers import read_table
-    from ...graphs.reading import read_ties
+    from ...graphs.builders import read_ties
     from ..model.tables import spelt
 
     if agent == target:
