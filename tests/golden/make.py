@@ -506,7 +506,7 @@ def lists(folder: Path) -> None:
     members = [roster.Member(f"m{i}", i, small.public(i), f"192.0.2.{i + 1}:7447" if i else None) for i in range(4)]
     one = roster.Roster(run, 1, members, small.TIES).with_relay(roster.Relay("hub", "hub.example.org:7447"))
     two = one.with_steward(roster.make_mandate(run, small.public(7), first, 3), ["a certificate"])
-    three = two.with_revoked({"b": 9_999_999_999, "abc": 9_999_999_998}, 0.0).without_member("m3").with_tie(1, 2, 4.0)
+    three = two.with_revoked({"b": 9_999_999_999, "abc": 9_999_999_998}, 0.0).without("m3").with_tie(1, 2, 4.0)
     bulletin = bulletins.Bulletin("charter", run, 5, b"another charter")
     signed = bulletins.sign_bulletin(bulletin, second, 10_000, "the bulletin")
     files = {"first": roster.sign_roster(one, first), "last": roster.sign_roster(three, second), "bulletin": signed}

@@ -27,7 +27,7 @@ from ..node.audit_log import AuditLog
 from ..node.process import only_one
 from .bulletins import CHARTER, Bulletin, Topic
 from .charter import Charter, charter_json, read_charter
-from .groups import _begin, _joined, _own_entry, sign_next, steward_at
+from .groups import _begin, _joined, _own_entry, check_usable, sign_next, steward_at
 from .identity import Identity, public_bytes
 from .records import encoded, from_msgpack, made
 from .renewal import board_of, post
@@ -205,10 +205,8 @@ def accept(folder: Where, run: str | None = None) -> Accepted:
         raise DataError(f"run {new.run} is signed by a steward of another group: do not accept it")
     what = f"the charter of run {new.run}"
     first = read_roster(found.roster, new, f"the list of members of {what}")
-    before, after = _own_entry(peer, roster, str(peer.roster)), _own_entry(peer, first, what)
-    if getattr(before, "address", None) != getattr(after, "address", None):
-        raise DataError(f"{what} gives {peer.name} another address: it has to be invited again, in a new folder")
-    _check_parts(new, what)
+    _own_entry(peer, first, what, before=_own_entry(peer, roster, str(peer.roster)))
+    check_usable(new, what)
     notes, changes = _notes(peer.folder, charter, new), differences(charter, new)
     write_atomic(peer.folder / ACCEPTED, encoded(_Acceptance(charter.run, found)), private=True)
     AuditLog(peer.folder / AUDIT_FILE)("accepted", run=new.run, instead_of=charter.run, changes=in_words(changes))
@@ -219,15 +217,6 @@ def accept(folder: Where, run: str | None = None) -> Accepted:
     except IdentityError:  # it will notice, and carry it out when it has stopped
         running = True
     return Accepted(new, changes, notes, running)
-
-
-def _check_parts(charter: Charter, what: str) -> None:
-    from ..model.work import check_parts  # with NumPy
-
-    try:
-        check_parts(charter)
-    except ParameterError as error:
-        raise DataError(f"{what} cannot be used with this version of coterie: {error}") from None
 
 
 def _notes(folder: Path, old: Charter, new: Charter) -> list[str]:

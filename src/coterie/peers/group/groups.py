@@ -263,7 +263,7 @@ def invite(
     source = Path(request_file)
     asked = read_request(read_bounded(source, limit=MAX_REQUEST_BYTES), str(source))
     with steward_at(group) as office:
-        roster, register = (_with_relay if relay else _with_member)(office, asked, ties or {}, replace)
+        roster, register = _with(office, asked, ties or {}, relay, replace)
         signed = sign_next(office, roster)
         invitation = invitation_to(office, asked, signed, days)
         register, content = _with_issued(register, [invitation]), to_json(invitation)
@@ -290,7 +290,7 @@ def enroll_all(group: Where, newcomers: Sequence[Newcomer], *, durable: bool = T
             next_roster, register = office.roster, office.register
             for asked, new in zip(requests, newcomers, strict=True):
                 so_far = dataclasses.replace(office, roster=next_roster, register=register)
-                next_roster, register = _with_member(so_far, asked, new.ties, replace=False)
+                next_roster, register = _with(so_far, asked, new.ties)
             signed = sign_next(office, next_roster.after(office.roster))  # one change, one version
             invitations = list(pool.map(lambda asked: invitation_to(office, asked, signed), requests))
         except BaseException:
@@ -321,13 +321,10 @@ def remove(group: Where, name: str, *, revoked: bool = False) -> Roster:
     latest when the name is given to another key.
     """
     with steward_at(group) as office:
-        old = office.roster
-        relays = any(one.name == name for one in old.relays)
-        roster = old.without_relay(name) if relays else old.without_member(name)
+        roster = office.roster.without(name)
         if revoked:
-            roster = _without_certificates(roster, office.register, name).after(old)
-        keep_next(office, roster)
-        return roster
+            roster = _without_certificates(roster, office.register, name).after(office.roster)
+        return keep_next(office, roster)
 
 
 def revoke(group: Where, name: str, serial: str | None = None) -> Roster:
@@ -345,17 +342,7 @@ def revoke(group: Where, name: str, serial: str | None = None) -> Roster:
             raise DataError(f"no certificate of {name!r:.80} is known here: give its serial number")
         else:
             roster = _without_certificates(old, office.register, name)
-        keep_next(office, roster)
-        return roster
-
-
-def noted(register: Register, name: str, certificate: x509.Certificate) -> Register:
-    """The register, with a certificate that was issued: so it can be revoked."""
-    now = time.time()
-    ends = int(certificate.not_valid_after_utc.timestamp())
-    known = {number: end for number, end in register.issued.get(name, {}).items() if end > now}
-    issued = register.issued | {name: known | {serial_of(certificate): ends}}
-    return msgspec.structs.replace(register, issued=issued)
+        return keep_next(office, roster)
 
 
 def _without_certificates(roster: Roster, register: Register, name: str) -> Roster:
@@ -379,20 +366,16 @@ def update(group: Where, roster_file: Where) -> Updated:
     Peers of both branches take it over; but who is on the void one alone has to be invited again.
     """
     content, what = read_bounded(roster_file), f"the list {os.fspath(roster_file)}"
-    where = Path(group)
-    if not where.is_dir():
-        raise IdentityError(f"{where} holds no group: there is no such folder")
-    with locked(where):
-        office = load_group(where, signing=False)
+    with steward_at(group, signing=False) as office:
         mine, theirs = office.roster, read_roster(content, office.charter, what, held=office.roster)
         match relation(mine, theirs):
             case "newer":
-                _keep(office, _counted(office, theirs), content)
+                _keep(office, _counted(office, theirs.given), content)
                 return Updated(theirs, False, [])
             case "fork":
                 _check_steward(office.charter, theirs, public_bytes(office.steward))
                 healed = theirs.healing(mine)
-                _keep(office, _counted(office, healed), sign_next(office, healed))
+                _keep(office, _counted(office, healed.given), sign_next(office, healed))
                 lost = [one.name for one in mine.members if one not in theirs.members]
                 lost += [one.name for one in mine.relays if one not in theirs.relays]
                 return Updated(healed, True, lost)
@@ -405,9 +388,7 @@ def tie(group: Where, a: str, b: str, weight: float = 1.0) -> Roster:
     """Tie two members in the next version of the roster. A weight of 0 is no tie."""
     with steward_at(group) as office:
         one, other = (office.roster.by_name(name).address for name in (a, b))
-        roster = office.roster.with_tie(one, other, _weight(b, weight))
-        keep_next(office, roster)
-        return roster
+        return keep_next(office, office.roster.with_tie(one, other, _weight(b, weight)))
 
 
 def read_request(content: bytes, what: str = "the request") -> Request:
@@ -443,11 +424,10 @@ def sign_next(office: Group, roster: Roster) -> bytes:
     return signed
 
 
-def keep_next(office: Group, roster: Roster) -> bytes:
+def keep_next(office: Group, roster: Roster) -> Roster:
     """Sign the next version, and keep it."""
-    signed = sign_next(office, roster)
-    _keep(office, _counted(office), signed)
-    return signed
+    _keep(office, _counted(office), sign_next(office, roster))
+    return roster
 
 
 def _keep(office: Group, register: Register, signed: bytes) -> None:
@@ -461,9 +441,12 @@ def keep_register(office: Group, register: Register) -> None:
 
 
 def with_certificate(register: Register, name: str, certificate: x509.Certificate) -> Register:
-    """The register after a certificate was made: its serial number is known, and it can be renewed."""
-    kept = {**register.certificates, name: certificate_der(certificate)}
-    return msgspec.structs.replace(noted(register, name, certificate), certificates=kept)
+    """The register after a certificate was made: so it can be revoked by its serial number, and renewed."""
+    now = time.time()
+    known = {serial: ends for serial, ends in register.issued.get(name, {}).items() if ends > now}
+    known[serial_of(certificate)] = int(certificate.not_valid_after_utc.timestamp())
+    certificates = register.certificates | {name: certificate_der(certificate)}
+    return msgspec.structs.replace(register, issued=register.issued | {name: known}, certificates=certificates)
 
 
 def _with_issued(register: Register, invitations: Sequence[Invitation]) -> Register:
@@ -472,30 +455,45 @@ def _with_issued(register: Register, invitations: Sequence[Invitation]) -> Regis
     return register
 
 
-def _with_member(office: Group, asked: Request, ties: Mapping[str, float], replace: bool) -> tuple[Roster, Register]:
-    """The next roster, with a member that asks."""
-    roster, register = office.roster, _counted(office)
-    if any(one.name == asked.name for one in roster.relays):
-        raise DataError(f"{asked.name!r} is a relay of this group: choose another name, or remove it first")
-    old = next((one for one in roster.members if one.name == asked.name), None)
+def _with(
+    office: Group, asked: Request, ties: Mapping[str, float], relay: bool = False, replace: bool = False
+) -> tuple[Roster, Register]:
+    """The next roster, with a member or a relay that asks."""
+    roster, register, name = office.roster, _counted(office), asked.name
+    if relay and ties:
+        raise ParameterError(f"ties={dict(ties)!r}: a relay has no neighbours")
+    if relay and asked.endpoint is None:
+        raise DataError(f"{name!r} listens nowhere, so it cannot be a relay: make its identity with listen")
+    old = roster.named(name)
+    if old is not None and isinstance(old, Relay) != relay:
+        other = "member" if relay else "relay"
+        raise DataError(f"{name!r} is a {other} of this group: choose another name, or remove it first")
     _check_key(roster, register, asked)
+    known = old.key if isinstance(old, Member) else register.relays.get(name) if relay else None
     kept: dict[int, float] = {}
-    if old is not None and old.key != asked.key:
-        if not replace:
-            raise _taken(asked.name)
-        kept = roster.neighbours(old.address)
-        roster, old = roster.without_member(old.name), None
-    address = register.addresses if old is None else old.address
-    if old is None:
-        register = msgspec.structs.replace(register, addresses=address + 1)
-        roster = _without_certificates(roster, register, asked.name)  # who had the name before is not to pass for it
+    if known != asked.key:
+        if old is not None and not replace:
+            raise DataError(
+                f"{name!r} is taken, by a peer with another key. If the peer has lost its key and is to be replaced by "
+                "the one that asks, say so (--replace, in Python replace=True); if not, somebody may want to pass for "
+                "it"
+            )
+        if isinstance(old, Member):
+            kept = roster.neighbours(old.address)
+            roster, old = roster.without(name), None
+        roster = _without_certificates(roster, register, name)  # who had the name before is not to pass for it
+    if asked.endpoint is not None and relay:
+        register = msgspec.structs.replace(register, relays={**register.relays, name: asked.key})
+        return roster.with_relay(Relay(name, asked.endpoint)).after(office.roster), register
+    address = old.address if isinstance(old, Member) else register.addresses
+    register = msgspec.structs.replace(register, addresses=max(register.addresses, address + 1))
     if not ties and not kept and old is None and office.charter.objective == "pooling":
-        kept = usual_ties(roster, asked.name)
-    for name, weight in ties.items():
-        if name == asked.name:
+        kept = usual_ties(roster, name)
+    for other, weight in ties.items():
+        if other == name:
             raise ParameterError(f"ties: {name!r} cannot be tied to itself")
-        kept[roster.by_name(name).address] = _weight(name, weight)
-    member = Member(asked.name, address, asked.key, asked.endpoint)
+        kept[roster.by_name(other).address] = _weight(other, weight)
+    member = Member(name, address, asked.key, asked.endpoint)
     return roster.with_member(member, kept).after(office.roster), register  # one change, one version
 
 
@@ -515,25 +513,6 @@ def usual_ties(roster: Roster, name: str) -> dict[int, float]:
     return dict.fromkeys([*few, *others], 1.0)
 
 
-def _with_relay(office: Group, asked: Request, ties: Mapping[str, float], replace: bool) -> tuple[Roster, Register]:
-    """The next roster, with a relay that asks."""
-    roster, register = office.roster, _counted(office)
-    if ties:
-        raise ParameterError(f"ties={dict(ties)!r}: a relay has no neighbours")
-    if asked.endpoint is None:
-        raise DataError(f"{asked.name!r} listens nowhere, so it cannot be a relay: make its identity with listen")
-    if any(one.name == asked.name for one in roster.members):
-        raise DataError(f"{asked.name!r} is a member of this group: choose another name, or remove it first")
-    _check_key(roster, register, asked)
-    here = any(one.name == asked.name for one in roster.relays)
-    if here and register.relays.get(asked.name) != asked.key and not replace:
-        raise _taken(asked.name)
-    if register.relays.get(asked.name) != asked.key:
-        roster = _without_certificates(roster, register, asked.name)
-    register = msgspec.structs.replace(register, relays={**register.relays, asked.name: asked.key})
-    return roster.with_relay(Relay(asked.name, asked.endpoint)).after(office.roster), register
-
-
 def _check_key(roster: Roster, register: Register, asked: Request) -> None:
     """Refuse the key of somebody else."""
     present = {one.name for one in roster.relays}
@@ -544,18 +523,10 @@ def _check_key(roster: Roster, register: Register, asked: Request) -> None:
         raise DataError(f"the request of {asked.name!r} is signed with the key of {owner!r}: one key, one name")
 
 
-def _taken(name: str) -> DataError:
-    return DataError(
-        f"{name!r} is taken, by a peer with another key. If the peer has lost its key and is to be replaced by the one "
-        "that asks, say so (--replace, in Python replace=True); if not, somebody may want to pass for it"
-    )
-
-
-def _counted(office: Group, roster: Roster | None = None) -> Register:
+def _counted(office: Group, given: int = 0) -> Register:
     """The register, with every address counted: those of the rosters, whatever happened to the file."""
-    known = [office.roster] if roster is None else [office.roster, roster]
-    most = max(max([one.addresses, *(member.address + 1 for member in one.members)]) for one in known)
-    return msgspec.structs.replace(office.register, addresses=max(office.register.addresses, most))
+    most = max(office.register.addresses, office.roster.given, given)
+    return msgspec.structs.replace(office.register, addresses=most)
 
 
 def _weight(name: str, weight: Any) -> float:
@@ -569,13 +540,13 @@ def _weight(name: str, weight: Any) -> float:
 
 
 @contextlib.contextmanager
-def steward_at(group: Where) -> Iterator[Group]:
+def steward_at(group: Where, *, signing: bool = True) -> Iterator[Group]:
     """The group in a folder, for one steward at a time."""
     where = Path(group)
     if not where.is_dir():
         raise IdentityError(f"{where} holds no group: there is no such folder")
     with locked(where):
-        yield load_group(where)
+        yield load_group(where, signing=signing)
 
 
 # -- a peer ----------------------------------------------------------------------------------------------------------
@@ -642,19 +613,25 @@ def _accept(peer: Identity, found: Invitation, what: str, durable: bool = True) 
             write_atomic(peer.roster, signed, durable=durable)
 
 
-def _begin(peer: Identity, charter: Charter, what: str) -> None:
-    """Make all parts of a charter once, before it is accepted; and the ledger of a private peer.
-
-    It has one from the day it joins: one that is missing later was lost, and may be spent.
-    """
-    from ..model.work import check_parts, method_of  # with NumPy, which a peer that has joined does not need here
+def check_usable(charter: Charter, what: str) -> None:
+    """Make all parts of a charter once, before it is accepted."""
+    from ..model.work import check_parts  # with NumPy, which a peer that has joined does not need here
 
     try:
         check_parts(charter)
     except ParameterError as error:
-        raise DataError(f"the charter in {what} cannot be used: {error}") from None
+        raise DataError(f"{what} cannot be used with this version of coterie: {error}") from None
+
+
+def _begin(peer: Identity, charter: Charter, what: str) -> None:
+    """Check a charter, and make the ledger of a private peer.
+
+    It has one from the day it joins: one that is missing later was lost, and may be spent.
+    """
+    check_usable(charter, f"the charter in {what}")
     if charter.privacy is not None:
         from ...privacy.ledger import Ledger
+        from ..model.work import method_of
 
         Ledger(method_of(charter).plan, peer.folder / "ledger").close()
 
@@ -716,12 +693,10 @@ def refresh(folder: Where, roster_file: Where) -> Roster:
                 raise DataError(f"{what} is version {roster.version}; {peer.name} has version {held.version} already")
         old = _own_entry(peer, held, str(peer.roster), RemovedError)
         try:
-            new = _own_entry(peer, roster, what, RemovedError)
+            _own_entry(peer, roster, what, RemovedError, old)
         except RemovedError:
             write_atomic(peer.roster, content)
             raise
-        if getattr(old, "address", None) != getattr(new, "address", None):
-            raise DataError(f"{what} gives {peer.name} another address: it has to be invited again, in a new folder")
         keep_authorities(peer.folder, roster)
         write_atomic(peer.roster, content)
         return roster
@@ -767,17 +742,20 @@ def _joined(peer: Identity) -> tuple[Charter, Roster]:
 
 
 def _own_entry(
-    peer: Identity, roster: Roster, what: str, refusal: type[DataError | RemovedError] = DataError
+    peer: Identity,
+    roster: Roster,
+    what: str,
+    refusal: type[DataError | RemovedError] = DataError,
+    before: Member | Relay | None = None,
 ) -> Member | Relay:
-    """What a roster says of a peer."""
-    for relay in roster.relays:
-        if relay.name == peer.name:
-            return relay
-    for member in roster.members:
-        if member.name == peer.name:
-            if member.key != peer.public:
-                raise refusal(f"{what} has {peer.name!r} with another signing key: somebody else has that name")
-            return member
+    """What a roster says of a peer, which keeps the address that it has had `before`."""
+    me = roster.named(peer.name)
+    if isinstance(me, Member) and me.key != peer.public:
+        raise refusal(f"{what} has {peer.name!r} with another signing key: somebody else has that name")
+    if me is not None:
+        if before is not None and getattr(before, "address", None) != getattr(me, "address", None):
+            raise DataError(f"{what} gives {peer.name} another address: it has to be invited again, in a new folder")
+        return me
     raise refusal(
         f"{what} leaves {peer.name!r} out: it is not a member, or the steward has removed it from the group "
         f"(version {roster.version}). To take part it has to be invited, or invited again"

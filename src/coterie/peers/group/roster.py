@@ -160,8 +160,17 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
     def after(self, base: Roster) -> Roster:
         """The same list as the next version after another one, whose history it continues."""
         chain = [(base.version, base.digest), *base.history][:HISTORY]
-        given = max([base.addresses, self.addresses, *(member.address + 1 for member in self.members)])
-        return self._with(version=base.version + 1, history=chain, addresses=given)
+        return self._with(version=base.version + 1, history=chain, addresses=max(base.addresses, self.given))
+
+    @property
+    def given(self) -> int:
+        """How many addresses were given so far."""
+        return max([self.addresses, *(member.address + 1 for member in self.members)])
+
+    def named(self, name: str) -> Member | Relay | None:
+        """The member or the relay of a name, if there is one."""
+        everybody: list[Member | Relay] = [*self.members, *self.relays]
+        return next((one for one in everybody if one.name == name), None)
 
     def member(self, address: int) -> Member:
         """The member at an address."""
@@ -172,9 +181,9 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def by_name(self, name: str) -> Member:
         """The member of a name."""
-        for member in self.members:
-            if member.name == name:
-                return member
+        found = self.named(name)
+        if isinstance(found, Member):
+            return found
         some = ", ".join(member.name for member in self.members[:10]) or "none"
         raise DataError(
             f"{name!r:.80} is not a member in roster {self.version}: it has {some}"
@@ -193,11 +202,14 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
         pairs = {(member.address, other): weight for other, weight in (ties or {}).items()}
         return self._next(members=sorted(members, key=lambda one: one.address), ties=self._tied(pairs))
 
-    def without_member(self, name: str) -> Roster:
-        """The next version, without a member and its ties."""
+    def without(self, name: str) -> Roster:
+        """The next version, without a member and its ties, or without a relay."""
+        gone = self.named(name)
+        if isinstance(gone, Relay):
+            return self._next(relays=[one for one in self.relays if one is not gone])
         gone = self.by_name(name)
         return self._next(
-            members=[other for other in self.members if other.address != gone.address],
+            members=[one for one in self.members if one is not gone],
             ties=[tie for tie in self.ties if gone.address not in tie[:2]],
         )
 
@@ -208,12 +220,6 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
     def with_relay(self, relay: Relay) -> Roster:
         """The next version, with a relay, instead of an old one of its name."""
         return self._next(relays=[*(other for other in self.relays if other.name != relay.name), relay])
-
-    def without_relay(self, name: str) -> Roster:
-        """The next version, without a relay."""
-        if all(relay.name != name for relay in self.relays):
-            raise DataError(f"{name!r:.80} is not a relay in roster {self.version}")
-        return self._next(relays=[relay for relay in self.relays if relay.name != name])
 
     def _tied(self, new: Mapping[tuple[int, int], float]) -> list[Tie]:
         pairs = {(a, b): weight for a, b, weight in self.ties}

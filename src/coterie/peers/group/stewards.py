@@ -95,7 +95,8 @@ def appoint(group: Where, request_file: Where, *, retire: bool = False, to: Wher
     with steward_at(group) as office:
         if asked.key in _stewards(office):
             raise DataError(f"{source} is of a key that may sign already: name it by its key, {asked.key[:4].hex()}")
-        signed = keep_next(office, _with_mandate(office, asked.key, [asked.ca], retire))
+        keep_next(office, _with_mandate(office, asked.key, [asked.ca], retire))
+        signed = read_bounded(office.folder / "roster")
         answer = Appointment(charter=office.charter, roster=signed, relays=office.register.relays)
         return write_atomic(path, to_json(APPOINTMENTS.sign(answer, office.steward)))
 
@@ -107,8 +108,7 @@ def hand_over(group: Where, key: str) -> Roster:
         if len(found) != 1:
             known = ", ".join(sorted(one[:4].hex() for one in _stewards(office))) or "none"
             raise DataError(f"{key!r:.80} is not the key of one other steward that may sign: there are {known}")
-        signed = keep_next(office, _with_mandate(office, found[0], [], retire=True))
-        return read_roster(signed, office.charter)
+        return keep_next(office, _with_mandate(office, found[0], [], retire=True))
 
 
 def take_office(folder: Where, mandate_file: Where, run: str | None = None) -> Roster:
