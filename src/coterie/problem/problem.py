@@ -447,8 +447,9 @@ class Problem:
         (23, 8)
         """
         _expect(data)
+        words = {"personal": personal, "shared": shared, "tied": tied}
         weights = {"coupling": coupling, "ridge": ridge, "confidence": confidence, "curvature": curvature}
-        return cls._modelled("differentiable", data, graph, model, (personal, shared, tied), **weights)
+        return cls._modelled("differentiable", data, graph, model, words, **weights)
 
     @classmethod
     def federated(
@@ -497,16 +498,17 @@ class Problem:
         if SERVER in data.members:
             raise DataError(f"there is an agent {SERVER!r} already, which is the name of the one that is added")
         data = data.with_members([SERVER, *data.members])
+        words = {"personal": personal, "shared": shared, "tied": tied, "rest": SHARED}
         weights = {"coupling": coupling, "ridge": ridge, "confidence": confidence, "curvature": curvature}
-        return cls._modelled("federated", data, star(data.n), model, (personal, shared, tied), SHARED, **weights)
+        return cls._modelled("federated", data, star(data.n), model, words, **weights)
 
     @classmethod
     def _modelled(
-        cls, name: str, data: AgentData, graph: Graph, model: Any, words: Any, rest: int | None = None, **given: Any
+        cls, name: str, data: AgentData, graph: Graph, model: Any, words: dict[str, Any], **given: Any
     ) -> Problem:
-        """Any differentiable model; parameters that no word names have the role ``rest``."""
+        """Any differentiable model; words say what becomes of its parameters (:func:`roles_of`)."""
         loss, model = model_of(model)
-        roles = roles_of(model, data.p if model is None else int(model.size), *words, rest=rest)
+        roles = roles_of(model, data.p if model is None else int(model.size), **words)
         smooth, curvature = 0.5 * nonnegative("coupling", given.pop("coupling")), given["curvature"]
         given |= {"smooth": smooth, "curvature": None if curvature is None else positive("curvature", curvature)}
         return cls._published(name, data, graph, loss, model=model, roles=roles, **given)
