@@ -107,6 +107,17 @@ def show(figure: Figure) -> None:
         plt.show()
 
 
+def _panels(
+    width: float, height: float, across: int = 1, down: int = 1, grid: Any = "both", **more: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure with some panels, row by row, and grid lines on the axis given, if any."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    panels = list(figure.subplots(down, across, squeeze=False, **more).flat)
+    for axes in panels if grid else []:
+        axes.grid(axis=grid, alpha=0.3)
+    return figure, panels
+
+
 def label_lines(axes: Axes, fontsize: float = 9.0) -> None:
     """Write the labels of lines at their right ends, in their colours, in place of legends.
 
@@ -187,18 +198,14 @@ def convergence(run: Run, optimum: float | None = None) -> Figure:
     >>> figure.axes[0].get_xlabel()
     'vectors sent'
     """
-    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
-    axes = figure.add_subplot()
-    if optimum is None:
-        axes.plot(run.trace["vectors"], run.trace["value"], color=BLUE)
-        axes.set_ylabel("objective")
-    else:
-        gap = (run.trace["value"] - optimum) / abs(optimum)
-        axes.semilogy(run.trace["vectors"], np.maximum(gap, 1e-16), color=BLUE)
-        axes.set_ylabel("relative distance to the optimum")
+    figure, [axes] = _panels(6.0, 4.0)
+    column, shown = "value", run.trace["value"]
+    if optimum is not None:
+        column, shown = "gap", np.maximum((shown - optimum) / abs(optimum), 1e-16)
+        axes.set_yscale("log")
+    axes.plot(run.trace["vectors"], shown, color=BLUE)
+    axes.set(ylabel=COLUMNS[column], title=f"{type(run.method).__name__}, {run.problem.n} agents")
     _cost(axes, "vectors", run.trace["vectors"])
-    axes.set_title(f"{type(run.method).__name__}, {run.problem.n} agents")
-    axes.grid(alpha=0.3)
     return figure
 
 
@@ -237,16 +244,12 @@ def gains(
     if before is None or after is None:
         return _reported_gains(rows, title)
     before, after = np.asarray(before), np.asarray(after)
-    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
-    axes = figure.add_subplot()
+    figure, [axes] = _panels(6.0, 4.0)
     axes.vlines(rows, before, after, color=np.where(after >= before, BLUE, RED), alpha=0.35)
     axes.scatter(rows, before, s=14, color=GREY, label="alone")
     axes.scatter(rows, after, s=14, color=BLUE, label="together")
-    axes.set_xlabel("training rows of the agent")
-    axes.set_ylabel(score)
-    axes.set_title(title)
+    axes.set(xlabel="training rows of the agent", ylabel=score, title=title)
     axes.legend()
-    axes.grid(alpha=0.3)
     return figure
 
 
@@ -260,8 +263,7 @@ def _reported_gains(report: Any, title: str) -> Figure:
         raise ParameterError(f"this report has no gains to show: {'; '.join(report.notes)}")
     table = report.gains.dropna(subset=["gain_alone"])
     alike = table["rows"].max() < 2 * table["rows"].min()  # then places by rows would lie on each other
-    figure = Figure(figsize=(9.6, 4.2), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
+    figure, panels = _panels(9.6, 4.2, 2, sharey=True)
     for axes, base, name in zip(panels, ("alone", "one_model"), ("alone", "one model for all"), strict=True):
         gain = report.summary["gains"][base]
         better = (table[base] >= table["together"]).to_numpy()
@@ -280,7 +282,6 @@ def _reported_gains(report: Any, title: str) -> Figure:
         if table["rows"].max() > 20 * table["rows"].min():
             axes.set_xscale("log")
         axes.legend()
-        axes.grid(alpha=0.3)
     panels[0].set_ylabel(f"{MEASURES[report.summary['measure']]} on held-out rows")
     errors = table[["alone", "one_model", "together"]].to_numpy()
     if errors.min() > 0.0 and errors.max() > 8.0 * np.median(errors):  # few would be all that is seen
@@ -342,8 +343,7 @@ def shrinkage(model: Any, columns: Sequence[Any] | None = None, agents: Sequence
 
     wide = min(len(chosen), 4)
     deep = -(-len(chosen) // wide)
-    figure = Figure(figsize=(2.9 * wide + 1.2, 3.7 * deep), layout="constrained")
-    panels = np.ravel(figure.subplots(deep, wide, squeeze=False))
+    figure, panels = _panels(2.9 * wide + 1.2, 3.7 * deep, wide, deep, "y")
     for axes in panels[len(chosen) :]:
         axes.set_visible(False)
     logs = np.log10(np.maximum(sizes[who], 1))
@@ -365,11 +365,10 @@ def shrinkage(model: Any, columns: Sequence[Any] | None = None, agents: Sequence
         axes.set_xlim(-0.15, 1.15)
         axes.set_xticks([0.0, 1.0], ["alone", "together"])
         axes.set_title(str(column))
-        axes.grid(axis="y", alpha=0.3)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", frameon=False, fontsize=9.0)
     panels[0].set_ylabel("coefficient" if model._kind == "regressor" else "coefficient (log-odds)")
     if len(who) and logs.max() > logs.min():
-        bar = figure.colorbar(lines, ax=list(panels[: len(chosen)]), shrink=0.8, pad=0.02, label="rows of the agent")
+        bar = figure.colorbar(lines, ax=panels[: len(chosen)], shrink=0.8, pad=0.02, label="rows of the agent")
         if bar.solids is not None:
             bar.solids.set_alpha(1.0)
         marks = np.unique(np.quantile(sizes[who], [0.0, 0.25, 0.5, 0.75, 1.0]).astype(int))
@@ -419,8 +418,7 @@ def caterpillar(model: Any, column: Any, coverage: float = 0.9, output: Any = No
     apart = np.abs(middle - common[at]) > half
     n = part.n
     named = n <= 60
-    figure = Figure(figsize=(6.4, max(2.6, 1.2 + 0.17 * n) if named else 6.4), layout="constrained")
-    axes = figure.add_subplot()
+    figure, [axes] = _panels(6.4, max(2.6, 1.2 + 0.17 * n) if named else 6.4, grid="x")
     spread = z * float(np.sqrt(part.variances()[0][at]))
     axes.axvspan(common[at] - spread, common[at] + spread, color=GREY, alpha=0.15, lw=0, label="population")
     axes.axvline(common[at], color="black", linestyle="--", linewidth=1.2, label="common value")
@@ -436,11 +434,8 @@ def caterpillar(model: Any, column: Any, coverage: float = 0.9, output: Any = No
         axes.set_yticks([])
         axes.set_ylabel(f"{n:,} agents, sorted")
     axes.set_ylim(-0.8, n - 0.2)
-    axes.set_xlabel(
-        f"{'intercept' if at == part.design.size - 1 else 'coefficient'} with {100 * coverage:g} % intervals"
-    )
-    axes.set_title(str(column))
-    axes.grid(axis="x", alpha=0.3)
+    what = "intercept" if at == part.design.size - 1 else "coefficient"
+    axes.set(xlabel=f"{what} with {100 * coverage:g} % intervals", title=str(column))
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9.0)
     return figure
 
@@ -488,8 +483,7 @@ def curves(
     A = part.design.along(feature, x)
     who = _ends(part, A) if agents is None else _numbers(model, agents)
 
-    figure = Figure(figsize=(6.6, 4.6), layout="constrained")
-    axes = figure.add_subplot()
+    figure, [axes] = _panels(6.6, 4.6)
     shared = np.einsum("ij,jk,ik->i", A, part.population.cov, A)
     shown = [("common", "black", part.population.w, shared, x[0], x[-1])]
     covariance = part.covariances(who)
@@ -507,10 +501,7 @@ def curves(
                   label=name if common else None, zorder=3)  # fmt: skip
         if not common:
             axes.plot(x[inside], ends[1][inside], color=color, linewidth=1.8, label=name, zorder=2)
-    axes.set_xlim(x[0], x[-1])
-    axes.set_xlabel(str(column))
-    axes.set_ylabel(_predicted(model, part, k))
-    axes.grid(alpha=0.3)
+    axes.set(xlim=(x[0], x[-1]), xlabel=str(column), ylabel=_predicted(model, part, k))
     figure.legend(loc="outside right upper", frameon=False, title="agent")
     return figure
 
@@ -546,9 +537,9 @@ def comparison(
     >>> len(comparison(result.table, "vectors", result.optimum).axes)
     1
     """
-    panels = ["gap" if gap else "value"] + ([score] if score else [])
-    figure = Figure(figsize=(6.4 * len(panels), 4.2), layout="constrained")
-    for axes, column in zip(np.ravel(figure.subplots(1, len(panels))), panels, strict=True):
+    columns = ["gap" if gap else "value"] + ([score] if score else [])
+    figure, panels = _panels(6.4 * len(columns), 4.2, len(columns))
+    for axes, column in zip(panels, columns, strict=True):
         for number, (label, rows) in enumerate(table.groupby("method", sort=False)):
             _trace(axes, rows, unit, column, number, str(label))
         if column in optimum:
@@ -557,8 +548,7 @@ def comparison(
             axes.set_yscale("log")
         _cost(axes, unit, table[unit])
         axes.set_ylabel(COLUMNS.get(column, f"mean test {column}"))
-        axes.grid(alpha=0.3)
-    figure.axes[0].legend()
+    panels[0].legend()
     return figure
 
 
@@ -585,34 +575,26 @@ def settings(mean: pd.DataFrame, error: pd.DataFrame, value: str, x: str, by: st
     >>> [text.get_text() for text in settings(mean, mean / 50, "accuracy", "mu", "method").axes[0].get_legend().texts]
     ['cd', 'djam']
     """
-    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
-    axes = figure.add_subplot()
+    figure, [axes] = _panels(6.0, 4.0)
     numeric = pd.api.types.is_numeric_dtype(mean.index)
     order = np.argsort(mean.index.to_numpy(), kind="stable") if numeric else np.arange(len(mean))
     along = mean.index.to_numpy()[order] if numeric else order
     for number, name in enumerate(mean.columns):
         middle, half = mean[name].to_numpy(float)[order], np.nan_to_num(error[name].to_numpy(float)[order])
-        look: dict[str, Any] = (
-            {"color": _colour(number), "linestyle": _dash(number)} if numeric else {"color": _colour(number)}
-        )
         if numeric:
-            axes.plot(along, middle, marker="o", markersize=4.0, label=str(name), **look)
-            axes.fill_between(along, middle - half, middle + half, color=look["color"], alpha=0.15, lw=0)
+            _band(axes, along, (middle - half, middle, middle + half), number, str(name), marker="o", markersize=4.0)
         else:
-            shift = 0.6 * ((number + 0.5) / len(mean.columns) - 0.5)
-            axes.errorbar(along + shift, middle, half, fmt="o", capsize=3.0, label=str(name), **look)
-    if numeric:
-        if _decades(along) >= 1.5:
-            axes.set_xscale("log")
-    else:
+            place = along + 0.6 * ((number + 0.5) / len(mean.columns) - 0.5)
+            axes.errorbar(place, middle, half, fmt="o", capsize=3.0, label=str(name), color=_colour(number))
+    if not numeric:
         axes.set_xticks(along, [str(name) for name in mean.index])
+    elif _decades(along) >= 1.5:
+        axes.set_xscale("log")
     if value in GAPS or (value in COSTS and _decades(mean.to_numpy(float)) >= 1.0):
         axes.set_yscale("log")
-    axes.set_xlabel(x)
-    axes.set_ylabel(COLUMNS.get(value, value))
+    axes.set(xlabel=x, ylabel=COLUMNS.get(value, value))
     if by is not None:
         axes.legend(title=by)
-    axes.grid(alpha=0.3)
     return figure
 
 
@@ -718,8 +700,7 @@ def traces(
         raise ParameterError(f"unit={unit!r} must be one of {', '.join(map(repr, UNITS))}")
     if not runs:
         raise ParameterError("runs is empty: there is nothing to draw")
-    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
-    axes = figure.add_subplot()
+    figure, [axes] = _panels(6.0, 4.0)
     spent: list[pd.Series] = []
     for number, (name, given) in enumerate(runs.items()):
         several = list(given) if isinstance(given, Sequence) else [given]
@@ -740,10 +721,8 @@ def traces(
         axes.set_yscale("log")
     if xlabel is not None:
         axes.set_xlabel(xlabel)
-    axes.set_ylabel(COLUMNS.get(column, column) if label is None else label)
-    axes.set_title(title)
+    axes.set(ylabel=COLUMNS.get(column, column) if label is None else label, title=title)
     axes.legend()
-    axes.grid(alpha=0.3)
     return figure
 
 
@@ -794,8 +773,7 @@ def ties(
     groups = None if cluster is None else _per_agent("cluster", cluster, n)
     names = None if labels is None else _per_agent("labels", list(labels), n, object)
 
-    figure = Figure(figsize=(7.0, 6.0), layout="constrained")
-    axes = figure.add_subplot()
+    figure, [axes] = _panels(7.0, 6.0, grid=None)
     axes.set_aspect("equal", adjustable="datalim")
     axes.set_axis_off()
     axes.set_title(title)
@@ -863,19 +841,21 @@ def weights(*graphs: Graph, order: ArrayLike | None = None, titles: Sequence[str
         raise ParameterError("weights needs at least one graph")
     if titles is not None and len(titles) != len(graphs):
         raise ParameterError(f"titles has {len(titles)} entries for {len(graphs)} graphs")
-    figure = Figure(figsize=(3.9 * len(graphs) + 0.9, 4.1), layout="constrained")
-    panels = np.ravel(figure.subplots(1, len(graphs)))
-    for axes, graph in zip(panels, graphs, strict=True):
+    figure, panels = _panels(3.9 * len(graphs) + 0.9, 4.1, len(graphs), grid=None)
+    for axes, graph, title in zip(panels, graphs, titles or [""] * len(graphs), strict=True):
         W = (graph if order is None else graph.relabel(order)).W.toarray()
-        image = axes.imshow(W / (W.max() or 1.0), cmap="Greys", vmin=0.0, vmax=1.0, interpolation="nearest")
-        axes.set_xlabel("agent")
-        axes.set_ylabel("agent")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.yaxis.get_major_locator().set_params(integer=True)
-    for axes, title in zip(panels, titles or [], strict=False):
-        axes.set_title(title)
-    figure.colorbar(image, ax=list(panels), label="weight, relative to the largest", shrink=0.8, pad=0.02)
+        image = _matrix(axes, W / (W.max() or 1.0), "agent", title, cmap="Greys", vmin=0.0)
+    figure.colorbar(image, ax=panels, label="weight, relative to the largest", shrink=0.8, pad=0.02)
     return figure
+
+
+def _matrix(axes: Axes, values: np.ndarray, what: str, title: str, **look: Any) -> Any:
+    """A square matrix, one line and one column for each agent or task."""
+    image = axes.imshow(values, vmax=1.0, interpolation="nearest", **look)
+    axes.set(xlabel=what, ylabel=what, title=title)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+    return image
 
 
 def correlations(
@@ -926,20 +906,14 @@ def correlations(
         shown = np.asarray(order)
         if shown.shape != (n,) or shown.dtype.kind not in "iu" or not np.array_equal(np.sort(shown), np.arange(n)):
             raise ParameterError(f"order={order!r} must hold each of 0..{n - 1} once")
-    axes = Figure(figsize=(5.6, 4.8), layout="constrained").add_subplot() if ax is None else ax
-    image = axes.imshow(C[shown][:, shown], cmap="RdBu_r", vmin=-1.0, vmax=1.0, interpolation="nearest")
-    axes.set_xlabel("task")
-    axes.set_ylabel("task")
-    axes.set_title(title)
+    axes = _panels(5.6, 4.8, grid=None)[1][0] if ax is None else ax
+    image = _matrix(axes, C[shown][:, shown], "task", title, cmap="RdBu_r", vmin=-1.0)
     if n <= 40:
         texts, size = [str(labels[k]) for k in shown], 9.0 if n <= 20 else 6.0
         upright = max(map(len, texts)) * n > 40  # side by side, they would run into each other
         axes.set_xticks(np.arange(n), texts, fontsize=size, rotation=90.0 if upright else 0.0)
         axes.set_yticks(np.arange(n), texts, fontsize=size)
-    elif order is None:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    else:  # the place of a task is not its number
+    elif order is not None:  # the place of a task is not its number
         axes.set_xticks([])
         axes.set_yticks([])
     figure = axes.figure
@@ -1110,13 +1084,17 @@ def _edges(graph: Graph, places: np.ndarray) -> LineCollection:
 
 def _trace(axes: Axes, rows: pd.DataFrame, unit: str, column: str, number: int, label: str) -> None:
     """One method: a curve, or a dotted line for a baseline, which costs nothing and does not move."""
-    color = _colour(number)
     values = rows[column].clip(lower=1e-16) if column in GAPS else rows[column]
     points = rows.assign(shown=values).groupby("point")[[unit, "shown"]].agg(["mean", "min", "max"])
     if len(points) == 1:
-        axes.axhline(points["shown", "mean"].iloc[0], color=color, linestyle=":", label=label)
+        axes.axhline(points["shown", "mean"].iloc[0], color=_colour(number), linestyle=":", label=label)
         return
-    axes.plot(points[unit, "mean"], points["shown", "mean"], color=color, linestyle=_dash(number), label=label)
-    axes.fill_between(
-        points[unit, "mean"], points["shown", "min"], points["shown", "max"], color=color, alpha=0.15, lw=0
-    )
+    ends = [points["shown", name].to_numpy() for name in ("min", "mean", "max")]
+    _band(axes, points[unit, "mean"].to_numpy(), ends, number, label)
+
+
+def _band(axes: Axes, x: np.ndarray, ends: Sequence[np.ndarray], number: int, label: str, **more: Any) -> None:
+    """A line, the middle of three, with a band from the first to the last."""
+    low, middle, high = ends
+    axes.plot(x, middle, color=_colour(number), linestyle=_dash(number), label=label, **more)
+    axes.fill_between(x, low, high, color=_colour(number), alpha=0.15, lw=0)
