@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ..privacy import Private
 from ..privacy import audit as audit_letters
-from .console import AUDIT_FAILED, AsJson, Seed, bar, show
+from .console import AUDIT_FAILED, AsJson, Seed, bar, columns, show
 
 
 class Mechanism(StrEnum):
@@ -34,19 +34,12 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """Attack a private method's letters, and see whether they tell more than they may."""
-    private = Private(
-        method,
-        epsilon,
-        delta,
-        None if mechanism is None else mechanism.value,
-        clip,
-        wakes_per_agent,
-    )
+    noise = None if mechanism is None else mechanism.value
+    private = Private(method, epsilon, delta, noise, clip, wakes_per_agent)
     with bar("auditing", as_json) as progress:
         result = audit_letters(private, features=features, runs=runs, seed=seed, progress=progress)
-    table = Table(title=repr(result))
-    for name in ("scenario", "trials", "epsilon seen", "epsilon claimed", "the promise"):
-        table.add_column(name, justify="left" if name in ("scenario", "the promise") else "right")
+    heads = columns("scenario", right=("trials", "epsilon seen", "epsilon claimed"))
+    table = Table(*heads, "the promise", title=repr(result))
     for name, lines in result.table.groupby("scenario", sort=False):
         row = lines.loc[(lines["leak"] - lines["claimed"]).idxmax()]
         broken = (

@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +19,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from .._files import plain as plain
 from .._progress import progress_bar
@@ -77,6 +78,11 @@ def show(result: dict[str, Any], table: RenderableType, as_json: bool) -> None:
         print(json.dumps(result, default=plain))
     else:
         out.print(table, soft_wrap=isinstance(table, str))  # commands in a text are to be copied whole
+
+
+def columns(*left: str, right: Iterable[str] = (), **how: Any) -> list[Column]:
+    """The columns of a table: words to the left, numbers to the right."""
+    return [Column(name, **how) for name in left] + [Column(name, justify="right") for name in right]
 
 
 @contextmanager

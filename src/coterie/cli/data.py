@@ -14,7 +14,7 @@ from ..datasets.convert import FORMATS
 from ..datasets.convert import convert as convert_originals
 from ..datasets.sources import SOURCES, Source, content_digest, find, folders, raw, read_arrays
 from ..errors import DataError
-from .console import BAD_INPUT, AsJson, bar, show, talk, waiting
+from .console import BAD_INPUT, AsJson, bar, columns, show, talk, waiting
 
 app = typer.Typer(no_args_is_help=True, help="Real datasets: what there is, whether it is whole, and how to get it.")
 
@@ -23,13 +23,12 @@ app = typer.Typer(no_args_is_help=True, help="Real datasets: what there is, whet
 def list_datasets(as_json: AsJson = False) -> None:
     """Every dataset that there is a loader for, and where its file is. Files are not read."""
     found = [_described(source) for source in SOURCES.values()]
-    table = Table(title=f"Datasets, looked for in {escape(', '.join(map(str, folders())))}", show_lines=True)
-    for heading in ("name", "what, agents x features x rows, licence, citation, origin", "file"):
-        table.add_column(heading, overflow="fold")
+    heads = columns("name", "what, agents x features x rows, licence, citation, origin", "file", overflow="fold")
+    table = Table(*heads, title=f"Datasets, looked for in {escape(', '.join(map(str, folders())))}", show_lines=True)
     for line in found:
         size = f"{line['agents']:,} x {line['features']:,} x {line['rows']:,}"
         what = f"{escape(line['title'])}\n{size}\n[dim]licence:[/] {escape(line['licence'])}"
-        where = escape(line["file"]) if line["file"] else "[yellow]missing[/]"
+        where = escape(str(line["file"])) if line["file"] else "[yellow]missing[/]"
         origin = f"[dim]cite:[/] {escape(line['citation'])}\n[dim]from:[/] {escape('; or '.join(line['originals']))}"
         table.add_row(line["name"], f"{what}\n{origin}", where)
     show({"folders": [str(folder) for folder in folders()], "datasets": found}, table, as_json)
@@ -38,20 +37,9 @@ def list_datasets(as_json: AsJson = False) -> None:
 
 
 def _described(source: Source) -> dict[str, Any]:
-    path = find(source.name)
-    return {
-        "name": source.name,
-        "title": source.title,
-        "agents": source.agents,
-        "features": source.features,
-        "rows": source.rows,
-        "file": None if path is None else str(path),
-        "licence": source.licence,
-        "citation": source.citation,
-        "originals": list(source.originals),
-        "convert": source.command,
-        "digest": source.digest,
-    }
+    names = ("name", "title", "agents", "features", "rows", "licence", "citation", "originals", "digest")
+    known = {name: getattr(source, name) for name in names}
+    return known | {"file": find(source.name), "convert": source.command}
 
 
 @app.command()
@@ -70,13 +58,11 @@ def check(as_json: AsJson = False) -> None:
             except DataError as error:
                 line |= {"good": False, "problem": str(error)}
             found.append(line)
-    table = Table(title=f"{len(found)} of {len(SOURCES)} datasets found")
-    for heading in ("name", "file", "content"):
-        table.add_column(heading, overflow="fold")
+    heads = columns("name", "file", "content", overflow="fold")
+    table = Table(*heads, title=f"{len(found)} of {len(SOURCES)} datasets found")
     for line in found:
-        table.add_row(
-            line["name"], escape(line["file"]), "good" if line["good"] else f"[red]{escape(str(line['problem']))}[/]"
-        )
+        content = "good" if line["good"] else f"[red]{escape(str(line['problem']))}[/]"
+        table.add_row(line["name"], escape(line["file"]), content)
     if not found and not as_json:
         talk.print(f"none was found in {escape(', '.join(map(str, folders())))}: see coterie data list")
     show({"files": found, "missing": [name for name in SOURCES if find(name) is None]}, table, as_json)

@@ -22,7 +22,7 @@ from ..estimators.gains import compared
 from ..estimators.storage import save
 from ..problem import Problem
 from ..problem.baselines import GlobalModel
-from .console import AsJson, Seed, bar, check_writable, show, talk, write_figures
+from .console import AsJson, Seed, bar, check_writable, columns, show, talk, write_figures
 from .models import held_out
 
 
@@ -82,39 +82,28 @@ def _pool_countries(seed: int, output: Path, as_json: bool) -> None:
         everything = CollaborativeRegressor().fit(X, y, agents=ids)
         report = everything.report(random_state=seed)
         progress(3, 4)
+        over_years = CollaborativeRegressor().fit(X[["year"]], y, agents=ids)
+        linear = CollaborativeRegressor(design="linear").fit(X[["year", "gdpPercap"]], y, agents=ids)
         figures = {
             "gains.png": plots.gains(report),
-            "curves.png": plots.curves(
-                CollaborativeRegressor().fit(X[["year"]], y, agents=ids),
-                "year",
-                ["Cambodia", "China", "Rwanda", "Sweden", "Vietnam"],
-            ),
-            "shrinkage.png": plots.shrinkage(
-                CollaborativeRegressor(design="linear").fit(X[["year", "gdpPercap"]], y, agents=ids)
-            ),
+            "curves.png": plots.curves(over_years, "year", ["Cambodia", "China", "Rwanda", "Sweden", "Vietnam"]),
+            "shrinkage.png": plots.shrinkage(linear),
         }
         written = write_figures(figures, output)
         save(everything, output / "model")
         report.save(output / "report.html")
         progress(4, 4)
     outliers = report.outliers["agent"].drop_duplicates().tolist() if report.outliers is not None else []
-    found = {
-        "models": rows,
-        "outliers": outliers,
-        "figures": written,
-        "report": str(output / "report.html"),
-        "model": str(output / "model"),
-    }
+    found = {"models": rows, "outliers": outliers, "figures": written}
+    found |= {"report": str(output / "report.html"), "model": str(output / "model")}
     left_out = int(ids[new].nunique())
     show(found, _told(rows, outliers, len(names) - left_out, left_out, output), as_json)
 
 
 def _told(rows: list[dict[str, Any]], outliers: list[str], known: int, new: int, output: Path) -> Group:
     """What came out, to be read in ten seconds, and what to look at next."""
-    table = Table(title="Life expectancy: error on held-out rows, in years", title_justify="left")
-    table.add_column("models", no_wrap=True)
-    for column in (f"{known} countries", f"{new} new countries"):
-        table.add_column(column, justify="right")
+    heads = columns("models", right=(f"{known} countries", f"{new} new countries"), no_wrap=True)
+    table = Table(*heads, title="Life expectancy: error on held-out rows, in years", title_justify="left")
     words = {"alone": "each country alone", "one model": "one model for all", "together": "a model for each, together"}
     for row in rows:
         cells = (f"{row[name]:.2f}" if name in row else "" for name in ("error", "error_new"))
@@ -174,16 +163,12 @@ def _exchange_models(agents: int, features: int, seed: int, output: Path, as_jso
     ):
         problems[name] = problem = Problem.personalized(task.train, graph, mu=3.0)
         with bar(f"coordinate descent {name}", as_json) as progress:
-            runs[name] = simulate(
-                problem, "cd", wakes=60 * agents, seed=seed, start=alone, every=agents, progress=progress
-            )
+            how: dict[str, Any] = {"wakes": 60 * agents, "seed": seed, "start": alone, "every": agents}
+            runs[name] = simulate(problem, "cd", **how, progress=progress)
 
     rows = []
-    for name, theta in (
-        ("alone", alone),
-        ("one model for all", everyone),
-        *((name, run.theta) for name, run in runs.items()),
-    ):
+    models = {"alone": alone, "one model for all": everyone} | {name: run.theta for name, run in runs.items()}
+    for name, theta in models.items():
         score = np.sort(task.accuracy(theta))
         row = {"models": name, "accuracy": score.mean(), "worst_tenth": score[: max(1, agents // 10)].mean()}
         if name in runs:
@@ -194,37 +179,23 @@ def _exchange_models(agents: int, features: int, seed: int, output: Path, as_jso
                 row[unit] = getattr(runs[name], unit) + (getattr(search, unit) if search else 0)
         rows.append(row)
 
-    table = Table(
-        title="Accuracy on unseen examples", caption="gap: relative distance of the objective to the exact optimum"
-    )
-    table.add_column("models", no_wrap=True)
-    for column in ("mean", "worst 10%", "gap", "vectors", "MB sent"):
-        table.add_column(column, justify="right")
+    heads = columns("models", right=("mean", "worst 10%", "gap", "vectors", "MB sent"), no_wrap=True)
+    caption = "gap: relative distance of the objective to the exact optimum"
+    table = Table(*heads, title="Accuracy on unseen examples", caption=caption)
     for row in rows:
-        table.add_row(
-            row["models"],
-            f"{row['accuracy']:.3f}",
-            f"{row['worst_tenth']:.3f}",
-            f"{row['suboptimality']:.1e}" if "vectors" in row else "",
-            f"{row['vectors']:,}" if "vectors" in row else "",
-            f"{row['bytes'] / 1e6:.1f}" if "bytes" in row else "",
-        )
+        cost = []
+        if "vectors" in row:
+            cost = [f"{row['suboptimality']:.1e}", f"{row['vectors']:,}", f"{row['bytes'] / 1e6:.1f}"]
+        table.add_row(row["models"], f"{row['accuracy']:.3f}", f"{row['worst_tenth']:.3f}", *cost)
     optimum = problems[similar].value(problems[similar].solve())
-    angle = np.arctan2(task.targets[:, 1], task.targets[:, 0])
+    scores = task.accuracy(alone), task.accuracy(runs[found].theta)
+    sizes_and_colours = separate.loss_weight, separate.losses(alone)
+    order = np.argsort(np.arctan2(task.targets[:, 1], task.targets[:, 0]))
     figures = {
-        "gains.png": plots.gains(
-            task.train.sizes, task.accuracy(alone), task.accuracy(runs[found].theta), title=f"Alone, and {found}"
-        ),
+        "gains.png": plots.gains(task.train.sizes, *scores, title=f"Alone, and {found}"),
         "convergence.png": plots.convergence(runs[similar], optimum),
-        "weights.png": plots.weights(
-            task.graph, learned.graph, order=np.argsort(angle), titles=["Truly similar", "Found"]
-        ),
-        "ties.png": plots.ties(
-            learned.graph,
-            separate.loss_weight,
-            separate.losses(alone),
-            title="Who found whom: size is data, colour is loss",
-        ),
+        "weights.png": plots.weights(task.graph, learned.graph, order=order, titles=["Truly similar", "Found"]),
+        "ties.png": plots.ties(learned.graph, *sizes_and_colours, title="Who found whom: size is data, colour is loss"),
     }
     show({"models": rows, "figures": write_figures(figures, output)}, table, as_json)
     if not as_json:

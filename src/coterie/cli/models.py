@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect as signatures
-import json
 import sys
 import warnings
 from enum import StrEnum
@@ -56,18 +55,24 @@ ESTIMATORS: dict[tuple[Task, bool], Any] = {
 }
 
 
-def _option(text: str, parameter: str, **more: Any) -> Any:
+#: What the estimators of a task can be told, and what they do otherwise.
+SETTINGS: dict[str, Any] = {
+    "": signatures.signature(CollaborativeRegressor.__init__).parameters,
+    "with boosting ": signatures.signature(BoostedRegressor.__init__).parameters,
+}
+
+
+def _option(text: str, parameter: str, *names: str, **more: Any) -> Any:
     """An option that is left to the estimators if it is not given: they say what its default is."""
-    ways: dict[str, Any] = {"": CollaborativeRegressor, "with boosting ": BoostedRegressor}
-    known = {way: signatures.signature(kind.__init__).parameters for way, kind in ways.items()}
-    found = {way: known[way][parameter].default for way in ways if parameter in known[way]}
+    found = {way: known[parameter].default for way, known in SETTINGS.items() if parameter in known}
     if len(set(found.values())) == 1:
         found = {"": next(iter(found.values()))}
     default = ", ".join(f"{way}{value}" for way, value in found.items())
-    return typer.Option(help=f"{text} Default: {default}.", **more)
+    return typer.Option(*names, help=f"{text} Default: {default}.", **more)
 
 
 def fit(
+    ctx: typer.Context,
     data: Annotated[
         str, typer.Argument(help="A csv or parquet file, one row for each example; or a directory or glob of them.")
     ],
@@ -87,8 +92,7 @@ def fit(
     design: Annotated[str | None, _option("Of pooling: auto, linear, or additive (curves).", "design")] = None,
     deviations: Annotated[str | None, _option("Of pooling: auto, full, diagonal or scalar.", "deviations")] = None,
     missing: Annotated[
-        str | None,
-        _option("fill: gaps become the mean and an indicator; error: refuse.", "missing"),
+        str | None, _option("fill: gaps become the mean and an indicator; error: refuse.", "missing")
     ] = None,
     graph: Annotated[
         str | None,
@@ -106,25 +110,22 @@ def fit(
         ),
     ] = None,
     coupling: Annotated[
-        float | None,
-        _option("Over a graph: agreement with neighbours, more is more.", "coupling"),
+        float | None, _option("Over a graph: agreement with neighbours, more is more.", "coupling")
     ] = None,
     lam: Annotated[float | None, _option("For a learned graph: the larger, the more ties.", "lam")] = None,
     beta: Annotated[float | None, _option("For boosting: how closely to fit.", "beta")] = None,
-    stumps: Annotated[int | None, _option("For boosting: how many decision stumps.", "base", min=1)] = None,
+    base: Annotated[int | None, _option("For boosting: how many decision stumps.", "base", "--stumps", min=1)] = None,
     tune: Annotated[
         bool, typer.Option(help="Choose coupling, lam and beta by cross-validation inside each agent's rows.")
     ] = False,
-    ridge: Annotated[
-        str | None,
-        _option('Over a graph: a number, or "1/m": 1 / rows of the agent.', "ridge"),
-    ] = None,
+    ridge: Annotated[str | None, _option('Over a graph: a number, or "1/m": 1 / rows of the agent.', "ridge")] = None,
     holdout: Annotated[
         float, typer.Option(help="Share of each agent's rows kept to measure the gain.", min=0, max=0.9)
     ] = 0.0,
     max_iter: Annotated[int | None, _option("Over a graph: wakes of each agent at most.", "max_iter", min=1)] = None,
-    jobs: Annotated[
-        int | None, typer.Option(help="Threads that work; no result depends on it. Default: one for each core.", min=1)
+    n_jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", help="Threads that work; no result depends on it. Default: one for each core.", min=1),
     ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -142,23 +143,16 @@ def fit(
         raise ParameterError("--tune: pooling learns its strengths by itself, there is nothing to tune; leave it out")
     if method == "boosting" and loss is not None:
         raise ParameterError(f"--loss {loss}: boosting has a loss of its own, leave it out")
-    given: dict[str, Any] = {
-        "design": design,
-        "deviations": deviations,
-        "missing": missing,
-        "n_neighbors": n_neighbors,
-        "loss": loss,
-    }
-    given |= {"coupling": coupling, "lam": lam, "beta": beta, "base": stumps, "max_iter": max_iter, "graph": graph}
-    given |= {"n_jobs": jobs, "ridge": None if ridge is None else _number_or("1/m", ridge, "--ridge")}
     estimator = ESTIMATORS[kind, method == "boosting"]
-    settings = _settings(estimator, given) | {"method": method, "random_state": seed}
+    settings = _settings(estimator, ctx) | {"random_state": seed}
+    if ridge is not None:
+        settings["ridge"] = _ridge(ridge)
     if graph not in (None, "auto", "learn", "knn"):
         settings["graph"] = read_ties(Path(str(graph)), agent_codes(ids)[1])
     found: dict[str, Any] = {}
     with warnings_said():
         if tune or holdout > 0:
-            found = _tried(estimator, settings, features, ids, y, tune, holdout, seed, as_json)
+            found = _tried(estimator, settings, features, ids, y, tune=tune, holdout=holdout, seed=seed, quiet=as_json)
         with bar("learning one model for each agent", as_json, known=False) as progress:
             # By their names, which the model keeps.
             model = estimator(**settings).fit(frame, target, agents=agent, progress=progress)
@@ -178,13 +172,15 @@ def _read(data: str, agent: str, target: str) -> pd.DataFrame:
     return X.assign(**{target: y})
 
 
-def _settings(estimator: Any, given: dict[str, Any]) -> dict[str, Any]:
+def _settings(estimator: Any, ctx: typer.Context) -> dict[str, Any]:
     """The options that were given, by the names of the estimator's parameters; others are as it has them."""
-    asked = {name: value for name, value in given.items() if value is not None}
-    for name in asked:
-        if name not in signatures.signature(estimator.__init__).parameters:
-            option = {"base": "stumps", "n_jobs": "jobs"}.get(name, name.replace("_", "-"))
-            raise ParameterError(f"--{option}: {estimator.__name__} has no such setting, leave it out")
+    asked = {}
+    for option in ctx.command.params:
+        name, value = str(option.name), ctx.params[str(option.name)]
+        if value is not None and any(name in known for known in SETTINGS.values()):
+            if name not in signatures.signature(estimator.__init__).parameters:
+                raise ParameterError(f"{option.opts[0]}: {estimator.__name__} has no such setting, leave it out")
+            asked[name] = value
     return asked
 
 
@@ -194,6 +190,7 @@ def _tried(
     X: Any,
     ids: Any,
     y: Any,
+    *,
     tune: bool,
     holdout: float,
     seed: int,
@@ -204,15 +201,8 @@ def _tried(
     if tune:
         with bar("cross-validation", quiet) as progress:
             model = estimator(**settings, members=everyone)
-            chosen = cross_validate(
-                model,
-                X[~test],
-                y[~test],
-                ids[~test],
-                random_state=seed,
-                refit=False,
-                progress=progress,
-            )
+            train = X[~test], y[~test], ids[~test]
+            chosen = cross_validate(model, *train, random_state=seed, refit=False, progress=progress)
         settings |= chosen.best_params_
         found["tuned"] = chosen.best_params_ | {"cross-validated score": chosen.best_score_}
     if holdout > 0:
@@ -231,19 +221,12 @@ def _show_fit(result: dict[str, Any], output: Path, as_json: bool) -> None:
 
 def _told(model: Any) -> dict[str, Any]:
     """What a fit has to say of itself."""
-    if model.graph_ is not None:
-        told: dict[str, Any] = {"ties": model.graph_.n_edges}
-    else:
-        told = {}
+    told: dict[str, Any] = {} if model.graph_ is None else {"ties": model.graph_.n_edges}
     if hasattr(model, "run_"):
         run, n = model.run_, len(model.agents_)
         run = run[0] if isinstance(run, list) else run
-        return told | {
-            "wakes_per_agent": run.wakes / n,
-            "vectors": run.vectors,
-            "bytes": run.bytes,
-            "objective": run.value,
-        }
+        cost = {"wakes_per_agent": run.wakes / n, "vectors": run.vectors, "bytes": run.bytes}
+        return told | cost | {"objective": run.value}
     told |= {"design": model.design_, "log_evidence": model.log_evidence_}
     if getattr(model, "noise_", None) is not None:
         told["noise"] = float(model.noise_)
@@ -284,18 +267,14 @@ def _measure_gain(
             model = estimator(**settings).fit(**train, progress=progress)
         scores = {name: found["score"] for name, found in compared(model, X[test], y[test], ids[test]).items()}
     else:
-        ways: dict[str, dict[str, Any]] = {
-            "alone": {"method": "local"},
-            "one model": {"method": "global"},
-            "together": {},
-        }
         scores = {}
-        for name, changes in ways.items():
-            if changes:  # nobody talks to anybody, and nothing else was asked for
-                changes = changes | {"graph": graphs.empty(len(settings["members"]))}
-            kept = {key: value for key, value in settings.items() if not (changes and key in ("design", "loss"))}
+        # Nobody talks to anybody, and nothing else was asked for.
+        others = {key: value for key, value in settings.items() if key not in ("design", "loss")}
+        others["graph"] = graphs.empty(len(settings["members"]))
+        ways = {"alone": others | {"method": "local"}, "one model": others | {"method": "global"}, "together": settings}
+        for name, way in ways.items():
             with bar(f"measuring the gain, {name}", quiet, known=False) as progress:
-                model = estimator(**kept | changes).fit(**train, progress=progress)
+                model = estimator(**way).fit(**train, progress=progress)
             scores[name] = model.score(X[test], y[test], agents=ids[test])
     metric = "accuracy" if hasattr(model, "classes_") else "R2"
     if scores["together"] < max(scores["alone"], scores["one model"]) and not quiet:
@@ -304,11 +283,11 @@ def _measure_gain(
     return {"held-out rows": int(test.sum())} | {f"{metric} {name}": score for name, score in scores.items()}
 
 
-def _number_or(word: str, text: str, option: str) -> float | str:
+def _ridge(text: str) -> float | str:
     try:
-        return word if text == word else float(text)
+        return text if text == "1/m" else float(text)
     except ValueError:
-        raise ParameterError(f'{option} {text}: it must be a number, or "{word}"') from None
+        raise ParameterError(f'--ridge {text}: it must be a number, or "1/m"') from None
 
 
 # -- predict ----------------------------------------------------------------------------------------------------------
@@ -363,8 +342,7 @@ def predict(
         except (OSError, DataError) as error:
             raise DataError(f"cannot write predictions to {output}: {error}") from None
     if as_json:
-        result = {"predictions": predictions, **more, "never_met": strangers, "output": output}
-        print(json.dumps(result, default=lambda value: value.tolist() if hasattr(value, "tolist") else str(value)))
+        show({"predictions": predictions, **more, "never_met": strangers, "output": output}, "", as_json)
         return
     if strangers:
         shown = ", ".join(map(repr, strangers[:3])) + ("..." if len(strangers) > 3 else "")
