@@ -1,6 +1,7 @@
 """Partial pooling: a common model, personal deviations from it, and strengths of both learned from the rows."""
 
-from .classes import moderated, one_against_rest, probabilities, sharpness, targets_of
+from .._laplace import moderated
+from .classes import one_against_rest, probabilities, sharpness, targets_of
 from .families import FAMILIES
 from .fitted import WIDE, Counter, Pooled, fit, fit_agents
 from .results import Fitted

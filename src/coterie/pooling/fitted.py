@@ -428,8 +428,8 @@ def fit_agents(
         else:
             for task in tasks:
                 task.forget(tried)
-    found = [task.pooled(tried, name, evidence, held_out, started[k], loss == "auto") for k, task in enumerate(tasks)]
-    return [replace(model, sampled=sampled) for model in found]
+    models = [task.pooled(tried, name, evidence, held_out, started[k], loss == "auto") for k, task in enumerate(tasks)]
+    return [replace(model, sampled=sampled) for model in models]
 
 
 def designs_of(agents: Agents, ranked: Ranked, names: list[str]) -> dict[str, Design]:
