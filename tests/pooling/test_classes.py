@@ -11,6 +11,7 @@ from scipy.special import expit
 import coterie as ct
 from coterie.pooling import classes, fit, fitted
 from coterie.pooling.classes import SHARPNESS, moderated, probabilities, sharpness, softmax
+from coterie.pooling.rows import Ranked
 
 
 @pytest.mark.parametrize("mean", [-3.0, 0.0, 0.5, 2.0])
@@ -113,5 +114,5 @@ def test_samples_of_all_classes_are_the_same_agents(monkeypatch):
     monkeypatch.setattr(fitted, "SAMPLE", 30)
     X, y, codes = three(4, 60, 15)
     models = fit(X, [(y == k).astype(float) for k in range(3)], codes, 60, "logistic", "auto", "diagonal")
-    samples = [model.grouped.sample(30).tolist() for model in models]
+    samples = [Ranked(model.grouped.ranked(), model.grouped.sizes).sample(30).tolist() for model in models]
     assert samples[0] == samples[1] == samples[2]

@@ -11,7 +11,7 @@ from coterie.pooling import fit
 from coterie.pooling.families import FAMILIES
 from coterie.pooling.new_agents import held_out, one_model, predictive_loss
 from coterie.pooling.population import FLAT
-from coterie.pooling.rows import Grouped
+from coterie.pooling.rows import Grouped, Ranked
 
 
 def mundlak(seed, family="squared", n=60, m=12, strength=2.0):
@@ -114,12 +114,15 @@ def test_few_agents_cannot_tell():
 def test_folds_are_even_and_know_no_names():
     rng = np.random.default_rng(2)
     X, y, codes, _ = drawn(rng, 43, 0, 3, sizes=rng.integers(1, 9, size=43))
-    grouped = Grouped.of(X, y, codes, 43, None)
-    fold = grouped.folds(np.arange(43))
+
+    def folds_of(codes):
+        grouped = Grouped.of(X, y, codes, 43, None)
+        return Ranked(grouped.ranked(), grouped.sizes).folds(np.arange(43))
+
+    fold = folds_of(codes)
     assert set(np.bincount(fold)) == {4, 5}
     order = rng.permutation(43)
-    renamed = Grouped.of(X, y, np.argsort(order)[codes], 43, None)
-    assert np.array_equal(renamed.folds(np.arange(43)), fold[order])
+    assert np.array_equal(folds_of(np.argsort(order)[codes]), fold[order])
 
 
 # -- coverage -------------------------------------------------------------------------------------------------------

@@ -13,15 +13,16 @@ from coterie.pooling import fit
 from coterie.pooling import sample as sample_module
 from coterie.pooling.families import FAMILIES
 from coterie.pooling.population import FLAT
-from coterie.pooling.wide import BROAD, Rows, Strengths, diagonal, fit_wide, kernel, transposed
+from coterie.pooling.rows import Grouped
+from coterie.pooling.wide import BROAD, Strengths, diagonal, fit_wide, kernel, strengths_of, transposed
+from coterie.pooling.wide import mode as mode_of
 
 SIZES = np.array([1, 7, 3, 12, 2])
 
 
-def rows_of(X, y, codes, n, family="squared", weight=None):
+def rows_of(X, y, codes, n, weight=None):
     """X with ones last, sorted by agents."""
-    start = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=n))])
-    return Rows(X[:, :-1], y, np.ones(len(y)) if weight is None else weight, start, FAMILIES[family])
+    return Grouped.of(X[:, :-1], y, codes, n, weight)
 
 
 @pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
@@ -69,7 +70,7 @@ def test_the_mode_is_that_of_the_blocks(family, monkeypatch):
     strengths = Strengths(
         np.array([0.5, 1.0, 0.2, 0.7]), np.append(np.full(3, 1.0 / 0.8), 1.0 / FLAT), 0.6, 0.0, np.ones(q), 0
     )
-    w, D, precision = rows_of(X, y, codes, n, family, weight).mode(strengths)
+    w, D, precision = mode_of(rows_of(X, y, codes, n, weight), FAMILIES[family], strengths)
     at = np.zeros(q), np.zeros((n, q))
     for _ in range(200):
         mode = newton(batched(X, y, codes, n, weight), *at, strengths.v, 0.8, strengths.s2, FAMILIES[family])
@@ -88,9 +89,9 @@ def test_moments_are_those_of_the_joint_posterior(columns):
     n = len(SIZES)
     X, y, codes, _ = drawn(rng, n, 0, columns + 1, w=np.zeros(columns + 1), sizes=SIZES)
     model = fit_wide(X[:, :-1], y, codes, n, "squared")
-    A = np.column_stack([model.X, np.ones(len(y))])
+    A = np.column_stack([model.grouped.X, np.ones(len(y))])
     found = model.strengths
-    mean, _ = gaussian(A, model.y, codes, n, found.v, 1.0 / found.u[:-1], found.s2)
+    mean, _ = gaussian(A, model.grouped.y, codes, n, found.v, 1.0 / found.u[:-1], found.s2)
     q = columns + 1
     np.testing.assert_allclose(model.w, mean[:q], atol=1e-6)
     np.testing.assert_allclose(model.D, mean[q:].reshape(n, q), atol=1e-6)
@@ -122,7 +123,7 @@ def test_the_evidence_is_the_marginal_likelihood(weighted):
     n = len(SIZES)
     X, y, codes, _ = drawn(rng, n, 0, 2, sizes=SIZES)
     weight = rng.integers(1, 3, size=len(y)).astype(float) if weighted else np.ones(len(y))
-    found = rows_of(X, y, codes, n, weight=weight).strengths()
+    found = strengths_of(rows_of(X, y, codes, n, weight), FAMILIES["squared"])
     again = np.repeat(np.arange(len(y)), weight.astype(int))
     A, labels, whose = X[again], y[again], codes[again]
     K = A @ np.diag([found.u[0], BROAD]) @ A.T + found.s2 * np.eye(len(labels))
@@ -220,7 +221,7 @@ def test_a_sample_of_the_rows_is_enough_for_strengths(monkeypatch):
     everything = fit_wide(X, y, codes, 8, "squared")
     monkeypatch.setattr(module, "GRAM", 120)
     some = fit_wide(X, y, codes, 8, "squared")
-    chosen = some.rows().chosen(120)
+    chosen = module.chosen(some.grouped, 120)
     assert len(np.unique(chosen)) == 120
     assert np.bincount(codes[chosen]).tolist() == [15] * 8
     assert some.strengths.s2 == pytest.approx(everything.strengths.s2, rel=0.5)
@@ -236,9 +237,9 @@ def test_more_rows_change_nobody_else():
     more = model.with_rows(new, labels, np.array([3, 3, 15, 15, 15, 15]), 16, None)
     others = np.arange(15) != 3
     assert np.array_equal(more.D[:15][others], model.D[others])
-    A = np.column_stack([more.X, np.ones(len(more.y))])
+    A = np.column_stack([more.grouped.X, np.ones(len(more.grouped.y))])
     for agent in (3, 15):
-        own = slice(more.start[agent], more.start[agent + 1])
+        own = slice(more.grouped.start[agent], more.grouped.start[agent + 1])
         K = A[own] @ np.diag(model.strengths.v) @ A[own].T + model.strengths.s2 * np.eye(own.stop - own.start)
-        exact = model.strengths.v * (A[own].T @ np.linalg.solve(K, more.y[own] - A[own] @ model.w))
+        exact = model.strengths.v * (A[own].T @ np.linalg.solve(K, more.grouped.y[own] - A[own] @ model.w))
         np.testing.assert_allclose(more.D[agent], exact, atol=1e-7)

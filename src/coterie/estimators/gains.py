@@ -85,15 +85,14 @@ def kept_rows(model: Any) -> Rows | None:
         return None if found is None else by_agent(*found)
     first = model._models[0]
     if isinstance(first, Wide):
-        X = first.X
+        X = first.grouped.X
         X = X * first.spread + first.mean if isinstance(X, np.ndarray) else X * first.spread[0]
-        weight = None if np.all(first.weight == 1.0) else first.weight
-        codes, labels = np.repeat(np.arange(first.n), first.sizes), [part.y for part in model._models]
     elif first.kept is None:
-        X, weight, codes = first.grouped.X, first.grouped.weight, first.grouped.codes
-        labels = [part.grouped.y for part in model._models]
+        X = first.grouped.X
     else:
         return None
+    codes, labels, weight = first.grouped.codes, [part.grouped.y for part in model._models], first.grouped.weight
+    weight = None if weight is None or np.all(weight == 1.0) else weight
     if len(labels) > 1:
         return Rows(X, np.argmax(np.stack(labels), axis=0), codes, weight)
     y = labels[0] * first.scale + first.center

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._folds import split
 from .._laplace import expit, moderated
 from .fitted import rank
 from .rows import Agents, Grouped, Ranked, Shard
 from .sample import left_out
 from .sums import total
-from .wide import GRAM, Wide
+from .wide import GRAM, Wide, chosen, ordered
 
 #: Rows that the temperature is learned from, at most, about.
 ROWS = 10_000
@@ -126,17 +127,14 @@ def _of_pooled(tasks: list[Grouped], agents: np.ndarray, known: list[tuple[Any, 
 
 def _of_wide(models: list[Wide], folds: int = 3) -> _Held:
     """The same of some rows, in folds: there are too many columns to leave out one row at a time."""
-    kept, parts = models[0].rows().chosen(GRAM), []
-    first = models[0].rows().some(kept)
-    who = np.repeat(np.arange(len(first.start) - 1), np.diff(first.start))
-    fold = np.empty(len(who), dtype=np.int64)
-    fold[first.ranked(np.zeros(len(who)))] = np.arange(len(who)) % folds  # whatever agents are called
+    kept, parts = chosen(models[0].grouped, GRAM), []
+    first = models[0].grouped.some(kept)
+    fold = np.argsort(ordered(first, np.zeros(len(first.y)))) % folds  # whatever agents are called
     for model in models:
-        rows = model.rows().some(kept)
-        logits = np.empty(len(who))
-        for held in range(folds):
-            without = model.fitted_to(rows, who, fold != held)
-            test = fold == held
-            logits[test] = moderated(*without.latent_of(rows.X[test], who[test]))
+        rows = model.grouped.some(kept)
+        logits = np.empty(len(fold))
+        for train, test in split(fold):
+            without = model.fitted_to(rows.some(train))
+            logits[test] = moderated(*without.latent_of(rows.X[test], rows.codes[test]))
         parts.append((logits, rows.y))
-    return _Held(parts, rows.weight)
+    return _Held(parts, rows.weights)

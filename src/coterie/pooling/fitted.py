@@ -19,10 +19,10 @@ from .new_agents import LinearModels, NewAgent, best_for_new_agents
 from .population import Learner, Population, left_out_loss
 from .posterior import posterior
 from .results import Fitted
-from .rows import Agents, Grouped, Models, Part, Ranked, Shard, counted, hold, of_agents, ranking
+from .rows import Agents, Grouped, Models, Part, Ranked, Shard, counted, dense, hold, of_agents, ranking
 from .sample import Sample
 from .sums import Here, Sums, every, total
-from .wide import Wide, dense, fit_wide
+from .wide import Wide, fit_wide
 
 #: Agents that the population is learned from, at most: it belongs to all of them alike.
 SAMPLE = 2000
@@ -298,13 +298,7 @@ class Pooled(Fitted):
 
     def with_rows(self, X: np.ndarray, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Pooled:
         """More rows, of agents met and of new ones: their own posteriors, nobody else's; the population stays."""
-        old, X = self.grouped, dense(X)
-        both = None
-        if old.weight is not None or weight is not None:
-            parts = zip((old.weight, weight), (old.y, y), strict=True)
-            both = np.concatenate([np.ones(len(labels)) if given is None else given for given, labels in parts])
-        labels = np.concatenate([old.y, (y - self.center) / self.scale])
-        grouped = Grouped.of(np.concatenate([old.X, X]), labels, np.concatenate([old.codes, codes]), n, both)
+        grouped = self.grouped.with_rows(dense(X), (y - self.center) / self.scale, codes, n, weight)
         D = np.vstack([self.D, np.zeros((n - self.n, self.D.shape[1]))])
         found = replace(self, grouped=grouped, D=D)
         touched = np.unique(codes)

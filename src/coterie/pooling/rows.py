@@ -25,6 +25,20 @@ from .sums import Sums
 FOLDS = 10
 
 
+def dense(A: Any) -> np.ndarray:
+    """A sparse matrix as an array."""
+    return A if isinstance(A, np.ndarray) else A.toarray()
+
+
+def stack(first: Any, second: Any) -> Any:
+    """Rows below rows."""
+    if isinstance(first, np.ndarray):
+        return np.concatenate([first, dense(second)])
+    from scipy import sparse
+
+    return sparse.vstack([first, sparse.csr_array(second)], format="csr")
+
+
 class Ranked(NamedTuple):
     """Agents in an order that knows nothing of their names."""
 
@@ -65,6 +79,7 @@ class Grouped(NamedTuple):
     @classmethod
     def of(cls, X: np.ndarray, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Grouped:
         """A copy, from the number of the agent of every row: what is given may change later."""
+        codes = np.asarray(codes)
         start = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=n))])
         if is_sorted(codes):
             return cls(X.copy(), y.copy(), None if weight is None else weight.copy(), start)
@@ -75,6 +90,14 @@ class Grouped(NamedTuple):
     def nothing(cls, n: int, columns: int) -> Grouped:
         """No rows of so many agents."""
         return cls(np.empty((0, columns)), np.empty(0), None, np.zeros(n + 1, dtype=np.int64))
+
+    def with_rows(self, X: Any, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Grouped:
+        """These rows and more, of agents that may be new."""
+        weights = None
+        if self.weight is not None or weight is not None:
+            weights = np.concatenate([self.weights, np.ones(len(y)) if weight is None else weight])
+        labels, whose = np.concatenate([self.y, y]), np.concatenate([self.codes, codes])
+        return Grouped.of(stack(self.X, X), labels, whose, n, weights)
 
     @property
     def n(self) -> int:
@@ -90,6 +113,22 @@ class Grouped(NamedTuple):
     def codes(self) -> np.ndarray:
         """The number of the agent of every row."""
         return np.repeat(np.arange(self.n), self.sizes)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """One for each row."""
+        return np.ones(len(self.y)) if self.weight is None else self.weight
+
+    def some(self, which: np.ndarray) -> Grouped:
+        """Some of the rows of all agents."""
+        weight = None if self.weight is None else self.weight[which]
+        start = np.concatenate([[0], np.cumsum(np.bincount(self.codes[which], minlength=self.n))])
+        return Grouped(self.X[which], self.y[which], weight, start)
+
+    def only(self, agents: np.ndarray) -> Grouped:
+        """The rows of some agents, who are in order, and all there are then."""
+        part = self.some(np.isin(self.codes, agents))
+        return part._replace(start=np.concatenate([[0], np.cumsum(self.sizes[agents])]))
 
     @property
     def total(self) -> float:
@@ -137,14 +176,6 @@ class Grouped(NamedTuple):
         mine[agents] = True
         return np.repeat(mine, self.sizes)
 
-    def sample(self, max_agents: int) -> np.ndarray:
-        """At most so many agents, evenly over the order of their sizes and labels, whatever they are called."""
-        return Ranked(self.ranked(), self.sizes).sample(max_agents)
-
-    def folds(self, agents: np.ndarray) -> np.ndarray:
-        """The fold of each of some agents, dealt out in the order of their sizes and labels."""
-        return Ranked(self.ranked(), self.sizes).folds(agents)
-
     def ranked(self, n_jobs: int | None = 1) -> np.ndarray:
         """Agents in the order of their sizes, of their labels and, where these are alike, of their features.
 
@@ -152,9 +183,9 @@ class Grouped(NamedTuple):
         """
         if self.order is not None:
             return self.order
-        return ranking(*self.weights(), lambda: self.sums_of_lengths(*self.standards(n_jobs), n_jobs))
+        return ranking(*self.totals(), lambda: self.sums_of_lengths(*self.standards(n_jobs), n_jobs))
 
-    def weights(self) -> tuple[np.ndarray, np.ndarray]:
+    def totals(self) -> tuple[np.ndarray, np.ndarray]:
         """Of each agent: how many rows, a weight of 2 counts as two, and the absolute sum of their labels."""
         if self.weight is None:
             return self.sizes, np.abs(self._sums(self.y))
@@ -262,7 +293,7 @@ class Shard:
 
     def ranks(self) -> tuple[np.ndarray, ...]:
         """Of each agent: how many rows, their weight, and the absolute sum of the labels of the first target."""
-        return self.rows.sizes, *self.tasks[0].weights()
+        return self.rows.sizes, *self.tasks[0].totals()
 
     def lengths(self, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
         """Of each agent: squared lengths of its rows in standard units."""

@@ -51,8 +51,8 @@ def smooth(models: list[Pooled], weights: Callable[[list[np.ndarray]], Any]) -> 
     fold = row_folds(grouped)
     losses: dict[float, Any] = {strength: np.zeros(grouped.n) for strength in (0.0, *STRENGTHS)}
     for kept, held in split(fold):
-        train = [subset(model.grouped, kept) for model in models]
-        test = [subset(model.grouped, held) for model in models]
+        train = [model.grouped.some(kept) for model in models]
+        test = [model.grouped.some(held) for model in models]
         D = [mode(model, rows, None, 0.0, model.D) for model, rows in zip(models, train, strict=True)]
         L = laplacian(weights(D))
         for strength in losses:
@@ -77,13 +77,6 @@ def row_folds(grouped: Grouped) -> np.ndarray:
     first = np.empty(grouped.n, dtype=np.int64)
     first[grouped.ranked()] = np.floor(np.arange(grouped.n) * 0.6180339887 % 1.0 * FOLDS)
     return dealt(grouped.codes, place, first, FOLDS)
-
-
-def subset(grouped: Grouped, rows: np.ndarray) -> Grouped:
-    """Some of the rows of all agents."""
-    weight = None if grouped.weight is None else grouped.weight[rows]
-    start = np.concatenate([[0], np.cumsum(np.bincount(grouped.codes[rows], minlength=grouped.n))])
-    return Grouped(grouped.X[rows], grouped.y[rows], weight, start)
 
 
 def agent_losses(model: Pooled, grouped: Grouped, D: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,17 +25,15 @@ from .designs import standards
 from .families import FAMILIES, NOISY, Family
 from .population import FLAT, PooledLogs
 from .results import Fitted
+from .rows import Grouped, dense
 from .sample import SATURATE
 
 #: Rows that strengths are learned from, at most: their Gram matrix is inverted once a round.
 GRAM = 1500
+#: What a file holds of a model besides its rows and strengths.
+PARTS = ("mean", "spread", "w", "D", "precision")
 #: Prior variance of the common intercept while strengths are learned.
 BROAD = 1e3
-
-
-def dense(A: Any) -> np.ndarray:
-    """A sparse matrix as an array."""
-    return A if isinstance(A, np.ndarray) else A.toarray()
 
 
 def kernel(A: Any, v: np.ndarray, B: Any) -> np.ndarray:
@@ -71,10 +70,7 @@ class Strengths(NamedTuple):
 class Wide(Fitted):
     """A fitted model of many columns; the same words as :class:`.fitted.Pooled`."""
 
-    X: Any  # rows of agent 0, of agent 1, ...; scaled, without ones
-    y: np.ndarray
-    weight: np.ndarray
-    start: np.ndarray  # (n + 1,)
+    grouped: Grouped  # columns are scaled, without ones; dense or sparse
     mean: np.ndarray  # of the columns as they came
     spread: np.ndarray
     strengths: Strengths
@@ -110,7 +106,7 @@ class Wide(Fitted):
     @property
     def sizes(self) -> np.ndarray:
         """Rows of each agent."""
-        return np.diff(self.start)
+        return self.grouped.sizes
 
     def coefficients(self) -> tuple[np.ndarray, np.ndarray]:
         """Common model (p + 1,) and models of the agents (n, p + 1), in the units of the input; intercepts are last."""
@@ -144,30 +140,24 @@ class Wide(Fitted):
 
     def _standard(self, X: Any) -> Any:
         """New rows in the units of the model's own, and dense if these are: sparse rows are not centred."""
-        return standard(dense(X) if isinstance(self.X, np.ndarray) else X, self.mean, self.spread)
+        return standard(dense(X) if isinstance(self.grouped.X, np.ndarray) else X, self.mean, self.spread)
 
-    def rows(self) -> Rows:
-        """The rows it was learned from."""
-        return Rows(self.X, self.y, self.weight, self.start, self.family)
-
-    def fitted_to(self, rows: Rows, who: np.ndarray, which: np.ndarray) -> Wide:
-        """The same strengths with some of some rows."""
-        start = np.concatenate([[0], np.cumsum(np.bincount(who[which], minlength=self.n))])
-        part = Rows(rows.X[which], rows.y[which], rows.weight[which], start, self.family)
-        w, D, precision = part.mode(self.strengths)
-        return replace(self, X=part.X, y=part.y, weight=part.weight, start=start, w=w, D=D, precision=precision)
+    def fitted_to(self, rows: Grouped) -> Wide:
+        """The same strengths with other rows."""
+        w, D, precision = mode(rows, self.family, self.strengths)
+        return replace(self, grouped=rows, w=w, D=D, precision=precision)
 
     def latent_of(self, X: Any, codes: np.ndarray, spread: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """The same of rows in standard units."""
-        V, s2 = self.strengths.v, self.strengths.s2
+        V, s2, grouped, weights = self.strengths.v, self.strengths.s2, self.grouped, self.grouped.weights
         mean, variance = X @ self.w[:-1] + self.w[-1], np.zeros(X.shape[0])
         for agent, rows in _by_agent(codes):
             Z = X[rows]
-            own = slice(self.start[agent], self.start[agent + 1]) if agent >= 0 else slice(0, 0)
+            own = slice(*grouped.start[agent : agent + 2]) if agent >= 0 else slice(0, 0)
             if agent >= 0:
                 mean[rows] += Z @ self.D[agent, :-1] + self.D[agent, -1]
             if spread:
-                known, weight = self.X[own][:GRAM], self.weight[own][:GRAM]
+                known, weight = grouped.X[own][:GRAM], weights[own][:GRAM]
                 model = self.w + (self.D[agent] if agent >= 0 else 0.0)
                 u = np.sqrt(weight * self.family.curvature(known @ model[:-1] + model[-1], s2))
                 cross = kernel(Z, V, known)  # x' V X_i'
@@ -182,33 +172,26 @@ class Wide(Fitted):
 
     def with_rows(self, X: Any, y: np.ndarray, codes: np.ndarray, n: int, weight: np.ndarray | None) -> Wide:
         """More rows, of agents met and of new ones: their own posteriors, nobody else's; the population stays."""
-        old = np.repeat(np.arange(self.n), self.sizes)
-        both = stack(self.X, self._standard(X))
-        labels = np.concatenate([self.y, (y - self.center) / self.scale])
-        weights = np.concatenate([self.weight, np.ones(len(y)) if weight is None else weight])
-        rows = _grouped(both, labels, weights, np.concatenate([old, codes]), n)
+        grouped = self.grouped.with_rows(self._standard(X), (y - self.center) / self.scale, codes, n, weight)
         D = np.vstack([self.D, np.zeros((n - self.n, len(self.w)))])
-        found = replace(self, X=rows[0], y=rows[1], weight=rows[2], start=rows[3], D=D)
-        for agent in np.unique(codes).tolist():
-            own = slice(found.start[agent], found.start[agent + 1])
-            part = Rows(found.X[own], found.y[own], found.weight[own], np.array([0, own.stop - own.start]), self.family)
-            D[agent] = part.mode(self.strengths, common=self.w)[1][0]
-        return found
+        for agent in np.unique(codes):
+            D[agent] = mode(grouped.only(np.array([agent])), self.family, self.strengths, common=self.w)[1][0]
+        return replace(self, grouped=grouped, D=D)
 
     def to_arrays(self) -> dict[str, Any]:
         """For a file: with the rows, which a model in their span is made of."""
         v, u, s2, log_evidence, log_sd, rounds = self.strengths
-        sparse = not isinstance(self.X, np.ndarray)
-        rows = (
-            {"X_data": self.X.data, "X_indices": self.X.indices, "X_indptr": self.X.indptr} if sparse else {"X": self.X}
-        )
+        X, y, weight, start = self.grouped.X, self.grouped.y, self.grouped.weights, self.grouped.start
+        sparse = not isinstance(X, np.ndarray)
+        rows = {"X_data": X.data, "X_indices": X.indices, "X_indptr": X.indptr} if sparse else {"X": X}
         return {
             **rows,
             "numbers": np.array([s2, log_evidence, rounds]),
             "u": u,
             "v": v,
             "log_sd": log_sd,
-            **{name: getattr(self, name) for name in ("y", "weight", "start", "mean", "spread", "w", "D", "precision")},
+            **{"y": y, "weight": weight, "start": start},
+            **{name: getattr(self, name) for name in PARTS},
         }
 
     @classmethod
@@ -223,10 +206,11 @@ class Wide(Fitted):
             X = sparse.csr_array((arrays["X_data"], arrays["X_indices"], arrays["X_indptr"]), shape=shape)
         s2, log_evidence, rounds = arrays["numbers"].tolist()
         strengths = Strengths(arrays["v"], arrays["u"], s2, log_evidence, arrays["log_sd"], int(rounds))
-        parts = {name: arrays[name] for name in ("y", "weight", "start", "mean", "spread", "w", "D", "precision")}
-        if parts["D"].shape != (len(parts["start"]) - 1, len(parts["w"])) or len(strengths.v) != len(parts["w"]):
+        parts = {name: arrays[name] for name in PARTS}
+        grouped = Grouped(X, arrays["y"], arrays["weight"], arrays["start"])
+        if parts["D"].shape != (grouped.n, len(parts["w"])) or len(strengths.v) != len(parts["w"]):
             raise ValueError(f"deviations of shape {parts['D'].shape}")
-        return cls(**vars(fitted), X=X, strengths=strengths, **parts)
+        return cls(**vars(fitted), grouped=grouped, strengths=strengths, **parts)
 
 
 def standard(X: Any, mean: np.ndarray, spread: np.ndarray) -> Any:
@@ -236,30 +220,12 @@ def standard(X: Any, mean: np.ndarray, spread: np.ndarray) -> Any:
     return X.astype(np.float64, copy=False) * (1.0 / spread[0]) if len(spread) else X
 
 
-def stack(first: Any, second: Any) -> Any:
-    """Rows below rows."""
-    if isinstance(first, np.ndarray):
-        return np.concatenate([first, dense(second)])
-    from scipy import sparse
-
-    return sparse.vstack([first, sparse.csr_array(second)], format="csr")
-
-
 def _by_agent(codes: np.ndarray, max_rows: int = 500) -> Iterator[tuple[int, np.ndarray]]:
     """Agents, and rows of each, not too many at a time."""
     for agent in np.unique(codes).tolist():
         rows = np.flatnonzero(codes == agent)
         for first in range(0, len(rows), max_rows):
             yield agent, rows[first : first + max_rows]
-
-
-def _grouped(
-    X: Any, y: np.ndarray, weight: np.ndarray, codes: np.ndarray, n: int
-) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of agent 0, of agent 1, ...; and where they begin."""
-    order = np.argsort(codes, kind="stable")
-    start = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=n))])
-    return X[order], y[order], weight[order], start
 
 
 def fit_wide(
@@ -280,193 +246,190 @@ def fit_wide(
         mean, spread = standards(X, weights)
     else:
         X = X.astype(np.float64, copy=False)
-        squares = float(weights @ np.asarray(X.multiply(X).sum(axis=1)).ravel())
+        squares = float(weights @ row_squares(X))
         mean, spread = np.zeros(p), np.full(p, np.sqrt(max(squares / (total * p), 1e-300)))
     center, scale = 0.0, 1.0
     if family.noisy:
         center = float(weights @ y / total)
         scale = float(np.sqrt(weights @ (y - center) ** 2 / total)) or 1.0
-    X, y, weights, start = _grouped(standard(X, mean, spread), (y - center) / scale, weights, codes, n)
-    everything = Rows(X, y, weights, start, family)
-    strengths = everything.some(everything.chosen(GRAM)).strengths(progress)
-    w, D, precision = everything.mode(strengths)
+    grouped = Grouped.of(standard(X, mean, spread), (y - center) / scale, codes, n, weight)
+    strengths = strengths_of(grouped.some(chosen(grouped, GRAM)), family, progress)
+    w, D, precision = mode(grouped, family, strengths)
     evidence = {"linear": strengths.log_evidence}
-    return Wide(family, center, scale, evidence, {}, X, y, weights, start, mean, spread, strengths, w, D, precision)
+    return Wide(family, center, scale, evidence, {}, grouped, mean, spread, strengths, w, D, precision)
 
 
-class Rows(NamedTuple):
-    """Rows of agents, side by side."""
+def spans(grouped: Grouped) -> list[slice]:
+    """The rows of each agent that has some."""
+    return [slice(a, b) for a, b in pairwise(grouped.start) if b > a]
 
-    X: Any
-    y: np.ndarray
-    weight: np.ndarray
-    start: np.ndarray
-    family: Family
 
-    def chosen(self, max_rows: int) -> np.ndarray:
-        """At most so many rows: of every agent its share, evenly over its labels, but at least one; side by side."""
-        rows, sizes = len(self.y), np.diff(self.start)
-        keep = np.minimum(sizes, np.maximum(1, (sizes * min(1.0, max_rows / max(rows, 1))).astype(int)))
-        ranked = self.ranked(np.repeat(np.arange(len(sizes)), sizes))
-        places = [first + np.arange(k) * m // max(k, 1) for first, m, k in zip(self.start, sizes, keep, strict=False)]
-        return ranked[np.concatenate(places).astype(np.int64)]
+def chosen(grouped: Grouped, max_rows: int) -> np.ndarray:
+    """At most so many rows: of every agent its share, evenly over its labels, but at least one; side by side."""
+    rows, sizes = len(grouped.y), grouped.sizes
+    keep = np.minimum(sizes, np.maximum(1, (sizes * min(1.0, max_rows / max(rows, 1))).astype(int)))
+    order = ordered(grouped, grouped.codes)
+    places = [first + np.arange(k) * m // max(k, 1) for first, m, k in zip(grouped.start, sizes, keep, strict=False)]
+    return order[np.concatenate(places).astype(np.int64)]
 
-    def ranked(self, groups: np.ndarray) -> np.ndarray:
-        """Rows by their groups, in them by labels, and then by lengths: whatever the order in which they came."""
-        squares = self.X**2 if isinstance(self.X, np.ndarray) else self.X.multiply(self.X)
-        return np.lexsort((np.asarray(squares.sum(axis=1)).ravel(), self.y, groups))
 
-    def some(self, rows: np.ndarray) -> Rows:
-        """Some of the rows, which are side by side for each agent."""
-        who = np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))[rows]
-        start = np.concatenate([[0], np.cumsum(np.bincount(who, minlength=len(self.start) - 1))])
-        return Rows(self.X[rows], self.y[rows], self.weight[rows], start, self.family)
+def ordered(grouped: Grouped, groups: np.ndarray) -> np.ndarray:
+    """Rows by their groups, in them by labels, and then by lengths: whatever the order in which they came."""
+    return np.lexsort((row_squares(grouped.X), grouped.y, groups))
 
-    def agents(self) -> list[slice]:
-        """The rows of each agent that has some."""
-        return [slice(a, b) for a, b in zip(self.start[:-1], self.start[1:], strict=True) if b > a]
 
-    def strengths(self, progress: Callable[[], None] | None = None, rounds: int = 50, tol: float = 2e-2) -> Strengths:
-        """Variances, prior precision and noise by fixed points of the evidence."""
-        family, N, p, n = self.family, len(self.y), self.X.shape[1], len(self.start) - 1
-        own = self.agents()
-        parts = [self.X[rows] for rows in own]
-        total = float(self.weight.sum())
-        squares = self.X**2 if isinstance(self.X, np.ndarray) else self.X.multiply(self.X)
-        size = max(float(self.weight @ np.asarray(squares.sum(axis=1)).ravel()) / total, 1e-12)  # of a row, squared
-        v = np.append(np.full(p, 1.0 / size), 1.0)
-        u = np.append(np.full(p, 1.0 / size), BROAD)
-        s2, f = 1.0, np.zeros(N)
-        if family.name == "poisson":
-            f[:] = np.log(max(float(self.weight @ self.y) / total, 1e-3))
-        logs, common = (PooledLogs(np.ones(p, bool), count, scalar=False) for count in (n, 1))
-        logs.mu = common.mu = float(-np.log(size))
-        base, alpha = f.copy(), np.zeros(N)  # the mean of the prior, and nothing learned yet
+def row_squares(X: Any) -> np.ndarray:
+    """Squared lengths of rows, dense or sparse."""
+    squares = X**2 if isinstance(X, np.ndarray) else X.multiply(X)
+    return np.asarray(squares.sum(axis=1)).ravel()
 
-        def value(f: np.ndarray, alpha: np.ndarray) -> float:
-            return float((self.weight * family.loss(f, self.y, s2)).sum()) + 0.5 * float(alpha @ (f - base))
 
-        for k in range(rounds):
-            if progress is not None:
-                progress()
-            K = kernel(self.X, u, self.X)
-            for rows, B in zip(own, parts, strict=True):
-                K[rows, rows] += kernel(B, v, B)
-            restart = k == 0
-            if not family.noisy:  # with stronger strengths, what was learned of classes and counts may overshoot
-                f = base + K @ alpha
-                restart = restart or not value(f, alpha) <= value(base, np.zeros(N))
-                if restart:
-                    f, alpha = base.copy(), np.zeros(N)
-            for _ in range(30 if restart else 1):
-                c = np.sqrt(np.maximum(self.weight * family.curvature(f, s2), 1e-12))
-                M = in_rows(K, c)
-                b = c * c * (f - base) - self.weight * family.slope(f, self.y, s2)
-                new, before, t = b - M @ (K @ b), f, 1.0
-                there, here = base + K @ new, value(f, alpha)
-                while not (
-                    family.noisy or value(f + t * (there - f), alpha + t * (new - alpha)) <= here + 1e-9 * abs(here)
-                ):
-                    t *= 0.5
-                    if t < 1e-3:
-                        break
-                f, alpha = f + t * (there - f), alpha + t * (new - alpha)
-                if family.quadratic or np.abs(f - before).max() < 1e-3:
+def strengths_of(
+    grouped: Grouped, family: Family, progress: Callable[[], None] | None = None, rounds: int = 50, tol: float = 2e-2
+) -> Strengths:
+    """Variances, prior precision and noise by fixed points of the evidence."""
+    X, y, weight, n = grouped.X, grouped.y, grouped.weights, grouped.n
+    N, p = X.shape
+    own = spans(grouped)
+    parts = [X[rows] for rows in own]
+    total = float(weight.sum())
+    size = max(float(weight @ row_squares(X)) / total, 1e-12)  # of a row, squared
+    v = np.append(np.full(p, 1.0 / size), 1.0)
+    u = np.append(np.full(p, 1.0 / size), BROAD)
+    s2, f = 1.0, np.zeros(N)
+    if family.name == "poisson":
+        f[:] = np.log(max(float(weight @ y) / total, 1e-3))
+    logs, common = (PooledLogs(np.ones(p, bool), count, scalar=False) for count in (n, 1))
+    logs.mu = common.mu = float(-np.log(size))
+    base, alpha = f.copy(), np.zeros(N)  # the mean of the prior, and nothing learned yet
+
+    def value(f: np.ndarray, alpha: np.ndarray) -> float:
+        return float((weight * family.loss(f, y, s2)).sum()) + 0.5 * float(alpha @ (f - base))
+
+    for k in range(rounds):
+        if progress is not None:
+            progress()
+        K = kernel(X, u, X)
+        for rows, B in zip(own, parts, strict=True):
+            K[rows, rows] += kernel(B, v, B)
+        restart = k == 0
+        if not family.noisy:  # with stronger strengths, what was learned of classes and counts may overshoot
+            f = base + K @ alpha
+            restart = restart or not value(f, alpha) <= value(base, np.zeros(N))
+            if restart:
+                f, alpha = base.copy(), np.zeros(N)
+        for _ in range(30 if restart else 1):
+            c = np.sqrt(np.maximum(weight * family.curvature(f, s2), 1e-12))
+            M = in_rows(K, c)
+            b = c * c * (f - base) - weight * family.slope(f, y, s2)
+            new, before, t = b - M @ (K @ b), f, 1.0
+            there, here = base + K @ new, value(f, alpha)
+            while not (
+                family.noisy or value(f + t * (there - f), alpha + t * (new - alpha)) <= here + 1e-9 * abs(here)
+            ):
+                t *= 0.5
+                if t < 1e-3:
                     break
-            # As PooledLogs has it, with D = V X' alpha and G = sum_i X_i' M_ii X_i.
-            s = np.maximum(np.diag(K) - np.einsum("ij,ji->i", K, M @ K), 0.0)
-            h = 0.5 * self.weight * family.third(f) * s / (1.0 + s / SATURATE)
-            h = h - M @ (K @ h)
-            score, trace = np.zeros(p + 1), np.zeros(p + 1)
-            for rows, B in zip(own, parts, strict=True):
-                a, correction = transposed(B, alpha[rows]), transposed(B, h[rows])
-                score += np.maximum(a * a - 2.0 * a * correction, 0.3 * a * a)
-                trace += diagonal(B, M[rows, rows])
-            new, change = logs.step(v, trace, score * v * v, np.zeros(p + 1))
-            a, correction, shown = transposed(self.X, alpha), transposed(self.X, h), diagonal(self.X, M)
-            wide, gained = common.step(
-                u, shown, np.maximum(a * a - 2.0 * a * correction, 0.3 * a * a) * u * u, np.zeros(p + 1)
-            )
-            wide[-1] = BROAD
-            change += gained
-            noise = s2
-            if isinstance(family, NOISY):
-                left = total - N + float(np.sum(np.diag(M) / c**2))  # rows not used up
-                e2 = float((self.weight * family.excess(f, self.y, s2)).sum())
-                ratio = e2 / left if left > 0.1 * total else (e2 + total - left) / total
-                noise = max(s2 * float(np.exp(np.clip(np.log(max(ratio, 1e-9)), -1.0, 0.5))), 1e-7)
-                change += 0.25 * total * np.log(noise / s2) ** 2
-            if change < tol * max(1.0, n / 50.0) and k > 3:
+            f, alpha = f + t * (there - f), alpha + t * (new - alpha)
+            if family.quadratic or np.abs(f - before).max() < 1e-3:
                 break
-            v, u, s2 = new, wide, noise
-        information = (v * trace) ** 2 / (2.0 * n)
-        log = -float((self.weight * (family.loss(f, self.y, s2) - family.constant(self.y, s2))).sum())
-        log += 0.5 * np.log(BROAD) - 0.5 * float(alpha @ (f - base)) - 0.5 * float(np.linalg.slogdet(one_plus(K, c))[1])
-        log += logs.log_prior(v, information) + common.log_prior(u, (u * shown) ** 2 / 2.0)
-        log_sd = 1.0 / np.sqrt(np.maximum(information + logs.precision(), 1e-12))
-        return Strengths(v, np.append(u[:-1], 1.0 / FLAT), s2, log, log_sd, k + 1)
+        # As PooledLogs has it, with D = V X' alpha and G = sum_i X_i' M_ii X_i.
+        s = np.maximum(np.diag(K) - np.einsum("ij,ji->i", K, M @ K), 0.0)
+        h = 0.5 * weight * family.third(f) * s / (1.0 + s / SATURATE)
+        h = h - M @ (K @ h)
+        score, trace = np.zeros(p + 1), np.zeros(p + 1)
+        for rows, B in zip(own, parts, strict=True):
+            a, correction = transposed(B, alpha[rows]), transposed(B, h[rows])
+            score += np.maximum(a * a - 2.0 * a * correction, 0.3 * a * a)
+            trace += diagonal(B, M[rows, rows])
+        new, change = logs.step(v, trace, score * v * v, np.zeros(p + 1))
+        a, correction, shown = transposed(X, alpha), transposed(X, h), diagonal(X, M)
+        wide, gained = common.step(
+            u, shown, np.maximum(a * a - 2.0 * a * correction, 0.3 * a * a) * u * u, np.zeros(p + 1)
+        )
+        wide[-1] = BROAD
+        change += gained
+        noise = s2
+        if isinstance(family, NOISY):
+            left = total - N + float(np.sum(np.diag(M) / c**2))  # rows not used up
+            e2 = float((weight * family.excess(f, y, s2)).sum())
+            ratio = e2 / left if left > 0.1 * total else (e2 + total - left) / total
+            noise = max(s2 * float(np.exp(np.clip(np.log(max(ratio, 1e-9)), -1.0, 0.5))), 1e-7)
+            change += 0.25 * total * np.log(noise / s2) ** 2
+        if change < tol * max(1.0, n / 50.0) and k > 3:
+            break
+        v, u, s2 = new, wide, noise
+    information = (v * trace) ** 2 / (2.0 * n)
+    log = -float((weight * (family.loss(f, y, s2) - family.constant(y, s2))).sum())
+    log += 0.5 * np.log(BROAD) - 0.5 * float(alpha @ (f - base)) - 0.5 * float(np.linalg.slogdet(one_plus(K, c))[1])
+    log += logs.log_prior(v, information) + common.log_prior(u, (u * shown) ** 2 / 2.0)
+    log_sd = 1.0 / np.sqrt(np.maximum(information + logs.precision(), 1e-12))
+    return Strengths(v, np.append(u[:-1], 1.0 / FLAT), s2, log, log_sd, k + 1)
 
-    def mode(self, strengths: Strengths, common: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """w, D and the diagonal of the Schur complement of w, by Newton's method with conjugate gradients.
 
-        In units of prior standard deviations, so that the Hessian is the identity where rows say nothing. With a
-        ``common`` model given, only deviations are found.
-        """
-        X, family, s2, v, p = self.X, self.family, strengths.s2, strengths.v, self.X.shape[1]
-        n, who = len(self.start) - 1, np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
-        root = np.sqrt(strengths.u) if common is None else np.zeros(p + 1)
-        deviation = np.sqrt(v)
-        own = self.agents()
-        parts = [X[rows] for rows in own]  # slicing sparse rows copies them
-        index = np.flatnonzero(np.diff(self.start))
-        offset = np.zeros(len(self.y)) if common is None else X @ common[:-1] + common[-1]
-        if common is None and family.name == "poisson":
-            offset[:] = np.log(max(float(self.weight @ self.y / self.weight.sum()), 1e-3))
+def mode(
+    grouped: Grouped, family: Family, strengths: Strengths, common: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """w, D and the diagonal of the Schur complement of w, by Newton's method with conjugate gradients.
 
-        def predictors(t: np.ndarray) -> np.ndarray:
-            """Linear predictors of (w, D) in units of prior standard deviations."""
-            w, D = t[: p + 1] * root, t[p + 1 :].reshape(n, p + 1) * deviation
-            out = X @ w[:-1] + w[-1]
-            for i, rows, part in zip(index, own, parts, strict=True):
-                out[rows] += part @ D[i, :-1]
-            return out + D[who, -1]
+    In units of prior standard deviations, so that the Hessian is the identity where rows say nothing. With a
+    ``common`` model given, only deviations are found.
+    """
+    X, y, weight, n, who, p = grouped.X, grouped.y, grouped.weights, grouped.n, grouped.codes, grouped.X.shape[1]
+    s2, v = strengths.s2, strengths.v
+    root = np.sqrt(strengths.u) if common is None else np.zeros(p + 1)
+    deviation = np.sqrt(v)
+    own = spans(grouped)
+    parts = [X[rows] for rows in own]  # slicing sparse rows copies them
+    index = np.flatnonzero(grouped.sizes)
+    offset = np.zeros(len(y)) if common is None else X @ common[:-1] + common[-1]
+    if common is None and family.name == "poisson":
+        offset[:] = np.log(max(float(weight @ y / weight.sum()), 1e-3))
 
-        def gradient_of(z: np.ndarray) -> np.ndarray:
-            """The transpose of that."""
-            out = np.zeros((n + 1, p + 1))
-            for i, rows, part in zip(index, own, parts, strict=True):
-                out[i + 1] = transposed(part, z[rows])
-            out[0] = out[1:].sum(axis=0) * root
-            out[1:] *= deviation
-            return out.ravel()
+    def predictors(t: np.ndarray) -> np.ndarray:
+        """Linear predictors of (w, D) in units of prior standard deviations."""
+        w, D = t[: p + 1] * root, t[p + 1 :].reshape(n, p + 1) * deviation
+        out = X @ w[:-1] + w[-1]
+        for i, rows, part in zip(index, own, parts, strict=True):
+            out[rows] += part @ D[i, :-1]
+        return out + D[who, -1]
 
-        t = np.zeros((n + 1) * (p + 1))
-        z = offset.copy()
-        value = float((self.weight * family.loss(z, self.y, s2)).sum())
-        for _ in range(50):
-            gradient = gradient_of(self.weight * family.slope(z, self.y, s2)) + t
-            curvature = self.weight * family.curvature(z, s2)
+    def gradient_of(z: np.ndarray) -> np.ndarray:
+        """The transpose of that."""
+        out = np.zeros((n + 1, p + 1))
+        for i, rows, part in zip(index, own, parts, strict=True):
+            out[i + 1] = transposed(part, z[rows])
+        out[0] = out[1:].sum(axis=0) * root
+        out[1:] *= deviation
+        return out.ravel()
 
-            def product(d: np.ndarray, curvature: np.ndarray = curvature) -> np.ndarray:
-                return gradient_of(curvature * predictors(d)) + d
+    t = np.zeros((n + 1) * (p + 1))
+    z = offset.copy()
+    value = float((weight * family.loss(z, y, s2)).sum())
+    for _ in range(50):
+        gradient = gradient_of(weight * family.slope(z, y, s2)) + t
+        curvature = weight * family.curvature(z, s2)
 
-            step, _ = conjugate_gradients(product, -gradient, 1e-10)
-            dz, length = predictors(step), 1.0
-            for _ in range(20):
-                new, there = t + length * step, z + length * dz
-                after = float((self.weight * family.loss(there, self.y, s2)).sum()) + 0.5 * float(new @ new)
-                if after <= value + 1e-12 * abs(value):
-                    break
-                length *= 0.5
-            t, z, value = new, there, after
-            if np.abs(length * dz).max(initial=0.0) < 1e-9:
+        def product(d: np.ndarray, curvature: np.ndarray = curvature) -> np.ndarray:
+            return gradient_of(curvature * predictors(d)) + d
+
+        step, _ = conjugate_gradients(product, -gradient, 1e-10)
+        dz, length = predictors(step), 1.0
+        for _ in range(20):
+            new, there = t + length * step, z + length * dz
+            after = float((weight * family.loss(there, y, s2)).sum()) + 0.5 * float(new @ new)
+            if after <= value + 1e-12 * abs(value):
                 break
-        w = t[: p + 1] * root if common is None else common
-        if common is None:
-            w[-1] += offset[0] if len(offset) else 0.0
-        D = t[p + 1 :].reshape(n, p + 1) * deviation
-        precision = 1.0 / strengths.u
-        for rows in own if common is None else []:
-            B, u = X[rows][:GRAM], np.sqrt((self.weight * family.curvature(z, s2))[rows][:GRAM])
-            precision += diagonal(B, in_rows(kernel(B, v, B), u))
-        return w, D, precision
+            length *= 0.5
+        t, z, value = new, there, after
+        if np.abs(length * dz).max(initial=0.0) < 1e-9:
+            break
+    w = t[: p + 1] * root if common is None else common
+    if common is None:
+        w[-1] += offset[0] if len(offset) else 0.0
+    D = t[p + 1 :].reshape(n, p + 1) * deviation
+    precision = 1.0 / strengths.u
+    for rows in own if common is None else []:
+        B, u = X[rows][:GRAM], np.sqrt((weight * family.curvature(z, s2))[rows][:GRAM])
+        precision += diagonal(B, in_rows(kernel(B, v, B), u))
+    return w, D, precision
