@@ -44,10 +44,9 @@ LIES = {
     "shift 2, sure": (1.0, 2.0, 1e-2),
     "shift 3, sure": (1.0, 3.0, 1e-2),
 }
-KEPT = ("letters", "max_letters", "broadcasts", "dice", "exchanges", "scratch_size", "fit_for", "minimises")
 
 
-@ct.method(keeps=KEPT)
+@ct.method
 class Lying(NamedTuple):
     """A method some of whose agents say something else than they think."""
 
@@ -56,10 +55,6 @@ class Lying(NamedTuple):
     shift: np.ndarray  # (p,) what is added to w
     times: float
     spread: float
-
-    def start(self, world, theta):
-        """As the method does."""
-        return self.method.start(world, theta)
 
     def greet(self, data, me, ties, outbox):
         """Lie from the first letter on."""
@@ -82,14 +77,6 @@ class Lying(NamedTuple):
                 for k in range(p):
                     outbox.text[h, k] = self.times * outbox.text[h, k] + self.shift[k]
                     outbox.text[h, p + k] *= self.spread
-
-    def receive(self, data, me, ties, letter, outbox):
-        """They listen as the others do."""
-        self.method.receive(data, me, ties, letter, outbox)
-
-    def population(self, world, own, tie):
-        """As the method says."""
-        return self.method.population(world, own, tie)
 
 
 class Posed:

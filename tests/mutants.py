@@ -236,12 +236,13 @@ MUTANTS = (
         "engines/peer.py",
         "self._ledger.debit()  # before the noise is drawn: what a crash loses is lost, and never spent twice\n"
         "        if dice is None:\n"
-        "            dice = system_dice(self.method.dice)  #",
+        "            # the key that noise is made from: not a bit of it exists before\n"
+        "            dice = system_dice(self.method.traffic.dice)\n",
         "pass\n"
         "        if dice is None:\n"
-        "            dice = system_dice(self.method.dice)\n"
+        "            dice = system_dice(self.method.traffic.dice)\n"
         "        if releases:\n"
-        "            self._ledger.debit()  #",
+        "            self._ledger.debit()\n",
         ("tests/privacy/test_order.py::test_a_debit_is_durable_before_its_noise_is_drawn",),
     ),
     Mutant(

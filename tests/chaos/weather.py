@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from coterie.core.letters import lengths_of, longest
 from coterie.errors import DataError
 from coterie.peers.node.node import Send
 from coterie.peers.wire.packet import SIGNATURE, read_packet
@@ -98,11 +99,11 @@ class Adversary:
                 self._offer(i, j, chaos.forged(i, j, run=bytes(rng.bytes(16)), text=np.zeros(FEATURES)))
             case _:  # from a member that has turned hostile: signed, new, and with numbers that must not pass
                 bad = rng.choice([np.nan, np.inf, -np.inf, TASKS[chaos.task].beyond, 1e300])
-                lengths = chaos.method.lengths(chaos.p)
+                lengths = lengths_of(chaos.method.letters, chaos.p)
                 kind = int(rng.integers(len(lengths) + 1))
                 length = int(rng.choice([2, 5, 40]))  # of one number, some letters are a count: good as it is
                 if kind < len(lengths) and rng.random() < 0.8:
-                    length = lengths[kind][-1] if isinstance(lengths[kind], range) else lengths[kind]
+                    length = longest(lengths[kind : kind + 1])
                 if length:
                     self._offer(i, j, chaos.forged(i, j, text=np.full(length, bad), kind=kind), own=True)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 import coterie as ct
 from coterie.core.compile import inline
 from coterie.core.letters import Numbers, Vector
 from coterie.core.linear import axpy, copy_to, fill, total
-from coterie.core.method import Method, method
+from coterie.core.method import RECORDS, Method, method, pull
 from coterie.core.methods import METHODS, resolve_method
 from coterie.core.world import EVERYONE, VACANT, add_loss_gradient, choose, importance, send
 from coterie.errors import ContractError, ParameterError
@@ -303,12 +304,53 @@ def declared(**body):
 
 def test_every_part_that_is_left_out_has_its_default():
     mine = declared(**parts())()
-    for name, part in vars(Method).items():
-        if not name.startswith("_") and name not in Method.__abstractmethods__ and not callable(part):
-            assert getattr(mine, name) == (part.fget(mine) if isinstance(part, property) else part), name
-    assert (mine.lengths(7), mine.broadcasts, mine.plan, mine.synchronous) == ((7,), 1, None, False)
+    for name in set(RECORDS.values()):
+        record = getattr(mine, name)
+        assert record == type(record)(), name
+        assert [getattr(mine, part) for part in record._fields] == list(record), name  # without its record, too
+    assert mine.open is None
+    assert mine.greet(None, None, None, None) is mine.fit_for(None) is None
     assert isinstance(mine, Method)
-    assert declared(**parts(round=ct.ModelPropagation.round))().synchronous
+    with pytest.raises(AttributeError, match="'Mine' has no attribute 'minimizes'"):
+        mine.minimizes  # noqa: B018
+
+
+def test_what_follows_from_a_part_need_not_be_said():
+    assert declared(**parts(round=ct.ModelPropagation.round))().training.synchronous
+    assert declared(**parts(max_letters=3))().traffic.broadcasts == 3
+    assert declared(**parts(copies=True))().inspection.influence is pull
+    trains = ct.LocalSGD(ct.SGD(0.1, steps=4, batch=2))
+    assert (trains.training.jobs, trains.training.batch, trains.traffic.dice) == (1, 2, 4)
+    assert trains.training.synchronous
+    assert trains.promises.any_model
+
+
+def test_a_composition_is_like_the_method_in_it():
+    @method
+    class Around(NamedTuple):
+        method: object
+        accuracy = 0.5
+
+    pooling = Around(ct.GossipPooling())
+    assert pooling.promises == pooling.method.promises._replace(accuracy=0.5)
+    assert (pooling.traffic, pooling.letters) == (pooling.method.traffic, pooling.method.letters)
+    problem = ct.Problem.separate(ct.AgentData([[1.0]] * 6, [1.0, 2.0, 4.0] * 2, agents=[0, 0, 0, 1, 1, 1]), two())
+    runs = [ct.simulate(problem, one, wakes=40, seed=0) for one in (pooling, pooling.method)]
+    np.testing.assert_array_equal(runs[0].theta, runs[1].theta)
+    np.testing.assert_array_equal(runs[0].population.mean, runs[1].population.mean)
+    private = Around(Around(ct.Private("cd", wakes_per_agent=3)))
+    assert private.privacy.plan == private.method.method.privacy.plan
+    assert not private.promises.any_model
+
+
+def two():
+    return ct.graphs.complete(2)
+
+
+@pytest.mark.parametrize("name", sorted(set(RECORDS.values())))
+def test_a_record_is_stated_by_its_parts(name):
+    with pytest.raises(TypeError, match=f"the method Mine: '{name}' is made of [a-z_, ]*: state these by name"):
+        declared(**parts(**{name: {}}))
 
 
 @pytest.mark.parametrize("missing", sorted(Method.__abstractmethods__))
@@ -340,7 +382,8 @@ def test_what_is_no_method_is_refused(value):
 def test_compositions_keep_what_they_are_made_of():
     private = ct.Private("cd", epsilon=2.0, wakes_per_agent=3)
     for made in (private, ct.Trimmed(private), ct.Learned(private), ct.Learned(ct.Trimmed(private))):
-        assert (made.plan, made.terms, made.final) == (private.plan, private.terms, "local"), made
+        assert (made.privacy.plan, made.privacy.terms) == (private.plan, private.terms), made
+        assert made.privacy.finish is not None
         assert made.loss_report == private.loss_report
     assert repr(private.loss_report) == "HiddenLoss()"
     assert repr(ct.Trimmed(ct.Private("cd", loss_fraction=0.2)).loss_report) == "ReleasedLoss()"

@@ -186,7 +186,7 @@ def test_a_charter_names_it(numbered):
 
 def test_its_kernels_are_kept_on_disk(numbered):
     """A key can be made of what it does, though it does without some handlers."""
-    assert numbered.round is None
+    assert numbered().training.round is None
     assert foreign.key(numbered)
 
 

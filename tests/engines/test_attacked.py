@@ -9,7 +9,6 @@ import pytest
 
 import coterie as ct
 from coterie.core import loop
-from coterie.core.method import Method
 from coterie.core.world import EVERYONE, VACANT, new_outbox
 from coterie.core.wrap.attacked import GRID, LIES
 from coterie.engines.worlds import world_of
@@ -151,7 +150,7 @@ def test_who_lied_is_known_afterwards():
     assert np.flatnonzero(~run.honest).tolist() == [4, 9]
     assert run.notes == ("agents 4, 9 lied: run.honest leaves them out",)
     assert run.trace["honest_loss"].iloc[-1] == pytest.approx(problem.losses(run.theta)[run.honest].mean())
-    assert Method.liars == ()
+    assert ct.CoordinateDescent().liars == ()
     wrapped = ct.Compressed(ct.Attacked("cd", [1]), ct.TopK(1))
     assert (wrapped.liars, ct.Trimmed(wrapped).liars) == ((1,), (1,))
 

@@ -54,7 +54,7 @@ def alone(problem):
     return method.posterior(world, *method.start(world, np.zeros((problem.n, problem.p)))).mean
 
 
-@ct.method(keeps=("letters", "max_letters", "broadcasts", "scratch_size", "fit_for", "minimises", "population"))
+@ct.method
 class Lying(NamedTuple):
     """Some agents send ``times`` their w plus a shift, and ``spread`` times their variances."""
 
@@ -64,9 +64,6 @@ class Lying(NamedTuple):
     shift: np.ndarray  # (p,)
     spread: float
 
-    def start(self, world, theta):
-        return self.method.start(world, theta)
-
     def greet(self, data, me, ties, outbox):
         self.method.greet(data, me, ties, outbox)
         self._lie(data, outbox, me.theta.shape[0])
@@ -74,9 +71,6 @@ class Lying(NamedTuple):
     def wake(self, data, me, ties, chance, outbox):
         self.method.wake(data, me, ties, chance, outbox)
         self._lie(data, outbox, me.theta.shape[0])
-
-    def receive(self, data, me, ties, letter, outbox):
-        self.method.receive(data, me, ties, letter, outbox)
 
     def _lie(self, data, outbox, p):
         if data.address in self.liars:

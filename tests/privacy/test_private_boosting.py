@@ -318,7 +318,7 @@ def test_a_run_has_its_claim():
         "Private(FrankWolfeBoosting(clock='local'), epsilon=2, delta=1e-05, mechanism='exponential', "
         "wakes_per_agent=5, final='local')"
     )
-    assert (method.on_balls, method.wakes_per_agent, method.final) == (True, 5, "local")
+    assert (method.on_balls, method.wakes_per_agent, method.finish is None) == (True, 5, False)
     run = ct.simulate(problem, method, seed=1)
     assert (run.wakes, run.epsilon, run.delta) == (40, 2.0, 1e-5)
     assert run.bits(32) > 0

@@ -95,7 +95,7 @@ def lab_command(
         raise MissingExtra('peers on a network need pynacl: pip install "coterie[network]"')
     from ..core.methods import METHODS
 
-    if method in METHODS and not METHODS[method].minimises:
+    if method in METHODS and not METHODS[method].promises.minimises:
         raise ParameterError(
             f"--method {method} minimises no objective, and the lab measures how near peers come to the minimum "
             "of one: watch it in ct.simulate, or found a group of real peers with coterie group create"

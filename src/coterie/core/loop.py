@@ -196,7 +196,7 @@ def partner(method, world, k, chance):
 
 @overload(partner)
 def _partner(method, world, k, chance):
-    if class_of(method).exchanges is True:
+    if getattr(class_of(method), "exchanges", False) is True:
 
         def chosen(method, world, k, chance):
             data = data_of(world, k, VACANT)
@@ -271,13 +271,14 @@ def widen(method, world, tie, outbox):
     """
     slots = np.diff(world.tie_start)
     used = np.add.reduceat(np.append(world.peer != VACANT, False), world.tie_start[:-1]) * (slots > 0)
-    spare = method.spare
+    spare = method.ties.spare
     # All that will be short soon, at once: laying out a world takes its time.
     short = slots - used < 2 * spare
     world, place = widened(world, np.where(short, used + np.maximum(used, 4 * spare), slots))
     tie = spread(tie, world.peer.shape[0], place)
     outbox.cursor[NEEDS_ROOM] = 0
-    return world, method.enlarge(world, tie)
+    enlarge = method.ties.enlarge
+    return world, tie if enlarge is None else enlarge(world, tie)
 
 
 def spread(tie, slots, place):
@@ -314,7 +315,7 @@ def moved(old, new, there, here, skip=()):
 def meet(method, world, own, tie, outbox, egress, account, run=run, who=None):
     """The initial swap: every agent, or each of those named, greets its neighbours."""
     who = np.arange(world.address.shape[0]) if who is None else who
-    everyone, dice = np.full(len(who), EVERYONE), np.zeros((len(who), method.dice))
+    everyone, dice = np.full(len(who), EVERYONE), np.zeros((len(who), method.traffic.dice))
     run(method, world, own, tie, who, everyone, dice, np.zeros(len(who)), outbox, egress, account, NO_LIMIT)
 
 

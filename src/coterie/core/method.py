@@ -1,23 +1,25 @@
 """``@method``: what a method is made of, every part of it and its default, in one place.
 
 A method is a :class:`typing.NamedTuple` of parameters whose class says what its letters hold, and has handlers that see
-one agent and nothing else. :class:`Method` lists all parts; a class takes over the default of each that it leaves out,
-so that whoever asks a method for a part finds it.
+one agent and nothing else. :class:`Method` lists what all methods have. What only some need to say stands in a few
+records, such as :class:`Promises`: a class states what it has to say by name, ``minimises = False``, whoever asks finds
+it in its record, ``method.promises.minimises``, and what nobody stated there has its default.
+
+A composition, a method around the one in its field ``method``, is like that one in all that it does not state itself.
 """
 
 from __future__ import annotations
 
 import difflib
 import functools
-import operator
 import typing
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..errors import DeclarationError
-from .letters import lengths_of
 from .rules import NamedTuple as NamedTuple
 from .rules import rule
 from .training import train_and_publish
@@ -31,6 +33,148 @@ class Posterior(typing.NamedTuple):
     covariance: np.ndarray  # (n, p, p)
     noise: np.ndarray  # (n,) variance of the labels' noise; 1 for classes
     trust: np.ndarray  # (n,) weight of the population, from 0 (its own rows only) to 1
+
+
+# -- what only some methods have to say --------------------------------------------------------------------------------
+
+
+class Traffic(typing.NamedTuple):
+    """What one event uses, posts and touches."""
+
+    #: Uniform numbers that a wake uses. Those of training come first: one for each minibatch.
+    dice: int = 0
+    #: Letters that one event may post, replies to them included.
+    max_letters: int = 1
+    #: How many of them may go to all neighbours. Default: all.
+    broadcasts: int = 1
+    #: Whether a wake talks to one neighbour, the one that ``choose(data, chance)`` says.
+    exchanges: bool = False
+    #: Whether all its letters are its model, to everyone, and receiving one does nothing but keep it, or not, in
+    #: ``ties.copy[letter.slot]``, whoever receives it; there is no other state of ties, and ``start`` asks for none.
+    #: Then a simulation in which no letter is late or lost stores it once, not once for each neighbour.
+    publishes: bool = False
+    #: Which state a wake, with all letters that it causes, reads and changes, while no letter is late or lost:
+    #: ``"ties"``, the agent's own, and of its neighbours only that of their ties to it; or ``"partner"``, the agent's
+    #: own and that of the one neighbour that ``choose(data, chance)`` says. Wakes that do not meet run in parallel.
+    #: None: nobody knows, and they run one after the other.
+    footprint: str | None = None
+    #: Whether neighbours add up what it sends, so that a letter that is lost, doubled or overtaken is never made up
+    #: for: then conditions in which that happens are refused.
+    sums: bool = False
+
+
+class Ties(typing.NamedTuple):
+    """What it keeps of neighbours, and which ties it can have."""
+
+    #: Whether ``ties.copy`` (ties, p) holds the last models received, and a wake, a round, and a letter where it
+    #: ``exchanges``, read nothing else of the neighbours: ``ct.Trimmed`` asks for it.
+    copies: bool = False
+    #: Slots for new ties that an agent always has free; above 0, ties are learned.
+    spare: int = 0
+    #: ``enlarge(world, tie)``: the state of ties with more room, of a method whose handlers ask for it by
+    #: ``outbox.cursor[NEEDS_ROOM] = 1``.
+    enlarge: Callable[..., Any] | None = None
+    #: Whether an agent whose ties change greets all its neighbours, not only the new ones: it tells of all its ties.
+    greets_all: bool = False
+    #: Whether it runs on one-way ties, those of a ``ct.DirectedGraph``: its ties are to whom it sends, and a letter may
+    #: come from somebody who is no tie of its own (``letter.slot == VACANT``).
+    directed: bool = False
+    #: Whether models are sparse: then who learns the graph sends them as pairs of index and value.
+    sparse: bool = False
+
+
+class Training(typing.NamedTuple):
+    """How a method trains, and how it runs in synchronous rounds."""
+
+    #: Handlers of a method that trains, see :mod:`coterie.core.training`: ``prepare(data, me, ties, chance, outbox,
+    #: phase)`` writes into ``me.job`` what to train next, and says whether there is anything; ``publish(data, me, ties,
+    #: chance, outbox)`` sends what came of it. With a field ``local``, an optimiser. Its ``wake`` is these two with the
+    #: training between them.
+    prepare: Callable[..., Any] | None = None
+    publish: Callable[..., Any] | None = None
+    #: How many jobs a wake trains at most; 0 of a method that does not train, else 1 unless it says more.
+    jobs: int = 0
+    #: Rows of a minibatch; 0 for all rows.
+    batch: int = 0
+    #: Handler ``round(data, me, ties, outbox)``: the synchronous form; called for all agents before letters arrive.
+    round: Callable[..., Any] | None = None
+    #: Whether it has rounds: if it has that handler, or trains.
+    synchronous: bool = False
+
+
+class Privacy(typing.NamedTuple):
+    """What a private method runs under."""
+
+    #: The terms, and what they claim.
+    terms: Any = None
+    plan: Any = None
+    #: How many wakes of an agent say something; None for any number.
+    wakes_per_agent: int | None = None
+    #: What an agent tells of its loss to those who learn a graph, a rule with ``reported_loss``; None for the loss.
+    loss_report: Any = None
+    #: ``finish(world, own, tie)``: the models that agents make for themselves in the end, and keep; None: they do not.
+    finish: Callable[..., Any] | None = None
+
+
+class Promises(typing.NamedTuple):
+    """What it comes to, and with which problems."""
+
+    #: Whether it minimises the objective of the problem, and not only uses its data and ties. None: it promises no
+    #: optimum at all, as most methods that train.
+    minimises: bool | None = True
+    #: How near to the optimum, relative, it comes in some thousand wakes; a larger number for sublinear convergence.
+    accuracy: float = 1e-8
+    #: Whether there is more to its optimum than models, such as multipliers.
+    remembers: bool = False
+    #: Whether it keeps models in the balls of ``Problem.boosting``.
+    on_balls: bool = False
+    #: Whether it asks the model of a problem for nothing but losses and gradients, and so runs with any differentiable
+    #: one. Default: if it trains.
+    any_model: bool = False
+
+
+class Inspection(typing.NamedTuple):
+    """What can be seen of a run, by functions of ``(world, own, tie)``; None for what cannot."""
+
+    #: The models that agents would use now, where these are not ``own.theta``: with what has come since they woke.
+    #: Runs, traces and evaluations show them.
+    shown: Callable[..., Any] | None = None
+    #: What each agent takes for the population, of a method that learns one.
+    population: Callable[..., Any] | None = None
+    #: What each agent knows of its own model, a :class:`Posterior`.
+    posterior: Callable[..., Any] | None = None
+    #: How much what each tie says moves the model now, (ties,) numbers that are not negative, in units of the method's
+    #: own. Default: of a method with ``copies`` the :func:`pull` of each copy.
+    influence: Callable[..., Any] | None = None
+    #: Agents that do not send what the method says, by number: they are left out where honest agents are judged.
+    liars: tuple[int, ...] = ()
+
+
+class _Record:
+    """A record of a method: that of the method in it, or of defaults, with what its class states by name."""
+
+    def __init__(self, name: str, kind: Any):
+        self.name, self.kind = name, kind
+
+    def __get__(self, method: Any, cls: Any = None) -> Any:
+        if method is None:
+            return self
+        stated = {name: getattr(method, name) for name in self.kind._fields if hasattr(type(method), name)}
+        if "method" not in method._fields:
+            return self.kind(**stated)
+        inner = getattr(method.method, self.name)._asdict()
+        for name in LOOKS & inner.keys() - stated.keys():
+            if inner[name] is not None:
+                stated[name] = functools.partial(_look_inside, method, inner[name])
+        return self.kind(**inner | stated)
+
+
+def _look_inside(method: Any, look: Any, world: Any, own: Any, tie: Any) -> Any:
+    return look(world, *method.inside(world, own, tie))
+
+
+#: Parts that look at the state of agents, which a composition may have its own around.
+LOOKS = {"finish", "shown", "population", "posterior"}
 
 
 def pull(world: Any, own: Any, tie: Any) -> np.ndarray:
@@ -52,10 +196,11 @@ def pull(world: Any, own: Any, tie: Any) -> np.ndarray:
     return pulls
 
 
+# -- what all methods have ---------------------------------------------------------------------------------------------
+
+
 class Method(ABC):
     """The parts of a method. A class decorated with ``@method`` counts as a subclass; nothing inherits from this."""
-
-    # -- a method must have these ----------------------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -78,130 +223,90 @@ class Method(ABC):
     def receive(self, data: Any, me: Any, ties: Any, letter: Any, outbox: Any) -> None:
         """Handler: what an agent does with a letter."""
 
-    # -- further handlers ------------------------------------------------------------------------------------------
-
     def greet(self, data, me, ties, outbox):  # noqa: B027 - a default
         """Handler: the letters of the initial swap. Default: none."""
 
     #: Handler ``open(data, me, ties, slot)``: makes the state of a new tie, as ``start`` would. A method without it
     #: cannot begin a tie while it runs, which ``ct.Learned`` asks for.
     open = None
-    #: Handler ``round(data, me, ties, outbox)``: the synchronous form; called for all agents before letters arrive.
-    round = None
-    #: Handlers of a method that trains, see :mod:`coterie.core.training`: ``prepare(data, me, ties, chance, outbox,
-    #: phase)`` writes into ``me.job`` what to train next, and says whether there is anything; ``publish(data, me, ties,
-    #: chance, outbox)`` sends what came of it. With a field ``local``, an optimiser. Its ``wake`` is these two with the
-    #: training between them.
-    prepare = None
-    publish = None
-
-    # -- what it needs and says ------------------------------------------------------------------------------------
-
-    #: How many jobs a wake trains at most; 0 of a method that does not train.
-    jobs = property(lambda self: 0 if self.prepare is None else 1)
-    #: Rows of a minibatch; 0 for all rows. Of a composition, those of its method.
-    batch = property(
-        lambda self: self.method.batch if "method" in self._fields else 0 if self.prepare is None else self.local.batch
-    )
-    #: Uniform numbers that a wake uses. Those of training come first: one for each minibatch.
-    dice = property(lambda self: self.jobs * self.local.steps if self.batch else 0)
-    #: Letters that one event may post, replies to them included.
-    max_letters = 1
-    #: How many of them may go to all neighbours.
-    broadcasts = property(lambda self: self.max_letters)
-    #: Whether a wake talks to one neighbour, the one that ``choose(data, chance)`` says.
-    exchanges = False
-    #: Whether an agent whose ties change greets all its neighbours, not only the new ones: it tells of all
-    #: its ties.
-    greets_all = False
-    #: Slots for new ties that an agent always has free; above 0, ties are learned.
-    spare = 0
-    #: Whether ``ties.copy`` (ties, p) holds the last models received, and a wake, a round, and a letter where it
-    #: ``exchanges``, read nothing else of the neighbours: ``ct.Trimmed`` asks for it.
-    copies = False
-    #: Whether all its letters are its model, to everyone, and receiving one does nothing but keep it, or not, in
-    #: ``ties.copy[letter.slot]``, whoever receives it; there is no other state of ties, and ``start`` asks for none.
-    #: Then a simulation in which no letter is late or lost stores it once, not once for each neighbour.
-    publishes = False
-    #: Which state a wake, with all letters that it causes, reads and changes, while no letter is late or lost:
-    #: ``"ties"``, the agent's own, and of its neighbours only that of their ties to it; or ``"partner"``, the agent's
-    #: own and that of the one neighbour that ``choose(data, chance)`` says. Wakes that do not meet run in parallel.
-    #: None: nobody knows, and they run one after the other.
-    footprint = None
-    #: Whether models are sparse: then who learns the graph sends them as pairs of index and value.
-    sparse = False
-    #: Whether it asks the model of a problem for nothing but losses and gradients, and so runs with any differentiable
-    #: one. Default: if it trains; of a composition, if its method does, and nothing is private.
-    any_model = property(
-        lambda self: (
-            self.terms is None and (self.method.any_model if "method" in self._fields else self.prepare is not None)
-        )
-    )
-    #: Whether it runs on one-way ties, those of a ``ct.DirectedGraph``: its ties are to whom it sends, and a letter may
-    #: come from somebody who is no tie of its own (``letter.slot == VACANT``).
-    directed = False
-    #: Whether neighbours add up what it sends, so that a letter that is lost, doubled or overtaken is never made up
-    #: for: then conditions in which that happens are refused.
-    sums = False
-    #: Agents that do not send what the method says, by number: they are left out where honest agents are judged.
-    liars = ()
-    #: Whether it has rounds.
-    synchronous = property(lambda self: self.round is not None or self.prepare is not None)
-
-    # -- what it promises ------------------------------------------------------------------------------------------
-
-    #: Whether it minimises the objective of the problem, and not only uses its data and ties. None: it promises no
-    #: optimum at all, as most methods that train.
-    minimises = True
-    #: How near to the optimum, relative, it comes in some thousand wakes; a larger number for sublinear convergence.
-    accuracy = 1e-8
-    #: Whether there is more to its optimum than models, such as multipliers.
-    remembers = False
-    #: Whether it keeps models in the balls of ``Problem.boosting``.
-    on_balls = False
 
     def fit_for(self, problem):  # noqa: B027 - a default
         """Refuse, by a MismatchError, a problem that it cannot solve. Default: it solves all."""
 
-    # -- of private methods ----------------------------------------------------------------------------------------
-
-    #: The terms it runs under, and what they claim.
-    terms = None
-    plan = property(lambda self: None if self.terms is None else self.terms.plan)
-    #: How many wakes of an agent say something; None for any number.
-    wakes_per_agent = None
-    #: What an agent tells of its loss to those who learn a graph, a rule with ``reported_loss``; None for the loss.
-    loss_report = None
-    #: What agents do for themselves in the end; if not None, ``finish(world, own, tie)`` gives these models.
-    final = None
-    finish = None
-
-    #: ``shown(world, own, tie)``: the models that agents would use now, where these are not ``own.theta``: with what
-    #: has come since they woke. Runs, traces and evaluations show them.
-    shown = None
-
-    # -- state of unusual size, and what else it knows -------------------------------------------------------------
-
-    #: ``population(world, own, tie)``: what each agent takes for the population, of a method that learns one.
-    population = None
-    #: ``posterior(world, own, tie)``: what each agent knows of its own model, a :class:`Posterior`.
-    posterior = None
-    #: ``influence(world, own, tie)``: how much what each tie says moves the model now, (ties,) numbers that are not
-    #: negative, in units of the method's own. Default: of a method with ``copies`` the :func:`pull` of each copy;
-    #: where there are none, nobody knows, and it is None.
-    influence = property(lambda self: pull if self.copies else None)
-
-    def enlarge(self, world, tie):
-        """The state of ties with more room; a handler asks for it by ``outbox.cursor[NEEDS_ROOM] = 1``."""
-        return tie
-
-    # -- what follows ----------------------------------------------------------------------------------------------
-
-    def lengths(self, p):
-        """Numbers in a letter of each kind: so many, or a range."""
-        return lengths_of(self.letters, p)
+    traffic = _Record("traffic", Traffic)
+    ties = _Record("ties", Ties)
+    training = _Record("training", Training)
+    privacy = _Record("privacy", Privacy)
+    promises = _Record("promises", Promises)
+    inspection = _Record("inspection", Inspection)
 
 
+#: The parts that stand in records, and in which.
+RECORDS = {
+    part: record.name for record in vars(Method).values() if isinstance(record, _Record) for part in record.kind._fields
+}
+
+
+class Composition(Method):
+    """What a method around another is where it does not state otherwise: the same, with the same state."""
+
+    letters = property(lambda self: self.method.letters)  # type: ignore[assignment]
+
+    def scratch_size(self, world, p):
+        """Those of the method."""
+        return self.method.scratch_size(world, p)
+
+    def fit_for(self, problem):
+        """Refuse what the method refuses."""
+        self.method.fit_for(problem)
+
+    def start(self, world, theta):
+        """State before the first letter."""
+        return self.method.start(world, theta)
+
+    def open(self, data, me, ties, slot):
+        """A new tie."""
+        self.method.open(data, me, ties, slot)
+
+    def greet(self, data, me, ties, outbox):
+        """The initial swap."""
+        self.method.greet(data, me, ties, outbox)
+
+    def wake(self, data, me, ties, chance, outbox):
+        """The method's wake."""
+        self.method.wake(data, me, ties, chance, outbox)
+
+    def receive(self, data, me, ties, letter, outbox):
+        """What the method does with a letter."""
+        self.method.receive(data, me, ties, letter, outbox)
+
+    def inside(self, world, own, tie):
+        """The state of the method in it, for what looks at that: what stands in fields called ``model``, or all."""
+        return tuple(getattr(state, "model", state) for state in (own, tie))
+
+
+def can_open(method: Any) -> bool:
+    """Whether a method, and one that it is around, can begin a tie while it runs."""
+    return method.open is not None and ("method" not in method._fields or can_open(method.method))
+
+
+def wake_by_training(self, data, me, ties, chance, outbox):  # type: ignore[no-untyped-def]
+    """Train what there is to train, and send what came of it."""
+    train_and_publish(self, data, me, ties, chance, outbox)
+
+
+#: What follows from another part, of a class that states that one and is no composition.
+FOLLOWS: tuple[tuple[str, str, Any], ...] = (
+    ("max_letters", "broadcasts", property(lambda self: self.max_letters)),
+    ("copies", "influence", property(lambda self: pull if self.copies else None)),
+    ("round", "synchronous", True),
+    ("prepare", "wake", wake_by_training),
+    ("prepare", "synchronous", True),
+    ("prepare", "jobs", 1),
+    ("prepare", "batch", property(lambda self: self.local.batch)),
+    ("prepare", "dice", property(lambda self: self.jobs * self.local.steps if self.batch else 0)),
+    ("prepare", "any_model", True),
+)
 #: What a class says of its handlers. A subclass with others of its own has to say it again.
 CLAIMS = ("publishes", "footprint")
 HANDLERS = ("start", "greet", "wake", "receive")
@@ -215,29 +320,34 @@ def _depth(cls: Any, name: str) -> int:
 def _disclaim(cls: Any) -> None:
     """Take back what was said of handlers that this class has replaced."""
     for name in CLAIMS:
-        if _depth(cls, name) > min(_depth(cls, handler) for handler in HANDLERS):
-            setattr(cls, name, vars(Method)[name])
+        if hasattr(cls, name) and _depth(cls, name) > min(_depth(cls, handler) for handler in HANDLERS):
+            setattr(cls, name, Traffic._field_defaults[name])
 
 
-def wake_by_training(self, data, me, ties, chance, outbox):  # type: ignore[no-untyped-def]
-    """Train what there is to train, and send what came of it."""
-    train_and_publish(self, data, me, ties, chance, outbox)
+def _found(self: Any, name: str) -> Any:
+    """A part that the class does not state itself, where it was asked for without its record."""
+    if name in RECORDS:
+        return getattr(getattr(self, RECORDS[name]), name)
+    raise AttributeError(f"{type(self).__qualname__!r} has no attribute {name!r}")
 
 
-def complete(cls: Any, parts: Any) -> Any:
-    """Give a class of rules every part that it leaves out; refuse one that lacks a part without a default."""
-    known = {name: part for name, part in vars(parts).items() if not name.startswith("_")}
+def complete(cls: Any, parts: Any, more: typing.Iterable[str] = ()) -> Any:
+    """Give a class of rules every part that it leaves out; refuse one that lacks a part without a default.
+
+    There may be ``more`` parts, which have no default here.
+    """
+    known: dict[str, Any] = {}
+    for kind in parts.__mro__[: parts.__mro__.index(ABC)]:
+        known = {name: part for name, part in vars(kind).items() if not name.startswith("_")} | known
     own = {name for kind in cls.__mro__[: cls.__mro__.index(tuple)] for name in vars(kind) if not name.startswith("_")}
     what = f"the {parts.__name__.lower()} {cls.__qualname__}"
-    for name in sorted(own - set(known) - set(cls._fields)):
-        close = difflib.get_close_matches(name, known, 1, 0.7)
+    for name in sorted(own - set(known) - set(more) - set(cls._fields)):
+        close = difflib.get_close_matches(name, {*known, *more}, 1, 0.7)
         if close:
             raise DeclarationError(
                 f"{what} has a part {name!r}, which is not known: is it {close[0]!r}? If not, begin its name with an "
                 "underscore"
             )
-    if {"prepare", "publish"} & own and "wake" not in own:
-        cls.wake, own = wake_by_training, own | {"wake"}
     for name, part in known.items():
         if name in own:
             continue
@@ -251,16 +361,16 @@ def complete(cls: Any, parts: Any) -> Any:
     return made
 
 
-def method(cls: Any = None, *, keeps: tuple[str, ...] = ()) -> Any:
+def method(cls: Any) -> Any:
     """Make a method of a NamedTuple class: give every part that it leaves out its default, and let kernels call it.
 
     Parameters
     ----------
     cls : type
-        A ``typing.NamedTuple`` with the parts of ``coterie.core.method.Method``. Constant parts are plain class
-        attributes.
-    keeps : tuple of str
-        For a composition around the method in its field ``method``: parts that are those of that method.
+        A ``typing.NamedTuple`` with the parts of ``coterie.core.method.Method``. Parts that are no handlers are plain
+        class attributes, or properties; those of its records, such as ``minimises`` of ``promises``, are stated in the
+        same way, by their own names. A class with a field ``method`` is a composition around that one, and states what
+        differs from it.
 
     Returns
     -------
@@ -284,10 +394,15 @@ def method(cls: Any = None, *, keeps: tuple[str, ...] = ()) -> Any:
     ...
     coterie.errors.DeclarationError: the method Silent has no 'start': State before the first letter: ...
     """
-    if cls is None:
-        return functools.partial(method, keeps=keeps)
-    for name in keeps:
-        setattr(cls, name, property(operator.attrgetter(f"method.{name}")))
+    composed = "method" in cls._fields
+    for name in set(RECORDS.values()) & vars(cls).keys():
+        if not isinstance(vars(cls)[name], _Record):
+            parts = ", ".join(part for part, record in RECORDS.items() if record == name)
+            raise DeclarationError(f"the method {cls.__qualname__}: {name!r} is made of {parts}: state these by name")
+    for source, name, part in () if composed else FOLLOWS:
+        if hasattr(cls, source) and not hasattr(cls, name):
+            setattr(cls, name, part)
     _disclaim(cls)
     cls.__init_subclass__ = classmethod(_disclaim)
-    return complete(cls, Method)
+    cls.__getattr__ = _found
+    return complete(cls, Composition if composed else Method, RECORDS)

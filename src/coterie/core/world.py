@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .compile import class_of, each_field, inline, kernel, overload
-from .letters import longest
+from .letters import lengths_of, longest
 from .linear import DenseRows, PickedRows, axpy, copy_to, frozen, total
 from .models import Linear
 from .rules import remake, rule
@@ -89,7 +89,7 @@ class Data(NamedTuple):
 class Chance(NamedTuple):
     """Everything random that a handler may use. The engine draws it, so that any run can be replayed."""
 
-    dice: np.ndarray  # (method.dice,) uniforms on [0, 1)
+    dice: np.ndarray  # (dice,) uniforms on [0, 1)
     peer: int  # the neighbour to talk to where an engine replays a schedule; VACANT to let the first die choose
     moment: float  # time since the start, in mean intervals between two wakes of one agent
 
@@ -126,8 +126,8 @@ HEAD, TAIL, AUTHOR, REFUSED, NEEDS_ROOM = 0, 1, 2, 3, 4
 
 def new_outbox(method, world, p, capacity):
     """An empty outbox for ``capacity`` letters of a method."""
-    needs = max(method.scratch_size(world, p), p if method.jobs else 0)  # training writes a gradient there
-    text, scratch = np.zeros((capacity, longest(method.lengths(p)))), _aligned(needs)
+    needs = max(method.scratch_size(world, p), p if method.training.jobs else 0)  # training writes a gradient there
+    text, scratch = np.zeros((capacity, longest(lengths_of(method.letters, p)))), _aligned(needs)
     return Outbox(text, *[np.zeros(capacity, np.int64) for _ in range(5)], np.zeros(5, np.int64), scratch)
 
 

@@ -42,7 +42,7 @@ class Driver(ABC):
     ):
         self.method, self.choice, self.capacity, self.once = method, choice, capacity, once
         self._problem, self.p = problem, problem.p
-        self.world = world_of(problem, choice, method.spare, once, method.batch)
+        self.world = world_of(problem, choice, method.ties.spare, once, method.training.batch)
         self.own, self.tie = stored_once(method, self.world, theta) if once else method.start(self.world, theta)
         self.outbox = new_outbox(method, self.world, problem.p, capacity)
         self.account = loop.new_account(method)
@@ -51,7 +51,7 @@ class Driver(ABC):
     @property
     def problem(self) -> Problem:
         """The problem as it is now: on the graph that the agents have learned so far, if they do."""
-        if self.method.spare:
+        if self.method.ties.spare:
             graph = graph_of(self.world)
             if graph != self._problem.graph:
                 self._problem = self._problem.on(graph=graph)
@@ -60,27 +60,27 @@ class Driver(ABC):
     @property
     def theta(self) -> np.ndarray:
         """Models as agents would use them now, read-only."""
-        if self.method.shown is None:
+        if self.method.inspection.shown is None:
             view: np.ndarray = self.own.theta.view()
         else:
-            view = self.method.shown(self.world, self.own, self.tie)
+            view = self.method.inspection.shown(self.world, self.own, self.tie)
         view.flags.writeable = False
         return view
 
     @property
     def final(self) -> np.ndarray:
         """Models that the agents have in the end: those of :attr:`theta`, or what they keep to themselves."""
-        if self.method.final is None:
+        if self.method.privacy.finish is None:
             return self.theta.copy()
-        models: np.ndarray = self.method.finish(self.world, self.own, self.tie)
+        models: np.ndarray = self.method.privacy.finish(self.world, self.own, self.tie)
         return models
 
     @property
     def population(self) -> Any:
         """What each agent takes for the population, of a method that learns one; else None."""
-        if self.method.population is None:
+        if self.method.inspection.population is None:
             return None
-        return self.method.population(self.world, self.own, self.tie)
+        return self.method.inspection.population(self.world, self.own, self.tie)
 
     def measures(self) -> dict[str, float]:
         """What a trace tells of the models: the objective, and how far it is above its optimum where that is cheap."""
@@ -91,9 +91,9 @@ class Driver(ABC):
                 f"{self.method!r} has diverged: after {self.wakes} wakes the model of agent "
                 f"{problem.members[lost]!r} is not finite; take smaller steps"
             )
-        learned = self.method.spare > 0
+        learned = self.method.ties.spare > 0
         value = problem.value(theta)
-        if self.method.jobs and np.isnan(value):
+        if self.method.training.jobs and np.isnan(value):
             raise ConvergenceError(
                 f"{self.method!r} has diverged: after {self.wakes} wakes the models are too large to have a loss; take "
                 "smaller steps"
@@ -101,7 +101,11 @@ class Driver(ABC):
         return {
             "value": value + (self.method.rule.regularizer(problem) if learned else 0.0),
             **({"gap": problem.gap(theta)} if np.isfinite(problem.radius) else {}),
-            **({"honest_loss": float(problem.losses(theta)[self._honest].mean())} if len(self.method.liars) else {}),
+            **(
+                {"honest_loss": float(problem.losses(theta)[self._honest].mean())}
+                if len(self.method.inspection.liars)
+                else {}
+            ),
             **({"neighbours": 2.0 * problem.graph.n_edges / problem.n} if learned else {}),
             **({"disagreement": disagreement(problem, theta)} if np.any(problem.roles == SHARED) else {}),
         }
@@ -109,7 +113,7 @@ class Driver(ABC):
     @property
     def _honest(self) -> np.ndarray:
         """The agents that are no liars."""
-        return np.setdiff1d(np.arange(self._problem.n), self.method.liars)
+        return np.setdiff1d(np.arange(self._problem.n), self.method.inspection.liars)
 
     @property
     def wakes(self) -> int:
@@ -161,8 +165,8 @@ class Driver(ABC):
         agents have learned stay.
         """
         before, own, tie = self.world, self.own, self.tie
-        self._problem = problem.on(graph=graph_of(before)) if self.method.spare else problem
-        self.world = world_of(self._problem, self.choice, self.method.spare, batch=self.method.batch)
+        self._problem = problem.on(graph=graph_of(before)) if self.method.ties.spare else problem
+        self.world = world_of(self._problem, self.choice, self.method.ties.spare, batch=self.method.training.batch)
         new_own, new_tie = self.method.start(self.world, own.theta)
         self.own = loop.moved(own, new_own, slice(None), slice(None), skip=loop.ANEW)
         (old, there), (new, here) = _ends(before), _ends(self.world)
@@ -171,7 +175,7 @@ class Driver(ABC):
         self.tie = loop.moved(tie, new_tie, there, here, skip=loop.ANEW)
         self.outbox = new_outbox(self.method, self.world, problem.p, self.capacity)
         strangers = self.world.peer.copy()
-        if self.method.greets_all:
+        if self.method.ties.greets_all:
             n, kept = self._problem.n, np.bincount(_owners(self.world)[here], minlength=self._problem.n)
             same = (np.bincount(old // n, minlength=n) == kept) & (np.bincount(new // n, minlength=n) == kept)
             self.meet(self.world, np.flatnonzero(~same))
@@ -182,7 +186,7 @@ class Driver(ABC):
     def state(self, setting: str) -> State:
         """Where it is now. The arrays are the driver's own: for when it has come to its end."""
         numbers: dict[str, Any] = {name: rng.bit_generator.state for name, rng in self._generators().items()}
-        arrays = ties_of(self.world) if self.method.spare else {}
+        arrays = ties_of(self.world) if self.method.ties.spare else {}
         for name in self.kept:
             value = getattr(self, name)
             if isinstance(value, int | float):
@@ -193,7 +197,7 @@ class Driver(ABC):
 
     def go_on(self, state: State) -> None:
         """Be where a run of the same kind has stopped."""
-        if self.method.spare:
+        if self.method.ties.spare:
             self.world = with_ties(self.world, state.arrays)
         for name in self.kept:
             value = getattr(self, name)
@@ -216,8 +220,8 @@ class Driver(ABC):
         if self.outbox.cursor[REFUSED]:
             raise CapacityError(
                 f"{self.method!r} posted a letter that cannot be delivered: more, or longer, than the "
-                f"{self.method.max_letters} of {self.outbox.text.shape[1]} numbers that it announces for one event, or "
-                "to no agent's address"
+                f"{self.method.traffic.max_letters} of {self.outbox.text.shape[1]} numbers that it announces for one "
+                "event, or to no agent's address"
             )
 
 
@@ -271,8 +275,8 @@ class Immediate(Driver):
         changes: bool = False,
         team: Team | None = None,
     ):
-        once = method.publishes and not changes
-        super().__init__(problem, method, theta, choice, capacity or method.max_letters, once)
+        once = method.traffic.publishes and not changes
+        super().__init__(problem, method, theta, choice, capacity or method.traffic.max_letters, once)
         self.schedule, self.team = schedule, team
         self.who, self.when, self.fate = seeds(seed, 3)
         self.egress = loop.new_egress(0, 1)
@@ -282,7 +286,7 @@ class Immediate(Driver):
 
     def _draw(self, count: int) -> list[np.ndarray]:
         """Who wakes, talks to whom, with which dice, and how long it takes."""
-        n, dice = self._problem.n, self.fate.random((count, self.method.dice))
+        n, dice = self._problem.n, self.fate.random((count, self.method.traffic.dice))
         if self.schedule is None:
             intervals = self.when.standard_exponential(count)
             return [self.who.integers(0, n, count), np.full(count, VACANT), dice, intervals]
@@ -363,7 +367,7 @@ class Synchronous(Driver):
 
     def advance(self, steps: int, budget: loop.Budget) -> None:
         """Take at most so many steps, and stop when the budget is spent."""
-        if self.method.jobs or self.conditions is not None:
+        if self.method.training.jobs or self.conditions is not None:
             self._one_by_one(steps, budget)
             return
         while True:
@@ -388,8 +392,8 @@ class Synchronous(Driver):
             present = np.ones(n, bool) if self.conditions is None else self.conditions.present(n, self.done, self.who)
             state = self.method, self.world, self.own, self.tie
             post = self.outbox, self.egress, self.account
-            if self.method.jobs:  # where the model can, it trains all agents at once
-                dice = self.fate.random((n, self.method.dice))
+            if self.method.training.jobs:  # where the model can, it trains all agents at once
+                dice = self.fate.random((n, self.method.traffic.dice))
                 act = together if hasattr(self.world.model, "gradients") else loop.together
                 act(*state, present, dice, float(self.done), *post)
             else:
@@ -417,13 +421,13 @@ class Timed(Driver):
         seed: Any,
         capacity: Any,
     ):
-        super().__init__(problem, method, theta, choice, method.max_letters)
+        super().__init__(problem, method, theta, choice, method.traffic.max_letters)
         self.most = capacity
-        self.broadcasts = method.broadcasts
+        self.broadcasts = method.traffic.broadcasts
         need = self._need(self.world)
         self.channel = conditions.channel(problem.n)
         [self.rng] = seeds(seed, 1)
-        self.dice = np.zeros(method.dice)
+        self.dice = np.zeros(method.traffic.dice)
         size = self.outbox.text.shape[1]
         self.queue = events.new_queue(problem.n, capacity or max(need, 1024), size, self.broadcasts)
         events.begin(self.queue, self.channel, self.rng)
@@ -432,7 +436,7 @@ class Timed(Driver):
     def _need(self, world: World) -> int:
         """Letters that one event may put under way."""
         ties = int(np.diff(world.tie_start).max(initial=0))
-        need = 2 * (self.method.max_letters + self.broadcasts * ties)
+        need = 2 * (self.method.traffic.max_letters + self.broadcasts * ties)
         if self.most is not None and self.most < need:
             raise CapacityError(
                 f"capacity={self.most} is too small: what one event may send along {ties} ties, delivered twice, is "
@@ -442,7 +446,7 @@ class Timed(Driver):
 
     def change(self, problem: Problem) -> None:
         """Go on with another problem for the same agents."""
-        self._need(world_of(problem, spare=self.method.spare))
+        self._need(world_of(problem, spare=self.method.ties.spare))
         super().change(problem)
 
     def widen(self) -> None:

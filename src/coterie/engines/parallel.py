@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..core import loop
-from ..core.letters import longest
+from ..core.letters import lengths_of, longest
 from ..core.levels import arrange
 from ..core.linear import PickedRows
 from ..core.world import NEEDS_ROOM, REFUSED, Outbox, World, new_outbox
@@ -156,16 +156,16 @@ def in_levels(
     method: Any, world: World, order: np.ndarray, peers: np.ndarray, dice: np.ndarray, last: np.ndarray, floor: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Wakes in the order of their levels, and where each level begins and the last one ends."""
-    if method.footprint not in FOOTPRINTS:
+    if method.traffic.footprint not in FOOTPRINTS:
         raise ParameterError(
-            f"{method!r}: footprint={method.footprint!r} must be one of {', '.join(FOOTPRINTS)}, or None"
+            f"{method!r}: footprint={method.traffic.footprint!r} must be one of {', '.join(FOOTPRINTS)}, or None"
         )
-    if method.footprint == "partner" and not method.exchanges:
+    if method.traffic.footprint == "partner" and not method.traffic.exchanges:
         raise ParameterError(f'{method!r}: footprint="partner" is for a method that exchanges with one neighbour')
     count = order.shape[0]
     level, first, place = np.empty(count, np.int32), np.empty(count + 1, np.int32), np.empty(count, np.int64)
     ties = world.tie_start, world.peer, world.choice
-    depth = arrange(order, peers, dice, *ties, method.footprint == "partner", floor, last, level, first, place)
+    depth = arrange(order, peers, dice, *ties, method.traffic.footprint == "partner", floor, last, level, first, place)
     return place, first[: depth + 1]
 
 
@@ -174,11 +174,11 @@ def certain(driver: Immediate, order: np.ndarray, budget: loop.Budget) -> int:
     if not np.isfinite(budget.limit):
         return int(order.shape[0])
     method, world = driver.method, driver.world
-    letters = np.full(order.shape[0], method.max_letters)
-    if method.footprint == "ties":
+    letters = np.full(order.shape[0], method.traffic.max_letters)
+    if method.traffic.footprint == "ties":
         degree = world.tie_start[order + 1] - world.tie_start[order]
-        letters = method.broadcasts * degree + (method.max_letters - method.broadcasts)
-    lengths = [longest([length]) for length in method.lengths(driver.problem.p)]
+        letters = method.traffic.broadcasts * degree + (method.traffic.max_letters - method.traffic.broadcasts)
+    lengths = [longest([length]) for length in lengths_of(method.letters, driver.problem.p)]
     cost = letters * np.max(budget.letter + budget.number * lengths, initial=0.0)
     spent = loop.cost_of(driver.account, budget.letter, budget.number)
     return int(np.searchsorted(spent + np.cumsum(cost) - cost, budget.limit))

@@ -77,16 +77,16 @@ class Peer:
         self.method, self.world = method, world
         self._own, self._tie = method.start(world, theta[None, :])
         self._contents = Contents(method.letters, Bounds(world.sent.shape[0] or theta.shape[0]))
-        self._outbox = new_outbox(method, world, theta.shape[0], method.max_letters)
+        self._outbox = new_outbox(method, world, theta.shape[0], method.traffic.max_letters)
         self._egress = self._new_egress()
         self._account = loop.new_account(method)
         self._ledger = ledger
-        plan = method.plan
+        plan = method.privacy.plan
         if plan is None and ledger is not None:
             raise ParameterError(f"{method!r} is not private: it has nothing to enter in a ledger")
         if plan is not None:
             if ledger is None:
-                raise ParameterError(f"{method!r} needs a ledger, such as ct.privacy.Ledger(method.plan, path)")
+                raise ParameterError(f"{method!r} needs a ledger, such as ct.privacy.Ledger(method.privacy.plan, path)")
             if not hasattr(ledger, "debit"):
                 raise ParameterError(f"ledger must be a ct.privacy.Ledger; found {type(ledger).__name__}")
             ledger.check(plan)
@@ -96,7 +96,7 @@ class Peer:
         return f"Peer({self.method!r}, address={self.address}, ties={ties})"
 
     def _new_egress(self) -> loop.Egress:
-        letters = self.method.max_letters + self.method.broadcasts * self.world.peer.shape[0]
+        letters = self.method.traffic.max_letters + self.method.traffic.broadcasts * self.world.peer.shape[0]
         return loop.new_egress(letters, longest(self._contents.lengths))
 
     @property
@@ -117,16 +117,16 @@ class Peer:
     @property
     def theta(self) -> np.ndarray:
         """Model of the agent as it would use it now, a copy."""
-        shown = self.method.shown
+        shown = self.method.inspection.shown
         model: np.ndarray = self._own.theta[0] if shown is None else shown(self.world, self._own, self._tie)[0]
         return model.copy()
 
     @property
     def final(self) -> np.ndarray:
         """The model for the agent's own use. Of a private method, it may depend on data in the clear: never send it."""
-        if self.method.final is None:
+        if self.method.privacy.finish is None:
             return self.theta
-        model: np.ndarray = self.method.finish(self.world, self._own, self._tie)[0]
+        model: np.ndarray = self.method.privacy.finish(self.world, self._own, self._tie)[0]
         return model
 
     def greet(self) -> list[Outgoing]:
@@ -139,7 +139,7 @@ class Peer:
 
         Parameters
         ----------
-        dice : (method.dice,) ndarray, optional
+        dice : (method.traffic.dice,) ndarray, optional
             The uniform numbers that the method may use, to replay a run. Default: from the operating system.
         peer : int, optional
             Whom to talk to, one of the neighbours, to replay a run. Default: as the method chooses.
@@ -160,7 +160,8 @@ class Peer:
         if releases:
             self._ledger.debit()  # before the noise is drawn: what a crash loses is lost, and never spent twice
         if dice is None:
-            dice = system_dice(self.method.dice)  # the key that noise is made from: not a bit of it exists before
+            # the key that noise is made from: not a bit of it exists before
+            dice = system_dice(self.method.traffic.dice)
         method, world, own, tie, outbox, egress, account = self._state()
         me, peers, moments = np.zeros(1, np.int64), np.array([peer]), np.array([moment])
         loop.run(method, world, own, tie, me, peers, dice[None, :], moments, outbox, egress, account, loop.NO_LIMIT)
@@ -229,14 +230,14 @@ class Peer:
     def resume(self, world: World, own: Any, tie: Any) -> None:
         """Go on from a state that was kept: :attr:`own` and :attr:`tie`, and the ties of the world they are of."""
         self.world, self._own, self._tie = world, own, tie
-        self._outbox = new_outbox(self.method, world, own.theta.shape[1], self.method.max_letters)
+        self._outbox = new_outbox(self.method, world, own.theta.shape[1], self.method.traffic.max_letters)
         self._egress = self._new_egress()
 
     def _checked(self, dice: np.ndarray) -> np.ndarray:
         """Dice that were given."""
         given = np.ascontiguousarray(dice, dtype=float)
-        if given.shape != (self.method.dice,) or not np.all((given >= 0.0) & (given < 1.0)):
-            raise ParameterError(f"dice must be {self.method.dice} numbers in [0, 1); found {dice!r}")
+        if given.shape != (self.method.traffic.dice,) or not np.all((given >= 0.0) & (given < 1.0)):
+            raise ParameterError(f"dice must be {self.method.traffic.dice} numbers in [0, 1); found {dice!r}")
         if getattr(self._ledger, "path", None) is not None:
             raise ParameterError("dice are for replaying a simulation: with a ledger on disk, noise must be fresh")
         return given

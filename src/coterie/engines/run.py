@@ -137,7 +137,7 @@ class Run:
     @property
     def honest(self) -> np.ndarray:
         """Who sent what the method says, (n,) of True and False: all agents but those of :class:`coterie.Attacked`."""
-        return ~np.isin(np.arange(self.problem.n), self.method.liars)
+        return ~np.isin(np.arange(self.problem.n), self.method.inspection.liars)
 
     @property
     def graph(self) -> Graph:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import loop
-from ..core.letters import longest
+from ..core.letters import lengths_of, longest
 from ..core.linear import frozen
 from ..core.methods import check_fit
 from ..core.private.terms import Terms
@@ -140,18 +140,24 @@ class Shard:
         self.problem = problem = self.part.problem.among(largest)
         theta = _models(problem, start, here)
         self.world = self._world(problem, choice)
-        if method.publishes:
+        if method.traffic.publishes:
             everyone = np.zeros((self.part.number.shape[0], problem.p))
             everyone[: self.size] = theta
             self.own, self.tie = stored_once(method, self.world, theta)
             self.tie = type(self.tie)(Heard(everyone, self.world.peer))
         else:
             self.own, self.tie = method.start(self.world, theta)
-        self.outbox = new_outbox(method, self.world, problem.p, method.max_letters)
+        self.outbox = new_outbox(method, self.world, problem.p, method.traffic.max_letters)
         self.account = loop.new_account(method)
         abroad = np.bincount(self.owner[self.world.peer >= self.size] - self.first, minlength=self.size)
-        self.most = 0 if method.publishes else int(method.max_letters + method.broadcasts * abroad.max())
-        self.egress = loop.new_egress(max(BOX, self.most) if self.most else 0, longest(method.lengths(problem.p)))
+        self.most = (
+            0
+            if method.traffic.publishes
+            else int(method.traffic.max_letters + method.traffic.broadcasts * abroad.max())
+        )
+        self.egress = loop.new_egress(
+            max(BOX, self.most) if self.most else 0, longest(lengths_of(method.letters, problem.p))
+        )
         self.out: list[Any] = []
         # Who is tied to each goal, and where those of the goal stand in the list of who is elsewhere.
         goal = self._shard_of(self.peer)
@@ -162,14 +168,16 @@ class Shard:
         self.who, _, self.fate = seeds(seed, 3)
         self.done = 0
         self.team = (
-            Team(jobs, self.part.number.shape[0]) if jobs > 1 and method.publishes and method.footprint else None
+            Team(jobs, self.part.number.shape[0])
+            if jobs > 1 and method.traffic.publishes and method.traffic.footprint
+            else None
         )
 
     def _world(self, problem: Problem, choice: str | np.ndarray) -> World:
         """The world of the block: its agents first, then who is elsewhere."""
-        once, here = self.method.publishes, self.part.here
+        once, here = self.method.traffic.publishes, self.part.here
         word = choice if isinstance(choice, str) else "uniform"
-        world = part_of(world_of(problem, word, once=once, batch=self.method.batch), here.start, here.stop)
+        world = part_of(world_of(problem, word, once=once, batch=self.method.training.batch), here.start, here.stop)
         peer = np.where(
             (world.peer >= here.start) & (world.peer < here.stop),
             world.peer - here.start,
@@ -187,7 +195,9 @@ class Shard:
     def greet(self) -> Summary:
         """Let every agent greet its neighbours."""
         count = self.size
-        self._wake(np.arange(count), np.full(count, EVERYONE), np.zeros((count, self.method.dice)), np.zeros(count))
+        self._wake(
+            np.arange(count), np.full(count, EVERYONE), np.zeros((count, self.method.traffic.dice)), np.zeros(count)
+        )
         return self._summary(0)
 
     def step(self, count: int, send: bool, *batches: Any) -> Any:
@@ -196,12 +206,12 @@ class Shard:
         Returns a summary; if letters are to be sent, followed by those to each goal.
         """
         for goal, batch in enumerate(batches):
-            (self._read if self.method.publishes else self._accept)(goal, batch)
+            (self._read if self.method.traffic.publishes else self._accept)(goal, batch)
         for chance in self._draws(count):
             self._wake(*chance)
         if not send:
             return self._summary(0)
-        parts = self._published() if self.method.publishes else self._letters()
+        parts = self._published() if self.method.traffic.publishes else self._letters()
         summary = self._summary(sum(len(part[0]) for part in parts))
         return (summary, *parts) if parts else summary
 
@@ -209,7 +219,7 @@ class Shard:
         """Who wakes here, with which dice, and when: of so many wakes of all agents."""
         while count:
             some = min(count, CHUNK)
-            order, dice = self.who.integers(0, self.n, some), self.fate.random((some, self.method.dice))
+            order, dice = self.who.integers(0, self.n, some), self.fate.random((some, self.method.traffic.dice))
             mine = np.flatnonzero((order >= self.first) & (order < self.last))
             yield order[mine] - self.first, np.full(mine.shape[0], VACANT), dice[mine], (self.done + mine) / self.n
             self.done += some
@@ -230,7 +240,8 @@ class Shard:
         if self.outbox.cursor[REFUSED] or self.egress.counter[1]:
             raise CapacityError(
                 f"{self.method!r} posted a letter that cannot be delivered: more, or longer, than the "
-                f"{self.method.max_letters} of {self.outbox.text.shape[1]} numbers that it announces for one event"
+                f"{self.method.traffic.max_letters} of {self.outbox.text.shape[1]} numbers that it announces for one "
+                "event"
             )
         short = bool(self.outbox.cursor[NEEDS_ROOM])
         if short:
@@ -326,7 +337,7 @@ class Shard:
     @property
     def theta(self) -> np.ndarray:
         """Models as agents would use them now."""
-        shown = self.method.shown
+        shown = self.method.inspection.shown
         models: np.ndarray = self.own.theta if shown is None else shown(self.world, self.own, self.tie)
         return models
 
@@ -351,8 +362,8 @@ class Shard:
 
     def models(self, final: bool) -> np.ndarray:
         """Models of the agents: as they are, or those that the agents have in the end."""
-        if final and self.method.final is not None:
-            finished: np.ndarray = self.method.finish(self.world, self.own, self.tie)
+        if final and self.method.privacy.finish is not None:
+            finished: np.ndarray = self.method.privacy.finish(self.world, self.own, self.tie)
             return finished
         return self.theta.copy()
 
@@ -362,7 +373,7 @@ class Shard:
 
     def population(self) -> tuple[np.ndarray, ...]:
         """What the agents take for the population."""
-        found: tuple[np.ndarray, ...] = self.method.population(self.world, self.own, self.tie)
+        found: tuple[np.ndarray, ...] = self.method.inspection.population(self.world, self.own, self.tie)
         return found
 
 

@@ -168,7 +168,7 @@ class Shards(Driver):
     @property
     def final(self) -> np.ndarray:
         """Models that the agents have in the end: those of :attr:`theta`, or what they keep to themselves."""
-        return self.theta.copy() if self.method.final is None else self._fetched(True)
+        return self.theta.copy() if self.method.privacy.finish is None else self._fetched(True)
 
     def _fetched(self, final: bool) -> np.ndarray:
         return np.concatenate(self._get([shard.models.remote(final) for shard in self.shards]))
@@ -180,7 +180,7 @@ class Shards(Driver):
     @property
     def population(self) -> Any:
         """What each agent takes for the population, of a method that learns one; else None."""
-        if self.method.population is None:
+        if self.method.inspection.population is None:
             return None
         parts = self._get([shard.population.remote() for shard in self.shards])
         return type(parts[0])(*map(np.concatenate, zip(*parts, strict=True)))
@@ -307,7 +307,7 @@ def check_engine(engine: Any, method: Any, problem: Any, choice: Any, others: Ma
             )
     if isinstance(method, Baseline):
         raise ParameterError(f"engine=ct.Cluster(...): {method!r} is computed in one place: leave engine out")
-    if method.spare:
+    if method.ties.spare:
         raise ParameterError(
             f"engine=ct.Cluster(...): {method!r} learns who is tied to whom, and a shard only knows the ties that its "
             "agents began with; leave engine out, or learn the graph first, with ct.learn_graph(...), and run "
@@ -318,7 +318,7 @@ def check_engine(engine: Any, method: Any, problem: Any, choice: Any, others: Ma
             "engine=ct.Cluster(...) runs linear models whose parameters are all tied: leave engine out, and this one "
             "runs in this process"
         )
-    if method.sums or (isinstance(problem, Problem) and problem.graph.directed):
+    if method.traffic.sums or (isinstance(problem, Problem) and problem.graph.directed):
         raise ParameterError(
             f"engine=ct.Cluster(...): {method!r} sends what neighbours add up, or along one-way ties, and shards "
             "pass on the last letter of each agent, along ties that are mutual; leave engine out"

@@ -204,7 +204,7 @@ def simulate(
             told.rows(run.trace.to_dict("records"))
             return told.end(run)
     events = None if events is None else _array(events)
-    often = method.wakes_per_agent
+    often = method.privacy.wakes_per_agent
     if often is not None and all(given is None for given in (wakes, events, rounds, vectors, bytes)):
         if conditions is None and engine is None:
             # Every agent as often as a private method has something to say: Poisson clocks, given that it is so often.
@@ -227,14 +227,14 @@ def simulate(
         raise ParameterError(f"conditions={conditions!r} must be a ct.Conditions")
     if not (capacity is None or isinstance(capacity, Integral)):
         raise ParameterError(f"capacity={capacity!r} must be a whole number of letters")
-    if capacity is not None and capacity < method.max_letters:
+    if capacity is not None and capacity < method.traffic.max_letters:
         raise CapacityError(
-            f"capacity={capacity} is too small: {method!r} may post {method.max_letters} letter(s) in one event"
+            f"capacity={capacity} is too small: {method!r} may post {method.traffic.max_letters} letter(s) in one event"
         )
-    if method.spare and not (isinstance(choice, str) and choice == "uniform"):
+    if method.ties.spare and not (isinstance(choice, str) and choice == "uniform"):
         raise ParameterError("choice is for a given graph: with a learned one, all neighbours are alike")
     if unit == "rounds":
-        if not method.synchronous:
+        if not method.training.synchronous:
             raise MismatchError(f"{method!r} has no synchronous form: say wakes=..., vectors=... or bytes=...")
         if capacity is not None or not (conditions is None or conditions.for_rounds):
             raise ParameterError(
@@ -244,7 +244,7 @@ def simulate(
             )
     if conditions is not None:
         conditions.check(problem.n, unit)
-        if method.sums and unit != "rounds" and (why := conditions.breaks_sums):
+        if method.traffic.sums and unit != "rounds" and (why := conditions.breaks_sums):
             instead = (
                 "say ct.Compressed(..., whole_every=...), so that every so many letters one is whole"
                 if has_inside(method, "whole_every")
@@ -255,7 +255,7 @@ def simulate(
                 f"{method!r}: neighbours add up what it sends, and with {why} the sums would be wrong from then on; "
                 f"{instead}"
             )
-    if method.plan is not None:
+    if method.privacy.plan is not None:
         _check_claim(problem, method, start, unit, total + (0 if old is None else int(old.numbers["done"])), schedule)
     immediate = unit != "rounds" and engine is None and conditions is None
     jobs = _jobs(problem, method, n_jobs, lock_free, immediate)
@@ -379,7 +379,7 @@ def _watched(
         lost=int(driver.account[loop.LOST]),
         duplicated=int(driver.account[loop.DUPLICATED]),
         notes=(*(_notes(driver.problem) if isinstance(driver.problem, Problem) else ()), *_liars(driver.method)),
-        plan=driver.method.plan,
+        plan=driver.method.privacy.plan,
         published=driver.theta.copy() if here else None,
         population=driver.population if here else None,
         fetched=driver.call(fetch) if isinstance(driver, Shards) and callable(fetch) else (),
@@ -422,7 +422,7 @@ def _check_going_on(run: Run, old: State, method: Any, seed: Any, events: Any, c
             "changes=...: the run that was given as start has stored letters once for all neighbours, which cannot be "
             "carried over to other ties; begin anew from its models with start=run.theta"
         )
-    if method.plan is not None and events is not None:
+    if method.privacy.plan is not None and events is not None:
         raise ParameterError(
             "a private run that goes on cannot count how often events have woken each agent before: say wakes=..."
         )
@@ -434,12 +434,12 @@ def _jobs(problem: Problem | ShardedProblem, method: Any, n_jobs: Any, lock_free
         raise ParameterError(f"lock_free={lock_free!r} must be True or False")
     if lock_free and not immediate:
         raise ParameterError("lock_free=True is for wakes whose letters arrive at once: leave it out")
-    if lock_free and method.plan is not None:
+    if lock_free and method.privacy.plan is not None:
         raise MismatchError(
             f"{method!r}: a wake that reads a model while another thread writes it is not the one that its privacy was "
             "proved for; leave lock_free out: threads run without it, too"
         )
-    if lock_free and method.footprint is None:
+    if lock_free and method.traffic.footprint is None:
         raise MismatchError(
             f"{method!r} does not declare a footprint, which state a wake touches: two threads might change one list "
             "of ties at once; leave lock_free out"
@@ -448,7 +448,7 @@ def _jobs(problem: Problem | ShardedProblem, method: Any, n_jobs: Any, lock_free
         return 1
     count = threads(n_jobs)
     in_python = isinstance(problem, Problem) and hasattr(problem.model, "gradients")  # one thread at a time
-    return count if immediate and method.footprint is not None and not in_python else 1
+    return count if immediate and method.traffic.footprint is not None and not in_python else 1
 
 
 def _check_claim(
@@ -460,7 +460,7 @@ def _check_claim(
             'start="local": models trained alone would be sent as they are, in the initial swap; leave start out, or '
             "pass a ct.privacy.warm_start(...)"
         )
-    often = method.wakes_per_agent
+    often = method.privacy.wakes_per_agent
     if often is None:
         return
     if unit == "wakes" and total > often * problem.n:
@@ -528,7 +528,7 @@ def _seen(name: str, value: Any) -> Any:
 def _start(problem: Problem | ShardedProblem, method: Any, start: Any) -> str | np.ndarray:
     """Models before the first wake, checked; or a word for them."""
     if start is None:
-        start = "local" if method.plan is None else "zeros"
+        start = "local" if method.privacy.plan is None else "zeros"
     start = getattr(start, "theta", start)
     if isinstance(start, str):
         if start not in ("local", "zeros"):
@@ -634,7 +634,7 @@ def _schedule(events: Any, stages: Any, method: Any, conditions: Any, total: int
         raise ParameterError(f"event {bad} wakes agent number {order[bad]}: they go from 0 to {n - 1}")
     if not pairs:
         return np.stack([order, np.full_like(order, VACANT)])
-    if not method.exchanges:
+    if not method.traffic.exchanges:
         raise ParameterError(f"events with neighbours: {method!r} does not exchange with one neighbour; leave them out")
     peers = given[:, 1].astype(np.int64)
     for (first, stage), last in zip(stages, [moment for moment, _ in stages[1:]] + [total], strict=True):
@@ -663,7 +663,7 @@ def observers_of(observe: Any, taken: Sequence[str] = COLUMNS) -> dict[str, Obse
 
 def _liars(method: Any) -> tuple[str, ...]:
     """Who lied, in words."""
-    names = ", ".join(map(str, method.liars))
+    names = ", ".join(map(str, method.inspection.liars))
     return (f"agents {names} lied: run.honest leaves them out",) if names else ()
 
 

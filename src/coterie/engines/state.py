@@ -44,7 +44,7 @@ class State:
             return f"it was a run {KINDS[self.driver]}, and this one is {KINDS[driver]}"
         if self.setting != setting:
             return "its conditions, or how neighbours are chosen, were others"
-        if problem is self.problem or _same(problem, self.problem, ties=not method.spare):
+        if problem is self.problem or _same(problem, self.problem, ties=not method.ties.spare):
             return ""
         return "it was a run on another problem"
 

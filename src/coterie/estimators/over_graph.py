@@ -157,12 +157,12 @@ def _check_method(method: Any) -> None:
         return
     if isinstance(method, Learned):
         raise ParameterError(f"method={method!r}: the estimator learns the graph, say how with graph=ct.GraphRule(...)")
-    if method.plan is not None:
+    if method.privacy.plan is not None:
         raise MismatchError(
             f"method={method!r}: an estimator scales, starts from local models and takes a graph from them, "
             "all in the clear, so that nothing private could be claimed; use ct.simulate(problem, method)"
         )
-    if not method.minimises:
+    if not method.promises.minimises:
         raise MismatchError(
             f"method={method!r} minimises no objective, and an estimator goes on until its own is minimised: use "
             "ct.simulate(problem, method)"

@@ -52,7 +52,7 @@ from scipy.special import betaincinv
 
 from .. import _checks
 from ..accounting.plans import Plan
-from ..core.letters import Average, parts_of
+from ..core.letters import Average, lengths_of, parts_of
 from ..core.linear import frozen
 from ..core.methods.boosting import STEP, WHOLE
 from ..core.world import World
@@ -156,8 +156,8 @@ class _Scenario:
 
 def _scenarios(method: Any, p: int, runs: int | None) -> list[_Scenario]:
     """All of them, for a method with steps along gradients."""
-    plan = method.plan
-    clip, bound = method.terms.clip, method.terms.row_norm
+    plan = method.privacy.plan
+    clip, bound = method.privacy.terms.clip, method.privacy.terms.row_norm
     # Noise moves a model by clip z / bound^2 or less in a step, however few the rows.
     unit = clip * max(1.0, float(plan.noise.max())) * max(1.0, bound**-2)
     label, there = LABEL * unit, PULL * unit
@@ -210,7 +210,7 @@ def _world(method: Any, scenario: _Scenario, rows: Floats) -> World:
     if _boosts(method):
         problem = Problem.boosting(data, complete(2), base=_as_they_are, mu=0.0, confidence=None, loss="squared")
     else:
-        mu = MU / method.terms.row_norm**2
+        mu = MU / method.privacy.terms.row_norm**2
         problem = Problem.personalized(data, complete(2), loss="squared", mu=mu, ridge=0.0, confidence=None)
     method.fit_for(problem)
     return part_of(world_of(problem), 0, 1)
@@ -221,7 +221,7 @@ def _as_they_are(X: Any) -> Any:
 
 
 def _boosts(method: Any) -> bool:
-    return bool(method.plan.mechanism == "exponential")
+    return bool(method.privacy.plan.mechanism == "exponential")
 
 
 class _Letters:
@@ -276,7 +276,7 @@ def _play(method: Any, scenario: _Scenario, agent: Agent, rng: Any, tick: Callab
         worlds = [_world(method, scenario, heads), _world(method, scenario, tails)]
     else:
         world = _world(method, scenario, rows)  # signs change nothing in it but the rows: the same steps, for one
-    kinds = [k for k, length in enumerate(method.lengths(p)) if length == p and not boosts]
+    kinds = [k for k, length in enumerate(lengths_of(method.letters, p)) if length == p and not boosts]
     frames: dict[float, list[bytes]] = {
         here: [encode(1, kind, np.full(p, here)) for kind in kinds] for here in {0.0, *scenario.pulls}
     }
@@ -287,14 +287,14 @@ def _play(method: Any, scenario: _Scenario, agent: Agent, rng: Any, tick: Callab
             world = worlds[int(coin[0] < 0)]
         else:
             world = world._replace(rows=type(world.rows)(frozen(coin[:, None] * rows)))
-        ledger, event = Ledger(method.plan), 0
+        ledger, event = Ledger(method.privacy.plan), 0
         for _ in range(scenario.boots):
             peer = agent(method, world, np.zeros(p), ledger)
             letters.note(run, event, peer.greet())
             for wake in range(scenario.wakes):
                 for frame in frames[scenario.pulls[wake] if scenario.pulls else 0.0]:
                     letters.note(run, event := event + 1, peer.receive(frame))
-                letters.note(run, event := event + 1, peer.wake(rng.random(method.dice)))
+                letters.note(run, event := event + 1, peer.wake(rng.random(method.traffic.dice)))
             event += 1
         tick()
     return letters.array(scenario.lone), coins[:, scenario.trials]
@@ -499,18 +499,18 @@ def audit(
 
     >>> from coterie.engines.peer import Peer
     >>> def forgetful(method, world, theta, ledger):
-    ...     return Peer(method, world, theta, ct.privacy.Ledger(method.plan))
+    ...     return Peer(method, world, theta, ct.privacy.Ledger(method.privacy.plan))
     >>> audit(method, features=128, runs=128, scenarios=["restart"], agent=forgetful)
     Audit FAILED in scenario 'restart': the letters tell (TPR ..., FPR ...) more than epsilon=1, delta=1e-05 allows...
     """
-    if method.plan is None:
+    if method.privacy.plan is None:
         raise MismatchError(f"{method!r} claims nothing that could be audited: make it private with ct.Private")
     if isinstance(method, Learned):
         raise MismatchError(f"{method!r} learns a graph from what is published: audit the method inside, method.method")
     features = _checks.integer("features", features, least=2)
     runs = runs if runs is None else _checks.integer("runs", runs, least=2)
     error, seed = _checks.fraction("error", error), _checks.integer("seed", seed, least=0)
-    plan = method.plan
+    plan = method.privacy.plan
     played = _boosting_scenarios(plan, runs) if _boosts(method) else _scenarios(method, features, runs)
     played = _chosen(played, scenarios)
     epsilons = np.unique([e for e in (*(part * plan.epsilon for part in PARTS), *FAR) if e <= FARTHEST])

@@ -31,7 +31,7 @@ from ..core.losses import (
     SIGNS,
     Logistic,
 )
-from ..core.method import Method
+from ..core.method import Method, Promises
 from ..core.methods import check_fit
 from ..core.methods.fixed import FixedModels, KnownLoss
 from ..core.models import TwoLayer
@@ -325,7 +325,7 @@ def _with_network(problem: Problem, model: Any = None) -> Problem:
 
 def _network(method: Any, model: Any = None) -> Problem | None:
     """The problem of :func:`_checkable` with a network, for a method that trains; None if it refuses it."""
-    if not method.jobs:
+    if not method.training.jobs:
         return None
     problem = _with_network(_checkable(method), model)
     return problem if _fits(method, problem) else None
@@ -337,7 +337,7 @@ def _posed(method: Any) -> Iterator[Problem]:
     yield problem
     if network is not None:
         yield network
-    if method.directed:
+    if method.ties.directed:
         W = problem.graph.W.tocoo()
         kept = (W.row < W.col) | ((W.row + W.col) % 3 > 0)
         ties = sparse.coo_array((W.data[kept], (W.row[kept], W.col[kept])), shape=W.shape)
@@ -351,7 +351,7 @@ def _calm(method: Any) -> Problem:
     labels so different that whatever could be estimated of them is well determined.
     """
     problem = _checkable(method)
-    if method.minimises:
+    if method.promises.minimises:
         return problem
     rng = np.random.default_rng(0)
     owner = np.repeat(np.arange(problem.n), 40 + 4 * problem.data.sizes)
@@ -375,7 +375,7 @@ class _Goal:
     """Where a method must come to: the optimum, or where a long run of it comes to rest that nothing disturbs."""
 
     def __init__(self, method: Any, problem: Problem):
-        self.problem, self.solved = problem, method.minimises
+        self.problem, self.solved = problem, method.promises.minimises
         self.name = "the optimum" if self.solved else "where it comes to rest by itself"
         if self.solved:
             self.theta, self.judged = problem.solve(), problem.determined
@@ -399,9 +399,9 @@ class _Replay:
     def __init__(self, method: Any, problem: Problem, wakes: int, seed: int):
         rng = np.random.default_rng(seed)
         self.order = rng.integers(0, problem.n, wakes)
-        self.dice = rng.random((wakes, method.dice))
+        self.dice = rng.random((wakes, method.traffic.dice))
         self.peers = np.full(wakes, VACANT)
-        if method.exchanges:
+        if method.traffic.exchanges:
             ties = [problem.graph.neighbours(i) for i in self.order]
             self.peers[:] = [rng.choice(peers) if len(peers) else VACANT for peers in ties]
         self.events = np.column_stack([self.order, self.peers]) if np.any(self.peers != VACANT) else self.order
@@ -414,9 +414,9 @@ def _hosted(
     method: Any, problem: Problem, replay: _Replay, compiled: bool, once: bool = False, place: Any = slice(None)
 ) -> tuple[Any, np.ndarray, bool]:
     """State, account and overflow after a replay on one host, compiled or in plain Python, in this order of wakes."""
-    world = world_of(problem, once=once, batch=method.batch)
+    world = world_of(problem, once=once, batch=method.training.batch)
     own, tie = stored_once(method, world, replay.start) if once else method.start(world, replay.start)
-    outbox, egress = new_outbox(method, world, problem.p, method.max_letters), loop.new_egress(0, 1)
+    outbox, egress = new_outbox(method, world, problem.p, method.traffic.max_letters), loop.new_egress(0, 1)
     account = loop.new_account(method)
     run = loop.run if compiled else loop.run.python
     loop.meet(method, world, own, tie, outbox, egress, account, run)
@@ -457,13 +457,13 @@ class _Watched:
     FIRST = 1000
 
     def __init__(self, method: Any, problem: Problem, start: np.ndarray):
-        world, first = world_of(problem, batch=method.batch), 0 if method.spare else self.FIRST
+        world, first = world_of(problem, batch=method.training.batch), 0 if method.ties.spare else self.FIRST
         self.world = world._replace(
             address=world.address + first, peer=np.where(world.peer == VACANT, VACANT, world.peer + first)
         )
         self.method, self.members, self.first = method, set(self.world.address.tolist()), first
         self.own, self.tie = method.start(self.world, start)
-        outbox = new_outbox(method, self.world, problem.p, method.max_letters)
+        outbox = new_outbox(method, self.world, problem.p, method.traffic.max_letters)
         self.outbox = outbox._replace(scratch=outbox.scratch.view(_Guarded))
         told = self.world.sent.shape[0] or problem.p  # what is personal is never told
         self.contents = Contents(method.letters, Bounds(told, ball=problem.radius, outputs=problem.outputs))
@@ -480,12 +480,12 @@ class _Watched:
         except IndexError as error:
             raise ContractError(
                 f"{handler.__name__} reads or writes beyond the end of an array, {error}: does it use more than dice="
-                f"{self.method.dice} dice, or more scratch than the {self.outbox.scratch.shape[0]} numbers of "
+                f"{self.method.traffic.dice} dice, or more scratch than the {self.outbox.scratch.shape[0]} numbers of "
                 "scratch_size?"
             ) from error
         _demand(
             not self.outbox.cursor[REFUSED],
-            f"{handler.__name__} posts more, or longer, letters than the {self.method.max_letters} of "
+            f"{handler.__name__} posts more, or longer, letters than the {self.method.traffic.max_letters} of "
             f"{self.outbox.text.shape[1]} numbers that it announces",
         )
         posted = range(0 if lenient else self.outbox.cursor[TAIL])
@@ -528,7 +528,7 @@ def _keeps_to_what_it_declares(method: Any) -> None:
             agents.deliver(agents.call(method.greet, k))
         for t, (k, dice) in enumerate(zip(replay.order, replay.dice, strict=True)):
             agents.deliver(agents.call(method.wake, k, Chance(dice.view(_Guarded), VACANT, t / problem.n)))
-        if method.synchronous and not method.jobs:
+        if method.training.synchronous and not method.training.jobs:
             letters: list[tuple[int, Letter]] = []
             agents.outbox = agents.outbox._replace(**_larger(agents.outbox, problem))
             for k in range(problem.n):
@@ -569,7 +569,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _touches_what_its_footprint_says(method: Any) -> None:
-    if method.footprint is None or method.spare:
+    if method.traffic.footprint is None or method.ties.spare:
         return
     problem = _checkable(method)
     for given in (True, False):
@@ -583,12 +583,12 @@ def _touches_what_its_footprint_says(method: Any) -> None:
         for order in (place, backwards):
             _demand(
                 _same(plain, _hosted(method, problem, replay, compiled=True, place=order)),
-                f'with footprint = "{method.footprint}" wakes may change places that do not commute',
+                f'with footprint = "{method.traffic.footprint}" wakes may change places that do not commute',
             )
 
 
 def _may_be_stored_once(method: Any) -> None:
-    if not method.publishes or method.spare:
+    if not method.traffic.publishes or method.ties.spare:
         return
     problem = _checkable(method)
     replay = _Replay(method, problem, 200, seed=8)
@@ -601,7 +601,10 @@ def _may_be_stored_once(method: Any) -> None:
 def _announces_its_letters(method: Any) -> None:
     problem = _checkable(method)
     _, _, overflow = _hosted(method, problem, _Replay(method, problem, 100, seed=2), compiled=True)
-    _demand(not overflow, f"it posts more, or longer, letters in one event than the {method.max_letters} it announces")
+    _demand(
+        not overflow,
+        f"it posts more, or longer, letters in one event than the {method.traffic.max_letters} it announces",
+    )
 
 
 def _converge(method: Any, problem: Problem, goal: _Goal, **options: Any) -> np.ndarray:
@@ -610,19 +613,19 @@ def _converge(method: Any, problem: Problem, goal: _Goal, **options: Any) -> np.
     for patience in (400, 2000, 8000):
         theta = simulate(problem, method, wakes=patience * problem.n, seed=3, **options).theta
         gap, apart = goal.distance(theta)
-        if gap <= 0.1 * method.accuracy and apart <= 1e-7:
+        if gap <= 0.1 * method.promises.accuracy and apart <= 1e-7:
             break
     return theta
 
 
 def _demand_goal(method: Any, goal: _Goal, theta: np.ndarray, where: str = "") -> None:
     gap, apart = goal.distance(theta)
-    _demand(gap <= method.accuracy, f"the objective stays {gap:.1e} (relative) above the optimum{where}")
+    _demand(gap <= method.promises.accuracy, f"the objective stays {gap:.1e} (relative) above the optimum{where}")
     _demand(apart <= 1e-6, f"the models stay {apart:.1e} away from {goal.name}{where}")
 
 
 def _reaches_the_optimum(method: Any) -> None:
-    if method.minimises is None:
+    if method.promises.minimises is None:
         return
     problem = _calm(method)
     goal = _Goal(method, problem)
@@ -630,20 +633,20 @@ def _reaches_the_optimum(method: Any) -> None:
 
 
 def _its_rounds_reach_the_optimum(method: Any) -> None:
-    if not method.synchronous or method.minimises is None:
+    if not method.training.synchronous or method.promises.minimises is None:
         return
     problem = _calm(method)
     goal, theta = _Goal(method, problem), problem.local()
     for patience in (400, 2000, 8000):
         theta = simulate(problem, method, rounds=patience, start="zeros").theta
-        if max(goal.distance(theta)) <= min(1e-7, method.accuracy):
+        if max(goal.distance(theta)) <= min(1e-7, method.promises.accuracy):
             break
     _demand_goal(method, goal, theta, " in synchronous rounds")
 
 
 def _follows_changes(method: Any) -> None:
     """Agents leave, join and learn new things while it runs; it goes to the optimum of the problem as it is now."""
-    if method.minimises is None:
+    if method.promises.minimises is None:
         return
     problem = _calm(method)
     n, p = problem.n, problem.p
@@ -653,20 +656,20 @@ def _follows_changes(method: Any) -> None:
     else:
         rng = np.random.default_rng(12)
         X, members = rng.normal(size=(8, p)), rng.integers(0, n, 8)
-        data = hard_problem().data if method.minimises else problem.data
+        data = hard_problem().data if method.promises.minimises else problem.data
         more = problem.on(data=data.with_rows(X, np.sign(X[:, 0]), agents=members))
     goal, theta = _Goal(method, more), problem.local()
     for patience in (400, 2000, 8000):
         stay = patience * n
         changes = [(200 * n, fewer), (400 * n, more)]
         theta = simulate(problem, method, wakes=400 * n + stay, seed=13, changes=changes).theta
-        if max(goal.distance(theta)) <= min(1e-7, method.accuracy):
+        if max(goal.distance(theta)) <= min(1e-7, method.promises.accuracy):
             break
     _demand_goal(method, goal, theta, " after agents left and joined, and data changed")
 
 
 def _solves_other_objectives(method: Any) -> None:
-    if not method.minimises:
+    if not method.promises.minimises:
         return
     rng = np.random.default_rng(5)
     models, graph = rng.normal(size=(6, 2)), graphs.ring(6)
@@ -686,12 +689,12 @@ def _solves_other_objectives(method: Any) -> None:
 
 
 def _stays_at_the_optimum(method: Any) -> None:
-    if method.accuracy > Method.accuracy or method.minimises is None:
+    if method.promises.accuracy > Promises().accuracy or method.promises.minimises is None:
         return  # its steps become small by and by, wherever it is; or there is none
     problem = _calm(method)
     goal, n = _Goal(method, problem), problem.n
     best = goal.theta
-    if method.remembers or not method.minimises:  # models are not all: it must return
+    if method.promises.remembers or not method.promises.minimises:  # models are not all: it must return
         apart = {"apart": lambda theta: float(np.abs(theta - best)[goal.judged].max())}
         run = simulate(problem, method, wakes=2020 * n, start=best, seed=4, observe=apart, every=20 * n)
         _demand(run.trace["apart"].tail(2).max() <= 1e-8, f"it leaves {goal.name}, or does not return to it")
@@ -717,27 +720,27 @@ def _ignores_names(method: Any) -> None:
 def _leaves_the_isolated_alone(method: Any) -> None:
     problem = _checkable(method)
     local = problem.local()[problem.graph.isolated]
-    if method.minimises is None:
+    if method.promises.minimises is None:
         return  # that it trains as if there were nobody else says as much
-    if method.accuracy > Method.accuracy:
+    if method.promises.accuracy > Promises().accuracy:
         return  # that it finds the optimum says as much
     theta = simulate(problem, method, wakes=50 * problem.n, seed=8).theta[problem.graph.isolated]
     _demand(np.allclose(theta, local, rtol=0, atol=1e-9), "an agent without ties does not keep its local model")
-    if not method.minimises:
+    if not method.promises.minimises:
         return  # what would be its own model without the loss of the problem is for it to say
     theta = simulate(problem, method, wakes=2000 * problem.n, seed=8, start="zeros").theta[problem.graph.isolated]
     _demand(np.allclose(theta, local, rtol=0, atol=1e-6), "an agent without ties does not find its local model")
 
 
 def _teaches_those_without_data(method: Any) -> None:
-    if not method.minimises:
+    if not method.promises.minimises:
         return  # that it comes to rest from anywhere says as much
     problem = _checkable(method)
     theta = _converge(method, problem, _Goal(method, problem))
     silent = int(np.flatnonzero(problem.data.sizes == 0)[0])
     mean = (problem.graph.W @ theta)[silent] / problem.graph.degrees[silent]
     _demand(
-        np.allclose(theta[silent], mean, rtol=0, atol=max(1e-6, 10 * method.accuracy)),
+        np.allclose(theta[silent], mean, rtol=0, atol=max(1e-6, 10 * method.promises.accuracy)),
         "an agent without data does not get its neighbours' model",
     )
 
@@ -756,9 +759,9 @@ _BAD = Conditions(latency=1.5, jitter=1.0, loss=0.2, duplication=0.2, outages=[(
 
 
 def _survives_late_and_lost_letters(method: Any) -> None:
-    if method.minimises is None:
+    if method.promises.minimises is None:
         return  # it promises nothing but numbers, and those are looked at below
-    if method.sums:
+    if method.traffic.sums:
         return  # simulate refuses such conditions
     problem = _calm(method)
     goal = _Goal(method, problem)
@@ -775,7 +778,7 @@ def _runs_on_peers(method: Any) -> None:
 def _demand_peers(method: Any, problem: Problem) -> None:
     replay = _Replay(method, problem, 200, seed=10)
     (own, _), account, _ = _hosted(method, problem, replay, compiled=True)
-    world = world_of(problem, batch=method.batch)
+    world = world_of(problem, batch=method.training.batch)
     peers = [Peer(method, part_of(world, i, i + 1), replay.start[i]) for i in range(problem.n)]
     letters = size = 0
     queue: deque[Any] = deque()
@@ -798,7 +801,7 @@ def _demand_peers(method: Any, problem: Problem) -> None:
         "simulator and peers exchanging bytes disagree",
     )
     _demand(int(account[loop.LETTERS]) == letters, "the simulator counts other letters than peers send")
-    if method.dice == 0 or replay.events.ndim == 2:
+    if method.traffic.dice == 0 or replay.events.ndim == 2:
         counted = simulate(problem, method, events=replay.events, start=replay.start)
         _demand(counted.letters == letters and counted.bytes == size, "the account differs from what peers send")
 
@@ -834,7 +837,7 @@ def _alone(problem: Problem, agent: int) -> Problem:
 
 def _trains_alone_without_ties(method: Any) -> None:
     """An agent without ties does what the method does on a graph of one agent, and writes to nobody."""
-    if not method.jobs:
+    if not method.training.jobs:
         return
     for problem in _posed(method):
         start = problem.local() + np.random.default_rng(16).normal(size=(problem.n, problem.p))
@@ -847,7 +850,7 @@ def _trains_alone_without_ties(method: Any) -> None:
 
 def _repeats_itself(method: Any) -> None:
     """The same seed makes the same bits, however a run is divided."""
-    if not method.jobs:
+    if not method.training.jobs:
         return
     for problem in _posed(method):
         lengths: tuple[dict[str, Any], ...] = ({"wakes": 12 * problem.n}, {"rounds": 12})
@@ -859,7 +862,7 @@ def _repeats_itself(method: Any) -> None:
 
 def _bears_with_the_network(method: Any) -> None:
     """Models stay finite when letters are late, lost, doubled or out of order, and every letter is counted."""
-    if not method.jobs:
+    if not method.training.jobs:
         return
     for problem in _posed(method):
         try:
@@ -873,7 +876,7 @@ def _bears_with_the_network(method: Any) -> None:
 
 def _goes_on_after_changes(method: Any) -> None:
     """Agents leave and come back while it runs, in wakes and in rounds."""
-    if not method.jobs:
+    if not method.training.jobs:
         return
     for problem in _posed(method):
         fewer = problem.on(graph=problem.graph.without([2, 5]))
@@ -890,7 +893,7 @@ def _goes_on_after_changes(method: Any) -> None:
 
 def _trains_all_at_once(method: Any) -> None:
     """Rounds in which a model in Python trains all agents in one call are those of the same model compiled."""
-    if not method.jobs:
+    if not method.training.jobs:
         return
     problem, twin = _network(method), _network(method, _python_network())
     if problem is None or twin is None:
@@ -931,13 +934,13 @@ def _python_network() -> Function:
 
 def _ignores_bad_letters(method: Any) -> None:
     """A letter of a wrong length or kind changes nothing, and none at all stops an agent."""
-    if not method.jobs:
+    if not method.training.jobs:
         return
     for problem in _posed(method):
         start = problem.local()
         agents = _Watched(method, problem, start)
         posted = [agents.call(method.greet, k) for k in range(problem.n)]
-        dice = np.full(method.dice, 0.5)
+        dice = np.full(method.traffic.dice, 0.5)
         posted += [agents.call(method.wake, k, Chance(dice, VACANT, 0.0)) for k in range(problem.n)]
         seen: dict[int, tuple[int, Letter]] = {}
         for to, letter in (one for letters in posted for one in letters):
@@ -1065,7 +1068,7 @@ class _Meeting:
     def replay(self, learned: Any, wakes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Who wakes, and with which dice."""
         rng = np.random.default_rng(seed)
-        return rng.integers(0, self.problem.n, wakes), rng.random((wakes, learned.dice))
+        return rng.integers(0, self.problem.n, wakes), rng.random((wakes, learned.traffic.dice))
 
 
 def _held(world: World, values: np.ndarray) -> np.ndarray:
@@ -1160,9 +1163,9 @@ def _comes_to_agree_after_late_and_lost_letters(learned: Any) -> None:
 def _learn(learned: Any, meeting: _Meeting, order: np.ndarray, dice: np.ndarray, compiled: bool) -> tuple[Any, ...]:
     """World, state and account after a replay on one host, with more slots for ties where they are wished for."""
     problem = meeting.problem
-    world = world_of(problem, spare=learned.spare)
+    world = world_of(problem, spare=learned.ties.spare)
     own, tie = learned.start(world, meeting.theta)
-    outbox, egress = new_outbox(learned, world, problem.p, learned.max_letters), loop.new_egress(0, 1)
+    outbox, egress = new_outbox(learned, world, problem.p, learned.traffic.max_letters), loop.new_egress(0, 1)
     account = loop.new_account(learned)
     run = loop.run if compiled else loop.run.python
     loop.meet(learned, world, own, tie, outbox, egress, account, run)
@@ -1171,7 +1174,8 @@ def _learn(learned: Any, meeting: _Meeting, order: np.ndarray, dice: np.ndarray,
         rest = (part[done:] for part in (order, peers, dice, moments))
         done += run(learned, world, own, tie, *rest, outbox, egress, account, loop.NO_LIMIT)
         _demand(
-            not outbox.cursor[REFUSED], f"it posts more, or longer, letters than the {learned.max_letters} it announces"
+            not outbox.cursor[REFUSED],
+            f"it posts more, or longer, letters than the {learned.traffic.max_letters} it announces",
         )
         if outbox.cursor[NEEDS_ROOM]:
             world, tie = loop.widen(learned, world, tie, outbox)
@@ -1193,7 +1197,7 @@ def _learns_the_same_on_peers(learned: Any) -> None:
     meeting = _Meeting(learned, 25)
     order, dice = meeting.replay(learned, 120, seed=6)
     world, own, _, account = _learn(learned, meeting, order, dice, compiled=True)
-    start = world_of(meeting.problem, spare=learned.spare)
+    start = world_of(meeting.problem, spare=learned.ties.spare)
     peers = [Peer(learned, part_of(start, i, i + 1), meeting.theta[i]) for i in range(meeting.problem.n)]
     queue: deque[Any] = deque()
     letters = size = 0

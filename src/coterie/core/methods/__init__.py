@@ -71,29 +71,29 @@ def resolve_method(method: Any) -> Any:
 
 def check_fit(method: Any, problem: Any) -> None:
     """Refuse, by a MismatchError, a problem that a method cannot solve."""
-    if np.isfinite(problem.radius) and not method.on_balls:
+    if np.isfinite(problem.radius) and not method.promises.on_balls:
         raise MismatchError(
             f"{method!r} does not keep models in a ball, which Problem.{problem.name} asks for: "
             "use ct.FrankWolfeBoosting()"
         )
     if not problem.is_linear:
         _check_model(method, problem)
-    if method.jobs and problem.loss.pooled:
+    if method.training.jobs and problem.loss.pooled:
         raise MismatchError(
             f"{method!r} sums up gradients of examples, and {problem.loss!r} is one loss of all of them: use "
             "ct.FrankWolfeBoosting()"
         )
-    if not method.jobs and np.any(problem.roles != TIED):
+    if not method.training.jobs and np.any(problem.roles != TIED):
         raise MismatchError(
             f"{method!r} ties all parameters over the graph, and some of this problem are personal or shared: use a "
             "method that trains, such as ct.TiedSGD()"
         )
-    if problem.graph.directed and not method.directed:
+    if problem.graph.directed and not method.ties.directed:
         raise MismatchError(
             f"{method!r} needs ties that are mutual, and those of {problem.graph!r} are one-way: pass "
             "problem.on(graph=problem.graph.mutual), or use a method for directed graphs"
         )
-    if method.jobs and not method.batch and getattr(problem.model, "random", False):
+    if method.training.jobs and not method.training.batch and getattr(problem.model, "random", False):
         raise MismatchError(
             f"{problem.model!r} draws random numbers in training, such as those of dropout, and takes them from the "
             f"dice of minibatches, which {method!r} does not have: give its optimiser a batch, as ct.SGD(batch=16)"
@@ -103,12 +103,12 @@ def check_fit(method: Any, problem: Any) -> None:
 
 def _check_model(method: Any, problem: Any) -> None:
     """Refuse a method that asks more of a model than this one can say."""
-    if not method.any_model:
+    if not method.promises.any_model:
         raise MismatchError(
             f"{method!r} is for linear models, not for {problem.model!r}: use a method that trains, such as "
             "ct.TiedSGD() or ct.DPSGD(), or ct.CoordinateDescent()"
         )
-    if not method.jobs and problem.curvature is None and not hasattr(problem.model, "curvatures"):
+    if not method.training.jobs and problem.curvature is None and not hasattr(problem.model, "curvatures"):
         raise MismatchError(
             f"{method!r} takes steps of one over the curvature of a loss, and that of {problem.model!r} is not known: "
             "say Problem.differentiable(..., curvature=...), or use a method that trains, such as ct.TiedSGD()"

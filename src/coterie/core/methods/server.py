@@ -86,7 +86,7 @@ def new_ties(world):
 
 def dice_of(method):
     """Uniform numbers that a wake uses: those of training, and one for each client of a cohort."""
-    return (method.jobs * method.local.steps if method.local.batch else 0) + method.clients
+    return (method.training.jobs * method.local.steps if method.local.batch else 0) + method.clients
 
 
 def letters_of(method):

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..compile import inline
 from ..letters import Vector
 from ..linear import copy_to
+from ..method import NamedTuple
 from ..methods.descent import MODEL
 from ..world import EVERYONE, VACANT, send
 from .final import anchors, own_models
 from .limits import check_private
 from .loss_report import loss_report_of
 from .noise import KEY, SIZE
-from .terms import FINALS
 
 #: No honest model holds a larger number; with larger ones, a step might not be finite.
 FARTHEST = 1e100
@@ -44,15 +44,14 @@ class PrivateMethod(NamedTuple):
     def __repr__(self):
         return f"Private({self.method!r}, {self.terms.words()})"
 
+    any_model = False
+    plan = property(lambda self: self.terms.plan)
+    finish = property(lambda self: self._finish if self.terms.final else None)
+
     @property
     def wakes_per_agent(self):
         """How many wakes of an agent say something; None for any number."""
         return self.terms.noise.shape[0]
-
-    @property
-    def final(self):
-        """What an agent does for itself in the end."""
-        return FINALS[self.terms.final]
 
     @property
     def loss_report(self):
@@ -68,14 +67,15 @@ class PrivateBroadcast(PrivateMethod):
     """A private method that sends its model, as it is published, to all neighbours, and remembers theirs."""
 
     letters = {MODEL: Vector()}
+    max_letters = 1
     dice = KEY  # that noise is made from
-    copies = True
+    copies, exchanges, synchronous = True, False, False
 
     def scratch_size(self, world, p):
         """Numbers of scratch paper that a handler needs."""
         return 2 * p + SIZE
 
-    def finish(self, world, own, tie):
+    def _finish(self, world, own, tie):
         """The models that agents keep to themselves."""
         return own_models(world, anchors(world, np.asarray(tie.copy)), public_curvature(world, self.terms.row_norm))
 

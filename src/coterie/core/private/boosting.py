@@ -175,11 +175,12 @@ def own_votes(inner, world, theta, tie):
     return models[choice, np.arange(sizes.shape[0])]
 
 
-@method(keeps=("letters", "max_letters", "broadcasts", "sparse", "on_balls", "footprint", "enlarge"))
+@method
 class PrivateBoosting(PrivateMethod):
     """See :func:`coterie.Private`."""
 
     dice = KEY  # that the choice is made from
+    synchronous = False
 
     def fit_for(self, problem):
         """Refuse a problem whose letters could not be private, or that has no ball."""
@@ -197,17 +198,9 @@ class PrivateBoosting(PrivateMethod):
         own, tie = self.method.start(world, theta)
         return Own(*own, np.zeros((n, ACCOUNT))), tie
 
-    def finish(self, world, own, tie):
+    def _finish(self, world, own, tie):
         """The models that agents keep to themselves."""
         return own_votes(self.method, world, own.theta, tie)
-
-    def open(self, data, me, ties, slot):
-        """A new tie: until the neighbour is heard, it is taken to agree."""
-        self.method.open(data, me, ties, slot)
-
-    def greet(self, data, me, ties, outbox):
-        """My whole model, as I have published it."""
-        self.method.greet(data, me, ties, outbox)
 
     def wake(self, data, me, ties, chance, outbox):
         """One step on my own block, to a vertex drawn in private, and a word about it; nothing without a budget."""

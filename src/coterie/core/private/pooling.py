@@ -115,9 +115,7 @@ class PrivatePooling(PrivateMethod):
     max_letters = 3
     broadcasts = 1
     dice = 1 + KEY  # to choose the neighbour, and the key that noise is made from
-    exchanges = True
-    footprint = "partner"
-    minimises = False
+    posterior = None
     wakes_per_agent = None  # any number: only the first says something new
 
     def fit_for(self, problem):
@@ -147,6 +145,9 @@ class PrivatePooling(PrivateMethod):
             Public(np.full(n, step), noise, weight),
         )
         return own, Tie(np.zeros((world.peer.shape[0], 2 * p + 3)))
+
+    def greet(self, data, me, ties, outbox):
+        """Nothing is known yet that a neighbour would need."""
 
     def wake(self, data, me, ties, chance, outbox):
         """The release, if it was not made yet; then an exchange with a neighbour."""
@@ -184,7 +185,7 @@ class PrivatePooling(PrivateMethod):
         variance = np.maximum(part[:, p : 2 * p] - mean**2 - part[:, 2 * p, None], 0.0)
         return Population(mean, variance, np.full(n, np.nan))
 
-    def finish(self, world, own, tie):
+    def _finish(self, world, own, tie):
         """The models that agents keep to themselves."""
         n, p = own.theta.shape
         known = self.population(world, own, tie)

@@ -41,11 +41,6 @@ from ..world import TAIL, VACANT, Chance
 from .parts import WITHOUT_SERVER, has_inside, heard_number, refuse_server
 from .robust import Robust
 
-#: Parts of a method that stay as they are when some of its agents lie.
-KEPT = (
-    *("letters", "max_letters", "broadcasts", "exchanges", "footprint", "copies", "minimises"),
-    *("jobs", "batch", "accuracy", "remembers", "on_balls", "sums", "directed", "influence", "greets_all"),
-)
 #: Whole numbers that make a standard deviation of noise.
 GRID = 1 << 20
 
@@ -210,9 +205,9 @@ def _checked(cls):
         given = list(agents) if isinstance(agents, Iterable) and not isinstance(agents, str) else None
         if given is None or not all(isinstance(k, Integral) and not isinstance(k, bool) and k >= 0 for k in given):
             raise ParameterError(f"agents={agents!r} must be a list of agents' numbers, from 0 on")
-        if len(method.liars):
+        if len(method.inspection.liars):
             raise ParameterError(f"{method!r} has liars already: pass all of them at once")
-        if method.plan is not None or method.spare:
+        if method.privacy.plan is not None or method.ties.spare:
             raise MismatchError(
                 f"{method!r} is private, or learns its graph: there are no liars among such agents here"
             )
@@ -233,10 +228,10 @@ def _checked(cls):
             raise MismatchError(
                 f"{method!r} sends more than models, and there is no saying what a lie would be: {instead}"
             )
-        if lie.looks and not (method.copies or isinstance(method, Robust)):
+        if lie.looks and not (method.ties.copies or isinstance(method, Robust)):
             raise MismatchError(f"{method!r} keeps no models of neighbours, which {lie!r} looks at")
         numbers = np.unique(np.array(given, np.int64))
-        return make(cls, method, numbers, lie, int(method.dice), Gaussian() if lie.noise else Silence(), models)
+        return make(cls, method, numbers, lie, int(method.traffic.dice), Gaussian() if lie.noise else Silence(), models)
 
     cls.__new__ = checked
     cls.__getnewargs__ = lambda self: (self.method, self.agents.tolist(), self.lie)
@@ -244,11 +239,11 @@ def _checked(cls):
 
 
 @_checked
-@method(keeps=KEPT)
+@method
 class Attacked(NamedTuple):
     """A method some of whose agents lie: they follow it, and change the models in their letters as they are sent.
 
-    Who lied is in ``run.method.liars`` and in ``run.notes``; ``run.honest`` tells who did not, and the trace has a
+    Who lied is in ``run.method.inspection.liars`` and in ``run.notes``; ``run.honest`` tells who did not, and the trace has a
     column ``honest_loss``, the mean of their own losses. What is random is drawn from the dice of a run, as all else.
 
     Parameters
@@ -284,6 +279,8 @@ class Attacked(NamedTuple):
     source: Any = Silence()  # of noise
     models: int = 1  # which kinds of letters are models, a bit for each
 
+    open = None  # under a learned graph nobody knows who is a neighbour of liars
+
     def __repr__(self):
         return f"Attacked({self.method!r}, {self.agents.tolist()}, {self.lie!r})"
 
@@ -295,7 +292,7 @@ class Attacked(NamedTuple):
     @property
     def publishes(self):
         """Whether letters may be stored once: not if a first one says what was never heard."""
-        return self.method.publishes and not self.lie.looks
+        return self.method.traffic.publishes and not self.lie.looks
 
     @property
     def dice(self):
@@ -305,7 +302,7 @@ class Attacked(NamedTuple):
     @property
     def synchronous(self):
         """Whether it has rounds: with noise, if those of the method have dice."""
-        return self.method.synchronous and (self.method.jobs > 0 or self.lie.noise == 0.0)
+        return self.method.training.synchronous and (self.method.training.jobs > 0 or self.lie.noise == 0.0)
 
     def fit_for(self, problem):
         """Refuse a problem without those agents, or one that the method cannot solve."""
@@ -313,19 +310,10 @@ class Attacked(NamedTuple):
             raise MismatchError(f"agent {self.agents[-1]} is to lie: the agents are 0 to {problem.n - 1}")
         self.method.fit_for(problem)
 
-    def scratch_size(self, world, p):
-        """Numbers of scratch paper that a handler needs."""
-        return self.method.scratch_size(world, p)
-
     def start(self, world, theta):
         """State before the first letter: the method's, and who lies."""
         own, tie = self.method.start(world, theta)
         return Own(own, np.isin(world.address, self.agents), np.zeros((theta.shape[0], SIZE), np.int64)), tie
-
-    shown = property(lambda self: None if self.method.shown is None else self._shown)
-
-    def _shown(self, world, own, tie):
-        return self.method.shown(world, own.model, tie)
 
     def greet(self, data, me, ties, outbox):
         """The initial swap: liars lie from the beginning."""

@@ -40,11 +40,6 @@ from .parts import WITHOUT_SERVER, refuse_server
 
 #: Kinds of letters: a whole model, and what has changed of it.
 WHOLE, CHANGE = 0, 1
-#: Parts of a method that stay as they are when its letters are compressed.
-KEPT = (
-    *("max_letters", "broadcasts", "footprint", "publishes", "copies", "minimises", "jobs", "batch", "fit_for"),
-    *("accuracy", "remembers", "on_balls", "influence", "greets_all", "liars"),
-)
 
 
 class Own(NamedTuple):
@@ -99,7 +94,7 @@ def _checked(cls):
             raise ParameterError(f"how={how!r} must be a compression, such as ct.TopK(0.1) or ct.Quantised(4)")
         if isinstance(whole_every, bool) or not (isinstance(whole_every, Integral) and whole_every >= 0):
             raise ParameterError(f"whole_every={whole_every!r} must be a whole number of letters; 0 for never")
-        if method.plan is not None:
+        if method.privacy.plan is not None:
             raise MismatchError(f"{method!r} is private: what it releases is kept and sent as it is, not compressed")
         refuse_server(
             method,
@@ -107,14 +102,14 @@ def _checked(cls):
             WITHOUT_SERVER,
         )
         more = [letter for kind, letter in method.letters.items() if kind != WHOLE]
-        alike = method.copies and not method.exchanges and method.letters.get(WHOLE) == Vector()
+        alike = method.ties.copies and not method.traffic.exchanges and method.letters.get(WHOLE) == Vector()
         if not (alike and all(map(is_numbers, more))):
             raise MismatchError(
                 f"{method!r} does not only send its model to all neighbours, who keep it, and so there is no one sum "
                 "of changes to send: use ct.CoordinateDescent() or one that trains and mixes models; a defence goes "
                 "around it, ct.Trimmed(ct.Compressed(...))"
             )
-        return make(cls, method, how, int(whole_every), int(method.dice))
+        return make(cls, method, how, int(whole_every), int(method.traffic.dice))
 
     cls.__new__ = checked
     cls.__getnewargs__ = lambda self: (self.method, self.how, self.whole_every)
@@ -122,7 +117,7 @@ def _checked(cls):
 
 
 @_checked
-@method(keeps=KEPT)
+@method
 class Compressed(NamedTuple):
     """A method whose agents send what has changed of their models, compressed, and remember what was left out.
 
@@ -154,6 +149,9 @@ class Compressed(NamedTuple):
     whole_every: int = 0
     inner_dice: int = 0
 
+    open = None  # a new neighbour would have to be told the whole sum
+    directed = False
+
     def __repr__(self):
         more = f", whole_every={self.whole_every}" if self.whole_every else ""
         return f"Compressed({self.method!r}, {self.how!r}{more})"
@@ -172,7 +170,7 @@ class Compressed(NamedTuple):
     @property
     def synchronous(self):
         """Whether it has rounds: with dice, if those of the method have."""
-        return self.method.synchronous and (self.method.jobs > 0 or self.how.dice == 0)
+        return self.method.training.synchronous and (self.method.training.jobs > 0 or self.how.dice == 0)
 
     @property
     def sums(self):
@@ -189,11 +187,6 @@ class Compressed(NamedTuple):
         whole = tie.copy.shape[1] == theta.shape[1]
         sent = own.theta.copy() if whole else np.ascontiguousarray(own.theta[:, world.sent])
         return Own(own, sent, np.zeros((theta.shape[0], 1))), tie
-
-    shown = property(lambda self: None if self.method.shown is None else self._shown)
-
-    def _shown(self, world, own, tie):
-        return self.method.shown(world, own.model, tie)
 
     def greet(self, data, me, ties, outbox):
         """The initial swap: what those who have heard from me take my model for."""

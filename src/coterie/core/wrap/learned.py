@@ -23,7 +23,7 @@ z_kl                           ``me.block[:, COST]``
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from ...errors import MismatchError, ParameterError
 from ..compile import inline, noinline
 from ..letters import Counter, Loss, Number, Pairs, Vector
 from ..linear import are_pairs, copy_to, read_pairs, total, write_pairs
-from ..method import method
+from ..method import NamedTuple, can_open, method
 from ..methods import check_fit, resolve_method
 from ..rules import rule as as_rule
 from ..world import EVERYONE, NEEDS_ROOM, TAIL, VACANT, Chance, Letter, loss_of, send, slot_of
@@ -336,12 +336,12 @@ def _checked(cls):
             raise ParameterError(f"{method!r} learns its graph already")
         if not isinstance(rule, GraphRule):
             raise ParameterError(f"rule={rule!r} must be a ct.GraphRule")
-        if not method.minimises and not method.jobs:
+        if not method.promises.minimises and not method.training.jobs:
             raise MismatchError(
                 f"{method!r} uses ties only to exchange averages over all agents, so that there is no better or worse "
                 "graph to learn: any connected one does, such as ct.graphs.random_regular(n, 6)"
             )
-        if method.open is None:
+        if not can_open(method):
             raise ParameterError(f"{method!r} has no handler 'open': it cannot begin a tie while it runs")
         if isinstance(method, Robust) and method.rule.by_neighbours:
             raise MismatchError(
@@ -350,13 +350,23 @@ def _checked(cls):
             )
         if not (isinstance(every, Real) and 0 < every < np.inf):
             raise ParameterError(f"every={every!r} must be a positive number of wakes")
-        sampler, loss_report = resolve_sampler(sampling), method.loss_report
-        if loss_report is None and method.plan is not None:
+        sampler, loss_report = resolve_sampler(sampling), method.privacy.loss_report
+        if loss_report is None and method.privacy.plan is not None:
             raise ParameterError(
                 f"{method!r} is private, and does not say what may be told of an agent's loss: 'loss_report'"
             )
         loss_report = PlainLoss() if loss_report is None else loss_report
-        return make(cls, method, rule, float(every), sampler, method.dice, rule.kappa + 2, method.sparse, loss_report)
+        return make(
+            cls,
+            method,
+            rule,
+            float(every),
+            sampler,
+            method.traffic.dice,
+            rule.kappa + 2,
+            method.ties.sparse,
+            loss_report,
+        )
 
     cls.__new__ = checked
     cls.__getnewargs__ = lambda self: (self.method, self.rule, self.every, self.sampling)
@@ -364,7 +374,7 @@ def _checked(cls):
 
 
 @_checked
-@method(keeps=("broadcasts", "remembers", "on_balls", "terms", "plan", "final", "influence"))
+@method
 class Learned(NamedTuple):
     """A method whose agents learn the graph on the way, DADA Section 4. It goes with every method.
 
@@ -398,6 +408,12 @@ class Learned(NamedTuple):
     pairs: bool = False
     loss_report: Any = PlainLoss()
 
+    # Agents wake one by one, and say more than the method does, to others than it knows of, for as long as one likes.
+    exchanges = publishes = copies = directed = greets_all = synchronous = False
+    footprint = wakes_per_agent = shown = None
+    jobs = 0
+    minimises = True
+
     def __repr__(self):
         return f"Learned({self.method!r}, {self.rule!r}, every={self.every:g}, sampling={self.sampling!r})"
 
@@ -419,7 +435,7 @@ class Learned(NamedTuple):
     @property
     def max_letters(self):
         """Letters that one event may post, replies to them included."""
-        inner = self.method.max_letters
+        inner = self.method.traffic.max_letters
         # For each peer: question, answer, and at both ends of a tie a weight, one that had to go, and a greeting; and
         # for every greeting what the method answers to it. Twice, for a block that never was complete.
         return inner + 2 + 2 * self.rule.kappa * (8 + 4 * inner)
@@ -454,13 +470,10 @@ class Learned(NamedTuple):
         state = Own(own, self.sampling.start(world), np.zeros((n, self.rule.kappa, BLOCK)), note)
         return state, Tie(tie, stamp, far)
 
-    def finish(self, world, own, tie):
-        """The models that agents of a private method keep to themselves."""
-        return self.method.finish(world, own.model, tie.model)
-
     def enlarge(self, world, tie):
         """More room for what the method keeps of a tie, if it needs it."""
-        return tie._replace(model=self.method.enlarge(world, tie.model))
+        enlarge = self.method.ties.enlarge
+        return tie if enlarge is None else tie._replace(model=enlarge(world, tie.model))
 
     def open(self, data, me, ties, slot):
         """A new tie: the method's part of it."""

@@ -27,15 +27,6 @@ from ..world import VACANT, Letter, row
 from .aggregation import Aggregation
 from .parts import WITHOUT_SERVER, model_of, refuse_server, shown_by
 
-#: Parts of a method that stay as they are when what it hears is rewritten.
-KEPT = (
-    *("letters", "max_letters", "broadcasts", "dice", "exchanges", "footprint", "synchronous", "sums", "liars"),
-    *("minimises", "jobs", "batch"),
-    *("fit_for", "accuracy", "remembers", "on_balls", "terms", "plan", "wakes_per_agent", "loss_report", "final"),
-    "influence",
-    "greets_all",
-)
-
 
 class Tie(NamedTuple):
     """State of the ties."""
@@ -75,7 +66,7 @@ def check_method(method, what):
     """Refuse, by name, a method whose copies of its neighbours' models cannot be rewritten."""
     if isinstance(method, Robust):
         raise ParameterError(f"{method!r} is {'trimmed' if what == 'trim' else 'robust'} already")
-    if method.spare:
+    if method.ties.spare:
         raise ParameterError(
             f"{method!r} learns its graph: {what} the method in it, "
             f"ct.Learned(ct.{'Trimmed' if what == 'trim' else 'Robust'}({method.method!r}))"
@@ -87,18 +78,18 @@ def check_method(method, what):
         f"which adds up answers as they come: it keeps no copies of several neighbours' models to {what}",
         f"{WITHOUT_SERVER}, where everybody has them",
     )
-    if not method.copies and method.jobs:
+    if not method.ties.copies and method.training.jobs:
         raise MismatchError(
             f"{method!r} sends more than models, and keeps no copies of its neighbours' models to {what}: use "
             "one that averages models, ct.DPSGD(...), ct.LocalSGD(...) or ct.TiedSGD(...)"
         )
-    if not method.copies and not method.minimises:
+    if not method.ties.copies and not method.promises.minimises:
         raise MismatchError(
             f"{method!r} exchanges averages over all agents with one neighbour at a time: there are no models of "
             f"several neighbours to {what}, and to leave out part of an average would change it for everybody; for "
             "neighbours that may lie use ct.ResilientPooling(), or ct.Trimmed(ct.CoordinateDescent())"
         )
-    if not method.copies:
+    if not method.ties.copies:
         raise ParameterError(
             f"{method!r} does not keep copies of its neighbours' models, and so there is nothing to {what}: use "
             "ct.CoordinateDescent(), ct.ModelPropagation(), ct.DJAM(), or ct.Private(...) of the first two"
@@ -114,7 +105,7 @@ def _checked(cls):
         check_method(method, "defend")
         if not isinstance(rule, Aggregation):
             raise ParameterError(f"rule={rule!r} must be an aggregation rule, such as ct.Median() or ct.Krum(liars=1)")
-        return make(cls, method, rule, bool(method.exchanges))
+        return make(cls, method, rule, bool(method.traffic.exchanges))
 
     cls.__new__ = checked
     cls.__getnewargs__ = lambda self: (self.method, self.rule)
@@ -122,7 +113,7 @@ def _checked(cls):
 
 
 @_checked
-@method(keeps=KEPT)
+@method
 class Robust(NamedTuple):
     """A method whose agents do not take what their neighbours send as it is, but as an aggregation rule has it.
 
@@ -153,7 +144,7 @@ class Robust(NamedTuple):
     rule: Any
     early: bool = False  # does the method read its copies when a letter comes, and not only when it wakes?
 
-    copies = False  # those it reads are not those that were sent
+    copies = publishes = False  # the copies that it reads are not those that were sent
 
     def __repr__(self):
         return f"Robust({self.method!r}, {self.rule!r})"
@@ -167,20 +158,12 @@ class Robust(NamedTuple):
         own, tie = self.method.start(world, theta)
         return own, Tie(tie, tie.copy.copy())
 
-    def finish(self, world, own, tie):
-        """The models that agents of a private method keep to themselves."""
-        return self.method.finish(world, own, self._combined(world, own, tie))
-
-    shown = property(lambda self: None if self.method.shown is None else self._shown)
-
-    def _shown(self, world, own, tie):
-        return self.method.shown(world, own, self._combined(world, own, tie))
-
-    def _combined(self, world, own, tie):
+    def inside(self, world, own, tie):
+        """The state of the method, with what the rule would make of its copies now."""
         copy = tie.model.copy.copy()
         room = np.zeros(_room(self.rule, world, copy.shape[1]))
         combine_all(self.rule, own, world.tie_start, world.peer, world.weight, tie.said, copy, room)
-        return tie.model._replace(copy=copy)
+        return own, tie.model._replace(copy=copy)
 
     def open(self, data, me, ties, slot):
         """A new tie: the method's, and nothing else was said."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._files import read_bounded
-from ...core.letters import longest
+from ...core.letters import lengths_of, longest
 from ...core.linear import DenseRows
 from ...core.losses import Location, Squared
 from ...core.methods import check_fit
@@ -64,7 +64,7 @@ def check_charter(charter: Charter) -> None:
     except AttributeError:  # a method that looks at more than a sketch shows
         problem = _pair(charter)
         check_fit(_within(method), problem)
-    needed = 8 * longest(method.lengths(problem.p)) + OVERHEAD
+    needed = 8 * longest(lengths_of(method.letters, problem.p)) + OVERHEAD
     if needed > charter.letter_bytes:
         raise ParameterError(f"letter_bytes={charter.letter_bytes}: a letter of {method!r} takes up to {needed} bytes")
 

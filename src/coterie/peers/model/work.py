@@ -152,7 +152,7 @@ def loss_of(charter: Charter) -> Any:
 def trimmable(charter: Charter) -> bool:
     """Whether neighbours' values can be trimmed: the method keeps copies of their models."""
     method = _bare_method(charter)
-    return bool(method.minimises and method.copies)
+    return bool(method.promises.minimises and method.ties.copies)
 
 
 def _bare_method(charter: Charter) -> Any:
@@ -161,7 +161,7 @@ def _bare_method(charter: Charter) -> Any:
         raise ParameterError(f"method={charter.method!r} is not known: choose one of {', '.join(METHODS)}")
     if charter.method in TRAINING:
         return _training_method(charter)
-    if METHODS[charter.method].jobs:
+    if METHODS[charter.method].training.jobs:
         raise ParameterError(
             f"method={charter.method!r} does not bear lost letters, and so runs in ct.simulate alone: of those that "
             f"train, peers run {', '.join(TRAINING)}"

@@ -150,7 +150,7 @@ def main() -> None:
     charter = read_charter(job.charter)
     method, work, record = method_of(charter), read_work(job.work), read_record(job.record)
     world = world_of_one(work, record.address, {}, record.address + 1, job.largest)
-    peer = Peer(method, world, work.theta, Ledger(method.plan))
+    peer = Peer(method, world, work.theta, Ledger(method.privacy.plan))
     peer.resume(*restored(peer, record.arrays))
     sys.stdout.buffer.write(peer.final.astype("<f8").tobytes())
 

@@ -118,7 +118,7 @@ def launch(
 
 def _ledger(folder: Path, method: Any) -> Any:
     """The ledger of a private method, made when the peer joined. One that is missing was lost, and may be spent."""
-    plan = method.plan
+    plan = method.privacy.plan
     if plan is None:
         return None
     from ...privacy.ledger import Ledger

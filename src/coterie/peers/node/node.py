@@ -267,8 +267,8 @@ class Node:
     def _world_with(self, known: dict[int, float]) -> Any:
         ties = {j: w for j, w in known.items() if j in self.members and j not in self.gone}
         n_agents = max(self.members) + 1
-        room = 4 * self.method.spare
-        return world_of_one(self.work, self.address, ties, n_agents, self.largest, room, self.method.batch)
+        room = 4 * self.method.ties.spare
+        return world_of_one(self.work, self.address, ties, n_agents, self.largest, room, self.method.training.batch)
 
     # -- what happens to it -------------------------------------------------------------------------------------------
 
@@ -483,7 +483,7 @@ class Node:
         if self._stale:
             self._stale = False
             self.peer.renew(self._world())
-        dice = None if self._dice is None else self._dice(self.method.dice)
+        dice = None if self._dice is None else self._dice(self.method.traffic.dice)
         letters = self.peer.wake(dice, moment=(now - self._started) * self.charter.rate)
         self.wakes += 1
         if self.learns and not self.ties.keys() <= self.members.keys() - self.gone:
@@ -691,7 +691,7 @@ class Node:
 
         A method that remembers more of a tie than a model would forget it for that; its next exchange says it all.
         """
-        letters = [] if self.method.remembers else [letter for letter in self.peer.greet() if letter.to == j]
+        letters = [] if self.method.promises.remembers else [letter for letter in self.peer.greet() if letter.to == j]
         return [self._tie_letter(j), *letters] if self.learns else letters
 
     def _tie_letter(self, j: int) -> Outgoing:

@@ -68,7 +68,7 @@ def _begin_from(node: Node, old: Charter, arrays: dict[str, Any]) -> tuple[Any, 
     if not np.linalg.norm(theta) <= new.radius:
         raise DataError(f"it is longer than {new.radius:g}, the radius of this run")
     own, tie = method.start(world, theta[None, :])
-    if not method.minimises and not changed & (COLUMNS | {"method", "settings", "loss", "privacy"}):
+    if not method.promises.minimises and not changed & (COLUMNS | {"method", "settings", "loss", "privacy"}):
         own = filled(own, arrays, "own")  # pooling
     return own, tie
 

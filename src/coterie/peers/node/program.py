@@ -147,7 +147,7 @@ class Program:
     def run(self) -> None:
         """Until :meth:`stop`."""
         node, clock = self.node, self.clock
-        gather = min(LONGEST_GATHER, (GATHER_COPIES if node.method.copies else GATHER) / node.charter.rate)
+        gather = min(LONGEST_GATHER, (GATHER_COPIES if node.method.ties.copies else GATHER) / node.charter.rate)
         self._open()
         try:
             self._look_who_is_muted()
@@ -443,7 +443,7 @@ class Program:
     @property
     def _finishes(self) -> bool:
         """Whether the peer's own model is another than the one that it publishes. A lab looks at the latter alone."""
-        return not self.lab and self.node.method.final is not None
+        return not self.lab and self.node.method.privacy.finish is not None
 
     def _start_finishing(self) -> None:
         """Work out the peer's own model in the background: letters do not wait for it."""
