@@ -86,7 +86,7 @@ class Peer:
             raise ParameterError(f"{method!r} is not private: it has nothing to enter in a ledger")
         if plan is not None:
             if ledger is None:
-                raise ParameterError(f"{method!r} needs a ledger, such as ct.privacy.Ledger(method.privacy.plan, path)")
+                raise ParameterError(f"{method!r} needs a ledger, such as ct.privacy.Ledger(method.plan, path)")
             if not hasattr(ledger, "debit"):
                 raise ParameterError(f"ledger must be a ct.privacy.Ledger; found {type(ledger).__name__}")
             ledger.check(plan)
@@ -139,7 +139,7 @@ class Peer:
 
         Parameters
         ----------
-        dice : (method.traffic.dice,) ndarray, optional
+        dice : (method.dice,) ndarray, optional
             The uniform numbers that the method may use, to replay a run. Default: from the operating system.
         peer : int, optional
             Whom to talk to, one of the neighbours, to replay a run. Default: as the method chooses.

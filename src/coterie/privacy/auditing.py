@@ -499,7 +499,7 @@ def audit(
 
     >>> from coterie.engines.peer import Peer
     >>> def forgetful(method, world, theta, ledger):
-    ...     return Peer(method, world, theta, ct.privacy.Ledger(method.privacy.plan))
+    ...     return Peer(method, world, theta, ct.privacy.Ledger(method.plan))
     >>> audit(method, features=128, runs=128, scenarios=["restart"], agent=forgetful)
     Audit FAILED in scenario 'restart': the letters tell (TPR ..., FPR ...) more than epsilon=1, delta=1e-05 allows...
     """

@@ -243,7 +243,7 @@ def _checked(cls):
 class Attacked(NamedTuple):
     """A method some of whose agents lie: they follow it, and change the models in their letters as they are sent.
 
-    Who lied is in ``run.method.inspection.liars`` and in ``run.notes``; ``run.honest`` tells who did not, and the trace has a
+    Who lied is in ``run.method.liars`` and in ``run.notes``; ``run.honest`` tells who did not, and the trace has a
     column ``honest_loss``, the mean of their own losses. What is random is drawn from the dice of a run, as all else.
 
     Parameters

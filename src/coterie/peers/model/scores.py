@@ -34,7 +34,7 @@ class Served(NamedTuple):
 
 def influences(node: Node) -> dict[int, float]:
     """Shares of the neighbours in what moves the model, by address; nothing where the method cannot tell."""
-    part: Any = getattr(node.method, "influence", None)
+    part: Any = node.method.inspection.influence
     if part is None:
         return {}
     peer = node.peer
@@ -151,7 +151,7 @@ def heard_nobody(node: Node) -> bool:
     """
     if node.received["letters"]:
         return False
-    keeps = getattr(node.method, "posterior", None) is not None
+    keeps = node.method.inspection.posterior is not None
     return node.starts <= 1 or (keeps and not influences(node))
 
 
@@ -175,9 +175,7 @@ def served_by(node: Node, final: np.ndarray | None = None) -> Served:
     spread = work.spread if work.spread.size else None
     alone = Served("alone", "", work.local, spread, work.noise if spread is not None else None)
     unheard = "nothing has come from the others yet: it is made of its own rows"
-    if (
-        final is None and getattr(node.method, "final", None) is not None
-    ):  # what it has published is noise for the most part
+    if final is None and node.method.privacy.finish is not None:  # what it has published is noise for the most part
         later = "what is learned together is not worked out yet: it is made of its own rows"
         return alone._replace(how="own", why=unheard if heard_nobody(node) else later)
     if final is None and heard_nobody(node):
@@ -198,7 +196,7 @@ def served_by(node: Node, final: np.ndarray | None = None) -> Served:
 
 def posterior_of(node: Node) -> tuple[np.ndarray, np.ndarray, float, float] | None:
     """What the method says that the peer knows of its own model; None if it says nothing, or nothing finite yet."""
-    find = getattr(node.method, "posterior", None)
+    find = node.method.inspection.posterior
     if find is None:
         return None
     found = find(node.peer.world, node.peer.own, node.peer.tie)
