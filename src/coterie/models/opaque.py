@@ -85,31 +85,26 @@ class Opaque(ABC):
 
     def values(self, world: Any, theta: np.ndarray, who: np.ndarray) -> np.ndarray:
         """The losses of these agents' rows, given a model for each of them."""
-        X, start = matrix_of(world.rows, self.inputs), world.row_start
-        found = np.zeros(len(who))
-        for k, i in enumerate(who):
-            mine = slice(start[i], start[i + 1])
-            if mine.start < mine.stop:
-                found[k] = world.row_weight[i] * self.total(theta[k], X[mine], world.labels[mine])
-        return found
+        return self._each(0, world, theta, who)
 
     def gradients(
-        self,
-        world: Any,
-        theta: np.ndarray,
-        who: np.ndarray,
-        pick: np.ndarray | None,
-        dice: np.ndarray | None = None,
+        self, world: Any, theta: np.ndarray, who: np.ndarray, pick: np.ndarray | None, dice: np.ndarray | None = None
     ) -> np.ndarray:
         """Gradients for these agents, each on all its rows, or on those that are picked for it by its die."""
+        return self._each(1, world, theta, who, pick, dice)
+
+    def _each(
+        self, order: int, world: Any, theta: np.ndarray, who: np.ndarray, pick: Any = None, dice: Any = None
+    ) -> np.ndarray:
+        """Values (0) or gradients (1) of these agents, one after the other."""
         X, start = matrix_of(world.rows, self.inputs), world.row_start
-        found = np.zeros((len(who), self.size))
+        found = np.zeros((len(who), self.size) if order else len(who))
         for k, i in enumerate(who):
             m = int(start[i + 1] - start[i])
             if m > 0:
                 rows = slice(start[i], start[i + 1]) if pick is None else pick[k]
                 weight = world.row_weight[i] * (1.0 if pick is None else m / pick.shape[1])
-                found[k] = weight * self.slope(
-                    theta[k], X[rows], world.labels[rows], NO_DIE if dice is None else dice[k]
-                )
+                given = theta[k], X[rows], world.labels[rows]
+                die = NO_DIE if dice is None else dice[k]
+                found[k] = weight * (self.slope(*given, die) if order else self.total(*given))
         return found

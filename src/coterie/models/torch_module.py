@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,15 @@ log = logging.getLogger("coterie")
 NUMBERS = 1 << 21
 #: Rows that are tried when a module first meets data.
 TRIAL = 3
+
+
+class Trial(NamedTuple):
+    """What was found out of a module and its loss on a few rows."""
+
+    kind: Any  # of the labels that the loss is given
+    random: bool  # whether the module draws random numbers in training
+    flat: bool  # whether the loss is given one output as (m,)
+    width: int  # numbers that are computed for a row
 
 
 class Torch(Opaque):
@@ -130,9 +139,7 @@ class Torch(Opaque):
         self._still = _Flat(torch, copy.deepcopy(working).eval(), list(trained))
         self._mixes = any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in module.modules())
         self._labels = labels
-        #: Found out when it first meets rows: how the loss is given labels and outputs, whether the module draws random
-        #: numbers, and how many it computes for a row.
-        self._trial: tuple[Any, bool, bool, int] | None = None
+        self._trial: Trial | None = None  # known when it first meets rows
         #: Whether vmap refuses it, found out then, too: later, the bits of a run would depend on what was asked before.
         self._loops = False
         self._forget()
@@ -157,19 +164,15 @@ class Torch(Opaque):
     @property
     def random(self) -> bool:
         """Whether the module draws random numbers in training; known once it has met data."""
-        return self._trial is not None and self._trial[1]
+        return self._trial is not None and self._trial.random
 
     @property
     def written(self) -> tuple[Any, ...]:
         """The module as it shows itself, what it does forward, the loss, and in which precision."""
         forward = code_of(type(self._given).forward)
         loss = self._named_loss
-        return (
-            repr(self._given),
-            forward,
-            repr(loss) if loss.__class__.__module__.startswith("torch") else code_of(loss),
-            str(self._dtype),
-        )
+        shown = repr(loss) if loss.__class__.__module__.startswith("torch") else code_of(loss)
+        return repr(self._given), forward, shown, str(self._dtype)
 
     @property
     def logit(self) -> bool:
@@ -237,10 +240,10 @@ class Torch(Opaque):
             ]
             if changed:
                 raise ParameterError(_remembers(changed))
-            how = self._try_loss(torch, outputs, labels)
-            self.classes = int(outputs.shape[1]) if how[0] == torch.int64 and outputs.ndim == 2 else 0
-            self._trial = (how[0], random, how[1], width)
-            self._try_vmap(torch, rows, labels.to(how[0]))
+            kind, flat = self._try_loss(torch, outputs, labels)
+            self.classes = int(outputs.shape[1]) if kind == torch.int64 and outputs.ndim == 2 else 0
+            self._trial = Trial(kind, random, flat, width)
+            self._try_vmap(torch, rows, labels.to(kind))
 
     def _try_module(self, torch: Any, rows: Any) -> tuple[Any, int]:
         """Outputs of a few rows, and about how many numbers each takes on its way."""
@@ -345,54 +348,23 @@ class Torch(Opaque):
                 self._row_losses(flat.module(rows), labels).sum().backward()
             return np.array(flat.gradient.cpu().numpy(), dtype=float)
 
-    def values(self, world: Any, theta: np.ndarray, who: np.ndarray) -> np.ndarray:
-        """The losses of these agents' rows, given a model for each of them."""
-        if self._one_by_one(world):
-            return super().values(world, theta, who)
-        found = np.zeros(len(who))
-        with _torch().no_grad():
-            self._together(0, world, theta, who, None, None, found)
-        return found
-
-    def gradients(
-        self,
-        world: Any,
-        theta: np.ndarray,
-        who: np.ndarray,
-        pick: np.ndarray | None,
-        dice: np.ndarray | None = None,
+    def _each(
+        self, order: int, world: Any, theta: np.ndarray, who: np.ndarray, pick: Any = None, dice: Any = None
     ) -> np.ndarray:
-        """Gradients for these agents, each on all its rows, or on those that are picked for it, by one call."""
-        if self._one_by_one(world):
-            return super().gradients(world, theta, who, pick, dice)
-        found = np.zeros((len(who), self.size))
-        with _torch().enable_grad():
-            self._together(1, world, theta, who, pick, dice, found)
-        return found
-
-    def _one_by_one(self, world: Any) -> bool:
-        """Whether agents of this world are asked one after the other."""
-        if self._trial is None:
-            self._rows(world)
-        return self._loops
-
-    def _together(
-        self,
-        which: int,
-        world: Any,
-        theta: np.ndarray,
-        who: np.ndarray,
-        pick: np.ndarray | None,
-        dice: np.ndarray | None,
-        out: np.ndarray,
-    ) -> None:
-        """Values (0) or gradients (1) of these agents, in groups that fit into memory."""
+        """Values (0) or gradients (1) of these agents by one call, or some, of groups that fit into memory."""
         torch = _torch()
         X, y = self._rows(world)
+        if self._loops:
+            return super()._each(order, world, theta, who, pick, dice)
+        out = np.zeros((len(who), self.size) if order else len(who))
         start, sizes = world.row_start[who], world.row_start[np.asarray(who) + 1] - world.row_start[who]
         training = dice is not None
-        with self._lock, self._seeded(dice) if training and self.random else nullcontext():
-            call = self._batched(torch, training)[which]
+        with (
+            self._lock,
+            torch.set_grad_enabled(bool(order)),
+            self._seeded(dice) if training and self.random else nullcontext(),
+        ):
+            call = self._batched(torch, training)[order]
             for group, most in self._groups(sizes if pick is None else np.where(sizes > 0, pick.shape[1], 0)):
                 m, first, scale = sizes[group, None], start[group, None], world.row_weight[who[group], None]
                 if pick is None:  # all rows: those that are not there repeat the last one, with weight zero
@@ -404,17 +376,16 @@ class Torch(Opaque):
                 with self._normalising(most):
                     found = call(self._tensor(theta[group]), X[index], y[index], self._tensor(weight))
                 out[group] = found.cpu().numpy()
+        return out
 
     def _groups(self, sizes: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
         """Agents with rows, in groups of similar sizes, and the most rows of each group."""
-        assert self._trial is not None
-        width = self._trial[3]
         order = np.argsort(sizes, kind="stable")[::-1]
         order = order[sizes[order] > 0]
         while order.size:
             most = int(sizes[order[0]])
             least = most if self._mixes else 3 * most // 4
-            count = max(1, NUMBERS // (3 * self.size + most * width))
+            count = max(1, NUMBERS // (3 * self.size + most * self._known.width))
             count = count if self._chunk is None else self._chunk
             count = min(count, int(np.count_nonzero(sizes[order] >= least)))
             yield np.sort(order[:count]), most
@@ -437,8 +408,7 @@ class Torch(Opaque):
         return self._calls[training]
 
     def _row_losses(self, outputs: Any, labels: Any) -> Any:
-        assert self._trial is not None
-        return self._loss(outputs[:, 0] if self._trial[2] else outputs, labels)
+        return self._loss(outputs[:, 0] if self._known.flat else outputs, labels)
 
     def _rows(self, world: Any) -> tuple[Any, Any]:
         """The rows and labels of a world as tensors, kept for the next call."""
@@ -448,14 +418,18 @@ class Torch(Opaque):
             self._kept = (world.rows, world.labels, self._tensor(X), self._label_tensor(world.labels))
         return self._kept[2:]
 
+    @property
+    def _known(self) -> Trial:
+        assert self._trial is not None
+        return self._trial
+
     def _met(self, X: np.ndarray, y: np.ndarray) -> None:
         if self._trial is None:
             self.check(X, y)
 
     def _pieces(self, X: np.ndarray, y: np.ndarray) -> Iterator[tuple[Any, Any]]:
         """Rows and labels as tensors, some at a time."""
-        assert self._trial is not None
-        step = y.shape[0] if self._mixes else max(1, NUMBERS // self._trial[3])
+        step = y.shape[0] if self._mixes else max(1, NUMBERS // self._known.width)
         for a in range(0, y.shape[0], step):
             yield self._tensor(X[a : a + step]), self._label_tensor(y[a : a + step])
 
@@ -463,8 +437,7 @@ class Torch(Opaque):
         return _shared(array).to(self._device, self._dtype)
 
     def _label_tensor(self, y: np.ndarray) -> Any:
-        assert self._trial is not None
-        return _shared(y).to(self._device, self._trial[0])
+        return _shared(y).to(self._device, self._known.kind)
 
     def _checked(self, theta: Any) -> np.ndarray:
         theta = np.asarray(theta, dtype=float)
