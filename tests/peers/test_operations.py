@@ -30,6 +30,7 @@ from coterie.cli.main import COMMANDS, loaded
 from coterie.cli.main import app as everything
 from coterie.cli.peers import app
 from coterie.cli.status import _status_table
+from coterie.core.method import Inspection, Privacy
 from coterie.errors import CoterieError, DataError, ParameterError, RemovedError
 from coterie.peers.app.metrics import Log, health, prometheus
 from coterie.peers.app.status import status_of
@@ -434,12 +435,17 @@ def test_ties_stand_below_each_other_whatever_their_names(group, tmp_path):
     assert len({line.index("  weight ") for line in lines}) == 1
 
 
+def moved_by(influence):
+    """All that a status asks of a method."""
+    return SimpleNamespace(inspection=Inspection(influence=influence), privacy=Privacy())
+
+
 def test_the_neighbour_that_moves_the_model_most_is_named(group, tmp_path):
     node, program = group.nodes[0], program_of(group, tmp_path)
     slots = node.peer.world.peer.tolist()
     assert set(slots) == {1, 2, 3}
     moved = {1: 1.0, 2: 3.0, 3: float("nan")}
-    node.method = SimpleNamespace(influence=lambda world, own, tie: np.array([moved[j] for j in world.peer.tolist()]))
+    node.method = moved_by(lambda world, own, tie: np.array([moved[j] for j in world.peer.tolist()]))
     assert influences(node) == {1: 0.25, 2: 0.75, 3: 0.0}
     status = status_of(program) | {"served": "alone"}
     assert mover(status) == "m2"
@@ -449,9 +455,9 @@ def test_the_neighbour_that_moves_the_model_most_is_named(group, tmp_path):
     found = findings(status, 0.0)
     assert [one.check for one in found] == ["served"]
     assert "coterie peer mute FOLDER m2" in found[0].text
-    node.method = SimpleNamespace(influence=lambda world, own, tie: None)
+    node.method = moved_by(lambda world, own, tie: None)
     assert influences(node) == {}
-    node.method = SimpleNamespace()
+    node.method = moved_by(None)
     assert influences(node) == {}
 
 
@@ -670,7 +676,7 @@ def metrics(tmp_path_factory):
         node.receive(group.now, 1, b"not a letter")
         node.trouble["disk"] += 1
         if words == "cd":
-            node.method = SimpleNamespace(influence=lambda world, own, tie: np.ones(world.peer.shape))
+            node.method = moved_by(lambda world, own, tie: np.ones(world.peer.shape))
         program.served = "together"
         program._write_status()
         program._write_status()
