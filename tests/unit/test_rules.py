@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import numba
 import numpy as np
 import pytest
 from numba import njit
@@ -21,7 +22,7 @@ from numba.core.errors import NumbaError
 from scipy import sparse
 
 import coterie
-from coterie.core import fingerprint, kernel_cache
+from coterie.core import fingerprint, kernel_cache, numba_backend
 from coterie.core.compile import inline, kernel
 from coterie.core.kernel_cache import KernelCache
 from coterie.core.linear import (
@@ -207,6 +208,44 @@ def _python(script, **environment):
     """Run a script in a process of its own; what it prints, and what it logs."""
     environment = {"PATH": "", "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment}
     return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+
+
+#: Runs a method with helpers that return views, and says what was found and how it was compiled.
+VIEWS = """
+import logging; logging.basicConfig(level="INFO", format="%(message)s")
+import numba, numpy as np
+{change}
+import coterie as ct
+data = ct.AgentData(np.arange(12.0).reshape(6, 2) % 5, [1.0, 0, 2, 1, 0, 3], agents=[0, 0, 1, 1, 2, 2])
+problem = ct.Problem.separate(data, ct.graphs.complete(3), loss="squared")
+print(*ct.simulate(problem, "gossip-pooling", wakes=30, seed=0).theta.ravel())
+"""
+
+
+def test_kernels_are_compiled_in_our_own_way():
+    assert numba_backend.pipelines is not None
+    assert numba.version_info.short <= fingerprint.NEWEST_NUMBA
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param(
+            "numba.version_info = numba.version_info._replace(short=(9, 9))",
+            "compiling run for this machine",
+            marks=pytest.mark.slow,
+        ),
+        ("del numba.core.caching.CompileResultCacheImpl", "loops run as plain Python, and slowly"),
+    ],
+    ids=["newer", "moved"],
+)
+def test_an_unknown_numba_makes_things_slower_and_not_broken(tmp_path, change, said):
+    script = VIEWS.format(change=f"import numba.core.caching\n{change}")
+    done = _python(script, COTERIE_CACHE=str(tmp_path))
+    known = _python(VIEWS.format(change=""), COTERIE_PLAIN="1")
+    found, expected = (np.array(run.stdout.split(), float) for run in (done, known))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert said in done.stderr
 
 
 MINE = """

@@ -1,63 +1,47 @@
 """Decorators of loops and their helpers: compiled by Numba or, in plain mode, the Python that they are written in.
 
 Plain mode is for a process that runs one agent: set the environment variable ``COTERIE_PLAIN=1`` before coterie is
-imported, and nothing in it imports Numba.
+imported, and nothing in it imports Numba. It is also what is left where a Numba has moved what compiled mode needs.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import Any
 
-from .fingerprint import DEBUG, PLAIN, digest
+from . import fingerprint
+from .fingerprint import DEBUG as DEBUG
+from .fingerprint import digest as digest
 
-if TYPE_CHECKING or not PLAIN:
-    from .numba_backend import (
-        class_of,
-        each_field,
-        expose,
-        fetch,
-        inline,
-        inline_sum,
-        kernel,
-        noinline,
-        or_numpy,
-        overload,
-        packed,
-        register,
-        room,
-    )
-else:
-    from .plain_backend import (
-        class_of,
-        each_field,
-        expose,
-        fetch,
-        inline,
-        inline_sum,
-        kernel,
-        noinline,
-        or_numpy,
-        overload,
-        packed,
-        register,
-        room,
-    )
 
-__all__ = [
-    "DEBUG",
-    "PLAIN",
-    "class_of",
-    "digest",
-    "each_field",
-    "expose",
-    "fetch",
-    "inline",
-    "inline_sum",
-    "kernel",
-    "noinline",
-    "or_numpy",
-    "overload",
-    "packed",
-    "register",
-    "room",
-]
+def _backend() -> Any:
+    """The module that holds the decorators."""
+    if not fingerprint.PLAIN:
+        try:
+            from . import numba_backend
+        except (ImportError, AttributeError) as error:
+            logging.getLogger("coterie").warning(
+                "loops run as plain Python, and slowly, for coterie does not know this version of Numba (%s): "
+                "install an older one, such as pip install 'numba<=%s.%s'",
+                error,
+                *fingerprint.NEWEST_NUMBA,
+            )
+        else:
+            return numba_backend
+    from . import plain_backend
+
+    return plain_backend
+
+
+_chosen = _backend()
+#: Whether loops run as plain Python.
+PLAIN: bool = _chosen.PLAIN
+kernel, inline, inline_sum, noinline = _chosen.kernel, _chosen.inline, _chosen.inline_sum, _chosen.noinline
+or_numpy, room, fetch, register, expose = (
+    _chosen.or_numpy,
+    _chosen.room,
+    _chosen.fetch,
+    _chosen.register,
+    _chosen.expose,
+)
+overload, class_of, packed, each_field = _chosen.overload, _chosen.class_of, _chosen.packed, _chosen.each_field

@@ -18,6 +18,8 @@ def _asked(name):
 PLAIN = _asked("COTERIE_PLAIN")
 #: Whether compiled code checks the bounds of every array: ``COTERIE_DEBUG=1``, for who writes a rule.
 DEBUG = _asked("COTERIE_DEBUG")
+#: The newest Numba whose internals :mod:`.pipelines` was tried with; a newer one compiles kernels in its own way.
+NEWEST_NUMBA = (0, 68)
 
 
 @functools.cache

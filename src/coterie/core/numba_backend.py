@@ -31,10 +31,17 @@ from ..errors import CompileError
 from . import foreign
 from .fingerprint import DEBUG
 from .kernel_cache import KernelCache, reading
-from .pipelines import HelperPipeline, KernelPipeline, furnish
 from .plain_backend import kernel as plain_kernel
 
+try:
+    from . import pipelines
+except (ImportError, AttributeError):  # a newer Numba: it compiles as it comes, and takes longer
+    pipelines = None  # type: ignore[assignment]
+
 log = logging.getLogger("coterie")
+
+#: Loops are compiled here.
+PLAIN = False
 
 _making = threading.Lock()
 
@@ -45,7 +52,9 @@ DIVISION: dict[str, Any] = {"error_model": "numpy"}
 #: For every kernel.
 KERNEL: dict[str, Any] = {"nopython": True, "nogil": True, "no_cfunc_wrapper": True, **DIVISION, **CHECKS}
 #: For every helper.
-HELPER: dict[str, Any] = {"pipeline_class": HelperPipeline, **DIVISION, **CHECKS}
+HELPER: dict[str, Any] = {**DIVISION, **CHECKS}
+if pipelines is not None:
+    HELPER["pipeline_class"] = pipelines.HelperPipeline
 #: For those that are always inlined.
 INLINED: Any = {"forceinline": True, **HELPER}
 
@@ -141,7 +150,8 @@ class _Compiler(CPUDispatcher):
                     self._cache.let_go()
 
     def add_overload(self, cres):
-        furnish(cres)
+        if pipelines is not None:
+            pipelines.furnish(cres)
         super().add_overload(cres)
 
 
@@ -176,9 +186,11 @@ class Kernel:
                         foreign.tell_apart(cls)
                 mine = () if foreign.is_ours(self.python) else (self.python,)
                 # Code from outside may make arrays of its own, to which references are counted; ours never does.
-                function = _borrowing(self.python) if mine or outside else self.python
-                options = {**KERNEL, "_nrt": bool(mine or outside)}
-                compiled = _Compiler(function, targetoptions=options, pipeline_class=KernelPipeline)
+                # Numba's own way needs the counts to return views, so they are kept out of kernels there, too.
+                counted = bool(mine or outside or pipelines is None)
+                function = _borrowing(self.python) if counted else self.python
+                own_way = {} if pipelines is None else {"pipeline_class": pipelines.KernelPipeline}
+                compiled = _Compiler(function, targetoptions={**KERNEL, "_nrt": counted}, **own_way)
                 compiled.kept = "once; kept on disk"
                 try:
                     compiled._cache = KernelCache(self.python, (*mine, *outside))

@@ -3,15 +3,23 @@
 Numba optimises every function, and writes machine code for it, before another one may call it. Of helpers that are
 always inlined all this is thrown away; and as each takes in those that it calls, the innermost would be optimised once
 for every function around it, which was half the time of a first run.
+
+All this leans on how Numba is made inside: it cannot be imported with one that is newer than it was tried with.
 """
 
 from __future__ import annotations
 
+from numba import version_info
 from numba.core.codegen import JITCodeLibrary, ll  # type: ignore[attr-defined]
 from numba.core.compiler import CompilerBase, DefaultPassBuilder, _LowerResult
 from numba.core.compiler_machinery import register_pass
 from numba.core.cpu import _dynfunc  # type: ignore[attr-defined]
 from numba.core.typed_passes import NativeLowering, NopythonTypeInference, type_inference_stage
+
+from .fingerprint import NEWEST_NUMBA
+
+if version_info.short > NEWEST_NUMBA:
+    raise ImportError(f"Numba {version_info.string} is newer than {NEWEST_NUMBA}")
 
 
 class _HelperCode(JITCodeLibrary):

@@ -10,6 +10,9 @@ import functools
 
 import numpy as np
 
+#: Loops run as they are written.
+PLAIN = True
+
 
 def kernel(function):
     """The loop as it is; ``kernel.python`` is the same."""
