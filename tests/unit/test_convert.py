@@ -7,7 +7,6 @@ have the published digest.
 import gzip
 import io
 import json
-import os
 import struct
 import tarfile
 import zipfile
@@ -23,12 +22,7 @@ from coterie.cli import data as commands
 from coterie.datasets.convert import COMPUTER_COLUMNS, CONVERTERS, SCHOOL_COLUMNS, SIXTEEN_DOMAINS, Originals, convert
 from coterie.datasets.sources import SOURCES, content_digest, read_arrays
 from coterie.errors import DataError, ParameterError
-
-FOLDERS = [
-    *([Path(os.environ["COTERIE_DATA"])] if os.environ.get("COTERIE_DATA") else []),
-    Path(__file__).resolve().parents[3] / "shared" / "data",
-]
-
+from real_files import real
 
 #: They take longer than all others together.
 SLOW = ("harws", "mds14", "mds4", "mnist")
@@ -158,116 +152,76 @@ def some(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def small_school():
-    splits = np.random.default_rng(1).integers(0, 2, size=(10, 5)).astype(np.int8)
-    return {
-        "X": some(5, 28),
-        "y": np.float32([3, 20, 21, 5, 6]),
-        "agent": np.int16([0, 0, 1, 1, 1]),
-        "split": splits[0],
-        "splits": splits,
-        "feature_names": np.array(SCHOOL_COLUMNS),
-    }
+def small(X, y, agent, split=None, **more):
+    """Arrays of a small set."""
+    features = X if isinstance(X, dict) else {"X": X}
+    split = [-1] * len(agent) if split is None else split
+    return {**features, "y": y, "agent": np.int16(agent), "split": np.int8(split), **more}
 
 
-def small_computers():
-    item = np.tile(np.arange(20), 3)
-    return {
-        "X": np.where(some(20, 14) > 0, 1, -1).astype(np.float32)[item],
-        "y": np.float32(np.arange(60) % 11),
-        "agent": np.repeat(np.arange(3), 20).astype(np.int16),
-        "split": (item >= 16).astype(np.int8),
-        "item": item.astype(np.int8),
-        "agent_covariates": some(3, 7, seed=1),
-        "feature_names": np.array(COMPUTER_COLUMNS),
-    }
-
-
-def small_harws():
-    return {
-        "X": some(5, 4),
-        "y": np.int8([5, 1, 6, 2, 4]),
-        "agent": np.int16([0, 2, 2, 1, 1]),
-        "split": np.int8([0, 0, 0, 1, 1]),
-        "feature_names": np.array(["a-mean()-X", "a-mean()-Y", "angle(b,c)", "a-mean()-X"]),
-    }
-
-
-def small_vehicle():
-    return {
-        "X": some(4, 3),
-        "y": np.int8([1, -1, -1, 1]),
-        "agent": np.int16([0, 1, 1, 2]),
-        "split": np.int8([-1] * 4),
-    }
-
-
-def small_mnist():
-    return {
-        "X": np.arange(20, dtype=np.uint8).reshape(5, 4),
-        "y": np.uint8([5, 0, 4, 1, 9]),
-        "agent": np.int16([-1] * 5),
-        "split": np.int8([0, 0, 0, 1, 1]),
-    }
-
-
-def small_reviews(names, parts):
+def counts(rows):
     """Ten reviews or more, with two words that are in all of them."""
-    agent, split = (part.ravel().astype(kind) for part, kind in zip(parts, (np.int16, np.int8), strict=True))
-    rows = agent.size
     return {
         "X_data": np.tile(np.uint8([2, 1]), rows),
         "X_indices": np.tile(np.int32([0, 1]), rows),
         "X_indptr": np.arange(0, 2 * rows + 1, 2, dtype=np.int32),
         "X_shape": np.int64([rows, 2]),
         "feature_names": np.array(["good", "very_bad"]),
-        "agent": agent,
-        "split": split,
-        "agent_names": np.array(names),
     }
 
 
-def small_mds4():
-    agent = np.repeat(np.arange(4), 4)
-    arrays = small_reviews(["books", "dvd", "electronics", "kitchen"], (agent, np.full(16, -1)))
-    return arrays | {"y": np.tile(np.int8([1, 1, -1, -1]), 4)}
-
-
-def small_mds14():
-    agent, split = np.meshgrid(np.arange(16), [0, 1], indexing="ij")
-    return small_reviews(SIXTEEN_DOMAINS, (agent, split)) | {"y": np.where(np.arange(32) % 3, 1, -1).astype(np.int8)}
-
-
-def small_landmine():
-    return {
-        "X": some(5, 9),
-        "y": np.int8([0, 1, 0, 0, 1]),
-        "agent": np.int16([0, 0, 0, 1, 1]),
-        "split": np.int8([-1] * 5),
-    }
-
-
-def small_parkinsons():
-    return {
-        "X": some(4, 5),
-        "y": some(4, seed=1),
-        "y_motor": some(4, seed=2),
-        "agent": np.int16([0, 0, 1, 2]),
-        "split": np.int8([-1] * 4),
-        "feature_names": np.array(["age", "sex", "test_time", "Jitter(%)", "PPE"]),
-    }
-
-
+SPLITS = np.random.default_rng(1).integers(0, 2, size=(10, 5)).astype(np.int8)
+ITEM = np.tile(np.arange(20), 3)
+DESIGN = np.where(some(20, 14) > 0, 1, -1).astype(np.float32)
+FEATURES = np.array(["a-mean()-X", "a-mean()-Y", "angle(b,c)", "a-mean()-X"])
+VOICES = np.array(["age", "sex", "test_time", "Jitter(%)", "PPE"])
+SMALL = {
+    "school": small(
+        some(5, 28),
+        np.float32([3, 20, 21, 5, 6]),
+        [0, 0, 1, 1, 1],
+        SPLITS[0],
+        splits=SPLITS,
+        feature_names=np.array(SCHOOL_COLUMNS),
+    ),
+    "computers": small(
+        DESIGN[ITEM],
+        np.float32(np.arange(60) % 11),
+        np.repeat(np.arange(3), 20),
+        ITEM >= 16,
+        item=np.int8(ITEM),
+        agent_covariates=some(3, 7, seed=1),
+        feature_names=np.array(COMPUTER_COLUMNS),
+    ),
+    "harws": small(some(5, 4), np.int8([5, 1, 6, 2, 4]), [0, 2, 2, 1, 1], [0, 0, 0, 1, 1], feature_names=FEATURES),
+    "vehicle_ditto_train": small(some(4, 3), np.int8([1, -1, -1, 1]), [0, 1, 1, 2]),
+    "mnist": small(np.arange(20, dtype=np.uint8).reshape(5, 4), np.uint8([5, 0, 4, 1, 9]), [-1] * 5, [0, 0, 0, 1, 1]),
+    "mds4": small(
+        counts(16),
+        np.tile(np.int8([1, 1, -1, -1]), 4),
+        np.repeat(np.arange(4), 4),
+        agent_names=np.array(["books", "dvd", "electronics", "kitchen"]),
+    ),
+    "mds14": small(
+        counts(32),
+        np.where(np.arange(32) % 3, 1, -1).astype(np.int8),
+        np.repeat(np.arange(16), 2),
+        [0, 1] * 16,
+        agent_names=np.array(SIXTEEN_DOMAINS),
+    ),
+    "landmine": small(some(5, 9), np.int8([0, 1, 0, 0, 1]), [0, 0, 0, 1, 1]),
+    "parkinsons": small(some(4, 5), some(4, seed=1), [0, 0, 1, 2], y_motor=some(4, seed=2), feature_names=VOICES),
+}
 WRITERS = {
-    "school": (write_school, small_school),
-    "computers": (write_computers, small_computers),
-    "harws": (write_harws, small_harws),
-    "vehicle_ditto_train": (write_vehicle, small_vehicle),
-    "mnist": (write_mnist, small_mnist),
-    "mds4": (write_mds4, small_mds4),
-    "mds14": (write_mds14, small_mds14),
-    "landmine": (write_landmine, small_landmine),
-    "parkinsons": (write_parkinsons, small_parkinsons),
+    "school": write_school,
+    "computers": write_computers,
+    "harws": write_harws,
+    "vehicle_ditto_train": write_vehicle,
+    "mnist": write_mnist,
+    "mds4": write_mds4,
+    "mds14": write_mds14,
+    "landmine": write_landmine,
+    "parkinsons": write_parkinsons,
 }
 
 
@@ -277,9 +231,8 @@ def test_every_dataset_has_a_converter_and_a_test():
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_small_original_gives_its_arrays(tmp_path, name):
-    write, small = WRITERS[name]
-    expected = small()
-    write(tmp_path, expected)
+    expected = SMALL[name]
+    WRITERS[name](tmp_path, expected)
     found = arrays_of(name, tmp_path)
     assert set(found) == set(expected)
     for key, array in expected.items():
@@ -292,11 +245,9 @@ def test_a_small_original_gives_its_arrays(tmp_path, name):
     [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in WRITERS],
 )
 def test_originals_written_back_from_the_real_file_give_its_digest(tmp_path, name):
-    path = next((folder / f"{name}.npz" for folder in FOLDERS if (folder / f"{name}.npz").is_file()), None)
-    if path is None:
-        pytest.skip(f"there is no {name}.npz: set COTERIE_DATA to a folder that has it")
+    path = real(name) / f"{name}.npz"
     (tmp_path / "originals").mkdir()
-    WRITERS[name][0](tmp_path / "originals", read_arrays(path))
+    WRITERS[name](tmp_path / "originals", read_arrays(path))
     made = convert(name, [tmp_path / "originals"], tmp_path / "made")
     assert made == tmp_path / "made" / f"{name}.npz"
     assert content_digest(read_arrays(made)) == SOURCES[name].digest
@@ -309,7 +260,7 @@ def test_originals_written_back_from_the_real_file_give_its_digest(tmp_path, nam
 def test_the_har_zip_and_a_zip_around_it(tmp_path):
     folder = tmp_path / "UCI HAR Dataset"
     folder.mkdir()
-    expected = small_harws()
+    expected = SMALL["harws"]
     write_harws(folder, expected)
     with zipfile.ZipFile(tmp_path / "UCI HAR Dataset.zip", "w") as archive:
         for file in folder.rglob("*"):
@@ -325,7 +276,7 @@ def test_the_har_zip_and_a_zip_around_it(tmp_path):
 def test_a_tar_of_the_reviews(tmp_path):
     folder = tmp_path / "processed_acl"
     folder.mkdir()
-    write_mds4(folder, small_mds4())
+    write_mds4(folder, SMALL["mds4"])
     with tarfile.open(tmp_path / "processed_acl.tar.gz", "w:gz") as archive:
         archive.add(folder, "processed_acl")
     found = arrays_of("mds4", tmp_path / "processed_acl.tar.gz")
@@ -333,7 +284,7 @@ def test_a_tar_of_the_reviews(tmp_path):
 
 
 def test_gzipped_digits_given_one_by_one(tmp_path):
-    expected = small_mnist()
+    expected = SMALL["mnist"]
     write_mnist(tmp_path, expected, compress=True)
     files = sorted(tmp_path.iterdir())
     assert len(files) == 4
@@ -341,7 +292,7 @@ def test_gzipped_digits_given_one_by_one(tmp_path):
 
 
 def test_a_table_with_tabs(tmp_path):
-    expected = small_parkinsons()
+    expected = SMALL["parkinsons"]
     write_parkinsons(tmp_path, expected, separator="\t")
     assert content_digest(arrays_of("parkinsons", tmp_path)) == content_digest(expected)
 
@@ -366,7 +317,7 @@ def test_rare_words_are_left_out_and_counts_end_at_255(tmp_path):
 
 def test_a_result_with_another_digest_is_not_kept(tmp_path):
     (tmp_path / "originals").mkdir()
-    write_landmine(tmp_path / "originals", small_landmine())
+    write_landmine(tmp_path / "originals", SMALL["landmine"])
     with pytest.raises(
         DataError, match=r"not the dataset 'landmine': its content digest is [0-9a-f]{64}, expected 9f02"
     ):
@@ -398,7 +349,7 @@ def test_a_damaged_original_is_refused(tmp_path, name, file, content):
 
 
 def test_digits_that_are_cut_off(tmp_path):
-    write_mnist(tmp_path, small_mnist())
+    write_mnist(tmp_path, SMALL["mnist"])
     file = tmp_path / "train-images.idx3-ubyte"
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(DataError, match="train-images-idx3-ubyte is not an idx file of bytes, or it is cut off"):
@@ -433,9 +384,7 @@ def test_originals_read_a_name_that_ends_alike_only_at_a_slash():
 
 
 def test_the_command_converts_into_the_cache(tmp_path, monkeypatch):
-    path = next((folder / "computers.npz" for folder in FOLDERS if (folder / "computers.npz").is_file()), None)
-    if path is None:
-        pytest.skip("there is no computers.npz: set COTERIE_DATA to a folder that has it")
+    path = real("computers") / "computers.npz"
     monkeypatch.setenv("COTERIE_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("COTERIE_DATA", raising=False)
     write_computers(tmp_path, read_arrays(path))

@@ -116,11 +116,7 @@ def test_words_are_counted_as_scikit_learn_counts_them(tmp_path):
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
-        (
-            ["000001.jpg"],
-            [1],
-            r"user 'a' has rows such as '000001.jpg' with label '1.0', expected numbers",
-        ),
+        (["000001.jpg"], [1], r"user 'a' has rows such as '000001.jpg' with label '1.0', expected numbers"),
         ([[["a", "b"]]], [["c"]], "expected numbers, .* names of image files and lists of tokens"),
         ([[1.0], [1.0, 2.0]], [0, 1], "expected numbers"),
         ([[1.0]], [[0, 1]], r"labels such as \[0\.0, 1\.0\], expected one number"),
@@ -138,30 +134,25 @@ def test_rows_that_have_to_be_encoded_first(tmp_path, x, y, message):
         ct.datasets.read_leaf(tmp_path)
 
 
-def test_users_with_other_rows(tmp_path):
-    write_leaf(tmp_path, "train", {"a": numbers(2, 0, (3,)), "b": numbers(2, 0, (4,))})
-    write_leaf(tmp_path, "test", {"a": numbers(1, 0)})
-    with pytest.raises(DataError, match=r"user 'b' has rows of shape \(4,\), and others of shape \(3,\)"):
-        ct.datasets.read_leaf(tmp_path)
-
-
 def test_files_that_are_not_of_leaf(tmp_path):
-    with pytest.raises(DataError, match=r"there is no train/\*\.json in"):
-        ct.datasets.read_leaf(tmp_path)
+    def refused(message):
+        with pytest.raises(DataError, match=message):
+            ct.datasets.read_leaf(tmp_path)
+
+    refused(r"there is no train/\*\.json in")
     write_leaf(tmp_path, "train", {"a": numbers(2, 0)}, sizes=[3])
-    with pytest.raises(DataError, match=r"all_data_0\.json is not a file of LEAF: user 'a' has 2 rows, 2 labels, and"):
-        ct.datasets.read_leaf(tmp_path)
+    refused(r"all_data_0\.json is not a file of LEAF: user 'a' has 2 rows, 2 labels, and")
+    write_leaf(tmp_path, "train", {"a": numbers(2, 0), "b": numbers(2, 0, (4,))})
+    write_leaf(tmp_path, "test", {"a": numbers(1, 0)})
+    refused(r"user 'b' has rows of shape \(4,\), and others of shape \(3,\)")
     write_leaf(tmp_path, "train", {"a": numbers(2, 0)})
     write_leaf(tmp_path, "train", {"a": numbers(2, 0)}, "more.json")
-    with pytest.raises(DataError, match=r"more\.json is not a file of LEAF: user 'a' is there twice"):
-        ct.datasets.read_leaf(tmp_path)
+    refused(r"more\.json is not a file of LEAF: user 'a' is there twice")
     for content, message in (("{}", "no 'users'"), ("[", "Expecting value"), ("[]", "list indices")):
         (tmp_path / "train" / "more.json").write_text(content)
-        with pytest.raises(DataError, match=rf"more\.json is not a file of LEAF: {message}"):
-            ct.datasets.read_leaf(tmp_path)
+        refused(rf"more\.json is not a file of LEAF: {message}")
     write_leaf(tmp_path / "other", "train", {"a": numbers(2, 0)})
-    with pytest.raises(DataError, match=r"there is more than one folder train: .*other/train, .*/train in"):
-        ct.datasets.read_leaf(tmp_path)
+    refused(r"there is more than one folder train: .*other/train, .*/train in")
 
 
 # -- PFLlib -----------------------------------------------------------------------------------------------------------
@@ -285,15 +276,8 @@ def test_damaged_files_are_refused_or_harmless():
         read_npz(b"nonsense")
 
 
-def test_texts_of_pfllib_are_refused_with_advice(tmp_path):
-    """AG News has an object array of (tokens, length)."""
-    texts = np.empty((2, 2), dtype=object)
-    texts[:] = [[[1, 2, 3], 3], [[4, 5, 0], 2]]
-    write_pfllib(tmp_path, {"train": {0: {"x": texts, "y": np.arange(2)}}, "test": {0: client(1, 0)}})
-    with pytest.raises(
-        DataError, match=r"train/0\.npz is not a file of PFLlib: it holds an array of .*; write plain arrays instead"
-    ):
-        ct.datasets.read_pfllib(tmp_path)
+TOKENS = np.empty((2, 2), dtype=object)  # AG News has an object array of (tokens, length)
+TOKENS[:] = [[[1, 2, 3], 3], [[4, 5, 0], 2]]
 
 
 @pytest.mark.parametrize(
@@ -304,6 +288,10 @@ def test_texts_of_pfllib_are_refused_with_advice(tmp_path):
         ({"x": np.ones(2), "y": np.ones(2)}, r"x is float64 of shape \(2,\)"),
         ({"x": np.ones((2, 5)), "y": np.ones(2)}, r"has rows of shape \(5,\), and others of shape \(1, 4, 4\)"),
         ([1, 2], r"0\.npz is not a file of PFLlib: .*; write plain arrays"),
+        (
+            {"x": TOKENS, "y": np.arange(2)},
+            r"test/0\.npz is not a file of PFLlib: it holds an array of",
+        ),
     ],
 )
 def test_clients_that_are_not_as_they_must_be(tmp_path, data, message):
@@ -312,8 +300,11 @@ def test_clients_that_are_not_as_they_must_be(tmp_path, data, message):
         ct.datasets.read_pfllib(tmp_path)
 
 
-def test_a_client_without_a_number(tmp_path):
-    write_pfllib(tmp_path, {"train": {"all": client(3, 0)}, "test": {0: client(1, 0)}})
+def test_a_client_without_a_number_and_a_score_of_many_classes(tmp_path):
+    write_pfllib(tmp_path, {"train": {0: client(9, 0)}, "test": {0: client(9, 0)}})
+    with pytest.raises(MismatchError, match="score judges linear models of two classes"):
+        ct.datasets.read_pfllib(tmp_path).score(np.zeros((1, 16)))
+    write_pfllib(tmp_path, {"train": {"all": client(3, 0)}})
     with pytest.raises(DataError, match=r"all\.npz: expected the number of a client"):
         ct.datasets.read_pfllib(tmp_path)
 
@@ -375,9 +366,3 @@ def test_names_of_converted_sets(tmp_path, monkeypatch):
     np.savez(tmp_path / "other.npz", X=np.ones(3))
     with pytest.raises(DataError, match=r"other\.npz has no array 'y'"):
         ct.datasets.read_converted(tmp_path / "other.npz")
-
-
-def test_a_score_of_many_classes_is_refused(tmp_path):
-    write_pfllib(tmp_path, {"train": {0: client(9, 0)}, "test": {0: client(9, 0)}})
-    with pytest.raises(MismatchError, match="score judges linear models of two classes"):
-        ct.datasets.read_pfllib(tmp_path).score(np.zeros((1, 16)))

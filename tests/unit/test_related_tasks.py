@@ -33,21 +33,6 @@ def test_shape_of_the_paper(paper):
     np.testing.assert_array_equal(np.argsort(paper.train.sizes), np.argsort(paper.test.sizes))
 
 
-def test_the_seed_decides_everything():
-    small = {"n": 5, "p": 4, "rows": 10, "test_rows": 6}
-    one, same, other = (related_tasks(**small, seed=seed) for seed in (1, 1, 2))
-    for part in ("targets", "correlation", "parent", "sign"):
-        np.testing.assert_array_equal(getattr(one, part), getattr(same, part))
-    for part in ("train", "test"):
-        a, b = getattr(one, part), getattr(same, part)
-        np.testing.assert_array_equal(a.X, b.X)
-        np.testing.assert_array_equal(a.y, b.y)
-        np.testing.assert_array_equal(a.sizes, b.sizes)
-    assert not np.array_equal(one.targets, other.targets)
-    again = related_tasks(**small, seed=np.random.default_rng(1))
-    np.testing.assert_array_equal(one.train.X, again.train.X)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_correlations_are_blocks_with_signs(seed):
     task = related_tasks(rows=1, test_rows=1, seed=seed)

@@ -210,9 +210,9 @@ def mds4(files: Originals) -> Arrays:
                         words[word] += int(count)
                 reviews.append((domain, words))
                 labels.append(label)
-    words = bag_of_words(words for _, words in reviews)
+    features = bag_of_words(words for _, words in reviews)
     agent = np.array([FOUR_DOMAINS.index(domain) for domain, _ in reviews])
-    return _arrays(words, np.array(labels, dtype=np.int8), agent, agent_names=np.array(FOUR_DOMAINS))
+    return _arrays(features, np.array(labels, dtype=np.int8), agent, agent_names=np.array(FOUR_DOMAINS))
 
 
 def mds14(files: Originals) -> Arrays:
