@@ -60,6 +60,12 @@ class World:
     def get(self, call):
         return call()
 
+    def wait(self, calls, num_returns=1, timeout=None):
+        return calls[:num_returns], calls[num_returns:]
+
+    def kill(self, actor):
+        actor.dead = True
+
 
 class Table:
     """Rows by agent, and how often each agent's were loaded."""
@@ -86,8 +92,7 @@ def rows(family="squared"):
 def learned(world, family="squared", count=3, design="linear"):
     X, y, codes = rows(family)
     table, sizes = Table(X, y, codes), np.bincount(codes, minlength=N)
-    shards = deal(sizes, count)
-    agents = ClusterAgents(world, [Actor(world, table) for _ in shards], shards, sizes, P)
+    agents = ClusterAgents(world, [Actor(world, table) for _ in range(count)], deal(sizes, 2 * count), sizes, P)
     [model] = fit_agents(agents, 1, family, design, "full", Counter(None))
     return model, table
 
@@ -152,5 +157,5 @@ def test_when_nobody_is_left_the_fit_ends():
 def test_a_death_is_told_as_it_happens(caplog):
     with caplog.at_level(logging.WARNING, "coterie"):
         learned(World({40}))
-    assert "1 worker(s) died: " in caplog.text
-    assert "the rows of their 8 agents go to the 2 left" in caplog.text
+    assert "a worker died: " in caplog.text
+    assert "its 8 agents go to the 2 left" in caplog.text

@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-import re
 import socket
-import textwrap
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -17,14 +15,13 @@ from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from .._version import __version__
-from ..errors import ClusterError, CoterieError, MissingExtra, ParameterError, about
+from .._workers import Record, WorkerLog, causes, replay
+from ..errors import ClusterError, MissingExtra, ParameterError
 
 log = logging.getLogger("coterie")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-#: What a worker has logged: name of the logger, level, message.
-Record = tuple[str, int, str]
 #: A Python warning of a worker: category, message, file, line.
 Warned = tuple[type[Warning], str, str, int]
 
@@ -38,8 +35,6 @@ HINTS = {
     "refused": "nothing listens there: is it started, and the port the one of ray start --port?",
     "timed out": "nothing answers: is the port open to this machine?",
 }
-#: Ray's words for what a worker does not find.
-UNKNOWN = re.compile(r"No module named '([\w.]+)'|ImportError: (.+)")
 #: Seconds in which a cluster must answer.
 KNOCK = 10.0
 #: Tasks that are asked for before the first of them is done, for each one that the cluster can run at a time.
@@ -302,32 +297,6 @@ def check_importable(*rules: Any) -> None:
             check_importable(*rule)  # a method may wrap another
 
 
-class WorkerLog(logging.Handler):
-    """Keeps what coterie logs in a worker, from a level on, until it is taken."""
-
-    def __init__(self, level: int = logging.WARNING):
-        super().__init__(level)
-        self._records: list[Record] = []
-        log.setLevel(level)
-        log.propagate = False  # or it would be printed on the worker, where nobody looks
-        log.addHandler(self)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep one record."""
-        self._records.append((record.name, record.levelno, record.getMessage()))
-
-    def take(self) -> list[Record]:
-        """What was logged since the last time."""
-        records, self._records = self._records, []
-        return records
-
-
-def replay(records: Iterable[Record]) -> None:
-    """Log here what a worker has logged."""
-    for name, level, message in records:
-        logging.getLogger(name).log(level, "%s", message)
-
-
 def _recorded(
     function: Callable[[Any], Any], item: Any, level: int, version: str
 ) -> tuple[Any, list[Record], list[Warned]]:
@@ -379,49 +348,6 @@ class _Told:
             if (category, text, filename, lineno) not in self._warned:
                 self._warned.add((category, text, filename, lineno))
                 warnings.warn_explicit(text, category, filename, lineno)
-
-
-@contextmanager
-def causes(ray: Any, what: str = "", but: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-    """Let an error of ours come out of Ray as it was raised, and any other one as a ClusterError, ``but`` for some.
-
-    Its message begins with `what`, if there are several things it could be about.
-    """
-    try:
-        yield
-    except but:
-        raise
-    except ray.exceptions.RayTaskError as error:
-        cause: Any = error.cause  # not the error itself, which Ray makes an instance of its cause's class, too
-        while cause is not None and not isinstance(cause, CoterieError):
-            cause = getattr(cause, "cause", None)
-        if cause is not None:
-            raise about(cause, what) from None
-        if found := UNKNOWN.search(str(error.cause)):
-            raise ClusterError(
-                f"workers cannot import {found[1] or found[2]}: install the same packages on all machines, for the "
-                "Python that Ray was started with; a module of your own must be on its PYTHONPATH when it is started"
-            ) from error
-        raise about(ClusterError(f"a worker failed: {type(error.cause).__name__}: {error.cause}"), what) from error
-    except ray.exceptions.RayError as error:
-        raise about(ClusterError(f"the cluster failed: {error}{_logs(ray)}"), what) from error
-
-
-def reason_of(error: BaseException) -> str:
-    """Why a worker died, as far as Ray knows, in one line."""
-    text = " ".join(str(getattr(error, "error_msg", None) or error).split())
-    text = re.sub(r"(class_name|actor_id|pid|namespace|ip): \S+|The actor is dead because|actor [0-9a-f]{32}", "", text)
-    text = " ".join(text.split()).partition("Some common causes")[0]
-    return textwrap.shorten(text, 300, placeholder=" ...").strip(" .:") or type(error).__name__
-
-
-def _logs(ray: Any) -> str:
-    """Where to look for what a worker has said last, if it is known."""
-    try:
-        folder = ray._private.worker._global_node.get_logs_dir_path()
-    except AttributeError:  # connected from outside, or another version of Ray
-        return ""
-    return f" (Ray keeps what workers print in {folder} of the machine they were on: worker-*.err)"
 
 
 def _knock(address: str) -> None:

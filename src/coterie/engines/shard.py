@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._workers import Record, WorkerLog
 from ..core import loop
 from ..core.letters import lengths_of, longest
 from ..core.linear import frozen
@@ -25,7 +26,7 @@ from ..core.world import EVERYONE, NEEDS_ROOM, REFUSED, VACANT, Heard, World, ne
 from ..errors import CapacityError, GraphError, ParameterError
 from ..problem import Problem
 from ..problem.sharded import Block, Pose, ShardedProblem, assembled, asymmetry
-from .cluster import Record, WorkerLog, check_importable
+from .cluster import check_importable
 from .drivers import seeds
 from .parallel import Team
 from .worlds import part_of, world_of

@@ -20,12 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from .._workers import await_all, causes, gone, replay
 from ..core import loop
 from ..errors import ClusterError, CoterieError, DataError, MismatchError, ParameterError
 from ..problem import Problem, ShardedProblem
 from ..problem.baselines import Baseline
 from ..problem.sharded import block_of, pose_of
-from .cluster import Cluster, causes, check_importable, replay
+from .cluster import Cluster, check_importable
 from .drivers import Driver, seeds
 from .shard import Facts, Shard, Summary
 from .worlds import check_choice, choices
@@ -34,8 +35,6 @@ log = logging.getLogger("coterie")
 
 #: Supersteps asked for before the first of them must be done.
 AHEAD = 8
-#: Seconds after which to say that shards are waiting for their CPUs.
-WAIT = 20.0
 #: Wakes whose times are drawn at a time.
 CHUNK = 1 << 17
 
@@ -95,10 +94,7 @@ class Shards(Driver):
 
     def _load(self, cpus: float) -> list[Facts]:
         """Let every shard take in its agents, or build them."""
-        there = [shard.ready.remote() for shard in self.shards]
-        _, missing = self.ray.wait(there, num_returns=len(there), timeout=WAIT)
-        if missing:
-            log.warning("waiting for %d shard(s) of %g CPU(s) each: the cluster is busy", len(missing), cpus)
+        await_all(self.ray, [shard.ready.remote() for shard in self.shards], f"shard(s) of {cpus:g} CPU(s) each")
         problem, loaded = self._posed, []
         pose = problem.pose if isinstance(problem, ShardedProblem) else pose_of(problem)
         for k, shard in enumerate(self.shards):
@@ -288,7 +284,7 @@ class Shards(Driver):
                 f"workers cannot import {missing[1]}: the modules that functions and rules are from must be "
                 "installed on all machines, or the functions defined in the script that you run"
             ) from error
-        if isinstance(cause, errors.RayActorError | errors.ObjectLostError):  # or its machine, with letters of it
+        if isinstance(cause, gone(self.ray)):  # or its machine, with letters of it
             raise ClusterError(
                 f"a shard is gone, and its agents with it: a simulation keeps no checkpoints, start it again ({cause})"
             ) from error

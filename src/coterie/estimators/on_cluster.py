@@ -13,7 +13,7 @@ from .._threads import one_thread
 from ..data.columns import Columns
 from ..data.ids import agent_codes
 from ..data.sources import is_source
-from ..data.sources.survey import Survey, deal, survey
+from ..data.sources.survey import Survey, survey
 from ..data.table import Table
 from ..errors import DataError, MismatchError
 from .collaborative import check_classes
@@ -75,8 +75,7 @@ def learn_on_cluster(
                 f"there are {width} columns, and engine= takes at most {pooling.WIDE}: choose fewer columns, or leave "
                 "engine out"
             )
-        shards = deal(given.sizes, engine.count(ray, np.count_nonzero(given.sizes)))
-        workers = cluster_agents(ray, engine, given.loader(shards), shards, given.sizes, width, classes)
+        workers = cluster_agents(ray, engine, given.loader, given.sizes, width, classes)
         with workers as those, one_thread():
             outputs, counter = classes if classes > 2 else 1, pooling.Counter(progress)
             models = pooling.fit_agents(those, outputs, model._family(), model.design, model._deviations(), counter)

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from .._threads import one_thread
+from .._workers import Host, Pool
 from ..data.sources.survey import deal
-from ..engines.cluster import Cluster, Record, WorkerLog, causes, reason_of, replay
-from ..errors import ClusterError
+from ..engines.cluster import Cluster
 from ..pooling import targets_of
 from ..pooling.designs import Design
 from ..pooling.fitted import models_of
@@ -27,6 +27,11 @@ from ..pooling.sums import LostError
 from ..pooling.wide import dense
 
 log = logging.getLogger("coterie")
+
+#: Something that a shard was asked: a function of the shard, and what else it is given.
+Asked = tuple[Callable[..., Any], tuple[Any, ...]]
+#: Shards for each worker, so that those of a dead one can be dealt out evenly.
+SHARDS = 4
 
 
 class Rows(NamedTuple):
@@ -87,70 +92,56 @@ def _some(rows: Rows, chosen: np.ndarray, which: np.ndarray) -> Rows:
     return Rows(rows.X[chosen], rows.y[chosen], np.searchsorted(which, rows.codes[chosen]), weight)
 
 
-class PoolingWorker:
-    """A process that holds shards: its own, and what it took over."""
+class TakenOver(NamedTuple):
+    """What a worker answers when it begins to host a shard."""
+
+
+class PoolingWorker(Host):
+    """A process that holds shards of the agents."""
 
     def __init__(self, loader: Loader, classes: int, n_jobs: int, level: int):
+        super().__init__(level)
         self._loader, self._classes, self._n_jobs = loader, classes, n_jobs
-        self._shards: dict[int, Shard] = {}
-        self._log = WorkerLog(level)
         self._alone = one_thread(None)  # as in one process, as long as this one lives
         self._alone.__enter__()
 
-    def take(self, number: int, which: np.ndarray) -> tuple[None, list[Record]]:
-        """Load the rows of some agents, and hold them as a shard of this number."""
+    def begin(self, part: int, which: np.ndarray, memory: list[Asked]) -> tuple[Shard, TakenOver]:
+        """Load the rows of some agents, and catch up with what was asked of others."""
         rows = self._loader.load(which)
         targets = targets_of(rows.y, self._classes)
-        self._shards[number] = Shard(
-            dense(rows.X), targets, rows.codes, len(which), rows.weight, self._n_jobs, np.asarray(which)
-        )
-        return None, self._log.take()
+        shard = Shard(dense(rows.X), targets, rows.codes, len(which), rows.weight, self._n_jobs, np.asarray(which))
+        for work, given in memory:
+            work(shard, *given)
+        return shard, TakenOver()
 
-    def work(self, number: int, work: Callable[..., Any], given: tuple[Any, ...]) -> tuple[Any, list[Record]]:
+    def work(self, part: int, work: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         """What is asked of a shard."""
-        return work(self._shards[number], *given), self._log.take()
-
-
-class _Held(NamedTuple):
-    """A shard, and the worker that holds it."""
-
-    number: int
-    worker: int
-    which: np.ndarray
-
-
-class _GoneError(Exception):
-    """A worker does not answer any more."""
+        return work(self._parts[part], *given)
 
 
 class ClusterAgents:
     """Agents whose rows are with workers, see :class:`coterie.pooling.rows.Agents`."""
 
     def __init__(self, ray: Any, workers: list[Any], shards: list[np.ndarray], sizes: np.ndarray, columns: int):
-        self.n, self._sizes, self._columns = len(sizes), sizes, columns
-        self._ray, self._workers = ray, dict(enumerate(workers))
-        self._memory: dict[Any, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
-        self._held = [_Held(k, k, which) for k, which in enumerate(shards)]
-        self._numbers = len(shards)
-        self._begin(self._held)
+        self.n, self._shards, self._columns = len(sizes), shards, columns
+        self._memory: dict[Any, Asked] = {}
+        rows, counts = [int(sizes[which].sum()) for which in shards], [len(which) for which in shards]
+        self._pool = Pool(ray, workers, rows, counts, self._given, "agents")
+        self._pool.settle()
+
+    def _given(self, part: int) -> tuple[Any, ...]:
+        """What a worker is told that is to host a shard."""
+        return self._shards[part], list(self._memory.values())
 
     def each(self, work: Callable[..., Any], *given: Any, again: bool = True) -> list[Any]:
         """``work(shard, *given)`` of every shard, in a fixed order."""
         answers: dict[int, Any] = {}
-        while True:
-            asked = [held for held in self._held if held.number not in answers]
-            references = [self._workers[held.worker].work.remote(held.number, work, given) for held in asked]
-            dead = {}
-            for held, reference in zip(asked, references, strict=True):
-                try:
-                    answers[held.number] = self._get(reference)
-                except _GoneError as error:
-                    dead[held.worker] = error
-            if not dead:
-                return [answers[held.number] for held in self._held]
-            self._hand_over(dead)
-            if not again:
+        while left := [part for part in range(len(self._shards)) if part not in answers]:
+            found = self._pool.gather("work", dict.fromkeys(left, (work, given)))
+            answers |= {part: each for part, each in zip(left, found, strict=True) if not isinstance(each, TakenOver)}
+            if len(answers) < len(self._shards) and not again:
                 raise LostError
+        return [answers[part] for part in range(len(self._shards))]
 
     def remember(self, name: Any, work: Callable[..., Any], *given: Any) -> None:
         """What a worker that takes over agents has to do first, in the order in which names were new."""
@@ -167,80 +158,24 @@ class ClusterAgents:
         """Of all agents, each where its rows are."""
         return models_of(self, self._columns, task, design, population, tell)
 
-    def _get(self, reference: Any) -> Any:
-        """An answer; what was logged where it comes from is logged here."""
-        gone = (self._ray.exceptions.RayActorError, self._ray.exceptions.ObjectLostError)
-        try:
-            with causes(self._ray):
-                answer, records = self._ray.get(reference)
-        except ClusterError as error:
-            if isinstance(error.__cause__, gone):
-                raise _GoneError(reason_of(error.__cause__)) from error
-            raise
-        replay(records)
-        return answer
-
-    def _begin(self, fresh: list[_Held]) -> None:
-        """Let workers load shards, and catch up with what was asked of others."""
-        while fresh:
-            references = []
-            for held in fresh:
-                worker = self._workers[held.worker]
-                first = worker.take.remote(held.number, held.which)
-                references.append(
-                    [first, *(worker.work.remote(held.number, *known) for known in self._memory.values())]
-                )
-            dead = {}
-            for held, parts in zip(fresh, references, strict=True):
-                try:
-                    for reference in parts:
-                        self._get(reference)
-                except _GoneError as error:
-                    dead[held.worker] = error
-            # Those that came to nothing are dealt out again, and nobody else's are begun twice.
-            fresh = self._dealt_out(dead) if dead else []
-
-    def _hand_over(self, dead: dict[int, _GoneError]) -> None:
-        self._begin(self._dealt_out(dead))
-
-    def _dealt_out(self, dead: dict[int, _GoneError]) -> list[_Held]:
-        """The agents of dead workers, dealt out to those left in place of the shards they were in."""
-        reason = str(next(iter(dead.values())))
-        self._workers = {k: worker for k, worker in self._workers.items() if k not in dead}
-        agents = sum(len(held.which) for held in self._held if held.worker in dead)
-        if not self._workers:
-            raise ClusterError(f"all workers died; the last of them held {agents} agents: {reason}")
-        log.warning(
-            "%d worker(s) died: %s; the rows of their %d agents go to the %d left",
-            len(dead),
-            reason,
-            agents,
-            len(self._workers),
-        )
-        now: list[_Held] = []
-        fresh: list[_Held] = []
-        for held in self._held:
-            if held.worker not in dead:
-                now.append(held)
-                continue
-            parts = deal(self._sizes[held.which], len(self._workers))
-            for worker, part in zip(self._workers, parts, strict=False):
-                fresh.append(_Held(self._numbers, worker, held.which[part]))
-                now.append(fresh[-1])
-                self._numbers += 1
-        self._held = now
-        return fresh
-
 
 @contextmanager
 def cluster_agents(
-    ray: Any, engine: Cluster, loader: Loader, shards: list[np.ndarray], sizes: np.ndarray, columns: int, classes: int
+    ray: Any,
+    engine: Cluster,
+    loader: Callable[[list[np.ndarray]], Loader],  # for these shards
+    sizes: np.ndarray,
+    columns: int,
+    classes: int,
 ) -> Iterator[ClusterAgents]:
     """Agents dealt out to the workers of a cluster, for the time of a ``with``."""
+    most = int(np.count_nonzero(sizes))
+    count = engine.count(ray, most)
+    shards = deal(sizes, min(count * SHARDS, most))
     threads = max(1, int(engine.cpus))
     actor = ray.remote(num_cpus=engine.cpus)(PoolingWorker)
-    shared = ray.put(loader)
-    workers = [actor.remote(shared, classes, threads, log.getEffectiveLevel()) for _ in shards]
+    shared = ray.put(loader(shards))
+    workers = [actor.remote(shared, classes, threads, log.getEffectiveLevel()) for _ in range(count)]
     try:
         yield ClusterAgents(ray, workers, shards, sizes, columns)
     finally:

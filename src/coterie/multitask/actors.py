@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import logging
 import tempfile
-import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._workers import MAX_DEATHS, Host, Pool, Record, Waiting, WorkerLog, causes, death_of, gone, replay
 from ..data.sources.survey import deal
-from ..engines.cluster import Cluster, Record, WorkerLog, causes, reason_of, replay
+from ..engines.cluster import Cluster
 from ..errors import ClusterError
 from .checkpoints import Checkpoints, Packed, Parts, remove_files
 from .sources import Tasks
@@ -35,12 +35,8 @@ log = logging.getLogger("coterie")
 
 #: Parts of the tasks for each worker, so that those of a dead one can be dealt out evenly.
 PARTS = 4
-#: How many workers, or servers, may die in one run.
-MAX_DEATHS = 20
-#: Seconds in which a worker must begin, if there is none left; and in which one that was out of reach must answer.
-BEGIN_SECONDS, ANSWER_SECONDS = 120.0, 3.0
-#: Seconds between two looks at what the server has logged, while it is at work; and after which to say that it waits.
-LOOK, WAIT = 0.5, 20.0
+#: Seconds between two looks at what the server has logged, while it is at work.
+LOOK = 0.5
 
 
 class Shipment(NamedTuple):
@@ -62,20 +58,14 @@ class Crew(NamedTuple):
     shipment: Shipment
 
 
-class WorkerActor:
+class WorkerActor(Host):
     """A worker in a process of its own, which hosts some parts of the tasks."""
 
-    def __init__(self, level: int):
-        self._log, self._parts = WorkerLog(level), dict[int, Worker]()
-        self._files: Parts | None = None
+    _files: Parts | None = None
 
-    def hosted(self) -> tuple[list[int], list[Record]]:
-        """Which parts it hosts."""
-        return list(self._parts), self._log.take()
-
-    def host(
+    def begin(
         self, part: int, numbers: np.ndarray, shipment: Shipment, number: int | None, weights: np.ndarray | None
-    ) -> tuple[dict[int, WorkerState], list[Record]]:
+    ) -> tuple[Worker, WorkerState]:
         """Host a part: from the checkpoint of this number, or what was written last, or weights; else from nothing."""
         import ray
 
@@ -95,32 +85,25 @@ class WorkerActor:
             worker.dual = packed["dual"]
         elif weights is not None:
             worker.set_dual_of(weights)
-        self._parts[part] = worker
-        return {part: worker.state()}, self._log.take()
+        return worker, worker.state()
 
-    def improve(self, requests: dict[int, Request]) -> tuple[dict[int, Update], list[Record]]:
-        """One round of some parts. What they know is written first: what was answered is never lost."""
+    def improve(self, part: int, request: Request) -> Update:
+        """One round of a part. What it knows is written first: what was answered is never lost."""
+        update = self._parts[part].improve(request)
+        self._write(part, None, [], {"dual": self._parts[part].dual})
+        return update
+
+    def evaluate(self, part: int, weights: np.ndarray, keep: float) -> np.ndarray:
+        """Loss, conjugate and slack of the tasks of a part."""
+        return self._parts[part].evaluate(weights, keep)
+
+    def save(self, part: int, number: int, kept: list[int]) -> bool:
+        """Write a part into the checkpoint of a number, and keep those of others. Whether that could be done."""
+        return self._write(part, number, kept, self._parts[part].pack())
+
+    def _write(self, part: int, number: int | None, kept: list[int], packed: Packed) -> bool:
         assert self._files is not None
-        updates = {}
-        for part, request in requests.items():
-            worker = self._parts[part]
-            updates[part] = worker.improve(request)
-            self._files.save(part, None, [], {"dual": worker.dual})
-        return updates, self._log.take()
-
-    def evaluate(self, given: dict[int, tuple[np.ndarray, float]]) -> tuple[dict[int, np.ndarray], list[Record]]:
-        """Loss, conjugate and slack of the tasks of some parts."""
-        return {part: self._parts[part].evaluate(*each) for part, each in given.items()}, self._log.take()
-
-    def save(self, given: dict[int, tuple[int, list[int]]]) -> tuple[dict[int, bool], list[Record]]:
-        """Write some parts into the checkpoint of a number, and keep those of others. Whether that could be done."""
-        assert self._files is not None
-        saved = {part: self._files.save(part, *each, self._parts[part].pack()) for part, each in given.items()}
-        return saved, self._log.take()
-
-    def states(self, parts: Sequence[int]) -> tuple[dict[int, WorkerState], list[Record]]:
-        """The states of some parts."""
-        return {part: self._parts[part].state() for part in parts}, self._log.take()
+        return self._files.save(part, number, kept, packed)
 
     def remove_files(self) -> None:
         """Remove what it has written."""
@@ -137,39 +120,28 @@ class RayWorkers:
     def __init__(
         self, crew: Crew, start: Callable[[], Any], number: int | None = None, weights: np.ndarray | None = None
     ):
-        tasks, self._shipment, self._start, self.deaths = crew.tasks, crew.shipment, start, 0
-        self.tasks, self._rows = tasks, [int(crew.rows[each].sum()) for each in tasks]
-        self._alive: dict[int, Any] = dict(enumerate(crew.actors))
-        self._home: dict[int, int] = {}  # the worker of each part
-        self._weights: list[np.ndarray | None] = [None if weights is None else weights[each] for each in tasks]
-        self._number = number
-        self._adopted: dict[int, Any] = {}  # parts that a worker has just been asked to host
-        self._outgoing: dict[int, dict[int, Request]] = {}
-        self._pending: dict[Any, tuple[int, list[int]]] = {}  # whose answer it is, and of which parts
+        import ray
+
+        self.tasks, self._shipment, self._number = crew.tasks, crew.shipment, number
+        self._weights = [None if weights is None else weights[each] for each in self.tasks]
+        sizes, counts = [int(crew.rows[each].sum()) for each in self.tasks], [len(each) for each in self.tasks]
+        self._pool = Pool(ray, crew.actors, sizes, counts, self._given, "task(s)", start)
+        self._outgoing: dict[int, tuple[Request]] = {}
+        self._waiting: Waiting = {}
         self._answers: deque[tuple[int, Any]] = deque()
 
-    # -- what the server asks for ----------------------------------------------------------------------------------
+    def _given(self, part: int) -> tuple[Any, ...]:
+        """What a worker is told that is to host a part."""
+        return self.tasks[part], self._shipment, self._number, self._weights[part]
+
+    @property
+    def deaths(self) -> int:
+        """How many workers have died so far."""
+        return self._pool.deaths
 
     def states(self) -> list[WorkerState]:
         """The state of every part; they are dealt out first, to workers that host them already if there are any."""
-        asked = {actor.hosted.remote(): worker for worker, actor in self._alive.items()}
-        hosted: dict[int, int] = {}
-        late = time.monotonic() + WAIT
-        while asked:
-            import ray
-
-            ready, _ = ray.wait(list(asked), num_returns=1, timeout=WAIT)
-            if not ready:
-                if late < time.monotonic():
-                    log.warning("waiting for %d worker(s): the cluster is busy", len(asked))
-                    late = float("inf")
-                continue
-            worker = asked.pop(ready[0])
-            found = self._fetch(ready[0], worker)
-            hosted |= dict.fromkeys(found or [], worker)
-        self._deal([part for part in hosted if hosted[part] in self._alive], hosted)
-        self._deal([part for part in range(len(self.tasks)) if part not in self._home])
-        states = self._gather({})
+        states = self._pool.settle()
         missing = [part for part, state in enumerate(states) if not state.restored] if self._number is not None else []
         if missing:
             log.warning(
@@ -182,147 +154,25 @@ class RayWorkers:
     def send(self, part: int, request: Request) -> None:
         """Send a request, and do not wait: those to the same worker go together."""
         self._weights[part] = request.weights
-        if part in self._adopted:  # its worker died while it had nothing to do: the server has to know its state
-            self._pending[self._adopted.pop(part)] = (self._home[part], [part])
-        else:
-            self._outgoing.setdefault(self._home[part], {})[part] = request
+        self._outgoing[part] = (request,)
 
     def receive(self) -> tuple[int, Update | WorkerState]:
         """The next answer to come, and whose it is; a WorkerState if its worker died and another one took over."""
-        for worker, requests in self._outgoing.items():
-            self._pending[self._alive[worker].improve.remote(requests)] = (worker, list(requests))
+        self._waiting |= self._pool.ask("improve", self._outgoing)
         self._outgoing = {}
         while not self._answers:
-            self._answers.extend(self._next(self._pending))
+            self._answers.extend(self._pool.next(self._waiting))
         return self._answers.popleft()
 
     def evaluate(self, weights: list[np.ndarray], keep: np.ndarray) -> list[Any]:
         """Loss, conjugate and slack of the tasks of every part; a WorkerState in place of them as above."""
         self._weights = list(weights)
         given = {part: (w, float(k)) for part, (w, k) in enumerate(zip(weights, keep, strict=True))}
-        return self._gather(given, "evaluate")
+        return self._pool.gather("evaluate", given)
 
     def save(self, number: int, kept: list[int]) -> list[Any]:
         """Write a checkpoint: for every part, whether that could be done; a WorkerState as above."""
-        return self._gather(dict.fromkeys(range(len(self.tasks)), (number, kept)), "save")
-
-    # -- calls, and who dies ---------------------------------------------------------------------------------------
-
-    def _gather(self, given: dict[int, Any], name: str = "") -> list[Any]:
-        """The answers of all parts to one call; the states of those that are just being taken over."""
-        waiting = {ref: (self._home[part], [part]) for part, ref in self._adopted.items()}
-        calls: dict[int, dict[int, Any]] = {}
-        for part, each in given.items():
-            if part not in self._adopted:
-                calls.setdefault(self._home[part], {})[part] = each
-        self._adopted = {}
-        for worker, arguments in calls.items():
-            waiting[getattr(self._alive[worker], name).remote(arguments)] = (worker, list(arguments))
-        answers: dict[int, Any] = {}
-        while waiting:
-            answers |= dict(self._next(waiting))
-        return [answers[part] for part in range(len(self.tasks))]
-
-    def _next(self, waiting: dict[Any, tuple[int, list[int]]]) -> list[tuple[int, Any]]:
-        """The next answers to come, of parts whose calls are waiting; none if a worker died instead."""
-        import ray
-
-        [ref], _ = ray.wait(list(waiting), num_returns=1)
-        worker, parts = waiting.pop(ref)
-        found = self._fetch(ref, worker)
-        if found is not None:
-            return list(found.items())
-        for part in parts:  # they are somewhere else now
-            waiting[self._adopted.pop(part)] = (self._home[part], [part])
-        return []
-
-    def _fetch(self, ref: Any, worker: int) -> Any:
-        """An answer; None if the worker has died, after its parts have been dealt out."""
-        import ray
-
-        try:
-            with causes(ray, but=gone(ray)):
-                answer, records = ray.get(ref)
-            replay(records)
-            return answer
-        except gone(ray) as error:
-            if worker in self._alive:
-                death = death_of(ray, self._alive[worker], self._alive[worker].hosted, error)
-                if death is not None:
-                    self._bury(worker, death)
-                else:  # it was out of reach for a while: nobody knows what it has done since
-                    for part in [part for part, home in self._home.items() if home == worker]:
-                        self._host(part, worker)
-            return None
-
-    def _bury(self, worker: int, reason: str) -> None:
-        """Deal out the parts of a worker that has died."""
-        del self._alive[worker]
-        self.deaths += 1
-        parts = [part for part, home in self._home.items() if home == worker]
-        count = sum(len(self.tasks[part]) for part in parts)
-        if self.deaths > MAX_DEATHS:
-            raise ClusterError(f"{self.deaths} workers have died, which is too many; the last one: {reason}")
-        if self._alive:
-            goes = f"its {count} task(s) go to" if count else "it had no tasks yet, they go to"
-            log.warning("a worker died: %s; %s the %d left", reason, goes, len(self._alive))
-        else:
-            log.warning("a worker died, and none is left: %s; another one begins, for %d task(s)", reason, count)
-            self._alive[max(self._home.values(), default=0) + self.deaths + 1] = self._begin(reason)
-        self._deal(parts)
-
-    def _begin(self, reason: str) -> Any:
-        import ray
-
-        actor = self._start()
-        ready, _ = ray.wait([actor.hosted.remote()], timeout=BEGIN_SECONDS)
-        if not ready:
-            raise ClusterError(
-                f"all workers have died, and for {BEGIN_SECONDS:g} s there was no room for another one; the last one: "
-                f"{reason}"
-            )
-        return actor
-
-    def _deal(self, parts: list[int], hosted: dict[int, int] | None = None) -> None:
-        """Give each part to the worker with the fewest rows, the largest first; or to the one that hosts it."""
-        load = dict.fromkeys(self._alive, 0)
-        moving = set(parts)
-        for part, home in self._home.items():
-            if part not in moving and home in load:
-                load[home] += self._rows[part]
-        for part in sorted(parts, key=lambda part: -self._rows[part]):
-            worker = min(load, key=lambda worker: load[worker]) if hosted is None else hosted[part]
-            load[worker] += self._rows[part]
-            self._host(part, worker)
-
-    def _host(self, part: int, worker: int) -> None:
-        self._home[part] = worker
-        given = self.tasks[part], self._shipment, self._number, self._weights[part]
-        self._adopted[part] = self._alive[worker].host.remote(part, *given)
-
-
-def gone(ray: Any) -> tuple[type[BaseException], ...]:
-    """What Ray raises when an actor has died, or the machine on which its answer was."""
-    return ray.exceptions.RayActorError, ray.exceptions.ObjectLostError
-
-
-def death_of(ray: Any, actor: Any, call: Any, error: BaseException) -> str | None:
-    """Why an actor died, in one line; None if it was only out of reach for a while, and answers a call again."""
-    until = time.monotonic() + ANSWER_SECONDS
-    silent = (ray.exceptions.ActorUnavailableError, ray.exceptions.GetTimeoutError)
-    while isinstance(error, silent):
-        try:
-            ray.get(call.remote(), timeout=ANSWER_SECONDS)
-            return None
-        except ray.exceptions.RayError as later:  # by now Ray may know more
-            error = later
-        if time.monotonic() > until:
-            break
-        time.sleep(0.2)
-    ray.kill(actor)  # if it lives after all: what it would still write, another one is going to write
-    if isinstance(error, silent):
-        return f"it cannot be reached any more, not within {ANSWER_SECONDS:g} s"
-    return reason_of(error)
+        return self._pool.gather("save", dict.fromkeys(range(len(self.tasks)), (number, kept)))
 
 
 class ServerActor:
