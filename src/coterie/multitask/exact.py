@@ -37,8 +37,8 @@ from ..data import AgentData
 from ..errors import ConvergenceError, ParameterError
 from ..graphs import empty
 from ..problem.exact import Objective, minimise
-from ..problem.exact.newton import TOLERANCE, VANISHED, step_lengths
-from ..problem.exact.systems import Solver, everything
+from ..problem.exact.newton import in_pieces, newton
+from ..problem.exact.systems import InexactSolver, everything
 from ..problem.problem import _lay_out
 from .covariance import Covariance, LowRank, checked_covariance
 
@@ -176,15 +176,14 @@ def _check_unknowns(rank: int, d: int) -> None:
 def _minimiser(objective: TaskObjective) -> np.ndarray:
     """V as one row, by the method that suits the loss and the size."""
     loss, rows = objective.loss, objective.rows
-    pieces = loss.dual_curvature is not None and bool(np.all(np.isfinite(loss.domain(1.0))))
-    if not pieces:
-        return newton(objective, pieces)
+    if not in_pieces(loss):
+        return _newton(objective)
     stored = np.diff(rows.start) if isinstance(rows, SparseRows) else np.full(len(objective.labels), objective.d)
     work = float(np.square(stored * objective.root.shape[1], dtype=float).sum()) + float(objective.p) ** 3
     if work <= WORK:
         return minimise(objective.spelled_out())
     if np.isfinite(loss.smoothness):
-        return newton(objective, pieces)
+        return _newton(objective)
     raise ParameterError(
         f"{len(objective.labels)} rows and {objective.p} unknowns (the rank of the covariance times the features) are "
         f"too many for the exact solver with {loss!r}: {ITERATE}"
@@ -219,25 +218,32 @@ class TaskObjective(Objective):
         scatter_kernel(self.rows, self.tasks, weights, sums)
         return (self.root.T @ sums).reshape(shape)
 
-    def value(self, theta: np.ndarray) -> np.ndarray:
-        """P, (1,)."""
-        return self.quadratic(theta) + self.scale @ self.examples(self.margins(theta))[0]
+    @property
+    def in_batches(self) -> bool:
+        """Every number is of single rows."""
+        return False
 
-    def grams(self, weights: np.ndarray | None = None) -> np.ndarray:
-        """``sum_i (R_i R_i') kron sum_j c_ij weights_ij x_ij x_ij'``, (1, p, p)."""
+    @property
+    def bend_shape(self) -> int:
+        """The second derivative of the losses is kept as weights of rows."""
+        return 1
+
+    def hessian(self, bend: np.ndarray) -> np.ndarray:
+        """``lam I + sum_i (R_i R_i') kron sum_j bend_ij x_ij x_ij'``, (p, p)."""
         (m, r), d = self.root.shape, self.d
-        scale = self.scale if weights is None else self.scale * weights
         out = np.zeros((r, d, r, d))
         at_once = max(1, BATCH // d**2)
         for first in range(0, m, at_once):
             root, tasks = self.root[first : first + at_once], self.tasks[first : first + at_once + 1]
             a, b = tasks[0], tasks[-1]
             grams = np.zeros((root.shape[0], d, d))
-            gram_kernel(self.rows.take(a, b), frozen(tasks - a), scale[a:b], np.arange(root.shape[0]), grams)
+            gram_kernel(self.rows.take(a, b), frozen(tasks - a), bend[a:b], np.arange(root.shape[0]), grams)
             for k in range(r):
                 pairs = (root[:, k, None] * root).T @ grams.reshape(-1, d * d)
                 out[k] += pairs.reshape(r, d, d).transpose(1, 0, 2)
-        return out.reshape(1, self.p, self.p)
+        hessian = out.reshape(self.p, self.p)
+        hessian[np.diag_indices(self.p)] += 2.0 * self.ridge[0, 0]
+        return hessian
 
     def spelled_out(self) -> Objective:
         """The same objective with the long features ``R_i kron x_ij``."""
@@ -255,66 +261,29 @@ class TaskObjective(Objective):
         )
 
 
-def newton(objective: TaskObjective, pieces: bool) -> np.ndarray:
-    """Minimise P for a loss with a gradient, with the line search of :mod:`coterie.problem.exact.newton`.
+def _newton(objective: TaskObjective) -> np.ndarray:
+    """Minimise P for a loss with a gradient."""
+    kept: list[Any] = [np.zeros(0), None]
 
-    Where the loss is quadratic in ``pieces``, l'' is one element of the generalised second derivative; the ridge makes
-    every step a descent, and once the right pieces are found, a full step is exact.
-    """
-    theta = np.zeros((1, objective.p))
-    lam, first, polish = 2.0 * float(objective.ridge[0, 0]), float(objective.value(theta).sum()), 0
-    margins = objective.margins(theta)
-    bent = np.zeros(0)
-    solve: Solver = everything
-    for _ in range(200):
-        value, slope, curvature = objective.examples(margins)
-        level = float(objective.quadratic(theta).sum() + objective.scale @ value)
-        pull = objective.scatter(objective.scale * slope, theta.shape)
-        gradient = objective.quadratic_gradient(theta) + pull
-        if not np.array_equal(bent, curvature):  # the squared loss needs one factorisation
-            bent, solve = curvature, _system(objective, curvature)
-        step = -solve(gradient)
-        # Newton's decrement says how far P is from its minimum, but with the wrong pieces it says nothing. The duality
-        # gap P - D always does: with a_ij = -l'(z_ij), it is |gradient|^2 / (2 lam).
-        gap = np.sum(gradient * gradient) / (2.0 * lam) if pieces else -np.sum(gradient * step)
-        settled = bool(gap <= TOLERANCE * level or level <= VANISHED * first)
-        length = _step_length(objective, theta, step, margins, settled)
-        theta = theta + length * step
-        margins = objective.margins(theta)
-        # Once the objective is exact, a step or two more make the weights exact, too.
-        polish += settled
-        if polish >= 3 or (polish and np.abs(step).max() <= 1e-9 * np.abs(theta).max()):
-            return theta
-    raise ConvergenceError(
-        "Newton's method did not converge in 200 steps: do features or covariances differ by very many orders of "
-        f"magnitude? If not, {ITERATE}"
-    )
+    def solver(bend: np.ndarray) -> Any:
+        if not np.array_equal(kept[0], bend):  # the squared loss needs one factorisation
+            kept[:] = bend, _system(objective, bend)
+        return kept[1]
+
+    try:
+        return newton(objective, everything, solver)
+    except ConvergenceError as error:
+        raise ConvergenceError(f"{error} Or do covariances? If not, {ITERATE}") from None
 
 
-def _step_length(
-    objective: TaskObjective, theta: np.ndarray, step: np.ndarray, margins: np.ndarray, settled: bool
-) -> np.ndarray:
-    along = objective.margins(step)
-    start = float((objective.quadratic_gradient(theta) * step).sum())
-    bend = float((objective.quadratic_gradient(step) * step).sum())
-
-    def slope(length: np.ndarray) -> np.ndarray:
-        losses = objective.scale * objective.examples(margins + length * along)[1] * along
-        return np.array([start + length[0] * bend + losses.sum()])
-
-    return step_lengths(slope(np.zeros(1)), slope, np.array([settled]))
-
-
-def _system(objective: TaskObjective, curvature: np.ndarray) -> Solver:
+def _system(objective: TaskObjective, bend: np.ndarray) -> InexactSolver:
     """A solver of ``H x = target``: a Cholesky factor, refined by conjugate gradients that do not form H."""
-    weights = objective.scale * curvature
 
     def product(v: np.ndarray) -> np.ndarray:
-        return objective.quadratic_gradient(v) + objective.scatter(weights * objective.margins(v), v.shape)
+        return objective.quadratic_gradient(v) + objective.scatter(bend * objective.margins(v), v.shape)
 
     for damping in (0.0, 1e-14, 1e-12, 1e-10, 1e-8):
-        hessian = objective.grams(curvature)[0]
-        hessian[np.diag_indices(objective.p)] += 2.0 * objective.ridge[0, 0]
+        hessian = objective.hessian(bend)
         hessian[np.diag_indices(objective.p)] *= 1.0 + damping
         try:  # the transpose is in LAPACK's order: no copy
             factor = linalg.cho_factor(hessian.T, lower=True, overwrite_a=True, check_finite=False)
@@ -324,5 +293,5 @@ def _system(objective: TaskObjective, curvature: np.ndarray) -> Solver:
         def precondition(v: np.ndarray, factor: Any = factor) -> np.ndarray:
             return linalg.cho_solve(factor, v.ravel(), check_finite=False).reshape(v.shape)
 
-        return lambda target: conjugate_gradients(product, target, 1e-13, 10, precondition=precondition)[0]
+        return lambda target, _: conjugate_gradients(product, target, 1e-13, 10, precondition=precondition)[0]
     raise ConvergenceError("the Hessian is not positive semidefinite: is a loss not convex?")
