@@ -357,7 +357,7 @@ MUTANTS = (
     ),
     Mutant(
         "question-answered-twice",
-        "peers/node/node.py",
+        "peers/node/freshness.py",
         "        del self._asked[j]\n",
         "",
         ("tests/peers/test_gate.py::test_a_question_is_answered_once",),

@@ -67,7 +67,7 @@ def _muted(chaos: Chaos, began: float) -> str:
     here = _here(chaos)
     for i, node in here.items():
         for j in node.ties:
-            if j in here and node.heard.get(j, -np.inf) < chaos.clock(i, began):
+            if j in here and node.fresh.heard.get(j, -np.inf) < chaos.clock(i, began):
                 return f"{i} has not heard {j} since the faults were over"
     return ""
 
@@ -76,7 +76,7 @@ def gap(chaos: Chaos) -> float:
     """How far above the optimum the models of those present are, relative."""
     here = _here(chaos)
     members, nodes = list(here), list(here.values())
-    if len(nodes) < len(chaos.present) or any(node.roster.version != chaos.roster.version for node in nodes):
+    if len(nodes) < len(chaos.present) or any(node.group.roster.version != chaos.roster.version for node in nodes):
         return np.inf
     W = np.zeros((len(here), len(here)))
     for k, node in enumerate(nodes):

@@ -10,7 +10,8 @@ import numpy as np
 from coterie.core.world import EVERYONE
 from coterie.engines.wire import read_numbers, write_numbers
 from coterie.peers.group.roster import read_roster, sign_roster
-from coterie.peers.node.node import Node, Send
+from coterie.peers.node.mailbox import Send
+from coterie.peers.node.node import Node
 from coterie.peers.wire.packet import HELLO, read_packet, write_hello
 
 from .tasks import Task
@@ -131,7 +132,7 @@ class Floods(Fault):
             letters = [letter for letter in node.peer.greet()[:1] if not chaos.method.remembers]
             for k in range(int(self.TIMES * self.EVERY * chaos.charter.rate)):
                 if k % 2 == 0 or not letters:
-                    hello = write_hello(bytes(self.rng.bytes(16)), node.roster.version)
+                    hello = write_hello(bytes(self.rng.bytes(16)), node.group.roster.version)
                     data = chaos.forged(i, EVERYONE, kind=HELLO, content=hello)
                 else:
                     data = chaos.forged(i, EVERYONE, kind=letters[0].kind, text=letters[0].text)
@@ -239,7 +240,7 @@ class ForkedLists(Fault):
         chaos = self.chaos
         for i in sorted(chaos.present):
             node = chaos.nodes[i]
-            chaos.demand(node is None or "fork" in node.alarms, f"{i} says nothing of the fork of the list")
+            chaos.demand(node is None or "fork" in node.trouble.alarms, f"{i} says nothing of the fork of the list")
         chaos.publish(chaos.roster.healing(read_roster(self.other, chaos.charter)), healed=True)
         self._healed = True
 
@@ -247,7 +248,7 @@ class ForkedLists(Fault):
     def over(self) -> bool:
         """Healed: nobody has another list, nobody speaks of a fork."""
         nodes = [self.chaos.nodes[i] for i in self.chaos.present]
-        return self._healed and all(node is not None and "fork" not in node.alarms for node in nodes)
+        return self._healed and all(node is not None and "fork" not in node.trouble.alarms for node in nodes)
 
 
 class Removal(Fault):

@@ -8,7 +8,7 @@ import numpy as np
 
 from coterie.core.letters import lengths_of, longest
 from coterie.errors import DataError
-from coterie.peers.node.node import Send
+from coterie.peers.node.mailbox import Send
 from coterie.peers.wire.packet import SIGNATURE, read_packet
 
 from .tasks import FEATURES, TASKS

@@ -19,7 +19,8 @@ from coterie.errors import ContractError, ParameterError, StateError
 from coterie.peers.group.roster import Member, Roster, sign_roster
 from coterie.peers.model.tables import work_of
 from coterie.peers.model.work import method_of
-from coterie.peers.node.node import Node, Send
+from coterie.peers.node.mailbox import Send
+from coterie.peers.node.node import Node
 from coterie.peers.node.state import read_record, theta_path, unpack
 from coterie.peers.wire.packet import VERSION, Packet, read_packet, write_packet
 from coterie.privacy import Ledger
@@ -213,7 +214,7 @@ class Chaos:
         except StateError:  # it could not write down that it begins: so it does not
             self.at(self.now + 1.0, lambda: self.start(i))
             return
-        self.demand(node.boot not in self._used[i], f"peer {i} uses boot {node.boot} again")
+        self.demand(node.fresh.boot not in self._used[i], f"peer {i} uses boot {node.fresh.boot} again")
         self.nodes[i] = node
         self._send(i, sends)
         self._look_at(i)
@@ -223,8 +224,8 @@ class Chaos:
         node = self.nodes[i]
         if node is None:
             return
-        self.lists[i] = node.signed_roster
-        if node.farewell is not None:
+        self.lists[i] = node.group.signed
+        if node.group.farewell is not None:
             self.demand(i in self.removed, f"{i} believes that it was removed")
             self.notified.add(i)
             self._end(i)
@@ -255,12 +256,12 @@ class Chaos:
     def _end(self, i: int) -> None:
         node = self.nodes[i]
         if node is not None:
-            self.refused += node.gate.refused
+            self.refused += node.mail.gate.refused
         self.nodes[i] = None
 
     def refused_for(self, reason: str) -> int:
         """How often something was refused for this reason, so far."""
-        return self.refused[reason] + sum(node.gate.refused[reason] for node in self.nodes if node is not None)
+        return self.refused[reason] + sum(node.mail.gate.refused[reason] for node in self.nodes if node is not None)
 
     def _join(self, i: int) -> None:
         self.present.add(i)
@@ -307,9 +308,9 @@ class Chaos:
         """A packet that member i signs, though its own code would not have sent it."""
         node, number = self.nodes[i], (1, 1)
         if run is None and node is not None:  # the member itself: it takes a number, which its next packet must not use
-            node.sequence += 1
-            number = node.boot, node.sequence
-            self._used[i][node.boot] = node.sequence
+            node.fresh.sequence += 1
+            number = node.fresh.boot, node.fresh.sequence
+            self._used[i][node.fresh.boot] = node.fresh.sequence
         body = content if content is not None else write_numbers(np.zeros(0) if text is None else text)
         run = run or bytes.fromhex(self.charter.run)
         return write_packet(Packet(VERSION, run, i, j, *number, 0, kind, body), self._keys[i].sign)
@@ -364,13 +365,13 @@ class Chaos:
             self._look_at(j)
             return
         visitor = self.nodes[i]
-        if honest and visitor is not None and i not in node.members:
-            self._send(i, visitor.take_roster(self.clock(i), node.signed_roster))
+        if honest and visitor is not None and i not in node.group.keys:
+            self._send(i, visitor.take_roster(self.clock(i), node.group.signed))
             self._look_at(i)
             return
-        before = node.received["letters"]
+        before = node.mail.received["letters"]
         sends = node.receive(self.clock(j), i, send.data)
-        if node.received["letters"] > before:
+        if node.mail.received["letters"] > before:
             self.demand(honest, f"a hostile letter by the key of {i} reached the method of {j}")
             packet = read_packet(send.data)[0]
             mark = (packet.sender, packet.number)

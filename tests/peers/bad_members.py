@@ -26,7 +26,8 @@ import numpy as np
 
 from coterie.engines.peer import Outgoing
 from coterie.peers.node.launch import launch
-from coterie.peers.node.node import Node, Send
+from coterie.peers.node.mailbox import Send
+from coterie.peers.node.node import Node
 
 LIES = ("opposite", "shift", "moderate")
 CONDUCTS = (*LIES, "flood", "replay", "huge")

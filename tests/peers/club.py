@@ -15,7 +15,7 @@ from coterie.peers.group.groups import create, enroll, load_group, membership
 from coterie.peers.group.identity import read_certificate
 from coterie.peers.model.tables import work_of
 from coterie.peers.model.work import method_of
-from coterie.peers.node.inbox import NOBODY
+from coterie.peers.node.mailbox import NOBODY
 from coterie.peers.node.node import Node
 from coterie.peers.node.past import start_from_past
 from coterie.peers.node.program import Program

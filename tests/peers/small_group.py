@@ -206,8 +206,8 @@ class SmallGroup:
         """A packet that member i signs, with its next number; fields of the header may be others."""
         node = self.nodes.get(i)
         if node is not None:
-            node.sequence += 1
-        boot, sequence = (1, 1) if node is None else (node.boot, node.sequence)
+            node.fresh.sequence += 1
+        boot, sequence = (1, 1) if node is None else (node.fresh.boot, node.fresh.sequence)
         run = bytes.fromhex(self.charter.run)
         given = {"version": VERSION, "run": run, "sender": i, "to": to, "boot": boot, "sequence": sequence}
         packet = Packet(**given | {"largest": 0} | fields, kind=kind, content=content)
@@ -216,10 +216,10 @@ class SmallGroup:
     def offered(self, i, j, kind, text, **fields):
         """What comes of numbers that member i sends to j: the reason why they are refused, or None."""
         node = self.nodes[j]
-        before, taken = node.gate.refused.copy(), node.received["letters"]
+        before, taken = node.mail.gate.refused.copy(), node.mail.received["letters"]
         node.receive(self.now, i, self.packet(i, j, kind, write_numbers(np.asarray(text, float)), **fields))
-        reasons = list(node.gate.refused - before)
-        assert (node.received["letters"] - taken) + len(reasons) == 1
+        reasons = list(node.mail.gate.refused - before)
+        assert (node.mail.received["letters"] - taken) + len(reasons) == 1
         return reasons[0] if reasons else None
 
     @property

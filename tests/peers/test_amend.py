@@ -33,7 +33,7 @@ from coterie.peers.group.charter import make_charter, read_charter
 from coterie.peers.group.groups import enroll, invite, join, load_group, membership, request
 from coterie.peers.group.identity import Identity
 from coterie.peers.group.renewal import post, update
-from coterie.peers.node.inbox import NOBODY
+from coterie.peers.node.mailbox import NOBODY
 from coterie.peers.node.past import _translated
 from coterie.peers.node.process import only_one
 from coterie.peers.node.state import FileStore, read_record, write_record
@@ -183,9 +183,9 @@ def test_members_hear_of_it_accept_it_and_go_on_from_their_models(club):
         assert np.allclose(program.node.theta, models[name])
         assert program.node.wakes == 0
     club.run(20.0)
-    letters = [program.node.received["letters"] for program in club.programs.values()]
+    letters = [program.node.mail.received["letters"] for program in club.programs.values()]
     assert min(letters) > 0
-    assert not any(program.node.gate.refused["run"] for program in club.programs.values())
+    assert not any(program.node.mail.gate.refused["run"] for program in club.programs.values())
     moved = [np.abs(program.node.theta - models[name]).max() for name, program in club.programs.items()]
     assert min(moved) > 1e-6  # towards another optimum
 
@@ -231,7 +231,7 @@ def test_nobody_but_the_steward_amends(club):
     club.start("ann", "bob").run(2.0)
     node = club.programs["ann"].node
     node.take_bulletins(club.now, [forged])
-    assert node.gate.refused["signature"] == 1
+    assert node.mail.gate.refused["signature"] == 1
     # One that was signed for another run is not one for this; and one with a list that nobody signed is none at all.
     amend(club.group, coupling=2.0)
     good = read_amendment(proposal(club))
@@ -504,12 +504,12 @@ def test_one_that_was_away_is_told_by_those_that_have_moved_on(club):
     kept = []
     club.programs["ann"].transport.keep_roster = kept.append
     club.run(2.0)
-    assert kept == [ann.for_visitors]
-    before = cat.gate.refused.copy()
+    assert kept == [ann.group.for_visitors]
+    before = cat.mail.gate.refused.copy()
     club.programs["cat"]._receive(club.now, NOBODY, kept[0])
     club.run(3.0)
     assert club.programs["cat"].office.proposal["run"] == ann.charter.run
-    assert not (cat.gate.refused - before)["signature"]
+    assert not (cat.mail.gate.refused - before)["signature"]
     club.stop()
     assert accept(club.root / "cat").charter == ann.charter
 
@@ -540,7 +540,7 @@ def test_newcomers_of_the_new_run_know_how_it_came_about(club, tmp_path):
     club.start()
     enroll(club.group, tmp_path / "dan", "dan", ties={"cat": 1.0})
     club.start("dan")
-    club.run_until(lambda: (CHARTER, club.charter.run) in club.programs["dan"].node.board.held)
+    club.run_until(lambda: (CHARTER, club.charter.run) in club.programs["dan"].node.group.board.held)
 
 
 def test_an_invitation_to_the_new_run_says_what_to_do(club):

@@ -17,7 +17,6 @@ from coterie.peers.group.bulletins import (
     MOST_TOPICS,
     Board,
     Bulletin,
-    NotTaken,
     packaged,
     read_bulletin,
     room,
@@ -27,7 +26,7 @@ from coterie.peers.group.bulletins import (
 )
 from coterie.peers.group.identity import certificate_der, make_ca, make_csr, new_tls_key, read_csr, sign_csr
 from coterie.peers.group.signed import SIGNATURE
-from coterie.peers.wire.packet import BULLETIN, HELLO, read_packet, write_hello
+from coterie.peers.wire.packet import BULLETIN, HELLO, Refused, read_packet, write_hello
 
 pytestmark = pytest.mark.plain
 
@@ -41,15 +40,15 @@ def bundle(*signed):
 
 
 def held(node):
-    return {topic: bulletin.version for topic, bulletin in node.board.held.items()}
+    return {topic: bulletin.version for topic, bulletin in node.group.board.held.items()}
 
 
 def offered(group, i, j, *signed):
     """What comes of bulletins that member i sends to j: reasons why they are refused."""
-    before = group.nodes[j].gate.refused.copy()
+    before = group.nodes[j].mail.gate.refused.copy()
     group.send(j, group.nodes[j].receive(group.now, i, group.packet(i, j, BULLETIN, bundle(*signed))))
     group.settle()
-    return dict(group.nodes[j].gate.refused - before)
+    return dict(group.nodes[j].mail.gate.refused - before)
 
 
 # -- the document ------------------------------------------------------------------------------------------------------
@@ -113,7 +112,7 @@ def test_the_newest_of_each_topic_is_kept(board):
     assert board.knows(notice("a", 3))
     assert not board.knows(notice("a", 2))
     for old in (notice("a", 3, b"other"), notice("a", 2)):
-        with pytest.raises(NotTaken, match="outdated"):
+        with pytest.raises(Refused, match="outdated"):
             board.take(old)
     assert board.held["notice", "a"].body == b"news"
 
@@ -138,10 +137,10 @@ def test_the_digest_tells_what_is_here_and_nothing_else(board):
 
 def test_what_is_refused_has_a_reason(board):
     for signed, reason in ((notice(by=1), "signature"), (notice(body=bytes(10_000)), "size"), (b"", "signature")):
-        with pytest.raises(NotTaken) as refused:
+        with pytest.raises(Refused) as refused:
             board.take(signed)
         assert refused.value.reason == reason
-    with pytest.raises(NotTaken) as refused:
+    with pytest.raises(Refused) as refused:
         board.take(notice("ann", kind=CERTIFICATE, body=b"no certificate"))
     assert refused.value.reason == "format"
     assert not board.held
@@ -151,7 +150,7 @@ def test_what_is_refused_has_a_reason(board):
 def test_there_is_an_end_to_topics(board):
     for k in range(MOST_TOPICS):
         board.held["notice", f"n{k}"] = Bulletin("notice", f"n{k}", 1, b"")
-    with pytest.raises(NotTaken, match="size"):
+    with pytest.raises(Refused, match="size"):
         board.take(notice("one-more"))
     board.held.pop(("notice", "n0"))
     board.take(notice("one-more"))
@@ -219,12 +218,12 @@ def test_a_bulletin_given_to_one_peer_reaches_all():
     group.send(1, group.nodes[1].take_bulletins(group.now, [notice(), notice("m2")]))
     group.settle()
     assert all(held(node) == {("notice", "all"): 1, ("notice", "m2"): 1} for node in group.nodes.values())
-    assert len({node.board.digest for node in group.nodes.values()}) == 1
+    assert len({node.group.board.digest for node in group.nodes.values()}) == 1
     mail = len(group.mail)
     group.send(1, group.nodes[1].take_bulletins(group.now, [notice(), notice("m2")]))
     group.settle()
     assert len(group.mail) == mail  # nobody says it twice
-    assert not any(node.gate.refused.total() for node in group.nodes.values())
+    assert not any(node.mail.gate.refused.total() for node in group.nodes.values())
 
 
 def test_who_was_away_is_brought_it():
@@ -274,7 +273,7 @@ def test_what_is_refused_is_counted_and_not_passed_on(signed, reason):
     assert offered(group, 1, 0, signed) == {reason: 1}
     assert len(group.mail) == mail
     assert held(group.nodes[0]) == {("notice", "all"): 5}
-    assert "from 1" in group.nodes[0].last_refusal
+    assert "from 1" in group.nodes[0].mail.last_refusal
 
 
 def test_a_replayed_packet_is_refused_as_any_other():
@@ -282,7 +281,7 @@ def test_a_replayed_packet_is_refused_as_any_other():
     data = group.packet(1, 0, BULLETIN, bundle(notice()))
     group.nodes[0].receive(group.now, 1, data)
     group.nodes[0].receive(group.now, 1, data)
-    assert group.nodes[0].gate.refused["replay"] == 1
+    assert group.nodes[0].mail.gate.refused["replay"] == 1
 
 
 def test_too_long_and_not_a_bundle():
@@ -290,10 +289,10 @@ def test_too_long_and_not_a_bundle():
     assert offered(group, 1, 0, notice(body=bytes(3000))) == {"size": 1}  # the gate
     node = group.nodes[0]
     node.take_bulletins(group.now, [notice(body=bytes(3000))])  # from the disk
-    assert node.gate.refused["size"] == 2
+    assert node.mail.gate.refused["size"] == 2
     for content in (b"", b"\x91", msgspec.msgpack.encode({"a": 1}), msgspec.msgpack.encode(b"x")):
         node.receive(group.now, 1, group.packet(1, 0, BULLETIN, content))
-    assert node.gate.refused["format"] == 4
+    assert node.mail.gate.refused["format"] == 4
     assert not held(node)
 
 
@@ -304,8 +303,8 @@ def test_a_member_cannot_keep_others_busy_with_old_ones():
     old = [notice(version=k + 1) for k in range(int(BULLETINS_AT_ONCE) + 50)]
     for k in range(0, len(old), 100):
         offered(group, 1, 0, *old[k : k + 100])
-    assert node.gate.refused["outdated"] <= BULLETINS_AT_ONCE
-    assert node.gate.refused["rate"] >= 1
+    assert node.mail.gate.refused["outdated"] <= BULLETINS_AT_ONCE
+    assert node.mail.gate.refused["rate"] >= 1
     assert offered(group, 2, 0, notice("b")) == {}  # others are heard
     group.now += 1.0
     assert offered(group, 1, 0, *old[:20])["outdated"] <= BULLETINS_PER_SECOND + 1
@@ -329,7 +328,7 @@ def test_a_greeting_without_a_digest_is_one_of_somebody_who_has_nothing():
         read_packet(send.data)[0].kind == BULLETIN
         for send in group.nodes[0].receive(group.now, 1, group.packet(1, 0, HELLO, hello))
     )
-    assert not group.nodes[0].gate.refused
+    assert not group.nodes[0].mail.gate.refused
 
 
 def test_kinds_of_later_versions_are_passed_on():

@@ -10,6 +10,8 @@ import pytest
 from chaos import FAULTS, TASKS, Chaos, Weather, demands, faults, world
 from coterie.errors import ContractError, ParameterError
 from coterie.peers.node import node
+from coterie.peers.node.freshness import Freshness
+from coterie.peers.node.membership import Members
 from coterie.peers.wire import gate
 from coterie.peers.wire.gate import REASONS, check_letter
 
@@ -158,13 +160,13 @@ class OneForAll(dict):
 
 def same_question(monkeypatch):
     def change(peer):
-        peer._asked = OneForAll()
+        peer.fresh._asked = OneForAll()
 
     after_init(monkeypatch, change)
 
 
 def no_proof(monkeypatch):
-    monkeypatch.setattr(node.Node, "_is_current", lambda self, packet: True)
+    monkeypatch.setattr(Freshness, "is_current", lambda self, packet: True)
 
 
 def no_signature(monkeypatch):
@@ -173,14 +175,14 @@ def no_signature(monkeypatch):
 
 def same_boot(monkeypatch):
     def change(peer):
-        peer.boot = 7
+        peer.fresh.boot = 7
 
     after_init(monkeypatch, change)
 
 
 def no_replay_check(monkeypatch):
     def change(peer):
-        peer.gate.last = Forgetful(peer.gate.last)
+        peer.mail.gate.last = Forgetful(peer.mail.gate.last)
 
     after_init(monkeypatch, change)
 
@@ -205,19 +207,19 @@ def no_greeting(monkeypatch):
 
 def no_farewell(monkeypatch):
     """Who was removed is not told."""
-    honest = node.Node.take_roster
+    honest = Members.take
 
     def silent(self, now, signed, by=None):
-        sends = honest(self, now, signed, by)
+        news = honest(self, now, signed, by)
         self.farewell = None
-        return sends
+        return news
 
-    monkeypatch.setattr(node.Node, "take_roster", silent)
+    monkeypatch.setattr(Members, "take", silent)
 
 
 def no_alarm(monkeypatch):
     """Two lists of members, and nobody says so."""
-    monkeypatch.setattr(node.Node, "_tell_of_fork", lambda self, *_: [])
+    monkeypatch.setattr(Members, "_is_new_fork", lambda self, *_: False)
 
 
 def no_limit(monkeypatch):

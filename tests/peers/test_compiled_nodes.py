@@ -22,4 +22,4 @@ def test_compiled_peers_learn_networks():
     test_networks.test_peers_do_what_the_simulator_does("tied-sgd", 4)
     group = test_networks.group_of(method="tied-sgd").start().run(10.0)
     assert np.isfinite(test_networks.scores(group.nodes[0])["objective"])
-    assert all(node.wakes > 2 and not node.gate.refused for node in group.nodes.values())
+    assert all(node.wakes > 2 and not node.mail.gate.refused for node in group.nodes.values())

@@ -18,7 +18,8 @@ from coterie.core.world import EVERYONE, send
 from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT
 from coterie.core.wrap.sampling import SHUFFLE, SHUFFLED
 from coterie.engines.wire import write_numbers
-from coterie.peers.node.node import ASK_BURST, ASK_RATE, DOUBLED_LASTS, LEAVES, PATIENCE
+from coterie.peers.node.freshness import ASK_BURST, ASK_RATE, DOUBLED_LASTS, PATIENCE
+from coterie.peers.node.node import LEAVES
 from coterie.peers.wire.gate import BURST, REASONS, Gate, Refused, check_letter
 from coterie.peers.wire.limits import Bucket
 from coterie.peers.wire.packet import (
@@ -256,7 +257,7 @@ def test_damaged_numbers_are_refused(groups):
     content = write_numbers(np.ones(3))
     for damage in (content[:-1], content + b"\0", content[:8], b""):
         group.nodes[0].receive(0.0, 1, group.packet(1, 0, 0, damage))
-        assert group.nodes[0].last_refusal.startswith("shape")
+        assert group.nodes[0].mail.last_refusal.startswith("shape")
 
 
 def test_admm_sends_four_vectors_and_a_penalty(groups):
@@ -401,11 +402,11 @@ def test_nobody_claims_more_rows_than_there_may_be():
 
 def taken(group, node, i, data):
     """Whether a letter reaches the method, and if not, why not."""
-    before, letters = node.gate.refused.copy(), node.received["letters"] + node.received["notices"]
+    before, letters = node.mail.gate.refused.copy(), node.mail.received["letters"] + node.mail.received["notices"]
     sends = node.receive(group.now, i, data)
-    if node.received["letters"] + node.received["notices"] > letters:
+    if node.mail.received["letters"] + node.mail.received["notices"] > letters:
         return None, sends
-    return next(iter(node.gate.refused - before)), sends
+    return next(iter(node.mail.gate.refused - before)), sends
 
 
 def model(group, i, to, value):
@@ -428,7 +429,7 @@ def test_a_replay_after_a_restart():
         assert taken(group, node, 1, letter)[0] == "unproven"
     group.send(0, hellos)
     group.settle()
-    assert node.proven == {1, 2, 3}
+    assert node.fresh.proven == {1, 2, 3}
     assert taken(group, node, 1, forgotten)[0] == "replay"
     assert taken(group, node, 1, kept)[0] == "replay"
     assert taken(group, node, 1, model(group, 1, 0, 9.0))[0] is None
@@ -443,13 +444,13 @@ def test_a_replay_that_waits_for_the_handshake():
     assert taken(group, group.nodes[0], 1, forgotten)[0] is None
     group.crash(0)
     group.start(0)
-    assert 1 in group.nodes[0].proven
+    assert 1 in group.nodes[0].fresh.proven
     assert taken(group, group.nodes[0], 1, forgotten)[0] == "replay"
 
 
 def question(node, to):
     """The nonce of the question that a peer has just asked another."""
-    return node._asked[to]
+    return node.fresh._asked[to]
 
 
 def test_an_old_answer_proves_nothing():
@@ -461,7 +462,7 @@ def test_an_old_answer_proves_nothing():
     node = group.nodes[0] = group.make(0)
     node.open(group.now)
     assert taken(group, node, 1, old)[0] == "unproven"  # it is not the answer to the question of this boot
-    assert node.proven == set()
+    assert node.fresh.proven == set()
     assert taken(group, node, 1, model(group, 1, 0, 7.0))[0] == "unproven"
     assert read_packet(asked.data)[0].kind == HELLO
 
@@ -475,14 +476,14 @@ def test_nobody_answers_for_another():
     assert taken(group, node, 1, group.packet(1, 0, WELCOME, answer, sign=2))[0] == "signature"
     assert taken(group, node, 2, group.packet(2, 0, WELCOME, answer, sender=1))[0] == "sender"
     assert taken(group, node, 2, group.packet(2, 0, WELCOME, answer))[0] == "unproven"  # each is asked another question
-    assert node.proven == set()
+    assert node.fresh.proven == set()
     assert len({question(node, j) for j in (1, 2, 3)}) == 3
 
 
 def test_a_question_is_answered_once():
     """Or the answer of an old boot, kept back, could bring it back, and all its letters with it."""
     group = SmallGroup().start()
-    node, old_boot = group.nodes[0], group.nodes[1].boot
+    node, old_boot = group.nodes[0], group.nodes[1].fresh.boot
     group.now += 10.0
     node._question(1)
     late = group.packet(1, 0, WELCOME, write_hello(question(node, 1), 1))
@@ -491,9 +492,9 @@ def test_a_question_is_answered_once():
         assert taken(group, node, 1, letter)[0] is None
     group.crash(1)
     group.start(1)
-    assert node.gate.boot_of(1) == group.nodes[1].boot != old_boot
+    assert node.mail.gate.boot_of(1) == group.nodes[1].fresh.boot != old_boot
     assert taken(group, node, 1, late)[0] == "unproven"
-    assert node.gate.boot_of(1) == group.nodes[1].boot
+    assert node.mail.gate.boot_of(1) == group.nodes[1].fresh.boot
     for letter in letters:
         assert taken(group, node, 1, letter)[0] == "unproven"
     # The same where its sender has left meanwhile.
@@ -504,7 +505,7 @@ def test_a_question_is_answered_once():
     assert taken(group, node, 1, letter)[0] is None
     assert taken(group, node, 1, group.packet(1, EVERYONE, BYE, LEAVES))[0] is None
     assert taken(group, node, 1, late)[0] in ("unproven", "replay")
-    assert 1 not in node.proven
+    assert 1 not in node.fresh.proven
     assert taken(group, node, 1, letter)[0] in ("unproven", "replay")
 
 
@@ -514,15 +515,15 @@ def test_letters_of_other_boots_make_no_storm():
     old = [model(group, 1, 0, 1.0) for _ in range(300)]
     group.crash(1)
     group.start(1)
-    node, before = group.nodes[0], group.nodes[0].sent["packets"]
+    node, before = group.nodes[0], group.nodes[0].mail.sent["packets"]
     for k, letter in enumerate(old):
         group.now += 0.01
         assert taken(group, node, 1, letter)[0] == "unproven"
         if k % 10 == 0 and node.next_time <= group.now:
             group.send(0, [send for send in node._say_hello(group.now) if send.to == 1])
             group.settle()
-    assert node.sent["packets"] - before <= 3 * (ASK_RATE * 3.0 + ASK_BURST)
-    assert 1 in node.proven
+    assert node.mail.sent["packets"] - before <= 3 * (ASK_RATE * 3.0 + ASK_BURST)
+    assert 1 in node.fresh.proven
     assert group.offered(1, 0, 0, np.ones(3)) is None
 
 
@@ -547,7 +548,7 @@ def test_neither_a_lost_state_nor_a_wrong_clock_mutes_a_peer(clock):
         group.settle()
         assert group.offered(1, 0, 0, np.ones(3)) is None
         assert group.offered(0, 1, 0, np.ones(3)) is None
-        assert group.nodes[0].gate.last[public(1)] == (node.boot, node.sequence)
+        assert group.nodes[0].mail.gate.last[public(1)] == (node.fresh.boot, node.fresh.sequence)
     assert group.nodes[0].trouble == {}
 
 
@@ -589,7 +590,7 @@ def test_two_processes_with_one_identity_are_told():
     group = SmallGroup().start()
     first, twin = group.nodes[1], group.make(1, store=type(group.stores[1])())
     twin._random = np.random.default_rng(99).bytes
-    assert first.boot != twin.boot
+    assert first.fresh.boot != twin.fresh.boot
     told = []
     group.nodes[1] = twin
     group.send(1, twin.open(group.now))
@@ -600,16 +601,16 @@ def test_two_processes_with_one_identity_are_told():
         group.nodes[1] = first if k % 2 == 0 else twin
         group.send(1, [group.nodes[1]._question(j) for j in (0, 2)])
         group.settle()
-        told.append(group.nodes[1].alarms.get("duplicate", ""))
+        told.append(group.nodes[1].trouble.alarms.get("duplicate", ""))
     assert group.nodes[0].trouble["duplicate"] >= 3
-    assert "two processes run with the identity of m1" in group.nodes[0].alarms["duplicate"]
+    assert "two processes run with the identity of m1" in group.nodes[0].trouble.alarms["duplicate"]
     assert all("another process runs with this identity" in text for text in told[2:])
     for node in (first, twin):
-        assert f"{first.boot:x}" in node.alarms["duplicate"]
-        assert f"{twin.boot:x}" in node.alarms["duplicate"]
+        assert f"{first.fresh.boot:x}" in node.trouble.alarms["duplicate"]
+        assert f"{twin.fresh.boot:x}" in node.trouble.alarms["duplicate"]
     group.crash(1)
     group.run(DOUBLED_LASTS + 100.0)  # and when it is over, it is over
-    assert "duplicate" not in group.nodes[0].alarms
+    assert "duplicate" not in group.nodes[0].trouble.alarms
 
 
 def test_a_peer_that_restarts_often_is_no_duplicate():
@@ -624,13 +625,13 @@ def test_a_peer_that_restarts_often_is_no_duplicate():
 def test_what_a_notice_of_two_must_be():
     group = SmallGroup().start()
     node = group.nodes[0]
-    for content in (b"", b"x", write_duplicate(node.boot, node.boot), write_duplicate(7, 8)):
+    for content in (b"", b"x", write_duplicate(node.fresh.boot, node.fresh.boot), write_duplicate(7, 8)):
         node.receive(group.now, 1, group.packet(1, 0, DUPLICATE, content))
-        assert "duplicate" not in node.alarms
-    node.receive(group.now, 1, group.packet(1, 0, DUPLICATE, write_duplicate(7, node.boot), boot=4))
-    assert "duplicate" not in node.alarms  # of a boot that has not proved itself
-    node.receive(group.now, 1, group.packet(1, 0, DUPLICATE, write_duplicate(7, node.boot)))
-    assert "says m1" in node.alarms["duplicate"]
+        assert "duplicate" not in node.trouble.alarms
+    node.receive(group.now, 1, group.packet(1, 0, DUPLICATE, write_duplicate(7, node.fresh.boot), boot=4))
+    assert "duplicate" not in node.trouble.alarms  # of a boot that has not proved itself
+    node.receive(group.now, 1, group.packet(1, 0, DUPLICATE, write_duplicate(7, node.fresh.boot)))
+    assert "says m1" in node.trouble.alarms["duplicate"]
 
 
 # -- nothing in the package makes objects of bytes ---------------------------------------------------------------------

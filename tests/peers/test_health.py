@@ -248,11 +248,11 @@ def test_one_sender_cannot_flood():
 def test_a_hostile_packet_is_counted_by_the_node():
     group = line_of_six().run(50.0)
     node = group.nodes[1]
-    before = node.gate.refused["signature"]
+    before = node.mail.gate.refused["signature"]
     run = bytes.fromhex(group.charter.run)
     forged = signed(record(5, start=99), key=0, seal=HEALTH_SEAL + run)
     node.receive(group.now, 0, group.packet(0, 1, HEALTH, encode([(0.0, forged)])))
-    assert node.gate.refused["signature"] == before + 1
+    assert node.mail.gate.refused["signature"] == before + 1
     assert seen_by(group, 1).get(5, {"start": 1})["start"] == 1
 
 

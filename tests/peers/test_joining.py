@@ -104,16 +104,16 @@ def club(tmp_path, closing):
 def test_who_joins_later_brings_the_list_and_nobody_else_is_disturbed(club, tmp_path):
     ann, bob = club.run("ann"), club.run("bob")
     began = time.monotonic()
-    assert eventually(lambda: ann.node.proven == {1} and bob.node.proven == {0})
+    assert eventually(lambda: ann.node.fresh.proven == {1} and bob.node.fresh.proven == {0})
     assert time.monotonic() - began < 5.0
     for name in ("cat", "dan", "eve"):
         club.add(name, ["ann", "bob"])
         began = time.monotonic()
         new = club.run(name)  # the others know nothing of it
-        assert eventually(lambda new=new: new.node.proven == {0, 1})
+        assert eventually(lambda new=new: new.node.fresh.proven == {0, 1})
         assert time.monotonic() - began < 5.0
-    assert eventually(lambda: {2, 3, 4} <= ann.node.proven)
-    assert ann.node.roster.version == bob.node.roster.version
+    assert eventually(lambda: {2, 3, 4} <= ann.node.fresh.proven)
+    assert ann.node.group.roster.version == bob.node.group.roster.version
     for one in (ann, bob):
         assert not one.events("disconnected")
         ends = {reason for reason in one.transport.counts if reason.startswith("ended")}
@@ -128,7 +128,7 @@ def test_who_was_removed_while_it_was_away_is_told_when_it_comes_back(club, tmp_
     ann = club.run("ann")
     groups.remove(club.folder, "cat")
     groups.refresh(tmp_path / "ann", club.folder / "roster")
-    assert eventually(lambda: 2 not in ann.node.members)
+    assert eventually(lambda: 2 not in ann.node.group.keys)
     cat = club.run("cat")
     cat.thread.join(10)
     assert not cat.thread.is_alive()
@@ -159,8 +159,8 @@ def test_two_that_nobody_can_dial_learn_through_a_relay(club, tmp_path):
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     try:
         cat, dan = club.run("cat"), club.run("dan")
-        assert eventually(lambda: cat.node.proven == {3} and dan.node.proven == {2}, patience=60)
-        assert eventually(lambda: min(one.node.received["letters"] for one in (cat, dan)) > 5)
+        assert eventually(lambda: cat.node.fresh.proven == {3} and dan.node.fresh.proven == {2}, patience=60)
+        assert eventually(lambda: min(one.node.mail.received["letters"] for one in (cat, dan)) > 5)
 
         def status():
             path = hub.folder / "status.json"

@@ -180,7 +180,9 @@ def test_who_was_removed_while_away_and_who_runs_twice_are_told(tmp_path, proces
     assert "has removed this peer from the group" in (tmp_path / "eve.log").read_text()
     # A copy of ann's folder cannot listen; one of bob's, who listens nowhere, runs, and both get to know.
     for name in ("ann", "bob"):
-        shutil.copytree(tmp_path / name, tmp_path / f"{name}2", ignore=shutil.ignore_patterns("lock", "status.json"))
+        shutil.copytree(
+            tmp_path / name, tmp_path / f"{name}2", ignore=shutil.ignore_patterns("lock", "live", "status.json")
+        )
     assert processes.start("ann2").wait(90) == 3
     assert "another copy of ann2" in (tmp_path / "ann2.log").read_text()
     processes.start("bob2")

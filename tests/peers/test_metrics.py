@@ -20,7 +20,7 @@ from coterie.peers.app.metrics import LINES, Log, Metrics, prometheus
 from coterie.peers.app.status import status_of
 from coterie.peers.model.scores import score_of, scores, served_by
 from coterie.peers.model.tables import work_of
-from coterie.peers.node.inbox import INBOX_BYTES, INBOX_ROSTERS, NOBODY, Inbox
+from coterie.peers.node.mailbox import INBOX_BYTES, INBOX_ROSTERS, NOBODY, Inbox
 from coterie.peers.node.program import Program
 from coterie.peers.transport.memory import Exchange, Memory
 from coterie.peers.wire.gate import REASONS

@@ -225,11 +225,11 @@ def test_hostile_letters_are_dropped_and_counted():
     assert group.offered(1, 0, 1, [3.0, 2.0]) == "range"
     doubles = group.packet(1, 0, 0, good.astype("<f8").tobytes())
     group.nodes[0].receive(group.now, 1, doubles)
-    assert group.nodes[0].gate.refused["shape"] == 6
-    assert group.nodes[0].gate.refused_by[1, "shape"] == 6
+    assert group.nodes[0].mail.gate.refused["shape"] == 6
+    assert group.nodes[0].mail.gate.refused_by[1, "shape"] == 6
     long = group.packet(1, 0, 0, bytes(group.charter.letter_bytes + 1))
     group.nodes[0].receive(group.now, 1, long)
-    assert group.nodes[0].gate.refused["size"] == 1
+    assert group.nodes[0].mail.gate.refused["size"] == 1
     before = group.nodes[0].theta
     group.run(10.0)
     assert np.isfinite(group.theta).all()
@@ -238,9 +238,9 @@ def test_hostile_letters_are_dropped_and_counted():
 
 def _offered(group, kind, numbers):
     node = group.nodes[0]
-    before = node.gate.refused.copy()
+    before = node.mail.gate.refused.copy()
     node.receive(group.now, 1, group.packet(1, 0, kind, np.asarray(numbers).astype("<f4").tobytes()))
-    return next(iter(node.gate.refused - before), None)
+    return next(iter(node.mail.gate.refused - before), None)
 
 
 @pytest.mark.slow
@@ -261,7 +261,7 @@ def test_a_group_learns_what_nobody_can_alone():
     together = np.mean([right(node, node.theta) for node in group.nodes.values()])
     alone = np.mean([right(node, node.work.local) for node in group.nodes.values()])
     assert together > alone + 0.1
-    assert all(node.gate.refused == {} for node in group.nodes.values())
+    assert all(node.mail.gate.refused == {} for node in group.nodes.values())
     told = scores(group.nodes[0])
     assert told["objective"] < 0.3
     assert served_by(group.nodes[0]).how == "together"

@@ -23,8 +23,9 @@ from coterie.peers.app.metrics import Log
 from coterie.peers.app.status import status_of
 from coterie.peers.group.roster import lists_in, sign_roster
 from coterie.peers.model.tables import problem_of
-from coterie.peers.node.inbox import NOBODY
-from coterie.peers.node.node import MOST_FORKS, REFRESH
+from coterie.peers.node.mailbox import NOBODY
+from coterie.peers.node.membership import MOST_FORKS
+from coterie.peers.node.node import REFRESH
 from coterie.peers.node.program import Program
 from coterie.peers.node.state import read_record, theta_path, unpack
 from coterie.peers.transport.memory import Exchange, Memory
@@ -113,7 +114,7 @@ def check_against_simulator(words, more):
     for i, node in group.nodes.items():  # the initial swap, which a method that remembers leaves to its exchanges
         group.send(i, node._packets(0.0, node.peer.greet()))
         group.settle()
-    before = sum(node.received["letters"] for node in group.nodes.values())
+    before = sum(node.mail.received["letters"] for node in group.nodes.values())
     for i, neighbour in zip(order.tolist(), neighbours, strict=True):
         node = group.nodes[i]
         if method.dice:  # such that the neighbour is chosen
@@ -123,8 +124,8 @@ def check_against_simulator(words, more):
         group.settle()
     assert np.array_equal(group.theta, expected.theta)
     assert np.abs(group.theta - start).max() > 1e-3
-    assert all(not node.gate.refused for node in group.nodes.values())
-    heard = sum(node.received["letters"] for node in group.nodes.values()) - before
+    assert all(not node.mail.gate.refused for node in group.nodes.values())
+    heard = sum(node.mail.received["letters"] for node in group.nodes.values()) - before
     assert heard == expected.letters - len(world_of(problem).peer)  # without those of the initial swap
 
 
@@ -182,10 +183,10 @@ def test_a_new_member_becomes_known_through_one():
     group.send(1, group.nodes[1].take_roster(group.now, signed))  # who is not even its neighbour
     group.settle()
     group.run(REFRESH * 10)
-    assert [node.roster.version for node in group.nodes.values()] == [2, 2, 2]
+    assert [node.group.roster.version for node in group.nodes.values()] == [2, 2, 2]
     assert 3 in group.nodes[0].ties
     at_optimum(group.start(3))
-    assert group.nodes[3].proven >= {0, 2}
+    assert group.nodes[3].fresh.proven >= {0, 2}
 
 
 def test_a_new_member_brings_the_list_itself():
@@ -193,7 +194,7 @@ def test_a_new_member_brings_the_list_itself():
     group = without(SmallGroup(), 3).start().run(20.0)
     group.change(add=[3])
     at_optimum(group.start(3))
-    assert [node.roster.version for node in group.nodes.values()] == [2] * 4
+    assert [node.group.roster.version for node in group.nodes.values()] == [2] * 4
 
 
 def test_who_leaves_is_forgotten():
@@ -239,18 +240,18 @@ def test_who_was_removed_is_not_heard():
     signed = group.change(drop=[3])
     group.send(0, group.nodes[0].take_roster(group.now, signed))
     group.settle()
-    assert [node.roster.version for node in group.nodes.values()] == [2] * 3
+    assert [node.group.roster.version for node in group.nodes.values()] == [2] * 3
     assert 3 not in group.nodes[0].ties
-    assert group.nodes[0].name_of(3) == "m3"  # what is told of it is told by its name
+    assert group.nodes[0].group.name_of(3) == "m3"  # what is told of it is told by its name
     for send in removed._wake(group.now):
         for node in group.nodes.values():
-            before = node.gate.refused["stranger"]
+            before = node.mail.gate.refused["stranger"]
             assert node.receive(group.now, 3, send.data) == []
-            assert node.gate.refused["stranger"] == before + 1
+            assert node.mail.gate.refused["stranger"] == before + 1
     assert removed.take_roster(group.now, signed) == []
     assert removed.trouble["removed"] == 1
-    assert removed.farewell == signed
-    assert "removed this peer" in removed.alarms["removed"]
+    assert removed.group.farewell == signed
+    assert "removed this peer" in removed.trouble.alarms["removed"]
     at_optimum(group)
 
 
@@ -263,15 +264,15 @@ def test_a_list_of_members_must_be_the_stewards_and_newer():
         broken[k] ^= 1
         assert node.take_roster(0.0, bytes(broken)) == []
     assert node.take_roster(0.0, b"") == []
-    assert node.gate.refused["signature"] == 6
-    assert node.roster.version == 1
+    assert node.mail.gate.refused["signature"] == 6
+    assert node.group.roster.version == 1
     assert node.take_roster(0.0, new) != []
     assert node.take_roster(0.0, old) == []  # never back
-    assert node.roster.version == 2
+    assert node.group.roster.version == 2
     other = SmallGroup("djam")  # a list of another run, by the same steward
     assert node.take_roster(60.0, other.change(drop=[1])) == []
-    assert node.roster.version == 2
-    assert (node.gate.refused["signature"], node.gate.refused["run"]) == (6, 1)  # which is no attack
+    assert node.group.roster.version == 2
+    assert (node.mail.gate.refused["signature"], node.mail.gate.refused["run"]) == (6, 1)  # which is no attack
 
 
 def test_nobody_keeps_a_list_from_others_by_bringing_many_that_are_none():
@@ -281,11 +282,11 @@ def test_nobody_keeps_a_list_from_others_by_bringing_many_that_are_none():
     for k in range(100):
         node.receive(group.now, 3, group.packet(3, 0, ROSTER, signed + bytes([k])))
         node.take_signed(group.now, signed + bytes([k]))
-    assert node.gate.refused_by[3, "rate"] > 80
+    assert node.mail.gate.refused_by[3, "rate"] > 80
     node.receive(group.now, 1, group.packet(1, 0, ROSTER, signed))
-    assert node.roster.version == 2
+    assert node.group.roster.version == 2
     assert node.take_roster(group.now, group.change(drop=[2]))  # nor from the peer's own folder
-    assert node.roster.version == 3
+    assert node.group.roster.version == 3
 
 
 def test_a_question_to_somebody_who_is_muted_is_void():
@@ -294,8 +295,8 @@ def test_a_question_to_somebody_who_is_muted_is_void():
     node.tick(group.now)
     node._question(1)
     node.mute(group.now, [1])
-    assert 1 not in node._asked
-    assert 1 not in node.proven
+    assert 1 not in node.fresh._asked
+    assert 1 not in node.fresh.proven
 
 
 # -- learned ties ------------------------------------------------------------------------------------------------------
@@ -412,7 +413,7 @@ def test_no_crash_makes_a_second_release(words, first, tmp_path):
         fragile = Fragile(ledger, group.stores[0], None)
         node = group.make(0, ledger=fragile, store=fragile, dice=None)
         watch(node.open(0.0))
-        node.proven |= set(node.ties)  # they are there
+        node.fresh.proven |= set(node.ties)  # they are there
         watch(node._packets(0.0, node.peer.greet()))  # what a neighbour that says hello is sent
         fragile.point = point
         try:
@@ -438,7 +439,7 @@ def test_a_spent_budget_is_spent_after_a_restart_without_a_state(tmp_path):
     with Ledger(group.method.plan, tmp_path / "ledger") as ledger:
         node = group.make(0, ledger=ledger, dice=None)
         node.open(0.0)
-        node.proven |= set(node.ties)  # they are there
+        node.fresh.proven |= set(node.ties)  # they are there
         for _ in range(10):
             node._wake(0.0)
         assert ledger.exhausted
@@ -446,7 +447,7 @@ def test_a_spent_budget_is_spent_after_a_restart_without_a_state(tmp_path):
         group.stores[0] = type(group.stores[0])()
         node = group.make(0, ledger=ledger, dice=None)
         node.open(0.0)
-        node.proven |= set(node.ties)  # they are there
+        node.fresh.proven |= set(node.ties)  # they are there
         before = node.theta
         for _ in range(5):
             node._wake(0.0)
@@ -479,12 +480,12 @@ def test_what_cannot_be_kept_is_not_sent(words):
     group.start().run(5.0)
     node, kept = group.nodes[0], store.content
     store.full = True
-    letters = node.sent["letters"]
+    letters = node.mail.sent["letters"]
     for k in range(6):
         assert node._wake(group.now) == []
         assert node.trouble["disk"] == k + 1
-    assert node.sent["letters"] == letters
-    assert "No space left" in node.last_trouble
+    assert node.mail.sent["letters"] == letters
+    assert "No space left" in node.trouble.last
     assert store.content == kept
     store.full = False
     assert node._wake(group.now) != [] or group.charter.privacy
@@ -567,7 +568,7 @@ def test_members_without_ties_hear_of_a_newer_list():
     signed = group.change(add=[3])
     group.start(3)
     assert signed == group.signed
-    group.run_until(lambda: {node.roster.version for node in group.nodes.values()} == {2}, 200.0)
+    group.run_until(lambda: {node.group.roster.version for node in group.nodes.values()} == {2}, 200.0)
     group.run_until(lambda: group.nodes[3].ties, 200.0)
 
 
@@ -599,7 +600,7 @@ def forked():
     group.ties = [*TIES, (1, 3, 0.25)]
     group.send(0, group.nodes[0].take_roster(group.now, group.change()))
     group.settle()
-    group.run_until(lambda: {node.roster.version for node in group.nodes.values()} == {2}, 200.0)
+    group.run_until(lambda: {node.group.roster.version for node in group.nodes.values()} == {2}, 200.0)
     base = group.lists[-1]
     return group, [base.with_tie(1, 3, weight) for weight in (0.5, 0.75)]
 
@@ -613,21 +614,23 @@ def give(group, i, roster):
 def test_a_fork_is_named_by_all_and_healed():
     group, (one, other) = forked()
     give(group, 0, one)
-    group.run_until(lambda: all(node.roster == one for node in group.nodes.values()), 200.0)
+    group.run_until(lambda: all(node.group.roster == one for node in group.nodes.values()), 200.0)
     give(group, 2, other)  # the steward, from a backup, has told one peer
-    group.run_until(lambda: all(node.fork for node in group.nodes.values()), 200.0).run(30.0)
+    group.run_until(lambda: all(node.group.fork for node in group.nodes.values()), 200.0).run(30.0)
     for node in group.nodes.values():
-        assert node.roster == one  # what it holds
+        assert node.group.roster == one  # what it holds
         assert node.trouble["fork"] == 1  # said once
         for text in ("version 3", one.digest.hex()[:8], other.digest.hex()[:8], public(STEWARD)[:4].hex()):
-            assert text in node.alarms["fork"]
-        assert {node.fork.held, node.fork.other} == {sign_roster(each, key_of(STEWARD)) for each in (one, other)}
+            assert text in node.trouble.alarms["fork"]
+        assert {node.group.fork.held, node.group.fork.other} == {
+            sign_roster(each, key_of(STEWARD)) for each in (one, other)
+        }
     healed = one.healing(other)
     give(group, 1, healed)
-    group.run_until(lambda: all(node.roster == healed for node in group.nodes.values()), 200.0)
-    assert all(node.fork is None and not node.alarms for node in group.nodes.values())
+    group.run_until(lambda: all(node.group.roster == healed for node in group.nodes.values()), 200.0)
+    assert all(node.group.fork is None and not node.trouble.alarms for node in group.nodes.values())
     give(group, 3, other)  # once void, it is an old list like any other
-    assert not group.nodes[3].alarms
+    assert not group.nodes[3].trouble.alarms
 
 
 def test_two_halves_with_different_lists_find_out_and_are_healed():
@@ -635,12 +638,12 @@ def test_two_halves_with_different_lists_find_out_and_are_healed():
     group, (one, other) = forked()
     for i, roster in ((0, one), (1, one), (2, other), (3, other)):
         group.nodes[i].take_roster(group.now, sign_roster(roster, key_of(STEWARD)))
-    group.run_until(lambda: all(node.fork for node in group.nodes.values()), 400.0)
-    assert [node.roster for node in group.nodes.values()] == [one, one, other, other]
+    group.run_until(lambda: all(node.group.fork for node in group.nodes.values()), 400.0)
+    assert [node.group.roster for node in group.nodes.values()] == [one, one, other, other]
     assert all(node.ties for node in group.nodes.values())  # they go on meanwhile
     give(group, 1, other.healing(one))
-    group.run_until(lambda: all(node.roster.version == 4 for node in group.nodes.values()), 400.0)
-    assert all(node.fork is None and not node.alarms for node in group.nodes.values())
+    group.run_until(lambda: all(node.group.roster.version == 4 for node in group.nodes.values()), 400.0)
+    assert all(node.group.fork is None and not node.trouble.alarms for node in group.nodes.values())
     assert group.nodes[1].ties[3] == 0.75
 
 
@@ -649,13 +652,13 @@ def test_an_older_list_that_was_never_a_part_of_this_one_is_a_fork():
     long = one.with_tie(0, 2, 3.0).with_tie(0, 2, 4.0)
     give(group, 0, long)
     give(group, 0, one)  # an ancestor
-    assert group.nodes[0].fork is None
+    assert group.nodes[0].group.fork is None
     give(group, 0, other)
-    assert group.nodes[0].fork is not None
+    assert group.nodes[0].group.fork is not None
     for k in range(20):  # however many there are, what is said of it is bounded
         give(group, 0, other.with_tie(0, 2, 5.0 + k))
     assert group.nodes[0].trouble["fork"] <= MOST_FORKS
-    assert group.nodes[0].roster == long
+    assert group.nodes[0].group.roster == long
 
 
 # -- as a program ------------------------------------------------------------------------------------------------------
@@ -701,21 +704,21 @@ def test_neighbours_of_a_removed_member_go_on(tmp_path):
     signed = group.change(drop=[1])
     (tmp_path / "m0/roster").write_bytes(signed)  # as coterie peer update does it
     programs.run(10.0)
-    assert programs.here.pop(1).node.farewell == signed
+    assert programs.here.pop(1).node.group.farewell == signed
     for i in (0, 2):
         node = programs.here[i].node
-        assert (node.roster.version, sorted(node.ties)) == (2, [2 - i])
+        assert (node.group.roster.version, sorted(node.ties)) == (2, [2 - i])
         assert dict(node.trouble) == {}
         assert (tmp_path / f"m{i}/roster").read_bytes() == signed
-    before = programs.here[0].node.received["letters"]
+    before = programs.here[0].node.mail.received["letters"]
     signed = group.change(add=[3])
     programs.start(3).run(30.0)
     for i in (0, 2):
         assert 3 in programs.here[i].node.ties
         assert 3 in programs.here[i].transport.alive()
-        assert 3 in programs.here[i].node.proven
+        assert 3 in programs.here[i].node.fresh.proven
         assert dict(programs.here[i].node.trouble) == {}
-    assert programs.here[0].node.received["letters"] > before
+    assert programs.here[0].node.mail.received["letters"] > before
     assert "trouble" not in programs.log.getvalue()
 
 
@@ -730,7 +733,7 @@ def test_not_everything_that_goes_wrong_is_the_disk(tmp_path):
     programs.run(1.0)
     assert program.node.trouble["disk"] == 0
     assert program.node.trouble["link"] >= 1
-    assert "roster is longer than" in program.node.last_trouble
+    assert "roster is longer than" in program.node.trouble.last
     (tmp_path / "m0/roster").unlink()
     programs.run(1.0)
     assert program.node.trouble["disk"] >= 1
@@ -739,7 +742,7 @@ def test_not_everything_that_goes_wrong_is_the_disk(tmp_path):
 def test_alarms_are_in_the_log_at_once_and_once(tmp_path):
     group = SmallGroup()
     programs = Programs(group, tmp_path).start(0)
-    programs.here[0].node.alarms["duplicate"] = "another process runs with this identity"
+    programs.here[0].node.trouble.alarms["duplicate"] = "another process runs with this identity"
     programs.run(20.0)
     assert programs.log.getvalue().count('"event": "duplicate"') == 1
 
@@ -789,7 +792,7 @@ def test_the_evidence_of_a_fork_is_a_file_until_it_is_healed(tmp_path):
     assert '"event": "fork"' in programs.log.getvalue()
     program.transport.close()
     again = programs.start(0).run(2.0).here[0]  # it is known after a restart
-    assert again.node.fork is not None
+    assert again.node.group.fork is not None
     healed = group.lists[-1].with_tie(1, 3, 0.5).healing(group.lists[-1].with_tie(1, 3, 0.75))
     again.inbox.put(NOBODY, sign_roster(healed, key_of(STEWARD)))
     programs.run(2.0)

@@ -271,8 +271,8 @@ def test_trouble_from_thirty_days_before_and_an_end_when_it_expires(club):
     club.pass_days(2)
     club.run(3.0)
     assert program.node.trouble["expiry"] == 1
-    assert "the certificate expires on" in program.node.last_trouble
-    assert "coterie peer update" in program.node.last_trouble
+    assert "the certificate expires on" in program.node.trouble.last
+    assert "coterie peer update" in program.node.trouble.last
     assert sum(event["event"] == "expiry" for event in club.events("ann")) == 1
     assert not program._stopping
     club.pass_days(29)
@@ -310,7 +310,7 @@ def test_a_certificate_that_is_not_mine_is_a_trouble_and_no_more(club):
     club.run(5.0)
     assert (club.root / "ann/tls.crt").read_bytes() == before
     assert program.node.trouble["certificate"] == 1
-    assert "another TLS key" in program.node.last_trouble
+    assert "another TLS key" in program.node.trouble.last
     assert not program._stopping
 
 
@@ -320,7 +320,7 @@ def test_what_nobody_needs_any_more_is_deleted(club):
     program.node.take_bulletins(club.now, [posted(club, "bob")])
     club.run(2.0)
     assert (club.root / "ann/bulletins/certificate-bob").exists()
-    program.node.board.forget(club.today + timedelta(days=901))
+    program.node.group.board.forget(club.today + timedelta(days=901))
     club.run(2.0)
     assert not (club.root / "ann/bulletins/certificate-bob").exists()
 
@@ -349,8 +349,10 @@ def test_lists_and_bulletins_of_the_steward_go_out_by_themselves(club, tmp_path)
     club.start("bob", "cat").run(2.0)
     eve = enroll(club.group, tmp_path / "eve", "eve", ties={"cat": 1.0})
     renew(club.group, 900, 900)
-    club.run_until(lambda: all(p.node.roster.version == eve.roster.version for p in club.programs.values()), 180.0)
-    club.run_until(lambda: all(len(p.node.board.held) == 4 for p in club.programs.values()), 60.0)
+    club.run_until(
+        lambda: all(p.node.group.roster.version == eve.roster.version for p in club.programs.values()), 180.0
+    )
+    club.run_until(lambda: all(len(p.node.group.board.held) == 4 for p in club.programs.values()), 60.0)
     assert not any(p.node.trouble["steward"] for p in club.programs.values())
 
 

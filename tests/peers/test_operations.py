@@ -37,7 +37,7 @@ from coterie.peers.app.status import status_of
 from coterie.peers.group.groups import create, enroll
 from coterie.peers.model.scores import influences, score_of
 from coterie.peers.node.checks import Finding, findings, is_stale, mover, worst
-from coterie.peers.node.inbox import INBOX
+from coterie.peers.node.mailbox import INBOX
 from coterie.peers.node.process import Live, ask, notify, running
 from coterie.peers.node.program import Program, _json
 from coterie.peers.node.service import unit_of
@@ -326,7 +326,7 @@ def test_refusals_are_counted_by_sender(group, tmp_path):
         "m3": {"overflow": 5},
     }
     assert status["refused"]["stranger"] == 100
-    assert len(node.gate.refused_by) <= len(group.present) * 20  # strangers do not fill it
+    assert len(node.mail.gate.refused_by) <= len(group.present) * 20  # strangers do not fill it
     assert re.search(r'refused_by_total\{[^}]*peer="m1",reason="format"\} 3', prometheus(status | {"age": 0.0}))
     table = shown(status)
     assert "m1: 3 format; m2: 1 size" in table
@@ -376,9 +376,9 @@ def test_a_muted_neighbour_is_forgotten(tmp_path):
     write_muted(tmp_path, ["m1", "somebody else"])
     program = program_of(group, tmp_path)
     program._look_who_is_muted()
-    assert (node.ties, node.muted) == ({}, {1})
+    assert (node.ties, node.group.muted) == ({}, {1})
     assert group.offered(1, 0, 0, [50.0, -50.0, 50.0]) == "muted"
-    assert node.gate.refused_by[1, "muted"] == 1
+    assert node.mail.gate.refused_by[1, "muted"] == 1
     group.run(200.0)
     assert np.allclose(node.theta, node.work.local, atol=1e-3)
     assert not [mail for mail in group.mail[-50:] if mail[:2] == (0, 1)]
@@ -513,7 +513,7 @@ def test_a_broken_certificate_is_a_trouble_and_no_end(group, tmp_path):
     program = program_of(group, tmp_path)
     program.office._look_at_certificate = program.transport.reload = _no_good
     program._housekeeping(group.now)
-    assert "cannot be used for TLS" in program.node.last_trouble
+    assert "cannot be used for TLS" in program.node.trouble.last
     assert program.node.trouble["office"] == 1
     assert not program._stopping
 

@@ -240,7 +240,7 @@ def test_a_hostile_member_breaks_nothing(words):
     node, chance = group.nodes[0], random.Random(words)
     packets = [read_packet(data)[0] for i, j, data in group.mail if (i, j) == (1, 0)]
     letters = [(packet.kind, read_numbers(packet.content)) for packet in packets if packet.kind >= 0]
-    before, taken = node.gate.refused.total(), node.received["letters"]
+    before, taken = node.mail.gate.refused.total(), node.mail.received["letters"]
     count = 1500
     for k in range(count):
         data = group.packet(1, 0, *mutated(chance, *chance.choice(letters)))
@@ -252,10 +252,10 @@ def test_a_hostile_member_breaks_nothing(words):
             group.send(0, node.tick(max(group.now, node.next_time)))
             group.queue.clear()
         assert np.all(np.isfinite(node.theta))
-    refused = node.gate.refused.total() - before
-    taken = node.received["letters"] - taken
+    refused = node.mail.gate.refused.total() - before
+    taken = node.mail.received["letters"] - taken
     assert taken + refused == count  # each of them was one or the other
-    assert set(node.gate.refused) >= {"shape", "finite", "norm"}
+    assert set(node.mail.gate.refused) >= {"shape", "finite", "norm"}
     assert taken < count // 2
     assert np.linalg.norm(node.theta) <= group.charter.radius
     group.run(30.0)
@@ -275,6 +275,6 @@ def test_hostile_notices_break_nothing():
         content = b"stops" if kind == BYE else bytes(content)
         node.receive(group.now, 1, group.packet(1, 0, kind, content))
     assert node.ties == before
-    assert node.roster.version == 1
-    assert set(node.gate.refused) >= {"format", "signature"}
-    assert 1 in node.proven  # an answer to another question proves nothing, and takes nothing back
+    assert node.group.roster.version == 1
+    assert set(node.mail.gate.refused) >= {"format", "signature"}
+    assert 1 in node.fresh.proven  # an answer to another question proves nothing, and takes nothing back

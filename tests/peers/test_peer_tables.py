@@ -296,7 +296,7 @@ def test_peers_of_a_charter_from_a_model_come_near_it(patients, sample):
     together = ct.CollaborativeRegressor(loss="squared").fit(train.drop(columns="cost"), train["cost"], agents="clinic")
     best = np.sqrt(np.mean((together.predict(test.drop(columns="cost")) - test["cost"]) ** 2))
     group = group_of(agreed, [train[train.clinic == i] for i in range(12)]).start().run(110.0)
-    assert not any(node.trouble or node.gate.refused for node in group.nodes.values())
+    assert not any(node.trouble or node.mail.gate.refused for node in group.nodes.values())
     errors, local = [], []
     for i, node in group.nodes.items():
         X, y = rows_of(agreed, test[test.clinic == i])
@@ -445,7 +445,7 @@ def test_the_default_group_needs_no_scales(classes):
     guess = model.predict(test[["clinic", "age", "dose"]])
     best = np.mean(guess != test["ill"]) if classes else np.mean((guess - test["ill"]) ** 2) ** 0.5
     group = group_of(agreed, [train[train.clinic == i] for i in range(12)]).start().run(70.0)
-    assert not any(node.trouble or node.gate.refused for node in group.nodes.values())
+    assert not any(node.trouble or node.mail.gate.refused for node in group.nodes.values())
 
     def error(theta_of):
         found = []
@@ -645,13 +645,13 @@ def test_new_rows_are_taken_in_without_forgetting(words):
     frames = [train[train.clinic == i] for i in range(8)]
     group = group_of(agreed, frames).start().run(40.0)
     node = group.nodes[0]
-    before, wakes, boot = node.theta, node.wakes, node.boot
+    before, wakes, boot = node.theta, node.wakes, node.fresh.boot
     node.take_work(work_of_table(agreed, pd.concat([frames[0], frames[1]]), 0.0))
     assert np.array_equal(node.theta, before)  # what was learned
-    assert (node.work.size, node.peer.world.rows.values.shape[0], node.wakes, node.boot) == (24, 24, wakes, boot)
+    assert (node.work.size, node.peer.world.rows.values.shape[0], node.wakes, node.fresh.boot) == (24, 24, wakes, boot)
     group.run(40.0)
     assert not np.array_equal(node.theta, before)
-    assert not node.gate.refused
+    assert not node.mail.gate.refused
     node.close()
     assert np.array_equal(group.make(0).theta, node.theta)  # what it has kept is of the new rows, too
     with pytest.raises(DataError, match="the new rows have 2 columns"):
@@ -718,7 +718,7 @@ def test_a_running_peer_goes_on_with_the_old_rows_until_there_are_good_ones(tmp_
     written(data, "age,dose,ill\n40,100,maybe\n")
     wait_for(lambda: looked(lambda: node.trouble["data"]))
     assert node.work.size == 6
-    assert "those from before stay" in node.last_trouble
+    assert "those from before stay" in node.trouble.last
     assert status_of(program)["trouble"] == {"data": 1}
     written(data, "age,dose,ill\n40,100,yes\n50,200,no\n,300,yes\n")
     wait_for(lambda: looked(lambda: node.work.size == 3))

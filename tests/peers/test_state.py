@@ -275,8 +275,8 @@ def test_a_restored_peer_is_the_one_that_was_saved(words):
             assert np.array_equal(array, after[name]), name
     assert not {name.rpartition(".")[2] for name in before} & set(ANEW)
     assert np.array_equal(again.theta, node.theta)
-    assert (again.starts, again.wakes, again.gone) == (node.starts + 1, node.wakes, node.gone)
-    assert again.boot != node.boot
+    assert (again.starts, again.wakes, again.group.gone) == (node.starts + 1, node.wakes, node.group.gone)
+    assert again.fresh.boot != node.fresh.boot
 
 
 @pytest.mark.parametrize("words", WORDS)

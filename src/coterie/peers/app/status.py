@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..model.scores import influences, scores
 from ..node.checks import disk_of, state_age
-from ..node.inbox import NOBODY
+from ..node.mailbox import NOBODY
 from ..node.process import memory
 
 if TYPE_CHECKING:
@@ -22,18 +22,18 @@ def status_of(program: Program, running: bool = True) -> dict[str, Any]:
     moved = influences(node)
     ties = [
         {
-            "name": node.name_of(j),
+            "name": node.group.name_of(j),
             "weight": weight,
             "alive": j in alive,
-            "answered": j in node.proven,
-            "heard": round(now - node.heard[j], 1) if j in node.heard else None,
+            "answered": j in node.fresh.proven,
+            "heard": round(now - node.fresh.heard[j], 1) if j in node.fresh.heard else None,
             "influence": round(moved[j], 4) if j in moved else None,
         }
         for j, weight in sorted(node.ties.items())
     ]
-    names = {member.address: member.name for member in node.roster.members}
+    names = {member.address: member.name for member in node.group.roster.members}
     status: dict[str, Any] = {
-        "name": node.name_of(node.address),
+        "name": node.group.name_of(node.address),
         "address": node.address,
         "run": node.charter.run,
         "method": repr(node.method),
@@ -43,25 +43,25 @@ def status_of(program: Program, running: bool = True) -> dict[str, Any]:
         "period": program.period,
         "uptime": round(now - program.began, 1),
         "starts": node.starts,
-        "roster": node.roster.version,
-        "members": len(node.roster.members),
+        "roster": node.group.roster.version,
+        "members": len(node.group.roster.members),
         "wakes": node.wakes,
         "rows": node.work.size,
         "classes": node.charter.labels,
         "ties": ties,
-        "letters_in": node.received["letters"],
-        "letters_by": {node.name_of(j): count for j, count in node.letters_by.items()},
-        "letters_out": node.sent["letters"],
-        "bytes_out": node.sent["bytes"],
+        "letters_in": node.mail.received["letters"],
+        "letters_by": {node.group.name_of(j): count for j, count in node.mail.letters_by.items()},
+        "letters_out": node.mail.sent["letters"],
+        "bytes_out": node.mail.sent["bytes"],
         "rate": node.charter.rate,
         **_refused(program),
-        "muted": sorted(node.name_of(j) for j in node.muted),
+        "muted": sorted(node.group.name_of(j) for j in node.group.muted),
         "transport": dict(program.transport.counts),
         **_strangers(program),
         "trouble": {what: count for what, count in node.trouble.items() if count},
         "trouble_at": dict(program.trouble_at),
-        "last_trouble": node.last_trouble,
-        "alarms": dict(node.alarms),
+        "last_trouble": node.trouble.last,
+        "alarms": dict(node.trouble.alarms),
         "status_error": program.unwritten,
         "certificate_expires": program.expires,
         "disk": disk_of(program.folder),
@@ -85,18 +85,18 @@ def status_of(program: Program, running: bool = True) -> dict[str, Any]:
 def _refused(program: Program) -> dict[str, Any]:
     """What was refused, by reason; and by sender and reason, of what came from members."""
     node, dropped = program.node, program.inbox.dropped.copy()
-    every = {reason: count for reason, count in node.gate.refused.items() if count}
+    every = {reason: count for reason, count in node.mail.gate.refused.items() if count}
     if dropped.total():
         every["overflow"] = dropped.total()
     by: dict[str, dict[str, int]] = {}
-    for (j, reason), count in [*node.gate.refused_by.items(), *(((j, "overflow"), n) for j, n in dropped.items())]:
+    for (j, reason), count in [*node.mail.gate.refused_by.items(), *(((j, "overflow"), n) for j, n in dropped.items())]:
         if j != NOBODY and count:
-            by.setdefault(node.name_of(j), {})[reason] = count
+            by.setdefault(node.group.name_of(j), {})[reason] = count
     part: Any = getattr(program.transport, "dropped", None)  # what never came as far as the gate
     for j, reasons in (part() if callable(part) else {}).items():
         for reason, count in reasons.items():
             if reason.startswith("from: "):
-                by.setdefault(node.name_of(j), {})[reason.removeprefix("from: ")] = count
+                by.setdefault(node.group.name_of(j), {})[reason.removeprefix("from: ")] = count
     return {"refused": every, "refused_by": by}
 
 

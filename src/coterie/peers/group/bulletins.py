@@ -31,7 +31,7 @@ from msgspec import Meta
 from ..._files import private_folder, read_bounded, write_atomic
 from ...errors import DataError, FileError, ParameterError, SignatureError
 from ..wire.limits import Buckets
-from ..wire.packet import OVERHEAD
+from ..wire.packet import OVERHEAD, Refused
 from .charter import Charter
 from .identity import NAME
 from .records import Count, from_msgpack
@@ -93,14 +93,6 @@ def read_bulletin(signed: bytes, keys: Collection[bytes], what: str = "the bulle
     return BULLETINS.unpack(signed, keys, what)
 
 
-class NotTaken(DataError):  # noqa: N818 - it says what happened
-    """A bulletin that is not kept, and why: one of the reasons of :mod:`coterie.peers.wire.gate`."""
-
-    def __init__(self, reason: str, text: str):
-        super().__init__(f"{reason}: {text}")
-        self.reason = reason
-
-
 class Board:
     """The newest bulletin of each topic, as a peer keeps them.
 
@@ -137,21 +129,21 @@ class Board:
         return self._read.take(by, now)
 
     def take(self, signed: bytes) -> Bulletin:
-        """Keep a bulletin, if it is signed, and newer than the one that is here; or it is :class:`NotTaken`."""
+        """Keep a bulletin, if it is signed, and newer than the one that is here; or it is :class:`Refused`."""
         if len(signed) > self.most:
-            raise NotTaken("size", f"a bulletin of {len(signed)} bytes; at most {self.most}")
+            raise Refused("size", f"a bulletin of {len(signed)} bytes; at most {self.most}")
         try:
             new = read_bulletin(signed, self.keys)
             until = certificate_in(new).not_valid_after_utc if new.kind == CERTIFICATE else None
         except SignatureError as error:
-            raise NotTaken("signature", str(error)) from None
+            raise Refused("signature", str(error)) from None
         except DataError as error:
-            raise NotTaken("format", str(error)) from None
+            raise Refused("format", str(error)) from None
         old = self.held.get(new.topic)
         if old is not None and new.version <= old.version:
-            raise NotTaken("outdated", f"{' '.join(new.topic)}: version {new.version}, after {old.version}")
+            raise Refused("outdated", f"{' '.join(new.topic)}: version {new.version}, after {old.version}")
         if old is None and len(self.held) >= MOST_TOPICS:
-            raise NotTaken("size", f"there are {MOST_TOPICS} bulletins already")
+            raise Refused("size", f"there are {MOST_TOPICS} bulletins already")
         self.drop(new.topic)
         self.held[new.topic], self.signed[new.topic] = new, signed
         if until is not None:

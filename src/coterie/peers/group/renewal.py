@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from ..._files import Where, locked, read_bounded, write_atomic
 from ...errors import DataError, SignatureError
+from ..wire.packet import Refused
 from .bulletins import (
     CERTIFICATE,
     CHARTER,
     FOLDER,
     Board,
     Bulletin,
-    NotTaken,
     Topic,
     certificate_in,
     file_of,
@@ -135,7 +135,7 @@ def board_of(folder: Path) -> Board:
     charter, roster = _joined(Identity.load(folder))
     board = Board(signers(charter, roster), room(charter))
     for signed in signed_in(folder / FOLDER):
-        with contextlib.suppress(NotTaken):
+        with contextlib.suppress(Refused):
             board.take(signed)
     return board
 
@@ -152,7 +152,7 @@ def update_bulletins(folder: Path, signed: Iterable[bytes], *, only_own: bool = 
             continue
         try:
             taken = board.take(one)
-        except NotTaken as refusal:
+        except Refused as refusal:
             if refusal.reason == "outdated":
                 continue
             raise

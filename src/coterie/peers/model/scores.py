@@ -149,7 +149,7 @@ def heard_nobody(node: Node) -> bool:
 
     Pooling keeps what each neighbour has said; other methods may only keep the model that came of it.
     """
-    if node.received["letters"]:
+    if node.mail.received["letters"]:
         return False
     keeps = node.method.inspection.posterior is not None
     return node.starts <= 1 or (keeps and not influences(node))

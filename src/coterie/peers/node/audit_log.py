@@ -155,10 +155,10 @@ class Chronicle:
         program = self._program
         node, ledger = program.node, program.node.ledger
         return {
-            "roster": node.roster.version,
-            "members": {member.name for member in node.roster.members},
+            "roster": node.group.roster.version,
+            "members": {member.name for member in node.group.roster.members},
             "releases": 0 if ledger is None else ledger.releases,
-            "muted": {node.name_of(j) for j in node.muted},
+            "muted": {node.group.name_of(j) for j in node.group.muted},
             "certificate": program.expires,
             "served": program.status.get("served"),
         }
@@ -168,7 +168,7 @@ class Chronicle:
         node, self._known = self._program.node, self._now()
         told = {name: self._known[name] for name in ("roster", "releases", "certificate")}
         told |= {"muted": sorted(self._known["muted"]), "members": len(self._known["members"])}
-        self.audit("start", version=__version__, run=node.charter.run, boot=node.boot, pid=os.getpid(), **told)
+        self.audit("start", version=__version__, run=node.charter.run, boot=node.fresh.boot, pid=os.getpid(), **told)
 
     def look(self) -> None:
         """Write down what has changed since the last look, or the start."""
@@ -205,5 +205,5 @@ class Chronicle:
             return
         self.look()
         if self._program.node.trouble["removed"]:
-            self.audit("removed", what=self._program.node.last_trouble)
+            self.audit("removed", what=self._program.node.trouble.last)
         self.audit("stop", why=why, wakes=self._program.node.wakes)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +34,22 @@ NEWS, GRACE = 900.0, 120.0
 CLAIMED = ("duplicate",)
 #: A state that is older than so many seconds, and than so many mean pauses between two wakes, is not being learned.
 STATE_SECONDS, STATE_WAKES = 600.0, 50.0
+
+
+class Troubles(Counter[str]):
+    """What goes wrong in a running peer, by how often it has; and what somebody has to look at, as long as it lasts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = ""
+        self.alarms: dict[str, str] = {}
+
+    def report(self, what: str, text: str, alarm: bool = False) -> None:
+        """Once more."""
+        self[what] += 1
+        self.last = text
+        if alarm:
+            self.alarms[what] = text
 
 
 class Finding(NamedTuple):

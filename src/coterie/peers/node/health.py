@@ -22,9 +22,8 @@ from ..._version import __version__
 from ...errors import MissingExtra, SignatureError
 from ..group.records import Finite
 from ..group.signed import verify
-from ..wire.gate import Refused
 from ..wire.limits import Buckets
-from ..wire.packet import OVERHEAD, SIGNATURE, Whole
+from ..wire.packet import OVERHEAD, SIGNATURE, Refused, Whole
 from ..wire.packet import Counter as Number
 from .checks import expires_in
 

@@ -33,7 +33,7 @@ from ..group.identity import read_certificate
 from ..group.renewal import install_certificate, renew, update_bulletins
 
 if TYPE_CHECKING:
-    from .node import Send
+    from .mailbox import Send
     from .program import Program
 
 #: Seconds between two looks at the peer's own folder, and at the steward's.
@@ -89,7 +89,7 @@ class Office:
             except (CoterieError, OSError) as error:
                 self.node.trouble["steward"] += 1
                 self._say_once("trouble", f"the steward's folder {self.steward}: {error}")
-        self.node.board.forget(self._now)
+        self.node.group.board.forget(self._now)
         self._install()
         self._keep()
         self._bring_to_relays()
@@ -127,7 +127,7 @@ class Office:
 
     def _keep(self) -> None:
         """What is new is written, and what nobody needs any more is deleted."""
-        signed = self.node.board.signed
+        signed = self.node.group.board.signed
         for topic in self._kept.keys() - signed.keys():
             file_of(self.folder, topic).unlink(missing_ok=True)
             del self._kept[topic]
@@ -141,11 +141,11 @@ class Office:
 
     def _bring_to_relays(self) -> None:
         """Relays are sent no packets, only lists of members: their certificates, and other charters, go that way."""
-        relays, run = {relay.name for relay in self.node.roster.relays}, self.node.charter.run
+        relays, run = {relay.name for relay in self.node.group.roster.relays}, self.node.charter.run
         if not relays or self.program.clock() < self._relays_at:
             return
         self._relays_at = self.program.clock() + RELAYS_EVERY
-        signed = self.node.board.signed
+        signed = self.node.group.board.signed
         found = [signed[CERTIFICATE, name] for name in sorted(relays) if (CERTIFICATE, name) in signed]
         found += [signed[CHARTER, run]] if (CHARTER, run) in signed else []
         if found:
@@ -153,23 +153,22 @@ class Office:
 
     def _leave_for_visitors(self) -> None:
         """Those who are no members, or still in a run that was amended, are handed this."""
-        if self.node.for_visitors != self._for_visitors:
-            self._for_visitors = self.node.for_visitors
+        if self.node.group.for_visitors != self._for_visitors:
+            self._for_visitors = self.node.group.for_visitors
             self.program.transport.keep_roster(self._for_visitors)
 
     # -- certificates -------------------------------------------------------------------------------------------------
 
     def _install(self) -> None:
         """Keep a new certificate of this peer, if there is one."""
-        bulletin = self.node.board.held.get((CERTIFICATE, self.node.name_of(self.node.address)))
+        bulletin = self.node.group.board.held.get((CERTIFICATE, self.node.group.name_of(self.node.address)))
         if bulletin is None or bulletin.body in self._tried:
             return
         self._tried.add(bulletin.body)
         try:
             install_certificate(self.folder, bulletin, self._now)
         except DataError as error:
-            self.node.trouble["certificate"] += 1
-            self.node.last_trouble = f"a new certificate was not taken: {error}"
+            self.node.trouble.report("certificate", f"a new certificate was not taken: {error}")
 
     def _look_at_certificate(self) -> None:
         """A certificate that is new in the folder, from wherever, is used from now on: live links stay."""
@@ -197,13 +196,13 @@ class Office:
         left = self.expires - self._now
         if left.total_seconds() <= 0:
             self.node.trouble["expiry"] = 1
-            self.node.last_trouble = expired(self.folder, self.expires, self._now)
-            self.program.give_up(self.node.last_trouble)
+            self.node.trouble.last = expired(self.folder, self.expires, self._now)
+            self.program.give_up(self.node.trouble.last)
         elif left.days < SOON:
             self.node.trouble["expiry"] = 1
             text = f"the certificate expires on {self.expires:%Y-%m-%d}: {HOW_TO_RENEW.format(folder=self.folder)}"
             if text not in self._told:
-                self.node.last_trouble = text
+                self.node.trouble.last = text
             self._say_once("expiry", text)
         else:
             self.node.trouble.pop("expiry", None)
@@ -212,7 +211,7 @@ class Office:
 
     def _look_at_proposal(self) -> None:
         """Show what the steward proposes."""
-        board, charter = self.node.board, self.node.charter
+        board, charter = self.node.group.board, self.node.charter
         if (CHARTER, charter.run) not in board.held:
             return
         try:
@@ -232,7 +231,7 @@ class Office:
     def _do_chores(self, club: Path) -> None:
         """Bring out what is new there, and renew what expires."""
         charter = read_charter(read_bounded(club / "charter.json"), str(club / "charter.json"))
-        if charter.steward not in {self.node.charter.steward, *self.node.board.keys}:
+        if charter.steward not in {self.node.charter.steward, *self.node.group.board.keys}:
             raise DataError("it is that of another group: correct steward = ... in peer.toml")
         if charter.run == self.node.charter.run:  # or the charter was amended, and this peer has not accepted it yet
             self._send(self.node.take_roster(self.program.clock(), read_bounded(club / "roster")))

@@ -30,9 +30,9 @@ from ..model.scores import model_of
 from ..transport import Transport, contacts_of
 from .audit_log import FILE as AUDIT_FILE
 from .audit_log import AuditLog, Chronicle
-from .inbox import INBOX_SECONDS, NOBODY, Inbox
 from .jobs import LOOK_EVERY, Feed, finished, job_of
-from .node import Node, Send
+from .mailbox import INBOX_SECONDS, NOBODY, Inbox, Send
+from .node import Node
 from .office import LOOK_EVERY as OFFICE_EVERY
 from .office import Office
 from .process import ANSWER, Live, notify
@@ -85,8 +85,8 @@ class Program:
         self._strangers: dict[str, dict[str, int]] = {}
         self._last_trouble = ""
         self._here: set[int] = set()
-        self._roster_stamp, self._roster_version = 0, node.roster.version
-        self._authorities = node.roster.authorities
+        self._roster_stamp, self._roster_version = 0, node.group.roster.version
+        self._authorities = node.group.roster.authorities
         self._alarms: dict[str, str] = {}
         self._fork: Fork | None = None
         self._fork_known = False  # whether the file was looked at
@@ -153,7 +153,8 @@ class Program:
             self._look_who_is_muted()
             self._link()
             self._send(node.open(clock()))
-            self.log("started", name=node.name_of(node.address), run=node.charter.run, boot=node.boot, pid=os.getpid())
+            me = node.group.name_of(node.address)
+            self.log("started", name=me, run=node.charter.run, boot=node.fresh.boot, pid=os.getpid())
             self._tell_of_rows()
             self._begin()
             busy = False
@@ -169,21 +170,21 @@ class Program:
                 busy = len(items) > 0
                 for owner, data in items:
                     self._receive(clock(), owner, data)
-                if node.signed_roster is not self._linked[0]:
+                if node.group.signed is not self._linked[0]:
                     self._due["link"] = 0.0  # somebody may be waiting to be let in
                 now = clock()
                 if now >= node.next_time:
                     self._send(node.tick(now))
                 done = self.wakes is not None and node.wakes - self._wakes_before >= self.wakes
-                if done or node.farewell is not None:
+                if done or node.group.farewell is not None:
                     self.stop()
         except LedgerError as error:  # it must not go on without knowing what it has spent
             self.log("trouble", what=f"stops, because its ledger cannot be written: {error}")
             raise
         finally:
             self._end()
-        if node.farewell is not None:
-            raise RemovedError(node.alarms["removed"])
+        if node.group.farewell is not None:
+            raise RemovedError(node.trouble.alarms["removed"])
 
     def _open(self) -> None:
         try:
@@ -197,7 +198,7 @@ class Program:
             ) from error.__cause__  # the system's error: whoever supervises the peer may try again
 
     def _deliver(self, owner: int, data: bytes) -> None:
-        if owner != NOBODY or data != self.node.signed_roster:  # whoever looks for somebody brings the list to all
+        if owner != NOBODY or data != self.node.group.signed:  # whoever looks for somebody brings the list to all
             self.inbox.put(owner, data)
 
     def _receive(self, now: float, owner: int, data: bytes) -> None:
@@ -241,17 +242,17 @@ class Program:
             self._send(self.node.close(self._leaving))
             self._write_model()
             self._write_status(running=False)
-            if self.node.farewell is not None:  # it is kept: whoever starts the peer again is told at once
+            if self.node.group.farewell is not None:  # it is kept: whoever starts the peer again is told at once
                 with locked(self.folder):
-                    write_atomic(self.folder / "roster", self.node.farewell)
+                    write_atomic(self.folder / "roster", self.node.group.farewell)
         except (OSError, CoterieError) as error:
             self.log("trouble", what=str(error))
         finally:
             self.transport.close()
             if self.metrics is not None:
                 self.metrics.close()
-        if self.node.farewell is not None:
-            self.log("removed", what=self.node.alarms["removed"])
+        if self.node.group.farewell is not None:
+            self.log("removed", what=self.node.trouble.alarms["removed"])
         if self._finishes:
             self.log("finishing", what="the model for this peer's own use; the network is left already")
             if self._finishing is not None:
@@ -284,8 +285,7 @@ class Program:
                 except (LedgerError, StateError):
                     raise
                 except (OSError, CoterieError) as error:  # neither a full disk nor a broken file is a reason to stop
-                    self.node.trouble["disk" if isinstance(error, OSError) else what] += 1
-                    self.node.last_trouble = f"{what}: {error}"
+                    self.node.trouble.report("disk" if isinstance(error, OSError) else what, f"{what}: {error}")
                     self.log("trouble", what=f"{what}: {error}")
 
     def _link(self) -> None:
@@ -297,15 +297,15 @@ class Program:
                 self.stop()
         self._look_for_roster()
         self._look_who_is_there()
-        wanted = (node.signed_roster, frozenset(node.ties))
+        wanted = (node.group.signed, frozenset(node.ties))
         if wanted == self._linked:
             return
-        contacts = {contact.address: contact for contact in contacts_of(node.roster)}
+        contacts = {contact.address: contact for contact in contacts_of(node.group.roster)}
         if wanted[0] != self._linked[0]:
-            self.transport.keep_roster(node.for_visitors)
-            self.transport.use_relays(node.roster.relays)
+            self.transport.keep_roster(node.group.for_visitors)
+            self.transport.use_relays(node.group.roster.relays)
             others = (contact for contact in contacts.values() if contact.address != node.address)
-            self.transport.admit(others, node.roster.revoked)
+            self.transport.admit(others, node.group.roster.revoked)
         self.transport.link(contacts[j] for j in sorted(wanted[1]) if j in contacts)
         self._linked = wanted
 
@@ -313,7 +313,7 @@ class Program:
         """Tell the log of neighbours that come and go."""
         here = self.transport.alive() & set(self.node.ties)
         for j in sorted(here ^ self._here):
-            self.log("connected" if j in here else "disconnected", name=self.node.name_of(j))
+            self.log("connected" if j in here else "disconnected", name=self.node.group.name_of(j))
         self._here = here
 
     def _look_for_roster(self) -> None:
@@ -322,17 +322,17 @@ class Program:
         stamp = path.stat().st_mtime_ns
         if stamp != self._roster_stamp:
             self._send(self.node.take_roster(self.clock(), read_bounded(path)))
-        if self.node.roster.version != self._roster_version:
+        if self.node.group.roster.version != self._roster_version:
             with locked(self.folder):
-                keep_authorities(self.folder, self.node.roster)
-                write_atomic(path, self.node.signed_roster)
-            if is_revoked(self.folder, self.node.roster):
-                self.node.alarms["revoked"] = f"{REVOKED}: coterie group request {self.folder} --new-tls-key"
-            if self.node.roster.authorities != self._authorities:
-                self._authorities = self.node.roster.authorities
+                keep_authorities(self.folder, self.node.group.roster)
+                write_atomic(path, self.node.group.signed)
+            if is_revoked(self.folder, self.node.group.roster):
+                self.node.trouble.alarms["revoked"] = f"{REVOKED}: coterie group request {self.folder} --new-tls-key"
+            if self.node.group.roster.authorities != self._authorities:
+                self._authorities = self.node.group.roster.authorities
                 self.transport.reload()
-            self._roster_version, stamp = self.node.roster.version, path.stat().st_mtime_ns
-            self.log("members", version=self.node.roster.version, count=len(self.node.roster.members))
+            self._roster_version, stamp = self.node.group.roster.version, path.stat().st_mtime_ns
+            self.log("members", version=self.node.group.roster.version, count=len(self.node.group.roster.members))
         self._roster_stamp = stamp
         self._look_for_fork()
         self._tell_alarms()
@@ -345,22 +345,22 @@ class Program:
             if path.exists():  # of an earlier start: it may be healed since
                 with contextlib.suppress(DataError):  # damaged: whoever has seen it as well will say it again
                     self._send(node.take_roster(self.clock(), read_fork(read_bounded(path)).other))
-                if node.fork is None:
+                if node.group.fork is None:
                     path.unlink()
-        if node.fork is self._fork:
+        if node.group.fork is self._fork:
             return
-        self._fork = node.fork
-        if node.fork is None:
+        self._fork = node.group.fork
+        if node.group.fork is None:
             path.unlink(missing_ok=True)
-            self.log("healed", version=node.roster.version)
+            self.log("healed", version=node.group.roster.version)
         else:
-            write_atomic(path, write_fork(node.fork), durable=False)
+            write_atomic(path, write_fork(node.group.fork), durable=False)
 
     def _tell_alarms(self) -> None:
         """What somebody has to look at is in the log at once."""
-        alarms = {what: text for what, text in self.node.alarms.items() if what != "removed"}  # which is its last word
+        alarms = dict(self.node.trouble.alarms)
         for what, text in alarms.items():
-            if self._alarms.get(what) != text:
+            if self._alarms.get(what) != text and what != "removed":  # which is its last word
                 self.log(what, what=text)
         self._alarms = alarms
 
@@ -371,8 +371,8 @@ class Program:
             if work is not None:
                 self.node.take_work(work)
         except DataError as error:
-            self.node.trouble["data"] += 1
-            self.node.last_trouble = f"the rows could not be read again, and those from before stay: {error}"
+            text = f"the rows could not be read again, and those from before stay: {error}"
+            self.node.trouble.report("data", text)
             return
         if work is not None:
             self._due |= {"model": 0.0, "status": 0.0}
@@ -386,13 +386,13 @@ class Program:
 
     def _summarise(self) -> None:
         """One line for all that was refused since the last one."""
-        refused = dict(self.node.gate.refused)
+        refused = dict(self.node.mail.gate.refused)
         new = {reason: count - self._told.get(reason, 0) for reason, count in refused.items()}
         new = {reason: count for reason, count in new.items() if count}
         if new:
-            self.log("refused", **new, last=self.node.last_refusal)
-        if self.node.last_trouble != self._last_trouble:
-            self._last_trouble = self.node.last_trouble
+            self.log("refused", **new, last=self.node.mail.last_refusal)
+        if self.node.trouble.last != self._last_trouble:
+            self._last_trouble = self.node.trouble.last
             self.log("trouble", what=self._last_trouble)
         self._told = refused
         came = self.transport.strangers()
@@ -411,10 +411,10 @@ class Program:
     def _look_who_is_muted(self) -> None:
         """Do what the file ``muted`` says, for members that are there now."""
         node = self.node
-        wanted = addresses_of(read_muted(self.folder), node.roster) - {node.address}
-        if wanted != node.muted:
+        wanted = addresses_of(read_muted(self.folder), node.group.roster) - {node.address}
+        if wanted != node.group.muted:
             node.mute(self.clock(), wanted)
-            self.log("muted", names=sorted(node.name_of(j) for j in wanted))
+            self.log("muted", names=sorted(node.group.name_of(j) for j in wanted))
             self._write_chronicle()  # now: it may be undone soon
 
     def _write_status(self, running: bool = True) -> None:

@@ -21,7 +21,7 @@ from ...engines.wire import finite
 from ...errors import DataError
 from ..group.signed import is_signed
 from .limits import Buckets
-from .packet import VERSION, Packet, read_packet
+from .packet import VERSION, Packet, Refused, read_packet
 
 #: Why letters are refused.
 REASONS = (
@@ -47,14 +47,6 @@ REASONS = (
 )
 #: How many seconds' worth of letters may come at once.
 BURST = 4.0
-
-
-class Refused(DataError):  # noqa: N818 - it says what happened
-    """A letter that did not pass, and why."""
-
-    def __init__(self, reason: str, text: str):
-        super().__init__(f"{reason}: {text}")
-        self.reason = reason
 
 
 class Gate:
@@ -95,10 +87,7 @@ class Gate:
             raise Refused("size", f"{len(data)} bytes from {owner}; at most {self.letter_bytes}")
         if not self._letters.take(owner, now):
             raise Refused("rate", f"more than {self.rate:g} letters a second from {owner}")
-        try:
-            packet, signature, signed = read_packet(data)
-        except DataError as error:
-            raise Refused("format", f"from {owner}: {error}") from None
+        packet, signature, signed = read_packet(data)
         if packet.version != VERSION:
             raise Refused("version", f"{packet.version} from {owner}; this is {VERSION}")
         if packet.run != self.run:

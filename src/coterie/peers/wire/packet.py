@@ -11,7 +11,7 @@ which a method never hears: those kinds are below zero.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 from ...errors import DataError, MissingExtra
 
@@ -36,6 +36,14 @@ HELLO, WELCOME, BYE, ROSTER, HEALTH, BULLETIN, DUPLICATE = -1, -2, -3, -4, -5, -
 Whole = Annotated[int, Meta(ge=0, lt=1 << 53)]
 Counter = Annotated[int, Meta(ge=1, lt=1 << 53)]
 Nonce = Annotated[bytes, Meta(min_length=16, max_length=16)]
+
+
+class Refused(DataError):  # noqa: N818 - it says what happened
+    """Something that does not pass, and why: one of the reasons of :mod:`~coterie.peers.wire.gate`."""
+
+    def __init__(self, reason: str, text: str):
+        super().__init__(f"{reason}: {text}")
+        self.reason = reason
 
 
 class Packet(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -85,14 +93,18 @@ def write_packet(packet: Packet, sign: Callable[[bytes], bytes]) -> bytes:
     return sign(CONTEXT + text) + text
 
 
+def _read(decode: Callable[[bytes], Any], content: bytes, what: str) -> Any:
+    try:
+        return decode(content)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Refused("format", f"{what}: {error}") from None
+
+
 def read_packet(data: bytes) -> tuple[Packet, bytes, bytes]:
     """What a packet claims, its signature, and what that must be a signature of: nothing is verified yet."""
     if len(data) <= SIGNATURE:
-        raise DataError(f"{len(data)} bytes are not a packet")
-    try:
-        return _packet(data[SIGNATURE:]), data[:SIGNATURE], CONTEXT + data[SIGNATURE:]
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise DataError(f"not a packet: {error}") from None
+        raise Refused("format", f"{len(data)} bytes are not a packet")
+    return _read(_packet, data[SIGNATURE:], "not a packet"), data[:SIGNATURE], CONTEXT + data[SIGNATURE:]
 
 
 def write_hello(nonce: bytes, roster: int, digest: bytes = b"", bulletins: bytes = b"") -> bytes:
@@ -101,11 +113,9 @@ def write_hello(nonce: bytes, roster: int, digest: bytes = b"", bulletins: bytes
 
 
 def read_hello(content: bytes) -> Hello:
-    """The content of a HELLO or WELCOME; a :class:`~coterie.errors.DataError` for anything else."""
-    try:
-        return _hello(content)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise DataError(f"not a greeting: {error}") from None
+    """The content of a HELLO or WELCOME; :class:`Refused` for anything else."""
+    found: Hello = _read(_hello, content, "not a greeting")
+    return found
 
 
 def write_duplicate(one: int, other: int) -> bytes:
@@ -114,8 +124,6 @@ def write_duplicate(one: int, other: int) -> bytes:
 
 
 def read_duplicate(content: bytes) -> Duplicate:
-    """The content of a DUPLICATE; a :class:`~coterie.errors.DataError` for anything else."""
-    try:
-        return _duplicate(content)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise DataError(f"not two boots: {error}") from None
+    """The content of a DUPLICATE; :class:`Refused` for anything else."""
+    found: Duplicate = _read(_duplicate, content, "not two boots")
+    return found
