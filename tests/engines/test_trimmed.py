@@ -342,7 +342,7 @@ def test_methods_that_cannot_be_trimmed(method, complaint):
 
 @pytest.mark.parametrize("fraction", [-0.1, 0.5, 1, np.nan, "0.2", None, True])
 def test_shares_that_make_no_sense(fraction):
-    with pytest.raises(ParameterError, match="fraction="):
+    with pytest.raises(ParameterError, match="fraction = "):
         ct.Trimmed("cd", fraction)
 
 

@@ -71,6 +71,8 @@ METHODS = {
     "sample": "data, view, dice, out",
     "refresh": "data, view, dice, outbox",
     "merge": "data, view, letter, outbox",
+    # letters that are changed as they are sent (wrap/parts.py)
+    "edit": "data, me, ties, dice, outbox, first",
     # what agents make of what they hear (wrap/aggregation.py)
     "combine": "theta, shown, peer, weight, said, copy, room",
     # noise that liars add (wrap/attacked.py)
@@ -158,6 +160,33 @@ def _shown(self):
     """As a tuple with names shows itself, whatever the class had to be renamed to."""
     fields = ", ".join(f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True))
     return f"{type(self).__qualname__.rpartition('.')[2]}({fields})"
+
+
+def made_by(check, parts=None):
+    """Let ``check`` refuse bad parameters of a rule when it is made, and return its fields.
+
+    What a caller says is in the rule again, by the names of the parameters of ``check``, for copies of it; or else
+    ``parts(rule)`` are what it is made of.
+    """
+    taken = inspect.signature(check)
+
+    def decorate(cls):
+        make = cls.__new__
+
+        def new(cls, *given, **named):
+            try:
+                said = taken.bind(*given, **named)
+            except TypeError as error:
+                raise TypeError(f"{cls.__qualname__}{taken}: {error}") from None
+            return make(cls, *check(*said.args, **said.kwargs))
+
+        first = inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY)
+        new.__signature__ = taken.replace(parameters=[first, *taken.parameters.values()])
+        cls.__new__ = new
+        cls.__getnewargs__ = parts or (lambda self: tuple(getattr(self, name) for name in taken.parameters))
+        return cls
+
+    return decorate
 
 
 for _name, _arguments in METHODS.items():

@@ -23,13 +23,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from numbers import Integral, Real
 from typing import Any
 
-from ...errors import ParameterError
+from ..._checks import integer, positive, within
 from ..compile import inline, noinline
 from ..linear import copy_to, fill
 from ..method import NamedTuple, complete
+from ..rules import made_by
 from ..trimming import sort, trimmed_count
 from ..world import VACANT
 
@@ -141,33 +141,7 @@ def others_at_mean(peer, weight, said, copy, chosen, mean):
                 copy_to(mean, copy[k])
 
 
-def _checked(checks):
-    """Refuse bad parameters when a rule is made; ``checks`` returns them as kernels take them."""
-
-    def decorate(cls):
-        make = cls.__new__
-        names, defaults = cls._fields, cls._field_defaults
-
-        def checked(cls, *args, **kwargs):
-            given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
-            missing, unknown = [n for n in names if n not in given], [n for n in given if n not in names]
-            if missing or unknown or len(args) > len(names):
-                raise TypeError(f"{cls.__name__} takes {', '.join(names)}: found {args} {kwargs}")
-            return make(cls, *checks(**given))
-
-        cls.__new__ = checked
-        return cls
-
-    return decorate
-
-
-def _fraction(fraction):
-    if isinstance(fraction, bool) or not (isinstance(fraction, Real) and 0 <= fraction < 0.5):
-        raise ParameterError(f"fraction={fraction!r} must be a number in [0, 0.5): so many are left out at either end")
-    return (float(fraction),)
-
-
-@_checked(_fraction)
+@made_by(lambda fraction=0.2: (within("fraction", fraction, 0, 0.5, "[)"),))
 @aggregation
 class TrimmedMean(NamedTuple):
     """Coordinate by coordinate, the smallest and the largest values stand at the mean of the others.
@@ -211,14 +185,7 @@ class Median(NamedTuple):
         trim(0.5, peer, weight, said, copy)
 
 
-def _krum(liars, keep):
-    for name, value, least in (("liars", liars, 0), ("keep", keep, 1)):
-        if isinstance(value, bool) or not (isinstance(value, Integral) and value >= least):
-            raise ParameterError(f"{name}={value!r} must be a whole number, {least} or more")
-    return int(liars), int(keep)
-
-
-@_checked(_krum)
+@made_by(lambda liars=1, keep=1: (integer("liars", liars, 0), integer("keep", keep)))
 @aggregation
 class Krum(NamedTuple):
     """Keep the models that lie nearest to most others; with ``keep`` above 1, multi-Krum.
@@ -281,13 +248,7 @@ class Krum(NamedTuple):
         others_at_mean(peer, weight, said, copy, score, mean)
 
 
-def _radius(radius):
-    if isinstance(radius, bool) or not (isinstance(radius, Real) and 0 < radius < math.inf):
-        raise ParameterError(f"radius={radius!r} must be a positive number: no neighbour pulls from farther away")
-    return (float(radius),)
-
-
-@_checked(_radius)
+@made_by(lambda radius: (positive("radius", radius),))
 @aggregation
 class Clipping(NamedTuple):
     """No neighbour's model is farther from one's own than ``radius``: what is, is moved there, on a straight line.
@@ -319,13 +280,7 @@ class Clipping(NamedTuple):
                         copy[k, c] = theta[c] + part * (said[k, c] - theta[c]) if part > 0.0 else theta[c]
 
 
-def _steps(steps):
-    if isinstance(steps, bool) or not (isinstance(steps, Integral) and steps >= 1):
-        raise ParameterError(f"steps={steps!r} must be a whole number, at least 1")
-    return (int(steps),)
-
-
-@_checked(_steps)
+@made_by(lambda steps=32: (integer("steps", steps),))
 @aggregation
 class GeometricMedian(NamedTuple):
     """All neighbours stand at the point whose weighted sum of distances to what they sent is the smallest.
@@ -390,15 +345,7 @@ class GeometricMedian(NamedTuple):
 NEAR = 1e-9
 
 
-def _gamma(gamma):
-    if isinstance(gamma, bool) or not (isinstance(gamma, Real) and 0 < gamma <= 1):
-        raise ParameterError(
-            f"gamma={gamma!r} must be a number in (0, 1]: how far an agent goes towards its neighbours"
-        )
-    return (float(gamma),)
-
-
-@_checked(_gamma)
+@made_by(lambda gamma: (within("gamma", gamma, 0, 1, "(]"),))
 @aggregation
 class Consensus(NamedTuple):
     """Take only a part of the way towards one's neighbours, from what they take one for: the consensus step of CHOCO.

@@ -36,8 +36,9 @@ from ..letters import Vector, is_numbers
 from ..method import NamedTuple, method
 from ..methods import resolve_method
 from ..private.noise import KEY, SIZE, discrete_gaussian, open_stream
-from ..rules import rule
-from ..world import TAIL, VACANT, Chance
+from ..rules import made_by, rule
+from ..world import TAIL, VACANT
+from . import parts
 from .parts import WITHOUT_SERVER, has_inside, heard_number, refuse_server
 from .robust import Robust
 
@@ -45,22 +46,15 @@ from .robust import Robust
 GRID = 1 << 20
 
 
-def _numbers(cls):
-    """Refuse bad parameters when the rule is made."""
-    make = cls.__new__
-
-    def checked(cls, own=0.0, mean=0.0, spread=0.0, noise=0.0, shift=0.0):
-        given = {"own": own, "mean": mean, "spread": spread, "noise": noise, "shift": shift}
-        for name, value in given.items():
-            if isinstance(value, bool) or not (isinstance(value, Real) and math.isfinite(value)):
-                raise ParameterError(f"{name}={value!r} must be a finite number")
-        return make(cls, *map(float, given.values()))
-
-    cls.__new__ = checked
-    return cls
+def _finite(own=0.0, mean=0.0, spread=0.0, noise=0.0, shift=0.0):
+    given = {"own": own, "mean": mean, "spread": spread, "noise": noise, "shift": shift}
+    for name, value in given.items():
+        if isinstance(value, bool) or not (isinstance(value, Real) and math.isfinite(value)):
+            raise ParameterError(f"{name}={value!r} must be a finite number")
+    return map(float, given.values())
 
 
-@_numbers
+@made_by(_finite)
 @rule
 class Lie(NamedTuple):
     """What a liar sends: ``own theta + mean m + spread s + noise N(0, 1) + shift``, coordinate by coordinate.
@@ -131,15 +125,7 @@ class Own(NamedTuple):
     lies: np.ndarray  # (n,) whether the agent does
     stream: np.ndarray  # (n, SIZE) what its noise is made from; zeros before its first wake
 
-    @property
-    def theta(self):
-        """Models."""
-        return self.model.theta
-
-    @property
-    def account(self):
-        """What agents of a private method have spent."""
-        return self.model.account
+    theta, account = parts.theta, parts.account
 
 
 @inline
@@ -190,55 +176,44 @@ def falsify(self, data, me, ties, outbox, first):
             text[c] = value + lie.noise * self.source.draw(me.stream)
 
 
-def _checked(cls):
-    """Refuse bad parameters when the method is made."""
-    make = cls.__new__
-
-    def checked(cls, method, agents, lie="sign-flip"):
-        method = resolve_method(method)
-        if isinstance(lie, str):
-            if lie not in LIES:
-                raise ParameterError(f"unknown lie {lie!r}: choose one of {', '.join(LIES)}, or pass a ct.Lie(...)")
-            lie = LIES[lie]
-        if not isinstance(lie, Lie):
-            raise ParameterError(f"lie={lie!r} must be one of {', '.join(LIES)}, or a ct.Lie(...)")
-        given = list(agents) if isinstance(agents, Iterable) and not isinstance(agents, str) else None
-        if given is None or not all(isinstance(k, Integral) and not isinstance(k, bool) and k >= 0 for k in given):
-            raise ParameterError(f"agents={agents!r} must be a list of agents' numbers, from 0 on")
-        if len(method.inspection.liars):
-            raise ParameterError(f"{method!r} has liars already: pass all of them at once")
-        if method.privacy.plan is not None or method.ties.spare:
-            raise MismatchError(
-                f"{method!r} is private, or learns its graph: there are no liars among such agents here"
-            )
-        refuse_server(
-            method,
-            "and its letters differ by kind, models down and answers with their weight up, so there is no saying what "
-            "a lie would be",
-            f"ct.flip_labels(data, agents) for clients that lie with their data, or {WITHOUT_SERVER}",
+def _liars(method, agents, lie="sign-flip"):
+    """What an attacked method is made of; refuse one of which nobody can say what a lie would be."""
+    method = resolve_method(method)
+    if isinstance(lie, str):
+        if lie not in LIES:
+            raise ParameterError(f"unknown lie {lie!r}: choose one of {', '.join(LIES)}, or pass a ct.Lie(...)")
+        lie = LIES[lie]
+    if not isinstance(lie, Lie):
+        raise ParameterError(f"lie={lie!r} must be one of {', '.join(LIES)}, or a ct.Lie(...)")
+    given = list(agents) if isinstance(agents, Iterable) and not isinstance(agents, str) else None
+    if given is None or not all(isinstance(k, Integral) and not isinstance(k, bool) and k >= 0 for k in given):
+        raise ParameterError(f"agents={agents!r} must be a list of agents' numbers, from 0 on")
+    if len(method.inspection.liars):
+        raise ParameterError(f"{method!r} has liars already: pass all of them at once")
+    if method.privacy.plan is not None or method.ties.spare:
+        raise MismatchError(f"{method!r} is private, or learns its graph: there are no liars among such agents here")
+    refuse_server(
+        method,
+        "and its letters differ by kind, models down and answers with their weight up, so there is no saying what "
+        "a lie would be",
+        f"ct.flip_labels(data, agents) for clients that lie with their data, or {WITHOUT_SERVER}",
+    )
+    models = sum(1 << kind for kind, letter in method.letters.items() if isinstance(letter, Vector))
+    if not all(isinstance(letter, Vector) or is_numbers(letter) for letter in method.letters.values()):
+        instead = (
+            "let those lie whose letters are compressed, ct.Compressed(ct.Attacked(...))"
+            if has_inside(method, "how")
+            else "use one whose letters are models, such as ct.CoordinateDescent() or ct.DPSGD(...), or lie with "
+            "data, ct.flip_labels(data, agents)"
         )
-        models = sum(1 << kind for kind, letter in method.letters.items() if isinstance(letter, Vector))
-        if not all(isinstance(letter, Vector) or is_numbers(letter) for letter in method.letters.values()):
-            instead = (
-                "let those lie whose letters are compressed, ct.Compressed(ct.Attacked(...))"
-                if has_inside(method, "how")
-                else "use one whose letters are models, such as ct.CoordinateDescent() or ct.DPSGD(...), or lie with "
-                "data, ct.flip_labels(data, agents)"
-            )
-            raise MismatchError(
-                f"{method!r} sends more than models, and there is no saying what a lie would be: {instead}"
-            )
-        if lie.looks and not (method.ties.copies or isinstance(method, Robust)):
-            raise MismatchError(f"{method!r} keeps no models of neighbours, which {lie!r} looks at")
-        numbers = np.unique(np.array(given, np.int64))
-        return make(cls, method, numbers, lie, int(method.traffic.dice), Gaussian() if lie.noise else Silence(), models)
-
-    cls.__new__ = checked
-    cls.__getnewargs__ = lambda self: (self.method, self.agents.tolist(), self.lie)
-    return cls
+        raise MismatchError(f"{method!r} sends more than models, and there is no saying what a lie would be: {instead}")
+    if lie.looks and not (method.ties.copies or isinstance(method, Robust)):
+        raise MismatchError(f"{method!r} keeps no models of neighbours, which {lie!r} looks at")
+    numbers = np.unique(np.array(given, np.int64))
+    return method, numbers, lie, int(method.traffic.dice), Gaussian() if lie.noise else Silence(), models
 
 
-@_checked
+@made_by(_liars, lambda self: (self.method, self.agents.tolist(), self.lie))
 @method
 class Attacked(NamedTuple):
     """A method some of whose agents lie: they follow it, and change the models in their letters as they are sent.
@@ -280,6 +255,8 @@ class Attacked(NamedTuple):
     models: int = 1  # which kinds of letters are models, a bit for each
 
     open = None  # under a learned graph nobody knows who is a neighbour of liars
+    synchronous = property(parts.has_rounds)
+    wake, round, prepare, publish = parts.wake, parts.round, parts.prepare, parts.publish
 
     def __repr__(self):
         return f"Attacked({self.method!r}, {self.agents.tolist()}, {self.lie!r})"
@@ -299,11 +276,6 @@ class Attacked(NamedTuple):
         """Uniform numbers used by a wake: those of the method, and a key for noise."""
         return self.inner_dice + (KEY if self.lie.noise else 0)
 
-    @property
-    def synchronous(self):
-        """Whether it has rounds: with noise, if those of the method have dice."""
-        return self.method.training.synchronous and (self.method.training.jobs > 0 or self.lie.noise == 0.0)
-
     def fit_for(self, problem):
         """Refuse a problem without those agents, or one that the method cannot solve."""
         if self.agents.size and self.agents[-1] >= problem.n:
@@ -315,48 +287,21 @@ class Attacked(NamedTuple):
         own, tie = self.method.start(world, theta)
         return Own(own, np.isin(world.address, self.agents), np.zeros((theta.shape[0], SIZE), np.int64)), tie
 
+    def edit(self, data, me, ties, dice, outbox, first):
+        """What liars send is false."""
+        if me.lies:
+            if self.lie.noise != 0.0 and dice.shape[0] > 0:
+                open_stream(dice, me.stream)
+            falsify(self, data, me, ties, outbox, first)
+
     def greet(self, data, me, ties, outbox):
         """The initial swap: liars lie from the beginning."""
         first = outbox.cursor[TAIL]
         self.method.greet(data, me.model, ties, outbox)
-        if me.lies:
-            falsify(self, data, me, ties, outbox, first)
-
-    def wake(self, data, me, ties, chance, outbox):
-        """The method's wake; what liars send is false."""
-        first = outbox.cursor[TAIL]
-        if me.lies and self.lie.noise != 0.0:
-            open_stream(chance.dice[self.inner_dice :], me.stream)
-        inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
-        self.method.wake(data, me.model, ties, inner, outbox)
-        if me.lies:
-            falsify(self, data, me, ties, outbox, first)
+        self.edit(data, me, ties, outbox.scratch[:0], outbox, first)
 
     def receive(self, data, me, ties, letter, outbox):
         """What the method does with a letter; what liars answer is false."""
         first = outbox.cursor[TAIL]
         self.method.receive(data, me.model, ties, letter, outbox)
-        if me.lies:
-            falsify(self, data, me, ties, outbox, first)
-
-    def round(self, data, me, ties, outbox):
-        """The method's round, if it has any."""
-        first = outbox.cursor[TAIL]
-        self.method.round(data, me.model, ties, outbox)
-        if me.lies:
-            falsify(self, data, me, ties, outbox, first)
-
-    def prepare(self, data, me, ties, chance, outbox, phase):
-        """What a method trains next."""
-        inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
-        return self.method.prepare(data, me.model, ties, inner, outbox, phase)
-
-    def publish(self, data, me, ties, chance, outbox):
-        """What a method sends after it has trained, if it does not lie."""
-        first = outbox.cursor[TAIL]
-        if me.lies and self.lie.noise != 0.0:
-            open_stream(chance.dice[self.inner_dice :], me.stream)
-        inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
-        self.method.publish(data, me.model, ties, inner, outbox)
-        if me.lies:
-            falsify(self, data, me, ties, outbox, first)
+        self.edit(data, me, ties, outbox.scratch[:0], outbox, first)

@@ -34,7 +34,9 @@ from ..letters import Vector, is_numbers
 from ..linear import axpy, copy_to
 from ..method import NamedTuple, method
 from ..methods import resolve_method
-from ..world import EVERYONE, REFUSED, TAIL, VACANT, Chance, Letter
+from ..rules import made_by
+from ..world import EVERYONE, REFUSED, TAIL, VACANT, Letter
+from . import parts
 from .compression import Compression
 from .parts import WITHOUT_SERVER, refuse_server
 
@@ -49,10 +51,7 @@ class Own(NamedTuple):
     sent: np.ndarray  # (n, q) the sum of what was sent: what neighbours take the model for, personal parts left out
     since: np.ndarray  # (n, 1) letters since the last whole one
 
-    @property
-    def theta(self):
-        """Models."""
-        return self.model.theta
+    theta = parts.theta
 
 
 @noinline
@@ -82,41 +81,34 @@ def shorten(self, me, dice, outbox, first):
         axpy(1.0, change, sent)
 
 
-def _checked(cls):
-    """Refuse bad parameters when the method is made."""
-    make = cls.__new__
-
-    def checked(cls, method, how, whole_every=0):
-        method = resolve_method(method)
-        if isinstance(method, Compressed):
-            raise ParameterError(f"{method!r} is compressed already")
-        if not isinstance(how, Compression):
-            raise ParameterError(f"how={how!r} must be a compression, such as ct.TopK(0.1) or ct.Quantised(4)")
-        if isinstance(whole_every, bool) or not (isinstance(whole_every, Integral) and whole_every >= 0):
-            raise ParameterError(f"whole_every={whole_every!r} must be a whole number of letters; 0 for never")
-        if method.privacy.plan is not None:
-            raise MismatchError(f"{method!r} is private: what it releases is kept and sent as it is, not compressed")
-        refuse_server(
-            method,
-            "and its letters differ by kind, models down and answers with their weight up, in no one sum of changes",
-            WITHOUT_SERVER,
+def _one_sum(method, how, whole_every=0):
+    """What a compressed method is made of; refuse one whose letters are in no one sum."""
+    method = resolve_method(method)
+    if isinstance(method, Compressed):
+        raise ParameterError(f"{method!r} is compressed already")
+    if not isinstance(how, Compression):
+        raise ParameterError(f"how={how!r} must be a compression, such as ct.TopK(0.1) or ct.Quantised(4)")
+    if isinstance(whole_every, bool) or not (isinstance(whole_every, Integral) and whole_every >= 0):
+        raise ParameterError(f"whole_every={whole_every!r} must be a whole number of letters; 0 for never")
+    if method.privacy.plan is not None:
+        raise MismatchError(f"{method!r} is private: what it releases is kept and sent as it is, not compressed")
+    refuse_server(
+        method,
+        "and its letters differ by kind, models down and answers with their weight up, in no one sum of changes",
+        WITHOUT_SERVER,
+    )
+    more = [letter for kind, letter in method.letters.items() if kind != WHOLE]
+    alike = method.ties.copies and not method.traffic.exchanges and method.letters.get(WHOLE) == Vector()
+    if not (alike and all(map(is_numbers, more))):
+        raise MismatchError(
+            f"{method!r} does not only send its model to all neighbours, who keep it, and so there is no one sum "
+            "of changes to send: use ct.CoordinateDescent() or one that trains and mixes models; a defence goes "
+            "around it, ct.Trimmed(ct.Compressed(...))"
         )
-        more = [letter for kind, letter in method.letters.items() if kind != WHOLE]
-        alike = method.ties.copies and not method.traffic.exchanges and method.letters.get(WHOLE) == Vector()
-        if not (alike and all(map(is_numbers, more))):
-            raise MismatchError(
-                f"{method!r} does not only send its model to all neighbours, who keep it, and so there is no one sum "
-                "of changes to send: use ct.CoordinateDescent() or one that trains and mixes models; a defence goes "
-                "around it, ct.Trimmed(ct.Compressed(...))"
-            )
-        return make(cls, method, how, int(whole_every), int(method.traffic.dice))
-
-    cls.__new__ = checked
-    cls.__getnewargs__ = lambda self: (self.method, self.how, self.whole_every)
-    return cls
+    return method, how, int(whole_every), int(method.traffic.dice)
 
 
-@_checked
+@made_by(_one_sum)
 @method
 class Compressed(NamedTuple):
     """A method whose agents send what has changed of their models, compressed, and remember what was left out.
@@ -151,6 +143,8 @@ class Compressed(NamedTuple):
 
     open = None  # a new neighbour would have to be told the whole sum
     directed = False
+    synchronous = property(parts.has_rounds)
+    wake, round, prepare, publish = parts.wake, parts.round, parts.prepare, parts.publish
 
     def __repr__(self):
         more = f", whole_every={self.whole_every}" if self.whole_every else ""
@@ -166,11 +160,6 @@ class Compressed(NamedTuple):
     def dice(self):
         """Uniform numbers used by a wake."""
         return self.inner_dice + self.how.dice
-
-    @property
-    def synchronous(self):
-        """Whether it has rounds: with dice, if those of the method have."""
-        return self.method.training.synchronous and (self.method.training.jobs > 0 or self.how.dice == 0)
 
     @property
     def sums(self):
@@ -198,12 +187,9 @@ class Compressed(NamedTuple):
                 continue
             copy_to(me.sent[: outbox.length[h]], outbox.text[h])
 
-    def wake(self, data, me, ties, chance, outbox):
-        """The method's wake; what it sends is shortened."""
-        first = outbox.cursor[TAIL]
-        inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
-        self.method.wake(data, me.model, ties, inner, outbox)
-        shorten(self, me, chance.dice[self.inner_dice :], outbox, first)
+    def edit(self, data, me, ties, dice, outbox, first):
+        """What is sent is shortened."""
+        shorten(self, me, dice, outbox, first)
 
     def receive(self, data, me, ties, letter, outbox):
         """Hand over a whole model: the one received, or what was known of it with the change."""
@@ -222,21 +208,3 @@ class Compressed(NamedTuple):
         copy_to(known, whole)
         axpy(1.0, change, whole)
         self.method.receive(data, me.model, ties, Letter(letter.sender, letter.slot, 0, whole), outbox)
-
-    def round(self, data, me, ties, outbox):
-        """The method's round, if it has any; what it sends is shortened."""
-        first = outbox.cursor[TAIL]
-        self.method.round(data, me.model, ties, outbox)
-        shorten(self, me, outbox.scratch[:0], outbox, first)
-
-    def prepare(self, data, me, ties, chance, outbox, phase):
-        """What a method trains next."""
-        inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
-        return self.method.prepare(data, me.model, ties, inner, outbox, phase)
-
-    def publish(self, data, me, ties, chance, outbox):
-        """What a method sends after it has trained, shortened."""
-        first = outbox.cursor[TAIL]
-        inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
-        self.method.publish(data, me.model, ties, inner, outbox)
-        shorten(self, me, chance.dice[self.inner_dice :], outbox, first)

@@ -28,6 +28,7 @@ from ..letters import Largest, Levels, Number, Single, entries_of
 from ..linear import copy_to, fill
 from ..method import NamedTuple, complete
 from ..private.noise import KEY, SIZE, next_word, open_stream
+from ..rules import made_by
 
 
 class Compression(ABC):
@@ -88,22 +89,15 @@ def smallest_of(values, rank):
     return values[rank]
 
 
-def _top(cls):
-    """Refuse bad parameters when the rule is made."""
-    make = cls.__new__
-
-    def checked(cls, share=0.1, number=0):
-        if isinstance(share, Integral) and not isinstance(share, bool) and share >= 1 and number == 0:
-            share, number = 0.0, int(share)
-        elif isinstance(share, bool) or not (isinstance(share, Real) and (number or 0 < share <= 1)):
-            raise ParameterError(f"TopK({share!r}): pass a share of all entries in (0, 1], or a whole number of them")
-        return make(cls, float(share), int(number))
-
-    cls.__new__ = checked
-    return cls
+def _top(share=0.1, number=0):
+    if isinstance(share, Integral) and not isinstance(share, bool) and share >= 1 and number == 0:
+        return 0.0, int(share)
+    if isinstance(share, bool) or not (isinstance(share, Real) and (number or 0 < share <= 1)):
+        raise ParameterError(f"TopK({share!r}): pass a share of all entries in (0, 1], or a whole number of them")
+    return float(share), int(number)
 
 
-@_top
+@made_by(_top)
 @compression
 class TopK(NamedTuple):
     """The largest entries, as pairs of index and value, 12 bytes each; all others count as zero.
@@ -174,22 +168,15 @@ def level_of(size, die):
     return math.floor(size + die)
 
 
-def _bits(cls):
-    """Refuse bad parameters when the rule is made."""
-    make = cls.__new__
-
-    def checked(cls, bits=4, random=False):
-        if isinstance(bits, bool) or not (isinstance(bits, Integral) and 2 <= bits <= 16):
-            raise ParameterError(f"bits={bits!r} must be a whole number from 2 to 16: a sign, and levels")
-        if not isinstance(random, (bool, np.bool_)):
-            raise ParameterError(f"random={random!r} must be True or False")
-        return make(cls, int(bits), bool(random))
-
-    cls.__new__ = checked
-    return cls
+def _bits(bits=4, random=False):
+    if isinstance(bits, bool) or not (isinstance(bits, Integral) and 2 <= bits <= 16):
+        raise ParameterError(f"bits={bits!r} must be a whole number from 2 to 16: a sign, and levels")
+    if not isinstance(random, (bool, np.bool_)):
+        raise ParameterError(f"random={random!r} must be True or False")
+    return int(bits), bool(random)
 
 
-@_bits
+@made_by(_bits)
 @compression
 class Quantised(NamedTuple):
     """Every entry as a level of so many bits, of a scale that is sent with them.

@@ -33,8 +33,10 @@ from ..letters import Counter, Loss, Number, Pairs, Vector
 from ..linear import are_pairs, copy_to, read_pairs, total, write_pairs
 from ..method import NamedTuple, can_open, method
 from ..methods import check_fit, resolve_method
+from ..rules import made_by
 from ..rules import rule as as_rule
 from ..world import EVERYONE, NEEDS_ROOM, TAIL, VACANT, Chance, Letter, loss_of, send, slot_of
+from . import parts
 from .graph_objective import tie_cost
 from .graph_rule import AUTO, MAX_WEIGHT, GraphRule, better
 from .robust import Robust
@@ -64,15 +66,7 @@ class Own(NamedTuple):
     block: np.ndarray  # (n, kappa, BLOCK) the peers asked last
     note: np.ndarray  # (n, NOTES)
 
-    @property
-    def theta(self):
-        """Models."""
-        return self.model.theta
-
-    @property
-    def account(self):
-        """What agents of a private method have spent."""
-        return self.model.account
+    theta, account = parts.theta, parts.account
 
 
 class Tie(NamedTuple):
@@ -326,54 +320,38 @@ def check_weights(rule, weight):
         )
 
 
-def _checked(cls):
-    """Refuse bad parameters when the method is made; what is worked out from them is kept."""
-    make = cls.__new__
-
-    def checked(cls, method, rule=None, every=100, sampling="ideal"):
-        method, rule = resolve_method(method), GraphRule() if rule is None else rule
-        if isinstance(method, cls):
-            raise ParameterError(f"{method!r} learns its graph already")
-        if not isinstance(rule, GraphRule):
-            raise ParameterError(f"rule={rule!r} must be a ct.GraphRule")
-        if not method.promises.minimises and not method.training.jobs:
-            raise MismatchError(
-                f"{method!r} uses ties only to exchange averages over all agents, so that there is no better or worse "
-                "graph to learn: any connected one does, such as ct.graphs.random_regular(n, 6)"
-            )
-        if not can_open(method):
-            raise ParameterError(f"{method!r} has no handler 'open': it cannot begin a tie while it runs")
-        if isinstance(method, Robust) and method.rule.by_neighbours:
-            raise MismatchError(
-                f"{method.rule!r} needs room for every neighbour, whose number grows while ties are learned: use "
-                "ct.TrimmedMean(), ct.Median(), ct.Clipping(...) or ct.GeometricMedian()"
-            )
-        if not (isinstance(every, Real) and 0 < every < np.inf):
-            raise ParameterError(f"every={every!r} must be a positive number of wakes")
-        sampler, loss_report = resolve_sampler(sampling), method.privacy.loss_report
-        if loss_report is None and method.privacy.plan is not None:
-            raise ParameterError(
-                f"{method!r} is private, and does not say what may be told of an agent's loss: 'loss_report'"
-            )
-        loss_report = PlainLoss() if loss_report is None else loss_report
-        return make(
-            cls,
-            method,
-            rule,
-            float(every),
-            sampler,
-            method.traffic.dice,
-            rule.kappa + 2,
-            method.ties.sparse,
-            loss_report,
+def _learning(method, rule=None, every=100, sampling="ideal"):
+    """What a learned method is made of, and what is worked out from that; refuse one without a graph to learn."""
+    method, rule = resolve_method(method), GraphRule() if rule is None else rule
+    if isinstance(method, Learned):
+        raise ParameterError(f"{method!r} learns its graph already")
+    if not isinstance(rule, GraphRule):
+        raise ParameterError(f"rule={rule!r} must be a ct.GraphRule")
+    if not method.promises.minimises and not method.training.jobs:
+        raise MismatchError(
+            f"{method!r} uses ties only to exchange averages over all agents, so that there is no better or worse "
+            "graph to learn: any connected one does, such as ct.graphs.random_regular(n, 6)"
         )
+    if not can_open(method):
+        raise ParameterError(f"{method!r} has no handler 'open': it cannot begin a tie while it runs")
+    if isinstance(method, Robust) and method.rule.by_neighbours:
+        raise MismatchError(
+            f"{method.rule!r} needs room for every neighbour, whose number grows while ties are learned: use "
+            "ct.TrimmedMean(), ct.Median(), ct.Clipping(...) or ct.GeometricMedian()"
+        )
+    if not (isinstance(every, Real) and 0 < every < np.inf):
+        raise ParameterError(f"every={every!r} must be a positive number of wakes")
+    sampler, loss_report = resolve_sampler(sampling), method.privacy.loss_report
+    if loss_report is None and method.privacy.plan is not None:
+        raise ParameterError(
+            f"{method!r} is private, and does not say what may be told of an agent's loss: 'loss_report'"
+        )
+    loss_report = PlainLoss() if loss_report is None else loss_report
+    more = method.traffic.dice, rule.kappa + 2, method.ties.sparse, loss_report
+    return method, rule, float(every), sampler, *more
 
-    cls.__new__ = checked
-    cls.__getnewargs__ = lambda self: (self.method, self.rule, self.every, self.sampling)
-    return cls
 
-
-@_checked
+@made_by(_learning)
 @method
 class Learned(NamedTuple):
     """A method whose agents learn the graph on the way, DADA Section 4. It goes with every method.

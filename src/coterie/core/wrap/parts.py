@@ -1,9 +1,10 @@
-"""What a composition needs to find inside the state of the method that it is around, however deep it lies."""
+"""What compositions share: finding something in the state of the method inside, changing letters as they are sent."""
 
 from __future__ import annotations
 
 from ...errors import MismatchError
 from ..compile import class_of, overload
+from ..world import TAIL, Chance
 
 #: What does the same as a method with a server, without one.
 WITHOUT_SERVER = "ct.LocalSGD(...) or ct.DPSGD(...) on ct.graphs.complete(n)"
@@ -63,3 +64,45 @@ def _heard_number(ties, slot, c):
     if "model" in fields:
         return lambda ties, slot, c: heard_number(ties.model, slot, c)
     return lambda ties, slot, c: 0.0
+
+
+# -- of a composition whose ``edit`` changes letters as they are sent, with dice of its own after the others -----------
+
+
+#: In its state, which holds that of the method as ``model``: models, and what agents of a private method have spent.
+theta, account = property(lambda own: own.model.theta), property(lambda own: own.model.account)
+
+
+def has_rounds(self):
+    """Whether it has rounds: with dice of its own, if those of the method have dice."""
+    training = self.method.training
+    return training.synchronous and (training.jobs > 0 or self.dice == self.inner_dice)
+
+
+def wake(self, data, me, ties, chance, outbox):
+    """The method's wake; what it sends is changed."""
+    first = outbox.cursor[TAIL]
+    inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
+    self.method.wake(data, me.model, ties, inner, outbox)
+    self.edit(data, me, ties, chance.dice[self.inner_dice :], outbox, first)
+
+
+def round(self, data, me, ties, outbox):
+    """The method's round, if it has any; what it sends is changed."""
+    first = outbox.cursor[TAIL]
+    self.method.round(data, me.model, ties, outbox)
+    self.edit(data, me, ties, outbox.scratch[:0], outbox, first)
+
+
+def prepare(self, data, me, ties, chance, outbox, phase):
+    """What the method trains next."""
+    inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
+    return self.method.prepare(data, me.model, ties, inner, outbox, phase)
+
+
+def publish(self, data, me, ties, chance, outbox):
+    """What the method sends after it has trained, changed."""
+    first = outbox.cursor[TAIL]
+    inner = Chance(chance.dice[: self.inner_dice], chance.peer, chance.moment)
+    self.method.publish(data, me.model, ties, inner, outbox)
+    self.edit(data, me, ties, chance.dice[self.inner_dice :], outbox, first)

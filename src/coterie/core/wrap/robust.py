@@ -23,6 +23,7 @@ from ..compile import inline, kernel
 from ..linear import copy_to, gather
 from ..method import NamedTuple, method
 from ..methods import ResilientPooling, resolve_method
+from ..rules import made_by
 from ..world import VACANT, Letter, row
 from .aggregation import Aggregation
 from .parts import WITHOUT_SERVER, model_of, refuse_server, shown_by
@@ -96,23 +97,15 @@ def check_method(method, what):
         )
 
 
-def _checked(cls):
-    """Refuse bad parameters when the method is made."""
-    make = cls.__new__
-
-    def checked(cls, method, rule):
-        method = resolve_method(method)
-        check_method(method, "defend")
-        if not isinstance(rule, Aggregation):
-            raise ParameterError(f"rule={rule!r} must be an aggregation rule, such as ct.Median() or ct.Krum(liars=1)")
-        return make(cls, method, rule, bool(method.traffic.exchanges))
-
-    cls.__new__ = checked
-    cls.__getnewargs__ = lambda self: (self.method, self.rule)
-    return cls
+def _defended(method, rule):
+    method = resolve_method(method)
+    check_method(method, "defend")
+    if not isinstance(rule, Aggregation):
+        raise ParameterError(f"rule={rule!r} must be an aggregation rule, such as ct.Median() or ct.Krum(liars=1)")
+    return method, rule, bool(method.traffic.exchanges)
 
 
-@_checked
+@made_by(_defended)
 @method
 class Robust(NamedTuple):
     """A method whose agents do not take what their neighbours send as it is, but as an aggregation rule has it.

@@ -30,6 +30,7 @@ from ...errors import MismatchError, ParameterError
 from ..compile import inline, noinline
 from ..letters import Addresses
 from ..method import complete
+from ..rules import made_by
 from ..world import VACANT, send, slot_of
 
 #: Kinds of letters, of which a host of samplers must know: a part of my view, to be answered; and the answer.
@@ -145,19 +146,16 @@ class Ideal(NamedTuple):
         return count
 
 
-def _sized(cls):
-    make, usual = cls.__new__, cls._field_defaults
-
-    def checked(cls, size=usual["size"], swap=usual["swap"]):
+def _sized(name, usual_size, usual_swap):
+    def check(size=usual_size, swap=usual_swap):
         if not (isinstance(size, Integral) and isinstance(swap, Integral) and 1 <= swap <= size):
-            raise ParameterError(f"{cls.__name__}(size={size!r}, swap={swap!r}): whole numbers with 1 <= swap <= size")
-        return make(cls, int(size), int(swap))
+            raise ParameterError(f"{name}(size={size!r}, swap={swap!r}): whole numbers with 1 <= swap <= size")
+        return int(size), int(swap)
 
-    cls.__new__ = checked
-    return cls
+    return made_by(check)
 
 
-@_sized
+@_sized("Shuffle", 20, 8)
 @sampler
 class Shuffle(NamedTuple):
     """Gossip-based peer sampling: agents swap parts of their views.
@@ -298,7 +296,7 @@ def take_in(data, view, text):
             view.address[place], view.age[place] = peer, age
 
 
-@_sized
+@_sized("Friends", 16, 4)
 @sampler
 class Friends(NamedTuple):
     """Neighbours, neighbours of neighbours, and random peers: a third of each. It must know how many agents there are.
@@ -430,23 +428,17 @@ def unlisted(peers, place, candidates):
     return VACANT
 
 
-def _listed(cls):
-    make = cls.__new__
-
-    def checked(cls, among):
-        listed = np.asarray(among)
-        if listed.ndim != 2 or listed.dtype.kind not in "iu":
-            raise ParameterError(
-                f"Candidates of shape {listed.shape} and type {listed.dtype}: expected a row of agents' integers for "
-                "each agent"
-            )
-        return make(cls, np.ascontiguousarray(listed, dtype=np.int64))
-
-    cls.__new__ = checked
-    return cls
+def _listed(among):
+    listed = np.asarray(among)
+    if listed.ndim != 2 or listed.dtype.kind not in "iu":
+        raise ParameterError(
+            f"Candidates of shape {listed.shape} and type {listed.dtype}: expected a row of agents' integers for "
+            "each agent"
+        )
+    return (np.ascontiguousarray(listed, dtype=np.int64),)
 
 
-@_listed
+@made_by(_listed)
 @sampler
 class Candidates(NamedTuple):
     """Peers of a list that each agent is given; and now and then a neighbour who is not in it.
