@@ -10,9 +10,11 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from coterie.peers.app.metrics import Log
-from coterie.peers.group.charter import read_charter
+from coterie.peers.group.amendments import accept, amend
+from coterie.peers.group.charter import charter_in
 from coterie.peers.group.groups import create, enroll, load_group, membership
 from coterie.peers.group.identity import read_certificate
+from coterie.peers.group.renewal import update
 from coterie.peers.model.tables import work_of
 from coterie.peers.model.work import method_of
 from coterie.peers.node.mailbox import NOBODY
@@ -33,6 +35,11 @@ FIELDS = {
     "max_rows": 50,
     "letters_per_second": 1e6,
 }
+
+
+def snapshot(folder):
+    """What is in the files of a folder and of those in it."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 class Club:
@@ -64,7 +71,7 @@ class Club:
     def node(self, name):
         """A member's node, from its folder."""
         folder = self.root / name
-        charter = read_charter((folder / "charter.json").read_bytes())
+        charter = charter_in(folder)
         joined = membership(folder)
         X, y = self.rows(name, len(charter.features))
         X = X if charter.center is None else X - charter.center
@@ -87,6 +94,14 @@ class Club:
         )
         self.words = start_from_past(folder, node)
         return node
+
+    def amend(self, *names, **changes):
+        """The steward proposes another charter, and these members accept it: what the last of them is told."""
+        amend(self.group, **changes)
+        for name in names:
+            update(self.root / name, self.group)
+            done = accept(self.root / name)
+        return done
 
     def start(self, *names, **more):
         for name in names or self.names:

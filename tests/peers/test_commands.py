@@ -1,15 +1,13 @@
 """The commands of groups and peers: what they write is what the library makes of the same words."""
 
-import json
 import os
 import subprocess
 import sys
 
 import pytest
 from small_group import SmallGroup
-from typer.testing import CliRunner
+from typed import said, typed
 
-from coterie.cli.peers import app
 from coterie.core.losses import Logistic
 from coterie.data import AgentData
 from coterie.errors import MismatchError, ParameterError
@@ -22,12 +20,6 @@ pytestmark = pytest.mark.plain
 
 
 CLASSES = ("--features", "x0,x1,x2", "--target", "y", "--classes", "-1,1")
-
-
-def said(*arguments):
-    result = CliRunner().invoke(app, [*map(str, arguments), "--json"], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.output)
 
 
 def created(folder, *options):
@@ -112,16 +104,14 @@ def test_who_joins_is_told_the_columns_and_their_levels(tmp_path):
     created(tmp_path / "group", "--features", "age?,ward=icu|surgery", "--target", "ill", "--classes", "no,yes")
     said("peer", "init", tmp_path / "ann")
     said("group", "invite", tmp_path / "group", tmp_path / "ann/ann.request")
-    typed = ["group", "join", str(tmp_path / "ann"), str(tmp_path / "ann/ann.invitation")]
-    told = CliRunner().invoke(app, typed, catch_exceptions=False).output
+    told = typed("group", "join", tmp_path / "ann", tmp_path / "ann/ann.invitation")
     assert "columns: age, ward (icu, surgery); target: ill (no or yes)" in told
 
 
 def test_a_private_target_without_units_is_warned_of(tmp_path):
     words = ("--features", "age", "--target", "days", "--epsilon", "1", "--center", "50", "--scale", "30")
     for name, more, warned in (("raw", (), True), ("unit", ("--target-center", "9", "--target-scale", "5"), False)):
-        typed = ["group", "create", str(tmp_path / name), *words, *more]
-        told = CliRunner().invoke(app, typed, catch_exceptions=False).output
+        told = typed("group", "create", tmp_path / name, *words, *more)
         assert ("Warning: days is a number and counts as it is" in told) == warned
     assert read_charter((tmp_path / "unit/charter.json").read_bytes()).target_unit == (9.0, 5.0)
 

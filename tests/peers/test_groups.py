@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+from club import snapshot
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from coterie.errors import (
@@ -34,7 +35,6 @@ from coterie.peers.group.groups import (
     join,
     load_group,
     membership,
-    read_invitation,
     read_request,
     refresh,
     remove,
@@ -81,10 +81,6 @@ FIELDS = {"title": "test", "features": ["x"], "target": "y", "labels": ["no", "y
 def group(tmp_path):
     create(tmp_path / "group", **FIELDS)
     return tmp_path / "group"
-
-
-def snapshot(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def asked(folder, name, listen="127.0.0.1:7447"):
@@ -334,25 +330,18 @@ def test_requests_that_pass_for_another_are_refused(tmp_path, group):
     ann, eve = Identity.load(tmp_path / "ann"), Identity.make(tmp_path / "eve", "eve", "127.0.0.1:7448")
     good, before = path.read_bytes(), snapshot(group)
 
-    def refused(error, words, signer, **changes):
+    in_anns_name = make_csr(eve.tls, "ann", eve.public).decode()
+    for error, words, signer, changes in (
+        (SignatureError, "not signed with the key", eve, {}),
+        (DataError, "not made with this", eve, {"key": eve.public}),  # ann's TLS key
+        (DataError, "not made with this", ann, {"csr": in_anns_name}),  # eve's
+        # A certificate in the name of another member.
+        (DataError, "for another name", eve, {"name": "eve", "key": eve.public}),
+        (DataError, "for another name", eve, {"name": "eve", "key": eve.public, "csr": in_anns_name}),
+    ):
         path.write_bytes(good)
         with pytest.raises(error, match=words):
-            invite(group, resealed(path, groups.REQUESTS, signer, **changes))
-
-    # Signed with another key than it names; with ann's key and eve's TLS key; with eve's key and ann's TLS key.
-    refused(SignatureError, "not signed with the key", eve.signing_key)
-    refused(DataError, "not made with this", eve.signing_key, key=eve.public)
-    refused(DataError, "not made with this", ann.signing_key, csr=make_csr(eve.tls, "ann", eve.public).decode())
-    # A certificate in the name of another member.
-    refused(DataError, "for another name", eve.signing_key, name="eve", key=eve.public)
-    refused(
-        DataError,
-        "for another name",
-        eve.signing_key,
-        name="eve",
-        key=eve.public,
-        csr=make_csr(eve.tls, "ann", eve.public).decode(),
-    )
+            invite(group, resealed(path, groups.REQUESTS, signer.signing_key, **changes))
     # Any change to what is signed.
     fields = json.loads(good)
     for name, value in (("endpoint", "192.0.2.66:1"), ("endpoint", None), ("name", "bob"), ("signature", "AAAA")):
@@ -526,7 +515,7 @@ def test_hostile_files_raise_our_own_errors_and_nothing_else(invited):
     chance = random.Random(0)
     for good, reader in (
         ((ann.folder / "ann.request").read_bytes(), read_request),
-        (path.read_bytes(), read_invitation),
+        (path.read_bytes(), lambda content: groups.INVITATIONS.read(content, "it")),
     ):
         for _ in range(1500):
             bad = bytearray(good)
@@ -560,61 +549,46 @@ class Disk:
         self.fsync(fd)
 
 
-def test_a_disk_that_fails_leaves_an_old_or_a_new_group(tmp_path, group):
-    enroll(group, tmp_path / "ann", "ann")
-    wanted = asked(tmp_path / "bob", "bob")
-    failures = 0
+def failures(act, least):
+    """Do something on a disk that fails at its first write, then at its second, until it succeeds."""
     for write in range(20):
-        old = load_group(group)
         with pytest.MonkeyPatch.context() as patch:
             Disk(patch, write)
             try:
-                invite(group, wanted)
-                break
+                act()
+                assert write >= least
+                return
             except FileError as error:
                 assert "No space left on device" in str(error)  # noqa: PT017 - it may also succeed
-                failures += 1
+        yield
+
+
+def test_a_disk_that_fails_leaves_an_old_or_a_new_group(tmp_path, group):
+    enroll(group, tmp_path / "ann", "ann")
+    wanted, old = asked(tmp_path / "bob", "bob"), load_group(group)
+    for _ in failures(lambda: invite(group, wanted), 4):
         new = load_group(group)
         assert new.roster.version - old.roster.version in (0, 1)
         assert new.register.addresses > max(one.address for one in new.roster.members)
         if (tmp_path / "bob/bob.invitation").exists():
-            found = read_invitation((tmp_path / "bob/bob.invitation").read_bytes())
+            found = groups.INVITATIONS.read((tmp_path / "bob/bob.invitation").read_bytes(), "it")
             assert read_roster(found.roster, new.charter) == new.roster
         assert not [path for path in (*group.iterdir(), *wanted.parent.iterdir()) if path.name.startswith(".")]
-    assert failures >= 4
+        old = new
     assert join(tmp_path / "bob", tmp_path / "bob/bob.invitation").me.name == "bob"
 
 
-def test_a_disk_that_fails_leaves_no_half_of_a_new_folder(tmp_path):
-    for make in (lambda where: create(where, **FIELDS), lambda where: Identity.make(where, "ann")):
-        for write in range(20):
-            where = tmp_path / "folder"
-            with pytest.MonkeyPatch.context() as patch:
-                Disk(patch, write)
-                try:
-                    make(where)
-                    break
-                except FileError:
-                    pass
-            assert os.listdir(where) == []
-        assert write >= 6
-        for path in where.iterdir():
-            path.unlink()
+@pytest.mark.parametrize("make", [lambda where: create(where, **FIELDS), lambda where: Identity.make(where, "ann")])
+def test_a_disk_that_fails_leaves_no_half_of_a_new_folder(tmp_path, make):
+    for _ in failures(lambda: make(tmp_path / "folder"), 6):
+        assert os.listdir(tmp_path / "folder") == []
 
 
 def test_a_disk_that_fails_while_joining(invited):
     ann, path, _ = invited
-    for write in range(20):
-        with pytest.MonkeyPatch.context() as patch:
-            Disk(patch, write)
-            try:
-                join(ann.folder, path)
-                break
-            except FileError:
-                pass
+    for _ in failures(lambda: join(ann.folder, path), 8):
         with contextlib.suppress(IdentityError):
             assert membership(ann.folder).roster.version == 2
-    assert write >= 8
     assert membership(ann.folder).me.name == "ann"
 
 

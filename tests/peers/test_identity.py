@@ -199,32 +199,11 @@ def test_good_endpoints(endpoint, parts):
 @pytest.mark.parametrize(
     "endpoint",
     [
-        "",
-        "ann",
-        ":1",
-        "ann:",
-        "ann:0",
-        "ann:65536",
-        "ann:07",
-        "ann:٣",
-        "::1:7447",
-        "[127.0.0.1]:1",
-        "1.2.3:4",
-        "300.1.1.1:1",
-        "0.0.0.0:1",
-        "[::]:1",
-        "224.0.0.1:1",
-        "-a.org:1",
-        "a..b:1",
-        "a b:1",
-        "a\n:1",
-        "tls/a:1",
-        "a:1\n",
-        "[fe80::1%eth0]:1",
-        "a" * 64 + ":1",
-        "a." * 200 + "b:1",
-        None,
-        7,
+        *("", "ann", ":1", None, 7),
+        *("ann:", "ann:0", "ann:65536", "ann:07", "ann:٣", "a:1\n"),  # the port
+        *("::1:7447", "[127.0.0.1]:1", "1.2.3:4", "300.1.1.1:1", "[fe80::1%eth0]:1"),  # an address, but none
+        *("0.0.0.0:1", "[::]:1", "224.0.0.1:1"),  # not one
+        *("-a.org:1", "a..b:1", "a b:1", "a\n:1", "tls/a:1", "a" * 64 + ":1", "a." * 200 + "b:1"),  # the host
     ],
 )
 def test_bad_endpoints(endpoint):
@@ -286,16 +265,11 @@ def test_a_folder_that_others_can_open_is_closed_if_it_is_empty(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"{",
-        b"[]",
-        b"\xff",
-        b"[" * 5000,
+        *(b"", b"{", b"[]", b"\xff", b"[" * 5000, b"1" * 30000),
         b'{"format": 1, "name": "ann"}',
         b'{"format": 2, "name": "ann", "listen": null}',
         b'{"format": 1, "name": "Ann", "listen": null}',
         b'{"format": 1, "name": "ann", "listen": "x"}',
-        b"1" * 30000,
     ],
 )
 def test_a_damaged_description_is_named(tmp_path, content):

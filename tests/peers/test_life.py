@@ -9,24 +9,15 @@ import sys
 import time
 
 import pytest
-from typer.testing import CliRunner
+from typed import said, typed
 
-from coterie.cli.peers import app
 from coterie.errors import DataError, IdentityError, RemovedError
 from coterie.peers.group.roster import Fork, write_fork
 
 
-def said(*arguments):
-    result = CliRunner().invoke(app, [*map(str, arguments), "--json"], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.output)
-
-
-def typed(*arguments):
-    """What people see."""
-    result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return " ".join(result.output.split())
+def shown(*arguments):
+    """What people see, on one line."""
+    return " ".join(typed(*arguments).split())
 
 
 @pytest.fixture
@@ -40,7 +31,7 @@ def club(tmp_path):
 
 @pytest.mark.slow
 def test_a_removed_peer_says_so_with_a_code_of_its_own(tmp_path, club):
-    assert "coterie peer update" in typed("group", "remove", club, "bob")
+    assert "coterie peer update" in shown("group", "remove", club, "bob")
     with pytest.raises(RemovedError):
         said("peer", "update", tmp_path / "bob", club / "roster")
     command = [sys.executable, "-m", "coterie", "peer", "run", str(tmp_path / "bob"), "--data", "none.csv"]
@@ -51,11 +42,11 @@ def test_a_removed_peer_says_so_with_a_code_of_its_own(tmp_path, club):
 
 
 def test_a_lost_tls_key_as_typed(tmp_path, club):
-    text = typed("group", "revoke", club, "bob")
+    text = shown("group", "revoke", club, "bob")
     assert "coterie group request FOLDER --new-tls-key" in text
     said("peer", "update", tmp_path / "bob", club / "roster")
     assert len(said("group", "show", tmp_path / "bob")["revoked"]) == 1
-    assert "revoked certificates: 1" in typed("group", "show", club)
+    assert "revoked certificates: 1" in shown("group", "show", club)
     said("group", "request", tmp_path / "bob", "--new-tls-key")
     said("group", "invite", club, tmp_path / "bob/bob.request")
     assert said("group", "join", tmp_path / "bob", tmp_path / "bob/bob.invitation")["members"] == 2
@@ -77,22 +68,22 @@ def test_a_fork_as_typed(tmp_path, club):
     assert "has forked" in compared
     both = Fork((tmp_path / "ann/roster").read_bytes(), (club / "roster").read_bytes())
     (tmp_path / "ann/fork").write_bytes(write_fork(both))
-    assert "differ in eve" in typed("group", "show", tmp_path / "ann")
+    assert "differ in eve" in shown("group", "show", tmp_path / "ann")
     assert len(said("group", "show", club, tmp_path / "ann/fork")["compared"]) == 2
     shutil.copytree(club, tmp_path / "again")
-    assert "Invite again" in typed("group", "update", tmp_path / "again", tmp_path / "ann/roster")
+    assert "Invite again" in shown("group", "update", tmp_path / "again", tmp_path / "ann/roster")
     healed = said("group", "update", club, tmp_path / "ann/roster")
     assert healed == {"version": 5, "healed": True, "invite_again": ["eve"]}
     assert said("peer", "update", tmp_path / "ann", club / "roster") == {"version": 5}
-    assert "both are version 5" in typed("group", "show", club, tmp_path / "ann/roster")
-    assert "is newer than this, version 3" in typed("group", "show", tmp_path / "bob", club / "roster")
+    assert "both are version 5" in shown("group", "show", club, tmp_path / "ann/roster")
+    assert "is newer than this, version 3" in shown("group", "show", tmp_path / "bob", club / "roster")
 
 
 @pytest.mark.slow
 def test_stewards_as_typed(tmp_path, club):
     second = tmp_path / "second"
-    assert "coterie group steward add" in typed("group", "steward", "init", second)
-    text = typed("group", "steward", "add", club, second / "steward.request", "-o", tmp_path / "mandate")
+    assert "coterie group steward add" in shown("group", "steward", "init", second)
+    text = shown("group", "steward", "add", club, second / "steward.request", "-o", tmp_path / "mandate")
     assert "coterie group steward accept" in text
     run = said("group", "show", club)["run"]
     assert said("group", "steward", "accept", second, tmp_path / "mandate", "--run", run) == {"run": run, "version": 4}
@@ -100,7 +91,7 @@ def test_stewards_as_typed(tmp_path, club):
     assert said("group", "update", club, second / "roster")["version"] == 5
     keys = said("group", "show", club)["stewards"]
     assert len(keys) == 2
-    assert f"stewards: {keys[0][:8]}, {keys[1][:8]}" in typed("group", "show", club)
+    assert f"stewards: {keys[0][:8]}, {keys[1][:8]}" in shown("group", "show", club)
     said("peer", "update", tmp_path / "ann", club / "roster")
     third = tmp_path / "third"
     said("group", "steward", "init", third)
@@ -111,7 +102,7 @@ def test_stewards_as_typed(tmp_path, club):
     said("group", "update", club, third / "roster")
     others = set(said("group", "show", club)["stewards"])
     (key,) = {one for one in others if one not in keys}
-    assert "coterie group update" in typed("group", "steward", "hand-over", club, key[:8])
+    assert "coterie group update" in shown("group", "steward", "hand-over", club, key[:8])
     said("group", "update", third, club / "roster")
     assert said("group", "show", third)["stewards"] == [key]
     said("group", "tie", third, "ann", "bob", "--weight", "0")

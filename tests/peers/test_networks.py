@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from club import Club
 from small_group import TIES, SmallGroup, charter_of, rows_of
-from typer.testing import CliRunner
+from typed import said
 
 import coterie as ct
-from coterie.cli.peers import app
 from coterie.core import loop
 from coterie.core.letters import Bounds, Contents, SingleVector, Vector, in_single
 from coterie.core.models import add_two_layer_gradient
@@ -22,10 +21,8 @@ from coterie.engines.peer import Peer
 from coterie.engines.wire import decode
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import DataError, ParameterError, StateError
-from coterie.peers.group.amendments import accept, amend
-from coterie.peers.group.charter import MAX_LETTER, charter_json, read_charter
+from coterie.peers.group.charter import MAX_LETTER, charter_in, charter_json, read_charter
 from coterie.peers.group.networks import load_model, margins, model_of, roles
-from coterie.peers.group.renewal import update
 from coterie.peers.model.model import predict_file
 from coterie.peers.model.scores import scores, served_by
 from coterie.peers.model.tables import check_charter, problem_of, work_of
@@ -78,6 +75,16 @@ def group_of(sizes=SIZES, **words):
     return group
 
 
+def simulated(group):
+    """The problem that a group solves, for the simulator."""
+    owner = np.repeat(np.arange(4), [len(x) for x in group.X])
+    data = ct.AgentData(np.concatenate(group.X), (np.concatenate(group.y) > 0).astype(int), agents=owner)
+    W = np.zeros((4, 4))
+    for a, b, weight in TIES:
+        W[a, b] = W[b, a] = weight
+    return problem_of(group.charter, data, ct.Graph(W))
+
+
 # -- the model ---------------------------------------------------------------------------------------------------------
 
 
@@ -123,12 +130,7 @@ def test_networks_travel_in_single_precision():
 def test_peers_do_what_the_simulator_does(method, batch):
     """The same wakes and dice; every letter goes to the other as bytes. The same models, to the last bit."""
     group = group_of(method=method, settings={"rate": 0.1, "steps": 3, "batch": batch})
-    owner = np.repeat(np.arange(4), [len(x) for x in group.X])
-    data = ct.AgentData(np.concatenate(group.X), (np.concatenate(group.y) > 0).astype(int), agents=owner)
-    W = np.zeros((4, 4))
-    for a, b, weight in TIES:
-        W[a, b] = W[b, a] = weight
-    problem = problem_of(group.charter, data, ct.Graph(W))
+    problem = simulated(group)
     rule, rng = method_of(group.charter), np.random.default_rng(1)
     world = world_of(problem, batch=batch)
     start = np.tile(problem.model.initial(0), (4, 1))
@@ -155,13 +157,7 @@ def test_peers_do_what_the_simulator_does(method, batch):
 
 def test_peers_work_on_what_the_simulator_works_on():
     group = group_of().start()
-    owner = np.repeat(np.arange(4), [len(x) for x in group.X])
-    labels = (np.concatenate(group.y) > 0).astype(int)
-    data = ct.AgentData(np.concatenate(group.X), labels, agents=owner)
-    W = np.zeros((4, 4))
-    for a, b, weight in TIES:
-        W[a, b] = W[b, a] = weight
-    world = world_of(problem_of(group.charter, data, ct.Graph(W)), batch=4)
+    world = world_of(simulated(group), batch=4)
     for i, node in group.nodes.items():
         mine, theirs = node.peer.world, part_of(world, i, i + 1)
         for name in ("labels", "row_start", "peer", "weight", "row_weight", "ridge", "address", "roles", "sent"):
@@ -336,16 +332,10 @@ def test_letters_that_could_not_pass_are_refused_before_anybody_agrees():
 NUMBERS = ("--features", "x0,x1,x2", "--target", "y")
 
 
-def said(*arguments):
-    result = CliRunner().invoke(app, [*map(str, arguments), "--json"], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.output)
-
-
 def test_members_bring_the_same_model_or_are_refused(tmp_path):
     file, club = own_file(tmp_path), tmp_path / "club"
     said("group", "create", club, *NUMBERS, "--model", file, "--personal", "bias", "--method", "local-sgd")
-    agreed = read_charter((club / "charter.json").read_bytes())
+    agreed = charter_in(club)
     assert agreed.network.parts == [("weight", 3), ("bias", 1)]
     assert str(tmp_path) not in (club / "charter.json").read_text()  # no path, and no code
     assert "def " not in (club / "charter.json").read_text()
@@ -392,7 +382,7 @@ def test_a_model_that_members_bring_is_learned_together(tmp_path):
     file, club = own_file(tmp_path), tmp_path / "club"
     words = ("--method", "local-sgd", "--set", "rate=0.02", "--set", "steps=2")
     said("group", "create", club, *NUMBERS, "--model", file, *words)
-    agreed = read_charter((club / "charter.json").read_bytes())
+    agreed = charter_in(club)
     model, rng = model_of(agreed, file), np.random.default_rng(0)
     X, truth = rng.normal(size=(4, 10, 3)), np.array([1.0, -2.0, 0.5, 3.0])
     y = X @ truth[:3] + truth[3] + 0.05 * rng.normal(size=(4, 10))
@@ -433,7 +423,7 @@ def test_probabilities_are_those_of_softmax(tmp_path):
     club, peer = tmp_path / "club", tmp_path / "ann"
     said("group", "create", club, *NUMBERS, "--classes", "no,yes", "--hidden", "3", "--set", "steps=2")
     said("peer", "init", peer, "--group", club, "--listen", "127.0.0.1:7447")
-    agreed = read_charter((peer / "charter.json").read_bytes())
+    agreed = charter_in(peer)
     assert (agreed.method, agreed.ridge, agreed.intercept) == ("tied-sgd", 0.0, False)
     assert (agreed.network.shared, agreed.network.tied) == (["body"], ["head"])
     model, rows = model_of(agreed), np.random.default_rng(0).normal(size=(5, 3))
@@ -469,9 +459,7 @@ def test_another_rate_of_learning_keeps_what_was_learned(tmp_path):
     club.start().run(20.0).stop()
     before = club.node("ann").peer.own.theta[0]
     for changes, same in (({"settings": {"rate": 0.01}}, True), ({"network": {"hidden": 4}}, False)):
-        amend(club.group, **changes)
-        update(tmp_path / "ann", club.group)
-        accept(tmp_path / "ann")
+        club.amend("ann", **changes)
         node = club.node("ann")
         assert np.array_equal(node.peer.own.theta[0], before if same else model_of(node.charter).initial(0))
         assert ("begins from what was learned" in club.words) == same

@@ -1,15 +1,13 @@
 """Certificates that are renewed over the network, and a peer that does the steward's chores."""
 
-import json
 import os
 import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from club import Club
-from typer.testing import CliRunner
+from typed import said
 
-from coterie.cli.peers import app
 from coterie.errors import DataError, IdentityError, ParameterError
 from coterie.peers.app.metrics import Log
 from coterie.peers.group.bulletins import (
@@ -41,12 +39,6 @@ pytestmark = pytest.mark.plain
 
 
 SOON = 825 - 20  # days after which a member's certificate is good for 20 more
-
-
-def said(*arguments):
-    result = CliRunner().invoke(app, [*map(str, arguments), "--json"], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.output)
 
 
 def later(days):

@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 import typer
 from small_group import SmallGroup
+from typed import said, typed
 from typer.testing import CliRunner
 
 from coterie.cli import console
@@ -48,17 +49,6 @@ pytestmark = pytest.mark.plain
 
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-
-
-def command(*arguments, code=0):
-    """What a command prints."""
-    done = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
-    assert done.exit_code == code, done.output
-    return done.output
-
-
-def said(*arguments, code=0):
-    return json.loads(command(*arguments, "--json", code=code))
 
 
 def until(holds, what, seconds=90.0):
@@ -188,7 +178,7 @@ def test_a_running_peer_tells_what_is_so_now(peer):
     assert later["age"] < 5.0
     assert (peer.folder / "live").stat().st_mode & 0o777 == 0o600
     assert said("peer", "check", peer.folder)["health"] == "ok"
-    assert command("peer", "check", peer.folder).startswith("OK: ann: process ")
+    assert typed("peer", "check", peer.folder).startswith("OK: ann: process ")
     assert healthz(status["metrics"]) == (200, {"health": "ok", "name": "ann", "findings": []})
 
 
@@ -215,7 +205,7 @@ def test_a_full_disk_is_told(peer):
         assert not status["stale"]  # the peer itself has told
         assert status["trouble"]["disk"] >= 1
         assert status["at"] >= json.loads((peer.folder / "status.json").read_bytes())["at"]
-        table = command("peer", "status", peer.folder)
+        table = typed("peer", "status", peer.folder)
         assert "status.json" in table
         found = said("peer", "check", peer.folder, code=2)
         assert ("critical", "disk") in {(one["level"], one["check"]) for one in found["findings"]}
@@ -242,10 +232,10 @@ def test_a_paused_peer_is_not_shown_as_well(peer):
         status.write_bytes(json.dumps(old).encode())
         told = said("peer", "status", peer.folder)
         assert (told["running"], told["stale"], told["why_stale"]) == (True, True, "the process is paused")
-        table = " ".join(command("peer", "status", peer.folder).split())
+        table = " ".join(typed("peer", "status", peer.folder).split())
         assert "running, but its status is 6" in table
         assert "heard" not in table
-        assert "paused" in command("peer", "check", peer.folder, code=2)
+        assert "paused" in typed("peer", "check", peer.folder, code=2)
     finally:
         peer.process.send_signal(signal.SIGCONT)
     until(lambda: not said("peer", "status", peer.folder)["stale"], "it does not recover")
@@ -257,8 +247,8 @@ def test_a_killed_peer_is_not_running(peer):
     assert running(peer.folder) is None
     status = said("peer", "status", peer.folder)
     assert (status["running"], status["stale"]) == (False, False)
-    assert "not running; this is as of" in " ".join(command("peer", "status", peer.folder).split())
-    assert "it is not running" in command("peer", "check", peer.folder, code=2)
+    assert "not running; this is as of" in " ".join(typed("peer", "status", peer.folder).split())
+    assert "it is not running" in typed("peer", "check", peer.folder, code=2)
     assert said("peer", "audit", peer.folder)["good"]
     said("peer", "mute", peer.folder, "bob")
     assert said("peer", "audit", peer.folder)["events"][-1]["event"] == "muted"
@@ -420,7 +410,7 @@ def test_mutes_that_cannot_be(tmp_path, group):
         ((), "mute whom"),
     ):
         with pytest.raises(CoterieError, match=message):
-            command("peer", "mute", tmp_path / "ann", *words)
+            typed("peer", "mute", tmp_path / "ann", *words)
     assert said("peer", "mute", tmp_path / "ann", "--list") == {"muted": []}
     (tmp_path / "ann/muted").write_text("{}")
     with pytest.raises(DataError, match="damaged"):
@@ -620,7 +610,7 @@ def test_a_unit_lets_a_peer_do_the_stewards_chores(unit, tmp_path):
     assert f"ReadWritePaths={(tmp_path / 'ann').resolve()} {(tmp_path / 'club').resolve()}" in text.splitlines()
     (tmp_path / "ann/peer.toml").write_text('steward = "../nowhere"\n')
     with pytest.raises(DataError, match="nowhere' is not a folder"):
-        command("peer", "install", tmp_path / "ann")
+        typed("peer", "install", tmp_path / "ann")
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not on this machine")
@@ -648,7 +638,7 @@ def test_units_that_cannot_be(tmp_path):
     enroll(tmp_path / "club", tmp_path / "ann", "ann")
     write_settings(tmp_path / "ann", data="nowhere.csv")
     with pytest.raises(DataError, match=r"nowhere\.csv' is not a file"):
-        command("peer", "install", tmp_path / "ann")
+        typed("peer", "install", tmp_path / "ann")
 
 
 def test_a_supervisor_is_told(tmp_path, monkeypatch):
@@ -788,9 +778,9 @@ def test_a_port_that_is_taken_is_for_later_too(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         enroll(tmp_path / "club", tmp_path / "ann", "ann", where)
-        command("peer", "init", tmp_path / "hub", "--listen", where)
-        command("group", "invite", tmp_path / "club", tmp_path / "hub/hub.request", "--relay")
-        command("group", "join", tmp_path / "hub", tmp_path / "hub/hub.invitation")
+        typed("peer", "init", tmp_path / "hub", "--listen", where)
+        typed("group", "invite", tmp_path / "club", tmp_path / "hub/hub.request", "--relay")
+        typed("group", "join", tmp_path / "hub", tmp_path / "hub/hub.invitation")
         for words in (["peer", "run", str(tmp_path / "ann")], ["relay", str(tmp_path / "hub")]):
             done = subprocess.run([sys.executable, "-m", "coterie", *words], capture_output=True, text=True, timeout=60)
             assert done.returncode == console.NOT_NOW, (words, done.stderr)
@@ -829,12 +819,12 @@ def test_a_failed_enrolment_leaves_no_identity_in_the_way(tmp_path):
 def test_a_second_peer_at_the_same_port_is_noted(tmp_path):
     made(tmp_path / "club")
     first, second = (
-        command("peer", "init", tmp_path / name, "--group", tmp_path / "club", "--listen", "127.0.0.1:7447")
+        typed("peer", "init", tmp_path / name, "--group", tmp_path / "club", "--listen", "127.0.0.1:7447")
         for name in ("ann", "bob")
     )
     assert "note" not in first
     made(tmp_path / "graph", objective="personalized")
-    lonely = [command("peer", "init", tmp_path / f"g{k}", "--group", tmp_path / "graph") for k in range(2)]
+    lonely = [typed("peer", "init", tmp_path / f"g{k}", "--group", tmp_path / "graph") for k in range(2)]
     assert ["no neighbours yet" in text for text in lonely] == [False, True]
     assert "ann and bob are at 127.0.0.1:7447" in " ".join(second.split())
 
@@ -854,5 +844,5 @@ def test_installing_a_peer_says_what_would_keep_it_from_working(tmp_path):
 def test_commands_to_copy_are_not_broken_into_lines(tmp_path):
     made(tmp_path / "club")
     enroll(tmp_path / "club", tmp_path / "ann", "ann")
-    told = command("peer", "install", tmp_path / "ann", "-o", tmp_path)
+    told = typed("peer", "install", tmp_path / "ann", "-o", tmp_path)
     assert f"  sudo install -m 644 {tmp_path / 'coterie-ann.service'} /etc/systemd/system/\n" in told

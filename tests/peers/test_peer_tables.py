@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from small_group import STEWARD, SmallGroup, public
+from typed import typed
 from typer.testing import CliRunner
 
 import coterie as ct
@@ -326,23 +327,17 @@ def test_models_that_peers_cannot_take_over_are_refused(tmp_path, patients):
         from_model(tmp_path / "nothing")
 
 
-def said(*arguments):
-    result = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
 def test_from_laptop_to_peers_as_typed(tmp_path, patients, sample):
     """A charter of a model, and prediction; what becomes public is said plainly."""
-    out = said("group", "create", tmp_path / "club", "--from", sample[1], "--target", "cost")
+    out = typed("group", "create", tmp_path / "club", "--from", sample[1], "--target", "cost")
     assert "means and knots" in out
     assert "public" in out
     agreed = read_charter((tmp_path / "club" / "charter.json").read_bytes())
     assert (agreed.objective, agreed.columns.kinds) == ("pooling", ["number", "number", "text", "text"])
     with pytest.raises(ParameterError, match="give either --features"):
-        said("group", "create", tmp_path / "other", "--target", "cost")
+        typed("group", "create", tmp_path / "other", "--target", "cost")
     with pytest.raises(ParameterError, match="--target age is a feature of the model"):
-        said("group", "create", tmp_path / "other", "--from", sample[1], "--target", "age")
+        typed("group", "create", tmp_path / "other", "--from", sample[1], "--target", "age")
 
 
 # -- what a peer makes of its own rows --------------------------------------------------------------------------------
@@ -618,9 +613,9 @@ def test_models_of_the_first_format_can_be_read_and_damaged_ones_are_refused(tmp
     new = written(tmp_path / "new.csv", "age,dose\n1,1\n")
     assert predict_file(folder, new, tmp_path / "out.csv") == (1, "together")
     assert table_of(tmp_path / "out.csv") == [{"prediction": "6.0"}]
-    typed = ["peer", "predict", str(folder), str(new)]  # without -o: to standard output, and what it is to the other
-    assert CliRunner().invoke(app, typed, catch_exceptions=False).stdout == "prediction\n6.0\n"
-    plain = CliRunner().invoke(app, [*typed, "--json"], catch_exceptions=False).stdout
+    words = ["peer", "predict", str(folder), str(new)]  # without -o: to standard output, and what it is to the other
+    assert CliRunner().invoke(app, words, catch_exceptions=False).stdout == "prediction\n6.0\n"
+    plain = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False).stdout
     assert json.loads(plain) == {"rows": 1, "model": "together", "notes": [], "prediction": [6.0]}
     for bad in (
         "{",
@@ -735,9 +730,9 @@ def test_newcomers_of_a_pooling_group_are_tied_without_a_word(tmp_path):
     """Create and two inits are all that two peers on one machine need."""
     from coterie.peers.group.groups import enroll, load_group
 
-    said("group", "create", tmp_path / "club", "--features", "age,dose", "--target", "ill", "--classes", "no,yes")
+    typed("group", "create", tmp_path / "club", "--features", "age,dose", "--target", "ill", "--classes", "no,yes")
     for name in ("ann", "bob"):
-        said("peer", "init", tmp_path / name, "--group", tmp_path / "club")
+        typed("peer", "init", tmp_path / name, "--group", tmp_path / "club")
     roster = load_group(tmp_path / "club").roster
     assert [tuple(tie) for tie in roster.ties] == [(0, 1, 1.0)]
     for k in range(2, 24):
@@ -755,9 +750,9 @@ def test_newcomers_of_a_pooling_group_are_tied_without_a_word(tmp_path):
     assert len(seen) == 24
     enroll(tmp_path / "club", tmp_path / "zoe", "zoe", ties={"ann": 2.0})
     assert load_group(tmp_path / "club").roster.neighbours(24) == {0: 2.0}
-    said("group", "create", tmp_path / "graph", "--features", "age", "--target", "y", "--objective", "personalized")
+    typed("group", "create", tmp_path / "graph", "--features", "age", "--target", "y", "--objective", "personalized")
     for name in ("a", "b"):
-        said("peer", "init", tmp_path / name, "--group", tmp_path / "graph")
+        typed("peer", "init", tmp_path / name, "--group", tmp_path / "graph")
     assert not load_group(tmp_path / "graph").roster.ties  # a graph is the steward's to know
 
 
@@ -785,16 +780,16 @@ def test_scales_are_medians_of_what_members_say(tmp_path):
 
 def test_scales_become_a_charter_as_typed(tmp_path):
     club, rng = tmp_path / "club", np.random.default_rng(0)
-    said("group", "create", club, "--features", "age,dose", "--target", "ill", "--objective", "personalized")
+    typed("group", "create", club, "--features", "age,dose", "--target", "ill", "--objective", "personalized")
     files = []
     for name in ("ann", "bob", "eve"):
-        said("peer", "init", tmp_path / name, "--group", club)
+        typed("peer", "init", tmp_path / name, "--group", club)
         data = tmp_path / f"{name}.csv"
         pd.DataFrame({"age": rng.normal(50, 10, 90), "dose": rng.normal(300, 100, 90)}).to_csv(data, index=False)
-        said("peer", "scale", tmp_path / name, "--data", data)
+        typed("peer", "scale", tmp_path / name, "--data", data)
         files.append(tmp_path / name / f"{name}.scale")
     before = read_charter((club / "charter.json").read_bytes())
-    told = json.loads(said("group", "propose-scale", club, *files, "--json"))
+    told = json.loads(typed("group", "propose-scale", club, *files, "--json"))
     after = read_charter((club / "charter.json").read_bytes())
     assert (after.run, after.center, after.scale) == (told["run"], told["center"], told["scale"])
     assert after.run != before.run

@@ -5,10 +5,11 @@ import time
 
 import msgspec
 import pytest
+import small_group
 from mutations import mutations
+from small_group import charter_of, key_of
 
 from coterie.errors import DataError, ParameterError, SignatureError
-from coterie.peers.group.charter import make_charter
 from coterie.peers.group.identity import new_signing_key, public_bytes
 from coterie.peers.group.roster import (
     HISTORY,
@@ -24,19 +25,7 @@ from coterie.peers.group.roster import (
     signers,
 )
 
-STEWARD = new_signing_key()
-BASE = {
-    "title": "Illness",
-    "features": ["age", "weight"],
-    "target": "ill",
-    "labels": ["no", "yes"],
-    "objective": "personalized",
-    "steward": public_bytes(STEWARD),
-}
-
-
-def charter(**changes):
-    return make_charter(**{**BASE, **changes})
+STEWARD, CHARTER = key_of(small_group.STEWARD), charter_of()
 
 
 def key(number):
@@ -46,7 +35,7 @@ def key(number):
 def roster(version=3, n=3, **changes):
     members = [Member(f"m{i}", i, key(i + 1), f"192.0.2.{i + 1}:7447" if i else None) for i in range(n)]
     fields = {"members": members, "ties": [(0, 1, 0.5), (1, 2, 2.0)], "relays": [Relay("hub", "hub.example.org:7447")]}
-    return Roster(**{"run": charter().run, "version": version, **fields, **changes})
+    return Roster(**{"run": CHARTER.run, "version": version, **fields, **changes})
 
 
 # -- rosters ---------------------------------------------------------------------------------------------------------
@@ -54,7 +43,7 @@ def roster(version=3, n=3, **changes):
 
 def test_rosters_come_back_as_they_were_signed():
     given = roster()
-    again = read_roster(sign_roster(given, STEWARD), charter())
+    again = read_roster(sign_roster(given, STEWARD), CHARTER)
     assert again == given
     assert again.neighbours(1) == {0: 0.5, 2: 2.0}
     assert again.member(2).name == "m2"
@@ -65,7 +54,7 @@ def test_rosters_come_back_as_they_were_signed():
 
 
 def test_one_changed_bit_anywhere_is_refused():
-    signed, agreed = sign_roster(roster(), STEWARD), charter()
+    signed, agreed = sign_roster(roster(), STEWARD), CHARTER
     for place in range(len(signed)):
         for bit in (1, 128):
             bad = bytearray(signed)
@@ -79,14 +68,14 @@ def test_one_changed_bit_anywhere_is_refused():
 
 def test_only_the_steward_signs_and_only_for_its_run():
     with pytest.raises(SignatureError, match="steward's key"):
-        read_roster(sign_roster(roster(), new_signing_key()), charter())
-    other = charter(title="another")
-    with pytest.raises(DataError, match=f"of run {charter().run}, and not of {other.run}"):
+        read_roster(sign_roster(roster(), new_signing_key()), CHARTER)
+    other = charter_of(title="another")
+    with pytest.raises(DataError, match=f"of run {CHARTER.run}, and not of {other.run}"):
         read_roster(sign_roster(roster(), STEWARD), other)
     # What the steward has signed as something else is no roster.
     body = msgspec.msgpack.encode(roster())
     with pytest.raises(SignatureError):
-        read_roster(STEWARD.sign(body) + body, charter())
+        read_roster(STEWARD.sign(body) + body, CHARTER)
 
 
 def test_versions():
@@ -171,7 +160,7 @@ BAD_ROSTERS = [
 def test_a_roster_that_is_signed_is_checked_all_the_same(changes):
     body = msgspec.msgpack.encode({**msgspec.to_builtins(roster(), builtin_types=(bytes,)), **changes})
     with pytest.raises(DataError, match="the roster is damaged"):
-        read_roster(STEWARD.sign(ROSTERS.seal + body) + body, charter())
+        read_roster(STEWARD.sign(ROSTERS.seal + body) + body, CHARTER)
 
 
 def test_what_could_not_be_read_is_not_signed():
@@ -192,7 +181,7 @@ def test_what_could_not_be_read_is_not_signed():
 
 def test_lengths_are_limited_before_parsing():
     with pytest.raises(DataError, match="4000001 bytes, more than"):
-        read_roster(bytes(4_000_001), charter())
+        read_roster(bytes(4_000_001), CHARTER)
     host = ".".join(["a" * 60] * 4)
     many = [Member(f"m{i}", i, key(i + 1), f"{host}:{i + 1}") for i in range(13_000)]
     with pytest.raises(ParameterError, match="13000 members"):
@@ -205,9 +194,9 @@ def test_hostile_bytes_raise_our_own_errors_and_nothing_else():
     for bad in (*mutations(body, 2000, seed=1), deep):
         # As if the steward itself had signed it.
         with contextlib.suppress(DataError):
-            read_roster(STEWARD.sign(ROSTERS.seal + bad) + bad, charter())
+            read_roster(STEWARD.sign(ROSTERS.seal + bad) + bad, CHARTER)
     with pytest.raises(DataError):
-        read_roster(STEWARD.sign(ROSTERS.seal + deep) + deep, charter())
+        read_roster(STEWARD.sign(ROSTERS.seal + deep) + deep, CHARTER)
 
 
 # -- what continues what ---------------------------------------------------------------------------------------------
@@ -275,7 +264,7 @@ def test_addresses_and_revocations_survive_a_fork():
 def test_a_list_that_says_more_than_we_know_is_refused():
     body = msgspec.msgpack.encode({**msgspec.to_builtins(roster(), builtin_types=(bytes,)), "future": 1})
     with pytest.raises(DataError, match="newest"):
-        read_roster(STEWARD.sign(ROSTERS.seal + body) + body, charter())
+        read_roster(STEWARD.sign(ROSTERS.seal + body) + body, CHARTER)
 
 
 # -- stewards --------------------------------------------------------------------------------------------------------
@@ -291,7 +280,7 @@ def mandated(base, by, who, retires=False):
 
 def refused(given, signer, held=None):
     try:
-        read_roster(sign_roster(given, signer), charter(), held=held)
+        read_roster(sign_roster(given, signer), CHARTER, held=held)
     except SignatureError:
         return True
     return False
@@ -308,7 +297,7 @@ def test_a_second_steward_signs_too():
     third = mandated(both, SECOND, THIRD)
     assert not refused(third.with_tie(0, 2), THIRD)
     assert refused(mandated(first, THIRD, THIRD), THIRD)  # a mandate of one's own
-    assert signers(charter(), third) == {public_bytes(one) for one in (STEWARD, SECOND, THIRD)}
+    assert signers(CHARTER, third) == {public_bytes(one) for one in (STEWARD, SECOND, THIRD)}
 
 
 def test_a_mandate_is_good_in_its_run_alone_and_to_the_last_bit():
@@ -335,13 +324,13 @@ def test_who_has_handed_over_signs_no_more():
     assert not refused(after, SECOND, held=over)
     assert refused(after, STEWARD)
     with pytest.raises(SignatureError, match="handed over"):
-        read_roster(sign_roster(after, STEWARD), charter())
+        read_roster(sign_roster(after, STEWARD), CHARTER)
     # As if there had been no hand-over: who knows better is not deceived.
     silent = grown(before, 4)
     assert not refused(silent, STEWARD)
     assert refused(silent, STEWARD, held=over)
     assert refused(mandated(grown(before, 4), STEWARD, THIRD), STEWARD, held=over)
-    assert signers(charter(), after) == {public_bytes(SECOND)}
+    assert signers(CHARTER, after) == {public_bytes(SECOND)}
     # Back again, with a mandate of the one who may give it.
     back = mandated(over, SECOND, STEWARD)
     assert not refused(back, SECOND, held=over)
@@ -351,12 +340,12 @@ def test_who_has_handed_over_signs_no_more():
 def test_a_long_list_that_no_steward_has_signed_costs_nothing():
     """Anybody can send one: it was parsed, and a tie that is there twice was looked for among all before it."""
     ties = [[0, k + 1, 1.0] for k in range(100_000)] + [[0, 1, 1.0]]
-    body = msgspec.msgpack.encode({"run": charter().run, "version": 1, "ties": ties})
+    body = msgspec.msgpack.encode({"run": CHARTER.run, "version": 1, "ties": ties})
     began = time.process_time()
     with pytest.raises(SignatureError):
-        read_roster(bytes(64) + body, charter())
+        read_roster(bytes(64) + body, CHARTER)
     with pytest.raises(DataError, match="there twice"):  # also where a steward has made the mistake
-        read_roster(STEWARD.sign(ROSTERS.seal + body) + body, charter())
+        read_roster(STEWARD.sign(ROSTERS.seal + body) + body, CHARTER)
     assert time.process_time() - began < 5.0  # it took minutes
 
 
@@ -366,15 +355,15 @@ def test_a_letter_carries_the_list_of_a_thousand_members():
     ties = [tuple(sorted((k, (k + step) % 1000))) for k in range(1000) for step in (1, 5, 9, 30, 70, 200)]
     history = [(70 - k, bytes(16)) for k in range(HISTORY)]
     signed = sign_roster(roster(71, members=members, ties=[(*tie, 1.0) for tie in ties], history=history), STEWARD)
-    assert len(signed) < charter().letter_bytes - 100_000
+    assert len(signed) < CHARTER.letter_bytes - 100_000
 
 
 def test_a_list_says_itself_who_may_have_signed_it():
     """It is kept without the one before: a second steward's list without its mandate could not be read again."""
     second = new_signing_key()
     first = roster()
-    held = first.with_steward(make_mandate(charter().run, public_bytes(second), STEWARD, first.version + 1), [])
+    held = first.with_steward(make_mandate(CHARTER.run, public_bytes(second), STEWARD, first.version + 1), [])
     good, bare = held.with_tie(0, 2), held._with(mandates=[]).with_tie(0, 2)
-    assert read_roster(sign_roster(good, second), charter(), held=held) == good
+    assert read_roster(sign_roster(good, second), CHARTER, held=held) == good
     with pytest.raises(SignatureError):
-        read_roster(sign_roster(bare, second), charter(), held=held)
+        read_roster(sign_roster(bare, second), CHARTER, held=held)

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from typer.core import TyperCommand
+from typer.main import get_command
 
 from ..errors import DataError, IdentityError, ParameterError
-from ..peers.group.declare import FLAGS, fields_of, options
 from .console import AsJson, show
 
 group = typer.Typer(no_args_is_help=True, help="A group of peers, as its steward sees it; and joining one.")
@@ -33,10 +34,22 @@ def check_peer_folder(folder: Path) -> None:
         raise IdentityError(f"{folder} holds no peer: there is no identity.json in it")
 
 
+class _Create(TyperCommand):
+    """Stands for the command until it is used: its options are fields of a charter, which take libraries to know."""
+
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        """The context of the command itself."""
+        alone = typer.Typer(add_completion=False)
+        alone.command(self.name, help=self.help)(_with_options(_create))
+        return get_command(alone).make_context(info_name, args, parent, **extra)
+
+
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command with the options of a charter between its folder and --json, in place of ``given``."""
+    from ..peers.group.declare import FLAGS, options
+
     signature = inspect.signature(command, eval_str=True)
-    folder, as_json, _ = signature.parameters.values()
+    folder, as_json = (signature.parameters[name] for name in ("folder", "as_json"))
     asked = [
         inspect.Parameter(
             name,
@@ -51,10 +64,13 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@group.command("create")
-@_with_options
-def create_group(folder: GroupFolder, as_json: AsJson = False, **given: Any) -> None:
+@group.command("create", cls=_Create)
+def create_group() -> None:
     """Found a group: a certificate authority, a steward's key, and a charter of public numbers."""
+
+
+def _create(folder: GroupFolder, as_json: AsJson = False, **given: Any) -> None:
+    from ..peers.group.declare import fields_of
     from ..peers.group.groups import create
 
     sample, target, fields = given["sample"], given["target"], fields_of(given)

@@ -88,7 +88,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Invitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the steward answers: see :func:`read_invitation`."""
+    """What the steward answers: a certificate, and a roster that the peer is in."""
 
     format: Literal[1] = 1
     name: str
@@ -569,15 +569,10 @@ def request_of(peer: Identity) -> Request:
     return REQUESTS.sign(Request(name=peer.name, endpoint=peer.listen, csr=csr, key=peer.public), peer.signing_key)
 
 
-def read_invitation(content: bytes, what: str = "the invitation") -> Invitation:
-    """An invitation that a steward of its charter has signed, and the roster in it."""
-    return INVITATIONS.read(content, what)
-
-
 def join(folder: Where, invitation: Where, run: str | None = None) -> Membership:
     """Accept an invitation, or a renewed one; `run` is the one it must be for, as heard from the steward otherwise."""
     what = f"the invitation {os.fspath(invitation)}"
-    peer, found = Identity.load(folder), read_invitation(read_bounded(invitation), what)
+    peer, found = Identity.load(folder), INVITATIONS.read(read_bounded(invitation), what)
     if run is not None and found.charter.run != run:
         raise DataError(f"{what} is to run {found.charter.run}, and not to {run!r:.80}")
     _accept(peer, found, what)
