@@ -174,7 +174,7 @@ def test_who_was_removed_while_away_and_who_runs_twice_are_told(tmp_path, proces
         shutil.copytree(
             tmp_path / name, tmp_path / f"{name}2", ignore=shutil.ignore_patterns("lock", "live", "status.json")
         )
-    assert processes.start("ann2").wait(90) == 3
+    assert processes.start("ann2").wait(90) == 6
     assert "another copy of ann2" in (tmp_path / "ann2.log").read_text()
     processes.start("bob2")
     processes.until(

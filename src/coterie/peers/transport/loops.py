@@ -1,14 +1,22 @@
-"""A thread with an event loop in it, and a way to hand it things to do."""
+"""A thread with an event loop in it, a way to hand it things to do, and what has a hub of connections there."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
 import logging
+import re
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from ...errors import ParameterError
+from ..group.identity import check_name, split_endpoint
+from ..wire.limits import Limits, descriptors
+from .hub import Hub
+from .proofs import Credentials, Papers
 
 log = logging.getLogger("coterie")
 
@@ -16,6 +24,9 @@ log = logging.getLogger("coterie")
 WAITING = 20_000
 #: Seconds for what was sent before the end.
 FAREWELL = 0.1
+RUN = re.compile(r"[A-Za-z0-9_-]{1,128}")
+AnyHub = TypeVar("AnyHub", bound=Hub)
+MakeHub = Callable[[asyncio.AbstractEventLoop, Limits], AnyHub]
 
 
 def new_loop(uvloop: bool | None = None) -> asyncio.AbstractEventLoop:
@@ -123,3 +134,94 @@ class LoopThread:
         elif self._thread.is_alive():
             self.loop.call_soon_threadsafe(stop)
             self._thread.join()
+
+
+class Endpoint(Generic[AnyHub]):
+    """What a peer's transport and a relay have in common: who they are, and a hub in a thread while they are open."""
+
+    def __init__(
+        self,
+        run: str,
+        name: str,
+        listen: str | None,
+        folder: str | Path | None,
+        credentials: Credentials | None,
+        limits: Limits,
+        uvloop: bool | None,
+    ):
+        if not RUN.fullmatch(run):
+            raise ParameterError(f"run={run!r:.140} must be 1 to 128 letters, digits, - and _")
+        if credentials is None and folder is None:
+            raise ParameterError("give the folder with tls.key, tls.crt and ca.crt, or credentials=Credentials(...)")
+        self.name, self._run = check_name(name), run
+        self._listen = None if listen is None else split_endpoint(listen, "listen")
+        self._papers = Papers(credentials or Credentials.of(folder or ""), run)
+        self._limits, self._uvloop = limits, uvloop
+        self._kept: bytes | None = None
+        self._revoked: frozenset[str] = frozenset()
+        self._changing = threading.RLock()
+        self._thread: LoopThread | None = None
+        self._hub: AnyHub | None = None
+        self._before: Counter[str] = Counter()  # counts of earlier openings
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many letters were sent, received or forwarded, and dropped by reason; and how connections ended."""
+        hub = self._hub
+        return dict(self._before + Counter() if hub is None else self._before + hub.counts.copy())
+
+    def strangers(self) -> dict[str, dict[str, int]]:
+        """Connections that came to nothing before a name was proven, by source and reason."""
+        hub = self._hub
+        return {} if hub is None else {source: dict(counts) for source, counts in list(hub.front.failures.items())}
+
+    def reload(self) -> None:
+        """Read certificates anew, for connections that are made from now on. Those that there are stay."""
+        self._papers.load()
+
+    def keep_roster(self, signed: bytes) -> None:
+        """The list of members to hand to visitors."""
+        self._kept = kept = bytes(signed)
+        self._do(lambda hub: setattr(hub, "kept", kept))
+
+    def _dropped(self) -> dict[str, dict[str, int]]:
+        """What was dropped of letters from and to members, by name, since it was opened."""
+        hub = self._hub
+        return {} if hub is None else {name: dict(counts) for name, counts in dict(hub.dropped).items()}
+
+    def _open(self, make: MakeHub[AnyHub], begin: Callable[[AnyHub], None]) -> None:
+        """Make a hub, and begin in a thread of its own."""
+        with self._changing:
+            if self._thread is not None:
+                raise ParameterError(f"{self.name} is open already")
+            thread = LoopThread(f"coterie-{self.name}", self._uvloop)
+            hub = self._hub = make(thread.loop, self._limits.within(descriptors()))
+            hub.kept = self._kept
+
+            def first() -> None:
+                hub.open(self._listen)
+                begin(hub)
+
+            try:
+                thread.start(first)
+            except OSError as error:
+                self._hub = None
+                where = "a connection" if self._listen is None else f"{self._listen[0]} port {self._listen[1]}"
+                raise ParameterError(f"{self.name} cannot open {where}: {error.strerror or error}") from error
+            self._thread = thread
+
+    def close(self) -> None:
+        """Stop. Twice is fine; never raises."""
+        with self._changing:
+            thread, hub = self._thread, self._hub
+            self._thread = self._hub = None
+            if hub is not None:
+                self._before += hub.counts.copy()
+        if thread is not None and hub is not None:
+            thread.end(hub.close, hub.abandon)
+
+    def _do(self, act: Callable[[AnyHub], object]) -> None:
+        """Let the hub do something, in its own thread."""
+        hub, thread = self._hub, self._thread
+        if hub is not None and thread is not None:
+            thread.call(act, hub)

@@ -7,26 +7,23 @@ cannot be connected to is reached through a relay (:mod:`.relay`), which cannot 
 
 from __future__ import annotations
 
-import re
-import threading
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 from ...core.world import EVERYONE
 from ...errors import ParameterError
 from ..group.identity import check_name, split_endpoint
 from ..group.signed import public_of, signer
-from ..wire.limits import Limits, descriptors
+from ..wire.limits import Limits
 from . import Contact, Deliver, DeliverRoster, Reachable
 from .channel import LIST
-from .loops import LoopThread
+from .loops import Endpoint
 from .peer_hub import PeerHub, named
-from .proofs import Credentials, Papers, Seals
-
-RUN = re.compile(r"[A-Za-z0-9_-]{1,128}")
+from .proofs import Credentials, Seals
 
 
-class TlsTransport:
+class TlsTransport(Endpoint[PeerHub]):
     """Letters over mutual TLS. Keeps the contract of :class:`~coterie.peers.transport.Transport`.
 
     Parameters
@@ -67,36 +64,20 @@ class TlsTransport:
         limits: Limits | None = None,
         uvloop: bool | None = None,
     ):
-        check_name(name)
-        self._run, self._listen = checked_run(run), None if listen is None else split_endpoint(listen, "listen")
+        rate = None if letters_per_second is None else 2.0 * letters_per_second
+        limits = (limits or Limits())._replace(letter=letter_bytes, letters=rate)
+        super().__init__(run, name, listen, folder, credentials, limits, uvloop)
         reached = endpoint if endpoint is not None else listen
         self.contact = Contact(name, address, reached, None if seed is None else public_of(seed))
-        self._seed, self._uvloop = seed, uvloop
-        self._papers = Papers(given_credentials(folder, credentials), run)
-        rate = None if letters_per_second is None else 2.0 * letters_per_second
-        self._limits = (limits or Limits())._replace(letter=letter_bytes, letters=rate)
+        self._seed = seed
         self._admitted: dict[int, Contact] = {}
         self._linked: dict[int, Contact] = {}
         self._known: dict[int, Contact] = {}
         self._addresses: dict[str, int] = {}
-        self._revoked: frozenset[str] = frozenset()
         self._relays = checked_relays(relays)
-        self._kept: bytes | None = None
-        self._changing = threading.RLock()
-        self._thread: LoopThread | None = None
-        self._hub: PeerHub | None = None
-        self._before: dict[str, int] = {}  # counts of earlier openings
-        self._deliver: Deliver | None = None
         self.admit(contacts)
 
     # -- what it tells
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many letters were sent, received, and dropped by reason; and how connections ended."""
-        hub = self._hub
-        now = {} if hub is None else dict(hub.counts)
-        return {what: self._before.get(what, 0) + now.get(what, 0) for what in {**self._before, **now}}
 
     @property
     def serial(self) -> str:
@@ -105,14 +86,8 @@ class TlsTransport:
 
     def dropped(self) -> dict[int, dict[str, int]]:
         """What was dropped of letters from and to members, since it was opened."""
-        hub, known = self._hub, self._addresses
-        found = {} if hub is None else dict(hub.dropped)
-        return {known[name]: dict(counts) for name, counts in found.items() if name in known}
-
-    def strangers(self) -> dict[str, dict[str, int]]:
-        """Connections that came to nothing before a name was proven, by source and reason."""
-        hub = self._hub
-        return {} if hub is None else {source: dict(counts) for source, counts in list(hub.front.failures.items())}
+        known = self._addresses
+        return {known[name]: counts for name, counts in self._dropped().items() if name in known}
 
     def alive(self) -> set[int]:
         """Members with which there is a connection now, straight or through a relay."""
@@ -123,55 +98,29 @@ class TlsTransport:
 
     def open(self, deliver: Deliver, roster: DeliverRoster | None = None) -> None:
         """Listen, and connect to the linked neighbours."""
-        with self._changing:
-            if self._thread is not None:
-                raise ParameterError(f"{self.contact.name} is open already")
-            thread = LoopThread(f"coterie-{self.contact.name}", self._uvloop)
-            seed, name = self._seed, self.contact.name
+        seed, name = self._seed, self.contact.name
+
+        def make(loop: asyncio.AbstractEventLoop, limits: Limits) -> PeerHub:
             hub = PeerHub(
-                thread.loop,
+                loop,
                 name,
                 self._papers,
-                self._limits.within(descriptors()),
+                limits,
                 roster or (lambda signed: None),
                 None if seed is None else signer(seed),
-                deliver=lambda sender, body: self._hand(hub, sender, body),
+                deliver=lambda sender, body: self._hand(hub, deliver, sender, body),
                 seals=None if seed is None else Seals(self._run, name, seed),
                 reachable=self.contact.endpoint is not None,
             )
-            hub.kept = self._kept
-            self._deliver, self._hub = deliver, hub
-            state = named(self._known.values()), named(self._linked.values()), self._revoked
+            return hub
 
-            def begin() -> None:
-                hub.open(self._listen)
-                hub.know(*state)
-                hub.use_relays(dict(self._relays))
+        state = named(self._known.values()), named(self._linked.values()), self._revoked
 
-            try:
-                thread.start(begin)
-            except OSError as error:
-                self._hub = self._deliver = None
-                where = "a connection" if self._listen is None else f"{self._listen[0]} port {self._listen[1]}"
-                raise ParameterError(f"{name} cannot open {where}: {error.strerror or error}") from error
-            self._thread = thread
+        def begin(hub: PeerHub) -> None:
+            hub.know(*state)
+            hub.use_relays(dict(self._relays))
 
-    def close(self) -> None:
-        """Stop. Twice is fine; never raises."""
-        with self._changing:
-            thread, hub = self._thread, self._hub
-            self._thread = self._hub = self._deliver = None
-            if hub is not None:
-                hub_counts = dict(hub.counts)
-                self._before = {
-                    what: self._before.get(what, 0) + hub_counts.get(what, 0) for what in {**self._before, **hub_counts}
-                }
-        if thread is not None and hub is not None:
-            thread.end(hub.close, hub.abandon)
-
-    def reload(self) -> None:
-        """Read certificates anew, for connections that are made from now on. Those that there are stay."""
-        self._papers.load()
+        self._open(make, begin)
 
     # -- who there is
 
@@ -215,12 +164,6 @@ class TlsTransport:
         state = named(self._known.values()), named(self._linked.values()), self._revoked
         self._do(lambda hub: hub.know(*state))
 
-    def _do(self, act: Callable[[PeerHub], object]) -> None:
-        """Let the hub do something, in its own thread."""
-        hub, thread = self._hub, self._thread
-        if hub is not None and thread is not None:
-            thread.call(act, hub)
-
     # -- letters
 
     def send(self, to: int, payload: bytes) -> None:
@@ -229,8 +172,7 @@ class TlsTransport:
         goals = list(self._linked.values()) if to == EVERYONE else [self._known.get(to)]
         payload = bytes(payload)
         if hub is None or thread is None:
-            for _ in goals:
-                self._before["dropped: closed"] = self._before.get("dropped: closed", 0) + 1
+            self._before["dropped: closed"] += len(goals)
             return
         reason = "too large" if len(payload) > self._limits.letter else None
         names = []
@@ -251,36 +193,13 @@ class TlsTransport:
         elif to == EVERYONE:
             self._do(lambda hub: hub.publish(signed))
 
-    def keep_roster(self, signed: bytes) -> None:
-        """The list of members to hand to visitors."""
-        self._kept = kept = bytes(signed)
-
-        def keep(hub: PeerHub) -> None:
-            hub.kept = kept
-
-        self._do(keep)
-
-    def _hand(self, hub: PeerHub, sender: str, body: bytes) -> None:
-        deliver, address = self._deliver, self._addresses.get(sender)
-        if deliver is None or address is None or hub is not self._hub:
+    def _hand(self, hub: PeerHub, deliver: Deliver, sender: str, body: bytes) -> None:
+        address = self._addresses.get(sender)
+        if address is None or hub is not self._hub:
             hub.dropped_from(sender, "not admitted")
         else:
             hub.counts["received"] += 1
             deliver(address, body)
-
-
-def checked_run(run: str) -> str:
-    """A run that may be part of a protocol's name."""
-    if not RUN.fullmatch(run):
-        raise ParameterError(f"run={run!r:.140} must be 1 to 128 letters, digits, - and _")
-    return run
-
-
-def given_credentials(folder: str | Path | None, credentials: Credentials | None) -> Credentials:
-    """What was given of the two."""
-    if credentials is None and folder is None:
-        raise ParameterError("give the folder with tls.key, tls.crt and ca.crt, or credentials=Credentials(...)")
-    return credentials if credentials is not None else Credentials.of(folder or "")
 
 
 def checked_relays(relays: Iterable[Reachable]) -> dict[str, tuple[str, int]]:

@@ -6,22 +6,20 @@ pass off one as another member's. Lists of members are not sealed: it has them i
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from ...errors import ParameterError
-from ..group.identity import check_name, split_endpoint
-from ..wire.limits import Buckets, Limits, descriptors
+from ..group.identity import check_name
+from ..wire.limits import Buckets, Limits
 from . import Contact, DeliverRoster
 from .channel import FORWARD, LETTER, LIST, PRESENT, Channel, forward, frame, read_forward
 from .hub import Hub
-from .loops import LoopThread
-from .over_tls import checked_run, given_credentials
+from .loops import Endpoint
 from .peer_hub import MANY
-from .proofs import OVERHEAD, Credentials, Papers
+from .proofs import OVERHEAD, Credentials
 
 #: Bytes that wait for one member.
 QUEUE_BYTES = 1 << 20
@@ -88,7 +86,7 @@ class RelayHub(Hub):
             channel.push(frame(LIST, signed))
 
 
-class TlsRelay:
+class TlsRelay(Endpoint[RelayHub]):
     """Listens, and forwards in the background. Its certificate must not have the name of a member."""
 
     def __init__(
@@ -105,20 +103,12 @@ class TlsRelay:
         limits: Limits | None = None,
         uvloop: bool | None = None,
     ):
-        self.name, self.endpoint, self._listen = check_name(name), listen, split_endpoint(listen, "listen")
-        checked_run(run)
-        self._uvloop, self._rate = uvloop, 2.0 * letters_per_second
-        self._papers = Papers(given_credentials(folder, credentials), run)
-        self._limits = (limits or Limits())._replace(
-            letter=letter_bytes, letters=MANY * self._rate, queue_bytes=QUEUE_BYTES
-        )
+        self._rate = 2.0 * letters_per_second
+        limits = (limits or Limits())._replace(letter=letter_bytes, letters=MANY * self._rate, queue_bytes=QUEUE_BYTES)
+        super().__init__(run, name, listen, folder, credentials, limits, uvloop)
+        self.endpoint = listen
         self._keys: dict[str, bytes | None] = {}
-        self._revoked: frozenset[str] = frozenset()
-        self._kept: bytes | None = None
         self._roster: DeliverRoster | None = None
-        self._changing = threading.RLock()
-        self._thread: LoopThread | None = None
-        self._hub: RelayHub | None = None
         self.admit(contacts)
 
     def admit(self, contacts: Iterable[Contact], revoked: Iterable[str] = ()) -> None:
@@ -130,15 +120,6 @@ class TlsRelay:
         state = keys, self._revoked
         self._do(lambda hub: hub.admit(*state))
 
-    def keep_roster(self, signed: bytes) -> None:
-        """The list of members to hand to those who are not on it."""
-        self._kept = signed
-
-        def keep(hub: RelayHub) -> None:
-            hub.kept = signed
-
-        self._do(keep)
-
     def publish_roster(self, signed: bytes) -> None:
         """Give a list of members to everybody connected."""
         self._do(lambda hub: hub.publish(signed))
@@ -147,25 +128,9 @@ class TlsRelay:
         """Call a function with every list of members that comes. Unchecked: verify it."""
         self._roster = roster
 
-    def reload(self) -> None:
-        """Read certificates anew, for connections that are made from now on."""
-        self._papers.load()
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many letters were forwarded, and dropped by reason; and how connections ended."""
-        hub = self._hub
-        return {} if hub is None else dict(hub.counts)
-
     def dropped(self) -> dict[str, dict[str, int]]:
         """What was dropped of letters from and to members, by name."""
-        hub = self._hub
-        return {} if hub is None else {name: dict(counts) for name, counts in dict(hub.dropped).items()}
-
-    def strangers(self) -> dict[str, dict[str, int]]:
-        """Connections that came to nothing before a name was proven, by source and reason."""
-        hub = self._hub
-        return {} if hub is None else {source: dict(counts) for source, counts in list(hub.front.failures.items())}
+        return self._dropped()
 
     def alive(self) -> set[str]:
         """Names of the members that are connected."""
@@ -174,38 +139,12 @@ class TlsRelay:
 
     def open(self) -> None:
         """Listen, and forward in the background."""
-        with self._changing:
-            if self._thread is not None:
-                raise ParameterError(f"{self.name} is open already")
-            thread = LoopThread(f"coterie-{self.name}", self._uvloop)
-            limits = self._limits.within(descriptors())
-            hub = RelayHub(
-                thread.loop,
-                self.name,
-                self._papers,
-                limits,
-                self._take_roster,
-                letters_per_second=self._rate,
-            )
-            hub.kept = self._kept
-
-            def begin() -> None:
-                hub.open(self._listen)
-                hub.admit(self._keys, self._revoked)
-
-            try:
-                thread.start(begin)
-            except OSError as error:
-                raise ParameterError(f"{self.name} cannot open {self.endpoint}: {error.strerror or error}") from error
-            self._thread, self._hub = thread, hub
-
-    def close(self) -> None:
-        """Stop. Twice is fine; never raises."""
-        with self._changing:
-            thread, hub = self._thread, self._hub
-            self._thread = self._hub = None
-        if thread is not None and hub is not None:
-            thread.end(hub.close, hub.abandon)
+        self._open(
+            lambda loop, limits: RelayHub(
+                loop, self.name, self._papers, limits, self._take_roster, letters_per_second=self._rate
+            ),
+            lambda hub: hub.admit(self._keys, self._revoked),
+        )
 
     def __enter__(self) -> Self:
         self.open()
@@ -219,8 +158,3 @@ class TlsRelay:
     def _take_roster(self, signed: bytes) -> None:
         if self._roster is not None:
             self._roster(signed)
-
-    def _do(self, act: Callable[[RelayHub], object]) -> None:
-        hub, thread = self._hub, self._thread
-        if hub is not None and thread is not None:
-            thread.call(act, hub)
