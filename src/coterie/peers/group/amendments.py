@@ -27,7 +27,7 @@ from ..node.audit_log import AuditLog
 from ..node.process import only_one
 from .bulletins import CHARTER, Bulletin, Topic
 from .charter import Charter, charter_json, read_charter
-from .groups import _begin, _joined, _own_entry, check_usable, sign_next, steward_at
+from .groups import _begin, _joined, _own_entry, check_usable, steward_at
 from .identity import Identity, public_bytes
 from .records import encoded, from_msgpack, made
 from .renewal import board_of, post
@@ -90,7 +90,7 @@ def amend(group: Where, **changes: Any) -> Charter:
         check_charter(charter)
         kept = {name: getattr(office.roster, name) for name in Roster.__struct_fields__ if name not in OF_A_LIST}
         first = Roster(run=charter.run, version=1, **kept)
-        signed = sign_next(dataclasses.replace(office, charter=charter, roster=first), first)
+        signed = dataclasses.replace(office, charter=charter, roster=first).signed(first)
         _put_aside(office.folder, old.run)
         # The files change their names at the very end, one after the other.
         with (

@@ -34,32 +34,23 @@ from msgspec import Meta
 from ..._files import Where, drafted, locked, private_folder, read_bounded, rename, write_atomic, write_new
 from ...errors import DataError, IdentityError, ParameterError, RemovedError
 from ..wire.packet import OVERHEAD
+from . import identity as ids
 from .charter import MAX_LETTER, Charter, charter_in, charter_json, make_charter
-from .identity import (
-    MEMBER_DAYS,
-    AuthorityKey,
-    Identity,
-    certificate_der,
-    certificate_pem,
-    check_ca,
-    check_certificate,
-    check_name,
-    issuer_of,
-    make_ca,
-    make_csr,
-    new_signing_key,
-    private_pem,
-    public_bytes,
-    read_authorities,
-    read_certificate,
-    read_csr,
-    read_key,
-    serial_of,
-    sign_csr,
-    split_endpoint,
-)
+from .identity import MEMBER_DAYS, AuthorityKey, Identity, check_name, split_endpoint
 from .records import PublicKey, read_json, to_json
-from .roster import Fork, Member, Relay, Roster, described, read_roster, relation, roster_in, sign_roster, signers
+from .roster import (
+    Fork,
+    Member,
+    Relation,
+    Relay,
+    Roster,
+    described,
+    read_roster,
+    relation,
+    roster_in,
+    sign_roster,
+    signers,
+)
 from .signed import Signed, SigningKey
 
 if TYPE_CHECKING:
@@ -127,6 +118,18 @@ class Register(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     issued: dict[str, dict[str, int]] = {}  # certificates by name: serial numbers, and when they expire
     certificates: dict[str, bytes] = {}  # the newest of each member and relay, to be renewed
 
+    def with_certificate(self, name: str, certificate: x509.Certificate) -> Register:
+        """The register after a certificate was made: so it can be revoked by its serial number, and renewed."""
+        now = time.time()
+        known = {serial: ends for serial, ends in self.issued.get(name, {}).items() if ends > now}
+        known[ids.serial_of(certificate)] = int(certificate.not_valid_after_utc.timestamp())
+        newest = self.certificates | {name: ids.certificate_der(certificate)}
+        return msgspec.structs.replace(self, issued=self.issued | {name: known}, certificates=newest)
+
+    def revoking(self, roster: Roster, name: str) -> Roster:
+        """The next roster, in which all certificates of a name that were issued so far are revoked."""
+        return roster.with_revoked(self.issued.get(name, {}), time.time())
+
 
 @dataclasses.dataclass(frozen=True)
 class Group:
@@ -139,6 +142,29 @@ class Group:
     ca: x509.Certificate
     ca_key: AuthorityKey
     register: Register
+
+    def signed(self, roster: Roster) -> bytes:
+        """The next version, if a letter can carry it."""
+        signed, most = sign_roster(roster, self.steward), self.charter.letter_bytes - OVERHEAD
+        if len(signed) > most:
+            raise ParameterError(
+                f"a list of {len(roster.members)} members and {len(roster.ties)} ties takes {len(signed)} bytes, and "
+                f"letters of this run carry {most}: use fewer ties, or agree on longer letters (coterie group amend "
+                f"{self.folder} --set letter_bytes={min(MAX_LETTER, 2 * self.charter.letter_bytes)})"
+            )
+        return signed
+
+    def keep(self, roster: Roster, signed: bytes | None = None, register: Register | None = None) -> Roster:
+        """Keep the next version; first what the steward remembers, with every address counted that it has given."""
+        signed, register = self.signed(roster) if signed is None else signed, register or self.register
+        most = max(register.addresses, self.roster.given, roster.given)
+        self.keep_register(msgspec.structs.replace(register, addresses=most))
+        write_atomic(self.folder / "roster", signed)
+        return roster
+
+    def keep_register(self, register: Register) -> None:
+        """What the steward remembers, where the list of members stays as it is."""
+        write_atomic(self.folder / "group.json", to_json(register))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,38 +203,33 @@ def create(
     """
     from ..model.tables import check_charter  # with pandas, which only the one who creates a group needs here
 
-    steward = new_signing_key()
+    where, steward = Path(folder), ids.new_signing_key()
     if model is not None:
-        fields["network"] = network_from(model, fields)
-    charter = make_charter(**fields, steward=public_bytes(steward))
+        from .networks import described, load_model
+
+        given = dict(fields.get("network") or {})
+        parts = fields["features"] if fields.get("columns") is None else fields["columns"].parts
+        width = len(parts) + bool(fields.get("intercept", False))
+        fields["network"] = given | described(load_model(model), width, given.get("seed", 0))
+    charter = make_charter(**fields, steward=ids.public_bytes(steward))
     check_charter(charter)
-    where = Path(folder)
-    kept: dict[Path, bytes] = {where / "steward.key": private_pem(steward)}
+    kept = {where / "steward.key": ids.private_pem(steward)}
     if ca is None:
-        ca_key, certificate = make_ca(f"coterie {charter.run}")
-        kept[where / "ca.key"] = private_pem(ca_key)
+        ca_key, certificate = ids.make_ca(f"coterie {charter.run}")
+        kept[where / "ca.key"] = ids.private_pem(ca_key)
         register = Register()
     else:
-        certificate = read_certificate(read_bounded(ca[1], limit=MAX_REQUEST_BYTES), f"the certificate {ca[1]}")
-        check_ca(certificate, _authority_key(Path(ca[0])))
+        content = read_bounded(ca[1], limit=MAX_REQUEST_BYTES)
+        certificate = ids.read_certificate(content, f"the certificate {ca[1]}")
+        ids.check_ca(certificate, _authority_key(Path(ca[0])))
         register = Register(ca_key=os.path.abspath(ca[0]))
-    kept[where / "ca.crt"] = certificate_pem(certificate)
+    kept[where / "ca.crt"] = ids.certificate_pem(certificate)
     kept[where / "group.json"] = to_json(register)
     kept[where / "charter.json"] = charter_json(charter)
     kept[where / "roster"] = sign_roster(Roster(charter.run, 1), steward)
     private_folder(where)
     write_new(kept, {"steward.key", "ca.key"}, "a group")
     return charter
-
-
-def network_from(file: Where, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What a charter says of the model that a file makes, beside what becomes of its parameters."""
-    from .networks import described, load_model
-
-    given = dict(fields.get("network") or {})
-    parts = fields["features"] if fields.get("columns") is None else fields["columns"].parts
-    width = len(parts) + bool(fields.get("intercept", False))
-    return given | described(load_model(file), width, given.get("seed", 0))
 
 
 def load_group(folder: Where, *, signing: bool = True) -> Group:
@@ -218,13 +239,13 @@ def load_group(folder: Where, *, signing: bool = True) -> Group:
         raise IdentityError(f"{where} holds no group: there is no group.json in it")
     register = read_json(where / "group.json", Register)
     charter = charter_in(where)
-    steward = read_key(where / "steward.key", SigningKey, "an Ed25519 key")
+    steward = ids.read_key(where / "steward.key", SigningKey, "an Ed25519 key")
     roster = roster_in(where, charter)
     if signing:
-        _check_steward(charter, roster, public_bytes(steward))
-    ca = read_certificate(read_bounded(where / "ca.crt", limit=MAX_REQUEST_BYTES), str(where / "ca.crt"))
+        _check_steward(charter, roster, ids.public_bytes(steward))
+    ca = ids.read_certificate(read_bounded(where / "ca.crt", limit=MAX_REQUEST_BYTES), str(where / "ca.crt"))
     ca_key = _authority_key(Path(register.ca_key or where / "ca.key"))
-    check_ca(ca, ca_key)
+    ids.check_ca(ca, ca_key)
     return Group(where, charter, roster, steward, ca, ca_key, register)
 
 
@@ -240,7 +261,7 @@ def _check_steward(charter: Charter, roster: Roster, key: bytes) -> None:
 
 
 def _authority_key(path: Path) -> AuthorityKey:
-    key: AuthorityKey = read_key(path, AuthorityKey, "an EC, RSA or Ed25519 key")
+    key: AuthorityKey = ids.read_key(path, AuthorityKey, "an EC, RSA or Ed25519 key")
     return key
 
 
@@ -264,16 +285,15 @@ def invite(
     asked = read_request(read_bounded(source, limit=MAX_REQUEST_BYTES), str(source))
     with steward_at(group) as office:
         roster, register = _with(office, asked, ties or {}, relay, replace)
-        signed = sign_next(office, roster)
+        signed = office.signed(roster)
         invitation = invitation_to(office, asked, signed, days)
-        register, content = _with_issued(register, [invitation]), to_json(invitation)
         path = source.with_name(f"{asked.name}.invitation") if to is None else Path(to)
         if path.is_dir():
             raise ParameterError(f"{path} is a folder: name the file to write the invitation to")
         # The invitation is on the disk before the roster, and gets its name after it: so there is never an invitation
         # of a version that the steward could give to another roster. An address that is lost on the way stays unused.
-        with drafted(path, content) as draft:
-            _keep(office, register, signed)
+        with drafted(path, to_json(invitation)) as draft:
+            office.keep(roster, signed, _with_issued(register, [invitation]))
             rename(draft, path)
         return path
 
@@ -291,13 +311,14 @@ def enroll_all(group: Where, newcomers: Sequence[Newcomer], *, durable: bool = T
             for asked, new in zip(requests, newcomers, strict=True):
                 so_far = dataclasses.replace(office, roster=next_roster, register=register)
                 next_roster, register = _with(so_far, asked, new.ties)
-            signed = sign_next(office, next_roster.after(office.roster))  # one change, one version
+            next_roster = next_roster.after(office.roster)  # one change, one version
+            signed = office.signed(next_roster)
             invitations = list(pool.map(lambda asked: invitation_to(office, asked, signed), requests))
         except BaseException:
             for peer in peers:
                 peer.unmake()  # so that the same command, put right, finds no identity in its way
             raise
-        _keep(office, _with_issued(register, invitations), signed)
+        office.keep(next_roster, signed, _with_issued(register, invitations))
 
         def accepted(peer: Identity, invitation: Invitation) -> Membership:
             _accept(peer, invitation, f"the invitation of {peer.name}", durable)
@@ -323,8 +344,8 @@ def remove(group: Where, name: str, *, revoked: bool = False) -> Roster:
     with steward_at(group) as office:
         roster = office.roster.without(name)
         if revoked:
-            roster = _without_certificates(roster, office.register, name).after(office.roster)
-        return keep_next(office, roster)
+            roster = office.register.revoking(roster, name).after(office.roster)
+        return office.keep(roster)
 
 
 def revoke(group: Where, name: str, serial: str | None = None) -> Roster:
@@ -334,20 +355,13 @@ def revoke(group: Where, name: str, serial: str | None = None) -> Roster:
     steward has signed are known by their serial number alone.
     """
     with steward_at(group) as office:
-        old = office.roster
         if serial is not None:
             number = serial.lower().replace(":", "").lstrip("0")
-            roster = old.with_revoked({number: int(office.ca.not_valid_after_utc.timestamp())}, time.time())
-        elif not office.register.issued.get(name):
+            until = int(office.ca.not_valid_after_utc.timestamp())
+            return office.keep(office.roster.with_revoked({number: until}, time.time()))
+        if not office.register.issued.get(name):
             raise DataError(f"no certificate of {name!r:.80} is known here: give its serial number")
-        else:
-            roster = _without_certificates(old, office.register, name)
-        return keep_next(office, roster)
-
-
-def _without_certificates(roster: Roster, register: Register, name: str) -> Roster:
-    """The next roster, in which all certificates of a name that were issued so far are revoked."""
-    return roster.with_revoked(register.issued.get(name, {}), time.time())
+        return office.keep(office.register.revoking(office.roster, name))
 
 
 class Updated(NamedTuple):
@@ -370,15 +384,11 @@ def update(group: Where, roster_file: Where) -> Updated:
         mine, theirs = office.roster, read_roster(content, office.charter, what, held=office.roster)
         match relation(mine, theirs):
             case "newer":
-                _keep(office, _counted(office, theirs.given), content)
-                return Updated(theirs, False, [])
+                return Updated(office.keep(theirs, content), False, [])
             case "fork":
-                _check_steward(office.charter, theirs, public_bytes(office.steward))
-                healed = theirs.healing(mine)
-                _keep(office, _counted(office, healed.given), sign_next(office, healed))
-                lost = [one.name for one in mine.members if one not in theirs.members]
-                lost += [one.name for one in mine.relays if one not in theirs.relays]
-                return Updated(healed, True, lost)
+                _check_steward(office.charter, theirs, ids.public_bytes(office.steward))
+                lost = [one.name for one in mine.everybody if one not in theirs.everybody]
+                return Updated(office.keep(theirs.healing(mine)), True, lost)
         raise DataError(
             f"{what} is version {theirs.version}, and this group has version {mine.version}: nothing is new"
         )
@@ -388,70 +398,33 @@ def tie(group: Where, a: str, b: str, weight: float = 1.0) -> Roster:
     """Tie two members in the next version of the roster. A weight of 0 is no tie."""
     with steward_at(group) as office:
         one, other = (office.roster.by_name(name).address for name in (a, b))
-        return keep_next(office, office.roster.with_tie(one, other, _weight(b, weight)))
+        return office.keep(office.roster.with_tie(one, other, _weight(b, weight)))
 
 
 def read_request(content: bytes, what: str = "the request") -> Request:
     """A peer's request, if both keys in it have signed it."""
     found = REQUESTS.read(content, what)
-    read_csr(found.csr.encode(errors="replace"), found.name, found.key)
+    ids.read_csr(found.csr.encode(errors="replace"), found.name, found.key)
     return found
 
 
 def invitation_to(office: Group, asked: Request, signed_roster: bytes, days: int = MEMBER_DAYS) -> Invitation:
     """The steward's answer to a request: a certificate, and a roster in which the peer is."""
-    csr = read_csr(asked.csr.encode(), asked.name, asked.key)
-    certificate = sign_csr(csr, office.ca_key, office.ca, name=asked.name, endpoint=asked.endpoint, days=days)
+    csr = ids.read_csr(asked.csr.encode(), asked.name, asked.key)
+    certificate = ids.sign_csr(csr, office.ca_key, office.ca, name=asked.name, endpoint=asked.endpoint, days=days)
     invitation = Invitation(
         name=asked.name,
         charter=office.charter,
-        ca=certificate_pem(office.ca).decode(),
-        certificate=certificate_pem(certificate).decode(),
+        ca=ids.certificate_pem(office.ca).decode(),
+        certificate=ids.certificate_pem(certificate).decode(),
         roster=signed_roster,
     )
     return INVITATIONS.sign(invitation, office.steward)
 
 
-def sign_next(office: Group, roster: Roster) -> bytes:
-    """The next version, if a letter can carry it."""
-    signed, most = sign_roster(roster, office.steward), office.charter.letter_bytes - OVERHEAD
-    if len(signed) > most:
-        raise ParameterError(
-            f"a list of {len(roster.members)} members and {len(roster.ties)} ties takes {len(signed)} bytes, and "
-            f"letters of this run carry {most}: use fewer ties, or agree on longer letters (coterie group amend "
-            f"{office.folder} --set letter_bytes={min(MAX_LETTER, 2 * office.charter.letter_bytes)})"
-        )
-    return signed
-
-
-def keep_next(office: Group, roster: Roster) -> Roster:
-    """Sign the next version, and keep it."""
-    _keep(office, _counted(office), sign_next(office, roster))
-    return roster
-
-
-def _keep(office: Group, register: Register, signed: bytes) -> None:
-    keep_register(office, register)
-    write_atomic(office.folder / "roster", signed)
-
-
-def keep_register(office: Group, register: Register) -> None:
-    """What the steward remembers, where the list of members stays as it is."""
-    write_atomic(office.folder / "group.json", to_json(register))
-
-
-def with_certificate(register: Register, name: str, certificate: x509.Certificate) -> Register:
-    """The register after a certificate was made: so it can be revoked by its serial number, and renewed."""
-    now = time.time()
-    known = {serial: ends for serial, ends in register.issued.get(name, {}).items() if ends > now}
-    known[serial_of(certificate)] = int(certificate.not_valid_after_utc.timestamp())
-    certificates = register.certificates | {name: certificate_der(certificate)}
-    return msgspec.structs.replace(register, issued=register.issued | {name: known}, certificates=certificates)
-
-
 def _with_issued(register: Register, invitations: Sequence[Invitation]) -> Register:
     for one in invitations:
-        register = with_certificate(register, one.name, read_certificate(one.certificate.encode()))
+        register = register.with_certificate(one.name, ids.read_certificate(one.certificate.encode()))
     return register
 
 
@@ -459,7 +432,7 @@ def _with(
     office: Group, asked: Request, ties: Mapping[str, float], relay: bool = False, replace: bool = False
 ) -> tuple[Roster, Register]:
     """The next roster, with a member or a relay that asks."""
-    roster, register, name = office.roster, _counted(office), asked.name
+    roster, register, name = office.roster, office.register, asked.name
     if relay and ties:
         raise ParameterError(f"ties={dict(ties)!r}: a relay has no neighbours")
     if relay and asked.endpoint is None:
@@ -468,7 +441,10 @@ def _with(
     if old is not None and isinstance(old, Relay) != relay:
         other = "member" if relay else "relay"
         raise DataError(f"{name!r} is a {other} of this group: choose another name, or remove it first")
-    _check_key(roster, register, asked)
+    keys = {one.key: one.name for one in roster.members}
+    keys |= {register.relays[one.name]: one.name for one in roster.relays if one.name in register.relays}
+    if keys.get(asked.key, name) != name:
+        raise DataError(f"the request of {name!r} is signed with the key of {keys[asked.key]!r}: one key, one name")
     known = old.key if isinstance(old, Member) else register.relays.get(name) if relay else None
     kept: dict[int, float] = {}
     if known != asked.key:
@@ -481,12 +457,11 @@ def _with(
         if isinstance(old, Member):
             kept = roster.neighbours(old.address)
             roster, old = roster.without(name), None
-        roster = _without_certificates(roster, register, name)  # who had the name before is not to pass for it
+        roster = register.revoking(roster, name)  # who had the name before is not to pass for it
     if asked.endpoint is not None and relay:
         register = msgspec.structs.replace(register, relays={**register.relays, name: asked.key})
         return roster.with_relay(Relay(name, asked.endpoint)).after(office.roster), register
-    address = old.address if isinstance(old, Member) else register.addresses
-    register = msgspec.structs.replace(register, addresses=max(register.addresses, address + 1))
+    address = old.address if isinstance(old, Member) else max(register.addresses, office.roster.given)
     if not ties and not kept and old is None and office.charter.objective == "pooling":
         kept = usual_ties(roster, name)
     for other, weight in ties.items():
@@ -502,31 +477,11 @@ def usual_ties(roster: Roster, name: str) -> dict[int, float]:
 
     Only the former would make a long chain of those who joined one after the other.
     """
-    degree = {one.address: len(roster.neighbours(one.address)) for one in roster.members if one.name != name}
-    drawn = {
-        one.address: hashlib.sha256(f"{name}\n{one.name}".encode()).digest()
-        for one in roster.members
-        if one.address in degree
-    }
-    few = sorted(degree, key=lambda address: (degree[address], address))[: USUAL_TIES // 2]
-    others = sorted(set(degree) - set(few), key=drawn.__getitem__)[: USUAL_TIES - len(few)]
-    return dict.fromkeys([*few, *others], 1.0)
-
-
-def _check_key(roster: Roster, register: Register, asked: Request) -> None:
-    """Refuse the key of somebody else."""
-    present = {one.name for one in roster.relays}
-    owners = {one.key: one.name for one in roster.members}
-    owners |= {key: name for name, key in register.relays.items() if name in present}
-    owner = owners.get(asked.key, asked.name)
-    if owner != asked.name:
-        raise DataError(f"the request of {asked.name!r} is signed with the key of {owner!r}: one key, one name")
-
-
-def _counted(office: Group, given: int = 0) -> Register:
-    """The register, with every address counted: those of the rosters, whatever happened to the file."""
-    most = max(office.register.addresses, office.roster.given, given)
-    return msgspec.structs.replace(office.register, addresses=most)
+    others = [one for one in roster.members if one.name != name]
+    few = sorted(others, key=lambda one: (len(roster.neighbours(one.address)), one.address))[: USUAL_TIES // 2]
+    drawn = [one for one in others if one not in few]
+    drawn.sort(key=lambda one: hashlib.sha256(f"{name}\n{one.name}".encode()).digest())
+    return dict.fromkeys((one.address for one in [*few, *drawn][:USUAL_TIES]), 1.0)
 
 
 def _weight(name: str, weight: Any) -> float:
@@ -565,7 +520,7 @@ def request(folder: Where, *, new_tls_key: bool = False) -> Path:
 
 def request_of(peer: Identity) -> Request:
     """What a peer asks the steward for, signed with both of its keys. Nothing in it is secret."""
-    csr = make_csr(peer.tls, peer.name, peer.public).decode()
+    csr = ids.make_csr(peer.tls, peer.name, peer.public).decode()
     return REQUESTS.sign(Request(name=peer.name, endpoint=peer.listen, csr=csr, key=peer.public), peer.signing_key)
 
 
@@ -584,9 +539,9 @@ def _accept(peer: Identity, found: Invitation, what: str, durable: bool = True) 
     roster = read_roster(found.roster, found.charter, f"the roster in {what}")
     if found.name != peer.name:
         raise DataError(f"{what} is for {found.name!r}; this is {peer.name!r}")
-    ca = read_certificate(found.ca.encode(errors="replace"), f"the authority's certificate in {what}")
-    certificate = read_certificate(found.certificate.encode(errors="replace"), f"the certificate in {what}")
-    check_certificate(certificate, ca, name=peer.name, key=peer.tls, endpoint=peer.listen)
+    ca = ids.read_certificate(found.ca.encode(errors="replace"), f"the authority's certificate in {what}")
+    certificate = ids.read_certificate(found.certificate.encode(errors="replace"), f"the certificate in {what}")
+    ids.check_certificate(certificate, ca, name=peer.name, key=peer.tls, endpoint=peer.listen)
     me = _own_entry(peer, roster, what)
     if me.endpoint != peer.listen:
         raise DataError(
@@ -600,8 +555,8 @@ def _accept(peer: Identity, found: Invitation, what: str, durable: bool = True) 
         else:
             _begin(peer, found.charter, what)
         newest = roster if signed is not None else _joined(peer)[1]
-        write_atomic(peer.tls_certificate, certificate_pem(certificate), durable=durable)
-        write_atomic(peer.ca_certificate, authorities_pem(newest, certificate_pem(ca)), durable=durable)
+        write_atomic(peer.tls_certificate, ids.certificate_pem(certificate), durable=durable)
+        write_atomic(peer.ca_certificate, authorities_pem(newest, ids.certificate_pem(ca)), durable=durable)
         if signed is not None:
             # The roster comes last: a peer that has one has joined.
             write_atomic(peer.charter, charter_json(found.charter), durable=durable)
@@ -647,27 +602,26 @@ def _update(
             f"{peer.folder} has joined run {charter.run}, and {what} is to run {found.charter.run}: one folder, one "
             "run. Make another identity in another folder"
         )
-    here = read_bounded(peer.roster)
-    held = read_roster(here, charter, str(peer.roster))
+    held = roster_in(peer.folder, charter)
     read_roster(found.roster, charter, f"the roster in {what}", held)  # not of a steward that has handed over
-    match relation(held, roster):
-        case "newer":
-            return found.roster
-        case "same":
-            return None
-        case "fork":
-            raise DataError(
-                f"{what} has another roster of version {roster.version} than {peer.roster}: "
-                f"{described(Fork(here, found.roster), charter)}"
-            )
+    word = _relation(peer, charter, held, roster, found.roster, what)
+    if word in ("newer", "same"):
+        return found.roster if word == "newer" else None
     # Newer rosters get around without invitations; but an invitation whose certificate is older, too, is old.
-    old = read_certificate(read_bounded(peer.tls_certificate), str(peer.tls_certificate))
-    if certificate.not_valid_before_utc <= old.not_valid_before_utc:
+    if certificate.not_valid_before_utc <= peer.certificate.not_valid_before_utc:
         raise DataError(
             f"{what} is old: its roster is version {roster.version}, and {peer.roster} is version {held.version}"
         )
     _own_entry(peer, held, str(peer.roster))
     return None
+
+
+def _relation(peer: Identity, charter: Charter, held: Roster, new: Roster, signed: bytes, what: str) -> Relation:
+    """What another list is to the one that a peer holds, if they are no fork."""
+    word = relation(held, new)
+    if word == "fork":
+        raise DataError(f"{what}: {described(Fork(read_bounded(peer.roster), signed), charter)}")
+    return word
 
 
 def refresh(folder: Where, roster_file: Where) -> Roster:
@@ -681,11 +635,8 @@ def refresh(folder: Where, roster_file: Where) -> Roster:
         what = f"the roster {os.fspath(roster_file)}"
         content = read_bounded(roster_file)
         roster = read_roster(content, charter, what, held)
-        match relation(held, roster):
-            case "fork":
-                raise DataError(f"{what}: {described(Fork(read_bounded(peer.roster), content), charter)}")
-            case "same" | "older":
-                raise DataError(f"{what} is version {roster.version}; {peer.name} has version {held.version} already")
+        if _relation(peer, charter, held, roster, content, what) != "newer":
+            raise DataError(f"{what} is version {roster.version}; {peer.name} has version {held.version} already")
         old = _own_entry(peer, held, str(peer.roster), RemovedError)
         try:
             _own_entry(peer, roster, what, RemovedError, old)
@@ -700,7 +651,7 @@ def refresh(folder: Where, roster_file: Where) -> Roster:
 def is_revoked(folder: Path, roster: Roster) -> bool:
     """Whether a list of members revokes the own certificate of a peer's folder."""
     path = folder / "tls.crt"
-    return bool(roster.revoked) and path.exists() and serial_of(read_authorities(path)[0]) in roster.revoked
+    return bool(roster.revoked) and path.exists() and ids.serial_of(ids.read_authorities(path)[0]) in roster.revoked
 
 
 def authorities_pem(roster: Roster, brought: bytes) -> bytes:
@@ -720,11 +671,10 @@ def membership(folder: Where) -> Membership:
     peer = Identity.load(folder)
     charter, roster = _joined(peer)
     me = _own_entry(peer, roster, str(peer.roster), RemovedError)
-    authorities = read_authorities(peer.ca_certificate)
-    certificate = read_certificate(read_bounded(peer.tls_certificate), str(peer.tls_certificate))
-    ca = issuer_of(certificate, authorities)
-    check_certificate(certificate, ca, name=peer.name, key=peer.tls, endpoint=peer.listen)
-    if serial_of(certificate) in roster.revoked:
+    certificate = peer.certificate
+    ca = ids.issuer_of(certificate, ids.read_authorities(peer.ca_certificate))
+    ids.check_certificate(certificate, ca, name=peer.name, key=peer.tls, endpoint=peer.listen)
+    if ids.serial_of(certificate) in roster.revoked:
         raise IdentityError(f"{REVOKED}: coterie group request {peer.folder} --new-tls-key")
     return Membership(peer, charter, roster, me, certificate.not_valid_after_utc)
 

@@ -469,6 +469,11 @@ class Identity:
         return self.folder / "tls.crt"
 
     @property
+    def certificate(self) -> x509.Certificate:
+        """The certificate, after joining."""
+        return read_certificate(read_bounded(self.tls_certificate), str(self.tls_certificate))
+
+    @property
     def ca_certificate(self) -> Path:
         """File of the authority's certificate, after joining."""
         return self.folder / "ca.crt"

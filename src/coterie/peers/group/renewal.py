@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ..._files import Where, locked, read_bounded, write_atomic
 from ...errors import DataError, SignatureError
 from ..wire.packet import Refused
+from . import identity as ids
 from .bulletins import (
     CERTIFICATE,
     CHARTER,
@@ -32,20 +33,9 @@ from .bulletins import (
     write_bulletin,
 )
 from .charter import charter_in
-from .groups import Group, _joined, keep_register, refresh, steward_at, with_certificate
-from .identity import (
-    MEMBER_DAYS,
-    Identity,
-    certificate_der,
-    certificate_pem,
-    check_certificate,
-    issuer_of,
-    read_authorities,
-    read_certificate,
-    serial_of,
-    sign_csr,
-)
-from .roster import Member, Relay, Roster, newer, read_roster, signers
+from .groups import Group, _joined, refresh, steward_at
+from .identity import MEMBER_DAYS, Identity
+from .roster import Roster, newer, read_roster, signers
 
 #: A new certificate must be good for at least this much longer than the old one.
 WORTH_IT = timedelta(days=1)
@@ -69,30 +59,29 @@ def renew(
     done = Renewed([], [], [], [], 0)
     with steward_at(group) as office:
         register = office.register
-        everybody: list[Member | Relay] = [*office.roster.members, *office.roster.relays]
-        for one in everybody:
+        for one in office.roster.everybody:
             if one.name not in register.certificates:
                 done.unknown.append(one.name)
                 continue
             old = certificate_in(Bulletin(CERTIFICATE, one.name, 1, register.certificates[one.name]))
             if old.not_valid_after_utc - moment > timedelta(days=within):
                 continue
-            if serial_of(old) in office.roster.revoked:
+            if ids.serial_of(old) in office.roster.revoked:
                 done.revoked.append(one.name)
                 continue
             # From the beginning of the old one: where this clock is years ahead, it is good today all the same.
             since, ca = old.not_valid_before_utc, (office.ca_key, office.ca)
-            new = sign_csr(old, *ca, name=one.name, endpoint=one.endpoint, days=days, since=since, now=moment)
+            new = ids.sign_csr(old, *ca, name=one.name, endpoint=one.endpoint, days=days, since=since, now=moment)
             if new.not_valid_after_utc - old.not_valid_after_utc < WORTH_IT:
                 done.capped.extend([one.name] if new.not_valid_after_utc == office.ca.not_valid_after_utc else [])
             elif most is not None and len(done.renewed) >= most:
                 done = done._replace(left=done.left + 1)
             else:
-                post(office, CERTIFICATE, one.name, certificate_der(new), f"the certificate of {one.name}", moment)
-                register = with_certificate(register, one.name, new)
+                post(office, CERTIFICATE, one.name, ids.certificate_der(new), f"the certificate of {one.name}", moment)
+                register = register.with_certificate(one.name, new)
                 done.renewed.append(one.name)
         if done.renewed:
-            keep_register(office, register)  # last: what is not known to be done is done again
+            office.keep_register(register)  # last: what is not known to be done is done again
     return done
 
 
@@ -121,12 +110,11 @@ def install_certificate(folder: Path, bulletin: Bulletin, now: datetime | None =
         raise DataError(f"{' '.join(bulletin.topic)} is not a certificate of {peer.name}")
     new = certificate_in(bulletin)
     with locked(folder):
-        ca = issuer_of(new, read_authorities(peer.ca_certificate))
-        old = read_certificate(read_bounded(peer.tls_certificate), str(peer.tls_certificate))
-        if new.not_valid_after_utc <= old.not_valid_after_utc:
+        ca = ids.issuer_of(new, ids.read_authorities(peer.ca_certificate))
+        if new.not_valid_after_utc <= peer.certificate.not_valid_after_utc:
             return None
-        check_certificate(new, ca, name=peer.name, key=peer.tls, endpoint=peer.listen, now=now)
-        write_atomic(peer.tls_certificate, certificate_pem(new))
+        ids.check_certificate(new, ca, name=peer.name, key=peer.tls, endpoint=peer.listen, now=now)
+        write_atomic(peer.tls_certificate, ids.certificate_pem(new))
     return new.not_valid_after_utc
 
 

@@ -169,8 +169,12 @@ class Roster(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def named(self, name: str) -> Member | Relay | None:
         """The member or the relay of a name, if there is one."""
-        everybody: list[Member | Relay] = [*self.members, *self.relays]
-        return next((one for one in everybody if one.name == name), None)
+        return next((one for one in self.everybody if one.name == name), None)
+
+    @property
+    def everybody(self) -> list[Member | Relay]:
+        """Members and relays."""
+        return [*self.members, *self.relays]
 
     def member(self, address: int) -> Member:
         """The member at an address."""

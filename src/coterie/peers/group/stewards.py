@@ -24,7 +24,7 @@ import msgspec
 from ..._files import Where, private_folder, read_bounded, write_atomic, write_new
 from ...errors import DataError, IdentityError
 from .charter import Charter, charter_json
-from .groups import MANDATED, MAX_REQUEST_BYTES, Group, Register, keep_next, steward_at, stewards_of
+from .groups import MANDATED, MAX_REQUEST_BYTES, Group, Register, steward_at, stewards_of
 from .identity import (
     certificate_pem,
     check_ca,
@@ -95,8 +95,9 @@ def appoint(group: Where, request_file: Where, *, retire: bool = False, to: Wher
     with steward_at(group) as office:
         if asked.key in _stewards(office):
             raise DataError(f"{source} is of a key that may sign already: name it by its key, {asked.key[:4].hex()}")
-        keep_next(office, _with_mandate(office, asked.key, [asked.ca], retire))
-        signed = read_bounded(office.folder / "roster")
+        roster = _with_mandate(office, asked.key, [asked.ca], retire)
+        signed = office.signed(roster)
+        office.keep(roster, signed)
         answer = Appointment(charter=office.charter, roster=signed, relays=office.register.relays)
         return write_atomic(path, to_json(APPOINTMENTS.sign(answer, office.steward)))
 
@@ -108,7 +109,7 @@ def hand_over(group: Where, key: str) -> Roster:
         if len(found) != 1:
             known = ", ".join(sorted(one[:4].hex() for one in _stewards(office))) or "none"
             raise DataError(f"{key!r:.80} is not the key of one other steward that may sign: there are {known}")
-        return keep_next(office, _with_mandate(office, found[0], [], retire=True))
+        return office.keep(_with_mandate(office, found[0], [], retire=True))
 
 
 def take_office(folder: Where, mandate_file: Where, run: str | None = None) -> Roster:
