@@ -73,6 +73,13 @@ def _real(name: str, value: Any, expected: str, accepts: Callable[[float], bool]
     return number
 
 
+def flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ParameterError(f"{name} = {value!r}: expected True or False")
+    return bool(value)
+
+
 def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
     """One of some names."""
     names = tuple(allowed)

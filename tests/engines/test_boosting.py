@@ -622,7 +622,7 @@ def test_problems_without_a_ball_are_refused():
 
 @pytest.mark.parametrize("options", [{"clock": "mine"}, {"head": -1.0}, {"head": np.inf}, {"head": "3"}])
 def test_bad_parameters_of_the_method_are_refused(options):
-    with pytest.raises(ParameterError, match=rf"FrankWolfeBoosting\({next(iter(options))}="):
+    with pytest.raises(ParameterError, match=f"FrankWolfeBoosting: {next(iter(options))} ="):
         ct.FrankWolfeBoosting(**options)
 
 

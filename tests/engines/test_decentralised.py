@@ -157,7 +157,7 @@ def test_given_weights_are_a_mixing_matrix():
     assert same.letters == run.letters + 2 * len(EDGES)  # how many neighbours one has, once
     with pytest.raises(MismatchError, match="weights are a mixing matrix: those of agent 4 sum up to"):
         ct.simulate(Linear().problem, ct.DPSGD(mixing="weights"), rounds=1)
-    with pytest.raises(ParameterError, match="mixing='even' must be one of metropolis, weights"):
+    with pytest.raises(ParameterError, match="mixing = 'even': expected 'metropolis' or 'weights'"):
         ct.DPSGD(mixing="even")
     assert repr(ct.TiedSGD(mixing="weights")) == f"TiedSGD({ct.SGD()!r}, mixing='weights')"
 

@@ -387,7 +387,7 @@ def test_problems_that_do_not_fit_are_refused():
     [
         (lambda: ct.FedAvg(clients=-1), "FedAvg: clients"),
         (lambda: ct.FedAvg(0.1), "local=0.1 must be an optimiser"),
-        (lambda: ct.FedAvg(by_rows="yes"), "by_rows='yes' must be True or False"),
+        (lambda: ct.FedAvg(by_rows="yes"), "by_rows = 'yes': expected True or False"),
         (lambda: ct.FedProx(mu=-1.0), "FedProx: mu"),
         (lambda: ct.FedRep(ct.SGD(steps=2), body_steps=3), "body_steps=3 must be at most local.steps=2"),
         (lambda: ct.SCAFFOLD(ct.Adam()), "SCAFFOLD: local=Adam.* has a memory"),

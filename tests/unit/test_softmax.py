@@ -91,8 +91,8 @@ def test_one_agent_alone_finds_the_model_of_scikit_learn():
 
 def test_what_it_cannot_take_is_refused():
     for sizes, what in (
-        ((0, 3), "inputs=0"),
-        ((4, 1), "classes=1 must be a whole number >= 2"),
+        ((0, 3), "inputs = 0"),
+        ((4, 1), "classes = 1: expected an integer >= 2"),
         ((4, True), "classes"),
     ):
         with pytest.raises(ct.errors.ParameterError, match=what):

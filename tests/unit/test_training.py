@@ -273,11 +273,11 @@ def test_what_is_not_a_model_is_refused():
 @pytest.mark.parametrize(
     ("make", "what"),
     [
-        (lambda: ct.SGD(0.0), "rate=0.0 must be a number > 0"),
-        (lambda: ct.SGD(0.1, steps=0), "steps=0 must be a whole number >= 1"),
-        (lambda: ct.SGD(0.1, batch=2.5), "batch=2.5 must be a whole number >= 0"),
-        (lambda: ct.SGD(0.1, momentum=1.0), r"momentum=1.0 must be a number in \[0, 1\)"),
-        (lambda: ct.Adam(float("nan")), "rate=nan must be a number > 0"),
+        (lambda: ct.SGD(0.0), "rate = 0.0: expected a positive finite number"),
+        (lambda: ct.SGD(0.1, steps=0), "steps = 0: expected an integer >= 1"),
+        (lambda: ct.SGD(0.1, batch=2.5), "batch = 2.5: expected an integer >= 0"),
+        (lambda: ct.SGD(0.1, momentum=1.0), r"momentum = 1.0: expected a number in \[0, 1\)"),
+        (lambda: ct.Adam(float("nan")), "rate = nan: expected a positive finite number"),
     ],
 )
 def test_optimisers_refuse_what_makes_no_sense(make, what):
@@ -293,7 +293,7 @@ def test_labels_that_are_no_class_are_refused():
 
 @pytest.mark.parametrize("sizes", [(4, 3.0, 2), (0, 3, 2), (4, -1, 2), (4, True, 2)])
 def test_a_network_needs_sizes_that_are_whole_numbers(sizes):
-    with pytest.raises(ct.errors.ParameterError, match="must be a whole number >= 1"):
+    with pytest.raises(ct.errors.ParameterError, match="expected an integer >= 1"):
         ct.TwoLayer(*sizes)
 
 

@@ -29,7 +29,7 @@ from .._checks import positive
 from ..errors import DataError, DeclarationError, ParameterError
 from .compile import class_of, overload
 from .exponential import exp_minus
-from .rules import rule
+from .rules import checked, rule
 
 #: What a loss may say about the labels it accepts.
 SIGNS, REALS = "-1 or +1", "real numbers"
@@ -141,7 +141,8 @@ def loss(cls: Any = None, **declared: Any) -> Any:
         if not isinstance(word, property) and word not in known:
             raise DeclarationError(f"the loss {cls.__qualname__} has {part} = {word!r}: it must be one of {known}")
     cls.is_loss = True
-    _check_parameters(cls)
+    if "positive" in vars(cls):  # floats always: one compiled type for each loss
+        checked(**dict.fromkeys(cls.positive, positive))(cls)
     return rule(cls)
 
 
@@ -151,20 +152,6 @@ _WORDS = {
     "exact_solver": (None, NEWTON, INTERIOR_POINT, LOG_SUM_EXP),
     "proximal": (MEAN, LEAST_SQUARES, DUAL_ASCENT),
 }
-
-
-def _check_parameters(cls):
-    """Refuse a nonpositive parameter when a loss is made, before any work starts."""
-    if not cls.positive or "positive" not in vars(cls):
-        return
-    make = cls.__new__
-
-    def checked(cls, *arguments, **named):
-        self = make(cls, *arguments, **named)
-        # Floats always: one compiled type for each loss.
-        return self._replace(**{name: positive(name, getattr(self, name)) for name in cls.positive})
-
-    cls.__new__ = checked
 
 
 @loss(

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import MismatchError, ParameterError
+from ..errors import MismatchError
 from .compile import inline, kernel
 from .letters import Counter, Number, Vector
 from .linear import axpy, copy_to, gather, scatter
 from .models import Linear
-from .rules import NamedTuple
+from .rules import NamedTuple, Word, checked
 from .world import EVERYONE, VACANT, data_of, rows, send
 
 #: Kinds of letters: my parameters that are not personal; how many neighbours I have, and whether I ask for yours.
@@ -36,24 +36,14 @@ class Tie(NamedTuple):
 
 
 def mixes(cls):
-    """Refuse a word for ``mixing`` that is not known when a method is made."""
-    make = cls.__new__
-
-    def checked(cls, *given, **named):
-        fields = dict(zip(cls._fields, given, strict=False)) | named
-        word = fields.pop("mixing", MIXINGS[METROPOLIS])
-        if word not in MIXINGS:
-            raise ParameterError(f"mixing={word!r} must be one of {', '.join(MIXINGS)}")
-        return make(cls, **fields, mixing=MIXINGS.index(word))
+    """Refuse a word for ``mixing`` that is not known when a method is made, and show the word where it is unusual."""
 
     def shown(self):
-        others = "" if self.mixing == METROPOLIS else f", mixing={MIXINGS[self.mixing]!r}"
-        return f"{type(self).__name__}({self.local!r}{others})"
+        local, word = self.__getnewargs__()
+        return f"{type(self).__name__}({local!r}{'' if word == MIXINGS[METROPOLIS] else f', mixing={word!r}'})"
 
-    cls.__new__ = checked
-    cls.__getnewargs__ = lambda self: (self.local, MIXINGS[self.mixing])
     cls.__repr__ = shown
-    return cls
+    return checked(mixing=Word(*MIXINGS))(cls)
 
 
 def check_mixing(method, problem):

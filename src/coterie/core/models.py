@@ -13,16 +13,16 @@ A rule is compiled into the loop. Anything else says ``opaque = True`` and runs 
 from __future__ import annotations
 
 import math
-from numbers import Integral
+from functools import partial
 
 import numpy as np
 
-from ..errors import ParameterError
+from .._checks import integer
 from .compile import class_of, inline, noinline, or_numpy, overload, room
 from .exponential import exp_minus
 from .linear import DenseRows, axpy, axpy_four, dot, dot_four, fill, gram_norms, matrix_of
 from .losses import REALS, pooled_value
-from .rules import NamedTuple, rule
+from .rules import NamedTuple, checked, rule
 
 #: Rows that a gradient takes at a time: first all their margins, then all slopes, then their sum; and of a network.
 BLOCK, ROWS = 32, 16
@@ -281,37 +281,7 @@ def add_two_layer_gradient(model, data, theta, scale, out):
         _add_products(back, X, m, q, out[:body], out[body:head])
 
 
-def _size(model, name, size, least=1):
-    """A size as an int; what is none is refused when the model is made."""
-    if isinstance(size, bool) or not (isinstance(size, Integral) and size >= least):
-        raise ParameterError(f"{model}: {name}={size!r} must be a whole number >= {least}")
-    return int(size)
-
-
-def _whole(cls):
-    """Refuse sizes that are none when the model is made."""
-    make = cls.__new__
-
-    def checked(cls, inputs, hidden, outputs):
-        sizes = {"inputs": inputs, "hidden": hidden, "outputs": outputs}
-        return make(cls, *(_size("TwoLayer", name, size) for name, size in sizes.items()))
-
-    cls.__new__ = checked
-    return cls
-
-
-def _whole_classes(cls):
-    """The same of a model without hidden units."""
-    make = cls.__new__
-
-    def checked(cls, inputs, classes):
-        return make(cls, _size("Softmax", "inputs", inputs), _size("Softmax", "classes", classes, least=2))
-
-    cls.__new__ = checked
-    return cls
-
-
-@_whole
+@checked(inputs=integer, hidden=integer, outputs=integer)
 @rule
 class TwoLayer(NamedTuple):
     """A compiled network of one hidden layer of tanh: a *body*, and a *head* on top of it.
@@ -440,7 +410,7 @@ def add_softmax_gradient(model, data, theta, scale, out):
         _add_products(score, X, m, c, out[: c * model.inputs], out[c * model.inputs :])
 
 
-@_whole_classes
+@checked(inputs=integer, classes=partial(integer, least=2))
 @rule
 class Softmax(NamedTuple):
     """A compiled linear model of several classes: multinomial logistic regression, ``softmax(W x + b)``.

@@ -10,12 +10,14 @@ recompiles, and kernels can be cached on disk.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import typing
 from typing import Any
 
 import numpy as np
 
+from .._checks import choice
 from ..errors import DeclarationError
 from .compile import expose, overload, packed, register
 
@@ -129,6 +131,54 @@ def rule(cls):
         cls.__repr__ = _shown
     register(cls)
     return cls
+
+
+def checked(*whole, **fields):
+    """Pass fields through ``check(name, value)`` whenever one is made: it returns what to keep, or raises.
+
+    ``whole`` are checks of what was made of them. A check that keeps something else than what users say has a function
+    ``told``, which makes that of it again: for copies, and for files.
+    """
+
+    def decorate(cls):
+        make = cls.__new__
+
+        @functools.wraps(make)  # who asks for the signature finds the fields
+        def new(cls, *given, **named):
+            made, name = make(cls, *given, **named), cls.__qualname__
+            made = made._replace(
+                **{field: check(f"{name}: {field}", getattr(made, field)) for field, check in fields.items()}
+            )
+            for check in whole:
+                check(made)
+            return made
+
+        def getnewargs(self):
+            parts = zip(self._fields, self, strict=True)
+            return tuple(told[field](value) if field in told else value for field, value in parts)
+
+        told = {field: check.told for field, check in fields.items() if hasattr(check, "told")}
+        cls.__new__ = new
+        if told:
+            cls.__getnewargs__ = getnewargs
+        return cls
+
+    return decorate
+
+
+class Word:
+    """For :func:`checked`: one of some words, which is a number inside."""
+
+    def __init__(self, *words):
+        self.words = words
+
+    def __call__(self, name, value):
+        """Its number."""
+        return self.words.index(choice(name, value, self.words))
+
+    def told(self, number):
+        """The word again."""
+        return self.words[number]
 
 
 def _content(value):

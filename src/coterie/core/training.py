@@ -17,13 +17,14 @@ one would diverge for agents with little weight.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
-from ..errors import ParameterError
+from .._checks import integer, positive, within
 from .compile import class_of, inline, kernel, or_numpy, overload
 from .linear import axpy, fill
-from .rules import NamedTuple, rule
+from .rules import NamedTuple, checked, rule
 from .world import (
     AUTHOR,
     SHARED,
@@ -57,11 +58,11 @@ class Job(NamedTuple):
     plan: np.ndarray  # (n, 5) PULL, DRAWN, PART, STEPS, LOSS
 
 
-def new_job(local, theta, center=False, correction=False):
-    """A job for each agent, that trains a copy of its model by all steps of an optimiser; nothing pulls."""
+def new_job(local, theta, center=False, correction=False, pull=0.0):
+    """A job for each agent, that trains a copy of its model by all steps of an optimiser."""
     n, p = theta.shape
     plan = np.zeros((n, 5))
-    plan[:, DRAWN], plan[:, STEPS] = SHARED, EVERY
+    plan[:, PULL], plan[:, DRAWN], plan[:, STEPS] = pull, SHARED, EVERY
     return Job(
         theta.copy(),
         theta.copy() if center else np.zeros((n, 0)),
@@ -71,31 +72,12 @@ def new_job(local, theta, center=False, correction=False):
     )
 
 
-def _checked(cls):
-    """Refuse bad parameters when an optimiser is made."""
-    make = cls.__new__
+def _count(name, value, least=1):
+    """A whole number, also one that is a float."""
+    return integer(name, int(value) if isinstance(value, float | np.floating) and value % 1 == 0 else value, least)
 
-    def checked(cls, *given, **named):
-        made = make(cls, *given, **named)
-        for name, value in zip(made._fields, made, strict=True):
-            whole = name in ("steps", "batch")
-            least = {"steps": 1, "batch": 0}.get(name, 0.0)
-            good = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-            good = good and math.isfinite(value) and value >= least and (not whole or int(value) == value)
-            if name == "rate":
-                good = good and value > 0
-            if name in ("momentum", "beta1", "beta2"):
-                good = good and value < 1
-            if not good:
-                what = "a whole number" if whole else "a number"
-                wanted = "> 0" if name == "rate" else "in [0, 1)" if name not in ("steps", "batch") else f">= {least}"
-                raise ParameterError(f"{cls.__name__}: {name}={value!r} must be {what} {wanted}")
-        return make(
-            cls, *[int(v) if n in ("steps", "batch") else float(v) for n, v in zip(made._fields, made, strict=True)]
-        )
 
-    cls.__new__ = checked
-    return cls
+_below_one = partial(within, low=0, high=1, ends="[)")
 
 
 def _add_momentum(momentum, gradient, memory):
@@ -137,7 +119,7 @@ def take_adam_step(rate, beta1, beta2, gradient, theta, memory, time):
         theta[k] -= rate * (memory[k] / first) / (math.sqrt(memory[p + k] / second) + 1e-8)
 
 
-@_checked
+@checked(rate=positive, steps=_count, batch=partial(_count, least=0), momentum=_below_one)
 @rule
 class SGD(NamedTuple):
     """Stochastic gradient descent, with momentum if asked for: ``steps`` steps, each on a minibatch of ``batch`` rows.
@@ -174,7 +156,7 @@ class SGD(NamedTuple):
         axpy(-self.rate, gradient, theta)
 
 
-@_checked
+@checked(rate=positive, steps=_count, batch=partial(_count, least=0), beta1=_below_one, beta2=_below_one)
 @rule
 class Adam(NamedTuple):
     """Adam (Kingma and Ba 2015, Algorithm 1), which begins anew with every job.

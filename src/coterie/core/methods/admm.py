@@ -28,17 +28,19 @@ s W_ij                         ``data.smooth * data.weight[slot]``: both ends ha
 from __future__ import annotations
 
 import math
-from numbers import Integral, Real
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ..._checks import integer, positive
 from ...errors import MismatchError, ParameterError
 from .. import proximal
 from ..compile import inline
 from ..letters import Number, Vector
 from ..linear import axpy, copy_to, fill, total
 from ..method import NamedTuple, method
+from ..rules import checked
 from ..world import EVERYONE, VACANT, choose, importance, send
 
 #: Kinds of letters: my model, to remember; my end of an edge, to answer; and my end of it as an answer.
@@ -195,23 +197,20 @@ def settle_and_balance(data, me, ties, slot, text, copy):
         ties.rho[slot] = new
 
 
-def _checked(cls):
-    """Refuse bad parameters when the method is made; "auto" is a number inside, for one compiled type."""
-    make = cls.__new__
-
-    def checked(cls, rho="auto", steps=0):
-        if rho != "auto" and not (isinstance(rho, Real) and math.isfinite(rho) and rho > 0):
-            raise ParameterError(f'CollaborativeADMM(rho={rho!r}): rho must be a positive number, or "auto"')
-        if not (isinstance(steps, Integral) and steps >= 0):
-            raise ParameterError(f"CollaborativeADMM(steps={steps!r}): steps must be a whole number >= 0")
-        return make(cls, AUTO if rho == "auto" else float(rho), int(steps))
-
-    cls.__new__ = checked
-    cls.__getnewargs__ = lambda self: ("auto" if self.rho == AUTO else self.rho, self.steps)  # for copies
-    return cls
+def _penalty(name, value):
+    """A positive number; "auto" is one inside, for one compiled type."""
+    if isinstance(value, str) and value == "auto":
+        return AUTO
+    try:
+        return positive(name, value)
+    except ParameterError as error:
+        raise ParameterError(f'{error}, or "auto"') from None
 
 
-@_checked
+_penalty.told = lambda rho: "auto" if rho == AUTO else rho
+
+
+@checked(rho=_penalty, steps=partial(integer, least=0))
 @method
 class CollaborativeADMM(NamedTuple):
     """Alternating directions over the edges, CL Section 4.2 (gossip) and Appendix D (synchronous rounds).
@@ -247,8 +246,7 @@ class CollaborativeADMM(NamedTuple):
     any_model = property(lambda self: self.steps > 0)
 
     def __repr__(self):
-        rho = "'auto'" if self.rho == AUTO else self.rho
-        return f"CollaborativeADMM(rho={rho}{f', steps={self.steps}' if self.steps else ''})"
+        return f"CollaborativeADMM(rho={self.__getnewargs__()[0]!r}{f', steps={self.steps}' if self.steps else ''})"
 
     @property
     def letters(self):

@@ -25,8 +25,8 @@ import numpy as np
 
 from ..._checks import nonnegative, probability
 from ..compile import inline
-from ..linear import copy_to, gather, scatter
-from ..method import NamedTuple, method
+from ..linear import copy_to
+from ..method import NamedTuple
 from ..training import SGD, STEPS, Job, new_job
 from . import server
 
@@ -50,8 +50,7 @@ def mix(me):
         me.theta[k] = alpha * me.personal[k] + (1.0 - alpha) * me.common[k]
 
 
-@server.checked(plain=True, alpha=probability, alpha_rate=nonnegative)
-@method
+@server.served(plain=True, alpha=probability, alpha_rate=nonnegative)
 class APFL(NamedTuple):
     """A mixture of a personal and the common model for each client, with a weight that may be learned.
 
@@ -88,16 +87,6 @@ class APFL(NamedTuple):
     alpha_rate: float = 0.0
 
     jobs = property(lambda self: 2 * self.local.steps)
-    letters = server.LETTERS
-    minimises = None
-    dice = property(server.dice_of)
-    max_letters = property(server.letters_of)
-    broadcasts = 2
-
-    fit_for = server.fit_star
-    scratch_size, greet = server.scratch_size, server.greet
-    publish, receive = server.publish, server.receive
-    tell, collect, average = server.tell, server.collect, server.average
 
     def start(self, world, theta):
         """State before the first letter: both models are the one given. Every job is one step."""
@@ -129,15 +118,11 @@ class APFL(NamedTuple):
 
     def hear(self, data, me, text):
         """The server's model is mine of the common one."""
-        if text.shape[0] != data.sent.shape[0]:
+        if not server.take_over(data, text, me.common):
             return False
-        scatter(text, data.sent, me.common)
         mix(me)
         return True
 
     def answer(self, data, me, out):
         """My copy of the common model, and its weight."""
-        q = data.sent.shape[0]
-        gather(me.common, data.sent, out)
-        out[q] = server.weight_of(data, self.by_rows)
-        return q + 1
+        return server.write(data, me.common, self.by_rows, out)

@@ -23,17 +23,18 @@ models, and what it sends of its own, are pairs of index and value.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from ...errors import MismatchError, ParameterError
+from ..._checks import nonnegative
+from ...errors import MismatchError
 from ..compile import inline
 from ..letters import Choices, Counter, Number, Pairs
 from ..linear import are_pairs, axpy, fill, margins_kernel, total, write_pairs
 from ..losses import pooled_slopes
 from ..method import NamedTuple, method
+from ..rules import Word, checked
 from ..world import EVERYONE, NEEDS_ROOM, VACANT, Ragged, importance, send
 
 #: Kinds of letters: a whole model; one step of it; and a request for the whole, by one who has missed a step.
@@ -199,23 +200,7 @@ def follow(data, me, ties, slot, text, outbox):
     return fits
 
 
-def _checked(cls):
-    """Refuse bad parameters when the method is made; the clock is a number inside."""
-    make = cls.__new__
-
-    def checked(cls, clock="local", head=0.0):
-        if clock not in CLOCKS:
-            raise ParameterError(f'FrankWolfeBoosting(clock={clock!r}): clock must be "local" or "global"')
-        if not (isinstance(head, (int, float)) and math.isfinite(head) and head >= 0):
-            raise ParameterError(f"FrankWolfeBoosting(head={head!r}): head must be a number >= 0")
-        return make(cls, CLOCKS.index(clock), float(head))
-
-    cls.__new__ = checked
-    cls.__getnewargs__ = lambda self: (CLOCKS[self.clock], self.head)
-    return cls
-
-
-@_checked
+@checked(clock=Word(*CLOCKS), head=nonnegative)
 @method
 class FrankWolfeBoosting(NamedTuple):
     """Asynchronous Frank-Wolfe steps on the models, DADA Section 3. For :meth:`coterie.Problem.boosting`.
@@ -254,7 +239,8 @@ class FrankWolfeBoosting(NamedTuple):
     accuracy = 5e-3  # it converges sublinearly
 
     def __repr__(self):
-        return f"FrankWolfeBoosting(clock={CLOCKS[self.clock]!r}{f', head={self.head:g}' if self.head else ''})"
+        clock, head = self.__getnewargs__()
+        return f"FrankWolfeBoosting(clock={clock!r}{f', head={head:g}' if head else ''})"
 
     def fit_for(self, problem):
         """Refuse a problem that this method cannot solve."""

@@ -18,14 +18,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..._checks import nonnegative
-from ..linear import copy_to, gather, scatter
-from ..method import NamedTuple, method
+from ..linear import copy_to
+from ..method import NamedTuple
 from ..training import PULL, SGD, new_job
 from . import server
 
 
-@server.checked(pull=nonnegative)
-@method
+@server.served(pull=nonnegative)
 class Ditto(NamedTuple):
     """A personal model for each client, drawn to the common one that FedAvg learns at the same time.
 
@@ -55,21 +54,10 @@ class Ditto(NamedTuple):
     pull: float = 0.1
 
     jobs = 2
-    letters = server.LETTERS
-    minimises = None
-    dice = property(server.dice_of)
-    max_letters = property(server.letters_of)
-    broadcasts = 2
 
-    fit_for = server.fit_star
-    scratch_size, greet = server.scratch_size, server.greet
-    publish, receive = server.publish, server.receive
-    tell, collect, average = server.tell, server.collect, server.average
-
-    def start(self, world, theta):
-        """State before the first letter."""
-        job = new_job(self.local, theta, center=True)
-        return server.Own(theta.copy(), job, server.new_round(self, world, world.sent.shape[0])), server.new_ties(world)
+    def first_job(self, theta):
+        """What clients train, with a center."""
+        return new_job(self.local, theta, center=True)
 
     def prepare(self, data, me, ties, chance, outbox, phase):
         """My personal model, then the common one: both begin at what the server has sent."""
@@ -86,15 +74,9 @@ class Ditto(NamedTuple):
 
     def hear(self, data, me, text):
         """The server's model is what my own is drawn to."""
-        if text.shape[0] != data.sent.shape[0]:
-            return False
-        scatter(text, data.sent, me.job.center)
-        return True
+        return server.take_over(data, text, me.job.center)
 
     def answer(self, data, me, out):
         """The common model as I have trained it; its personal parameters, if there are any, stay with it."""
-        q = data.sent.shape[0]
         server.keep_personal(data, me.job.theta, me.job.center)
-        gather(me.job.theta, data.sent, out)
-        out[q] = server.weight_of(data, self.by_rows)
-        return q + 1
+        return server.write(data, me.job.theta, self.by_rows, out)

@@ -22,13 +22,12 @@ from typing import Any
 
 from ..._checks import nonnegative
 from ..linear import copy_to
-from ..method import NamedTuple, method
-from ..training import PULL, SGD, new_job
+from ..method import NamedTuple
+from ..training import SGD, new_job
 from . import server
 
 
-@server.checked()
-@method
+@server.served()
 class FedAvg(NamedTuple):
     """Federated averaging: clients train the server's model on their rows, and the server averages what they send.
 
@@ -67,21 +66,8 @@ class FedAvg(NamedTuple):
     clients: int = 0
     by_rows: bool = True
 
-    letters = server.LETTERS
-    minimises = None
-    dice = property(server.dice_of)
-    max_letters = property(server.letters_of)
-    broadcasts = 2
 
-    fit_for = server.fit_star
-    scratch_size, start, greet = server.scratch_size, server.start, server.greet
-    prepare, publish, receive = server.prepare, server.publish, server.receive
-    tell, hear, answer = server.tell, server.hear, server.answer
-    collect, average = server.collect, server.average
-
-
-@server.checked(mu=nonnegative)
-@method
+@server.served(mu=nonnegative)
 class FedProx(NamedTuple):
     """FedAvg whose clients are drawn to the server's model by ``mu/2 |w_i - w|^2``, so that they drift less.
 
@@ -111,23 +97,9 @@ class FedProx(NamedTuple):
     by_rows: bool = True
     mu: float = 0.1
 
-    letters = server.LETTERS
-    minimises = None
-    dice = property(server.dice_of)
-    max_letters = property(server.letters_of)
-    broadcasts = 2
-
-    fit_for = server.fit_star
-    scratch_size, greet = server.scratch_size, server.greet
-    publish, receive = server.publish, server.receive
-    tell, hear, answer = server.tell, server.hear, server.answer
-    collect, average = server.collect, server.average
-
-    def start(self, world, theta):
-        """State before the first letter."""
-        job = new_job(self.local, theta, center=True)
-        job.plan[:, PULL] = self.mu
-        return server.Own(theta.copy(), job, server.new_round(self, world, world.sent.shape[0])), server.new_ties(world)
+    def first_job(self, theta):
+        """What clients train, with a pull."""
+        return new_job(self.local, theta, center=True, pull=self.mu)
 
     def prepare(self, data, me, ties, chance, outbox, phase):
         """The server's model, drawn to where it was."""

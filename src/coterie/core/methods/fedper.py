@@ -21,13 +21,12 @@ from typing import Any
 from ..._checks import integer
 from ...errors import ParameterError
 from ..linear import copy_to
-from ..method import NamedTuple, method
+from ..method import NamedTuple
 from ..training import COMMON, EVERY, OWN, PART, SGD, STEPS
 from . import server
 
 
-@server.checked()
-@method
+@server.served()
 class FedPer(NamedTuple):
     """FedAvg on a problem with personal parts, such as heads; it refuses one without.
 
@@ -56,39 +55,19 @@ class FedPer(NamedTuple):
     clients: int = 0
     by_rows: bool = True
 
-    letters = server.LETTERS
-    minimises = None
-    dice = property(server.dice_of)
-    max_letters = property(server.letters_of)
-    broadcasts = 2
-
     fit_for = server.fit_personal
-    scratch_size, start, greet = server.scratch_size, server.start, server.greet
-    prepare, publish, receive = server.prepare, server.publish, server.receive
-    tell, hear, answer = server.tell, server.hear, server.answer
-    collect, average = server.collect, server.average
 
 
-def _checked(cls):
+def _check_steps(made):
     """Refuse more steps of the body than there are dice for."""
-    make = cls.__new__
-
-    def new(cls, *given, **named):
-        made = make(cls, *given, **named)
-        if made.body_steps > made.local.steps:
-            raise ParameterError(
-                f"FedRep: body_steps={made.body_steps} must be at most local.steps={made.local.steps}, the steps of "
-                "the head"
-            )
-        return made
-
-    cls.__new__ = new
-    return cls
+    if made.body_steps > made.local.steps:
+        raise ParameterError(
+            f"FedRep: body_steps={made.body_steps} must be at most local.steps={made.local.steps}, the steps of the "
+            "head"
+        )
 
 
-@_checked
-@server.checked(body_steps=integer)
-@method
+@server.served(_check_steps, body_steps=integer)
 class FedRep(NamedTuple):
     """Personal heads on a common body: in a round, a client first fits its head, then improves the body under it.
 
@@ -121,17 +100,7 @@ class FedRep(NamedTuple):
     body_steps: int = 1
 
     jobs = 2
-    letters = server.LETTERS
-    minimises = None
-    dice = property(server.dice_of)
-    max_letters = property(server.letters_of)
-    broadcasts = 2
-
     fit_for = server.fit_personal
-    scratch_size, start, greet = server.scratch_size, server.start, server.greet
-    publish, receive = server.publish, server.receive
-    tell, hear, answer = server.tell, server.hear, server.answer
-    collect, average = server.collect, server.average
 
     def prepare(self, data, me, ties, chance, outbox, phase):
         """The head, then the body."""

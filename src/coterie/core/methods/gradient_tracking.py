@@ -38,6 +38,7 @@ from ..letters import Counter, Vector
 from ..linear import axpy, copy_to, fill, gather, scatter
 from ..method import NamedTuple, method
 from ..mixing import count_neighbours
+from ..rules import checked
 from ..training import SGD, Job, new_job
 from ..world import EVERYONE, VACANT, send
 
@@ -68,20 +69,14 @@ class Tie(NamedTuple):
     late: np.ndarray  # (ties,) whether the tie began after I did: what was given before is not for me
 
 
-def _checked(cls):
+def _one_step(name, local):
     """Refuse an optimiser whose step is not the gradient."""
-    make = cls.__new__
-
-    def checked(cls, local=SGD()):  # noqa: B008 - a value
-        if not isinstance(local, SGD) or local.steps != 1 or local.momentum > 0.0:
-            raise ParameterError(
-                f"GradientTracking: local={local!r} must be one plain step, ct.SGD(rate, batch=...): its gradient is "
-                "what is tracked; for more steps, or others, see ct.LocalSGD or ct.DPSGD"
-            )
-        return make(cls, local)
-
-    cls.__new__ = checked
-    return cls
+    if not isinstance(local, SGD) or local.steps != 1 or local.momentum > 0.0:
+        raise ParameterError(
+            f"{name}={local!r} must be one plain step, ct.SGD(rate, batch=...): its gradient is what is tracked; for "
+            "more steps, or others, see ct.LocalSGD or ct.DPSGD"
+        )
+    return local
 
 
 @inline
@@ -96,7 +91,7 @@ def _tell(data, me, kind, outbox):
         send(outbox, EVERYONE, kind, text)
 
 
-@_checked
+@checked(local=_one_step)
 @method
 class GradientTracking(NamedTuple):
     """Gradient tracking: all agents reach the minimum of the mean loss, with a constant rate (DIGing, push-pull).

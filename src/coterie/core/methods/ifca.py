@@ -16,6 +16,7 @@ the model of my cluster        ``me.theta``
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from ..._checks import integer, nonnegative
 from ..compile import inline
 from ..letters import Counter, Vector
 from ..linear import axpy, copy_to, gather, scatter
-from ..method import NamedTuple, method
+from ..method import NamedTuple
 from ..training import EVERY, LOSS, SGD, STEPS, Job, new_job
 from . import server
 
@@ -48,12 +49,7 @@ def take_model(data, me, which, out):
     scatter(me.models[which * q : (which + 1) * q], data.sent, out)
 
 
-def _seed(name, value):
-    return integer(name, value, 0)
-
-
-@server.checked(clusters=integer, spread=nonnegative, seed=_seed)
-@method
+@server.served(clusters=integer, spread=nonnegative, seed=partial(integer, least=0))
 class IFCA(NamedTuple):
     """Clients in clusters: the server keeps a model for each, and a client trains the one that fits it best.
 
@@ -92,14 +88,7 @@ class IFCA(NamedTuple):
     seed: int = 0
 
     letters = property(lambda self: {server.UP: (Vector(), Counter(), Counter()), server.DOWN: Vector(self.clusters)})
-    minimises = None
     jobs = property(lambda self: self.clusters + 1)
-    dice = property(server.dice_of)
-    max_letters = property(server.letters_of)
-    broadcasts = 2
-
-    fit_for = server.fit_star
-    greet, publish, receive = server.greet, server.publish, server.receive
 
     def scratch_size(self, world, p):
         """Numbers of scratch paper that a handler needs."""

@@ -22,14 +22,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..._checks import integer, positive
-from ..linear import copy_to, gather, scatter
-from ..method import NamedTuple, method
-from ..training import PULL, SGD, new_job
+from ..linear import copy_to
+from ..method import NamedTuple
+from ..training import SGD, new_job
 from . import server
 
 
-@server.checked(pull=positive, rate=positive, mixing=positive, repeats=integer)
-@method
+@server.served(pull=positive, rate=positive, mixing=positive, repeats=integer)
 class PFedMe(NamedTuple):
     """pFedMe: each client's personal model minimises its loss and a pull to the common one, which follows them.
 
@@ -72,22 +71,10 @@ class PFedMe(NamedTuple):
     repeats: int = 5
 
     jobs = property(lambda self: self.repeats)
-    letters = server.LETTERS
-    minimises = None
-    dice = property(server.dice_of)
-    max_letters = property(server.letters_of)
-    broadcasts = 2
 
-    fit_for = server.fit_star
-    scratch_size, greet = server.scratch_size, server.greet
-    publish, receive = server.publish, server.receive
-    tell, collect = server.tell, server.collect
-
-    def start(self, world, theta):
-        """State before the first letter."""
-        job = new_job(self.local, theta, center=True)
-        job.plan[:, PULL] = self.pull
-        return server.Own(theta.copy(), job, server.new_round(self, world, world.sent.shape[0])), server.new_ties(world)
+    def first_job(self, theta):
+        """What clients train, with a pull."""
+        return new_job(self.local, theta, center=True, pull=self.pull)
 
     def prepare(self, data, me, ties, chance, outbox, phase):
         """My personal model, from where it was; and after it a step of the common one."""
@@ -104,17 +91,11 @@ class PFedMe(NamedTuple):
 
     def hear(self, data, me, text):
         """The server's model is where mine of the common one begins."""
-        if text.shape[0] != data.sent.shape[0]:
-            return False
-        scatter(text, data.sent, me.job.center)
-        return True
+        return server.take_over(data, text, me.job.center)
 
     def answer(self, data, me, out):
         """w_i, and its weight."""
-        q = data.sent.shape[0]
-        gather(me.job.center, data.sent, out)
-        out[q] = server.weight_of(data, self.by_rows)
-        return q + 1
+        return server.write(data, me.job.center, self.by_rows, out)
 
     def average(self, data, me, ties):
         """A step to the mean of answers."""

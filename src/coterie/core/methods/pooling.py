@@ -36,17 +36,19 @@ w, V^(1/2), s2                 ``center``, ``root``, ``noise``
 from __future__ import annotations
 
 import math
-from numbers import Real
+from functools import partial
 
 import numpy as np
 
-from ...errors import MismatchError, ParameterError
+from ..._checks import within
+from ...errors import MismatchError
 from ..compile import inline, kernel
 from ..laplace import Steps, find_mode, in_raw_units, square_error
 from ..letters import Average, Numbers
 from ..linear import axpy, copy_to, fill
 from ..losses import GAUSSIAN
 from ..method import NamedTuple, Posterior, method
+from ..rules import checked
 from ..world import VACANT, choose, data_of, send
 
 #: Kinds of letters: my side of a flow and my estimate, to answer; and the same as an answer.
@@ -228,20 +230,7 @@ def fits_likelihood(self, problem):
         raise MismatchError(f"{name} learns models of one output, and here are {problem.outputs}")
 
 
-def _checked(cls):
-    """Refuse a bad parameter when the method is made."""
-    make = cls.__new__
-
-    def checked(cls, damping=0.1):
-        if isinstance(damping, bool) or not (isinstance(damping, Real) and 0.0 < damping <= 1.0):
-            raise ParameterError(f"GossipPooling(damping={damping!r}): damping must lie above 0 and be at most 1")
-        return make(cls, float(damping))
-
-    cls.__new__ = checked
-    return cls
-
-
-@_checked
+@checked(damping=partial(within, low=0, high=1, ends="(]"))
 @method
 class GossipPooling(NamedTuple):
     """Partial pooling by gossip: personal models, the common one, and how much they differ, without a coordinator.

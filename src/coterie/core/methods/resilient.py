@@ -47,17 +47,18 @@ the broad posterior            ``me.cache.model``, centred about ``me.cache.mean
 from __future__ import annotations
 
 import math
-from numbers import Real
+from functools import partial
 
 import numpy as np
 
-from ...errors import ParameterError
+from ..._checks import flag, within
 from ..compile import inline, kernel, noinline
 from ..laplace import Steps, find_mode, in_raw_units, row_less, square_error
 from ..letters import Number, Numbers
 from ..linear import copy_to, dot, fill
 from ..losses import GAUSSIAN
 from ..method import NamedTuple, Posterior, method
+from ..rules import checked
 from ..trimming import clip_far, middle_and_width, middle_of, sort, trimmed_count, trimmed_mean
 from ..world import EVERYONE, VACANT, data_of, row, rows, send
 from .pooling import FLOOR, Population, fits_likelihood
@@ -288,7 +289,7 @@ def room_of(slots):
 
 
 @inline
-def within(value, middle, radius):
+def clipped(value, middle, radius):
     """The value, or the nearest that is no farther from the middle than the radius."""
     return min(max(value, middle - radius), middle + radius)
 
@@ -310,7 +311,7 @@ def gather(data, me, ties, trim, found, values):
     for k in range(p):
         shift[k] = agreed(data, me, ties, middle, 4 * p, 2 * p + k, -1, 0.0, values)
         if judges and spread[k] > 0.0:
-            shift[k] = within(shift[k], mean[k], PLAUSIBLE * math.sqrt(spread[k]))
+            shift[k] = clipped(shift[k], mean[k], PLAUSIBLE * math.sqrt(spread[k]))
         found[3 * p + k] = agreed(data, me, ties, trim, 4 * p, 3 * p + k, 2 * p + k, shift[k], values)
         if found[3 * p + k] <= CONSTANT * shift[k] * shift[k]:
             found[3 * p + k] = 0.0
@@ -329,7 +330,7 @@ def gather(data, me, ties, trim, found, values):
         found[k] = agreed(data, me, ties, trim, p + k, at, -1, 0.0, values)
         if judges and (spread[k] > 0.0 or k == p - 1):
             radius = PLAUSIBLE * math.sqrt(scale / spread[k]) if spread[k] > 0.0 else PLAUSIBLE * math.sqrt(scale)
-            found[k] = within(found[k], me.cache.model[k] if k < p - 1 else level, radius)
+            found[k] = clipped(found[k], me.cache.model[k] if k < p - 1 else level, radius)
             found[p + k] = agreed(data, me, ties, trim, p + k, p + k, at, found[k], values)
             found[p + k] = min(found[p + k], radius * radius)
             if not gaussian:  # few labels do not speak against too wide a population: none is wider than my broad prior
@@ -339,7 +340,7 @@ def gather(data, me, ties, trim, found, values):
             radius = math.inf
             if judges and found[3 * p + k] > 0.0:  # my rows cannot tell: no more than what a column could usually do
                 radius = UNSEEN * math.sqrt(scale / found[3 * p + k])
-            found[k] = within(found[k], 0.0, radius)
+            found[k] = clipped(found[k], 0.0, radius)
             found[p + k] = agreed(data, me, ties, trim, p + k, p + k, at, found[k], values)
             found[p + k] = min(found[p + k], radius * radius)
         if not found[p + k] > 0.0 and found[3 * p + k] > 0.0:  # nobody knows: as a whole column could matter
@@ -507,28 +508,12 @@ def is_sound(text):
     return sound
 
 
-def _checked(cls):
-    """Refuse bad parameters when the method is made."""
-    make = cls.__new__
-
-    def checked(cls, anchor=0.1, trim=0.25, doubt=0.05, intercept=True):
-        for name, value, low, high, rule in (
-            ("anchor", anchor, 0.0, 1.0, "lie above 0 and be at most 1"),
-            ("doubt", doubt, 0.0, 0.5, "lie above 0 and be at most 0.5"),
-        ):
-            if isinstance(value, bool) or not (isinstance(value, Real) and low < value <= high):
-                raise ParameterError(f"ResilientPooling({name}={value!r}): {name} must {rule}")
-        if isinstance(trim, bool) or not (isinstance(trim, Real) and 0.0 <= trim < 0.5):
-            raise ParameterError(f"ResilientPooling(trim={trim!r}): trim must be a number in [0, 0.5)")
-        if not isinstance(intercept, bool):
-            raise ParameterError(f"ResilientPooling(intercept={intercept!r}): intercept must be True or False")
-        return make(cls, float(anchor), float(trim), float(doubt), intercept)
-
-    cls.__new__ = checked
-    return cls
-
-
-@_checked
+@checked(
+    anchor=partial(within, low=0, high=1, ends="(]"),
+    trim=partial(within, low=0, high=0.5, ends="[)"),
+    doubt=partial(within, low=0, high=0.5, ends="(]"),
+    intercept=flag,
+)
 @method
 class ResilientPooling(NamedTuple):
     """Partial pooling by gossip in which no member has to be believed, with columns and targets in raw units.

@@ -26,7 +26,7 @@ import numpy as np
 from ..._checks import positive
 from ..letters import Counter, Vector
 from ..linear import axpy, copy_to, fill, gather, scatter
-from ..method import NamedTuple, method
+from ..method import NamedTuple
 from ..training import SGD, Job, new_job
 from . import server
 
@@ -47,8 +47,7 @@ class Tie(NamedTuple):
     control: np.ndarray  # (ties, q) c_i as it was last heard
 
 
-@server.checked(plain=True, server_rate=positive)
-@method
+@server.served(plain=True, server_rate=positive)
 class SCAFFOLD(NamedTuple):
     """FedAvg with control variates: where clients differ, their steps go where those of all together would.
 
@@ -82,13 +81,6 @@ class SCAFFOLD(NamedTuple):
     server_rate: float = 1.0
 
     letters = {server.UP: (Vector(2), Counter()), server.DOWN: Vector(2)}
-    minimises = None
-    dice = property(server.dice_of)
-    max_letters = property(server.letters_of)
-    broadcasts = 2
-
-    fit_for = server.fit_star
-    greet, prepare, publish, receive = server.greet, server.prepare, server.publish, server.receive
 
     def scratch_size(self, world, p):
         """Numbers of scratch paper that a handler needs."""

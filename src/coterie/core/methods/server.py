@@ -15,22 +15,25 @@ In a synchronous round all agents act, and letters are delivered with those that
 next models go down. So a round of the engine is a round of the method. The dice of the server's own turn draw the next
 cohort. The first cohort is asked in the initial swap, where there are no dice: it is spread over the clients evenly.
 
-A method says the rest: what the server tells (``tell``), what a client makes of it (``hear``) and answers (``answer``),
-how an answer is added up (``collect``), and what the server makes of the sum (``average``). What most do is below.
+A method says what differs, and :class:`Usual` has the rest: what a client trains (``first_job``, ``prepare``), what the
+server tells (``tell``), what a client makes of it (``hear``) and answers (``answer``), how an answer is added up
+(``collect``), and what the server makes of the sum (``average``).
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
-from ..._checks import integer
+from ..._checks import flag, integer
 from ...errors import MismatchError, ParameterError
 from ..compile import inline
 from ..letters import Counter, Vector
 from ..linear import axpy, copy_to, fill, gather, scatter
-from ..method import NamedTuple
+from ..method import NamedTuple, method
+from ..rules import checked
 from ..training import new_job
 from ..world import EVERYONE, SHARED, VACANT, Ragged, ragged, send
 
@@ -42,9 +45,6 @@ IDLE, LATE, ASKED = 0, 1, 2
 GOLDEN = 0.6180339887498949
 #: Numbers so large are none that a model could use.
 LARGEST = 1e300
-
-#: A model up, with its weight, and a model down.
-LETTERS = {UP: (Vector(), Counter()), DOWN: Vector()}
 
 
 class Round(NamedTuple):
@@ -84,47 +84,36 @@ def new_ties(world):
     return Tie(np.zeros(world.peer.shape[0], np.int8))
 
 
-def dice_of(method):
-    """Uniform numbers that a wake uses: those of training, and one for each client of a cohort."""
-    return (method.training.jobs * method.local.steps if method.local.batch else 0) + method.clients
+def _optimiser(name, local, plain=False):
+    """An optimiser; a plain one has no memory."""
+    if not (hasattr(local, "update") and hasattr(local, "memories")):
+        raise ParameterError(f"{name}={local!r} must be an optimiser, such as ct.SGD(0.1, steps=5)")
+    if plain and local.memories:
+        raise ParameterError(
+            f"{name}={local!r} has a memory, and {name.partition(':')[0]} reads gradients off single steps: pass "
+            "ct.SGD without momentum"
+        )
+    return local
 
 
-def letters_of(method):
-    """Letters that one event may post: an answer, and what it makes the server send."""
-    return 1 + max(method.clients, 1)
+def _clients(name, value):
+    """How many clients; None is 0 inside, for one compiled type."""
+    return 0 if value is None else integer(name, value, 0)
 
 
-def checked(plain=False, **checks):
-    """Refuse bad parameters when a method is made; ``clients=None`` is 0 inside, for one compiled type.
+def served(*whole, plain=False, **checks):
+    """``@method`` for a method with a server, which says what is not usual, and the checks of its parameters.
 
-    A method that reads gradients off its steps takes `plain` ones only, without a memory.
+    A method that reads gradients off its steps takes `plain` optimisers only, those without a memory.
     """
 
     def decorate(cls):
-        make = cls.__new__
-
-        def new(cls, *given, **named):
-            made, name = make(cls, *given, **named), cls.__qualname__
-            if not (hasattr(made.local, "update") and hasattr(made.local, "memories")):
-                raise ParameterError(f"{name}: local={made.local!r} must be an optimiser, such as ct.SGD(0.1, steps=5)")
-            if plain and made.local.memories:
-                raise ParameterError(
-                    f"{name}: local={made.local!r} has a memory, and {name} reads gradients off single steps: pass "
-                    "ct.SGD without momentum"
-                )
-            fields = made._asdict()
-            clients = made.clients
-            fields["clients"] = 0 if clients is None else integer(f"{name}: clients", clients, 0)
-            for field, check in checks.items():
-                fields[field] = check(f"{name}: {field}", fields[field])
-            if "by_rows" in fields:
-                if not isinstance(made.by_rows, bool | np.bool_):
-                    raise ParameterError(f"{name}: by_rows={made.by_rows!r} must be True or False")
-                fields["by_rows"] = bool(made.by_rows)
-            return make(cls, **fields)
-
-        cls.__new__ = new
-        return cls
+        for name, part in vars(Usual).items():
+            if not name.startswith("__") and name not in vars(cls):
+                setattr(cls, name, part)
+        usual = {"local": partial(_optimiser, plain=plain), "clients": _clients, "by_rows": flag}
+        fields = {name: check for name, check in (usual | checks).items() if name in cls._fields}
+        return checked(*whole, **fields)(method(cls))
 
     return decorate
 
@@ -232,55 +221,7 @@ def has_work(data, me, chance):
     return post.asked[0] > 0.0 and data.labels.shape[0] > 0
 
 
-def greet(self, data, me, ties, outbox):
-    """The server asks its first cohort, or clients that join."""
-    if me.round.leads:
-        ask(self, data, me, ties, outbox)
-
-
-def prepare(self, data, me, ties, chance, outbox, phase):
-    """The server's model, by all steps."""
-    if phase > 0 or not has_work(data, me, chance):
-        return False
-    copy_to(me.theta, me.job.theta)
-    return True
-
-
-def publish(self, data, me, ties, chance, outbox):
-    """A client answers. The server takes what has come, and asks anew; if nothing has, it gives them time once."""
-    post = me.round
-    if post.leads:
-        if post.weight[0] > 0.0 or post.waited[0] > 0.0:
-            close(self, data, me, ties, outbox)
-        else:
-            post.waited[0] = 1.0
-    elif post.asked[0] > 0.0:
-        post.asked[0] = 0.0
-        send(outbox, EVERYONE, UP, outbox.scratch[: self.answer(data, me, outbox.scratch)])
-
-
-def receive(self, data, me, ties, letter, outbox):
-    """A client hears what to train. The server adds up answers, and goes on when all have come."""
-    post = me.round
-    if letter.slot == VACANT:
-        return
-    if not post.leads:
-        if letter.kind == DOWN and is_sound(letter.text) and self.hear(data, me, letter.text):
-            post.asked[0] = 1.0
-    elif letter.kind == UP and ties.asked[letter.slot] != IDLE:
-        if ties.asked[letter.slot] == ASKED:
-            post.pending[0] -= 1.0
-        ties.asked[letter.slot] = IDLE
-        weight = letter.text[letter.text.shape[0] - 1] if letter.text.shape[0] > 0 else 0.0
-        if not is_sound(letter.text):
-            post.unsound[0] += 1.0
-        elif weight > 0.0 and self.collect(data, me, ties, letter):
-            post.weight[0] += weight
-        if post.pending[0] == 0.0:
-            close(self, data, me, ties, outbox)
-
-
-# -- what most methods tell, hear, answer, collect and average ---------------------------------------------------------
+# -- what most methods say ---------------------------------------------------------------------------------------------
 
 
 class Own(NamedTuple):
@@ -289,16 +230,6 @@ class Own(NamedTuple):
     theta: np.ndarray  # (n, p) the server's model as I last heard it, with my personal parameters
     job: object  # what I train
     round: Round
-
-
-def scratch_size(self, world, p):
-    """Numbers of scratch paper that a handler needs: gradients, and letters."""
-    return p + 1
-
-
-def start(self, world, theta):
-    """State before the first letter."""
-    return Own(theta.copy(), new_job(self.local, theta), new_round(self, world, world.sent.shape[0])), new_ties(world)
 
 
 @inline
@@ -316,39 +247,118 @@ def keep_personal(data, trained, theta):
             theta[k] = trained[k]
 
 
-def tell(self, data, me, ties, out):
-    """Write the server's model. Returns how many numbers."""
-    gather(me.theta, data.sent, out)
-    return data.sent.shape[0]
-
-
-def hear(self, data, me, text):
+@inline
+def take_over(data, text, theta):
     """Take over the server's model. Returns whether it is one."""
     if text.shape[0] != data.sent.shape[0]:
         return False
-    scatter(text, data.sent, me.theta)
+    scatter(text, data.sent, theta)
     return True
 
 
-def answer(self, data, me, out):
-    """Write the trained model and its weight, and keep what is personal. Returns how many numbers."""
+@inline
+def write(data, theta, by_rows, out):
+    """Write a model, without what is personal, and its weight. Returns how many numbers."""
     q = data.sent.shape[0]
-    keep_personal(data, me.job.theta, me.theta)
-    gather(me.job.theta, data.sent, out)
-    out[q] = weight_of(data, self.by_rows)
+    gather(theta, data.sent, out)
+    out[q] = weight_of(data, by_rows)
     return q + 1
 
 
-def collect(self, data, me, ties, letter):
-    """Add an answer to the sum. Returns whether it is one."""
-    q = data.sent.shape[0]
-    if letter.text.shape[0] != q + 1:
-        return False
-    axpy(letter.text[q], letter.text[:q], me.round.sum)
-    return True
+class Usual:
+    """What a method with a server is where it does not say otherwise: FedAvg."""
 
+    letters = {UP: (Vector(), Counter()), DOWN: Vector()}
+    minimises = None
+    #: Those of training, and one for each client of a cohort.
+    dice = property(
+        lambda self: (self.training.jobs * self.local.steps if self.local.batch else 0) + self.clients  # type: ignore[attr-defined]
+    )
+    #: An answer, and what it makes the server send.
+    max_letters = property(lambda self: 1 + max(self.clients, 1))  # type: ignore[attr-defined]
+    broadcasts = 2
+    fit_for = fit_star
 
-def average(self, data, me, ties):
-    """The weighted mean of answers becomes the server's model."""
-    for c in range(data.sent.shape[0]):
-        me.theta[data.sent[c]] = me.round.sum[c] / me.round.weight[0]
+    def scratch_size(self, world, p):
+        """Numbers of scratch paper that a handler needs: gradients, and letters."""
+        return p + 1
+
+    def first_job(self, theta):
+        """What clients train."""
+        return new_job(self.local, theta)
+
+    def start(self, world, theta):
+        """State before the first letter."""
+        own = Own(theta.copy(), self.first_job(theta), new_round(self, world, world.sent.shape[0]))
+        return own, new_ties(world)
+
+    def greet(self, data, me, ties, outbox):
+        """The server asks its first cohort, or clients that join."""
+        if me.round.leads:
+            ask(self, data, me, ties, outbox)
+
+    def prepare(self, data, me, ties, chance, outbox, phase):
+        """The server's model, by all steps."""
+        if phase > 0 or not has_work(data, me, chance):
+            return False
+        copy_to(me.theta, me.job.theta)
+        return True
+
+    def publish(self, data, me, ties, chance, outbox):
+        """A client answers. The server takes what has come, and asks anew; if nothing has, it gives them time once."""
+        post = me.round
+        if post.leads:
+            if post.weight[0] > 0.0 or post.waited[0] > 0.0:
+                close(self, data, me, ties, outbox)
+            else:
+                post.waited[0] = 1.0
+        elif post.asked[0] > 0.0:
+            post.asked[0] = 0.0
+            send(outbox, EVERYONE, UP, outbox.scratch[: self.answer(data, me, outbox.scratch)])
+
+    def receive(self, data, me, ties, letter, outbox):
+        """A client hears what to train. The server adds up answers, and goes on when all have come."""
+        post = me.round
+        if letter.slot == VACANT:
+            return
+        if not post.leads:
+            if letter.kind == DOWN and is_sound(letter.text) and self.hear(data, me, letter.text):
+                post.asked[0] = 1.0
+        elif letter.kind == UP and ties.asked[letter.slot] != IDLE:
+            if ties.asked[letter.slot] == ASKED:
+                post.pending[0] -= 1.0
+            ties.asked[letter.slot] = IDLE
+            weight = letter.text[letter.text.shape[0] - 1] if letter.text.shape[0] > 0 else 0.0
+            if not is_sound(letter.text):
+                post.unsound[0] += 1.0
+            elif weight > 0.0 and self.collect(data, me, ties, letter):
+                post.weight[0] += weight
+            if post.pending[0] == 0.0:
+                close(self, data, me, ties, outbox)
+
+    def tell(self, data, me, ties, out):
+        """Write the server's model. Returns how many numbers."""
+        gather(me.theta, data.sent, out)
+        return data.sent.shape[0]
+
+    def hear(self, data, me, text):
+        """Take over the server's model. Returns whether it is one."""
+        return take_over(data, text, me.theta)
+
+    def answer(self, data, me, out):
+        """Write the trained model and its weight, and keep what is personal. Returns how many numbers."""
+        keep_personal(data, me.job.theta, me.theta)
+        return write(data, me.job.theta, self.by_rows, out)
+
+    def collect(self, data, me, ties, letter):
+        """Add an answer to the sum. Returns whether it is one."""
+        q = data.sent.shape[0]
+        if letter.text.shape[0] != q + 1:
+            return False
+        axpy(letter.text[q], letter.text[:q], me.round.sum)
+        return True
+
+    def average(self, data, me, ties):
+        """The weighted mean of answers becomes the server's model."""
+        for c in range(data.sent.shape[0]):
+            me.theta[data.sent[c]] = me.round.sum[c] / me.round.weight[0]
