@@ -197,20 +197,22 @@ def settle_and_balance(data, me, ties, slot, text, copy):
         ties.rho[slot] = new
 
 
-def _penalty(name, value):
+class _Penalty:
     """A positive number; "auto" is one inside, for one compiled type."""
-    if isinstance(value, str) and value == "auto":
-        return AUTO
-    try:
-        return positive(name, value)
-    except ParameterError as error:
-        raise ParameterError(f'{error}, or "auto"') from None
+
+    def __call__(self, name, value):
+        if isinstance(value, str) and value == "auto":
+            return AUTO
+        try:
+            return positive(name, value)
+        except ParameterError as error:
+            raise ParameterError(f'{error}, or "auto"') from None
+
+    def told(self, rho):
+        return "auto" if rho == AUTO else rho
 
 
-_penalty.told = lambda rho: "auto" if rho == AUTO else rho
-
-
-@checked(rho=_penalty, steps=partial(integer, least=0))
+@checked(rho=_Penalty(), steps=partial(integer, least=0))
 @method
 class CollaborativeADMM(NamedTuple):
     """Alternating directions over the edges, CL Section 4.2 (gossip) and Appendix D (synchronous rounds).
