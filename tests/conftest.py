@@ -39,7 +39,8 @@ COMPILED_EXAMPLES = {
     "coterie.multitask.learn",
     "coterie.privacy.auditing",
     "coterie.privacy.private",
-    "coterie.testing.contracts",
+    "coterie.testing.graph_rules",
+    "coterie.testing.methods",
 }
 
 
@@ -50,7 +51,7 @@ LONG_EXAMPLES = {
     "coterie.studies.grid.study",
     "coterie.studies.results.Study.best",
     "coterie.studies.tables.StudyTable.to_latex",
-    "coterie.testing.contracts.check_graph_rule",
+    "coterie.testing.graph_rules.check_graph_rule",
 }
 
 

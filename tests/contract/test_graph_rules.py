@@ -10,7 +10,7 @@ from coterie.core.methods.fixed import FixedModels
 from coterie.core.world import TAIL
 from coterie.core.wrap.learned import ASK, ASKED, HEARD, WEIGHT, Learned, answer, ask, hear, note_answer, tell, weigh
 from coterie.errors import ContractError, ParameterError
-from coterie.testing.contracts import GRAPH_RULE_CHECKS, check_graph_rule
+from coterie.testing.graph_rules import GRAPH_RULE_CHECKS, check_graph_rule
 
 RULES = [
     ct.GraphRule(kappa=3),

@@ -14,7 +14,7 @@ from coterie.core.offsets import Offset, with_offsets
 from coterie.core.rules import rule
 from coterie.engines.worlds import world_of
 from coterie.errors import ContractError, DataError, ParameterError
-from coterie.testing.contracts import check_loss
+from coterie.testing import check_loss
 
 
 @pytest.mark.parametrize("name", LOSSES)

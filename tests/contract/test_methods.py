@@ -15,7 +15,7 @@ from coterie.core.method import RECORDS, Method, method, pull
 from coterie.core.methods import METHODS, resolve_method
 from coterie.core.world import EVERYONE, VACANT, add_loss_gradient, choose, importance, send
 from coterie.errors import ContractError, ParameterError
-from coterie.testing.contracts import METHOD_CHECKS, check_method
+from coterie.testing.methods import METHOD_CHECKS, check_method
 
 COMPILED = "compiled equals python"
 

@@ -15,7 +15,7 @@ from coterie.core.training import Job, new_job
 from coterie.core.world import EVERYONE, send
 from coterie.errors import ContractError
 from coterie.testing import check_method
-from coterie.testing.contracts import METHOD_CHECKS
+from coterie.testing.methods import METHOD_CHECKS
 
 
 class Own(NamedTuple):

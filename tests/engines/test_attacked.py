@@ -13,7 +13,8 @@ from coterie.core.world import EVERYONE, VACANT, new_outbox
 from coterie.core.wrap.attacked import GRID, LIES
 from coterie.engines.worlds import world_of
 from coterie.errors import DataError, MismatchError, ParameterError
-from coterie.testing.contracts import METHOD_CHECKS, _hosted, _Replay, hard_problem
+from coterie.testing import hard_problem
+from coterie.testing.methods import METHOD_CHECKS, Replay
 
 
 def letters_of(method, problem, wakes=60, seed=0):
@@ -159,7 +160,7 @@ def test_lies_are_compressed_as_the_truth_is():
     """What neighbours have of a liar comes to its lie, sum by sum."""
     problem = crowd(6)
     method = ct.Compressed(ct.Attacked("cd", [2], ct.Lie(own=-1.0)), ct.TopK(1))
-    (own, _), _, _ = _hosted(method, problem, _Replay(method, problem, 3000, seed=5), compiled=True)
+    own = Replay(method, problem, 3000, seed=5).hosted().own
     np.testing.assert_allclose(own.sent[2], -own.theta[2], atol=1e-6)
     np.testing.assert_allclose(own.sent[1], own.theta[1], atol=1e-6)
 

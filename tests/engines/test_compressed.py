@@ -17,7 +17,8 @@ from coterie.engines.peer import Peer
 from coterie.engines.wire import HEADER_SIZE, decode, encode, prices
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import DataError, MismatchError, ParameterError
-from coterie.testing.contracts import METHOD_CHECKS, _hosted, _Replay, hard_problem
+from coterie.testing import hard_problem
+from coterie.testing.methods import METHOD_CHECKS, Replay
 
 HOWS = [ct.TopK(0.4), ct.Quantised(3), ct.Quantised(4, random=True), ct.Float32()]
 
@@ -140,8 +141,8 @@ def test_what_no_honest_peer_sends_is_seen():
 @pytest.mark.parametrize("how", HOWS, ids=repr)
 def test_the_account_is_what_peers_send(how):
     method, problem = ct.Compressed("cd", how, whole_every=7), hard_problem()
-    replay = _Replay(method, problem, 120, seed=3)
-    (own, _), account, _ = _hosted(method, problem, replay, compiled=False)
+    replay = Replay(method, problem, 120, seed=3)
+    _, own, _, account = replay.hosted(compiled=False)
     peers = [Peer(method, part_of(world_of(problem), i, i + 1), replay.start[i]) for i in range(problem.n)]
     size, queue = 0, deque(letter for peer in peers for letter in peer.greet())
     for i, dice in zip([None, *replay.order], [None, *replay.dice], strict=True):
@@ -272,7 +273,7 @@ def test_a_defence_around_it_sees_whole_models():
     """What was said, at every neighbour, is the sum of what was sent."""
     problem = hard_problem()
     method = ct.Trimmed(ct.Compressed("cd", ct.TopK(2)), 0.3)
-    (own, tie), _, _ = _hosted(method, problem, _Replay(method, problem, 200, seed=5), compiled=False)
+    _, own, tie, _ = Replay(method, problem, 200, seed=5).hosted(compiled=False)
     np.testing.assert_array_equal(tie.said, own.sent[world_of(problem).peer])
     assert not np.array_equal(own.sent, own.theta)
 

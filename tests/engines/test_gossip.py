@@ -14,7 +14,8 @@ from coterie.core.loop import NO_LIMIT
 from coterie.core.world import VACANT, send
 from coterie.engines.drivers import Timed
 from coterie.engines.worlds import world_of
-from coterie.testing.contracts import METHOD_CHECKS, hard_problem
+from coterie.testing import hard_problem
+from coterie.testing.methods import METHOD_CHECKS
 
 ASK, ANSWER = 0, 1
 

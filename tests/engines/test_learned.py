@@ -18,7 +18,7 @@ from coterie.engines.drivers import Immediate
 from coterie.engines.worlds import world_of
 from coterie.errors import MismatchError, ParameterError
 from coterie.graphs.exact import exact_tie_weights, graph_objective
-from coterie.testing.contracts import hard_problem
+from coterie.testing import hard_problem
 
 pytestmark = pytest.mark.compiled
 

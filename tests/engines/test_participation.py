@@ -8,7 +8,7 @@ import pytest
 import coterie as ct
 from coterie.core.methods.dpsgd import DPSGD
 from coterie.errors import FileError, ParameterError
-from coterie.testing.contracts import hard_problem
+from coterie.testing import hard_problem
 
 MODELS = np.random.default_rng(0).normal(size=(8, 3))
 

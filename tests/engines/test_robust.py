@@ -13,7 +13,8 @@ from coterie.core.method import NamedTuple
 from coterie.core.world import VACANT
 from coterie.core.wrap.robust import combine_all
 from coterie.errors import MismatchError, ParameterError
-from coterie.testing.contracts import METHOD_CHECKS, hard_problem
+from coterie.testing import hard_problem
+from coterie.testing.methods import METHOD_CHECKS
 
 RULES = [ct.TrimmedMean(0.3), ct.Median(), ct.Krum(1), ct.Krum(1, keep=3), ct.Clipping(1.3), ct.GeometricMedian(100)]
 

@@ -21,7 +21,10 @@ from coterie.engines.wire import encode
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import MismatchError, ParameterError
 from coterie.privacy import Ledger
-from coterie.testing.contracts import METHOD_CHECKS, _arrays, _held, _learn, hard_problem
+from coterie.testing import hard_problem
+from coterie.testing.graph_rules import held
+from coterie.testing.methods import METHOD_CHECKS
+from coterie.testing.shared import arrays, hosted
 
 SHARES = [0.0, 0.1, 0.25, 0.34, 0.45]
 
@@ -136,12 +139,12 @@ def test_where_nothing_is_left_out_it_is_the_method_bit_for_bit(method, fraction
     problem = small(method)
     start = None if isinstance(method, str) else np.zeros((problem.n, problem.p))
     alone = resolve_method(method)
-    (own, tie, account), (ours, held, counted) = (
+    (own, tie, account), (ours, heard, counted) = (
         played(m, problem, start=start) for m in (alone, Trimmed(alone, fraction))
     )
-    for a, b in zip(_arrays((own, tie)), _arrays((ours, held.model)), strict=True):
+    for a, b in zip(arrays((own, tie)), arrays((ours, heard.model)), strict=True):
         np.testing.assert_array_equal(a, b)
-    np.testing.assert_array_equal(held.said, tie.copy)
+    np.testing.assert_array_equal(heard.said, tie.copy)
     np.testing.assert_array_equal(account, counted)
 
 
@@ -245,7 +248,7 @@ def learned(method, compiled, problem=None, **limits):
     rng = np.random.default_rng(0)
     order, dice = rng.permutation(np.resize(np.arange(9), wakes)), rng.random((wakes, method.dice))
     start = np.zeros((problem.n, problem.p)) if method.plan else problem.local()
-    return _learn(method, SimpleNamespace(problem=problem, theta=start), order, dice, compiled)
+    return hosted(method, problem, start, (order, np.full(wakes, VACANT), dice, np.zeros(wakes)), compiled)
 
 
 @pytest.mark.slow  # to compile; in plain Python below
@@ -254,7 +257,7 @@ def test_on_a_learned_graph_compiled_or_not(method):
     (one, *compiled), (other, *plain) = (learned(ct.Trimmed(method, 0.4), fast) for fast in (True, False))
     assert np.array_equal(one.peer, other.peer)
     assert np.array_equal(one.weight, other.weight)
-    for a, b in zip(_arrays(compiled), _arrays(plain), strict=True):
+    for a, b in zip(arrays(compiled), arrays(plain), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -317,8 +320,8 @@ def test_a_new_tie_is_taken_to_agree():
     ties = rows(tie, a, b)
     ties.said[-1] = ties.model.copy[-1] = 7.0
     method.open(data_of(world, 2), row(own, 2), ties, b - a - 1)
-    for held in (ties.said, ties.model.copy):
-        np.testing.assert_array_equal(held[-1], own.theta[2])
+    for kept in (ties.said, ties.model.copy):
+        np.testing.assert_array_equal(kept[-1], own.theta[2])
 
 
 @pytest.mark.parametrize(
@@ -442,8 +445,8 @@ def test_agents_give_no_weight_that_others_refuse():
     free, capped = (learned("cd", False, problem=untied, **given)[0] for given in ({}, {"max_weight": 0.2}))
     assert free.weight.max() > 0.3
     assert capped.weight.max() == 0.2
-    held = _held(capped, capped.weight)
-    np.testing.assert_array_equal(held, held.T)  # nobody was refused
+    weights = held(capped, capped.weight)
+    np.testing.assert_array_equal(weights, weights.T)  # nobody was refused
 
 
 def test_a_cap_is_a_weight():

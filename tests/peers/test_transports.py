@@ -20,8 +20,8 @@ from coterie.core.world import EVERYONE
 from coterie.errors import ContractError, ParameterError
 from coterie.peers.transport import Contact, Transport
 from coterie.peers.transport.memory import Exchange, Memory
-from coterie.testing import contracts
-from coterie.testing.contracts import check_transport
+from coterie.testing import transports
+from coterie.testing.transports import check_transport
 
 pytest.importorskip("nacl")
 pytest.importorskip("cryptography")
@@ -178,7 +178,7 @@ class Forgiving(Memory):
 )
 def test_planted_faults_are_found(fault, promise, monkeypatch):
     if fault is Patient:
-        monkeypatch.setattr(contracts, "SEND_LIMIT", 0.1)
+        monkeypatch.setattr(transports, "SEND_LIMIT", 0.1)
 
     def make(addresses):
         exchange = Exchange()

@@ -18,7 +18,7 @@ from coterie.core.private.base import public_curvature
 from coterie.core.private.final import CANDIDATES, FOLDS, UNTESTED, anchors, folds, only, own_models
 from coterie.core.world import VACANT
 from coterie.engines.worlds import part_of, world_of
-from coterie.testing.contracts import hard_problem
+from coterie.testing import hard_problem
 
 BOUND = 1.0
 

@@ -34,7 +34,7 @@ from coterie.engines.wire import decode, encode
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import DataError, MismatchError, ParameterError
 from coterie.privacy import Ledger
-from coterie.testing.contracts import hard_problem
+from coterie.testing import hard_problem
 
 ERROR_RATE = 1e-6
 MECHANISMS = ("gaussian", "laplace")

@@ -16,7 +16,7 @@ from coterie.engines.wire import decode, encode
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import MismatchError, ParameterError
 from coterie.privacy import Ledger, audit
-from coterie.testing.contracts import _compiled_equals_python
+from coterie.testing.methods import METHOD_CHECKS
 
 P = 3
 BAD = ct.Conditions(latency=1.5, jitter=1.0, loss=0.3, duplication=0.3)
@@ -163,7 +163,7 @@ def test_simulator_and_peers_agree():
 
 @pytest.mark.slow
 def test_compiled_and_plain_python_give_the_same_bits():
-    _compiled_equals_python(private())
+    METHOD_CHECKS["compiled equals python"](private())
 
 
 def test_nonsense_loses_its_say():

@@ -13,7 +13,7 @@ from coterie.engines.peer import Peer
 from coterie.engines.wire import decode, encode, letter_size
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import CapacityError, DataError, ParameterError
-from coterie.testing.contracts import hard_problem
+from coterie.testing import hard_problem
 
 numbers = st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=20)
 

@@ -1,0 +1,223 @@
+"""What a rule that learns a graph promises, as checks that anyone can run on their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .. import graphs
+from ..core import loop
+from ..core.methods import check_fit
+from ..core.methods.fixed import FixedModels, KnownLoss
+from ..core.world import VACANT, World
+from ..core.wrap.graph_objective import regularizer
+from ..core.wrap.graph_rule import AUTO, MAX_WEIGHT, GraphRule
+from ..core.wrap.learned import ANSWER, Learned
+from ..data import AgentData
+from ..engines.conditions import Conditions
+from ..engines.drivers import Driver, Immediate, Timed
+from ..engines.peer import Peer
+from ..engines.wire import decode, letters_size
+from ..graphs.exact import exact_tie_weights
+from ..problem import Problem
+from .shared import BAD, Crowd, check_all, demand, hosted, named, same
+
+
+class _Meeting:
+    """Agents whose models and losses stay as they are, and what a graph of them costs."""
+
+    def __init__(self, learned: Any, seed: int):
+        rng = np.random.default_rng(seed)
+        n, p, rule = max(8, learned.rule.kappa + 2), 2, learned.rule
+        self.theta = 0.7 * rng.normal(size=(n, p)) + 2.0 * rng.integers(0, 2, (n, 1))  # two groups
+        loss, confidence = 0.3 * rng.normal(size=n), rng.random(n)  # losses of both signs
+        self.problem = Problem(
+            AgentData(np.zeros((n, p)), loss, agents=np.arange(n), members=range(n)),
+            graphs.ring(n),  # ties to give up, and pairs that have none
+            KnownLoss(),
+            smooth=0.4,
+            loss_weight=1.0,
+            scaled=True,
+            mean=True,
+            confidence=confidence,
+            name="graph",
+        )
+        check_fit(learned, self.problem)
+        self.reg = (0.8 if rule.mu == AUTO else rule.mu, rule.lam, rule.delta)
+        own, square = confidence * loss, np.square(self.theta[:, None] - self.theta).sum(axis=2)
+        self.cost = own[:, None] + own + 0.4 * square
+
+    def objective(self, weights: np.ndarray) -> float:
+        """h(w)."""
+        pairs = np.triu_indices(len(weights), 1)
+        return float(self.cost[pairs] @ weights[pairs]) + regularizer(weights[pairs], weights.sum(axis=1), *self.reg)
+
+    def best(self) -> np.ndarray:
+        """The weights that minimise h."""
+        return exact_tie_weights(self.cost, *self.reg)
+
+    def events(self, learned: Any, wakes: int, seed: int) -> tuple[np.ndarray, ...]:
+        """Who wakes, with nobody in particular, with which dice, and when."""
+        rng = np.random.default_rng(seed)
+        order, dice = rng.integers(0, self.problem.n, wakes), rng.random((wakes, learned.traffic.dice))
+        return order, np.full(wakes, VACANT), dice, np.zeros(wakes)
+
+
+def held(world: World, values: np.ndarray) -> np.ndarray:
+    """What every agent holds of its ties: row i is agent i's side of them."""
+    n = world.address.shape[0]
+    owner, tied = np.repeat(np.arange(n), np.diff(world.tie_start)), world.peer != VACANT
+    sides = np.zeros((n, world.n_agents))
+    np.add.at(sides, (owner[tied], world.peer[tied]), values[tied])  # a peer in two slots would count twice
+    return sides
+
+
+def _wakes_of(learned: Any, meeting: _Meeting, wakes: int, seed: int) -> Iterator[Driver]:
+    """The driver after every wake; letters arrive at once."""
+    driver = Immediate(meeting.problem, learned, meeting.theta, "uniform", None, seed, None)
+    for _ in range(wakes):
+        driver.advance(1, loop.NO_LIMIT)
+        yield driver
+
+
+def _keeps_both_ends_alike(learned: Any) -> None:
+    for t, driver in enumerate(_wakes_of(learned, _Meeting(learned, 20), 300, seed=1)):
+        world, tied = driver.world, driver.world.peer != VACANT
+        weights, stamps = held(world, world.weight), held(world, driver.tie.stamp)
+        when = f"after {t + 1} wakes"
+        demand(np.all(world.weight[tied] > 0), f"{when}, the weight of a tie is not positive")
+        demand(np.all(world.weight[~tied] == 0), f"{when}, somebody holds a weight of a tie to nobody")
+        demand(np.array_equal(weights, weights.T), f"{when}, the two ends of a tie hold different weights")
+        demand(np.array_equal(stamps, stamps.T), f"{when}, the two ends of a tie hold different stamps")
+        demand(not np.any(np.diag(weights)), f"{when}, an agent is tied to itself")
+        ties = int(np.count_nonzero(weights, axis=1).max())
+        demand(ties <= (learned.rule.max_edges or ties), f"{when}, an agent has {ties} ties")
+        demand(weights.max() <= learned.rule.max_weight, f"{when}, a tie weighs {weights.max():g}")
+
+
+def _kept_from_the_best(learned: Any) -> bool:
+    """Is there a limit on ties, in number or weight?"""
+    return learned.rule.max_edges > 0 or learned.rule.max_weight < MAX_WEIGHT
+
+
+def _never_increases_the_objective(learned: Any) -> None:
+    if _kept_from_the_best(learned):
+        return  # a tie that has to go may have paid
+    meeting = _Meeting(learned, 21)
+    before = first = meeting.objective(meeting.problem.graph.W.toarray())
+    for t, driver in enumerate(_wakes_of(learned, meeting, 300, seed=2)):
+        after = meeting.objective(held(driver.world, driver.world.weight))
+        room = 1e-12 * (1.0 + abs(before))
+        demand(after <= before + room, f"wake {t + 1} increases the objective by {after - before:.1e}")
+        before = after
+    demand(before < first, "the objective does not go down")
+
+
+def _patient(learned: Any) -> Any:
+    """The same with a delta for which gradient steps, of the size of its square, can be waited for."""
+    mu, lam, delta, kappa, step, *limits = learned.rule.__getnewargs__()
+    rule = learned.rule if step == "exact" else GraphRule(mu, lam, max(delta, 0.5), kappa, step, *limits)
+    return type(learned)(learned.method, rule, learned.every, learned.sampling)
+
+
+def _demand_best(learned: Any, meeting: _Meeting, driver: Driver, where: str = "") -> None:
+    """Go on until both ends of every tie hold its best weight, or patience ends."""
+    best, apart, limited = meeting.best(), np.inf, _kept_from_the_best(learned)
+    for _ in range(60):
+        driver.advance(100 * meeting.problem.n, loop.NO_LIMIT)
+        apart = float(np.abs(held(driver.world, driver.world.weight) - best).max())
+        if apart <= 1e-7 or limited:
+            break
+    demand(apart <= 1e-6 or limited, f"the weights stay {apart:.1e} away from the best{where}")
+
+
+def _finds_the_best_graph(learned: Any) -> None:
+    learned = _patient(learned)
+    meeting = _Meeting(learned, 22)
+    driver = Immediate(meeting.problem, learned, meeting.theta, "uniform", None, 3, None)
+    _demand_best(learned, meeting, driver)
+
+
+def _comes_to_agree_after_late_and_lost_letters(learned: Any) -> None:
+    learned = _patient(learned)
+    meeting = _Meeting(learned, 23)
+    n = meeting.problem.n
+    driver = Timed(meeting.problem, learned, meeting.theta, "uniform", BAD, 4, None)
+    driver.advance(200 * n, loop.NO_LIMIT)
+    driver.channel = Conditions().channel(n)  # from now on, letters arrive at once, except those on their way
+    _demand_best(learned, meeting, driver, " after letters were late, lost, doubled and out of order")
+    weights, stamps = (held(driver.world, values) for values in (driver.world.weight, driver.tie.stamp))
+    alike = np.array_equal(weights, weights.T) and np.array_equal(stamps, stamps.T)
+    demand(alike, "the ends of a tie do not come to agree after letters were lost")
+
+
+def _learns_the_same_compiled_or_not(learned: Any) -> None:
+    meeting = _Meeting(learned, 24)
+    events = meeting.events(learned, 120, seed=5)
+    one, other = (hosted(learned, meeting.problem, meeting.theta, events, compiled) for compiled in (True, False))
+    ties = np.array_equal(one.world.peer, other.world.peer) and np.array_equal(one.world.weight, other.world.weight)
+    demand(ties, "compiled code and plain Python learn different ties")
+    demand(same(one[1:], other[1:]), "compiled code and plain Python remember, or count, different things")
+
+
+def _learns_the_same_on_peers(learned: Any) -> None:
+    """Simulator and peers exchanging encoded bytes agree bit for bit; and what peers say of their ties is true."""
+    meeting = _Meeting(learned, 25)
+    events = meeting.events(learned, 120, seed=6)
+    host = hosted(learned, meeting.problem, meeting.theta, events, compiled=True)
+
+    def look(peer: Peer, letter: Any) -> None:
+        _, kind, text = decode(letter.data)
+        if kind == ANSWER:
+            degree, weights = float(peer.world.weight.sum()), held(peer.world, peer.world.weight)[0]
+            demand(text[0] == weights[letter.to], "an agent says another weight than it holds")
+            demand(abs(text[4] - degree) <= 1e-12 * degree, "an agent's degree is not the sum of its weights")
+
+    crowd = Crowd(learned, meeting.problem, meeting.theta, look).replay(events)
+    theirs = np.concatenate([held(peer.world, peer.world.weight) for peer in crowd.peers])
+    alike = np.array_equal(held(host.world, host.world.weight), theirs)
+    demand(alike, "simulator and peers exchanging bytes learn different ties")
+    models = np.array_equal(host.own.theta, [peer.theta for peer in crowd.peers])
+    demand(models, "simulator and peers have different models")
+    letters, numbers = int(host.account[loop.LETTERS]), int(host.account[loop.NUMBERS])
+    counted = letters == crowd.letters and letters_size(letters, numbers) == crowd.size
+    demand(counted, "the account differs from what peers send")
+
+
+#: Every promise of a rule that learns a graph, in the order in which they are checked. A check takes a ``Learned``.
+GRAPH_RULE_CHECKS = named(
+    _keeps_both_ends_alike,
+    _never_increases_the_objective,
+    _finds_the_best_graph,
+    _learns_the_same_compiled_or_not,
+    _learns_the_same_on_peers,
+    _comes_to_agree_after_late_and_lost_letters,
+)
+
+
+def check_graph_rule(rule: Any, sampling: Any = "ideal") -> None:
+    """Check everything that a rule for learning a graph promises; see ``GRAPH_RULE_CHECKS``.
+
+    On models that stay as they are. That a rule finds the best graph is checked with a larger ``delta`` where it takes
+    gradient steps, and not at all where ``max_edges`` or ``max_weight`` keeps it from it.
+
+    Parameters
+    ----------
+    rule : GraphRule
+    sampling : "ideal", "shuffle" or a sampler
+        Where random peers come from.
+
+    Raises
+    ------
+    ContractError
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> from coterie.testing import check_graph_rule
+    >>> check_graph_rule(ct.GraphRule(kappa=2))
+    """
+    learned = Learned(FixedModels(), rule, every=1, sampling=sampling)
+    check_all(GRAPH_RULE_CHECKS, lambda check: check(learned), repr(rule))

@@ -1,0 +1,629 @@
+"""What a method promises, as checks that anyone can run on their own."""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .. import graphs
+from ..core import loop
+from ..core.letters import Bounds, Contents
+from ..core.method import Method, Promises
+from ..core.models import TwoLayer
+from ..core.world import (
+    AUTHOR,
+    EVERYONE,
+    HEAD,
+    NEEDS_ROOM,
+    REFUSED,
+    TAIL,
+    VACANT,
+    Chance,
+    Letter,
+    data_of,
+    new_outbox,
+    row,
+    rows,
+)
+from ..data import AgentData
+from ..engines.parallel import in_levels
+from ..engines.simulator import simulate
+from ..engines.worlds import world_of
+from ..errors import ContractError, ConvergenceError, DataError, MismatchError
+from ..models import Function
+from ..problem import Problem
+from ..problem.exact import project
+from .problems import NETWORK, calm, checkable, fits, hard_problem, network, posed
+from .shared import BAD, Crowd, Hosted, arrays, check_all, demand, hosted, named, same
+
+
+class _Goal:
+    """Where a method must come to: the optimum, or where a long run of it comes to rest that nothing disturbs."""
+
+    def __init__(self, method: Any, problem: Problem):
+        self.problem, self.solved = problem, method.promises.minimises
+        self.name = "the optimum" if self.solved else "where it comes to rest by itself"
+        if self.solved:
+            self.theta, self.judged = problem.solve(), problem.determined
+        else:  # who has no ties has nowhere to go
+            start = problem.local() + 1.0
+            self.theta = simulate(problem, method, wakes=4000 * problem.n, seed=14, start=start).theta
+            self.judged = ~problem.graph.isolated
+
+    def distance(self, theta: np.ndarray) -> tuple[float, float]:
+        """Relative suboptimality, if that is to be small; and largest distance where the goal is determined."""
+        apart = float(np.abs(theta - self.theta)[self.judged].max(initial=0.0))
+        if not self.solved:
+            return 0.0, apart
+        optimum = self.problem.value(self.theta)
+        return (self.problem.value(theta) - optimum) / max(abs(optimum), 1e-300), apart
+
+
+class Replay:
+    """Events and dice of a run, to give to several engines."""
+
+    def __init__(self, method: Any, problem: Problem, wakes: int, seed: int):
+        self.method, self.problem, rng = method, problem, np.random.default_rng(seed)
+        self.order = rng.integers(0, problem.n, wakes)
+        self.dice = rng.random((wakes, method.traffic.dice))
+        self.peers = np.full(wakes, VACANT)
+        if method.traffic.exchanges:
+            ties = [problem.graph.neighbours(i) for i in self.order]
+            self.peers[:] = [rng.choice(peers) if len(peers) else VACANT for peers in ties]
+        self.events = np.column_stack([self.order, self.peers]) if np.any(self.peers != VACANT) else self.order
+        self.start = problem.local() + rng.normal(size=(problem.n, problem.p))
+        if np.isfinite(problem.radius):
+            self.start = project(self.start, problem.radius, problem.outputs)
+        self.parts = self.order, self.peers, self.dice, np.arange(wakes) / problem.n
+
+    def hosted(self, compiled: bool = True, once: bool = False, place: Any = slice(None)) -> Hosted:
+        """What it ends in on one host, in this order of wakes."""
+        events = [part[place] for part in self.parts]
+        return hosted(self.method, self.problem, self.start, events, compiled, once)
+
+
+class _Guarded(np.ndarray):
+    """Numbers that may not be read or written beyond their ends: there, compiled code would go on without a word."""
+
+    def _check(self, key: Any) -> None:
+        size = self.shape[0] if self.ndim else 0
+        for at in [key.start, key.stop] if isinstance(key, slice) else [key]:
+            if isinstance(at, int | np.integer) and not -size <= at < size + isinstance(key, slice):
+                raise IndexError(f"{key!r} of {size} number(s)")
+
+    def __getitem__(self, key: Any) -> Any:
+        self._check(key)
+        return super().__getitem__(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._check(key)
+        super().__setitem__(key, value)
+
+
+class _Watched:
+    """Agents run by plain Python, whose handlers get what the method has declared, and not a number more.
+
+    Addresses are far from 0, so that they differ from slots and from numbers in the world.
+    """
+
+    FIRST = 1000
+
+    def __init__(self, method: Any, problem: Problem, start: np.ndarray):
+        world, first = world_of(problem, batch=method.training.batch), 0 if method.ties.spare else self.FIRST
+        self.world = world._replace(
+            address=world.address + first, peer=np.where(world.peer == VACANT, VACANT, world.peer + first)
+        )
+        self.method, self.members, self.first = method, set(self.world.address.tolist()), first
+        self.own, self.tie = method.start(self.world, start)
+        outbox = new_outbox(method, self.world, problem.p, method.traffic.max_letters)
+        self.outbox = outbox._replace(scratch=outbox.scratch.view(_Guarded))
+        told = self.world.sent.shape[0] or problem.p  # what is personal is never told
+        self.contents = Contents(method.letters, Bounds(told, ball=problem.radius, outputs=problem.outputs))
+
+    def call(self, handler: Any, k: int, *more: Any, lenient: bool = False) -> list[tuple[int, Letter]]:
+        """Call a handler of agent k. Returns the letters that it posts, with their recipients, unless `lenient`."""
+        if self.outbox.cursor[NEEDS_ROOM]:
+            self.world, self.tie = loop.widen(self.method, self.world, self.tie, self.outbox)
+        a, b = self.world.tie_start[k], self.world.tie_start[k + 1]
+        self.outbox.cursor[[HEAD, TAIL]], self.outbox.cursor[AUTHOR] = 0, k
+        state = data_of(self.world, k), row(self.own, k), rows(self.tie, a, b)
+        try:
+            handler(*state, *more, self.outbox)
+        except IndexError as error:
+            raise ContractError(
+                f"{handler.__name__} reads or writes beyond the end of an array, {error}: does it use more than dice="
+                f"{self.method.traffic.dice} dice, or more scratch than the {self.outbox.scratch.shape[0]} numbers of "
+                "scratch_size?"
+            ) from error
+        demand(
+            not self.outbox.cursor[REFUSED],
+            f"{handler.__name__} posts more, or longer, letters than the {self.method.traffic.max_letters} of "
+            f"{self.outbox.text.shape[1]} numbers that it announces",
+        )
+        posted = range(0 if lenient else self.outbox.cursor[TAIL])
+        return [letter for h in posted for letter in self._posted(handler.__name__, k, h)]
+
+    def _posted(self, handler: str, k: int, h: int) -> Iterator[tuple[int, Letter]]:
+        to, kind, sender = int(self.outbox.to[h]), int(self.outbox.kind[h]), int(self.world.address[k])
+        text = self.outbox.text[h, : self.outbox.length[h]].copy()
+        ties = self.world.peer[self.world.tie_start[k] : self.world.tie_start[k + 1]]
+        demand(
+            to in (EVERYONE, VACANT) or to in self.members,
+            f"{handler} sends a letter to {to}, which is no agent's address: to a slot? Send to data.peer[slot], to "
+            "letter.sender or to EVERYONE",
+        )
+        try:
+            self.contents.check_length(kind, text.shape[0])
+        except DataError as error:
+            raise ContractError(f"{handler} posts what 'letters' does not declare: {error}") from error
+        finite = bool(np.all(np.isfinite(text)))
+        demand(finite and self.contents.read(kind, text, self.members)[1], f"{handler} posts a letter of kind {kind} "
+                f"with a number out of the range that 'letters' declares: {text}")  # fmt: skip
+        for peer in ties[ties != VACANT].tolist() if to == EVERYONE else [to] * (to != VACANT):
+            there = self.world.peer[slice(*self.world.tie_start[peer - self.first : peer - self.first + 2])]
+            yield peer, Letter(sender, int(next(iter(np.flatnonzero(there == sender)), VACANT)), kind, text.copy())
+
+    def deliver(self, letters: list[tuple[int, Letter]]) -> None:
+        """Hand out letters, and those that they cause."""
+        queue = deque(letters)
+        while queue:
+            to, letter = queue.popleft()
+            queue.extend(self.call(self.method.receive, to - self.first, letter))
+
+
+def _keeps_to_what_it_declares(method: Any) -> None:
+    """No more dice and scratch than asked for, letters as declared, and to addresses."""
+    for problem in posed(method):
+        replay = Replay(method, problem, 100, seed=2)
+        agents = _Watched(method, problem, replay.start)
+        for k in range(problem.n):
+            agents.deliver(agents.call(method.greet, k))
+        for t, (k, dice) in enumerate(zip(replay.order, replay.dice, strict=True)):
+            agents.deliver(agents.call(method.wake, k, Chance(dice.view(_Guarded), VACANT, t / problem.n)))
+        if method.training.synchronous and not method.training.jobs:
+            letters: list[tuple[int, Letter]] = []
+            agents.outbox = agents.outbox._replace(**_larger(agents.outbox, problem))
+            for k in range(problem.n):
+                letters += agents.call(method.round, k)
+            agents.deliver(letters)
+
+
+def _larger(outbox: Any, problem: Problem) -> dict[str, np.ndarray]:
+    """Room for what one agent may post in a round: a letter along each tie."""
+    most = max(1, int(problem.graph.n_neighbours.max()))
+    letters = {name: part for name, part in outbox._asdict().items() if name not in ("cursor", "scratch")}
+    return {name: np.zeros((most, *part.shape[1:]), part.dtype) for name, part in letters.items()}
+
+
+def _compiled_equals_python(method: Any) -> None:
+    _demand_same_bits(method, checkable(method))
+
+
+def _compiled_equals_python_with_a_network(method: Any) -> None:
+    problem = network(method)
+    if problem is not None:
+        _demand_same_bits(method, problem)
+
+
+def _demand_same_bits(method: Any, problem: Problem) -> None:
+    replay = Replay(method, problem, 200, seed=1)
+    compiled, plain = (replay.hosted(compiled) for compiled in (True, False))
+    demand(same(compiled[1:3], plain[1:3]), "compiled code and plain Python disagree")
+    demand(np.array_equal(compiled.account, plain.account), "compiled code and plain Python count letters differently")
+
+
+def _touches_what_its_footprint_says(method: Any) -> None:
+    if method.traffic.footprint is None or method.ties.spare:
+        return
+    problem = checkable(method)
+    for given in (True, False):
+        replay = Replay(method, problem, 200, seed=7)
+        if not given:  # who talks to whom is left to the dice
+            replay.peers[:] = VACANT
+        place, first = in_levels(method, world_of(problem), *replay.parts[:3], np.zeros(problem.n, np.int32))
+        backwards = np.concatenate([level[::-1] for level in np.split(place, first[1:-1])])
+        plain = replay.hosted()
+        for order in (place, backwards):
+            demand(
+                same(plain[1:], replay.hosted(place=order)[1:]),
+                f'with footprint = "{method.traffic.footprint}" wakes may change places that do not commute',
+            )
+
+
+def _may_be_stored_once(method: Any) -> None:
+    if not method.traffic.publishes or method.ties.spare:
+        return
+    replay = Replay(method, checkable(method), 200, seed=8)
+    copies, once = replay.hosted(), replay.hosted(once=True)
+    alike = same((copies.own, copies.account), (once.own, once.account))
+    alike = alike and np.array_equal(copies.tie.copy, once.tie.copy)
+    demand(alike, "publishes = True, and letters stored once make another run than a copy at each neighbour")
+
+
+def _announces_its_letters(method: Any) -> None:
+    Replay(method, checkable(method), 100, seed=2).hosted()
+
+
+def _converge(method: Any, goal: _Goal, run: Callable[[int], Any], where: str = "") -> np.ndarray:
+    """Run longer and longer until the goal is reached, and demand that it is."""
+    for patience in (400, 2000, 8000):
+        theta: np.ndarray = run(patience).theta
+        gap, apart = goal.distance(theta)
+        if gap <= 0.1 * method.promises.accuracy and apart <= 1e-7:
+            break
+    demand(gap <= method.promises.accuracy, f"the objective stays {gap:.1e} (relative) above the optimum{where}")
+    demand(apart <= 1e-6, f"the models stay {apart:.1e} away from {goal.name}{where}")
+    return theta
+
+
+def _wakes(method: Any, problem: Problem, **options: Any) -> Callable[[int], Any]:
+    """Runs of so many wakes of each agent."""
+    return lambda patience: simulate(problem, method, wakes=patience * problem.n, seed=3, **options)
+
+
+def _with_a_goal(check: Callable[[Any], None]) -> Callable[[Any], None]:
+    """For methods that come to rest somewhere."""
+    return _only(check, lambda method: method.promises.minimises is not None)
+
+
+def _that_trains(check: Callable[[Any], None]) -> Callable[[Any], None]:
+    """For methods that train."""
+    return _only(check, lambda method: method.training.jobs > 0)
+
+
+def _only(check: Callable[[Any], None], concerns: Callable[[Any], bool]) -> Callable[[Any], None]:
+    @functools.wraps(check)
+    def checked(method: Any) -> None:
+        if concerns(method):
+            check(method)
+
+    return checked
+
+
+@_with_a_goal
+def _reaches_the_optimum(method: Any) -> None:
+    problem = calm(method)
+    _converge(method, _Goal(method, problem), _wakes(method, problem, start="zeros"))
+
+
+@_with_a_goal
+def _its_rounds_reach_the_optimum(method: Any) -> None:
+    if method.training.synchronous:
+        problem = calm(method)
+        rounds = functools.partial(simulate, problem, method, start="zeros")
+        _converge(method, _Goal(method, problem), lambda patience: rounds(rounds=patience), " in synchronous rounds")
+
+
+@_with_a_goal
+def _follows_changes(method: Any) -> None:
+    """Agents leave, join and learn new things while it runs; it goes to the optimum of the problem as it is now."""
+    problem = calm(method)
+    n, p = problem.n, problem.p
+    fewer = problem.on(graph=problem.graph.without([2, 5]))
+    if problem.name == "propagation":
+        more = problem.on(graph=problem.graph.without([0]))
+    else:
+        rng = np.random.default_rng(12)
+        X, members = rng.normal(size=(8, p)), rng.integers(0, n, 8)
+        data = hard_problem().data if method.promises.minimises else problem.data
+        more = problem.on(data=data.with_rows(X, np.sign(X[:, 0]), agents=members))
+
+    def run(patience: int) -> Any:
+        changes = [(200 * n, fewer), (400 * n, more)]
+        return simulate(problem, method, wakes=(400 + patience) * n, seed=13, changes=changes)
+
+    _converge(method, _Goal(method, more), run, " after agents left and joined, and data changed")
+
+
+def _solves_other_objectives(method: Any) -> None:
+    if not method.promises.minimises:
+        return
+    rng = np.random.default_rng(5)
+    models, graph = rng.normal(size=(6, 2)), graphs.ring(6)
+    points = AgentData(rng.normal(size=(12, 2)), agents=np.arange(12) % 6)
+    labelled = AgentData(rng.normal(size=(24, 2)), rng.normal(size=24), agents=np.arange(24) % 6)
+    for problem in (
+        Problem.propagation(models, graph, alpha=0.7, confidence=[1.0, 0.2, 0.0, 0.5, 0.1, 1.0]),
+        Problem.separate(points, graph, loss="location"),
+        Problem.collaborative(labelled, graph, loss="squared", mu=0.3),
+    ):
+        if fits(method, problem):
+            _converge(method, _Goal(method, problem), _wakes(method, problem), f" on Problem.{problem.name}")
+
+
+@_with_a_goal
+def _stays_at_the_optimum(method: Any) -> None:
+    if method.promises.accuracy > Promises().accuracy:
+        return  # its steps become small by and by, wherever it is
+    problem = calm(method)
+    goal, n = _Goal(method, problem), problem.n
+    best = goal.theta
+    if method.promises.remembers or not method.promises.minimises:  # models are not all: it must return
+        apart = {"apart": lambda theta: float(np.abs(theta - best)[goal.judged].max())}
+        run = simulate(problem, method, wakes=2020 * n, start=best, seed=4, observe=apart, every=20 * n)
+        demand(run.trace["apart"].tail(2).max() <= 1e-8, f"it leaves {goal.name}, or does not return to it")
+        return
+    theta = simulate(problem, method, wakes=20 * n, start=best, seed=4).theta
+    demand(np.allclose(theta, best, rtol=0, atol=1e-9), "it leaves the optimum when it starts there")
+
+
+def _ignores_names(method: Any) -> None:
+    problem = checkable(method)
+    replay = Replay(method, problem, 300, seed=6)
+    order = np.random.default_rng(7).permutation(problem.n)
+    renamed = np.where(replay.events == VACANT, VACANT, np.argsort(order)[replay.events])
+    one = simulate(problem, method, events=replay.events, start=replay.start)
+    other = simulate(problem.relabel(order), method, events=renamed, start=replay.start[order])
+    demand(
+        np.allclose(one.theta[order], other.theta, rtol=0, atol=1e-10),
+        "relabelling the agents changes their models",
+    )
+    demand(one.vectors == other.vectors, "relabelling the agents changes what they send")
+
+
+@_with_a_goal
+def _leaves_the_isolated_alone(method: Any) -> None:
+    problem = checkable(method)
+    local = problem.local()[problem.graph.isolated]
+    if method.promises.accuracy > Promises().accuracy:
+        return  # that it finds the optimum says as much
+    theta = simulate(problem, method, wakes=50 * problem.n, seed=8).theta[problem.graph.isolated]
+    demand(np.allclose(theta, local, rtol=0, atol=1e-9), "an agent without ties does not keep its local model")
+    if not method.promises.minimises:
+        return  # what would be its own model without the loss of the problem is for it to say
+    theta = simulate(problem, method, wakes=2000 * problem.n, seed=8, start="zeros").theta[problem.graph.isolated]
+    demand(np.allclose(theta, local, rtol=0, atol=1e-6), "an agent without ties does not find its local model")
+
+
+def _teaches_those_without_data(method: Any) -> None:
+    if not method.promises.minimises:
+        return  # that it comes to rest from anywhere says as much
+    problem = checkable(method)
+    theta = _converge(method, _Goal(method, problem), _wakes(method, problem))
+    silent = int(np.flatnonzero(problem.data.sizes == 0)[0])
+    mean = (problem.graph.W @ theta)[silent] / problem.graph.degrees[silent]
+    demand(
+        np.allclose(theta[silent], mean, rtol=0, atol=max(1e-6, 10 * method.promises.accuracy)),
+        "an agent without data does not get its neighbours' model",
+    )
+
+
+def _reads_sparse_rows(method: Any) -> None:
+    dense, csr = checkable(method), checkable(method, "sparse")
+    if dense.name in ("propagation", "boosting"):
+        return  # it does not look at features
+    replay = Replay(method, dense, 300, seed=9)
+    one, other = (simulate(p, method, events=replay.events, start=replay.start).theta for p in (dense, csr))
+    demand(np.allclose(one, other, rtol=0, atol=1e-10), "sparse and dense features give different models")
+
+
+@_with_a_goal
+def _survives_late_and_lost_letters(method: Any) -> None:
+    if not method.traffic.sums:  # else simulate refuses such conditions
+        problem = calm(method)
+        where = " when letters are late, lost, doubled and out of order"
+        _converge(method, _Goal(method, problem), _wakes(method, problem, conditions=BAD), where)
+
+
+def _runs_on_peers(method: Any) -> None:
+    """Simulator and peers exchanging encoded bytes agree bit for bit, and count alike."""
+    for problem in posed(method):
+        _demand_peers(method, problem)
+
+
+def _demand_peers(method: Any, problem: Problem) -> None:
+    replay = Replay(method, problem, 200, seed=10)
+    host, crowd = replay.hosted(), Crowd(method, problem, replay.start).replay(replay.parts)
+    theirs = [peer.own.theta[0] for peer in crowd.peers]
+    demand(np.array_equal(host.own.theta, theirs), "simulator and peers exchanging bytes disagree")
+    demand(int(host.account[loop.LETTERS]) == crowd.letters, "the simulator counts other letters than peers send")
+    if method.traffic.dice == 0 or replay.events.ndim == 2:
+        counted = simulate(problem, method, events=replay.events, start=replay.start)
+        alike = counted.letters == crowd.letters and counted.bytes == crowd.size
+        demand(alike, "the account differs from what peers send")
+
+
+# -- of a method that trains, whatever it minimises
+
+
+def _finite_run(problem: Problem, method: Any, **options: Any) -> Any:
+    """A run whose models stay finite."""
+    try:
+        return simulate(problem, method, **options)
+    except ConvergenceError as error:
+        raise ContractError(f"with {', '.join(options)} models grow without end: {error}") from error
+
+
+def _alone(problem: Problem, agent: int) -> Problem:
+    """The problem of one agent by itself."""
+    mine = problem.data.owner == agent
+    rows = (problem.data.X[mine], np.asarray(problem.data.y)[mine])
+    return Problem(
+        AgentData(*rows, agents=np.zeros(int(mine.sum()), int), members=[0]),
+        graphs.empty(1),
+        problem.loss,
+        smooth=problem.smooth,
+        loss_weight=problem.loss_weight[agent],
+        scaled=problem.scaled,
+        mean=True,
+        ridge=problem.ridge[agent],
+        model=None if problem.is_linear else problem.model,
+        roles=problem.roles,
+    )
+
+
+@_that_trains
+def _trains_alone_without_ties(method: Any) -> None:
+    """An agent without ties does what the method does on a graph of one agent, and writes to nobody."""
+    for problem in posed(method):
+        start = problem.local() + np.random.default_rng(16).normal(size=(problem.n, problem.p))
+        for agent in np.flatnonzero(problem.graph.isolated).tolist():
+            here = _finite_run(problem, method, events=np.full(20, agent), start=start).theta[agent]
+            alone = _finite_run(_alone(problem, agent), method, events=np.zeros(20, int), start=start[[agent]])
+            demand(np.array_equal(here, alone.theta[0]), "an agent without ties does not train as it would alone")
+            demand(alone.letters == 0, "an agent without ties sends a letter")
+
+
+@_that_trains
+def _repeats_itself(method: Any) -> None:
+    """The same seed makes the same bits, however a run is divided."""
+    for problem in posed(method):
+        lengths: tuple[dict[str, Any], ...] = ({"wakes": 12 * problem.n}, {"rounds": 12})
+        for length in lengths:
+            runs = [_finite_run(problem, method, seed=17, every=every, **length) for every in (None, 5)]
+            same = np.array_equal(runs[0].theta, runs[1].theta) and runs[0].bytes == runs[1].bytes
+            demand(same, f"to look at a run of {next(iter(length))} on the way changes it")
+
+
+@_that_trains
+def _bears_with_the_network(method: Any) -> None:
+    """Models stay finite when letters are late, lost, doubled or out of order, and every letter is counted."""
+    for problem in posed(method):
+        try:
+            runs = [_finite_run(problem, method, wakes=60 * problem.n, seed=18, conditions=BAD) for _ in range(2)]
+        except MismatchError:
+            return  # it says that it cannot
+        demand(np.array_equal(runs[0].theta, runs[1].theta), "late and lost letters are not the same in a second run")
+        counted = runs[0].letters == runs[0].tally[:, 0].sum() and 0 < runs[0].lost < runs[0].letters
+        demand(counted or not runs[0].letters, "letters of all kinds are not all letters, or more are lost than sent")
+
+
+@_that_trains
+def _goes_on_after_changes(method: Any) -> None:
+    """Agents leave and come back while it runs, in wakes and in rounds."""
+    for problem in posed(method):
+        fewer = problem.on(graph=problem.graph.without([2, 5]))
+        lengths: tuple[tuple[dict[str, Any], int], ...] = (
+            ({"wakes": 30 * problem.n}, 10 * problem.n),
+            ({"rounds": 30}, 10),
+        )
+        for length, when in lengths:
+            try:
+                _finite_run(problem, method, seed=19, changes=[(when, fewer), (2 * when, problem)], **length)
+            except MismatchError:
+                return  # those who are left have no graph that it knows
+
+
+@_that_trains
+def _trains_all_at_once(method: Any) -> None:
+    """Rounds in which a model in Python trains all agents in one call are those of the same model compiled."""
+    problem, twin = network(method), network(method, _python_network())
+    if problem is None or twin is None:
+        return
+    start = problem.local() + 0.1 * np.random.default_rng(20).normal(size=(problem.n, problem.p))
+    one, other = (_finite_run(posed, method, rounds=6, seed=21, start=start) for posed in (problem, twin))
+    apart = float(np.abs(one.theta - other.theta).max())
+    demand(apart <= 1e-9, f"models that are trained all at once are {apart:.1e} away from those trained one by one")
+    demand(one.bytes == other.bytes, "agents that are trained all at once send other letters")
+
+
+def _python_network() -> Function:
+    """The network of :func:`network`, by way of Python."""
+    rule = TwoLayer(*NETWORK)
+
+    def alone(X: np.ndarray, y: np.ndarray) -> Problem:
+        data = AgentData(X, y, agents=np.zeros(len(y), int))
+        return Problem.differentiable(data, graphs.empty(1), rule, ridge=0.0)
+
+    def value(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> float:
+        return float(alone(X, y).losses(theta[None])[0])
+
+    def gradient(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        slope: np.ndarray = alone(X, y).gradient(theta[None])[0]
+        return slope
+
+    return Function(rule.size, value, gradient, rule.predict, rule.initial(), rule.parts)
+
+
+@_that_trains
+def _ignores_bad_letters(method: Any) -> None:
+    """A letter of a wrong length or kind changes nothing, and none at all stops an agent."""
+    for problem in posed(method):
+        start = problem.local()
+        agents = _Watched(method, problem, start)
+        posted = [agents.call(method.greet, k) for k in range(problem.n)]
+        dice = np.full(method.traffic.dice, 0.5)
+        posted += [agents.call(method.wake, k, Chance(dice, VACANT, 0.0)) for k in range(problem.n)]
+        seen: dict[int, tuple[int, Letter]] = {}
+        for to, letter in (one for letters in posted for one in letters):
+            if letter.slot == 0:  # what is written too far is found in the next one
+                seen.setdefault(letter.kind, (to, letter))
+        for kind, (to, letter) in seen.items():
+            for size in {0, 1, len(letter.text) - 1, len(letter.text) + 1, 2 * len(letter.text)} - {len(letter.text)}:
+                bad = letter._replace(text=np.resize(letter.text, max(size, 0)))
+                _demand_unmoved(agents, to, bad, f"a letter of kind {kind} with {size} numbers in place of "
+                                f"{len(letter.text)}")  # fmt: skip
+            _demand_unmoved(agents, to, letter._replace(kind=len(method.letters)), "a letter of an unknown kind")
+            stranger = letter._replace(sender=agents.first + problem.n, slot=VACANT)
+            for text in (letter.text, np.full_like(letter.text, np.nan), np.full_like(letter.text, np.inf)):
+                for other in (letter, stranger):  # they may be believed, and may not stop anybody
+                    agents.call(method.receive, to - agents.first, other._replace(text=text.copy()))
+                    with np.errstate(all="ignore"):
+                        agents.call(method.wake, to - agents.first, Chance(dice, VACANT, 0.0), lenient=True)
+
+
+def _demand_unmoved(agents: _Watched, to: int, letter: Letter, what: str) -> None:
+    before = [part.copy() for part in arrays((agents.own, agents.tie))]
+    try:
+        agents.call(agents.method.receive, to - agents.first, letter)
+    except (ValueError, IndexError) as error:
+        raise ContractError(f"{what} stops the agent that it comes to: {error}") from error
+    demand(
+        same(before, (agents.own, agents.tie)),
+        f"{what} changes what an agent knows: compare letter.text.shape[0] before it is read",
+    )
+
+
+#: Every promise of a method, in the order in which they are checked.
+METHOD_CHECKS = named(
+    _keeps_to_what_it_declares,  # first: compiled code would read and write elsewhere
+    _compiled_equals_python,
+    _announces_its_letters,
+    _touches_what_its_footprint_says,
+    _may_be_stored_once,
+    _stays_at_the_optimum,
+    _reaches_the_optimum,
+    _leaves_the_isolated_alone,
+    _teaches_those_without_data,
+    _ignores_names,
+    _runs_on_peers,
+    _reads_sparse_rows,
+    _solves_other_objectives,
+    _its_rounds_reach_the_optimum,
+    _follows_changes,
+    _survives_late_and_lost_letters,
+    _compiled_equals_python_with_a_network,
+    _trains_alone_without_ties,
+    _ignores_bad_letters,
+    _repeats_itself,
+    _bears_with_the_network,
+    _goes_on_after_changes,
+    _trains_all_at_once,
+)
+
+
+def check_method(method: Any) -> None:
+    """Check everything that a method promises; see ``METHOD_CHECKS``.
+
+    A method defined outside the package is compiled afresh, which takes a minute or so.
+
+    Parameters
+    ----------
+    method : rule
+
+    Raises
+    ------
+    ContractError
+
+    Examples
+    --------
+    >>> import coterie as ct
+    >>> from coterie.testing import check_method
+    >>> check_method(ct.CoordinateDescent())
+    """
+    demand(isinstance(method, Method), f"{method!r} is no value of a class that is decorated with @ct.method")
+    check_all(METHOD_CHECKS, lambda check: check(method), repr(method))

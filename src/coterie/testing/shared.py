@@ -1,0 +1,113 @@
+"""What checks of all kinds share: demands, lists of promises, replays on one host, and peers that exchange bytes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..core import loop
+from ..core.world import NEEDS_ROOM, REFUSED, World, new_outbox, stored_once
+from ..engines.conditions import Conditions
+from ..engines.peer import Peer
+from ..engines.worlds import part_of, world_of
+from ..errors import ContractError
+from ..problem import Problem
+
+#: Letters that are late, lost, doubled and out of order, and agents that are away.
+BAD = Conditions(latency=1.5, jitter=1.0, loss=0.2, duplication=0.2, outages=[(0, 5.0, 40.0), (2, 20.0, 60.0)])
+
+
+def demand(kept: bool | np.bool_, promise: str) -> None:
+    """Raise a :class:`~coterie.errors.ContractError` that says what was promised."""
+    if not kept:
+        raise ContractError(promise)
+
+
+def named(*checks: Callable[[Any], None]) -> dict[str, Callable[[Any], None]]:
+    """Checks by what they look for, in the order in which they are made."""
+    return {check.__name__.strip("_").replace("_", " "): check for check in checks}
+
+
+def check_all(checks: dict[str, Callable[[Any], None]], make: Callable[[Callable[..., None]], None], name: str) -> None:
+    """Make all checks, and say which promise was broken."""
+    for promise, check in checks.items():
+        try:
+            make(check)
+        except ContractError as broken:
+            raise ContractError(f"{name} breaks a promise, {promise!r}: {broken}") from None
+
+
+class Hosted(NamedTuple):
+    """What a replay on one host ends in."""
+
+    world: World
+    own: Any
+    tie: Any
+    account: np.ndarray
+
+
+def hosted(method: Any, problem: Problem, start: np.ndarray, events: Any, compiled: bool, once: bool = False) -> Hosted:
+    """Replay events (who wakes, with whom, dice, moments) on one host, compiled or in plain Python."""
+    world = world_of(problem, spare=method.ties.spare, once=once, batch=method.training.batch)
+    own, tie = stored_once(method, world, start) if once else method.start(world, start)
+    outbox, egress = new_outbox(method, world, problem.p, method.traffic.max_letters), loop.new_egress(0, 1)
+    account, run, done = loop.new_account(method), loop.run if compiled else loop.run.python, 0
+    loop.meet(method, world, own, tie, outbox, egress, account, run)
+    while done < len(events[0]):
+        rest = (part[done:] for part in events)
+        done += run(method, world, own, tie, *rest, outbox, egress, account, loop.NO_LIMIT)
+        demand(
+            not outbox.cursor[REFUSED],
+            f"it posts more, or longer, letters in one event than the {method.traffic.max_letters} it announces",
+        )
+        if outbox.cursor[NEEDS_ROOM]:
+            world, tie = loop.widen(method, world, tie, outbox)
+    return Hosted(world, own, tie, account)
+
+
+def arrays(state: Any) -> list[np.ndarray]:
+    """All arrays in a state."""
+    return [leaf for part in state for leaf in (arrays(part) if isinstance(part, tuple) else [part])]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two states are the same bit for bit."""
+    pairs = zip(arrays(one), arrays(other), strict=True)
+    return all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
+
+
+class Crowd:
+    """Peers that exchange encoded bytes, and an account of these; ``look(peer, letter)`` sees what is posted."""
+
+    def __init__(
+        self, method: Any, problem: Problem, start: np.ndarray, look: Callable[[Peer, Any], None] | None = None
+    ):
+        world = world_of(problem, spare=method.ties.spare, batch=method.training.batch)
+        self.peers = [Peer(method, part_of(world, i, i + 1), start[i]) for i in range(problem.n)]
+        self.letters = self.size = 0
+        self._look = look
+
+    def replay(self, events: Any) -> Crowd:
+        """The initial swap, and then these events: who wakes, with whom, dice."""
+        for peer in self.peers:
+            self._deliver(peer, peer.greet())
+        for i, partner, dice in zip(*events[:3], strict=True):
+            self._deliver(self.peers[i], self.peers[i].wake(dice, partner))
+        return self
+
+    def _deliver(self, peer: Peer, posts: list[Any]) -> None:
+        queue = deque(self._posted(peer, posts))
+        while queue:
+            post = queue.popleft()
+            goal = self.peers[post.to]
+            queue.extend(self._posted(goal, goal.receive(post.data)))
+
+    def _posted(self, peer: Peer, posts: list[Any]) -> list[Any]:
+        for post in posts:
+            self.letters, self.size = self.letters + 1, self.size + len(post.data)
+            if self._look is not None:
+                self._look(peer, post)
+        return posts

@@ -1,0 +1,368 @@
+"""What a transport of peers promises, as checks that anyone can run on their own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+
+from ..core.world import EVERYONE
+from ..peers.transport import Transport
+from .shared import check_all, demand, named
+
+#: Seconds within which a transport's ``send`` must return.
+SEND_LIMIT = 1.0
+
+
+class _Post:
+    """Some open transports, and the account of what they were given and what came of it."""
+
+    def __init__(
+        self, make: Callable[[list[int]], dict[int, Transport]], letter_bytes: int, patience: float, relayed: bool
+    ):
+        self.letter_bytes, self.patience, self.relayed = letter_bytes, patience, relayed
+        self.members = make([3, 0, 7])
+        self.linked: dict[int, list[int]] = {address: [] for address in self.members}
+        self.may_come: Counter[tuple[int, int, bytes]] = Counter()  # receiver, sender, payload
+        self.came: Counter[tuple[int, int, bytes]] = Counter()
+        self.rosters: dict[int, list[bytes]] = {address: [] for address in self.members}
+        self.news = threading.Condition()
+        self.number = 0
+        for address in self.members:
+            self.open(address)
+
+    def open(self, address: int, also: Callable[[int, bytes], None] | None = None) -> None:
+        def deliver(owner: int, payload: bytes) -> None:
+            with self.news:
+                self.came[address, owner, payload] += 1
+                self.news.notify_all()
+            if also is not None:
+                also(owner, payload)
+
+        self.members[address].open(deliver, roster=self.rosters[address].append)
+
+    def link(self, address: int, peers: list[int]) -> None:
+        self.linked[address] = peers
+        self.members[address].link(self.members[peer].contact for peer in peers)
+
+    def fresh(self, size: int = 20) -> bytes:
+        """A payload like no other."""
+        self.number += 1
+        return self.number.to_bytes(8, "big").ljust(size, b".")
+
+    def send(self, sender: int, to: int, payload: bytes, arrives: bool = True) -> bytes:
+        goals = self.linked[sender] if to == EVERYONE else [to]
+        with self.news:
+            self.may_come.update((goal, sender, payload) for goal in goals if arrives)
+        start = time.monotonic()
+        self.members[sender].send(to, payload)
+        demand(time.monotonic() - start < SEND_LIMIT, "send waits")
+        return payload
+
+    def until(self, act: Callable[[], bytes], sender: int, goals: list[int], promise: str) -> None:
+        """Try again and again, for letters may get lost while connections form: at last one reaches all goals."""
+        end = time.monotonic() + self.patience
+        while True:
+            payload = act()
+            again = time.monotonic() + 0.2
+            with self.news:
+                while not all(self.came[goal, sender, payload] for goal in goals) and time.monotonic() < again:
+                    self.news.wait(again - time.monotonic())
+                if all(self.came[goal, sender, payload] for goal in goals):
+                    return
+            demand(time.monotonic() < end, promise)
+
+    def reach(self, sender: int, goal: int, promise: str) -> None:
+        self.until(lambda: self.send(sender, goal, self.fresh()), sender, [goal], promise)
+
+    def reach_everyone(self, sender: int, promise: str) -> None:
+        act = lambda: self.send(sender, EVERYONE, self.fresh())  # noqa: E731
+        self.until(act, sender, self.linked[sender], promise)
+
+    def close(self) -> None:
+        """Close everything, and look through the account."""
+        for member in self.members.values():
+            member.close()
+            member.close()
+        for (receiver, owner, payload), times in self.came.items():
+            what = f"a letter of {len(payload)} bytes that came to {receiver} as from {owner}"
+            demand(self.may_come[receiver, owner, payload] > 0, f"{what} was never sent to it so")
+            demand(times <= self.may_come[receiver, owner, payload], f"{what} came more often than it was sent")
+        for address, member in self.members.items():
+            received = sum(times for (receiver, _, _), times in self.came.items() if receiver == address)
+            demand(member.counts.get("received", 0) == received, "it counts other letters than it delivers")
+
+
+def _one_letter_reaches_one(post: _Post) -> None:
+    post.link(3, [0])
+    for sender, goal in ((3, 0), (0, 3), (3, 7), (7, 0)):
+        post.reach(sender, goal, f"no letter from {sender} reaches {goal}, which is admitted")
+
+
+def _everyone_is_all_linked_and_nobody_else(post: _Post) -> None:
+    for links in ([0], [0, 7], [7], [0, 7]):
+        post.link(3, links)
+        post.reach_everyone(3, f"no broadcast reaches all that are linked now, {links}")
+    post.link(0, [3])
+    post.link(3, [7])  # though 0 stays linked with 3
+    post.reach_everyone(3, "no broadcast reaches the one that is linked")
+    post.reach_everyone(0, "no broadcast reaches one that is linked with others only")
+    post.link(3, [])
+    post.send(3, EVERYONE, post.fresh())
+    post.reach(3, 0, "no letter reaches a member that is not linked any more")
+
+
+def _bytes_arrive_unchanged(post: _Post) -> None:
+    post.link(3, [0])
+    noise = np.random.default_rng(0).bytes(post.letter_bytes)
+    for payload in (b"", b"\0", bytes(range(256)), noise[: post.letter_bytes // 2], noise):
+        for to in (0, EVERYONE):
+            act = lambda to=to, payload=payload: post.send(3, to, payload)  # noqa: E731
+            post.until(act, 3, [0], f"a letter of {len(payload)} bytes does not arrive unchanged")
+
+
+def _too_long_letters_vanish(post: _Post) -> None:
+    post.link(3, [0])
+    post.reach(3, 0, "no letter arrives")
+    for size in (post.letter_bytes + 1, 10 * post.letter_bytes):
+        for to in (0, 7, EVERYONE):
+            post.send(3, to, post.fresh(size), arrives=False)
+        post.reach(3, 0, "after a letter that was too long no other arrives")
+        post.reach(3, 7, "after a letter that was too long no other arrives at a member that is not linked")
+
+
+def _absent_peers_do_not_matter(post: _Post) -> None:
+    post.link(3, [0, 7])
+    post.members[0].close()
+    for to in (0, 99, EVERYONE):
+        for _ in range(20):
+            post.send(3, to, post.fresh())
+    post.link(3, [7])
+    for _ in range(20):
+        post.send(3, 0, post.fresh())
+    post.reach(3, 7, "no letter reaches a peer while another is absent")
+
+
+def _closed_is_closed(post: _Post) -> None:
+    post.link(3, [0])
+    post.reach(3, 0, "no letter arrives")
+    member = post.members[3]
+    member.close()
+    member.close()
+    for to in (0, 7, EVERYONE):
+        post.send(3, to, post.fresh(), arrives=False)
+    member.publish_roster(b"roster")
+    post.link(3, [0, 7])
+    demand(not member.alive(), "it sees somebody alive though it is closed")
+    post.reach(7, 0, "no letter arrives after another peer has closed")
+
+
+def _who_comes_back_is_reached(post: _Post) -> None:
+    post.link(3, [0, 7])
+    post.link(0, [3])
+    post.reach_everyone(3, "no broadcast arrives")
+    post.members[0].close()
+    post.send(3, EVERYONE, post.fresh())
+    post.open(0)
+    post.reach_everyone(3, "no broadcast reaches a peer that came back")
+    post.reach(3, 0, "no letter reaches a peer that came back")
+    post.reach_everyone(0, "no broadcast of a peer that came back arrives")
+
+
+def _callbacks_may_use_it(post: _Post) -> None:
+    """Answers, relinks and closes inside deliver."""
+    member = post.members[0]
+    member.close()
+    done = threading.Event()
+
+    def answer(owner: int, payload: bytes) -> None:
+        post.send(0, owner, payload)
+        post.link(0, [owner])
+        if payload.startswith(b"close"):
+            member.close()
+            done.set()
+
+    post.open(0, also=answer)
+    post.link(3, [0])
+
+    def ask() -> bytes:
+        return post.send(3, 0, post.fresh())
+
+    post.until(ask, 0, [3], "no answer comes that is sent inside deliver")
+    end = time.monotonic() + post.patience
+    while not done.is_set():
+        post.send(3, 0, b"close" + post.fresh())
+        done.wait(0.2)
+        demand(time.monotonic() < end, "it cannot be closed inside deliver")
+    post.open(0)
+    post.reach(3, 0, "it cannot be opened again after it was closed inside deliver")
+
+
+def _threads_may_share_it(post: _Post) -> None:
+    post.link(3, [0, 7])
+    post.reach_everyone(3, "no broadcast arrives")
+    letters = [post.fresh() for _ in range(200)]
+    for payload in letters:
+        post.may_come.update((goal, 3, payload) for goal in (0, 7))
+    faults: list[BaseException] = []
+
+    def work(mine: list[bytes]) -> None:
+        try:
+            for payload in mine:
+                post.members[3].send(EVERYONE, payload)
+        except BaseException as fault:
+            faults.append(fault)
+
+    threads = [threading.Thread(target=work, args=(letters[k::4],)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    post.link(3, [0, 7])  # changes nothing
+    for thread in threads:
+        thread.join()
+    demand(not faults, f"sending from several threads fails: {faults[:1]}")
+    post.reach_everyone(3, "no broadcast arrives after several threads have sent")
+    for goal in (0, 7):
+        arrived = sum(post.came[goal, 3, payload] > 0 for payload in letters)
+        demand(arrived > 0, f"of {len(letters)} letters sent by several threads none arrives")
+
+
+def _rosters_are_published(post: _Post) -> None:
+    post.link(3, [0])
+    end = time.monotonic() + post.patience
+    while not post.rosters[0]:
+        post.members[3].publish_roster(b"signed")
+        time.sleep(0.02)
+        demand(time.monotonic() < end, "no roster reaches a linked peer")
+    demand(set(post.rosters[0]) == {b"signed"}, "a roster changes on its way")
+
+
+def _visitors_exchange_rosters_and_nothing_else(post: _Post) -> None:
+    host, guest = post.members[0], post.members[7]
+    host.admit([post.members[3].contact])
+    host.keep_roster(b"of the host")
+    guest.keep_roster(b"of the guest")
+    post.link(7, [0])
+    end = time.monotonic() + post.patience
+    while b"of the guest" not in post.rosters[0] or b"of the host" not in post.rosters[7]:
+        post.send(7, 0, post.fresh())  # which may come when it is admitted
+        time.sleep(0.05)
+        missing = 0 if b"of the guest" not in post.rosters[0] else 7
+        demand(time.monotonic() < end, f"of a visitor and its host, {missing} does not get the other's roster")
+    came = [owner for receiver, owner, _ in post.came if receiver == 0]
+    demand(7 not in came, "a letter of somebody who is not admitted is delivered")
+    host.admit([post.members[3].contact, guest.contact])
+    post.reach(7, 0, "no letter of a visitor arrives when it was admitted")
+
+
+def _others_stay_connected(post: _Post) -> None:
+    """Members come and go, and not one letter between two others is lost."""
+    post.link(3, [0])
+    post.reach(3, 0, "no letter arrives")
+    contacts = {address: member.contact for address, member in post.members.items()}
+    sent = []
+    for links in ([0, 7], [0], [7, 0], [0]):
+        post.link(3, links)
+        post.members[0].admit([contacts[3], contacts[7]] if len(links) > 1 else [contacts[3]])
+        for _ in range(10):
+            sent.append(post.send(3, 0, post.fresh()))
+            time.sleep(0.005)
+    end = time.monotonic() + post.patience
+    while not all(post.came[0, 3, payload] for payload in sent):
+        time.sleep(0.02)
+        lost = sum(not post.came[0, 3, payload] for payload in sent)
+        demand(time.monotonic() < end, f"{lost} of {len(sent)} letters are lost while others come and go")
+
+
+def _revoked_certificates_are_refused(post: _Post) -> None:
+    host, guest = post.members[0], post.members[7]
+    if post.relayed or guest.serial is None:
+        return  # a relay sees the certificates of those who use it
+    contacts = [post.members[3].contact, guest.contact]
+    post.link(7, [0])
+    post.reach(7, 0, "no letter arrives")
+    host.admit(contacts, revoked=[guest.serial])
+    end = time.monotonic() + post.patience
+    while 7 in host.alive():
+        time.sleep(0.02)
+        demand(time.monotonic() < end, "a connection outlives its certificate")
+    with post.news:
+        before = sum(times for (receiver, owner, _), times in post.came.items() if (receiver, owner) == (0, 7))
+    for _ in range(10):
+        post.send(7, 0, post.fresh())
+        time.sleep(0.03)
+    with post.news:
+        after = sum(times for (receiver, owner, _), times in post.came.items() if (receiver, owner) == (0, 7))
+    demand(after == before, "a letter comes from somebody whose certificate is revoked")
+    host.admit(contacts)
+    post.reach(7, 0, "no letter arrives when a certificate is good again")
+
+
+#: Every promise of a transport, in the order in which they are checked.
+TRANSPORT_CHECKS = named(
+    _one_letter_reaches_one,
+    _everyone_is_all_linked_and_nobody_else,
+    _bytes_arrive_unchanged,
+    _too_long_letters_vanish,
+    _absent_peers_do_not_matter,
+    _closed_is_closed,
+    _who_comes_back_is_reached,
+    _callbacks_may_use_it,
+    _threads_may_share_it,
+    _rosters_are_published,
+    _visitors_exchange_rosters_and_nothing_else,
+    _others_stay_connected,
+    _revoked_certificates_are_refused,
+)
+
+
+def check_transport(
+    make: Callable[[list[int]], dict[int, Transport]],
+    letter_bytes: int = 200_000,
+    patience: float = 20.0,
+    relayed: bool = False,
+) -> None:
+    """Check everything that a transport promises; see ``TRANSPORT_CHECKS``.
+
+    Letters may get lost, so what must arrive is sent again until it does; what must not is looked for at the end: every
+    letter that came was sent, by that owner, to that receiver, and came at most once.
+
+    Parameters
+    ----------
+    make : function of (addresses)
+        Returns a transport for each address: not open yet, with no links, on the same network, all of them admitted by
+        each other. Called once for every check.
+    letter_bytes : int
+        The longest letter that these carry.
+    patience : float
+        Seconds after which a letter that must arrive is given up.
+    relayed : bool
+        Whether they reach each other through a relay only, and so do not see each other's certificates.
+
+    Raises
+    ------
+    ContractError
+
+    Examples
+    --------
+    >>> from coterie.peers.transport.memory import Exchange, Memory
+    >>> from coterie.testing import check_transport
+    >>> def make(addresses):
+    ...     exchange = Exchange()
+    ...     return {address: Memory(exchange, f"peer{address}", address) for address in addresses}
+    >>> check_transport(make)
+    """
+
+    def on_new_ones(check: Callable[[_Post], None]) -> None:
+        post = _Post(make, letter_bytes, patience, relayed)
+        try:
+            check(post)
+        except BaseException:
+            for member in post.members.values():
+                member.close()
+            raise
+        post.close()
+
+    check_all(TRANSPORT_CHECKS, on_new_ones, "a transport")
