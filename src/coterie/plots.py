@@ -323,15 +323,15 @@ def shrinkage(model: Any, columns: Sequence[Any] | None = None, agents: Sequence
     >>> [axes.get_title() for axes in shrinkage(model, ["x0", "intercept"]).axes[:2]]
     ['x0', 'intercept']
     """
-    from .estimators.gains import alone_models, kept_rows
+    from .estimators.gains import alone_models
 
     part, k = _part(model, output)
-    rows = kept_rows(model)
+    rows = model._models.rows()
     if rows is None:
         raise ParameterError(
             "a model from a file has no rows, which this figure needs: draw it before it is saved, or fit it anew"
         )
-    if len(model._models) > 1:
+    if len(model._models.parts) > 1:
         rows = rows._replace(y=(rows.y == k).astype(float))
     chosen = _differing(model, part, k) if columns is None else list(columns)
     places = [_place(model, part, column) for column in chosen]
@@ -923,19 +923,18 @@ def correlations(
 
 def _part(model: Any, output: Any) -> tuple[Any, int]:
     """The fitted model of one output, and its number; refused where it has no posterior to draw."""
-    from .pooling import Pooled
-
     model._check_fitted()
-    if not (isinstance(model._models, list) and isinstance(model._models[0], Pooled)):
+    parts = model._models.parts
+    if not (parts and parts[0].has_intervals):
         raise MismatchError(
             'this figure needs the posterior of method="pooling", with 150 columns at most; the model given has none'
         )
-    if output is None or len(model._models) == 1:
-        return model._models[0], 0
+    if output is None or len(parts) == 1:
+        return parts[0], 0
     found = np.flatnonzero(model.classes_ == output)
     if not len(found):
         raise ParameterError(f"output={output!r} must be one of {', '.join(map(repr, model.classes_.tolist()))}")
-    return model._models[int(found[0])], int(found[0])
+    return parts[int(found[0])], int(found[0])
 
 
 def _feature(model: Any, column: Any) -> int:
@@ -1018,7 +1017,7 @@ def _linked(part: Any, z: np.ndarray) -> np.ndarray:
 
 def _predicted(model: Any, part: Any, k: int) -> str:
     if model._kind == "classifier":
-        return f"probability of {model.classes_.tolist()[1 if len(model._models) == 1 else k]!r}"
+        return f"probability of {model.classes_.tolist()[1 if len(model._models.parts) == 1 else k]!r}"
     return "expected count" if part.family.name == "poisson" else "prediction"
 
 

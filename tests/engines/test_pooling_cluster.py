@@ -125,7 +125,7 @@ def test_a_model_of_a_cluster_is_like_one_from_a_file(there, tmp_path):
     """It has no rows: it can be saved, take more rows, and report what it knows; for gains it asks for the rows."""
     model, one = there
     X, y = parts("sales")
-    assert len(model._models[0].grouped.y) == 0
+    assert len(model._models.parts[0].grouped.y) == 0
     again = ct.load(ct.save(model, tmp_path / "model"))
     assert again.engine is None
     same(again, one)

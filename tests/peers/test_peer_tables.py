@@ -282,7 +282,7 @@ def test_a_charter_from_a_model_encodes_tables_as_fit_does(tmp_path, patients, s
     for rows in (patients, odd):
         rows.drop(columns=["clinic", "ward"]).to_csv(tmp_path / "rows.csv", index=False)
         X, y = rows_of(agreed, tmp_path / "rows.csv")
-        expected = model._models[0].design.columns(model._columns.apply(rows.drop(columns=["clinic", "cost"])))
+        expected = model._models.parts[0].design.columns(model._columns.apply(rows.drop(columns=["clinic", "cost"])))
         assert np.allclose(X, expected, rtol=1e-12, atol=1e-12)
         assert np.allclose(y, rows["cost"])
 

@@ -49,7 +49,7 @@ def test_weights_below_one(weight):
     X, codes = rng.uniform(-2.0, 2.0, size=(300, 2)), np.arange(300) % 10
     y = np.sin(3.0 * X[:, 0]) + 0.1 * rng.normal(size=300)
     model = ct.CollaborativeRegressor(design="additive").fit(X, y, agents=codes, sample_weight=np.full(300, weight))
-    knots = model._models[0].design.splines[0].knots
+    knots = model._models.parts[0].design.splines[0].knots
     assert knots[2] == pytest.approx(X[:, 0].min())
     assert knots[-3] == pytest.approx(X[:, 0].max(), abs=0.05)
 

@@ -113,7 +113,7 @@ def test_progress_is_told_by_whoever_asked(monkeypatch):
 def test_rows_are_kept_once_for_all_classes():
     X, _, codes = rows("squared")
     model = ct.CollaborativeClassifier().fit(X, np.arange(len(X)) % 3, agents=codes)
-    first, second, third = (part.grouped for part in model._models)
+    first, second, third = (part.grouped for part in model._models.parts)
     assert first.X is second.X is third.X
     assert not np.shares_memory(first.X, X)
 

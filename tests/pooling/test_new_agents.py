@@ -178,6 +178,6 @@ def test_intervals_of_new_agents_allow_for_what_agents_differ_by():
     _, met = model.predict(X[:50], agents=codes[:50], return_std=True)
     _, never = model.predict(X[:50], agents=np.full(50, -1), return_std=True)
     assert np.all(never > met)
-    population = model._models[0].population
+    population = model._models.parts[0].population
     assert matrix(population.V)[-1, -1] > 0.0
     assert population.cov[-1, -1] < 1.0 / FLAT

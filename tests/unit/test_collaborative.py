@@ -59,11 +59,11 @@ def answers(model, X, ids):
 def test_coefficients_are_those_that_predict(kind, design):
     X, y, ids = table(kind)
     model = estimator(kind, design=design).fit(X, y, agents=ids)
-    A = X if design == "linear" else model._models[0].design.unscaled(X)
+    A = X if design == "linear" else model._models.parts[0].design.unscaled(X)
     own, b = model.coef_[ids], model.intercept_[ids]
     z = np.einsum("rj,r...j->r...", A, own) + b
     mean = model._latent(X, ids)[0].reshape(z.shape)
-    scale, center = model._models[0].scale, model._models[0].center
+    scale, center = model._models.parts[0].scale, model._models.parts[0].center
     np.testing.assert_allclose(z, mean * scale + center, atol=1e-8)
     assert len(model.coef_names_) == A.shape[1] == model.common_coef_.shape[-1] == model.personal_variance_.shape[-1]
     assert model.design_ == design
@@ -73,7 +73,7 @@ def test_coefficients_are_those_that_predict(kind, design):
     if kind == "numbers" and design == "linear":
         np.testing.assert_allclose(model.predict(X, agents=ids), z, atol=1e-8)
         strangers = X @ model.common_coef_ + model.common_intercept_
-        if model._models[0].new_agent.share == 0.0:
+        if model._models.parts[0].new_agent.share == 0.0:
             np.testing.assert_allclose(model.predict(X, agents=ids + 100), strangers, atol=1e-8)
 
 
@@ -100,7 +100,7 @@ def test_more_rows_are_a_fit_with_the_population_held(kind):
     X, y, ids = table(kind, n=14)
     early = (ids < 12) & ~((ids == 3) & (np.arange(len(ids)) % 10 > 4))
     model = estimator(kind, design="linear").fit(X[early], y[early], agents=ids[early])
-    before = model.coef_.copy(), model.intercept_.copy(), model.common_coef_.copy(), model._models
+    before = model.coef_.copy(), model.intercept_.copy(), model.common_coef_.copy(), model._models.parts
     model.partial_fit(X[~early], y[~early], agents=ids[~early])
     assert model.agents_ == tuple(range(14))
     others = np.setdiff1d(np.arange(12), [3])
@@ -110,7 +110,7 @@ def test_more_rows_are_a_fit_with_the_population_held(kind):
     assert np.array_equal(model.common_coef_, before[2])
     from coterie.pooling.fitted import posterior
 
-    for now, old in zip(model._models, before[3], strict=True):
+    for now, old in zip(model._models.parts, before[3], strict=True):
         assert now.population is old.population
         everything = now.grouped.batches(now.design, np.arange(14))
         for batch in everything:
@@ -165,7 +165,7 @@ def test_members_without_rows_are_like_strangers_of_the_model(kind):
     found = answers(model, X[:4], ["idle"] * 4)
     assert np.isfinite(found).all()
     # As the population has it: w for its model, whatever strangers are predicted by.
-    for fitted in model._models:
+    for fitted in model._models.parts:
         assert np.all(fitted.D[-1] == 0.0)
     same = estimator(kind).fit(X, y, agents=ids)
     np.testing.assert_allclose(answers(model, X, ids), answers(same, X, ids), atol=0.1)
@@ -388,11 +388,11 @@ def test_heavy_tails_are_chosen_where_there_are_any():
     for seed in range(3):
         X, y, ids = table(seed=seed, n=20, m=15)
         clean = ct.CollaborativeRegressor(loss="auto", design="linear").fit(X, y, agents=ids)
-        assert clean._models[0].family.name == "squared"
+        assert clean._models.parts[0].family.name == "squared"
         rng = np.random.default_rng(seed)
         wild = y + np.where(rng.uniform(size=len(y)) < 0.06, 10.0 * rng.normal(size=len(y)), 0.0)
         robust = ct.CollaborativeRegressor(loss="auto", design="linear").fit(X, wild, agents=ids)
-        assert robust._models[0].family.name == "student"
+        assert robust._models.parts[0].family.name == "student"
         plain = ct.CollaborativeRegressor(design="linear").fit(X, wild, agents=ids)
         errors = [np.mean((model.coef_ - clean.coef_) ** 2) for model in (robust, plain)]
         assert errors[0] < 0.5 * errors[1]

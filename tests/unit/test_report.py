@@ -22,6 +22,7 @@ from coterie.estimators.report import adjusted, features, outliers
 from coterie.estimators.tuning import folds as deal
 from coterie.pooling.designs import Linear
 from coterie.pooling.population import FLAT
+from coterie.pooling.rows import Grouped
 
 
 def population(seed=0, n=40, rows=(6, 24), sd=(1.0, 0.5, 0.2), intercept=0.7, noise=0.8):
@@ -153,7 +154,7 @@ def test_an_agent_of_one_class_alone_is_not_sure_of_it():
     # About as sure as half a row of each class more would leave it, or less.
     for m in (1, 3, 10, 30):
         X = np.random.default_rng(m).normal(size=(m, 2))
-        rows = measuring.Rows(X, np.ones(m), np.zeros(m, int), None)
+        rows = Grouped.of(X, np.ones(m), np.zeros(m, int), 1, None)
         [p] = measuring._averaged(rows, rows.some(np.array([0]))._replace(X=np.zeros((1, 2))),
                                   [Linear.of(X)], "logistic")  # fmt: skip
         assert 0.5 < p < (m + 0.5) / (m + 1.0) + 0.03
@@ -301,7 +302,7 @@ def test_a_curve_is_one_feature_with_the_variance_of_the_curve():
     assert table.index.tolist()[0] == "x0"
     assert table.loc["x0", "kind"] == "curve"
     assert math.isnan(table.loc["x0", "common"])
-    part = model._models[0]
+    part = model._models.parts[0]
     mine = np.flatnonzero(part.design.source == 0)
     A = part.design.columns(X)[:, mine]
     variance = np.mean(np.einsum("ij,jk,ik->i", A, part.population.V[np.ix_(mine, mine)], A))
@@ -322,7 +323,8 @@ def test_the_evidence_of_other_candidates_is_that_of_their_fits():
     assert table.loc["linear", "nats"] == 0.0
     assert table.loc["additive", "nats"] == pytest.approx(difference, abs=1.0)
     # Where designs were compared on a sample of agents, their numbers are of fewer rows: the other one is fitted anew.
-    models["auto"]._models = [replace(part, sampled=True) for part in models["auto"]._models]
+    auto = models["auto"]
+    auto._models = replace(auto._models, parts=tuple(replace(part, sampled=True) for part in auto._models.parts))
     table = models["auto"].report(folds=2).choices.set_index("candidate")
     assert table.loc["additive", "log_evidence"] == pytest.approx(models["additive"].log_evidence_, rel=1e-9)
 
@@ -356,7 +358,7 @@ def test_honest_agents_are_seldom_called_outliers():
         named += len(outliers(model)) > 0
         from coterie.estimators.report import _tests
 
-        p.append(_tests(model._models[0], model._columns.names))
+        p.append(_tests(model._models.parts[0], model._columns.names))
     assert named <= 6
     every = pd.concat(p)
     for _, part in every.groupby("by"):
@@ -398,8 +400,9 @@ def test_a_report_prints_its_tables_and_is_plain_as_a_dict(reported):
     ],
 )
 def test_a_report_says_what_predicts_agents_never_met(fitted, monkeypatch, share, by):
-    [part] = fitted._models
-    monkeypatch.setattr(fitted, "_models", [replace(part, new_agent=part.new_agent._replace(share=share))])
+    [part] = fitted._models.parts
+    part = replace(part, new_agent=part.new_agent._replace(share=share))
+    monkeypatch.setattr(fitted, "_models", replace(fitted._models, parts=(part,)))
     assert fitted.report(folds=2).notes[-1] == f"an agent never met is predicted by {by}"
 
 
@@ -453,7 +456,7 @@ def test_caterpillar_draws_sorted_coefficients_with_posterior_intervals(fitted):
     by_place = sorted(lines, key=lambda segment: segment[0][1])
     order = np.argsort(fitted.coef_[:, 1])
     assert [label.get_text() for label in axes.get_yticklabels()] == [str(k) for k in order]
-    part = fitted._models[0]
+    part = fitted._models.parts[0]
     sd = np.sqrt(part.covariances(order)[:, 1, 1]) * part.scale / part.design.scale[1]
     half = stats.norm.ppf(0.9) * sd
     np.testing.assert_allclose([line[0][0] for line in by_place], fitted.coef_[order, 1] - half)

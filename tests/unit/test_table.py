@@ -68,7 +68,7 @@ def test_rows_without_ids_are_those_of_the_only_agent():
         ({"y": [1.0, 2.0, np.nan, np.nan]}, r"row 2 \(agent 'bo'\) and 1 more: the label is missing"),
         ({"agents": ["a", "b"]}, "agents has 2 ids for 4 rows"),
         ({"members": ["ann", "bo"]}, r"row 3 \(agent 'cy'\): this agent is not among members="),
-        ({"missing": "error"}, "row 1: column 'age' is missing"),
+        ({"missing": "error"}, r"row 1 \(agent 'ann'\): column 'age' is missing"),
         ({"sample_weight": [1, 1, 1, -1]}, "sample_weight must be finite and not negative"),
         ({"sample_weight": [0, 0, 0, 0]}, "sample_weight is zero for all rows"),
     ],

@@ -222,13 +222,12 @@ def _show_fit(result: dict[str, Any], output: Path, as_json: bool) -> None:
 def _told(model: Any) -> dict[str, Any]:
     """What a fit has to say of itself."""
     told: dict[str, Any] = {} if model.graph_ is None else {"ties": model.graph_.n_edges}
-    if hasattr(model, "run_"):
-        run, n = model.run_, len(model.agents_)
-        run = run[0] if isinstance(run, list) else run
+    if model._models.runs:
+        run, n = model._models.runs[0], len(model.agents_)
         cost = {"wakes_per_agent": run.wakes / n, "vectors": run.vectors, "bytes": run.bytes}
         return told | cost | {"objective": run.value}
     told |= {"design": model.design_, "log_evidence": model.log_evidence_}
-    if getattr(model, "noise_", None) is not None:
+    if model._kind == "regressor" and model.noise_ is not None:
         told["noise"] = float(model.noise_)
     return told | {f"column {k + 1}": note for k, note in enumerate(model._columns.notes)}
 
@@ -276,7 +275,7 @@ def _measure_gain(
             with bar(f"measuring the gain, {name}", quiet, known=False) as progress:
                 model = estimator(**way).fit(**train, progress=progress)
             scores[name] = model.score(X[test], y[test], agents=ids[test])
-    metric = "accuracy" if hasattr(model, "classes_") else "R2"
+    metric = "accuracy" if model._kind == "classifier" else "R2"
     if scores["together"] < max(scores["alone"], scores["one model"]) and not quiet:
         other = "boosting" if pools else "pooling"
         talk.print(f"together is not the best on these rows: compare --method {other}")
@@ -319,7 +318,7 @@ def predict(
     fitted = load(model)
     if interval is not None and not hasattr(fitted, "predict_interval"):
         raise ParameterError("--interval: only models of numbers have intervals")
-    if probabilities and not hasattr(fitted, "classes_"):
+    if probabilities and fitted._kind != "classifier":
         raise ParameterError("--probabilities: only models of classes have probabilities")
     frame, rows, ids, _ = _rows_for(fitted, data, agent)
     known = set(fitted.agents_)
@@ -422,7 +421,7 @@ def _figures(model: Any, report: Any) -> dict[str, Any]:
     found = {} if report.gains is None else {"gains.png": plots.gains(report)}
     if report.features is None or report.outliers is None:
         return found
-    if report.gains is not None and model._models[0].kept is None:
+    if report.gains is not None and model._models.rows() is not None:
         found["shrinkage.png"] = plots.shrinkage(model)
     kind = report.features["kind"]
     for name, kinds, draw in (

@@ -20,6 +20,14 @@ from .summaries import Numbers, Part, Texts, summarise
 
 __all__ = ["Columns"]
 
+#: Names a row in an error.
+Where = Callable[[int], str]
+
+
+def row_only(row: int) -> str:
+    """A row by its number."""
+    return f"row {row}"
+
 
 @dataclass(frozen=True, repr=False)
 class Columns:
@@ -40,33 +48,36 @@ class Columns:
     input_names: Names  # None for arrays, and for frames whose names are not strings
     n_features_in: int
     notes: list[str] = field(hash=False)  # what was done, in plain words
-    missing: str  # "fill" or "error": what happens to gaps
+    missing: str  # what happens to gaps: "fill", or "error"; "refuse" for estimators that cannot fill them
     kinds: tuple[str, ...]  # of each input column: "number", "text", "category"; "empty" if all of it is missing
     means: tuple[float | None, ...]  # of each input column of numbers
     parts: tuple[Part, ...]
 
     @classmethod
-    def learn(cls, X: Any, missing: str = "fill", owner: str = "Columns", drop: bool = True) -> tuple[Columns, Any]:
+    def learn(
+        cls, X: Any, missing: str = "fill", owner: str = "Columns", drop: bool = True, where: Where = row_only
+    ) -> tuple[Columns, Any]:
         """Learn how to encode a table, and encode it; `owner` is the estimator's name, for messages.
 
-        Without `drop`, numbers that are constant, or a copy of another column, stay.
+        Without `drop`, numbers that are constant, or a copy of another column, stay. `where` names a row in errors.
 
         The matrix is C-contiguous, float64, or float32 if all of `X` is; `X` itself if nothing is to be done to it.
         """
-        if missing not in ("fill", "error"):
+        if missing not in ("fill", "error", "refuse"):
             raise ParameterError(f'missing must be "fill" or "error", got {missing!r}')
         table = read(X, owner)
         if table.sparse is not None:
             return plain(sparse_means(table.sparse), missing), table.sparse
         found = summarise(table)
-        if missing == "error":
-            refuse_gaps(table, (j for j, column in enumerate(found) if column.gaps), table.names)
+        if missing != "fill":
+            with_gaps = (j for j, column in enumerate(found) if column.gaps)
+            refuse_gaps(table, with_gaps, table.names, missing, where)
         columns = decide(table.names, found, missing, partial(_copies, table), drop)
         if table.matrix is not None and columns.is_identity and not any(column.gaps for column in found):
             return columns, table.matrix
         return columns, _encode(table, columns.source, columns.parts, columns.means)
 
-    def apply(self, X: Any, owner: str = "Columns") -> Any:
+    def apply(self, X: Any, owner: str = "Columns", where: Where = row_only) -> Any:
         """Encode new rows in the same way; sparse if `X` is, and `X` itself if nothing is to be done to it.
 
         Warns as scikit-learn does if only one of `X` and the table at fit has names of columns.
@@ -87,9 +98,9 @@ class Columns:
                 table.columns[j] = self._as_at_fit(j, table.columns[j], names)
         numbers = sorted(j for j in used if self.kinds[j] == "number")
         gaps = statistics(table, numbers, names, only_gaps=True).gaps
-        if self.missing == "error":
+        if self.missing != "fill":
             whole = {j for j, count in zip(numbers, gaps.tolist(), strict=True) if not count}
-            refuse_gaps(table, sorted(used - whole), names)
+            refuse_gaps(table, sorted(used - whole), names, self.missing, where)
         if gaps.any() or not self.is_identity or table.matrix is None:
             return _encode(table, self.source, self.parts, self.means)
         return table.matrix
@@ -351,9 +362,9 @@ def copy_notes(
     return notes
 
 
-def plain(means: Sequence[float], missing: str) -> Columns:
-    """Columns of a sparse matrix: all of them, as they are."""
-    return decide(None, [Numbers(1, 0, mean, False) for mean in means], missing, lambda *_: {}, drop=False)
+def plain(means: Sequence[float], missing: str, names: Names = None) -> Columns:
+    """Columns of numbers without gaps, such as those of a sparse matrix: all of them, as they are."""
+    return decide(names, [Numbers(1, 0, mean, False) for mean in means], missing, lambda *_: {}, drop=False)
 
 
 def _copies(

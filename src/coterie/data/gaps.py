@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,8 +120,10 @@ def _constant(table: RawTable, wanted: Sequence[int]) -> NDArray[np.bool_]:
     return result
 
 
-def refuse_gaps(table: RawTable, wanted: Iterable[int], names: Names) -> None:
-    """Name the first gap of these columns."""
+def refuse_gaps(
+    table: RawTable, wanted: Iterable[int], names: Names, missing: str, where: Callable[[int], str]
+) -> None:
+    """Name the first gap of these columns, and what to do about it; `where` names a row."""
     first: tuple[int, int] | None = None
     for j in wanted:
         gap = table.gaps(j)
@@ -130,7 +132,7 @@ def refuse_gaps(table: RawTable, wanted: Iterable[int], names: Names) -> None:
             first = (row, j)
     if first:
         row, j = first
-        raise DataError(
-            f"row {row}: column {label_of(j, names)} is missing (NaN);"
-            ' fill it in, drop the row, or let the mean stand in for it: missing="fill"'
-        )
+        advice = "fill it in, or drop the row"
+        if missing == "error":
+            advice = 'fill it in, drop the row, or let the mean stand in for it: missing="fill"'
+        raise DataError(f"{where(row)}: column {label_of(j, names)} is missing (NaN); {advice}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike, fspath
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from .columns import Columns
 from .frames import is_frame, split_frame, split_ids
-from .ids import Integers, agent_codes, agent_numbers
+from .ids import Integers, agent_codes, agent_numbers, as_agent_ids
 from .sources import is_source
 
 
@@ -31,6 +32,11 @@ class Table:
     agent_column: str | None  # the column that held the ids, if it was one
     y: NDArray[Any] | None = None  # labels as they were given, none missing
     weight: NDArray[np.float64] | None = None
+    ids: Any = None  # of the agent of each row, as they were given
+
+    def where(self, row: int) -> str:
+        """A row, and whose it is, for an error."""
+        return named_row(self.ids, row)
 
     @classmethod
     def learn(
@@ -42,8 +48,12 @@ class Table:
         missing: str = "fill",
         sample_weight: Any = None,
         owner: str = "Table",
+        drop: bool = True,
     ) -> Self:
         """Read, encode and group the rows of a fit; `owner` is the estimator's name, for messages.
+
+        Without `drop`, columns that say nothing stay, and arrays, whose columns have no names, must not have gaps;
+        ``missing="refuse"`` takes nothing but whole columns of numbers.
 
         Rows may be in files, or anywhere else that a source names: `y` is then a column, and so is `agents`. Of a frame
         both may be columns, too.
@@ -57,7 +67,12 @@ class Table:
             members = known if members is None else members
         X, y, _ = split_target(X, y)
         features, ids, name = split_ids(X, agents)
-        columns, matrix = Columns.learn(features, missing, owner)
+        missing = missing if drop or is_frame(features) else "refuse"
+        columns, matrix = Columns.learn(features, missing, owner, drop, partial(named_row, ids))
+        if missing == "refuse" and not columns.is_identity:
+            from .matrix import as_features
+
+            as_features(features)  # refuses a column of text by its name
         rows = matrix.shape[0]
         codes, ordered = agent_codes(ids, members, rows)
         labels = labels_of(y, rows, codes, ordered)
@@ -79,13 +94,18 @@ class Table:
         Without ids, rows are those of the only agent. A frame may still hold `target`, the labels of the fit.
         """
         features, ids, _ = split_ids(without_target(X, target, batches=True), agents, agent_column)
-        matrix = columns.apply(features, owner)
+        matrix = columns.apply(features, owner, partial(named_row, ids))
         rows, members = matrix.shape[0], tuple(number)
         if ids is not None:
-            return cls(matrix, agent_numbers(ids, number, rows), members, columns, agent_column)
+            return cls(matrix, agent_numbers(ids, number, rows), members, columns, agent_column, ids=ids)
         if len(members) > 1:
             raise DataError(f"this model was fitted for {len(members)} agents: pass agents=..., one id for each row")
         return cls(matrix, np.zeros(rows, np.int64), members, columns, agent_column)
+
+
+def named_row(ids: Any, row: int) -> str:
+    """A row, and whose it is, for an error."""
+    return f"row {row}" if ids is None else f"row {row} (agent {as_agent_ids(ids).tolist()[row]!r})"
 
 
 def split_target(X: Any, y: Any) -> tuple[Any, Any, str | None]:

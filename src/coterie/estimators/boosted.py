@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, Self
 
@@ -21,18 +22,21 @@ from ..data import AgentData
 from ..data.dictionaries import Dictionary, Function, StumpDictionary, Stumps, outputs, resolve_base
 from ..engines.run import Run
 from ..engines.simulator import simulate
-from ..errors import ParameterError
+from ..errors import DataError, ParameterError
 from ..graphs import Graph
 from ..problem import Problem
 from ..problem.baselines import Baseline, resolve_method
 from ..problem.coupling import mu_of
 from .intercepts import calibrated, fold_numbers, random_intercepts, some_rows, without_levels
+from .models import Linear, Votes
 from .over_graph import ROUND, Settled, check_settings, graph_of, run_together
 from .per_agent import PerAgent, PerAgentClassifier, PerAgentRegressor, with_mean
 
 
 class _Boosted(PerAgent):
     """What both estimators share. Parameters are documented on the public classes."""
+
+    _gaps = "refuse"
 
     def __init__(
         self,
@@ -86,15 +90,30 @@ class _Boosted(PerAgent):
         run = self._run(method, self._posed(data, base, parts, given.order), given.order, progress)
         models = run.theta.reshape(data.n, parts, -1)
         slopes, intercepts = self._levels(run.problem, data, base, models)
-        # Nothing was changed before: a fit that is refused leaves the estimator as it was.
-        self._remember(given)
-        self.base_, self.run_, self.n_iter_ = base, run, max(1, run.wakes // data.n)
-        place = given.place
-        self.graph_ = run.graph.relabel(place)
+        place, (center, unit) = given.place, given.label_units
         kept = (slopes[:, None] * models[place], intercepts[place])
         coefficients, levels = (with_mean(each, data.sizes[place]) for each in kept)
-        self._expose(self._unit * coefficients, self._unit * levels + self._center)
+        # Nothing was changed before: a fit that is refused leaves the estimator as it was.
+        learned = Linear(unit * coefficients, unit * levels + center, Votes(base), runs=(run,))
+        self._remember(given, replace(learned, graph=run.graph.relabel(place)))
+        self.base_, self.run_, self.n_iter_ = base, run, max(1, run.wakes // data.n)
         return self
+
+    def _alone(self) -> dict[str, Any]:
+        n = len(self.agents_)
+        return {"method": "local", "graph": graphs.empty(n), "members": range(n)}
+
+    def _expose(self) -> None:
+        super()._expose()
+        self.graph_ = self._models.graph
+
+    def _unpacked(self, described: dict[str, Any], arrays: Any, n: int, width: int, graph: Any) -> Linear:
+        try:
+            self.base_ = StumpDictionary.from_arrays(arrays)
+        except DataError as error:
+            raise ValueError(str(error)) from None
+        self.base = self.base_ if self.base is None else self.base
+        return Linear.from_arrays(arrays, n, self.base_.size, Votes(self.base_), graph=graph)
 
     def _run(self, method: Any, alone: Problem, order: np.ndarray, progress: Any) -> Run:
         """While the graph is learned, models are, too: DADA alternates; and boosting goes on from there."""
@@ -139,10 +158,6 @@ class _Boosted(PerAgent):
     ) -> tuple[np.ndarray, np.ndarray]:
         """What to multiply the models of every output with, (outputs,), and the intercepts, (n, outputs)."""
         raise NotImplementedError
-
-    def _inputs(self, data: AgentData) -> Any:
-        """What models are weights of: the outputs of the base predictors."""
-        return outputs(self.base_, data.X, data.where)
 
 
 class BoostedClassifier(_Boosted, PerAgentClassifier):

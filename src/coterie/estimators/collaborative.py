@@ -7,27 +7,25 @@ rows. The papers' methods over a graph are there by name; they are imported when
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
 from .. import pooling
 from .._threads import one_thread
-from ..data.columns import Columns
 from ..data.frames import split_ids
 from ..data.ids import agent_codes
 from ..data.sources import is_dataset
-from ..data.table import Table, labels_of, more_labelled, split_target, weights_of
+from ..data.table import Table, labels_of, split_target, weights_of
 from ..engines.cluster import Cluster
-from ..errors import DataError, ExtrapolationWarning, MismatchError, ParameterError
+from ..errors import DataError, MismatchError, ParameterError
 from ..pooling.designs import DESIGNS, PLAIN
 from ..pooling.families import LARGEST
 from .by_batches import by_batches
+from .models import FittedModel, Linear, Populations
 from .protocol import Estimator
-from .reported import Reported, given_names
+from .reported import FittedEstimator, given_names
 
 DEVIATIONS = ("auto", "full", "diagonal", "scalar")
 #: By name; the laboratory's others do not fit here.
@@ -36,38 +34,15 @@ METHODS = ("pooling", "cd", "admm", "djam", "propagation", "local", "global", "c
 NUMBERS, CLASSES = ("auto", "squared", "student", "poisson"), ("auto", "logistic")
 
 
-class Linear(NamedTuple):
-    """Models learned over a graph: numbers and no posterior. The last one is for agents never met."""
-
-    coefficients: np.ndarray  # (n + 1, outputs, p)
-    intercepts: np.ndarray  # (n + 1, outputs)
-
-    def latent(self, X: Any, codes: np.ndarray) -> np.ndarray:
-        """X . theta_i + b_i for the agent i of every row, (rows, outputs)."""
-        out = np.empty((X.shape[0], self.intercepts.shape[1]))
-        for k in range(out.shape[1]):
-            own = self.coefficients[codes, k]
-            product = np.einsum("ij,ij->i", X, own) if isinstance(X, np.ndarray) else np.ravel(X.multiply(own).sum(1))
-            out[:, k] = product + self.intercepts[codes, k]
-        return out
-
-
-class _Collaborative(Reported, Estimator):
+class _Collaborative(FittedEstimator, Estimator):
     """What both estimators share. Parameters are documented on the public classes."""
 
     _losses: tuple[str, ...]
-    _models: Any  # a list of Pooled, one for each output; or Linear
-    _target_column: str | None = None  # the column that held the labels, if it was one
-    _linear_rows: Any = None  # of a fit over a graph: X, labels and agents' numbers
-    agents_: tuple[Any, ...]
+    _stranger = "the common model"
     graph_: Any
 
     def _encode(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         """Labels as the model has them, numbers or numbers of classes; and what to remember of them."""
-        raise NotImplementedError
-
-    def _encode_more(self, y: np.ndarray) -> list[np.ndarray]:
-        """Labels of more rows."""
         raise NotImplementedError
 
     def __init__(
@@ -166,7 +141,7 @@ class _Collaborative(Reported, Estimator):
         # Nothing was changed before: a fit that is refused leaves the estimator as it was.
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("__")]:
             delattr(self, name)
-        self._linear_rows, self._target_column = None, target
+        self._target_column = target
         for name, value in found.items():
             setattr(self, name, value)
         self._take(columns, members, column, models)
@@ -178,12 +153,10 @@ class _Collaborative(Reported, Estimator):
         labels, fitted = self._encode(np.asarray(table.y))
         targets = pooling.targets_of(labels, len(fitted.get("classes_", ())))
         if not pools:
-            models, extra = self._learn_over_graph(table, targets, progress)
-            extra["_linear_rows"] = (table.X, labels, table.codes)
+            models, extra = self._learn_over_graph(table, targets, labels, progress)
         else:
-            models, extra = self._pool(table, targets, progress), {"graph_": None}
-            if self.graph is not None:
-                models, extra = self._tie(models, table.members)
+            parts, extra = self._pool(table, targets, progress), {}
+            models = Populations(tuple(parts)) if self.graph is None else self._tie(parts, table.members)
         return models, fitted | extra
 
     def _check_parameters(self, pools: bool) -> None:
@@ -225,13 +198,15 @@ class _Collaborative(Reported, Estimator):
     def _deviations(self) -> str:
         return "full" if self.deviations == "auto" else self.deviations
 
-    def _learn_over_graph(self, table: Table, targets: list[np.ndarray], progress: Any) -> tuple[Any, dict[str, Any]]:
+    def _learn_over_graph(
+        self, table: Table, targets: list[np.ndarray], labels: np.ndarray, progress: Any
+    ) -> tuple[FittedModel, dict[str, Any]]:
         """One of the papers' methods; they are imported when they are asked for."""
         from .over_graph import learn_over_graph
 
         if table.weight is not None:
             raise MismatchError(f'method={self.method!r} takes no sample_weight; method="pooling" does')
-        return learn_over_graph(self, table, targets, progress)
+        return learn_over_graph(self, table, targets, labels, progress)
 
     def _check_wide(self) -> None:
         """Refuse what is not there for many columns, before the work."""
@@ -244,84 +219,47 @@ class _Collaborative(Reported, Estimator):
                     "linear, deviations diagonal, and there are no ties"
                 )
 
-    def _tie(self, models: Any, members: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
+    def _tie(self, parts: list[Any], members: tuple[Any, ...]) -> Populations:
         """Smooth deviations over a graph, as far as that pays on held-out rows."""
         from ..graphs import Graph
         from ..pooling.ties import smooth
         from .over_graph import weights_of
 
-        weights = weights_of(self, models, members)
+        weights = weights_of(self, parts, members)
         with one_thread():
-            models, W, tied = smooth(models, weights)
-        return models, {"graph_": Graph(W) if tied.strength > 0.0 else None, "ties_": tied}
-
-    def _take(self, columns: Columns, members: tuple[Any, ...], column: Any, models: Any) -> None:
-        """Keep what was learned, and show it under the names that people look for."""
-        self._columns, self._agent_column, self._models = columns, column, models
-        self.n_features_in_ = columns.n_features_in
-        if columns.input_names is not None:
-            self.feature_names_in_ = np.array(columns.input_names, dtype=object)
-        self._name(members)
-        self._expose()
-
-    def _name(self, members: tuple[Any, ...]) -> None:
-        self.agents_ = members
-        self._number = {member: k for k, member in enumerate(members)}
+            parts, W, tied = smooth(parts, weights)
+        return Populations(tuple(parts), Graph(W) if tied.strength > 0.0 else None, tied)
 
     def _expose(self) -> None:
         """Coefficients in the units of the columns, and what else the models know."""
-        names, models = self._columns.names, self._models
-        if isinstance(models, Linear):
-            only: Any = 0 if models.intercepts.shape[1] == 1 else slice(None)
-            self.coef_, self.intercept_ = models.coefficients[:-1, only], models.intercepts[:-1, only]
-            self.common_coef_, self.common_intercept_ = models.coefficients[-1, only], models.intercepts[-1, only]
-            self.coef_names_ = names
-            return
-        found = [model.coefficients() for model in models]
-        common, own = np.stack([pair[0] for pair in found]), np.stack([pair[1] for pair in found], axis=1)
-        variance = np.stack([model.variances()[0] for model in models])
-        only = 0 if len(models) == 1 else slice(None)
-        self.common_coef_, self.common_intercept_ = common[only, ..., :-1], common[only, ..., -1]
-        self.coef_, self.intercept_ = own[:, only, ..., :-1], own[:, only, ..., -1]
-        self.personal_variance_ = variance[only, ..., :-1]
-        self.design_, self.coef_names_ = models[0].design_name, models[0].names(names)
-        self.log_evidence_ = float(sum(model.log_evidence for model in models))
-        self.n_iter_ = max(model.rounds for model in models)
+        super()._expose()
+        models, (weights, levels) = self._models, self._models.weights()
+        only = 0 if levels.shape[1] == 1 else slice(None)
+        self.common_coef_, self.common_intercept_ = weights[-1, only], levels[-1, only]
+        self.coef_names_, self.graph_ = models.names(self._columns.names), models.graph
+        if models.ties is not None:
+            self.ties_ = models.ties
+        if models.parts:
+            self.personal_variance_ = np.stack([part.variances()[0] for part in models.parts])[only, ..., :-1]
+            found = models.summary()
+            self.design_, self.log_evidence_ = found["design"], found["log_evidence"]
+            self.n_iter_ = max(part.rounds for part in models.parts)
 
     # -- files ---------------------------------------------------------------------------------------------------
 
     def _packed(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """What a file holds of the models: plain values, and arrays. The rows are left out where that is possible."""
-        described: dict[str, Any] = {"columns": self._columns.to_dict()}
-        if isinstance(self._models, Linear):
-            return described | {"form": "linear"}, dict(self._models._asdict())
-        form = "wide" if isinstance(self._models[0], pooling.Wide) else "pooled"
-        described |= {"form": form, "models": [model.to_dict() for model in self._models]}
-        described |= {"sharpness": getattr(self, "sharpness_", 1.0)}
-        packed = [model.to_arrays() for model in self._models]
-        return described, {f"{k}.{name}": value for k, arrays in enumerate(packed) for name, value in arrays.items()}
+        described, arrays = self._models.to_arrays()
+        more = {"sharpness": getattr(self, "sharpness_", 1.0)} if self._models.parts else {}
+        return {"columns": self._columns.to_dict(), **described, **more}, arrays
 
-    def _unpack(self, described: dict[str, Any], arrays: Any, members: tuple[Any, ...], column: Any) -> None:
-        """Back from a file."""
-        columns = Columns.from_dict(described["columns"])
+    def _unpacked(self, described: dict[str, Any], arrays: Any, n: int, width: int, graph: Any) -> FittedModel:
+        """Models back from a file, of so many agents and columns."""
         if described["form"] == "linear":
-            models: Any = Linear(arrays["coefficients"], arrays["intercepts"])
-            outputs = models.intercepts.shape[1:]
-            expected = (len(members) + 1, *outputs, len(columns.names))
-            if models.coefficients.shape != expected or models.intercepts.shape != expected[:2]:
-                raise ValueError(f"coefficients of shape {models.coefficients.shape}, and not {expected}")
-        else:
-            kind: Any = {"wide": pooling.Wide, "pooled": pooling.Pooled}[described["form"]]
-            names = set(arrays)
-            models = []
-            for k, packed in enumerate(described["models"]):
-                part = {name.partition(".")[2]: arrays[name] for name in names if name.startswith(f"{k}.")}
-                models.append(kind.from_arrays(pooling.Fitted.from_dict(packed), part))
-                if models[-1].n != len(members):
-                    raise ValueError(f"models of {models[-1].n} agents, and not {len(members)}")
-            if self._kind == "classifier":
-                self.sharpness_ = float(described["sharpness"])
-        self._take(columns, members, column, models)
+            return Linear.from_arrays(arrays, n, width, graph=graph)
+        if self._kind == "classifier":
+            self.sharpness_ = float(described["sharpness"])
+        return Populations.from_arrays(described, arrays, n, graph)
 
     # -- more rows -----------------------------------------------------------------------------------------------
 
@@ -350,13 +288,13 @@ class _Collaborative(Reported, Estimator):
         """
         if not self.__sklearn_is_fitted__():
             return self.fit(X, y, agents, sample_weight)
-        if isinstance(self._models, Linear):
+        if not self._models.parts:
             raise MismatchError(f'method={self.method!r} cannot take more rows; method="pooling" can')
         if self.graph_ is not None:
             raise MismatchError(
                 "deviations are smoothed over a graph, where new rows concern neighbours, too: fit anew"
             )
-        X, y, agents = more_labelled(X, y, agents, self._agent_column, self._target_column, type(self).__name__)
+        X, y, agents = self._labelled(X, y, agents)
         X, ids, _ = split_ids(X, agents, self._agent_column)
         matrix = self._columns.apply(X, type(self).__name__)
         rows = matrix.shape[0]
@@ -366,107 +304,22 @@ class _Collaborative(Reported, Estimator):
             raise DataError("agents is missing: say whose rows these are, one id for each row")
         places, asked = agent_codes(ids, None, rows)
         values = labels_of(y, rows, places, asked)
-        targets = self._encode_more(values)
+        targets = pooling.targets_of(self._encode_more(values), len(getattr(self, "classes_", ())))
         weight = weights_of(sample_weight, rows)
         members = (*self.agents_, *(agent for agent in asked if agent not in self._number))
         number = {member: k for k, member in enumerate(members)}
         codes = np.array([number[agent] for agent in asked], dtype=np.int64)[places]
         with one_thread():
-            self._models = [
-                model.with_rows(matrix, target, codes, len(members), weight)
-                for model, target in zip(self._models, targets, strict=True)
-            ]
+            parts = zip(self._models.parts, targets, strict=True)
+            grown = tuple(part.with_rows(matrix, target, codes, len(members), weight) for part, target in parts)
+        self._models = Populations(grown, ties=self._models.ties)
         self._name(members)
         self._expose()
         return self
 
-    # -- predicting ----------------------------------------------------------------------------------------------
-
-    def _rows(self, X: Any, agents: Any) -> Table:
-        """Rows to predict, encoded as at fit."""
-        self._check_fitted()
-        known, owner = (self._number, self._agent_column), type(self).__name__
-        return Table.more(X, agents, self._columns, *known, owner, self._target_column)
-
-    def _latent(self, X: Any, agents: Any, spread: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Means and variances of the linear predictors, (rows, outputs), and which rows are of agents that were met."""
-        table = self._rows(X, agents)
-        matrix, codes = table.X, table.codes
-        if np.all(codes < 0):
-            self._warn_of_types(X, agents)
-        if isinstance(self._models, Linear):
-            mean = self._models.latent(matrix, codes)
-            return mean, np.zeros_like(mean), codes >= 0
-        self._warn_of_range(matrix, codes)
-        with one_thread():
-            found = [model.latent(matrix, codes, spread, self.n_jobs) for model in self._models]
-        means, variances = (np.stack(parts, axis=1) for parts in zip(*found, strict=True))
-        return means, variances, codes >= 0
-
-    def _warn_of_types(self, X: Any, agents: Any) -> None:
-        """Nobody was met: perhaps because ids are text in one table and numbers in the other."""
-        asked = agent_codes(split_ids(X, agents, self._agent_column)[1])[1]
-        if {type(agent) for agent in self.agents_}.isdisjoint(type(agent) for agent in asked):
-            warnings.warn(
-                "none of these agents was met: all rows are predicted by the common model. Are the ids of the right "
-                f"type? The model knows agents such as {self.agents_[0]!r}; it was asked for {asked[0]!r}",
-                stacklevel=4,
-            )
-
-    def _warn_of_range(self, matrix: Any, codes: np.ndarray) -> None:
-        """Evidence cannot see extrapolation, in time for one: say so where most rows lie outside their agents' own."""
-        outside = self._models[0].outside(matrix, codes)
-        if outside:
-            listed = ", ".join(f"{self._columns.names[k]!r} ({share:.0%} of the rows)" for k, share in outside.items())
-            warnings.warn(
-                f"rows to predict lie outside the range of their agents' own rows of {listed}: what is predicted there "
-                "is an extrapolation, and intervals may be too narrow",
-                ExtrapolationWarning,
-                stacklevel=4,
-            )
-
-    def predict(self, X: Any, agents: Any = None) -> Any:
-        """The prediction of every row by its agent's model."""
-        raise NotImplementedError
-
-    def score(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> float:
-        """How well rows are predicted: R^2 of numbers, accuracy of classes, over all rows.
-
-        Parameters
-        ----------
-        X, y, agents, sample_weight
-            As in :meth:`fit`.
-
-        Returns
-        -------
-        float
-
-        Examples
-        --------
-        >>> import coterie as ct
-        >>> X, y, ids = [[0.0], [1.0], [2.0], [3.0]], [0.0, 2.0, 4.0, 6.0], ["ann", "bob", "ann", "bob"]
-        >>> round(ct.CollaborativeRegressor().fit(X, y, agents=ids).score(X, y, agents=ids), 3)
-        1.0
-        """
-        from sklearn.metrics import accuracy_score, r2_score
-
-        self._check_fitted()
-        X, y, agents = more_labelled(X, y, agents, self._agent_column, self._target_column, type(self).__name__)
-        measure = accuracy_score if self._kind == "classifier" else r2_score
-        return float(measure(y, self.predict(X, agents), sample_weight=sample_weight))
-
-    # -- what a report asks for ----------------------------------------------------------------------------------
-
-    def _column_names(self) -> tuple[str, ...]:
-        return self._columns.names
-
-    def _kept_rows(self) -> tuple[Any, np.ndarray, np.ndarray] | None:
-        """X, labels, and the number of each row's agent, of a fit over a graph."""
-        return self._linear_rows
-
     def _posterior_only(self, what: str) -> None:
         self._check_fitted()
-        if isinstance(self._models, Linear):
+        if not self._models.parts:
             raise MismatchError(f'{what} needs a posterior, which method="pooling" has and {self.method!r} has not')
 
 
@@ -572,10 +425,10 @@ class CollaborativeRegressor(_Collaborative):
     _losses = NUMBERS
 
     def _encode(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        return self._encode_more(y)[0], {}
+        return self._encode_more(y), {}
 
-    def _encode_more(self, y: np.ndarray) -> list[np.ndarray]:
-        """The labels themselves, as the only output."""
+    def _encode_more(self, y: np.ndarray) -> np.ndarray:
+        """The labels themselves."""
         if y.dtype.kind in "mM":
             raise DataError("y holds dates or times: take the days since a start, say, as a number")
         try:
@@ -589,14 +442,12 @@ class CollaborativeRegressor(_Collaborative):
         if self.loss == "poisson" and (values < 0.0).any():
             row = int(np.argmax(values < 0.0))
             raise DataError(f'row {row}: the label is {values[row]:g}: loss="poisson" needs counts, 0 or more')
-        return [values]
+        return np.asarray(values)
 
     def _expose(self) -> None:
         super()._expose()
-        model = None if isinstance(self._models, Linear) else self._models[0]
-        self.noise_ = None
-        if model is not None and model.family.noisy:
-            self.noise_ = model.scale * math.sqrt(model.family.variance(model.s2))
+        parts = self._models.parts
+        self.noise_ = parts[0].noise if parts else None
 
     def predict(self, X: Any, agents: Any = None, return_std: bool = False) -> Any:
         """The prediction of every row by its agent's model; by the common model for an agent never met.
@@ -627,9 +478,9 @@ class CollaborativeRegressor(_Collaborative):
         if return_std:
             self._posterior_only("return_std")
         means, variances, _ = self._latent(X, agents, spread=return_std or self.loss == "poisson")
-        if isinstance(self._models, Linear):
+        if not self._models.parts:
             return means[:, 0]
-        model, mean, variance = self._models[0], means[:, 0], variances[:, 0]
+        model, mean, variance = self._models.parts[0], means[:, 0], variances[:, 0]
         if model.family.name == "poisson":
             # The mean of exp(z), z ~ N(mean, variance); where nothing is known of z, its tail is no guide.
             log = np.minimum(mean + 0.5 * np.minimum(variance, 2.0), LARGEST)
@@ -672,7 +523,8 @@ class CollaborativeRegressor(_Collaborative):
             return by_batches(self, X, agents, "predict_interval", ["low", "high"], coverage=coverage)
         self._posterior_only("predict_interval")
         means, variances, _ = self._latent(X, agents)
-        return np.asarray(self._models[0].interval(means[:, 0], variances[:, 0], self._models[0].s2, coverage))
+        part = self._models.parts[0]
+        return np.asarray(part.interval(means[:, 0], variances[:, 0], part.s2, coverage))
 
 
 def check_classes(classes: np.ndarray) -> None:
@@ -687,6 +539,15 @@ def check_classes(classes: np.ndarray) -> None:
             f"y holds one class only, {classes.tolist()[0]!r}: a classifier needs at least two classes in all "
             "(single agents may have rows of one class)"
         )
+
+
+def gives_probabilities(loss: Any) -> bool:
+    """Whether probabilities of classes come from a loss; None is the usual one, which gives them."""
+    if loss is None:
+        return True
+    from ..core.losses import BERNOULLI, resolve_loss
+
+    return bool(resolve_loss(loss).likelihood == BERNOULLI)
 
 
 def class_numbers(classes: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -803,10 +664,14 @@ class CollaborativeClassifier(_Collaborative):
         super()._expose()
         if not hasattr(self, "sharpness_"):  # stays as it was when rows are added
             with one_thread():
-                self.sharpness_ = 1.0 if isinstance(self._models, Linear) else pooling.sharpness(self._models)
+                self.sharpness_ = pooling.sharpness(self._models.parts) if self._models.parts else 1.0
 
-    def _encode_more(self, y: np.ndarray) -> list[np.ndarray]:
-        return pooling.targets_of(class_numbers(self.classes_, y), len(self.classes_))
+    def _encode_more(self, y: np.ndarray) -> np.ndarray:
+        return class_numbers(self.classes_, y)
+
+    @property
+    def _has_probabilities(self) -> bool:
+        return bool(self._models.parts) or gives_probabilities(self.loss)
 
     def decision_function(self, X: Any, agents: Any = None) -> Any:
         """Log-odds, moderated by what is not known of the model: positive for the second of two classes.
@@ -889,12 +754,12 @@ class CollaborativeClassifier(_Collaborative):
         if is_dataset(X):
             return by_batches(self, X, agents, "predict_proba", [f"probability_{each}" for each in self._classes_of()])
         self._check_fitted()
-        if isinstance(self._models, Linear) and not (self.loss is None or "ogistic" in repr(self.loss)):
+        if not self._has_probabilities:
             raise MismatchError(f"loss={self.loss!r} gives no probabilities; the logistic loss does")
         mean, variance, known = self._latent(X, agents)
-        if isinstance(self._models, Linear):
+        if not self._models.parts:
             return pooling.one_against_rest(self._odds(mean, variance))
-        if isinstance(self._models[0], pooling.Wide):
+        if not self._models.parts[0].has_intervals:
             known[:] = True  # its variances are rough, of strangers' rows as of others'
         return pooling.probabilities(self._odds(mean, variance), self.sharpness_, known)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ from scipy import special
 from .. import graphs, pooling
 from .._folds import split
 from .._laplace import expit, moderated
-from ..data.table import labels_of, more_labelled
+from ..data.table import labels_of
 from ..errors import DataError
 from ..evaluation import gain
 from ..pooling.blocks import Batch, InRows, batches, one_plus, padded, times
@@ -24,8 +24,8 @@ from ..pooling.designs import Linear as Lines
 from ..pooling.families import FAMILIES, LARGEST
 from ..pooling.population import Population
 from ..pooling.posterior import posterior
-from ..pooling.wide import Wide, dense
-from .collaborative import CollaborativeClassifier, CollaborativeRegressor, Linear
+from ..pooling.rows import Grouped, dense
+from .collaborative import CollaborativeClassifier, CollaborativeRegressor
 from .tuning import folds as deal
 
 #: Agents and rows that gains are measured with, at most.
@@ -39,25 +39,6 @@ STRENGTHS["poisson"] = STRENGTHS["logistic"]
 INTERCEPT = {"logistic": 6.25, "poisson": 25.0}
 
 
-class Rows(NamedTuple):
-    """Encoded rows, those of one agent side by side."""
-
-    X: Any
-    y: np.ndarray  # numbers, or numbers of classes
-    codes: np.ndarray  # ascending
-    weight: np.ndarray | None
-
-    def some(self, which: np.ndarray) -> Rows:
-        """Some of the rows."""
-        weight = None if self.weight is None else self.weight[which]
-        return Rows(self.X[which], self.y[which], self.codes[which], weight)
-
-    @property
-    def weights(self) -> np.ndarray:
-        """One for each row."""
-        return np.ones(len(self.y)) if self.weight is None else self.weight
-
-
 def objects(values: Sequence[Any]) -> np.ndarray:
     """An array of any values, tuples, too."""
     out = np.empty(len(values), dtype=object)
@@ -68,61 +49,21 @@ def objects(values: Sequence[Any]) -> np.ndarray:
 # -- rows -------------------------------------------------------------------------------------------------------------
 
 
-def pools(model: Any) -> bool:
-    """Whether it has a population: models by ``method="pooling"`` have."""
-    return isinstance(getattr(model, "_models", None), list)
-
-
-def is_linear(model: Any) -> bool:
-    """Whether models without a population are linear in the columns: not boosted, and without a feature map."""
-    return not hasattr(model, "base_") and getattr(model, "features_", None) is None
-
-
-def kept_rows(model: Any) -> Rows | None:
-    """The rows that a model was fitted with, if it has them."""
-    if not pools(model):
-        found = model._kept_rows()
-        return None if found is None else by_agent(*found)
-    first = model._models[0]
-    if isinstance(first, Wide):
-        X = first.grouped.X
-        X = X * first.spread + first.mean if isinstance(X, np.ndarray) else X * first.spread[0]
-    elif first.kept is None:
-        X = first.grouped.X
-    else:
-        return None
-    codes, labels, weight = first.grouped.codes, [part.grouped.y for part in model._models], first.grouped.weight
-    weight = None if weight is None or np.all(weight == 1.0) else weight
-    if len(labels) > 1:
-        return Rows(X, np.argmax(np.stack(labels), axis=0), codes, weight)
-    y = labels[0] * first.scale + first.center
-    return Rows(X, y.astype(np.int64) if model._kind == "classifier" else y, codes, weight)
-
-
-def by_agent(X: Any, y: np.ndarray, codes: np.ndarray) -> Rows:
-    """Rows in any order, put side by side."""
-    order = np.argsort(codes, kind="stable")
-    return Rows(X[order], y[order], codes[order], None)
-
-
-def given_rows(model: Any, X: Any, y: Any, agents: Any) -> tuple[Rows, np.ndarray]:
-    """Rows that were passed, as the model has them; and which of those passed each of them is."""
-    X, y, agents = more_labelled(X, y, agents, model._agent_column, model._target_column, type(model).__name__)
+def given_rows(model: Any, X: Any, y: Any, agents: Any) -> tuple[Grouped, np.ndarray]:
+    """Grouped that were passed, as the model has them; and which of those passed each of them is."""
+    X, y, agents = model._labelled(X, y, agents)
     table = model._rows(X, agents)
-    matrix, codes = table.X, table.codes
-    if len(codes) and codes.min() < 0:
-        raise DataError(f"row {int(np.argmin(codes))} belongs to an agent that the model never met")
-    targets = model._encode_more(labels_of(y, len(codes), codes, model.agents_))
-    order = np.argsort(codes, kind="stable")
-    labels = targets[0] if len(targets) == 1 else np.argmax(np.stack(targets), axis=0)
-    labels = labels.astype(np.int64) if model._kind == "classifier" else labels
-    return Rows(matrix[order], labels[order], codes[order], None), order
+    if len(table.codes) and table.codes.min() < 0:
+        raise DataError(f"row {int(np.argmin(table.codes))} belongs to an agent that the model never met")
+    labels = model._encode_more(labels_of(y, len(table.codes), table.codes, model.agents_))
+    rows = Grouped.of(table.X, labels, table.codes, len(model.agents_), None)
+    return rows, np.argsort(table.codes, kind="stable")
 
 
 # -- gains ------------------------------------------------------------------------------------------------------------
 
 
-def gains(model: Any, rows: Rows, folds: int, seed: int, notes: list[str]) -> tuple[pd.DataFrame, dict[str, Any]]:
+def gains(model: Any, rows: Grouped, folds: int, seed: int, notes: list[str]) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Errors of every agent on held-out rows of its own, and what they say of all agents."""
     if len(model.agents_) == 1:
         raise DataError("there is only one agent, with no others to learn from; agents= of fit says whose row it is")
@@ -143,12 +84,12 @@ def gains(model: Any, rows: Rows, folds: int, seed: int, notes: list[str]) -> tu
         for kept, held in split(fold):
             train, test = part.some(kept), part.some(held)
             together = _together(model, train)
-            found["together"][held] = _predicted(model, together, test, test.codes)
-            found["one_model"][held] = _predicted(model, _one_model(model, train), test, None)
-            if pools(model) or is_linear(model):
+            found["together"][held] = _predicted(model, together, test.X, test.codes)
+            found["one_model"][held] = _predicted(model, _one_model(model, train), test.X, None)
+            if model._models.inputs.are_columns:
                 found["alone"][held] = alone(model, together, train, test)
             else:
-                found["alone"][held] = _predicted(model, _everybody_alone(model, train), test, test.codes)
+                found["alone"][held] = _predicted(model, _everybody_alone(model, train), test.X, test.codes)
     tested = fold >= 0
     codes, weight = part.codes[tested], part.weights[tested]
     who = np.unique(part.codes)
@@ -175,16 +116,15 @@ def compared(model: Any, X: Any, y: Any, agents: Any) -> dict[str, dict[str, flo
     The score is accuracy or R^2, the error as :func:`gains` has it, over all rows. Every agent of these rows must have
     had some in the fit.
     """
-    train, (test, order) = kept_rows(model), given_rows(model, X, y, agents)
+    train, (test, order) = model._models.rows(), given_rows(model, X, y, agents)
     if train is None:
         raise DataError("the model does not have its rows: compare it before it is saved, or fit it anew")
-    as_given = Rows(X, test.y, test.codes, None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit's own warnings were given by it
         predicted = {
             "alone": alone(model, model, train, test),
-            "one model": _predicted(model, _one_model(model, train), test, None),
-            "together": _predicted(model, model, as_given, agents)[order],
+            "one model": _predicted(model, _one_model(model, train), test.X, None),
+            "together": _predicted(model, model, X, agents)[order],
         }
     measure, found = _measure(model), {}
     spread = float(np.sum((test.y - test.y.mean()) ** 2)) or 1.0
@@ -198,9 +138,9 @@ def compared(model: Any, X: Any, y: Any, agents: Any) -> dict[str, dict[str, flo
     return found
 
 
-def _sampled(model: Any, rows: Rows, seed: int, notes: list[str]) -> Rows:
+def _sampled(model: Any, rows: Grouped, seed: int, notes: list[str]) -> Grouped:
     """All rows, or those of a sample of agents."""
-    agents, most = (AGENTS, ROWS) if hasattr(model, "_models") else (SLOW_AGENTS, SLOW_ROWS)
+    agents, most = (SLOW_AGENTS, SLOW_ROWS) if model._takes_long else (AGENTS, ROWS)
     sizes = np.bincount(rows.codes)
     who = np.flatnonzero(sizes)
     if len(who) <= agents and len(rows.y) <= most:
@@ -214,13 +154,13 @@ def _sampled(model: Any, rows: Rows, seed: int, notes: list[str]) -> Rows:
     return rows.some(np.isin(rows.codes, some))
 
 
-def _together(model: Any, train: Rows) -> Any:
+def _together(model: Any, train: Grouped) -> Any:
     """The estimator itself, with its own parameters, on the rows of a fold."""
     weight = {} if train.weight is None else {"sample_weight": train.weight}
     return type(model)(**_settings(model, train)).fit(train.X, _named(model, train.y), agents=train.codes, **weight)
 
 
-def _settings(model: Any, train: Rows) -> dict[str, Any]:
+def _settings(model: Any, train: Grouped) -> dict[str, Any]:
     """Parameters for the agents of these rows, whose ids are their numbers."""
     settings = model.get_params(deep=False)
     if "members" in settings:
@@ -236,26 +176,22 @@ def _settings(model: Any, train: Rows) -> dict[str, Any]:
         sub = checked_covariance(settings["covariance"], model.agents_).take(np.unique(train.codes))
         Q, s, c = sub.scaled(1.0 / float(sub.diagonal().sum())).factors
         settings["covariance"] = (Q, s, c)
-    if not pools(model) and "engine" in settings:
+    if not model._models.parts and "engine" in settings:
         settings["engine"] = None  # the rows are here
     return settings
 
 
-def _everybody_alone(model: Any, train: Rows) -> Any:
+def _everybody_alone(model: Any, train: Grouped) -> Any:
     """The same estimator, for agents that learn by themselves."""
-    n = len(model.agents_)
-    changes: dict[str, Any] = {"method": "single-task", "covariance": None}
-    if hasattr(model, "base_"):
-        changes = {"method": "local", "graph": graphs.empty(n), "members": range(n)}
-    settings = _settings(model, train) | changes
+    settings = _settings(model, train) | model._alone()
     return type(model)(**settings).fit(train.X, _named(model, train.y), agents=train.codes)
 
 
-def _one_model(model: Any, train: Rows) -> Any:
+def _one_model(model: Any, train: Grouped) -> Any:
     """One model for all rows, whoever they belong to: a regression whose strength is learned, or else the same kind."""
     labels = _named(model, train.y)
-    if pools(model) or is_linear(model):
-        settings = {"design": model.design, "loss": model.loss} if pools(model) else {"design": PLAIN}
+    if model._models.inputs.are_columns:
+        settings = {"design": model.design, "loss": model.loss} if model._models.parts else {"design": PLAIN}
         kind = CollaborativeClassifier if model._kind == "classifier" else CollaborativeRegressor
         deviations = "scalar" if train.X.shape[1] <= pooling.WIDE else "auto"
         return kind(deviations=deviations, **settings).fit(train.X, labels, sample_weight=train.weight)
@@ -271,26 +207,20 @@ def _named(model: Any, y: np.ndarray) -> np.ndarray:
 
 def _measure(model: Any) -> str:
     if model._kind == "regressor":
-        return "deviance" if pools(model) and model.loss == "poisson" else "rmse"
-    return "log_loss" if _has_probabilities(model) else "wrong"
+        return "deviance" if any(part.family.name == "poisson" for part in model._models.parts) else "rmse"
+    return "log_loss" if model._has_probabilities else "wrong"
 
 
-def _has_probabilities(model: Any) -> bool:
-    if not hasattr(model, "_models"):
-        return bool(model._has_probabilities)
-    return not isinstance(model._models, Linear) or model.loss is None or "ogistic" in repr(model.loss)
-
-
-def _predicted(model: Any, found: Any, test: Rows, agents: np.ndarray | None) -> np.ndarray:
+def _predicted(model: Any, found: Any, X: Any, agents: Any) -> np.ndarray:
     """Numbers, or probabilities of the classes of the model; 0 and 1 of the one predicted where there are none."""
     if model._kind == "regressor":
-        return np.asarray(found.predict(test.X, agents))
-    out = np.zeros((len(test.y), len(model.classes_)))
+        return np.asarray(found.predict(X, agents))
+    out = np.zeros((X.shape[0], len(model.classes_)))
     place = np.searchsorted(model.classes_, found.classes_)  # a rare class may be missing in a fold
-    if _has_probabilities(found):
-        out[:, place] = found.predict_proba(test.X, agents)
+    if found._has_probabilities:
+        out[:, place] = found.predict_proba(X, agents)
     else:
-        out[np.arange(len(out)), np.searchsorted(model.classes_, found.predict(test.X, agents))] = 1.0
+        out[np.arange(len(out)), np.searchsorted(model.classes_, found.predict(X, agents))] = 1.0
     return out
 
 
@@ -309,43 +239,38 @@ def _losses(measure: str, y: np.ndarray, predicted: np.ndarray) -> np.ndarray:
 # -- everybody alone --------------------------------------------------------------------------------------------------
 
 
-def alone(model: Any, together: Any, train: Rows, test: Rows) -> np.ndarray:
+def alone(model: Any, together: Any, train: Grouped, test: Grouped) -> np.ndarray:
     """Predictions of regressions of which each knows the rows of one agent.
 
     Their strengths are averaged over by their evidence, which is fairer to few rows than to pick one; where curves were
     chosen together, an agent alone has the choice of lines and curves. Scales of columns and knots are those of all
     rows.
     """
-    who = np.unique(train.codes)
-    train, test = (
-        train._replace(codes=np.searchsorted(who, train.codes)),
-        test._replace(codes=np.searchsorted(who, test.codes)),
-    )
+    who, parts = np.flatnonzero(train.sizes), together._models.parts
+    train, test = train.only(who), test.only(who)
     made: list[Design] = [Lines.of(train.X, train.weight)]
-    if pools(together) and together.design_ != PLAIN:
-        made.append(together._models[0].design)
+    if parts and parts[0].design_name != PLAIN:
+        made.append(parts[0].design)
     if model._kind == "classifier":
         number = len(model.classes_)
         chosen = [1] if number == 2 else range(number)
-        parts = [_averaged(train._replace(y=(train.y == k).astype(float)), test, made, "logistic") for k in chosen]
+        found = [_averaged(train._replace(y=(train.y == k).astype(float)), test, made, "logistic") for k in chosen]
         if number == 2:
-            return np.stack([1.0 - parts[0], parts[0]], axis=1)
-        scores = np.stack(parts, axis=1)
+            return np.stack([1.0 - found[0], found[0]], axis=1)
+        scores = np.stack(found, axis=1)
         # Made to sum up to one they are too cautious for many rows, by a softmax too sure for few: the mean of both.
         cautious = scores / scores.sum(axis=1, keepdims=True)
         return 0.5 * (cautious + softmax(np.log(scores) - np.log1p(-scores)))
-    family = together._models[0].family.name if pools(together) else "squared"
+    family = parts[0].family.name if parts else "squared"
     if family == "student":
         return _each_student(train, test, made[-1].name)
     return _averaged(train, test, made, family)
 
 
-def _averaged(train: Rows, test: Rows, made: list[Design], family: str) -> np.ndarray:
+def _averaged(train: Grouped, test: Grouped, made: list[Design], family: str) -> np.ndarray:
     """Predictions averaged over designs and strengths, by the evidence of each agent's own rows."""
-    n = int(train.codes.max()) + 1
-    begin, tested = (np.searchsorted(rows.codes, np.arange(n + 1)) for rows in (train, test))
     candidates = _ridges if family == "squared" else _classes_or_counts
-    found = [candidates(train, test, begin, tested, design, family) for design in made]
+    found = [candidates(train, test, design, family) for design in made]
     predicted = np.concatenate([part[0] for part in found])  # (candidates, rows)
     evidence = np.concatenate([part[1] for part in found])  # (candidates, agents)
     return np.asarray(np.sum(_shares(evidence)[:, test.codes] * predicted, axis=0))
@@ -357,27 +282,24 @@ def _shares(evidence: np.ndarray) -> np.ndarray:
     return np.asarray(share / share.sum(axis=0))
 
 
-def alone_models(part: Any, rows: Rows, n: int) -> np.ndarray:
+def alone_models(part: Any, rows: Grouped, n: int) -> np.ndarray:
     """Models of agents alone, (n, q), as :attr:`Pooled.design` has the columns; nothing for those without rows.
 
     In units of the label (log-odds, logarithms of counts), and averaged over strengths by their evidence.
     """
-    who = np.unique(rows.codes)
-    rows = rows._replace(codes=np.searchsorted(who, rows.codes))
-    begin = np.searchsorted(rows.codes, np.arange(len(who) + 1))
+    who = np.flatnonzero(rows.sizes)
+    rows = rows.only(who)
     family = "squared" if part.family.noisy else part.family.name
     candidates = _ridges if family == "squared" else _classes_or_counts
-    _, evidence, models = candidates(rows, rows, begin, begin, part.design, family)
+    _, evidence, models = candidates(rows, rows, part.design, family)
     out = np.full((n, part.design.size), np.nan)
     out[who] = np.einsum("gn,gnq->nq", _shares(evidence), models)
     return out
 
 
-def _ridges(
-    train: Rows, test: Rows, begin: np.ndarray, tested: np.ndarray, design: Design, family: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _ridges(train: Grouped, test: Grouped, design: Design, family: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ridge regressions of numbers: the intercept is free, and the noise integrated out."""
-    precision = 1.0 / STRENGTHS[family][:, None]
+    begin, tested, precision = train.start, test.start, 1.0 / STRENGTHS[family][:, None]
     predicted, evidence = np.zeros((len(precision), len(test.y))), np.zeros((len(precision), len(begin) - 1))
     models, weights = np.zeros((*evidence.shape, design.size)), train.weights
     for i in np.unique(test.codes):
@@ -400,13 +322,13 @@ def _ridges(
 
 
 def _classes_or_counts(
-    train: Rows, test: Rows, begin: np.ndarray, tested: np.ndarray, design: Design, family: str
+    train: Grouped, test: Grouped, design: Design, family: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Penalised regressions of classes or counts and Laplace's evidence, for many agents at once.
 
     The intercept has a broad prior, so that rows of one class, or no counts, leave some room for others.
     """
-    kind, q = FAMILIES[family], design.size
+    kind, q, begin, tested = FAMILIES[family], design.size, train.start, test.start
     grid, n = STRENGTHS[family], len(begin) - 1
     predicted, evidence, models = (
         np.zeros((len(grid), len(test.y))),
@@ -442,7 +364,7 @@ def _classes_or_counts(
     return predicted, evidence, models
 
 
-def _each_student(train: Rows, test: Rows, design: str) -> np.ndarray:
+def _each_student(train: Grouped, test: Grouped, design: str) -> np.ndarray:
     """Regressions with heavy-tailed noise, one by one."""
     out = np.zeros(len(test.y))
     for i in np.unique(test.codes):

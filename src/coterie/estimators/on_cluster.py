@@ -17,6 +17,7 @@ from ..data.sources.survey import Survey, survey
 from ..data.table import Table
 from ..errors import DataError, MismatchError
 from .collaborative import check_classes
+from .models import Populations
 from .pooling_workers import Loader, Rows, StoredRows, cluster_agents
 
 
@@ -26,7 +27,7 @@ class Learned(NamedTuple):
     columns: Columns
     members: tuple[Any, ...]
     agent_column: str | None
-    models: list[Any]
+    models: Populations
     found: dict[str, Any]  # attributes of the estimator
 
 
@@ -79,10 +80,10 @@ def learn_on_cluster(
         with workers as those, one_thread():
             outputs, counter = classes if classes > 2 else 1, pooling.Counter(progress)
             models = pooling.fit_agents(those, outputs, model._family(), model.design, model._deviations(), counter)
-            found: dict[str, Any] = {"graph_": None}
+            found: dict[str, Any] = {}
             if classes:
                 found |= {"classes_": given.classes, "sharpness_": pooling.sharpness(models, those)}
-    return Learned(given.columns, given.members, given.agent_column, models, found)
+    return Learned(given.columns, given.members, given.agent_column, Populations(tuple(models)), found)
 
 
 def _read(ray: Any, model: Any, X: Any, y: Any, agents: Any, sample_weight: Any) -> Given:

@@ -33,7 +33,7 @@ from ..pooling.designs import standards
 from ..problem import Problem
 from ..problem.baselines import Baseline, ComponentModels, resolve_method
 from ..problem.coupling import mu_of
-from .collaborative import Linear
+from .models import Linear
 from .per_agent import check_labels, with_mean
 
 #: Wakes of each agent between two looks at whether the models still move.
@@ -203,7 +203,7 @@ def _given(graph: Any, members: tuple[Any, ...]) -> Graph:
 
 
 def learn_over_graph(
-    model: Any, table: Table, targets: list[np.ndarray], progress: Any
+    model: Any, table: Table, targets: list[np.ndarray], labels_given: np.ndarray, progress: Any
 ) -> tuple[Linear, dict[str, Any]]:
     """Models of a front-door estimator by one of the papers' methods; features and numbers are scaled first.
 
@@ -226,8 +226,9 @@ def learn_over_graph(
     models = with_mean(run.theta.reshape(data.n, len(labels), -1), run.problem.data.sizes)
     coefficients = models[:, :, :-1] * (unit / scale)
     intercepts = models[:, :, -1] * unit + middle - coefficients @ center
-    extra = {"graph_": run.graph, "run_": run, "n_iter_": max(1, run.wakes // data.n)}
-    return Linear(coefficients, intercepts), extra
+    extra = {"run_": run, "n_iter_": max(1, run.wakes // data.n)}
+    kept = (table.X, labels_given, table.codes)
+    return Linear(coefficients, intercepts, learned_from=kept, runs=(run,), graph=run.graph), extra
 
 
 def _posed(model: Any, method: Any, loss: Any, data: AgentData, outputs: int) -> tuple[Problem, Problem]:

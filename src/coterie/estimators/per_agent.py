@@ -1,38 +1,30 @@
 """One model for each agent, linear in what the rows are turned into: what boosted and relationship estimators share.
 
-Raw rows come in at two places: :meth:`PerAgent._prepared` when models are learned, and :meth:`PerAgent._margins` when
-they predict.
+Raw rows come in at two places: :meth:`PerAgent._prepared` when models are learned, and ``_rows`` when they predict.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
-from ..core.linear import frozen, margins_kernel, rows_of
 from ..core.losses import SIGNS
 from ..data import AgentData
 from ..data.columns import Columns
-from ..data.frames import split_ids
-from ..data.ids import agent_numbers, as_agent_ids
-from ..data.matrix import as_features
-from ..data.sources import is_source
-from ..data.sources.survey import Survey, collected
-from ..data.table import more_labelled, split_target, without_target
+from ..data.sources.survey import Survey
+from ..data.table import Table, split_target
 from ..errors import DataError, MismatchError
 from ..pooling import one_against_rest
 from .canonical import by_content
 from .collaborative import class_numbers
-from .reported import Reported, given_names
+from .models import Linear
+from .reported import FittedEstimator, given_names
 from .task_rows import TaskRows
 
 
@@ -44,9 +36,14 @@ class Prepared(NamedTuple):
     outputs: int  # what is to be learned: one class against the rest each
     members: tuple[Any, ...]  # the agents as they were given
     fitted: dict[str, Any]  # what to remember of the labels
-    column: Any  # that held the agents' ids
-    columns: Columns | None = None  # how features became numbers; None if they were numbers, checked by scikit-learn
+    column: str | None  # that held the agents' ids
+    columns: Columns  # how features became numbers
     given: AgentData | None = None  # rows as they were given, agent by agent, if they are in this process
+
+    @property
+    def label_units(self) -> tuple[float, float]:
+        """Mean and unit of labels that are numbers, as the rows have them."""
+        return self.fitted.get("_center", 0.0), self.fitted.get("_unit", 1.0)
 
     @property
     def data(self) -> AgentData:
@@ -59,22 +56,14 @@ class Prepared(NamedTuple):
         return np.argsort(self.order)
 
 
-class Coded(NamedTuple):
-    """Rows of numbers, and whose they are."""
-
-    X: Any
-    codes: np.ndarray  # -1 for agents never met
-
-
-class PerAgent(Reported, BaseEstimator):
+class PerAgent(FittedEstimator, BaseEstimator):
     """Rows in, a linear model for each agent out. Parameters are documented on the public classes."""
 
     members: Any = None
+    _takes_long = True
+    _gaps = "fill"  # what is done about gaps of tables
     _loss: Any  # which says what labels are
-    _agent_column: str | None
-    _target_column: str | None = None  # the column that held the labels, if it was one
-    _columns: Columns | None = None  # how features that were no numbers became such
-    _learned_from: AgentData | None = None  # the rows of the fit, if they are in this process
+    _stranger = "the mean of all models"
     _center, _unit = 0.0, 1.0  # of the labels; a unit of 0 if they are all alike: there is only the mean to learn
 
     def fit(self, X: Any, y: Any, agents: Any = None, progress: Callable[..., None] | None = None) -> Self:
@@ -112,131 +101,40 @@ class PerAgent(Reported, BaseEstimator):
 
     def _prepared(self, X: Any, y: Any, agents: Any) -> Prepared:
         """Check and encode what a fit was given: the way in for its rows."""
-        members = self.members
-        if is_source(X):
-            X, y, agents, known = collected(X, y, agents, type(self).__name__)
-            members = known if members is None else members
-        X, ids, column = split_ids(X, agents)
-        X, columns = self._numbers(X)
-        y = _no_missing(y, ids)
-        rows, y = self._validated(X, y) if columns is None else _checked(X, y)
-        labels, outputs, fitted = self._encode(y)
-        named = X if hasattr(X, "columns") else rows  # a frame names its columns in errors
-        given = AgentData(named, labels, agents=ids, members=members, dtype=np.float64)
+        table = Table.learn(X, y, agents, self.members, self._gaps, owner=type(self).__name__, drop=False)
+        labels, outputs, fitted = self._encode(np.asarray(table.y))
+        given = AgentData.of_codes(table.X.astype(np.float64), labels, table.codes, table.members)
         ordered, order = by_content(TaskRows.here(given))
-        return Prepared(ordered, order, outputs, given.members, fitted, column, columns, given)
+        return Prepared(ordered, order, outputs, given.members, fitted, table.agent_column, table.columns, given)
 
     def _seen(self, found: Survey) -> tuple[int, dict[str, Any]]:
         """How many outputs there are, and what to remember of labels that workers have looked at."""
         raise NotImplementedError
 
-    def _numbers(self, X: Any) -> tuple[Any, Columns | None]:
-        """Features as numbers, and how they became such; as they are, by default."""
-        return X, None
-
-    def _validated(self, X: Any, *y: Any, **options: Any) -> Any:
-        """X, and y if given, as scikit-learn wants them. Values that are not finite are left for AgentData to name."""
-        if hasattr(X, "columns"):
-            as_features(X)  # refuses a column of text by its name
-        try:
-            return validate_data(self, X, *y, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False, **options)
-        except ValueError as error:
-            raise DataError(str(error)) from None
-
-    def _remember(self, given: Prepared) -> None:
-        """Agents and labels of a fit that went well: one that is refused leaves the estimator as it was."""
-        self.agents_, self._agent_column = given.members, given.column
-        self._learned_from = given.given
-        columns = given.columns
-        self._columns = None if columns is None or columns.is_identity else columns
-        if columns is not None:
-            self.n_features_in_, names = columns.n_features_in, columns.input_names
-            self.__dict__.pop("feature_names_in_", None)
-            if names is not None:
-                self.feature_names_in_ = np.array(names, dtype=object)
+    def _remember(self, given: Prepared, models: Linear) -> None:
+        """What a fit has learned that went well: one that is refused leaves the estimator as it was."""
         for name, value in given.fitted.items():
             setattr(self, name, value)
+        data = given.given
+        kept = None if data is None else (data.X, self._decoded(np.asarray(data.y)), data.owner)
+        self._take(given.columns, given.members, given.column, replace(models, learned_from=kept))
 
-    def _expose(self, coefficients: np.ndarray, intercepts: np.ndarray) -> None:
-        """Keep the models, (n + 1, outputs, p) and (n + 1, outputs); the last one is for agents never met."""
-        self._coefficients, self._intercepts = coefficients, intercepts
-        only = slice(None) if coefficients.shape[1] > 1 else 0
-        self.coef_, self.intercept_ = coefficients[:-1, only], intercepts[:-1, only]
-        self._number = {member: k for k, member in enumerate(self.agents_)}
+    def _alone(self) -> dict[str, Any]:
+        """Settings with which agents learn by themselves."""
+        raise NotImplementedError
 
-    # -- what a report asks for ----------------------------------------------------------------------------------
+    # -- files ---------------------------------------------------------------------------------------------------
 
-    def _check_fitted(self) -> None:
-        check_is_fitted(self, "coef_")
+    def _packed(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """What a file holds of the models: arrays."""
+        return {}, self._models.to_arrays()[1]
 
-    def _column_names(self) -> tuple[str, ...]:
-        """Names of the columns, as numbers."""
-        if self._columns is not None:
-            return self._columns.names
-        return tuple(getattr(self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)]))
-
-    def _kept_rows(self) -> tuple[Any, np.ndarray, np.ndarray] | None:
-        """X, labels, and the number of each row's agent, of the rows of the fit."""
-        data = self._learned_from
-        return None if data is None else (data.X, self._decoded(np.asarray(data.y)), data.owner)
+    def _unpacked(self, described: dict[str, Any], arrays: Any, n: int, width: int, graph: Any) -> Linear:
+        """Models back from a file, of so many agents and columns."""
+        raise NotImplementedError
 
     def _decoded(self, labels: np.ndarray) -> np.ndarray:
         """Numbers, or numbers of classes, from labels as a fit has them."""
-        raise NotImplementedError
-
-    def _rows(self, X: Any, agents: Any) -> Coded:
-        """More rows, encoded as at fit."""
-        _, rows, ids = self._encoded(X, agents)
-        if ids is None and len(self.agents_) > 1:
-            raise DataError("agents is missing: say whose rows these are, one id for each row")
-        number = np.zeros(rows.shape[0], np.int64) if ids is None else agent_numbers(ids, self._number, rows.shape[0])
-        return Coded(rows, number)
-
-    # -- predicting ----------------------------------------------------------------------------------------------
-
-    def _encoded(self, X: Any, agents: Any) -> tuple[Any, Any, Any]:
-        """Rows as they are named, as numbers, and the ids of their agents."""
-        check_is_fitted(self, "coef_")
-        X, ids, _ = split_ids(without_target(X, self._target_column), agents, self._agent_column)
-        if self._columns is None:
-            rows = self._validated(X, reset=False)
-        else:
-            X = rows = self._columns.apply(X, type(self).__name__)
-        return X, rows, ids
-
-    def _labelled(self, X: Any, y: Any, agents: Any) -> tuple[Any, Any, Any]:
-        """More rows with labels, named as at fit or given: features, labels and agents."""
-        check_is_fitted(self, "coef_")
-        return more_labelled(X, y, agents, self._agent_column, self._target_column, type(self).__name__)
-
-    def _margins(self, X: Any, agents: Any) -> np.ndarray:
-        """``x . theta_i`` for the agent i of every row, (rows, outputs): the way in for rows to predict."""
-        X, rows, ids = self._encoded(X, agents)
-        if ids is None and len(self.agents_) > 1:
-            raise DataError(
-                f"this model was fitted for {len(self.agents_)} agents: pass agents=..., one id for each row"
-            )
-        data = AgentData(X if hasattr(X, "columns") else rows, agents=ids)  # refuses what is not finite, by its place
-        # -1, the last model, for agents never met; without ids, all rows are of the only agent.
-        number = np.zeros(1, int) if ids is None else agent_numbers(data.members, self._number)
-        known, asked = ({type(agent) for agent in agents} for agents in (self.agents_, data.members))
-        if data.n_rows and np.all(number < 0) and known.isdisjoint(asked):
-            warnings.warn(
-                "none of these agents was met: all rows are predicted by the mean of all models. Are the ids of the "
-                f"right type? The model knows agents such as {self.agents_[0]!r}; it was asked for {data.members[0]!r}",
-                stacklevel=3,
-            )
-        margins = np.empty((data.n_rows, self._coefficients.shape[1]))
-        inputs = rows_of(self._inputs(data))
-        for k in range(margins.shape[1]):
-            out = np.zeros(data.n_rows)
-            coefficients = np.ascontiguousarray(self._coefficients[number, k])
-            margins_kernel(inputs, frozen(data.start), coefficients, out)
-            margins[data.origin, k] = out + self._intercepts[number, k][data.owner]
-        return margins
-
-    def _inputs(self, data: AgentData) -> Any:
-        """What models are weights of."""
         raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
@@ -286,8 +184,8 @@ class PerAgentClassifier(ClassifierMixin, PerAgent):
     def _decoded(self, labels: np.ndarray) -> np.ndarray:
         return (labels > 0.0 if len(self.classes_) == 2 else labels).astype(np.int64)
 
-    def _encode_more(self, y: np.ndarray) -> list[np.ndarray]:
-        return [class_numbers(self.classes_, y)]
+    def _encode_more(self, y: np.ndarray) -> np.ndarray:
+        return class_numbers(self.classes_, y)
 
     def decision_function(self, X: Any, agents: Any = None) -> np.ndarray:
         """Margins: positive for the second of two classes; the largest wins among more.
@@ -301,7 +199,7 @@ class PerAgentClassifier(ClassifierMixin, PerAgent):
         -------
         (rows,) ndarray, or (rows, classes)
         """
-        margins = self._margins(X, agents)
+        margins = self._latent(X, agents)[0]
         return margins[:, 0] if len(self.classes_) == 2 else margins
 
     def predict(self, X: Any, agents: Any = None) -> np.ndarray:
@@ -335,22 +233,7 @@ class PerAgentClassifier(ClassifierMixin, PerAgent):
         """
         return one_against_rest(self.decision_function(X, agents))
 
-    def score(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> float:
-        """Accuracy over all rows.
-
-        Parameters
-        ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        y : (rows,) array_like, or a column name of X
-        agents : (rows,) sequence of hashables, or a column name of X, optional
-        sample_weight : (rows,) array_like, optional
-
-        Returns
-        -------
-        float
-        """
-        X, y, agents = self._labelled(X, y, agents)
-        return float(accuracy_score(y, self.predict(X, agents), sample_weight=sample_weight))
+    score = FittedEstimator.score
 
 
 class PerAgentRegressor(RegressorMixin, PerAgent):
@@ -379,8 +262,8 @@ class PerAgentRegressor(RegressorMixin, PerAgent):
     def _decoded(self, labels: np.ndarray) -> np.ndarray:
         return np.asarray(labels * self._unit + self._center)
 
-    def _encode_more(self, y: np.ndarray) -> list[np.ndarray]:
-        return [np.asarray(y, dtype=np.float64)]
+    def _encode_more(self, y: np.ndarray) -> np.ndarray:
+        return np.asarray(y, dtype=np.float64)
 
     def predict(self, X: Any, agents: Any = None) -> np.ndarray:
         """The prediction of every row's agent; of the mean model for an agent never met.
@@ -394,24 +277,9 @@ class PerAgentRegressor(RegressorMixin, PerAgent):
         -------
         (rows,) ndarray
         """
-        return self._margins(X, agents)[:, 0]
+        return np.asarray(self._latent(X, agents)[0][:, 0])
 
-    def score(self, X: Any, y: Any, agents: Any = None, sample_weight: Any = None) -> float:
-        """R^2 over all rows.
-
-        Parameters
-        ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        y : (rows,) array_like, or a column name of X
-        agents : (rows,) sequence of hashables, or a column name of X, optional
-        sample_weight : (rows,) array_like, optional
-
-        Returns
-        -------
-        float
-        """
-        X, y, agents = self._labelled(X, y, agents)
-        return float(r2_score(y, self.predict(X, agents), sample_weight=sample_weight))
+    score = FittedEstimator.score
 
 
 def standard_units(values: Any, mean: float, unit: float) -> np.ndarray:
@@ -431,21 +299,3 @@ def check_labels(loss: Any, classifies: bool) -> None:
 def with_mean(models: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Models of agents with so many rows, and one more: their mean by rows, for agents never met."""
     return np.concatenate([models, np.average(models, axis=0, weights=sizes)[None]])
-
-
-def _checked(X: np.ndarray, y: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Encoded features, and labels, as scikit-learn wants them."""
-    try:
-        return check_X_y(X, y, dtype=np.float64, ensure_all_finite=False)
-    except ValueError as error:
-        raise DataError(str(error)) from None
-
-
-def _no_missing(y: Any, ids: Any) -> Any:
-    """Y, unless one of its values is missing: that is refused here, where the agent is known."""
-    values = np.asarray(y)
-    missing = np.flatnonzero(pd.isna(values)) if values.ndim == 1 else np.empty(0, int)
-    if missing.size:
-        owner = "" if ids is None else f" (agent {as_agent_ids(ids).tolist()[missing[0]]!r})"
-        raise DataError(f"row {missing[0]}{owner}: the label is missing (NaN): fill it in, or drop the row")
-    return y

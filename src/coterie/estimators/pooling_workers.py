@@ -22,9 +22,8 @@ from ..engines.cluster import Cluster
 from ..pooling import targets_of
 from ..pooling.designs import Design
 from ..pooling.fitted import models_of
-from ..pooling.rows import Models, Shard
+from ..pooling.rows import Models, Shard, dense
 from ..pooling.sums import LostError
-from ..pooling.wide import dense
 
 log = logging.getLogger("coterie")
 

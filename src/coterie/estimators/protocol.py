@@ -9,13 +9,13 @@ from __future__ import annotations
 import inspect
 from typing import Any, ClassVar, Self
 
-from ..errors import NotFittedError, ParameterError
+from ..errors import ParameterError
 
 
 class Estimator:
     """Parameters by the signature of ``__init__``, which only stores them."""
 
-    _kind = ""  # "classifier" or "regressor"
+    _kind: str
     #: What callers may route to which method.
     _routed: ClassVar[dict[str, tuple[str, ...]]] = {
         "fit": ("agents", "sample_weight"),
@@ -62,13 +62,6 @@ class Estimator:
             if not _same(value, defaults[name].default)
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "agents_")
-
-    def _check_fitted(self) -> None:
-        if not self.__sklearn_is_fitted__():
-            raise NotFittedError.of(self)
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -11,25 +11,33 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
 from .._checks import integer
 from ..core.losses import BERNOULLI, SIGNS, resolve_loss
 from ..core.offsets import Offset
-from ..data import AgentData
-from ..data.columns import Columns
-from ..data.frames import is_frame
+from ..data.columns import Where, row_only
 from ..data.sources import is_source
 from ..errors import DataError, MismatchError, ParameterError
 from ..multitask import Relationship, relationship
-from ..multitask.covariance import Covariance, checked_covariance, unrelated
+from ..multitask.covariance import Covariance, Dense, LowRank, checked_covariance, unrelated
 from ..multitask.learn import check_parameters
 from ..multitask.sources import ChangedTasks
 from .intercepts import FOLDS, calibrated, fold_numbers, random_intercepts, without_levels
+from .models import Inputs, Linear
 from .over_graph import scaled
 from .per_agent import PerAgent, PerAgentClassifier, PerAgentRegressor, with_mean
 from .surveyed import surveyed
-from .task_changes import Levelled, Mapped, Scaled, TrainingTasks, centers, held_out_margins, labels_of, mapped, margins
+from .task_changes import (
+    Levelled,
+    MappedRows,
+    Scaled,
+    TrainingTasks,
+    centers,
+    held_out_margins,
+    labels_of,
+    mapped,
+    margins,
+)
 from .task_rows import Look, TaskRows, look, spread
 
 #: How near the optimum of a learned covariance, as a part of the objective: what is nearer costs up to five times as
@@ -48,6 +56,29 @@ class Output(NamedTuple):
     number: int | None  # of the class; None if there is one output only
     labels: np.ndarray  # of every row
     means: np.ndarray | None  # of columns: of all rows, and then without each fold; None if they are sparse
+
+
+class Mapped(Inputs):
+    """What a fitted feature map makes of columns in standard units."""
+
+    are_columns = False
+
+    def __init__(self, features: Any, standard: tuple[np.ndarray, np.ndarray]):
+        self.features, self.standard = features, standard
+
+    def of(self, X: Any, where: Where = row_only) -> Any:
+        """Of rows of columns, checked."""
+        return mapped(self.features, scaled(X, *self.standard), where)
+
+    def groups(self, names: Sequence[str]) -> None:
+        """The columns that it makes have no names here."""
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Nothing: it is code."""
+        raise DataError(
+            f"features={self.features!r} cannot be saved: a feature map is code. Map the rows before they are given "
+            "to the model, and leave features out"
+        )
 
 
 class _Related(PerAgent):
@@ -117,7 +148,7 @@ class _Related(PerAgent):
             rows = given.rows.become(ChangedTasks(given.rows.tasks, Scaled(center, scale)))
             if features is not None:  # the models are of what the map makes of the rows, and so in its units
                 features.fit(rows.sample(rows.n_rows if rows.are_here else SAMPLE))
-                rows = rows.become(ChangedTasks(rows.tasks, Mapped(features)))
+                rows = rows.become(ChangedTasks(rows.tasks, MappedRows(features)))
                 seen = look(rows)
                 center, scale = _center(seen), np.ones(len(seen.mean))
                 rows = rows.become(ChangedTasks(rows.tasks, Scaled(center, scale)))
@@ -126,16 +157,18 @@ class _Related(PerAgent):
             outputs = [Output(rows, k, labels_of(seen.labels, k), means) for k in numbers]
             runs = self._runs(outputs, covariance, progress)
             found = [self._levels(run, each, covariance) for run, each in zip(runs, outputs, strict=True)]
-        # Nothing was changed before: a fit that is refused leaves the estimator as it was.
-        self._remember(given)
-        self.run_ = runs[0] if len(runs) == 1 else runs
-        self.features_, self._standard = features, standard
+        middle, unit = given.label_units
         models, intercepts = (np.stack(each, axis=1)[place] for each in zip(*found, strict=True))
-        coefficients = self._unit * models / scale
-        intercepts = self._unit * intercepts + self._center - coefficients @ center
-        sizes = rows.sizes[place]
-        self._expose(with_mean(coefficients, sizes), with_mean(intercepts, sizes))
-        self._relate([run._covariance.take(place) for run in runs], max(run.gap for run in runs))
+        coefficients = unit * models / scale
+        intercepts = unit * intercepts + middle - coefficients @ center
+        sizes, covariances = rows.sizes[place], [run._covariance.take(place) for run in runs]
+        inputs = Inputs() if features is None else Mapped(features, standard)
+        learned = Linear(with_mean(coefficients, sizes), with_mean(intercepts, sizes), inputs, None, runs, covariances)
+        # Nothing was changed before: a fit that is refused leaves the estimator as it was.
+        self.features_ = features
+        self._remember(given, learned)
+        self.run_ = runs[0] if len(runs) == 1 else runs
+        self.duality_gap_ = float(max(run.gap for run in runs))
         self.n_iter_ = max(1, *(run.rounds for run in runs))
         return self
 
@@ -199,13 +232,6 @@ class _Related(PerAgent):
         part = random_intercepts(labels, rows.owner, rows.n, classes=False).part
         return float(np.std(without_levels(labels, rows, part))) or 1.0
 
-    def _numbers(self, X: Any) -> tuple[Any, Columns | None]:
-        """Text, categories and gaps of a table as numbers; anything else as it is."""
-        if not is_frame(X):
-            return X, None
-        columns, matrix = Columns.learn(X, owner=type(self).__name__, drop=False)
-        return (X, None) if columns.is_identity else (matrix, columns)
-
     def _fresh_map(self) -> Any:
         """A copy of the feature map that is not fitted; None if there is no map."""
         if self.features is None:
@@ -217,15 +243,39 @@ class _Related(PerAgent):
             )
         return clone(self.features, safe=False)
 
-    def _relate(self, covariances: list[Covariance], gap: float) -> None:
-        """Keep how the tasks are related, for every output, and how sure that is."""
-        self._covariances, self.duality_gap_ = covariances, float(gap)
+    def _alone(self) -> dict[str, Any]:
+        return {"method": "single-task", "covariance": None}
+
+    def _packed(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """With how tasks are related: a matrix for each output, where one was given, or else factors."""
+        described, out = super()._packed()
+        out |= {"duality_gap": np.array(self.duality_gap_)}
+        covariances = self._models.covariances
+        if isinstance(covariances[0], Dense):
+            return described, out | {"covariance": np.stack([covariance.dense() for covariance in covariances])}
+        for k, (directions, sizes, rest) in enumerate(covariance.factors for covariance in covariances):
+            out |= {f"directions_{k}": directions, f"sizes_{k}": sizes, f"rest_{k}": np.array(rest)}
+        return described, out
+
+    def _unpacked(self, described: dict[str, Any], arrays: Any, n: int, width: int, graph: Any) -> Linear:
+        found, outputs = list[Covariance](), arrays["intercepts"].shape[1]
+        if "covariance" in arrays:
+            found += [Dense(matrix) for matrix in _finite(arrays, "covariance", (outputs, n, n))]
+        for k in range(0 if found else outputs):
+            sizes = _finite(arrays, f"sizes_{k}", (len(arrays[f"sizes_{k}"]),))
+            directions = _finite(arrays, f"directions_{k}", (n, len(sizes)))
+            found.append(LowRank(directions, sizes, float(_finite(arrays, f"rest_{k}", ()))))
+        self.duality_gap_ = float(arrays["duality_gap"])
+        return Linear.from_arrays(arrays, n, width, covariances=found)
+
+    def _expose(self) -> None:
+        super()._expose()
         for name in ("covariance_", "correlation_", "factors_"):
             self.__dict__.pop(name, None)  # of the fit before
 
     def _of_outputs(self, what: Callable[[Covariance], Any]) -> list[Any]:
-        check_is_fitted(self, "_covariances")
-        return [what(covariance) for covariance in self._covariances]
+        self._check_fitted()
+        return [what(covariance) for covariance in self._models.covariances]
 
     @cached_property
     def covariance_(self) -> np.ndarray:
@@ -264,7 +314,7 @@ class _Related(PerAgent):
         >>> ct.RelationshipRegressor().fit(X, y, agents=agents).correlation(["cyd", "ann"]).round(2).tolist()
         [[1.0, -1.0], [-1.0, 1.0]]
         """
-        check_is_fitted(self, "_covariances")
+        self._check_fitted()
         asked = list(tasks)
         unknown = [task for task in asked if task not in self._number]
         if unknown:
@@ -275,16 +325,10 @@ class _Related(PerAgent):
     @property
     def coef_names_(self) -> tuple[str, ...]:
         """Names of the columns of ``coef_``; there are none of what a feature map makes."""
-        check_is_fitted(self, "coef_")
+        self._check_fitted()
         if self.features_ is not None:
             raise AttributeError(f"{self.features_!r} makes columns that have no names here")
-        return self._column_names()
-
-    def _inputs(self, data: AgentData) -> Any:
-        """What models are weights of: the features, or what the map makes of them."""
-        if self.features_ is None:
-            return data.X
-        return mapped(self.features_, data, scaled(data.X, *self._standard))
+        return self._models.names(self._columns.names)
 
 
 class RelationshipClassifier(_Related, PerAgentClassifier):
@@ -477,6 +521,15 @@ def _only(outputs: Any) -> Any:
 def _after(before: int, progress: Any) -> Any:
     """Progress that goes on where it was, in rounds."""
     return None if progress is None else lambda rounds, apart: progress(before + rounds, apart)
+
+
+def _finite(arrays: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    array: np.ndarray = arrays[name]
+    if array.shape != shape:
+        raise ValueError(f"{name} of shape {array.shape}, and not {shape}")
+    if not np.all(np.isfinite(array)):
+        raise ValueError(f"{name} that is not finite")
+    return array
 
 
 def _center(found: Look) -> np.ndarray:

@@ -21,7 +21,6 @@ from scipy import special, stats
 from .. import pooling
 from .._laplace import expit, moderated
 from .._threads import one_thread
-from ..data.dictionaries import StumpDictionary, outputs
 from ..errors import DataError, ParameterError
 from ..pooling import fitted
 from ..pooling.blocks import Batch, root, times
@@ -29,8 +28,8 @@ from ..pooling.families import LARGEST, Student
 from ..pooling.fitted import Pooled
 from ..pooling.population import Population
 from ..pooling.posterior import posterior
-from ..pooling.wide import Wide
-from .gains import Rows, gains, given_rows, is_linear, kept_rows, objects, pools
+from ..pooling.rows import Grouped
+from .gains import gains, given_rows, objects
 
 #: Share of agents that are expected to be named an outlier wrongly, among those named.
 FALSE_DISCOVERIES = 0.05
@@ -91,7 +90,7 @@ class Report:
     columns: list[str]
     notes: list[str]
     _model: Any  # as it was
-    _rows: Rows | None
+    _rows: Grouped | None
     _tests: pd.DataFrame | None  # of all agents
 
     def __repr__(self) -> str:
@@ -157,9 +156,10 @@ def report(
         check_path(path)  # before minutes of work
     if (X is None) != (y is None):
         raise ParameterError("report takes X and y together, or neither")
-    rows = kept_rows(model) if X is None else given_rows(model, X, y, agents)[0]
+    parts = model._models.parts
+    rows = model._models.rows() if X is None else given_rows(model, X, y, agents)[0]
     notes: list[str] = []
-    tells = pools(model) and isinstance(model._models[0], Pooled)
+    tells = bool(parts) and parts[0].has_intervals
     with one_thread():
         try:
             if rows is None:
@@ -171,15 +171,15 @@ def report(
         except DataError as error:
             table, measured = None, {}
             notes.append(f"gains are not available: {error}")
-        found = features(model) if pools(model) else _features_without_posterior(model, rows)
+        found = features(model) if parts else _features_without_posterior(model, rows)
         tested = tests(model) if tells else None
-        chosen = choices(model, rows) if pools(model) else None
-    notes += _notes(model) if pools(model) else _notes_without_posterior(model, found)
-    if tells and any(part.kept is not None for part in model._models):
+        chosen = choices(model, rows) if parts else None
+    notes += _notes(model) if parts else _notes_without_posterior(model, found)
+    if tells and model._models.rows() is None:
         notes.append(
             "the model has no rows of its own, so outliers are looked for by coefficients, and not by residuals"
         )
-    if pools(model) and not tells:
+    if parts and not tells:
         notes.append("with so many columns, outliers are not looked for, and there are no intervals of coefficients")
     told = Report(
         _summary(model, rows) | measured,
@@ -188,7 +188,7 @@ def report(
         None if tested is None else outliers(model, tested),
         chosen,
         sent(model),
-        [] if model._columns is None else list(model._columns.notes),
+        list(model._columns.notes),
         notes,
         copy.copy(model),  # a fit anew does not change what is told
         rows,
@@ -199,18 +199,16 @@ def report(
     return told
 
 
-def _summary(model: Any, rows: Rows | None) -> dict[str, Any]:
+def _summary(model: Any, rows: Grouped | None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "estimator": type(model).__name__,
         "method": str(model.method),
         "agents": len(model.agents_),
-        "columns": len(model._column_names()),
+        "columns": len(model._columns.names),
+        **model._models.summary(),
     }
-    if pools(model):
-        first = model._models[0]
-        found |= {"design": model.design_, "loss": first.family.name, "log_evidence": model.log_evidence_}
-        if model._kind == "regressor":
-            found["noise"] = model.noise_
+    if model._models.parts and model._kind == "regressor":
+        found["noise"] = model.noise_
     if model._kind == "classifier" and len(model.classes_) == 2:
         found["log_odds_of"] = str(model.classes_[1])
     names = {"agents": "agent_column", "target": "target"}
@@ -221,22 +219,16 @@ def _summary(model: Any, rows: Rows | None) -> dict[str, Any]:
     return found
 
 
-def sizes_of(model: Any, rows: Rows | None) -> np.ndarray | None:
+def sizes_of(model: Any, rows: Grouped | None) -> np.ndarray | None:
     """Rows of each agent, if they are known."""
-    if pools(model):
-        return _sizes(model)
-    return None if rows is None else np.bincount(rows.codes, minlength=len(model.agents_))
-
-
-def _sizes(model: Any) -> np.ndarray:
-    """Rows of each agent."""
-    first = model._models[0]
-    return np.asarray(first.sizes if isinstance(first, Wide) else first.sizes())
+    if model._models.parts:
+        return np.asarray(model._models.parts[0].sizes)
+    return None if rows is None else rows.sizes
 
 
 def _notes(model: Any) -> list[str]:
     """How agents never met are predicted, and where the approximation ends."""
-    first, notes = model._models[0], []
+    first, notes = model._models.parts[0], []
     if len(model.agents_) == 1:
         notes.append("there is one agent, so nothing is known of how agents differ; its own model is in coef_")
     elif _differences_are_a_guess(model):
@@ -244,8 +236,8 @@ def _notes(model: Any) -> list[str]:
             "no agent has two rows, so differences between agents cannot be told from noise: the sd between "
             "agents, the noise, and how far each agent's model is from the common one are a guess"
         )
-    share = [part.new_agent.share for part in model._models if isinstance(part, Pooled)]
-    if not share or max(share) == 0.0:
+    share = [part.new_share for part in model._models.parts]
+    if max(share) == 0.0:
         notes.append("an agent never met is predicted by the common model")
     elif min(share) == 1.0:
         notes.append("an agent never met is predicted by one model of all rows: that did best for held-out agents")
@@ -260,14 +252,14 @@ def _notes(model: Any) -> list[str]:
             "for classes and counts, intervals of the sd between agents are rough: with a dozen rows an agent they "
             "hold the truth less often than they say"
         )
-    ties = getattr(model, "ties_", None)
+    ties = model._models.ties
     if ties is not None:
         paid = f"of strength {ties.strength:g}" if ties.strength > 0.0 else "not used, since they did not pay"
         notes.append(
             f"ties between agents are {paid}: the mean loss of held-out rows fell by {number_in_words(ties.gain)} "
             f"(standard error {number_in_words(ties.error)})"
         )
-    if model._kind == "classifier" and np.median(_sizes(model)) <= 3:
+    if model._kind == "classifier" and np.median(first.sizes) <= 3:
         notes.append(
             "most agents have at most 3 rows: variances between agents are underestimated for classes (Laplace's "
             "approximation ends there); common model and predictions are still sound"
@@ -289,30 +281,29 @@ def _notes_without_posterior(model: Any, found: pd.DataFrame | None) -> list[str
 
 def sent(model: Any) -> dict[str, Any]:
     """What was sent, and what privacy was spent."""
-    runs, on_cluster = getattr(model, "run_", None), getattr(model, "engine", None) is not None
-    if runs is None:
-        if not pools(model):
+    runs, on_cluster = model._models.runs, model.get_params(deep=False).get("engine") is not None
+    if not runs:
+        if not model._models.parts:
             unknown = "What was sent is not known: a model from a file does not keep its run."
         elif on_cluster:
             unknown = "Rows stayed with the workers of the cluster: models and sums travelled, and were not counted."
-        elif kept_rows(model) is None:
+        elif model._models.rows() is None:
             unknown = "Whether anything was sent is not known: a model from a file does not say where its rows were."
         else:
             unknown = "Nothing was sent: all rows were in one place, and the models were learned there."
         return {"words": [unknown, _NOT_PRIVATE]}
-    every = runs if isinstance(runs, list) else [runs]
     counted = ("wakes", "rounds", "letters", "vectors", "bytes", "lost", "duplicated")
     found: dict[str, Any] = {
-        name: int(sum(getattr(run, name) for run in every)) for name in counted if hasattr(every[0], name)
+        name: int(sum(getattr(run, name) for run in runs)) for name in counted if hasattr(runs[0], name)
     }
-    epsilon, delta = (getattr(every[0], name, None) for name in ("epsilon", "delta"))
+    epsilon, delta = (getattr(runs[0], name, None) for name in ("epsilon", "delta"))
     private = epsilon is not None and delta is not None
     if private:
         found |= {"epsilon": epsilon, "delta": delta}
     words = _sent_words(found, max(1, len(model.agents_)))
     if found["vectors"] and not on_cluster:
         words.append("That is a simulation in one process: letters were counted, and nothing left this computer.")
-    if found["vectors"] and model._kind == "classifier" and not hasattr(model, "_models"):
+    if found["vectors"] and model._kind == "classifier" and model._takes_long:
         words.append("The runs that calibrate probabilities are not counted.")
     claim = f"Everything that an agent sent is ({epsilon:g}, {delta:g})-differentially private." if private else ""
     return found | {"words": [*words, claim or _NOT_PRIVATE]}
@@ -349,56 +340,29 @@ def _bytes(count: float) -> str:
 # -- features ---------------------------------------------------------------------------------------------------------
 
 
-class Inputs:
-    """What models without a population are linear in: columns, or what base predictors say of them."""
-
-    def __init__(self, model: Any):
-        self.model, self.names = model, model._column_names()
-        self.base: Any = getattr(model, "base_", None)
-        self.stumps = isinstance(self.base, StumpDictionary)
-        if isinstance(self.base, StumpDictionary):
-            places = [np.flatnonzero(self.base.feature == f) for f in range(len(self.names))]
-            self.groups = [(name, at) for name, at in zip(self.names, places, strict=True) if len(at)]
-        elif self.base is not None:
-            self.groups = [(self.base.describe(j), np.array([j])) for j in range(self.base.size)]
-        else:
-            self.groups = [(name, np.array([j])) for j, name in enumerate(self.names)]
-
-    def of(self, X: Any) -> Any:
-        """What models are weights of, for rows of columns."""
-        return X if self.base is None else outputs(self.base, X, None)
-
-    def models(self) -> tuple[np.ndarray, np.ndarray]:
-        """(n + 1, outputs, size) and (n + 1, outputs); the last one is common."""
-        linear = getattr(self.model, "_models", None)
-        if linear is not None:
-            return linear.coefficients, linear.intercepts
-        return self.model._coefficients, self.model._intercepts
-
-
 #: Rows that say how columns vary, at most.
 VARYING = 20_000
 
 
-def _features_without_posterior(model: Any, rows: Rows | None) -> pd.DataFrame | None:
+def _features_without_posterior(model: Any, rows: Grouped | None) -> pd.DataFrame | None:
     """As :func:`features`, of coefficients as they were learned: there are no intervals."""
-    if getattr(model, "features_", None) is not None or (rows is None and not is_linear(model)):
+    inputs, (own, levels) = model._models.inputs, model._models.weights()
+    groups = inputs.groups(model._columns.names)
+    if groups is None or (rows is None and not inputs.are_columns):
         return None
-    inputs = Inputs(model)
-    own, levels = inputs.models()
-    means, blocks = None, [np.full((len(at), len(at)), math.nan) for _, at in inputs.groups]
+    means, blocks = None, [np.full((len(at), len(at)), math.nan) for _, at in groups]
     if rows is not None:
         some = np.random.default_rng(0).permutation(len(rows.y))[:VARYING]
-        means, blocks = _varying(inputs.of(rows.X[some]), [at for _, at in inputs.groups])
+        means, blocks = _varying(inputs.of(rows.X[some]), [at for _, at in groups])
     tables = []
     for k in range(own.shape[1]):
         weight, lines = own[:, k], []
         level = levels[:, k] if means is None else levels[:, k] + weight @ means
         apart = weight[:-1] - weight[:-1].mean(axis=0)
-        for (name, at), G in zip(inputs.groups, blocks, strict=True):
+        for (name, at), G in zip(groups, blocks, strict=True):
             total = float(np.mean(np.einsum("ij,jk,ik->i", apart[:, at], G, apart[:, at])))
             effect = math.sqrt(max(0.0, float(weight[-1, at] @ G @ weight[-1, at]))) if rows is not None else math.nan
-            curve = inputs.stumps
+            curve = inputs.stumps is not None
             sd = math.sqrt(max(0.0, total)) if curve else float(np.std(weight[:-1, at[0]]))
             value = math.nan if curve else float(weight[-1, at[0]])
             lines.append((name, "curve" if curve else "line", value, effect, sd, math.nan, math.nan, total))
@@ -425,9 +389,10 @@ def _varying(Z: Any, groups: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndar
 
 def features(model: Any, coverage: float = 0.9) -> pd.DataFrame:
     """How much every column differs between agents; of several classes, for each of them."""
-    several = len(model._models) > 1
+    parts = model._models.parts
+    several = len(parts) > 1
     tables = []
-    for k, part in enumerate(model._models):
+    for k, part in enumerate(parts):
         table = _features_of(model, part, coverage)
         if several:
             table.insert(0, "class", objects([model.classes_[k]] * len(table)))
@@ -438,12 +403,9 @@ def features(model: Any, coverage: float = 0.9) -> pd.DataFrame:
 def _features_of(model: Any, part: Any, coverage: float) -> pd.DataFrame:
     names = model._columns.names
     raw, log_sd = part.variances()
-    if isinstance(part, Wide):
-        w, V, source, curves = part.w, part.strengths.v, np.arange(len(names)), []
-    else:
-        w, V, source, curves = part.population.w, part.population.V, part.design.source, part.design.curves
+    w, V, source, curves = part.w, part.covariance, part.source, part.curves
     v = V if V.ndim == 1 else np.diag(V)
-    if isinstance(part, Pooled):
+    if part.has_intervals:
         log_sd = _log_sd(part, model.deviations == "scalar")
     common = part.coefficients()[0]
     guess = _differences_are_a_guess(model)
@@ -473,7 +435,8 @@ def _features_of(model: Any, part: Any, coverage: float) -> pd.DataFrame:
 
 def _differences_are_a_guess(model: Any) -> bool:
     """Whether rows cannot tell differences between agents from noise: of one agent, and of agents with one row each."""
-    return len(model.agents_) == 1 or (model._models[0].family.name != "poisson" and int(np.max(_sizes(model))) <= 1)
+    first = model._models.parts[0]
+    return len(model.agents_) == 1 or (first.family.name != "poisson" and int(np.max(first.sizes)) <= 1)
 
 
 def _log_sd(part: Pooled, scalar: bool) -> np.ndarray:
@@ -524,9 +487,9 @@ def _gram(part: Pooled) -> np.ndarray:
 def tests(model: Any) -> pd.DataFrame:
     """Both tests of all agents, by their coefficients and by their residuals; agents by their numbers."""
     tables = []
-    for k, part in enumerate(model._models):
-        table = _tests(part, model._columns.names, getattr(model, "graph_", None) is not None)
-        if len(model._models) > 1:
+    for k, part in enumerate(model._models.parts):
+        table = _tests(part, model._columns.names, model._models.graph is not None)
+        if len(model._models.parts) > 1:
             table.insert(1, "class", objects([model.classes_[k]] * len(table)))
         tables.append(table)
     every = pd.concat(tables, ignore_index=True)
@@ -628,9 +591,9 @@ def _residuals(
 # -- choices ----------------------------------------------------------------------------------------------------------
 
 
-def choices(model: Any, rows: Rows | None) -> pd.DataFrame:
+def choices(model: Any, rows: Grouped | None) -> pd.DataFrame:
     """The evidence of every candidate; where they were compared on a sample only, the other design is fitted anew."""
-    models = model._models
+    models = model._models.parts
     first = models[0]
     heavy = first.family.name == "student" and model.loss == "auto"
     chosen = f"{first.design_name}, heavy tails" if heavy else first.design_name
@@ -638,7 +601,7 @@ def choices(model: Any, rows: Rows | None) -> pd.DataFrame:
     for name in first.evidence:
         if name.split(",")[0] == first.design_name:
             value = float(sum(part.evidence[name] for part in models))
-        elif isinstance(first, Wide) or not first.sampled:
+        elif not first.sampled:
             value = float(first.evidence[name])
         elif rows is None:
             value = math.nan
@@ -652,11 +615,11 @@ def choices(model: Any, rows: Rows | None) -> pd.DataFrame:
     return table.sort_values("chosen", ascending=False, kind="stable", ignore_index=True)
 
 
-def _evidence_of(model: Any, design: str, rows: Rows) -> float:
+def _evidence_of(model: Any, design: str, rows: Grouped) -> float:
     """Of another design, from the rows that the population was learned from."""
-    number = len(model._models)
+    number = len(model._models.parts)
     targets = [rows.y.astype(float)] if number == 1 else [(rows.y == k).astype(float) for k in range(number)]
-    loss = "squared" if model.loss == "auto" and model._kind == "regressor" else model._models[0].family.name
+    loss = "squared" if model.loss == "auto" and model._kind == "regressor" else model._models.parts[0].family.name
     deviations = "full" if model.deviations == "auto" else model.deviations
     found = pooling.fit(rows.X, targets, rows.codes, len(model.agents_), loss, design, deviations, rows.weight)
     return float(sum(part.log_evidence for part in found))

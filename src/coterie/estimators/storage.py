@@ -21,14 +21,13 @@ from .._version import __version__
 from ..core.losses import LOSSES, loss_from_json, loss_to_json
 from ..core.methods import METHODS
 from ..core.wrap.graph_rule import GraphRule
-from ..data.columns import Columns
+from ..data.columns import Columns, plain
 from ..data.dictionaries import StumpDictionary, Stumps
 from ..data.ids import packed_id, unpacked_id
 from ..engines.run import Run
 from ..engines.stored_runs import load_run, save_run
 from ..errors import DataError, MismatchError
 from ..graphs import Graph
-from ..multitask.covariance import Covariance, Dense, LowRank
 from ..problem.baselines import BASELINES
 from . import CollaborativeClassifier, CollaborativeRegressor
 from .boosted import BoostedClassifier, BoostedRegressor
@@ -82,29 +81,14 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
         return save_run(model, path)
     if type(model).__name__ not in KINDS or not hasattr(model, "coef_"):
         raise MismatchError(f"only a fitted {' or '.join(KINDS)}, or a run, can be saved, not {model!r}")
-    # What cannot be saved is refused before anything is written.
-    base: Any = getattr(model, "base_", None)
-    if not (base is None or isinstance(base, StumpDictionary)):
-        raise DataError(f"base={base!r} cannot be saved: only decision stumps can, other base predictors are code")
-    if getattr(model, "features_", None) is not None:
-        raise DataError(
-            f"features={model.features_!r} cannot be saved: a feature map is code. Map the rows before they are given "
-            "to the model, and leave features out"
-        )
     agents = [packed_id(agent) for agent in model.agents_]
     # How many threads work is a matter of the machine, and no part of the model.
     given = {name: value for name, value in model.get_params(deep=False).items() if name != "n_jobs"}
     parameters = {name: _parameter(name, value) for name, value in given.items()}
-    stumps: dict[str, Any] = {} if base is None else base.to_arrays()
-    ties = (
-        _relations(model) if not hasattr(model, "graph_") else _ties(model.graph_) if model.graph_ is not None else {}
-    )
-    described: dict[str, Any] = {}
-    if hasattr(model, "_packed"):
-        described, models = model._packed()
-    else:
-        models = {"coefficients": model._coefficients, "intercepts": model._intercepts}
-    content = packed({**stumps, **ties, **models})
+    described, parts = model._packed()  # what cannot be saved is refused before anything is written
+    graph = model._models.graph
+    ties = {} if graph is None else {"tie_start": graph.start, "tie_peer": graph.peer, "tie_weight": graph.weight}
+    content = packed({**ties, **parts})
     checksum = hashlib.sha256(content).hexdigest()
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
@@ -121,7 +105,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
         "features": list(model.feature_names_in_) if hasattr(model, "feature_names_in_") else None,
         "feature_count": int(model.n_features_in_),
         "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
-        "columns": None if described or model._columns is None else model._columns.to_dict(),
+        "columns": None if described or model._columns.is_identity else model._columns.to_dict(),
         "models": described,
         "arrays": arrays,
         "sha256": checksum,
@@ -182,37 +166,18 @@ def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
     model._given_names = {str(of): str(name) for of, name in dict(description.get("given_names", {})).items()}
     if description["classes"] is not None:
         model.classes_ = np.array(description["classes"])
-    if description["models"]:
-        model._unpack(description["models"], arrays, members, description["agent_column"])
-        tied = "tie_start" in arrays
-        model.graph_ = Graph.from_ties(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"]) if tied else None
-        return _as_given(model, description)
-    model.agents_ = members
-    model._agent_column = description["agent_column"]
-    model.n_features_in_ = int(description["feature_count"])
-    coefficients, intercepts = arrays["coefficients"], arrays["intercepts"]
-    if hasattr(model, "base"):
-        try:
-            model.base_ = StumpDictionary.from_arrays(arrays)
-        except DataError as error:
-            raise ValueError(str(error)) from None
-        model.base = model.base_ if model.base is None else model.base
-    if description.get("columns") is not None:
-        model._columns = Columns.from_dict(description["columns"])
-    width = model.n_features_in_ if model._columns is None else len(model._columns.names)
-    size = model.base_.size if hasattr(model, "base_") else width
-    expected = (len(model.agents_) + 1, intercepts.shape[1], size)
-    if coefficients.shape != expected or intercepts.shape != expected[:2]:
-        raise ValueError(f"coefficients of shape {coefficients.shape}, and not {expected}")
-    if description["features"] is not None:
-        model.feature_names_in_ = np.array(description["features"], dtype=object)
-    model._expose(coefficients, intercepts)
-    if not hasattr(model, "graph"):
-        covariances = _covariances(arrays, len(model.agents_), intercepts.shape[1])
-        model._relate(covariances, float(arrays["duality_gap"]))
-        return model
-    model.graph_ = Graph.from_ties(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"])
-    return _as_given(model, description)
+    described, features = description["models"], description["features"]
+    encoded = described.get("columns") or description.get("columns")
+    columns = (
+        plain([0.0] * int(description["feature_count"]), "refuse", None if features is None else tuple(features))
+        if encoded is None
+        else Columns.from_dict(encoded)
+    )
+    tied = "tie_start" in arrays
+    graph = Graph.from_ties(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"]) if tied else None
+    models = model._unpacked(described, arrays, len(members), len(columns.names), graph)
+    model._take(columns, members, description["agent_column"], models)
+    return _as_given(model, description) if "graph" in description["parameters"] else model
 
 
 def _of_format_2(kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -271,39 +236,3 @@ def _rules() -> dict[str, Any]:
     """Classes of rules that a parameter may hold, by name; format 2 named losses so, too."""
     known = (*METHODS.values(), *BASELINES.values(), GraphRule(), Stumps(), *LOSSES.values())
     return {type(rule).__name__: type(rule) for rule in known}
-
-
-def _ties(graph: Graph) -> dict[str, Any]:
-    return {"tie_start": graph.start, "tie_peer": graph.peer, "tie_weight": graph.weight}
-
-
-def _relations(model: Any) -> dict[str, Any]:
-    """How tasks are related: a matrix for each output, where one was given, or else factors, which format 3 had not."""
-    out: dict[str, Any] = {"duality_gap": np.array(model.duality_gap_)}
-    if isinstance(model._covariances[0], Dense):
-        return out | {"covariance": np.stack([covariance.dense() for covariance in model._covariances])}
-    for k, (directions, sizes, rest) in enumerate(covariance.factors for covariance in model._covariances):
-        out |= {f"directions_{k}": directions, f"sizes_{k}": sizes, f"rest_{k}": np.array(rest)}
-    return out
-
-
-def _covariances(arrays: Any, m: int, outputs: int) -> list[Covariance]:
-    """What :func:`_relations` stored."""
-    found: list[Covariance] = []
-    if "covariance" in arrays:
-        covariance = _finite(arrays, "covariance", (outputs, m, m))
-        return [Dense(matrix) for matrix in covariance]
-    for k in range(outputs):
-        sizes = _finite(arrays, f"sizes_{k}", (len(arrays[f"sizes_{k}"]),))
-        directions = _finite(arrays, f"directions_{k}", (m, len(sizes)))
-        found.append(LowRank(directions, sizes, float(_finite(arrays, f"rest_{k}", ()))))
-    return found
-
-
-def _finite(arrays: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    array: np.ndarray = arrays[name]
-    if array.shape != shape:
-        raise ValueError(f"{name} of shape {array.shape}, and not {shape}")
-    if not np.all(np.isfinite(array)):
-        raise ValueError(f"{name} that is not finite")
-    return array

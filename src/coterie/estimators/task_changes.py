@@ -13,6 +13,7 @@ from scipy import sparse
 
 from ..core.offsets import with_offsets
 from ..data import AgentData
+from ..data.columns import Where
 from ..data.matrix import as_features, nonfinite
 from ..errors import DataError
 from ..multitask.sources import Tasks
@@ -48,14 +49,14 @@ class Scaled:
 
 
 @dataclass(frozen=True)
-class Mapped:
+class MappedRows:
     """What a fitted feature map makes of rows."""
 
     features: Any
 
     def __call__(self, data: AgentData, which: np.ndarray) -> AgentData:
         """Change rows."""
-        return data.with_features(mapped(self.features, data, data.X.copy()))
+        return data.with_features(mapped(self.features, data.X.copy(), data.where))
 
 
 @dataclass(frozen=True)
@@ -178,12 +179,12 @@ def products(X: Any, models: np.ndarray) -> np.ndarray:
     return np.einsum("rk,rk->r", X, models)
 
 
-def mapped(features: Any, data: AgentData, X: Any) -> Any:
+def mapped(features: Any, X: Any, where: Where) -> Any:
     """What a fitted feature map makes of rows, checked."""
-    matrix, _ = as_features(features.transform(X))
-    if matrix.shape[0] != data.n_rows:
-        raise DataError(f"{features!r} made {matrix.shape[0]} rows of {data.n_rows}: expected one for each")
+    count, (matrix, _) = X.shape[0], as_features(features.transform(X))
+    if matrix.shape[0] != count:
+        raise DataError(f"{features!r} made {matrix.shape[0]} rows of {count}: expected one for each")
     rows, _ = nonfinite(matrix)
     if rows.size:
-        raise DataError(f"{data.where(int(rows[0]))}: {features!r} makes NaN or infinity of it")
+        raise DataError(f"{where(int(rows[0]))}: {features!r} makes NaN or infinity of it")
     return matrix

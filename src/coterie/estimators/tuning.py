@@ -24,12 +24,12 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from .._checks import integer
 from .._folds import dealt, places, split
-from ..core.losses import BERNOULLI, resolve_loss
 from ..data.frames import split_ids
 from ..data.ids import agent_codes, as_agent_ids
 from ..data.table import split_target
 from ..engines.cluster import Cluster, check_cluster
 from ..errors import CoterieError, DataError, ParameterError, about
+from .collaborative import gives_probabilities
 
 #: What is tried by default, of those parameters that the estimator has and uses.
 GRID = {"coupling": (0.1, 1, 10), "lam": (0.1, 1, 10), "beta": (1, 3, 10, 30)}
@@ -265,7 +265,11 @@ def tune(
     ids = as_agent_ids(ids, len(rows) if isinstance(rows, list) else rows.shape[0])
     _labels(labels, len(ids))
     classes = is_classifier(estimator)
-    default = (_log_loss if _has_probabilities(estimator) else "accuracy") if classes else _squared_error
+    default = (
+        (_log_loss if gives_probabilities(estimator.get_params().get("loss")) else "accuracy")
+        if classes
+        else _squared_error
+    )
     # Whole numbers look like classes: a regression does not show its labels to the splitter.
     splits = list(
         WithinAgents(n_splits, random_state=random_state).split(rows, labels if classes else None, groups=ids)
@@ -368,12 +372,6 @@ def _refuse_nesting(estimator: Any, points: list[dict[str, Any]]) -> None:
                     f"the cluster again; set {name}=None to run each fit in one task, or leave tune's engine out to "
                     "run one fit after the other, each of them on the cluster"
                 )
-
-
-def _has_probabilities(estimator: Any) -> bool:
-    """Whether a classifier gives probabilities: it does, unless its loss is one that none come from."""
-    loss = estimator.get_params().get("loss")
-    return loss is None or resolve_loss(loss).likelihood == BERNOULLI
 
 
 def _grid(estimator: Any, grid: Any) -> ParameterGrid:

@@ -7,6 +7,7 @@ rows left out the largest likelihood; for agents never met, nobody can tell, and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +63,7 @@ def targets_of(y: np.ndarray, classes: int = 0) -> list[np.ndarray]:
     return [(y == k).astype(np.float64) for k in ([1] if classes == 2 else range(classes))]
 
 
-def sharpness(models: list[Any], agents: Agents | None = None) -> float:
+def sharpness(models: Sequence[Any], agents: Agents | None = None) -> float:
     """By how much moderated log-odds are to be multiplied before they become probabilities of known agents' rows.
 
     ``agents`` is where the rows of the models are, if not with them.
@@ -125,7 +126,7 @@ def _of_pooled(tasks: list[Grouped], agents: np.ndarray, known: list[tuple[Any, 
     return _Held(parts, np.concatenate(weights))
 
 
-def _of_wide(models: list[Wide], folds: int = 3) -> _Held:
+def _of_wide(models: Sequence[Wide], folds: int = 3) -> _Held:
     """The same of some rows, in folds: there are too many columns to leave out one row at a time."""
     kept, parts = chosen(models[0].grouped, GRAM), []
     first = models[0].grouped.some(kept)

@@ -18,7 +18,7 @@ from .families import FAMILIES, Family
 from .new_agents import LinearModels, NewAgent, best_for_new_agents
 from .population import Learner, Population, left_out_loss
 from .posterior import posterior
-from .results import Fitted
+from .results import AroundCommon, Fitted
 from .rows import Agents, Grouped, Models, Part, Ranked, Shard, counted, dense, hold, of_agents, ranking
 from .sample import Sample
 from .sums import Here, Sums, every, total
@@ -99,7 +99,7 @@ def _square(lower: np.ndarray, q: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Pooled(Fitted):
+class Pooled(AroundCommon, Fitted):
     """A fitted model: what all agents share, and how each of them deviates."""
 
     design: Design
@@ -110,42 +110,47 @@ class Pooled(Fitted):
     kept: Kept | None = None  # in place of rows that a file did not hold
     sampled: bool = True  # whether designs may have been compared on fewer agents than the population was learned from
 
+    form = "pooled"
+    has_intervals = True
+
+    @property
+    def w(self) -> np.ndarray:  # type: ignore[override]
+        """The common model."""
+        return self.population.w
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """Of deviations: variances (q,), or a matrix (q, q)."""
+        return self.population.V
+
+    @property
+    def units(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and scale of the columns, without the ones."""
+        return self.design.mean, self.design.scale
+
+    @property
+    def source(self) -> np.ndarray:
+        """The feature that each column is made of."""
+        return self.design.source
+
+    @property
+    def curves(self) -> list[int]:
+        """Features of which models make a curve."""
+        return self.design.curves
+
     @property
     def design_name(self) -> str:
-        """Either "linear" or "additive"."""
+        """As estimators call it."""
         return self.design.name
 
     @property
-    def log_evidence(self) -> float:
-        """Of the rows that the population was learned from."""
-        return self.population.log_evidence
+    def new_share(self) -> float:
+        """How much of an agent never met is predicted by one model of all rows."""
+        return self.new_agent.share
 
-    @property
-    def rounds(self) -> int:
-        """Steps of the strengths."""
-        return self.population.rounds
-
-    @property
-    def s2(self) -> float:
-        """Variance of the noise, in standard units."""
-        return self.population.s2
-
-    @property
-    def n(self) -> int:
-        """How many agents."""
-        return len(self.D)
-
-    def coefficients(self) -> tuple[np.ndarray, np.ndarray]:
-        """Common model (q,) and models of the agents (n, q), for columns of the design before it scales them.
-
-        The intercept is last.
-        """
-        both = self.population.w + np.vstack([np.zeros(self.D.shape[1]), self.D])
-        slopes = both[:, :-1] / self.design.scale
-        intercepts = both[:, -1] - slopes @ self.design.mean
-        out = np.column_stack([slopes, intercepts]) * self.scale
-        out[:, -1] += self.center
-        return out[0], out[1:]
+    def features(self) -> np.ndarray | None:
+        """The rows in the units of their features; None if a file did not hold them."""
+        return self.grouped.X if self.kept is None else None
 
     def at_means(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Units (q,), common model (q,), models of the agents (n, q); intercepts are where columns have their means."""
@@ -158,14 +163,6 @@ class Pooled(Fitted):
         """Of the columns of the model, without the intercept."""
         return self.design.names(features)
 
-    def variances(self) -> tuple[np.ndarray, np.ndarray]:
-        """Variances of deviations in the units of :meth:`coefficients`, and the sd of their logarithms, (q,).
-
-        That of the intercept, the last, is where the columns have their means.
-        """
-        unit = self.scale / np.append(self.design.scale, 1.0)
-        return self.population.variances * unit**2, self.population.log_sd
-
     def outside(self, X: np.ndarray, codes: np.ndarray) -> dict[int, float]:
         """Columns in which most rows lie outside the range of their agents' own, and what share of them does.
 
@@ -176,7 +173,7 @@ class Pooled(Fitted):
             return {}
         asked, of = np.unique(codes[known], return_inverse=True)
         low, high = self.ranges(asked)
-        sizes = self.sizes()[asked]
+        sizes = self.sizes[asked]
         use = (sizes > 2)[of]
         if use.sum() < 10:
             return {}
@@ -191,6 +188,7 @@ class Pooled(Fitted):
         beyond_chance = (share > max(0.5, chance + 4.0 * spread)) & (wide.sum(axis=0) >= 10)
         return {int(k): float(share[k]) for k in np.flatnonzero(beyond_chance)}
 
+    @property
     def sizes(self) -> np.ndarray:
         """Rows of each agent."""
         sizes = self.grouped.sizes
@@ -253,7 +251,7 @@ class Pooled(Fitted):
         A, population = self.design.columns(dense(X)), self.population
         w, V = population.w, population.V
         new = codes < 0
-        new[~new] = self.sizes()[codes[~new]] == 0  # of members without rows, no more is known than of new agents
+        new[~new] = self.sizes[codes[~new]] == 0  # of members without rows, no more is known than of new agents
         mean = A @ w + np.einsum("ij,ij->i", A, self.D[np.where(new, 0, codes)])
         mean[new] = A[new] @ self.new_agent.w
         if not spread:
@@ -310,7 +308,7 @@ class Pooled(Fitted):
     def keep(self) -> Kept:
         """Enough of everybody's rows for their posteriors."""
         everyone = np.arange(self.n)
-        return Kept.of(self.batches(everyone), self.population, self.D, self.sizes(), *self.ranges(everyone))
+        return Kept.of(self.batches(everyone), self.population, self.D, self.sizes, *self.ranges(everyone))
 
     def to_arrays(self) -> dict[str, Any]:
         """For a file: everything but the rows."""

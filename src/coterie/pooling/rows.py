@@ -70,7 +70,7 @@ def ranking(sizes: np.ndarray, sums: np.ndarray, lengths: Callable[[], np.ndarra
 class Grouped(NamedTuple):
     """Rows of features and labels, those of one agent side by side."""
 
-    X: np.ndarray  # (rows, p)
+    X: Any  # (rows, p), dense; or sparse, where columns are many
     y: np.ndarray  # (rows,) in standard units
     weight: np.ndarray | None  # (rows,)
     start: np.ndarray  # (n + 1,) where the rows of each agent begin

@@ -21,10 +21,10 @@ import numpy as np
 
 from .._conjugate import conjugate_gradients
 from .blocks import in_rows, one_plus
-from .designs import standards
+from .designs import PLAIN, standards
 from .families import FAMILIES, NOISY, Family
 from .population import FLAT, PooledLogs
-from .results import Fitted
+from .results import AroundCommon, Fitted
 from .rows import Grouped, dense
 from .sample import SATURATE
 
@@ -65,9 +65,14 @@ class Strengths(NamedTuple):
     log_sd: np.ndarray
     rounds: int
 
+    @property
+    def variances(self) -> np.ndarray:
+        """Of the deviations, one for each column."""
+        return self.v
+
 
 @dataclass(frozen=True)
-class Wide(Fitted):
+class Wide(AroundCommon, Fitted):
     """A fitted model of many columns; the same words as :class:`.fitted.Pooled`."""
 
     grouped: Grouped  # columns are scaled, without ones; dense or sparse
@@ -78,51 +83,44 @@ class Wide(Fitted):
     D: np.ndarray  # (n, p + 1)
     precision: np.ndarray  # (p + 1,) diagonal of the Schur complement of w
 
-    @property
-    def design_name(self) -> str:
-        """Lines: there are more than enough columns already."""
-        return "linear"
+    form = "wide"
+    has_intervals = False
+    #: Lines: there are more than enough columns already. And all rows together are of no help for agents never met.
+    design_name, curves, new_share, sampled = PLAIN, (), 0.0, False
 
     @property
-    def log_evidence(self) -> float:
-        """Of the rows that strengths were learned from."""
-        return self.strengths.log_evidence
+    def population(self) -> Strengths:  # type: ignore[override]
+        """What was learned of all agents."""
+        return self.strengths
 
     @property
-    def rounds(self) -> int:
-        """Steps of the strengths."""
-        return self.strengths.rounds
+    def covariance(self) -> np.ndarray:
+        """Of deviations: variances (p + 1,)."""
+        return self.strengths.v
 
     @property
-    def s2(self) -> float:
-        """Variance of the noise, in standard units."""
-        return self.strengths.s2
+    def units(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and scale of the columns, without the ones."""
+        return self.mean, self.spread
 
     @property
-    def n(self) -> int:
-        """How many agents."""
-        return len(self.D)
+    def source(self) -> np.ndarray:
+        """Every feature is a column."""
+        return np.arange(len(self.mean))
+
+    def features(self) -> Any:
+        """The rows in the units of their features."""
+        X = self.grouped.X
+        return X * self.spread + self.mean if isinstance(X, np.ndarray) else X * self.spread[0]
 
     @property
     def sizes(self) -> np.ndarray:
         """Rows of each agent."""
         return self.grouped.sizes
 
-    def coefficients(self) -> tuple[np.ndarray, np.ndarray]:
-        """Common model (p + 1,) and models of the agents (n, p + 1), in the units of the input; intercepts are last."""
-        both = self.w + np.vstack([np.zeros(len(self.w)), self.D])
-        slopes = both[:, :-1] / self.spread
-        out = np.column_stack([slopes, both[:, -1] - slopes @ self.mean]) * self.scale
-        out[:, -1] += self.center
-        return out[0], out[1:]
-
     def names(self, features: tuple[str, ...]) -> tuple[str, ...]:
         """Of the columns of the model, without the intercept."""
         return features
-
-    def variances(self) -> tuple[np.ndarray, np.ndarray]:
-        """Variances of deviations in the units of :meth:`coefficients`, and the sd of their logarithms, (p + 1,)."""
-        return self.strengths.v * (self.scale / np.append(self.spread, 1.0)) ** 2, self.strengths.log_sd
 
     def outside(self, X: Any, codes: np.ndarray) -> dict[int, float]:
         """Nothing: with many columns, every row is outside in some."""
@@ -255,7 +253,7 @@ def fit_wide(
     grouped = Grouped.of(standard(X, mean, spread), (y - center) / scale, codes, n, weight)
     strengths = strengths_of(grouped.some(chosen(grouped, GRAM)), family, progress)
     w, D, precision = mode(grouped, family, strengths)
-    evidence = {"linear": strengths.log_evidence}
+    evidence = {PLAIN: strengths.log_evidence}
     return Wide(family, center, scale, evidence, {}, grouped, mean, spread, strengths, w, D, precision)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ..._version import __version__
-from ..gains import pools
 from ..report import FALSE_DISCOVERIES, MEASURES, plain, sizes_of
 from .curves import COVERAGE, Output, Shown, outputs_of
 from .places import places
@@ -145,8 +144,8 @@ def _shown(report: Any, who: np.ndarray) -> list[Output]:
         several = "class" in table
         labels = list(model.classes_) if several else [None]
         ranked = [list(table[table["class"] == label]["feature"] if several else table["feature"]) for label in labels]
-    elif pools(model):
-        ranked = [list(model._column_names())] * len(model._models)
+    elif model._models.parts:
+        ranked = [list(model._columns.names)] * len(model._models.parts)
     return outputs_of(model, report._rows, ranked, who)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from scipy import stats
 
 from ...pooling.fitted import Pooled
-from ..gains import Rows, is_linear, pools
-from ..report import VARYING, Inputs
+from ...pooling.rows import Grouped
+from ..report import VARYING
 
 #: Numbers of all models together, and of all bands, at most: what differs least is left out.
 NUMBERS, BANDS = 500_000, 400_000
@@ -48,11 +48,12 @@ class Output:
     features: list[Shown] = field(default_factory=list)
 
 
-def outputs_of(model: Any, rows: Rows | None, ranked: list[list[str]] | None, who: np.ndarray) -> list[Output]:
+def outputs_of(model: Any, rows: Grouped | None, ranked: list[list[str]] | None, who: np.ndarray) -> list[Output]:
     """Of every output, those features that differ most; and intercepts."""
-    if pools(model) and isinstance(model._models[0], Pooled):
-        return [_pooled(model, k, _ranked(ranked, k), who) for k in range(len(model._models))]
-    if getattr(model, "features_", None) is not None:
+    parts = model._models.parts
+    if parts and parts[0].has_intervals:
+        return [_pooled(model, k, _ranked(ranked, k), who) for k in range(len(parts))]
+    if model._models.inputs.groups(model._columns.names) is None:
         return []
     return _others(model, rows, ranked, who)
 
@@ -65,24 +66,24 @@ def _name(model: Any, k: int, several: bool) -> tuple[str, str, str]:
     """Name, link and what is said of one output."""
     if model._kind == "classifier":
         label = str(model.classes_[k if several else 1])
-        probable = not hasattr(model, "_has_probabilities") or model._has_probabilities
-        if not probable:
+        if not model._has_probabilities:
             return label, "identity", "margin"
         return label, "logistic", f"probability of class {label}{' against the rest' if several else ''}"
     target = model._given_names.get("target")
     of = f" of “{target}”" if target else ""
-    if pools(model) and model._models[0].family.name == "poisson":
+    if any(part.family.name == "poisson" for part in model._models.parts):
         return "", "exp", f"expected count{of}"
     return "", "identity", f"prediction{of}"
 
 
 def _pooled(model: Any, k: int, ranked: list[str], who: np.ndarray) -> Output:
     """Coefficients and curves with their intervals; the intercept is last."""
-    part, names, outputs = model._models[k], model._column_names(), len(model._models)
+    parts, names = model._models.parts, model._columns.names
+    part, outputs = parts[k], len(parts)
     out, design, last = Output(*_name(model, k, outputs > 1)), part.design, part.design.size - 1
     _, common, own = part.at_means()
     low, high = part.ranges(who)
-    few = part.sizes()[who] < RANGE
+    few = part.sizes[who] < RANGE
     chosen = _within_budget(
         [(name, _columns(design, names, name)) for name in ranked if name != "intercept"], who, outputs
     )
@@ -138,18 +139,10 @@ def _add_intervals(part: Pooled, who: np.ndarray, rows: list[tuple[Shown, np.nda
                 one.band[:-1][some] = z * part.scale * np.sqrt(np.maximum(spread, 0.0))
 
 
-def _others(model: Any, rows: Rows | None, ranked: list[list[str]] | None, who: np.ndarray) -> list[Output]:
+def _others(model: Any, rows: Grouped | None, ranked: list[list[str]] | None, who: np.ndarray) -> list[Output]:
     """Models without a posterior: coefficients, or the steps that stumps make."""
-    names, stumps, columns = list(model._column_names()), False, rows
-    if pools(model):
-        pairs = [part.coefficients() for part in model._models]
-        both = np.stack([np.vstack([own, common]) for common, own in pairs], axis=1)
-        weights, levels = both[..., :-1], both[..., -1]
-        groups, columns = [(name, np.array([j])) for j, name in enumerate(names)], None  # so many that none is drawn
-    else:
-        inputs = Inputs(model)
-        weights, levels = inputs.models()
-        groups, stumps = inputs.groups, inputs.stumps
+    inputs, (weights, levels), names = model._models.inputs, model._models.weights(), list(model._columns.names)
+    groups, columns = inputs.groups(names), None if model._models.parts else rows  # so many that none is drawn
     means = low = high = None
     if columns is not None:
         some = columns.X[np.random.default_rng(0).permutation(len(columns.y))[:VARYING]]
@@ -161,11 +154,11 @@ def _others(model: Any, rows: Rows | None, ranked: list[list[str]] | None, who: 
         out, weight = Output(*_name(model, k, weights.shape[1] > 1)), weights[shown, k]
         ordered = [(name, places[name]) for name in _ranked(ranked, k) or places if name in places]
         for name, at in _within_budget(ordered, who, weights.shape[1]):
-            if stumps:
-                out.features.append(_steps(model.base_, name, names.index(name), at, weight, means, low, high))
+            if inputs.stumps is not None:
+                out.features.append(_steps(inputs.stumps, name, names.index(name), at, weight, means, low, high))
                 continue
             one = Shown(name, "line", weight[-1, at], weight[:-1, at])
-            if name in names and means is not None and low is not None and high is not None and is_linear(model):
+            if name in names and means is not None and low is not None and high is not None and inputs.are_columns:
                 j = names.index(name)
                 one.x = np.linspace(low[j], high[j], 2 if out.link == "identity" else POINTS)
                 one.basis = (one.x - means[j])[:, None]

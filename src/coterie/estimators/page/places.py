@@ -8,9 +8,7 @@ import numpy as np
 
 from ...graphs.builders import nearest
 from ...graphs.layout import layout
-from ...pooling.fitted import Pooled
-from ..gains import Rows, pools
-from ..report import Inputs
+from ...pooling.rows import Grouped
 
 #: Ties that are drawn, at most: the heaviest, and the heaviest of each agent.
 TIES = 60_000
@@ -32,20 +30,20 @@ class Places(NamedTuple):
     far: np.ndarray  # (n,) how far from the common model, in standard deviations of the population
 
 
-def places(model: Any, rows: Rows | None) -> Places:
+def places(model: Any, rows: Grouped | None) -> Places:
     """By ties if there are any; by correlations of tasks; or else by how models differ."""
     n = len(model.agents_)
     Z = deviations(model, rows)
     far = np.sqrt(np.mean(Z**2, axis=1)) if Z.shape[1] else np.zeros(n)
     xy, shares, directions = _components(Z)
     none = (np.zeros(0, int), np.zeros(0, int), np.zeros(0))
-    graph = getattr(model, "graph_", None)
+    graph = model._models.graph
     if graph is not None and graph.n_edges:
         discs = np.full(n, 40.0) if n > 200 else np.full(n, 120.0)
         where = layout(graph, discs, 0, xy)
         return Places("graph", where, [], _heaviest(graph), *_by_ties(graph), far)
-    if hasattr(model, "_covariances"):
-        where, shares, related = _by_correlations(model._covariances)
+    if model._models.covariances:
+        where, shares, related = _by_correlations(model._models.covariances)
         return Places("correlations", where, shares, none, *related, far)
     k = min(NEAREST, n - 1)
     if k < 1 or not directions.shape[1]:
@@ -57,18 +55,12 @@ def places(model: Any, rows: Rows | None) -> Places:
     return Places("models", xy, shares, none, near, apart, far)
 
 
-def deviations(model: Any, rows: Rows | None) -> np.ndarray:
+def deviations(model: Any, rows: Grouped | None) -> np.ndarray:
     """How the models of agents differ, (n, any): in standard deviations of the population, or of the models."""
-    if pools(model):
-        parts = []
-        for part in model._models:
-            v = part.population.variances if isinstance(part, Pooled) else part.strengths.v
-            free = v > 1e-12
-            parts.append(part.D[:, free] / np.sqrt(v[free]))
-        return np.hstack(parts)
-    inputs = Inputs(model)
-    own, levels = inputs.models()
-    if rows is not None and getattr(model, "features_", None) is None:
+    if model._models.parts:
+        return np.hstack([part.deviations() for part in model._models.parts])
+    inputs, (own, levels) = model._models.inputs, model._models.weights()
+    if rows is not None and inputs.groups(model._columns.names) is not None:
         some = np.random.default_rng(0).permutation(len(rows.y))[:2000]
         X = inputs.of(rows.X[some])
         X = X.toarray() if hasattr(X, "toarray") else X

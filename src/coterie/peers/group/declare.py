@@ -65,12 +65,12 @@ def from_model(path: str | PathLike[str]) -> dict[str, Any]:
     from ..model.cells import spelt
 
     model = load(path)
-    if not hasattr(model, "_packed"):
+    described, arrays = model._packed()
+    if not described:
         raise DataError(
             f"{path} holds a {type(model).__name__}, whose columns peers do not know: fit one with coterie fit, "
             "without --method boosting"
         )
-    described, arrays = model._packed()
     columns = described["columns"]
     if columns["input_names"] is None:
         raise DataError(f"{path}: the columns of this model have no names, and peers have tables: fit it on a frame")
