@@ -5,6 +5,8 @@ The objective is a loop over agents and outputs, and optima come from SciPy in t
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import optimize, sparse
@@ -16,6 +18,7 @@ from coterie.graphs import Graph, empty
 from coterie.problem.exact import Objective, minimise
 from coterie.problem.exact import ball as ball_module
 from coterie.problem.exact.ball import BallObjective, minimise_on_balls, project
+from references import examples
 
 LOSSES = {"boosting": ct.LogSumExp(), "squared": ct.Squared(), "logistic": ct.Logistic()}
 
@@ -58,13 +61,8 @@ def formula(objective, theta):
         for part in np.split(mine, objective.outputs):
             if part.size:
                 z, y = X[part] @ theta[i], objective.labels[part]
-                match objective.loss:
-                    case ct.LogSumExp():
-                        pooled = np.log(np.sum(np.exp(-y * z)))
-                    case ct.Squared():
-                        pooled = np.mean((z - y) ** 2) / 2
-                    case ct.Logistic():
-                        pooled = np.mean(np.log(1 + np.exp(-y * z)))
+                boosts = isinstance(objective.loss, ct.LogSumExp)
+                pooled = np.log(np.sum(np.exp(-y * z))) if boosts else np.mean(examples(objective.loss, z, y)[0])
                 total += objective.importance[i] * pooled
     return total
 
@@ -172,18 +170,7 @@ def test_log_sum_exp_of_huge_margins_does_not_overflow():
 def test_sparse_rows_are_dense_rows():
     dense = instance(8, outputs=2)
     rows = rows_of(sparse.csr_array(dense.rows.values))
-    alike = BallObjective(
-        rows,
-        dense.start,
-        dense.labels,
-        dense.loss,
-        dense.importance,
-        dense.graph,
-        dense.smooth,
-        dense.p,
-        dense.radius,
-        2,
-    )
+    alike = replace(dense, rows=rows)
     theta = np.random.default_rng(9).normal(size=(4, 6))
     np.testing.assert_allclose(alike.gradient(theta), dense.gradient(theta), rtol=1e-12)
     np.testing.assert_allclose(
@@ -231,17 +218,8 @@ def test_two_outputs_are_two_problems(loss):
     total = 0.0
     for o in range(2):
         mine = np.concatenate([both.start[i] + o * m + np.arange(m) for i, m in enumerate(sizes)])
-        one = BallObjective(
-            rows_of(X[mine, o * 4 : o * 4 + 4]),
-            start,
-            both.labels[mine],
-            both.loss,
-            both.importance,
-            both.graph,
-            both.smooth,
-            4,
-            both.radius,
-        )
+        rows = rows_of(X[mine, o * 4 : o * 4 + 4])
+        one = replace(both, rows=rows, start=start, labels=both.labels[mine], p=4, outputs=1)
         alone = minimise_on_balls(one)
         least = one.value(alone).sum()
         np.testing.assert_allclose(one.value(theta[:, o * 4 : o * 4 + 4]).sum(), least, rtol=1e-7)
@@ -253,17 +231,8 @@ def test_two_outputs_are_two_problems(loss):
 def test_large_balls_are_no_constraint(loss):
     objective = instance(14, loss, sizes=(20, 30, 25, 30), radius=50.0, stumps=False)
     scale = np.repeat(objective.importance / objective.sizes, np.diff(objective.start))
-    free = Objective(
-        objective.rows,
-        objective.start,
-        objective.labels,
-        objective.loss,
-        scale,
-        np.zeros((4, 1)),
-        objective.graph,
-        objective.smooth,
-        objective.p,
-    )
+    examples = (objective.rows, objective.start, objective.labels, objective.loss)
+    free = Objective(*examples, scale, np.zeros((4, 1)), objective.graph, objective.smooth, objective.p)
     np.testing.assert_allclose(minimise_on_balls(objective, tol=1e-11), minimise(free), atol=1e-8)
 
 
@@ -294,17 +263,8 @@ def test_one_predictor_that_is_always_right_gets_all_the_weight():
 
 
 def test_a_linear_objective_ends_at_a_vertex():
-    objective = BallObjective(
-        rows_of(np.array([[1.0, -3.0, 2.0]])),
-        np.array([0, 1]),
-        np.ones(1),
-        ct.LogSumExp(),
-        np.ones(1),
-        empty(1),
-        1.0,
-        3,
-        2.0,
-    )
+    rows, start, one = rows_of(np.array([[1.0, -3.0, 2.0]])), np.array([0, 1]), np.ones(1)
+    objective = BallObjective(rows, start, one, ct.LogSumExp(), one, empty(1), 1.0, 3, 2.0)
     np.testing.assert_allclose(minimise_on_balls(objective), [[0.0, -2.0, 0.0]])
 
 
@@ -350,14 +310,11 @@ def test_refusals(monkeypatch):
     with pytest.raises(ParameterError, match="radius = 0"):
         instance(21, radius=0.0)
     good = instance(21)
-    with pytest.raises(ParameterError, match="outputs = 4"):
-        BallObjective(good.rows, good.start, good.labels, good.loss, good.importance, good.graph, 1.0, 6, 1.0, 4)
-    with pytest.raises(ParameterError, match="agent 0 has 3 rows"):
-        BallObjective(good.rows, good.start, good.labels, good.loss, good.importance, good.graph, 1.0, 6, 1.0, 2)
+    for outputs, message in ((4, "outputs = 4"), (2, "agent 0 has 3 rows")):
+        with pytest.raises(ParameterError, match=message):
+            replace(good, outputs=outputs)
     with pytest.raises(MismatchError, match="not smooth"):
-        minimise_on_balls(
-            BallObjective(good.rows, good.start, good.labels, ct.Hinge(), good.importance, good.graph, 1.0, 6, 1.0)
-        )
+        minimise_on_balls(replace(good, loss=ct.Hinge()))
     monkeypatch.setattr(ball_module, "STEPS", 5)
     with pytest.raises(ConvergenceError, match="after 5 steps, the objective around agent number 0"):
         minimise_on_balls(good)

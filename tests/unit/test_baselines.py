@@ -7,12 +7,13 @@ import math
 
 import numpy as np
 import pytest
-from scipy import optimize, sparse, special
+from scipy import optimize
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import coterie as ct
 from coterie.errors import ParameterError
 from coterie.problem.baselines import BASELINES, ComponentModels, GlobalModel, LocalModels, RidgeToMean
+from references import Naive, as_data, hinge_bound, random_blocks
 
 SIZES = (5, 1, 7, 0, 4, 3, 0, 6)
 # Components whose agents are not side by side; agent 3 has neither ties nor rows.
@@ -29,79 +30,21 @@ LOSSES = [
 ]
 
 
-def signed(loss):
-    return isinstance(loss, ct.Logistic | ct.Hinge | ct.SmoothHinge)
-
-
 def blocks_of(loss, seed=0, sizes=SIZES, p=3):
-    """Features and labels of each agent: no two agents have the same truth."""
-    rng = np.random.default_rng(seed)
-    blocks = []
-    for m in sizes:
-        X = rng.normal(size=(m, p))
-        y = X @ rng.normal(size=p) + 0.3 * rng.normal(size=m)
-        blocks.append((X, np.where(y > 0, 1.0, -1.0) if signed(loss) else y))
-    return blocks
-
-
-def data_of(blocks, loss, kind="dense"):
-    X, y = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    agents = np.repeat(np.arange(len(blocks)), [len(rows) for rows, _ in blocks])
-    return ct.AgentData(
-        sparse.csr_array(X) if kind == "sparse" else X,
-        None if isinstance(loss, ct.Location) else y,
-        agents=agents,
-        members=range(len(blocks)),
-    )
+    return random_blocks(np.random.default_rng(seed), sizes, p, loss, noise=0.3)
 
 
 def pool(blocks, agents=range(8)):
     return tuple(np.concatenate(parts) for parts in zip(*(blocks[i] for i in agents), strict=True))
 
 
-def losses_at(loss, X, y, theta):
-    """The loss of each row, written out again."""
-    if isinstance(loss, ct.Location):
-        return losses_at(loss.loss, np.eye(theta.size), X, theta).sum(axis=1)
-    z = X @ theta
-    match loss:
-        case ct.Squared():
-            return (z - y) ** 2 / 2
-        case ct.Logistic():
-            return np.logaddexp(0.0, -y * z)
-        case ct.Hinge():
-            return np.maximum(0.0, 1 - y * z)
-        case ct.SmoothHinge():
-            short = np.maximum(0.0, 1 - y * z)
-            return np.where(short <= loss.gamma, short**2 / (2 * loss.gamma), short - loss.gamma / 2)
-        case ct.Huber():
-            r = np.abs(z - y)
-            return np.where(r <= loss.delta, r * r / 2, loss.delta * (r - loss.delta / 2))
-
-
-def hinge_minimum(X, y, scale, ridge):
-    """min of sum_r scale_r hinge + ridge |theta|^2, from below, by its dual."""
-
-    def negative_dual(u):
-        back = (u * y) @ X
-        return back @ back / (4 * ridge) - u.sum(), y * (X @ back) / (2 * ridge) - 1.0
-
-    bounds = [(0.0, c) for c in scale]
-    best = optimize.minimize(
-        negative_dual,
-        np.zeros(len(y)),
-        jac=True,
-        bounds=bounds,
-        method="L-BFGS-B",
-        options={"maxiter": 20000, "maxfun": 50000, "ftol": 1e-16, "gtol": 1e-10},
-    )
-    return -best.fun
-
-
 def kinds(problem_name, blocks, loss, graph=TIES, kind="dense", ridge=0.2, **options):
-    return getattr(ct.Problem, problem_name)(
-        data_of(blocks, loss, kind), graph, loss=loss, **({"ridge": ridge} | options)
-    )
+    return getattr(ct.Problem, problem_name)(as_data(blocks, loss, kind), graph, loss=loss, ridge=ridge, **options)
+
+
+def naive_of(problem_name, blocks, loss, mu=1.0):
+    """The f_i of a problem, and the weights that losses have without ties."""
+    return Naive(problem_name, blocks, np.zeros((8, 8)), loss, mu, 0.2), trust_of(problem_name, SIZES, mu)
 
 
 def trust_of(problem_name, sizes, mu=1.0):
@@ -112,17 +55,6 @@ def trust_of(problem_name, sizes, mu=1.0):
         "personalized": mu * np.where(sizes > 0, sizes / sizes.max(), 1e-9),
         "separate": np.ones(len(sizes)),
     }[problem_name]
-
-
-def pooled_value(problem_name, blocks, loss, theta, agents, mu=1.0, ridge=0.2):
-    """sum over some agents of t_i f_i at one model."""
-    loss_weight = trust_of(problem_name, [len(X) for X, _ in blocks], mu)
-    total = 0.0
-    for i in agents:
-        X, y = blocks[i]
-        share = 1.0 if problem_name == "collaborative" else 1.0 / max(1, len(X))
-        total += loss_weight[i] * (share * losses_at(loss, X, y, theta).sum() + ridge * theta @ theta)
-    return total
 
 
 # ------------------------------------------------------------------------------------------------ local
@@ -194,7 +126,7 @@ def test_global_model_of_propagation_is_the_mean_weighted_by_confidence():
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_pooled_models_minimise_their_sums(loss, problem_name, kind):
     blocks = blocks_of(loss, seed=5)
-    problem = kinds(problem_name, blocks, loss, kind=kind)
+    problem, (naive, trust) = kinds(problem_name, blocks, loss, kind=kind), naive_of(problem_name, blocks, loss)
     both = ((GlobalModel(), [list(range(8))]), (ComponentModels(), COMPONENTS))
     for baseline, groups in both:
         models = baseline.models(problem)
@@ -202,28 +134,25 @@ def test_pooled_models_minimise_their_sums(loss, problem_name, kind):
         for agents in groups:
             model = models[agents[0]]
             assert np.all(models[agents] == model)
-            ours = pooled_value(problem_name, blocks, loss, model, agents)
-            assert ours <= pooled_minimum(problem_name, blocks, loss, agents) + 1e-7 * (1 + ours)
+            ours = sum(trust[i] * naive.f(i, model) for i in agents)
+            assert ours <= pooled_minimum(naive, trust, agents) + 1e-7 * (1 + ours)
 
 
-def pooled_minimum(problem_name, blocks, loss, agents):
+def pooled_minimum(naive, trust, agents):
     """Independent of coterie: the dual for the hinge, BFGS for the others."""
-    if not any(len(blocks[i][0]) for i in agents):
+    if not naive.m[agents].any():
         return 0.0
-    if isinstance(loss, ct.Hinge):
-        loss_weight = trust_of(problem_name, [len(X) for X, _ in blocks])
-        sizes = np.array([len(blocks[i][0]) for i in agents])
-        share = np.ones(len(agents)) if problem_name == "collaborative" else 1.0 / np.maximum(sizes, 1)
-        return hinge_minimum(
-            *pool(blocks, agents), np.repeat(loss_weight[agents] * share, sizes), 0.2 * loss_weight[agents].sum()
-        )
-    best = optimize.minimize(
-        lambda t: pooled_value(problem_name, blocks, loss, t, agents),
+    if isinstance(naive.loss, ct.Hinge):
+        X, y = pool(naive.rows, agents)
+        weights = np.repeat(trust[agents] * naive.each[agents], naive.m[agents])
+        return hinge_bound(2 * 0.2 * trust[agents].sum() * np.eye(3), y[:, None] * X, weights)
+    found = optimize.minimize(
+        lambda t: sum(trust[i] * naive.f(i, t) for i in agents),
         np.zeros(3),
-        method="BFGS",
+        jac=lambda t: sum(trust[i] * naive.f_gradient(i, t) for i in agents),
         options={"gtol": 1e-7},
     )
-    return best.fun
+    return found.fun
 
 
 def test_every_component_is_a_regression_of_its_own():
@@ -285,14 +214,15 @@ def test_ridge_to_mean_of_squares_is_a_dense_system(strength, kind):
 def test_ridge_to_mean_of_logistic_losses_against_scipy():
     blocks = blocks_of(ct.Logistic(), seed=2)
     models = RidgeToMean(0.3).models(kinds("collaborative", blocks, ct.Logistic(), mu=0.8))
+    naive, trust = naive_of("collaborative", blocks, ct.Logistic(), 0.8)
 
     def value(flat):
         theta = flat.reshape(8, 3)
         away = theta - theta.mean(axis=0)
         total, gradient = 0.3 * (away**2).sum(), 2 * 0.3 * away
-        for i, (X, y) in enumerate(blocks):
-            total += 0.8 * (losses_at(ct.Logistic(), X, y, theta[i]).sum() + 0.2 * theta[i] @ theta[i])
-            gradient[i] += 0.8 * (2 * 0.2 * theta[i] - (y * special.expit(-y * (X @ theta[i]))) @ X)
+        for i in range(8):
+            total += trust[i] * naive.f(i, theta[i])
+            gradient[i] += trust[i] * naive.f_gradient(i, theta[i])
         return total, gradient.ravel()
 
     best = optimize.minimize(value, np.zeros(24), jac=True, method="BFGS", options={"gtol": 1e-9})
@@ -306,16 +236,8 @@ def test_ridge_to_mean_is_a_complete_graph(loss, kind):
     """n sum_i |theta_i - mean|^2 = sum_{i<j} |theta_i - theta_j|^2, with its n (n - 1) / 2 edges."""
     blocks = blocks_of(loss, seed=9)
     problem = kinds("personalized", blocks, loss, kind=kind)
-    brute = ct.Problem(
-        problem.data,
-        ct.graphs.complete(8),
-        loss,
-        smooth=0.7 / 8,
-        loss_weight=trust_of("personalized", SIZES),
-        scaled=False,
-        mean=True,
-        ridge=0.2,
-    )
+    settings = {"loss_weight": trust_of("personalized", SIZES), "scaled": False, "mean": True, "ridge": 0.2}
+    brute = ct.Problem(problem.data, ct.graphs.complete(8), loss, smooth=0.7 / 8, **settings)
     models = RidgeToMean(0.7).models(problem)
     assert brute.value(models) <= brute.value(brute.solve()) * (1 + 1e-9)
     np.testing.assert_allclose(models, brute.solve(), atol=1e-5)
