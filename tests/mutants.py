@@ -65,7 +65,7 @@ MUTANTS = (
         "core/methods/descent.py",
         "lipschitz = 2.0 * data.smooth * degree + a * curvature",
         "lipschitz = data.smooth * degree + a * curvature",
-        ("tests/engines/test_simulate.py::test_replay",),
+        ("tests/engines/test_replay.py::test_coordinate_descent",),
     ),
     Mutant(
         "admm-half",
@@ -473,7 +473,7 @@ MUTANTS = (
         "core/loop.py",
         "account[NUMBERS] += letters * length",
         "account[NUMBERS] += length",
-        ("tests/engines/test_simulate.py::test_replay",),
+        ("tests/engines/test_replay.py::test_coordinate_descent",),
     ),
     Mutant(
         "kinds-counted-once",
