@@ -343,8 +343,8 @@ MUTANTS = (
     # what comes from others, and what a group agrees on
     Mutant(
         "gate-any-norm",
-        "peers/wire/gate.py",
-        "if not norm <= contents.bounds.radius:",
+        "core/letters.py",
+        "if not norm <= self.bounds.radius:",
         "if norm != norm:",
         ("tests/peers/test_gate.py::test_what_any_method_is_sent",),
     ),

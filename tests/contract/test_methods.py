@@ -247,7 +247,7 @@ class Beyond(ct.CoordinateDescent):
         (UnannouncedLetter(), "greet posts more, or longer, letters than the 1 of 3 numbers"),
         (Undeclared(), "greet posts what 'letters' does not declare: a letter of kind 1"),
         (Half(), "greet posts what 'letters' does not declare: .* 1 numbers; there must be 3"),
-        (Beyond(), "greet posts a letter of kind 0 with a number out of the range"),
+        (Beyond(), "greet posts what 'letters' does not declare: a number of kind 0 is out of its range"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
 )

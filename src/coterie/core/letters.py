@@ -30,6 +30,31 @@ NUMBER_SIZE = 8
 _PAIR = np.dtype([("index", "<u4"), ("value", "<f8")])
 
 
+class Unsound(DataError):  # noqa: N818 - it says what is the matter with a letter
+    """A letter that no honest peer sends: of a wrong shape, or with numbers that are not finite, or too large."""
+
+    def __init__(self, reason: str, text: str):
+        super().__init__(text)
+        self.reason = reason  # "shape", "finite", "range" or "norm"
+
+
+@inline
+def is_sound(text, largest):
+    """Whether no number is larger than an honest neighbour's: for handlers, which may be sent anything."""
+    sound = True
+    for k in range(text.shape[0]):
+        sound = sound and abs(text[k]) <= largest  # false for NaN
+    return sound
+
+
+def finite(text: np.ndarray) -> np.ndarray:
+    """The same numbers; a :class:`~coterie.errors.DataError` if one is not finite."""
+    # A sum of squares that is finite has only finite numbers in it, and is quick (and np.vdot never warns).
+    if not math.isfinite(np.vdot(text, text)) and not np.all(np.isfinite(text)):
+        raise Unsound("finite", "a letter holds a number that is not finite")
+    return text
+
+
 @inline
 def entries_of(share, count, p):
     """How many of p entries: ``count``, or this share of them if it is 0; at least one."""
@@ -404,10 +429,10 @@ class Contents:
     def check_length(self, kind: int, count: int) -> None:
         """Refuse a letter of a kind, or of a length, that the method does not know."""
         if kind >= len(self.lengths):
-            raise DataError(f"a letter of kind {kind}, which the method does not know")
+            raise Unsound("shape", f"a letter of kind {kind}, which the method does not know")
         expected = self.lengths[kind]
         if count not in expected if isinstance(expected, range) else count != expected:
-            raise DataError(f"a letter of kind {kind} with {count} numbers; there must be {expected}")
+            raise Unsound("shape", f"a letter of kind {kind} with {count} numbers; there must be {expected}")
 
     def _split(self, kind: int, count: int) -> list[tuple[Part, int]]:
         """The parts of a letter of so many numbers, and how many are in each."""
@@ -428,7 +453,9 @@ class Contents:
         parts = self._split(kind, count)
         size = sum(part.size(held) for part, held in parts)
         if len(data) != size:
-            raise DataError(f"a letter of kind {kind} with {count} numbers in {len(data)} bytes; there must be {size}")
+            raise Unsound(
+                "shape", f"a letter of kind {kind} with {count} numbers in {len(data)} bytes; there must be {size}"
+            )
         numbers, at = [np.zeros(0)], 0
         for part, held in parts:
             numbers.append(part.restore(data[at : at + part.size(held)], held))
@@ -438,7 +465,7 @@ class Contents:
     def parse(self, kind: int, data: bytes) -> np.ndarray:
         """The same from its bytes alone, which say how many numbers there are."""
         if kind >= len(self.lengths):
-            raise DataError(f"a letter of kind {kind}, which the method does not know")
+            raise Unsound("shape", f"a letter of kind {kind}, which the method does not know")
         count, size, each = 0, len(data), 0.0
         for part, length in self._parts[kind]:
             if isinstance(length, range):
@@ -457,3 +484,14 @@ class Contents:
             models += part.models(numbers[at:end], self.bounds)
             at = end
         return models, allowed
+
+    def check(self, kind: int, numbers: np.ndarray, members: Container[int]) -> np.ndarray:
+        """The same numbers; :class:`Unsound` if no honest peer sends them. ``members`` are the addresses there are."""
+        self.check_length(kind, numbers.shape[0])
+        models, allowed = self.read(kind, finite(numbers), members)
+        if not allowed:
+            raise Unsound("range", f"a number of kind {kind} is out of its range: {numbers}")
+        norm = max((math.sqrt(np.vdot(model, model)) for model in models), default=0.0)
+        if not norm <= self.bounds.radius:
+            raise Unsound("norm", f"a model of norm {norm:.4g}; at most {self.bounds.radius:g}")
+        return numbers

@@ -8,14 +8,13 @@ bytes with :func:`prices`; what :func:`encode` returns is as long. Peers on a ne
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ..core.letters import NUMBER_SIZE, Contents, prices_of
+from ..core.letters import NUMBER_SIZE, Contents, finite, prices_of
 from ..errors import DataError
 
 VERSION = 1
@@ -49,14 +48,6 @@ def read_numbers(data: bytes, offset: int = 0) -> np.ndarray:
     if (len(data) - offset) % NUMBER_SIZE:
         raise DataError(f"{len(data) - offset} bytes are not a whole number of doubles")
     return finite(np.frombuffer(data, "<f8", -1, offset).astype(np.float64) if len(data) > offset else np.zeros(0))
-
-
-def finite(text: np.ndarray) -> np.ndarray:
-    """The same numbers; a :class:`~coterie.errors.DataError` if one is not finite."""
-    # A sum of squares that is finite has only finite numbers in it, and is quick (and np.vdot never warns).
-    if not math.isfinite(np.vdot(text, text)) and not np.all(np.isfinite(text)):
-        raise DataError("a letter holds a number that is not finite")
-    return text
 
 
 def encode(sender: int, kind: int, text: np.ndarray, contents: Contents | None = None) -> bytes:

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import graphs
 from ..core import loop
-from ..core.letters import Bounds, Contents
+from ..core.letters import Bounds, Contents, Unsound
 from ..core.method import Method, Promises
 from ..core.models import TwoLayer
 from ..core.world import (
@@ -33,7 +33,7 @@ from ..data import AgentData
 from ..engines.parallel import in_levels
 from ..engines.simulator import simulate
 from ..engines.worlds import world_of
-from ..errors import ContractError, ConvergenceError, DataError, MismatchError
+from ..errors import ContractError, ConvergenceError, MismatchError
 from ..models import Function
 from ..problem import Problem
 from ..problem.exact import project
@@ -157,12 +157,9 @@ class _Watched:
             "letter.sender or to EVERYONE",
         )
         try:
-            self.contents.check_length(kind, text.shape[0])
-        except DataError as error:
+            self.contents.check(kind, text, self.members)
+        except Unsound as error:
             raise ContractError(f"{handler} posts what 'letters' does not declare: {error}") from error
-        finite = bool(np.all(np.isfinite(text)))
-        demand(finite and self.contents.read(kind, text, self.members)[1], f"{handler} posts a letter of kind {kind} "
-                f"with a number out of the range that 'letters' declares: {text}")  # fmt: skip
         for peer in ties[ties != VACANT].tolist() if to == EVERYONE else [to] * (to != VACANT):
             there = self.world.peer[slice(*self.world.tie_start[peer - self.first : peer - self.first + 2])]
             yield peer, Letter(sender, int(next(iter(np.flatnonzero(there == sender)), VACANT)), kind, text.copy())

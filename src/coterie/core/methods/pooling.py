@@ -44,7 +44,7 @@ from ..._checks import within
 from ...errors import MismatchError
 from ..compile import inline, kernel
 from ..laplace import Steps, find_mode, in_raw_units, square_error
-from ..letters import Average, Numbers
+from ..letters import Average, Numbers, is_sound
 from ..linear import axpy, copy_to, fill
 from ..losses import GAUSSIAN
 from ..method import NamedTuple, Posterior, method
@@ -209,15 +209,6 @@ def know_all(world, center, variance, noise, theta, cov, scratch):
         in_raw_units(None, theta[i], root, inverse, cov[i])
 
 
-@inline
-def is_sound(text):
-    """Could an honest neighbour have sent this?"""
-    sound = True
-    for k in range(text.shape[0]):
-        sound = sound and abs(text[k]) <= FARTHEST  # false for NaN
-    return sound
-
-
 def fits_likelihood(self, problem):
     """Refuse a problem whose loss has no likelihood, or whose models have several outputs."""
     name = type(self).__qualname__
@@ -319,7 +310,7 @@ class GossipPooling(NamedTuple):
 
     def receive(self, data, me, ties, letter, outbox):
         """Take over the flow; meet half-way and say so, if asked to; and then learn."""
-        if letter.slot == VACANT or not is_sound(letter.text):
+        if letter.slot == VACANT or not is_sound(letter.text, FARTHEST):
             return
         begin(data, me, outbox.scratch)
         average = exchange(data, me, ties, letter, letter.kind == ASK, ANSWER, outbox)

@@ -30,7 +30,7 @@ import numpy as np
 from ..._checks import flag, integer
 from ...errors import MismatchError, ParameterError
 from ..compile import inline
-from ..letters import Counter, Vector
+from ..letters import Counter, Vector, is_sound
 from ..linear import axpy, copy_to, fill, gather, scatter
 from ..method import NamedTuple, method
 from ..rules import checked
@@ -153,15 +153,6 @@ def fit_personal(self, problem):
 
 
 # -- handlers ----------------------------------------------------------------------------------------------------------
-
-
-@inline
-def is_sound(text):
-    """Are these numbers that a model may have?"""
-    sound = True
-    for k in range(text.shape[0]):
-        sound = sound and abs(text[k]) <= LARGEST  # false for NaN
-    return sound
 
 
 @inline
@@ -322,14 +313,14 @@ class Usual:
         if letter.slot == VACANT:
             return
         if not post.leads:
-            if letter.kind == DOWN and is_sound(letter.text) and self.hear(data, me, letter.text):
+            if letter.kind == DOWN and is_sound(letter.text, LARGEST) and self.hear(data, me, letter.text):
                 post.asked[0] = 1.0
         elif letter.kind == UP and ties.asked[letter.slot] != IDLE:
             if ties.asked[letter.slot] == ASKED:
                 post.pending[0] -= 1.0
             ties.asked[letter.slot] = IDLE
             weight = letter.text[letter.text.shape[0] - 1] if letter.text.shape[0] > 0 else 0.0
-            if not is_sound(letter.text):
+            if not is_sound(letter.text, LARGEST):
                 post.unsound[0] += 1.0
             elif weight > 0.0 and self.collect(data, me, ties, letter):
                 post.weight[0] += weight

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compile import inline
-from ..letters import Vector
+from ..letters import Vector, is_sound
 from ..linear import copy_to
 from ..method import NamedTuple
 from ..methods.descent import MODEL
@@ -19,15 +18,6 @@ from .noise import KEY, SIZE
 
 #: No honest model holds a larger number; with larger ones, a step might not be finite.
 FARTHEST = 1e100
-
-
-@inline
-def is_model(text):
-    """Could an honest neighbour have sent this?"""
-    honest = True
-    for k in range(text.shape[0]):
-        honest = honest and abs(text[k]) <= FARTHEST  # false for NaN
-    return honest
 
 
 def public_curvature(world, row_norm):
@@ -89,5 +79,5 @@ class PrivateBroadcast(PrivateMethod):
 
     def receive(self, data, me, ties, letter, outbox):
         """Remember the neighbour's model, if it is one."""
-        if letter.slot != VACANT and is_model(letter.text):
+        if letter.slot != VACANT and is_sound(letter.text, FARTHEST):
             copy_to(letter.text, ties.copy[letter.slot])

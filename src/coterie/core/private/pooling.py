@@ -37,11 +37,11 @@ import numpy as np
 
 from ..._laplace import logistic_mode
 from ..compile import inline
-from ..letters import Vector
+from ..letters import Vector, is_sound
 from ..linear import SparseRows, axpy, copy_to, fill
 from ..losses import GAUSSIAN
 from ..method import method
-from ..methods.pooling import FLOW, Population, Tie, ask, estimates, exchange, is_sound
+from ..methods.pooling import FARTHEST, FLOW, Population, Tie, ask, estimates, exchange
 from ..world import VACANT, choose, send
 from .account import ACCOUNT, NOTHING, debit
 from .base import PrivateMethod
@@ -170,7 +170,7 @@ class PrivatePooling(PrivateMethod):
 
     def receive(self, data, me, ties, letter, outbox):
         """Take over the flow; meet half-way and say so, if asked to. What was released is in the average, too."""
-        if letter.slot == VACANT or letter.kind == RELEASE or not is_sound(letter.text):
+        if letter.slot == VACANT or letter.kind == RELEASE or not is_sound(letter.text, FARTHEST):
             return
         share(me)
         publish(me, exchange(data, me, ties, letter, letter.kind == ASK, ANSWER, outbox))

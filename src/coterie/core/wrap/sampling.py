@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from numbers import Integral
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,12 +72,14 @@ class List(NamedTuple):
 class Sampler(ABC):
     """The parts of a sampler. A class decorated with ``@sampler`` counts as a subclass; nothing inherits from this."""
 
-    #: What its letters hold, of the two kinds that there are.
-    letters = MappingProxyType({SHUFFLE: (), SHUFFLED: ()})
+    @property
+    def letters(self) -> Any:
+        """What its letters hold, of the two kinds that there are. Default: of who swaps addresses, so many of them."""
+        return {kind: Addresses(self.swap) if self.scratch_size() else () for kind in (SHUFFLE, SHUFFLED)}
 
-    @abstractmethod
-    def dice(self, kappa: int) -> int:
+    def dice(self, kappa):
         """Uniform numbers used by a wake that samples kappa peers."""
+        return kappa + 1
 
     @abstractmethod
     def start(self, world: Any) -> Any:
@@ -95,8 +96,8 @@ class Sampler(ABC):
         """Handler: what to do with a letter. Default: nothing."""
 
     def scratch_size(self):
-        """How many numbers of ``outbox.scratch`` a handler uses."""
-        return 0
+        """How many numbers of ``outbox.scratch`` a handler uses. Default: a pair for each address that it swaps."""
+        return 2 * self.swap if "swap" in self._fields else 0
 
 
 def sampler(cls: Any) -> Any:
@@ -176,19 +177,6 @@ class Shuffle(NamedTuple):
 
     size: int = 20
     swap: int = 8
-
-    def dice(self, kappa):
-        """Uniform numbers used by a wake that samples kappa peers."""
-        return kappa + 1
-
-    @property
-    def letters(self):
-        """Both are parts of a view."""
-        return {SHUFFLE: Addresses(self.swap), SHUFFLED: Addresses(self.swap)}
-
-    def scratch_size(self):
-        """For a part of the view."""
-        return 2 * self.swap
 
     def start(self, world):
         """What the agents of a world know to begin with: those that come after them in a circle."""
@@ -320,19 +308,6 @@ class Friends(NamedTuple):
 
     size: int = 16
     swap: int = 4
-
-    def dice(self, kappa):
-        """Uniform numbers used by a wake that samples kappa peers."""
-        return kappa + 1
-
-    @property
-    def letters(self):
-        """Both are some neighbours of the sender."""
-        return {SHUFFLE: Addresses(self.swap), SHUFFLED: Addresses(self.swap)}
-
-    def scratch_size(self):
-        """For some neighbours."""
-        return 2 * self.swap
 
     def start(self, world):
         """What the agents of a world know to begin with: how many there are."""

@@ -9,16 +9,13 @@ Anything else is refused, and counted by its reason.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Container, Mapping
 
 import numpy as np
 
-from ...core.letters import Contents
+from ...core.letters import Contents, Unsound
 from ...core.world import EVERYONE
-from ...engines.wire import finite
-from ...errors import DataError
 from ..group.signed import is_signed
 from .limits import Buckets
 from .packet import VERSION, Packet, Refused, read_packet
@@ -122,15 +119,7 @@ class Gate:
 
 def check_letter(contents: Contents, members: Container[int], packet: Packet) -> np.ndarray:
     """The numbers of a method's letter; refuses what no honest peer sends. ``members`` are the addresses there are."""
-    kind, sender = packet.kind, packet.sender
     try:
-        text = finite(contents.parse(kind, packet.content))
-    except DataError as error:
-        raise Refused("finite" if "finite" in str(error) else "shape", f"from {sender}: {error}") from None
-    models, allowed = contents.read(kind, text, members)
-    if not allowed:
-        raise Refused("range", f"a number of kind {kind} from {sender} is out of its range")
-    norm = max((math.sqrt(np.vdot(model, model)) for model in models), default=0.0)
-    if not norm <= contents.bounds.radius:
-        raise Refused("norm", f"a model of norm {norm:.4g} from {sender}; at most {contents.bounds.radius:g}")
-    return text
+        return contents.check(packet.kind, contents.parse(packet.kind, packet.content), members)
+    except Unsound as error:
+        raise Refused(error.reason, f"from {packet.sender}: {error}") from None
