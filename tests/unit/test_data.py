@@ -531,17 +531,17 @@ def test_text_columns_are_named(convert):
 
 
 ODD = {
-    "text, such as '1'": pd.Series(["1", "2"]),
-    "text, such as '2'": pd.Series([1, "2"], dtype=object),
-    "categories": pd.Series([1, 2], dtype="category"),
-    "datetime64, such as '2020-01-01": pd.to_datetime(pd.Series(["2020-01-01", "2020-01-02"])),
-    "complex128": pd.Series([1j, 2j]),
-    "list": pd.Series([[1], [2]]),
+    "holds text, such as '1'; encode it": pd.Series(["1", "2"]),
+    "holds numbers and text: 1 at row 0 and '2' at row 1": pd.Series([1, "2"], dtype=object),
+    "holds categories; encode it": pd.Series([1, 2], dtype="category"),
+    "holds dates or times": pd.to_datetime(pd.Series(["2020-01-01", "2020-01-02"])),
+    "holds complex numbers": pd.Series([1j, 2j]),
+    r"is \[1\], a list": pd.Series([[1], [2]]),
 }
 REFUSED = [
-    *((pd.DataFrame({"fine": [1, 2], "odd": column}), f"column 'odd' holds {holds}") for holds, column in ODD.items()),
+    *((pd.DataFrame({"fine": [1, 2], "odd": column}), f"column 'odd' {what}") for what, column in ODD.items()),
     ([[1, "a"]], "X holds text"),
-    ([[1j]], "X holds complex128"),
+    ([[1j]], "X holds complex numbers"),
     (sparse.csr_array([[1j]]), "X holds complex128"),
     ([[1, 2], [3]], "X is not a regular array"),
     ([1, 2], r"X must be 2-D.* got shape \(2,\)"),
@@ -550,9 +550,9 @@ REFUSED = [
     (np.zeros((2, 0)), "X has no columns"),
     (pd.DataFrame(index=[0, 1]), "X has no columns"),
     (np.empty((0, 2)), r"X has no rows; give members="),
-    (np.array([[10**400]], dtype=object), "too large"),
+    (np.array([[10**400]], dtype=object), "does not fit a float"),
     (pl.LazyFrame({"a": [1]}), r"LazyFrame; call \.collect"),
-    (pl.DataFrame({"a": pl.Series([[1, 2]], dtype=pl.Array(pl.Int64, 2))}), r"column 'a' must be 1-D.*\(1, 2\)"),
+    (pl.DataFrame({"a": pl.Series([[1, 2]], dtype=pl.Array(pl.Int64, 2))}), r"row 0: column 'a' is .*, a list"),
 ]
 
 

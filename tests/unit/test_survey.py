@@ -20,7 +20,7 @@ import coterie as ct
 from coterie.data.columns import Columns
 from coterie.data.raw import read
 from coterie.data.sources import is_source
-from coterie.data.sources.survey import survey
+from coterie.data.sources.survey import deal, survey
 from coterie.data.summaries import summarise
 from coterie.errors import DataError, MissingExtra, ParameterError
 
@@ -144,7 +144,7 @@ def over_files(tmp_path_factory, table, shuffle):
     assert found.sizes.tolist() == [who.count(member) for member in found.members]
     assert found.classes.tolist() == sorted(set(y))
     # Whoever loads which members, rows are the same, in the same order.
-    for hands in ([np.arange(found.n)], found.shards(2), [np.array([k]) for k in range(found.n)][::-1]):
+    for hands in ([np.arange(found.n)], deal(found.sizes, 2), [np.array([k]) for k in range(found.n)][::-1]):
         for which in hands:
             loaded = found.load(which)
             for place, k in enumerate(which.tolist()):
@@ -811,11 +811,11 @@ def test_what_is_no_source_is_refused(arguments, message):
 def test_shards_are_balanced_by_rows():
     sizes = [50, 1, 1, 1, 20, 30, 1]
     found = survey({k: (np.ones((n, 1)), np.arange(n)) for k, n in enumerate(sizes)}, target=None)
-    hands = found.shards(2)
+    hands = deal(found.sizes, 2)
     assert sorted(np.concatenate(hands)) == list(range(7))
     assert [int(found.sizes[hand].sum()) for hand in hands] == [52, 52]
     assert all((np.diff(hand) > 0).all() for hand in hands)
-    assert len(found.shards(100)) == 7
+    assert len(deal(found.sizes, 100)) == 7
 
 
 def test_what_is_sent_to_workers_is_small(tmp_path):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..errors import DataError, ParameterError
 from .gaps import refuse_gaps, statistics
 from .levels import Levels, choose_levels, level_text, number_of
-from .raw import FIRST_BLOCK, Names, RawTable, blocks, canonical, label_of, plain_name, read, sparse_means
+from .raw import FIRST_BLOCK, Names, RawTable, blocks, label_of, plain_name, read, sparse_means
 from .summaries import Numbers, Part, Texts, summarise
 
 __all__ = ["Columns"]
@@ -176,7 +176,9 @@ class Columns:
         chosen = type(matrix)(
             (np.ones(len(values), matrix.dtype), (sources, values)), shape=(self.n_features_in, len(self.parts))
         )
-        return canonical(matrix @ chosen)
+        found = matrix @ chosen
+        found.sum_duplicates()
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain types that JSON can write."""

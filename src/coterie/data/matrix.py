@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Decimal
-from numbers import Real
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
 from ..errors import DataError
-from .frames import is_frame, is_polars
+from .frames import is_frame
+from .levels import Levels
+from .raw import Names, RawTable, as_array, fill
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -34,39 +33,57 @@ def as_features(X: Any, dtype: Any = None) -> tuple[Any, tuple[str, ...] | None]
     Without `dtype`, float32 stays what it is, and everything else is float64. An ndarray may be `X` itself, and a
     csr_array, which is canonical, may share its memory.
     """
-    names = None
-    if is_frame(X):
-        names = tuple(map(str, X.columns))
-        columns = X.iter_columns() if is_polars(X) else (column for _, column in X.items())
-        arrays = [_column(c, f"column {name!r}", _ENCODE) for name, c in zip(names, columns, strict=True)]
-        if dtype is None:
-            dtype = np.result_type(*arrays) if arrays else np.float64
-        matrix: Any = np.empty((len(X), len(arrays)), dtype)
-        for j in range(len(arrays)):
-            with np.errstate(over="ignore"):  # an infinity is refused later, by its place
-                matrix[:, j] = arrays[j]
-    elif sparse.issparse(X):
-        _check_kind(X.dtype.kind, X.data, "X", _ENCODE)
-        _check_2d(X.shape)
-        with np.errstate(over="ignore"):
-            matrix = sparse.csr_array(X, dtype=_stored(X.dtype) if dtype is None else dtype)
-        if not matrix.has_canonical_format:
-            matrix = matrix.copy() if np.may_share_memory(matrix.data, X.data) else matrix
-            matrix.sum_duplicates()
-    else:
-        matrix = _floats(X, "X", _ENCODE, dtype)
-    _check_2d(matrix.shape)
-    if matrix.shape[1] == 0:
+    names = tuple(map(str, X.columns)) if is_frame(X) else None
+    if sparse.issparse(X):
+        if X.dtype.kind not in "biuf":
+            raise DataError(f"X holds {X.dtype}; {_ENCODE}")
+    elif names is None:
+        X = as_array(X)
+    if len(X.shape) != 2:
+        raise DataError(f"X must be 2-D, (rows, features); got shape {X.shape}")
+    if X.shape[1] == 0:
         raise DataError("X has no columns left to learn from; at least one feature is needed")
+    if not sparse.issparse(X):
+        return _numbers(X, names, dtype), names
+    with np.errstate(over="ignore"):  # an infinity is refused later, by its place
+        matrix = sparse.csr_array(X, dtype=dtype or (np.float32 if X.dtype == np.float32 else np.float64))
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy() if np.may_share_memory(matrix.data, X.data) else matrix
+        matrix.sum_duplicates()
     return matrix, names
 
 
 def as_labels(y: Any, rows: int) -> Floats:
     """Labels as float64, one for each row."""
-    labels = _column(y, "y", _CLASSES, np.float64)
+    if hasattr(y, "to_frame"):
+        y = y.to_frame()
+    else:
+        y = as_array(y)
+        if y.ndim != 1:
+            raise DataError(f"y must be 1-D, one number per row; got shape {y.shape}")
+        y = y[:, None]
+    labels: Floats = _numbers(y, ("y",), np.float64, labels=True)[:, 0]
     if len(labels) != rows:
         raise DataError(f"y has {len(labels)} labels for {rows} rows; one per row is needed")
     return labels
+
+
+def _numbers(X: Any, names: Names, dtype: Any, labels: bool = False) -> NDArray[Any]:
+    """A frame or an array as a matrix; text is refused."""
+    table = RawTable(X.shape[0], X.shape[1], names)
+    fill(table, X)
+    if table.columns is None:
+        matrix = table.matrix
+    else:
+        for j, column in enumerate(table.columns):
+            if isinstance(column, Levels):
+                where = f"column {j} of X" if names is None else f"column {names[j]!r}"
+                first = np.argmax(column.codes >= 0)
+                what = "categories" if column.declared else f"text, such as {column.texts[column.codes[first]]!r}"
+                raise DataError(f"{'y' if labels else where} holds {what}; {_CLASSES if labels else _ENCODE}")
+        matrix = np.column_stack(table.columns)
+    with np.errstate(over="ignore"):
+        return matrix.astype(dtype or matrix.dtype, copy=False)
 
 
 def nonfinite(X: Any) -> tuple[Integers, Integers]:
@@ -98,50 +115,3 @@ def take_rows(X: Any, rows: NDArray[Any]) -> Any:
     for part in parts_of(*out.shape):
         out[part] = X[rows[part]]
     return out
-
-
-def _stored(dtype: Any) -> Any:
-    return np.float32 if dtype == np.float32 else np.float64
-
-
-def _floats(values: Any, what: str, advice: str, dtype: Any = None) -> NDArray[Any]:
-    """Numbers and booleans as floats, what is missing as NaN; anything else is refused, not parsed."""
-    if isinstance(getattr(values, "dtype", None), pd.CategoricalDtype):
-        raise DataError(f"{what} holds categories; {advice}")
-    if np.ma.isMaskedArray(values):
-        values = np.where(np.ma.getmaskarray(values), np.nan, values.data)
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise DataError(f"{what} is not a regular array: {error}") from error
-    if array.dtype.kind == "O":
-        array = np.where(pd.isna(array), np.nan, array)
-    _check_kind(array.dtype.kind, array, what, advice)
-    try:
-        with np.errstate(over="ignore"):
-            return array.astype(_stored(array.dtype) if dtype is None else dtype, copy=False)
-    except OverflowError as error:
-        raise DataError(f"{what} holds an integer too large for a float") from error
-
-
-def _column(values: Any, what: str, advice: str, dtype: Any = None) -> NDArray[Any]:
-    column = _floats(values, what, advice, dtype)
-    if column.ndim != 1:
-        raise DataError(f"{what} must be 1-D, one number per row; got shape {column.shape}")
-    return column
-
-
-def _check_kind(kind: str, array: NDArray[Any], what: str, advice: str) -> None:
-    if kind in "biuf":
-        return
-    # An object array may hold numbers, and only its elements can tell; of other kinds no element is one.
-    allowed = (Real, Decimal, np.bool_) if kind == "O" else ()
-    for value in array.flat:
-        if not isinstance(value, allowed):
-            noun = "text" if isinstance(value, str) else type(value).__name__
-            raise DataError(f"{what} holds {noun}, such as {str(value)!r}; {advice}")
-
-
-def _check_2d(shape: tuple[int, ...]) -> None:
-    if len(shape) != 2:
-        raise DataError(f"X must be 2-D, (rows, features); got shape {shape}")

@@ -103,21 +103,28 @@ def read(
     shape = tuple(X.shape)
     _check_shape(shape, owner)
     table = RawTable(rows=shape[0], width=shape[1], names=names)
-    if framed:
-        _read_frame(X, table, used)
-    elif is_sparse:
+    if is_sparse:
         table.sparse = _read_sparse(sparse, X)
+    else:
+        fill(table, X, used)
+    return table
+
+
+def fill(table: RawTable, X: Any, used: frozenset[int] | None = None) -> None:
+    """Read a frame or an array with two axes: as a matrix if all of it is numbers, else column by column."""
+    if is_frame(X):
+        _read_frame(X, table, used)
     elif X.dtype.kind in "biuf":
         table.matrix = _floats(X)
     elif X.dtype.kind == "c":
         raise DataError("Complex data not supported: X holds complex numbers; give their parts as two columns")
+    elif X.dtype.kind in "Mm":
+        raise DataError(f"X holds dates or times ({X.dtype}); {ADVICE}")
     else:
-        if X.dtype.kind in "Mm":
-            raise DataError(f"X holds dates or times ({X.dtype}); {ADVICE}")
         table.columns = [
-            array_column(X[:, j], label_of(j, names)) if used is None or j in used else None for j in range(shape[1])
+            array_column(X[:, j], label_of(j, table.names)) if used is None or j in used else None
+            for j in range(table.width)
         ]
-    return table
 
 
 def as_array(X: Any) -> NDArray[Any]:
@@ -205,7 +212,7 @@ def _read_sparse(sparse: Any, X: Any) -> Any:
     if not matrix.has_canonical_format:
         # Sorting in place would change what the caller holds.
         matrix = matrix.copy()
-    matrix = canonical(matrix)
+    matrix.sum_duplicates()
     bad = np.flatnonzero(~np.isfinite(matrix.data))
     if bad.size:
         at = int(bad[0])
@@ -216,12 +223,6 @@ def _read_sparse(sparse: Any, X: Any) -> Any:
             f"row {row}: column {int(matrix.indices[at])} is {found}; numbers must be finite: correct it,"
             " or drop the row"
         )
-    return matrix
-
-
-def canonical(matrix: Any) -> Any:
-    """A CSR matrix whose indices are sorted, and each of them once; changed in place."""
-    matrix.sum_duplicates()
     return matrix
 
 
@@ -243,7 +244,7 @@ def _pandas_column(series: Any, label: str) -> Any:
         raise date_error(label, str(dtype))
     if isinstance(dtype, pd.StringDtype):
         codes, texts = series.factorize()
-        return Levels(codes, texts.tolist(), declared=False)
+        return Levels(codes, texts.tolist(), declared=False) if len(texts) else np.full(len(series), np.nan)
     if isinstance(dtype, np.dtype):
         return array_column(series.to_numpy(), label)
     kind = getattr(dtype, "kind", "O")
@@ -283,7 +284,7 @@ def array_column(column: NDArray[Any], label: str) -> Any:
         raise DataError(f"Complex data not supported: column {label} holds complex numbers")
     column = column.astype(object)
     kinds = set(map(type, column))
-    gaps = {kind for kind in kinds if _is_gap_type(kind)}
+    gaps = {kind for kind in kinds if kind is type(None) or kind.__name__ in ("NAType", "NaTType")}
     times = {kind for kind in kinds - gaps if is_time(kind)}
     texts = {kind for kind in kinds - gaps if issubclass(kind, str)}
     numbers = {kind for kind in kinds - gaps - times if issubclass(kind, _NUMBERS)}
@@ -306,7 +307,7 @@ def array_column(column: NDArray[Any], label: str) -> Any:
     if numbers:
         # A gap of a text column is often a float NaN.
         at = np.flatnonzero(_of_types(column, numbers))
-        empty = np.array([_is_nan(value) for value in column[at]], np.bool_)
+        empty = np.array([v.is_nan() if isinstance(v, Decimal) else v != v for v in column[at]], np.bool_)
         missing[at[empty]] = True
         if not empty.all():
             row, other = int(at[np.argmin(empty)]), _first(column, texts)
@@ -331,14 +332,6 @@ def _object_numbers(column: NDArray[Any], missing: NDArray[np.bool_], label: str
                     f"row {row}: column {label} is {short(column[row])}, which does not fit a float: {error}"
                 ) from error
     return result
-
-
-def _is_nan(value: Any) -> bool:
-    return bool(value.is_nan() if isinstance(value, Decimal) else value != value)
-
-
-def _is_gap_type(kind: type) -> bool:
-    return kind is type(None) or kind.__name__ in ("NAType", "NaTType")
 
 
 def _of_types(column: NDArray[Any], kinds: set[type]) -> NDArray[np.bool_]:

@@ -116,16 +116,13 @@ class LabelSummary:
         if not rows:
             return self
         apart, part = other.mean - self.mean, other.rows / rows
-        both = None
-        if self.distinct is not None and other.distinct is not None:
-            both = self.distinct | other.distinct
-            both = both if len(both) <= MAX_CLASSES else None
+        both = None if self.distinct is None or other.distinct is None else self.distinct | other.distinct
         dtypes = [dtype for dtype in (self.dtype, other.dtype) if dtype is not None]
         return LabelSummary(
             rows,
             self.mean * (1.0 - part) + other.mean * part,
             self.square + other.square + apart * apart * self.rows * part,
-            both,
+            None if both is None or len(both) > MAX_CLASSES else both,
             np.result_type(*dtypes) if dtypes else None,
             other.kinds | self.kinds,
         )
@@ -137,17 +134,16 @@ class LabelSummary:
 
     def check(self, target: str) -> None:
         """Refuse numbers here and text there."""
-        texts = [kind for kind in self.kinds if kind.endswith("text")]
-        numbers = [kind for kind in self.kinds if not kind.endswith("text")]
-        if texts and numbers:
+        text = next((kind for kind in self.kinds if kind.endswith("text")), None)
+        number = next((kind for kind in self.kinds if not kind.endswith("text")), None)
+        if text and number:
             raise DataError(
-                f"the labels {target} are numbers in {self.kinds[numbers[0]]} and text in {self.kinds[texts[0]]};"
+                f"the labels {target} are numbers in {self.kinds[number]} and text in {self.kinds[text]};"
                 " make them one of both"
             )
 
     def classes(self, target: str) -> NDArray[Any]:
         """The distinct labels, sorted."""
-        self.check(target)
         if self.distinct is None:
             raise DataError(f"{target} has more than {MAX_CLASSES} different values: these are numbers, not classes")
         values = sorted(self.distinct)

@@ -121,20 +121,10 @@ def _added(one: Any, other: Any) -> Any:
         return one + other
     for empty, some in ((one, other), (other, one)):
         if empty.gaps == empty.rows:
-            return _like(empty, some) + some
+            if isinstance(some, Numbers):
+                return Numbers(empty.rows, empty.rows, 0.0, True, gaps_print=empty.gaps_print) + some
+            return Texts(empty.rows, empty.rows, {}, True, {}, empty.gaps_print) + some
     return one
-
-
-def _like(empty: Any, some: Any) -> Any:
-    """Gaps as those of a column of the other kind."""
-    if isinstance(some, Numbers):
-        return Numbers(empty.rows, empty.rows, 0.0, True, gaps_print=empty.gaps_print)
-    return Texts(empty.rows, empty.rows, {}, True, {}, empty.gaps_print)
-
-
-def goes_with(one: ColumnSet, reference: ColumnSet) -> bool:
-    """Whether columns are the same by their number alone: those of arrays have no names."""
-    return (one.names is None or reference.names is None) and len(one.columns) == len(reference.columns)
 
 
 def difference(one: ColumnSet, reference: ColumnSet, pieces: Sequence[Piece]) -> str:
@@ -239,7 +229,11 @@ class Found:
         problems = list(self.problems)
         reference = self.reference()
         for each in self.sets.values():
-            if reference is not None and each is not reference and not goes_with(each, reference):
+            if reference is None or each is reference:
+                continue
+            # Columns of arrays have no names: they are the same by their number.
+            unnamed = each.names is None or reference.names is None
+            if not unnamed or len(each.columns) != len(reference.columns):
                 reason = difference(each, reference, pieces)
                 problems += [Problem(k, pieces[k].agent, reason) for k in dict.fromkeys(each.pieces)]
         known = {problem.agent for problem in problems} | out.agents
@@ -365,7 +359,7 @@ def _kind(rows: Rows, table: RawTable, j: int, column: Numbers | Texts, name: st
     """What a column holds, and where; nothing if all of it is missing."""
     if column.gaps == column.rows:
         return {}
-    written = table.names is not None and rows.is_written(table.names[j])
+    written = table.names is not None and (rows.written is None or table.names[j] in rows.written)
     if isinstance(column, Texts):
         kind = "category" if column.declared else "text"
     else:

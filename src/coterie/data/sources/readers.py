@@ -155,16 +155,13 @@ def contents(piece: Piece, reading: Reading) -> Iterator[Chunk]:
             data, what = data(), "its function"
         except Exception as error:  # whatever it is, the agent that it comes from has to be named
             raise DataError(f"its function raised {type(error).__name__}: {error}") from error
-    yield _in_memory(data, what)
-
-
-def _in_memory(data: Any, what: str) -> Chunk:
-    """Rows that are here already."""
     pyarrow = sys.modules.get("pyarrow")
     if pyarrow is not None and isinstance(data, pyarrow.Table):
-        return Chunk("arrow", data)
+        yield Chunk("arrow", data)
+        return
     if is_frame(data):
-        return Chunk("polars" if is_polars(data) else "pandas", data)
+        yield Chunk("polars" if is_polars(data) else "pandas", data)
+        return
     verb = "must be" if what == "it" else "must return"
     found = "found" if what == "it" else "returned"
     if not isinstance(data, tuple | list) or len(data) != 2:
@@ -173,7 +170,7 @@ def _in_memory(data: Any, what: str) -> Chunk:
     X, y = data
     if y is None or isinstance(y, str | int | float):
         raise DataError(f"{what} {verb} (X, y) with one label for each row, and y is {y!r}")
-    return _arrays(X, y)
+    yield _arrays(X, y)
 
 
 def _arrays(X: Any, y: Any) -> Chunk:
@@ -206,9 +203,12 @@ def _file(path: str, piece: Piece, reading: Reading) -> Iterator[Chunk]:
         if os.path.isdir(path):
             raise DataError(NO_FILE)
         raise DataError(UNKNOWN_KIND)
-    readers = {".csv": _csv, ".csv.gz": _csv, ".parquet": _parquet, ".feather": _feather, ".npz": _npz}
+    readers = {".csv": _csv, ".csv.gz": _csv, ".parquet": _parquet, ".feather": _feather}
     with _telling(path), open_file(path) as stream:
-        yield from readers[suffix](stream, piece, reading)
+        if suffix == ".npz":
+            yield _arrays(*_read_arrays(stream))
+        else:
+            yield from readers[suffix](stream, piece, reading)
 
 
 def _csv(stream: Any, piece: Piece, reading: Reading) -> Iterator[Chunk]:
@@ -259,10 +259,6 @@ def _feather(stream: Any, piece: Piece, reading: Reading) -> Iterator[Chunk]:
         for number in range(file.num_record_batches):
             table = pa.Table.from_batches([file.get_batch(number)])
             yield Chunk("arrow", table.select([name for name in table.schema.names if name in names]))
-
-
-def _npz(stream: Any, piece: Piece, reading: Reading) -> Iterator[Chunk]:
-    yield _arrays(*_read_arrays(stream))
 
 
 def _present(names: Sequence[str], piece: Piece, reading: Reading) -> list[str]:

@@ -41,10 +41,6 @@ class Rows:
     written: frozenset[str] | None  # columns in which nothing but the text says what it is; None: all of a csv file
     orphans: list[tuple[int, int, int]]  # (piece, row, how many): rows without an id, which are left out
 
-    def is_written(self, name: str) -> bool:
-        """Whether nothing but the text of a column says what it holds."""
-        return self.written is None or name in self.written
-
     def take(self, rows: NDArray[Any]) -> Rows:
         """Some of the rows, in the same order."""
         used, codes = np.unique(self.codes[rows], return_inverse=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heapreplace
@@ -201,20 +201,6 @@ class Survey:
         members = tuple(self.members[k] for k in chosen.tolist())
         return Table(matrix[place], codes[place], members, self.columns, self.agent_column, y[place])
 
-    def shards(self, count: int) -> list[Integers]:
-        """Members for each of so many workers: large ones first, each to the worker with the fewest rows.
-
-        Parameters
-        ----------
-        count : int
-
-        Returns
-        -------
-        list of ndarray
-            Numbers of members, sorted; none is empty, so there may be fewer than `count`.
-        """
-        return deal(self.sizes, count)
-
     def gather(
         self, chosen: Integers, features: Callable[[Any], Any]
     ) -> tuple[list[Any], NDArray[Any], Integers, Integers]:
@@ -238,21 +224,18 @@ class Survey:
             piece = self._pieces[k]
             raise DataError(f"{title_of(piece.agent, piece.name)}: {reason}; it could be read before")
 
-        for_rows(((k, self._pieces[k]) for k in self._wanted(place)), self._reading, some, failed)
+        def wanted(k: int, owner: int) -> bool:
+            if owner != SEVERAL:
+                return owner >= 0 and bool(place[owner] >= 0)
+            return k not in self._holds or bool((place[self._holds[k]] >= 0).any())
+
+        pieces = ((k, self._pieces[k]) for k, owner in enumerate(self._owner.tolist()) if wanted(k, owner))
+        for_rows(pieces, self._reading, some, failed)
         if not found:
             return [], np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
         parts, *others = zip(*found, strict=True)
         y, codes, order = map(np.concatenate, others)
         return list(parts), y, codes, np.argsort(order, kind="stable")
-
-    def _wanted(self, place: Integers) -> Iterator[int]:
-        """Pieces that hold rows of these members."""
-        for k, owner in enumerate(self._owner.tolist()):
-            if owner >= 0:
-                if place[owner] >= 0:
-                    yield k
-            elif owner == SEVERAL and (k not in self._holds or (place[self._holds[k]] >= 0).any()):
-                yield k
 
     def _encoded(self, X: Any) -> Any:
         if is_frame(X):
