@@ -14,18 +14,6 @@ from typed import said, typed
 
 from coterie.errors import DataError, ParameterError
 from coterie.peers.group import amendments
-from coterie.peers.group.amendments import (
-    Amendment,
-    accept,
-    amend,
-    changes_of,
-    differences,
-    in_words,
-    proposed,
-    read_amendment,
-    settle,
-    waits,
-)
 from coterie.peers.group.bulletins import CHARTER, Bulletin, read_bulletin, sign_bulletin, signed_in
 from coterie.peers.group.charter import charter_in, make_charter
 from coterie.peers.group.groups import enroll, invite, join, load_group, membership, request
@@ -56,7 +44,7 @@ def proposal(club, run=None):
 
 def test_a_new_run_of_the_same_members(club):
     old = load_group(club.group)
-    new = amend(club.group, coupling=2.0, title="again")
+    new = amendments.amend(club.group, coupling=2.0, title="again")
     office = load_group(club.group)
     assert office.charter == new
     assert (new.amends, new.steward, new.coupling) == (old.charter.run, old.charter.steward, 2.0)
@@ -68,13 +56,17 @@ def test_a_new_run_of_the_same_members(club):
     aside = club.group / "runs" / old.charter.run
     assert charter_in(aside) == old.charter
     assert stat.S_IMODE(aside.stat().st_mode) == 0o700
-    found = read_amendment(proposal(club))
+    found = amendments.read_amendment(proposal(club))
     assert (found.charter, found.roster) == (new, (club.group / "roster").read_bytes())
 
 
 def test_there_and_back_is_another_run(club):
     """Or an old list of members would be good again."""
-    runs = {club.charter.run, amend(club.group, coupling=2.0).run, amend(club.group, coupling=1.0).run}
+    runs = {
+        club.charter.run,
+        amendments.amend(club.group, coupling=2.0).run,
+        amendments.amend(club.group, coupling=1.0).run,
+    }
     assert len(runs) == 3
 
 
@@ -95,7 +87,7 @@ def test_what_cannot_be_a_charter_is_not_proposed(tmp_path, changes, words):
     club = Club(tmp_path, ("ann",))
     before = snapshot(club.group)
     with pytest.raises(ParameterError) as refused:
-        amend(club.group, **changes)
+        amendments.amend(club.group, **changes)
     assert words in str(refused.value)
     assert snapshot(club.group) == before
 
@@ -104,15 +96,15 @@ def test_what_no_letter_of_the_old_run_can_carry_is_refused(tmp_path):
     club = Club(tmp_path, letter_bytes=1000)
     before = snapshot(club.group)
     with pytest.raises(ParameterError, match=r"the new charter with its list of members takes \d+ bytes, and letters"):
-        amend(club.group, letter_bytes=400_000)
+        amendments.amend(club.group, letter_bytes=400_000)
     assert {path: content for path, content in snapshot(club.group).items() if "runs" not in path} == before
     assert load_group(club.group).charter == club.charter
 
 
 def test_letters_follow_the_rate_where_nobody_said_otherwise(tmp_path):
     usual = {"letters_per_second": 50.0}
-    assert amend(Club(tmp_path / "a", ("ann",), **usual).group, rate=10.0).letters_per_second == 250.0
-    assert amend(Club(tmp_path / "b", ("ann",)).group, rate=10.0).letters_per_second == 1e6
+    assert amendments.amend(Club(tmp_path / "a", ("ann",), **usual).group, rate=10.0).letters_per_second == 250.0
+    assert amendments.amend(Club(tmp_path / "b", ("ann",)).group, rate=10.0).letters_per_second == 1e6
 
 
 def test_changes_as_they_are_typed():
@@ -121,19 +113,19 @@ def test_changes_as_they_are_typed():
         steward=bytes(32),
     )  # fmt: skip
     typed = ["coupling=2", "title=7", "features=a, b ,c", "center=0,1,2", "ridge=1/m", "intercept=false"]
-    assert changes_of(charter, typed) == {
+    assert amendments.changes_of(charter, typed) == {
         "coupling": 2, "title": "7", "features": ["a", "b", "c"], "center": [0.0, 1.0, 2.0], "ridge": "1/m",
         "intercept": False,
     }  # fmt: skip
-    assert changes_of(charter, ["privacy=none"]) == {"privacy": None}
-    assert changes_of(charter, ["privacy.epsilon=3", "privacy.delta=1e-6"]) == {
+    assert amendments.changes_of(charter, ["privacy=none"]) == {"privacy": None}
+    assert amendments.changes_of(charter, ["privacy.epsilon=3", "privacy.delta=1e-6"]) == {
         "privacy": {"epsilon": 3, "delta": 1e-6}
     }
-    assert changes_of(charter, ["privacy.epsilon=none"]) == {"privacy": {}}
-    assert changes_of(charter, ["learned.kappa=2"]) == {"learned": {"kappa": 2}}
+    assert amendments.changes_of(charter, ["privacy.epsilon=none"]) == {"privacy": {}}
+    assert amendments.changes_of(charter, ["learned.kappa=2"]) == {"learned": {"kappa": 2}}
     for bad in ("coupling", "=1", "title.x=1"):
         with pytest.raises(ParameterError, match="--set"):
-            changes_of(charter, [bad])
+            amendments.changes_of(charter, [bad])
 
 
 # -- a member ----------------------------------------------------------------------------------------------------------
@@ -181,37 +173,37 @@ def test_members_hear_of_it_accept_it_and_go_on_from_their_models(club):
 def test_without_a_proposal_and_with_another_run(club):
     ann = club.root / "ann"
     with pytest.raises(DataError, match="no other charter has come to ann"):
-        accept(ann)
-    new = amend(club.group, coupling=2.0)
+        amendments.accept(ann)
+    new = amendments.amend(club.group, coupling=2.0)
     update(ann, club.group / "bulletins")
     before = snapshot(ann)
     with pytest.raises(DataError, match=f"proposes run {new.run}, and not"):
-        accept(ann, "0" * 32)
+        amendments.accept(ann, "0" * 32)
     assert snapshot(ann) == before
-    assert accept(ann, new.run).charter == new
+    assert amendments.accept(ann, new.run).charter == new
     with pytest.raises(DataError, match="no other charter has come"):
-        accept(ann)
+        amendments.accept(ann)
 
 
 def test_several_amendments_are_accepted_at_once(club):
-    amend(club.group, coupling=2.0)
-    last = amend(club.group, ridge=0.2)
+    amendments.amend(club.group, coupling=2.0)
+    last = amendments.amend(club.group, ridge=0.2)
     update(club.root / "ann", club.group)
-    done = accept(club.root / "ann")
+    done = amendments.accept(club.root / "ann")
     assert done.charter == last
-    assert in_words(done.changes) == "coupling: 1.0 -> 2.0; ridge: 0.1 -> 0.2"
+    assert amendments.in_words(done.changes) == "coupling: 1.0 -> 2.0; ridge: 0.1 -> 0.2"
     assert (club.root / "ann/runs" / club.charter.run).is_dir()
     middle = charter_in(club.group / "runs" / last.amends)
     held = {one.topic: one for one in (proposal(club), proposal(club, middle.run))}
-    assert proposed(held, middle).charter == last
-    assert proposed(held, last) is None
+    assert amendments.proposed(held, middle).charter == last
+    assert amendments.proposed(held, last) is None
 
 
 def test_nobody_but_the_steward_amends(club):
     eve = Identity.load(club.root / "bob").signing_key
     office = load_group(club.group)
     mine = msgspec.structs.replace(office.charter, coupling=9.0, amends=office.charter.run)
-    body = msgspec.msgpack.encode(Amendment(mine, (club.group / "roster").read_bytes()))
+    body = msgspec.msgpack.encode(amendments.Amendment(mine, (club.group / "roster").read_bytes()))
     forged = sign_bulletin(Bulletin(CHARTER, office.charter.run, 1, body), eve, 10**6, "it")
     (club.root / "forged").write_bytes(forged)
     with pytest.raises(DataError):
@@ -221,17 +213,21 @@ def test_nobody_but_the_steward_amends(club):
     node.take_bulletins(club.now, [forged])
     assert node.mail.gate.refused["signature"] == 1
     # One that was signed for another run is not one for this; and one with a list that nobody signed is none at all.
-    amend(club.group, coupling=2.0)
-    good = read_amendment(proposal(club))
+    amendments.amend(club.group, coupling=2.0)
+    good = amendments.read_amendment(proposal(club))
     with pytest.raises(DataError, match="says that it follows run"):
-        read_amendment(Bulletin(CHARTER, "0" * 32, 1, msgspec.msgpack.encode(good)))
+        amendments.read_amendment(Bulletin(CHARTER, "0" * 32, 1, msgspec.msgpack.encode(good)))
     with pytest.raises(DataError):
-        read_amendment(
-            Bulletin(CHARTER, club.charter.run, 1, msgspec.msgpack.encode(Amendment(good.charter, b"x" * 100)))
+        amendments.read_amendment(
+            Bulletin(
+                CHARTER, club.charter.run, 1, msgspec.msgpack.encode(amendments.Amendment(good.charter, b"x" * 100))
+            )
         )
     stranger = make_charter(features=["a"], target="y", steward=bytes(32), amends=club.charter.run)
     with pytest.raises(DataError):
-        read_amendment(Bulletin(CHARTER, club.charter.run, 1, msgspec.msgpack.encode(Amendment(stranger, good.roster))))
+        amendments.read_amendment(
+            Bulletin(CHARTER, club.charter.run, 1, msgspec.msgpack.encode(amendments.Amendment(stranger, good.roster)))
+        )
 
 
 def test_a_charter_that_cannot_be_read_is_a_trouble_and_no_more(club):
@@ -243,11 +239,11 @@ def test_a_charter_that_cannot_be_read_is_a_trouble_and_no_more(club):
     assert club.programs["ann"].office.proposal is None
     assert [event for event in club.events("ann") if "cannot be read" in event.get("what", "")]
     with pytest.raises(DataError):
-        accept(club.root / "ann")
+        amendments.accept(club.root / "ann")
 
 
 def test_one_that_this_version_cannot_make_is_not_accepted(club, monkeypatch):
-    amend(club.group, coupling=2.0)
+    amendments.amend(club.group, coupling=2.0)
     update(club.root / "ann", club.group / "bulletins")
     before = snapshot(club.root / "ann")
 
@@ -256,7 +252,7 @@ def test_one_that_this_version_cannot_make_is_not_accepted(club, monkeypatch):
 
     monkeypatch.setattr("coterie.peers.model.work.check_parts", refuse)
     with pytest.raises(DataError, match="cannot be used with this version"):
-        accept(club.root / "ann")
+        amendments.accept(club.root / "ann")
     assert snapshot(club.root / "ann") == before
 
 
@@ -264,26 +260,26 @@ def test_who_is_not_in_the_new_list_cannot_accept(club):
     from coterie.peers.group.groups import remove
 
     remove(club.group, "ann")
-    amend(club.group, coupling=2.0)
+    amendments.amend(club.group, coupling=2.0)
     update(club.root / "ann", club.group / "bulletins")
     with pytest.raises(DataError, match="leaves 'ann' out"):
-        accept(club.root / "ann")
+        amendments.accept(club.root / "ann")
 
 
 def test_a_running_peer_notices_and_begins_again(club):
     club.start("ann").run(3.0)
-    amend(club.group, coupling=2.0)
+    amendments.amend(club.group, coupling=2.0)
     with only_one(club.root / "ann"):  # as a process does
         update(club.root / "ann", club.group / "bulletins")
-        assert accept(club.root / "ann").running
-        assert waits(club.root / "ann")
+        assert amendments.accept(club.root / "ann").running
+        assert amendments.waits(club.root / "ann")
         assert membership(club.root / "ann").charter == club.charter  # nothing is taken from under it
         club.run(2.0)
         assert club.programs["ann"].again
         assert club.programs["ann"]._stopping
     club.stop("ann")
-    assert settle(club.root / "ann")
-    assert not settle(club.root / "ann")
+    assert amendments.settle(club.root / "ann")
+    assert not amendments.settle(club.root / "ann")
     assert membership(club.root / "ann").charter.coupling == 2.0
     assert "begins from" in club.start("ann").words
 
@@ -294,7 +290,7 @@ def test_a_crash_on_the_way_is_made_good(tmp_path, monkeypatch):
     club, left = Club(tmp_path, ("bob", "ann"), **private), [0]
     (club.root / "ann/state").write_bytes(b"the old state")
     old_ledger = (club.root / "ann/ledger").read_bytes()
-    new = amend(club.group, coupling=2.0)
+    new = amendments.amend(club.group, coupling=2.0)
     update(club.root / "ann", club.group / "bulletins")
 
     def crash(act):
@@ -314,15 +310,15 @@ def test_a_crash_on_the_way_is_made_good(tmp_path, monkeypatch):
             for name in ("replace", "unlink"):
                 patch.setattr(os, name, crash(getattr(os, name)))
             try:
-                accept(ann)
+                amendments.accept(ann)
                 done = True
             except KeyboardInterrupt:
                 done = False
-        if not done and not waits(ann):  # it was never accepted
+        if not done and not amendments.waits(ann):  # it was never accepted
             assert membership(ann).charter == club.charter
             assert (ann / "state").exists()
             continue
-        settle(ann)
+        amendments.settle(ann)
         assert membership(ann).charter == new
         past = ann / "runs" / club.charter.run
         assert (past / "state").read_bytes() == b"the old state"
@@ -418,13 +414,13 @@ def test_a_model_in_other_units_predicts_the_same(old, new):
         return np.column_stack([X, np.ones(7)]) @ theta
 
     theta = rng.normal(size=3)
-    moved = _translated(theta, one, other, set(differences(one, other)))
+    moved = _translated(theta, one, other, set(amendments.differences(one, other)))
     assert np.allclose(predicted(one, theta), predicted(other, moved))
 
 
 def test_a_feature_that_is_gone_is_at_its_centre():
     one, other = charters({"features": ["a", "b"], "center": [0.0, 5.0], "scale": [1.0, 2.0]}, {"features": ["a"]})
-    moved = _translated(np.array([1.0, 2.0, 3.0]), one, other, set(differences(one, other)))
+    moved = _translated(np.array([1.0, 2.0, 3.0]), one, other, set(amendments.differences(one, other)))
     assert moved.tolist() == [1.0, 3.0]
 
 
@@ -440,16 +436,16 @@ def test_a_feature_that_is_gone_is_at_its_centre():
 def test_a_model_of_something_else_is_not_used(old, new):
     one, other = charters(old, new, features=["a"])
     with pytest.raises(DataError):
-        _translated(np.ones(1 + one.intercept), one, other, set(differences(one, other)))
+        _translated(np.ones(1 + one.intercept), one, other, set(amendments.differences(one, other)))
 
 
 def test_boosting_needs_the_same_stumps():
     boosted = {"features": ["a"], "labels": ["no", "yes"], "objective": "boosting", "method": "boosting"}
     one, other = charters(boosted, boosted | {"settings": {"stumps": 10}})
     with pytest.raises(DataError, match="another settings"):
-        _translated(np.ones(3), one, other, set(differences(one, other)))
+        _translated(np.ones(3), one, other, set(amendments.differences(one, other)))
     one, other = charters(boosted, boosted | {"coupling": 3.0})
-    assert _translated(np.ones(3), one, other, set(differences(one, other))).tolist() == [1.0, 1.0, 1.0]
+    assert _translated(np.ones(3), one, other, set(amendments.differences(one, other))).tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_model_beyond_the_new_radius_is_not_used(club):
@@ -483,7 +479,7 @@ def test_one_that_was_away_is_told_by_those_that_have_moved_on(club):
     assert club.programs["cat"].office.proposal["run"] == ann.charter.run
     assert not (cat.mail.gate.refused - before)["signature"]
     club.stop()
-    assert accept(club.root / "cat").charter == ann.charter
+    assert amendments.accept(club.root / "cat").charter == ann.charter
 
 
 def test_over_tls_members_of_another_run_are_visitors(authority, closing):
@@ -513,7 +509,7 @@ def test_newcomers_of_the_new_run_know_how_it_came_about(club, tmp_path):
 
 
 def test_an_invitation_to_the_new_run_says_what_to_do(club):
-    amend(club.group, coupling=2.0)
+    amendments.amend(club.group, coupling=2.0)
     with pytest.raises(DataError, match="coterie peer accept"):
         join(club.root / "ann", invite(club.group, request(club.root / "ann")))
 
@@ -528,7 +524,7 @@ def test_a_state_of_another_charter_says_what_to_do():
 
 
 def test_what_the_command_shows(club):
-    amend(club.group, coupling=2.0)
+    amendments.amend(club.group, coupling=2.0)
     update(club.root / "ann", club.group)
     assert "coupling: 1.0 -> 2.0" in typed("peer", "accept", club.root / "ann")
     assert amendments.ACCEPTED not in os.listdir(club.root / "ann")
@@ -537,18 +533,18 @@ def test_what_the_command_shows(club):
 def test_what_was_carried_out_is_not_carried_out_again(tmp_path):
     """If the mark of it comes back after a crash of the machine: the ledger of the new run may be spent by then."""
     club = Club(tmp_path, ("bob", "ann"))
-    amend(club.group, privacy={"epsilon": 1.0, "wakes_per_agent": 5}, confidence="public")
+    amendments.amend(club.group, privacy={"epsilon": 1.0, "wakes_per_agent": 5}, confidence="public")
     ann = club.root / "ann"
     update(ann, club.group / "bulletins")
     with only_one(ann):  # it is running
-        accept(ann)
+        amendments.accept(ann)
     mark = (ann / "accepted").read_bytes()
-    settle(ann)
+    amendments.settle(ann)
     (ann / "ledger").write_bytes(b"spent")
     (ann / "state").write_bytes(b"learned")
     (ann / "accepted").write_bytes(mark)
     (ann / "accepted").chmod(0o600)
-    assert settle(ann)
-    assert not waits(ann)
+    assert amendments.settle(ann)
+    assert not amendments.waits(ann)
     assert (ann / "ledger").read_bytes() == b"spent"
     assert (ann / "state").read_bytes() == b"learned"

@@ -9,21 +9,7 @@ import pytest
 from small_group import STEWARD, SmallGroup, key_of, public
 
 from coterie.errors import DataError, ParameterError, SignatureError
-from coterie.peers.group.bulletins import (
-    BULLETINS,
-    BULLETINS_AT_ONCE,
-    BULLETINS_PER_SECOND,
-    CERTIFICATE,
-    MOST_TOPICS,
-    Board,
-    Bulletin,
-    packaged,
-    read_bulletin,
-    room,
-    sign_bulletin,
-    unbundled,
-    unpackaged,
-)
+from coterie.peers.group import bulletins
 from coterie.peers.group.identity import certificate_der, make_ca, make_csr, new_tls_key, read_csr, sign_csr
 from coterie.peers.group.signed import SIGNATURE
 from coterie.peers.wire.packet import BULLETIN, HELLO, Refused, read_packet, write_hello
@@ -32,7 +18,7 @@ pytestmark = pytest.mark.plain
 
 
 def notice(about="all", version=1, body=b"news", kind="notice", by=STEWARD, most=10**6):
-    return sign_bulletin(Bulletin(kind, about, version, body), key_of(by), most, "the notice")
+    return bulletins.sign_bulletin(bulletins.Bulletin(kind, about, version, body), key_of(by), most, "the notice")
 
 
 def bundle(*signed):
@@ -56,26 +42,26 @@ def offered(group, i, j, *signed):
 
 def test_a_bulletin_is_read_as_it_was_signed():
     signed = notice("ann", 7, b"text")
-    assert read_bulletin(signed, {public(STEWARD)}) == Bulletin("notice", "ann", 7, b"text")
-    assert read_bulletin(signed, {public(1), public(STEWARD)}).topic == ("notice", "ann")
+    assert bulletins.read_bulletin(signed, {public(STEWARD)}) == bulletins.Bulletin("notice", "ann", 7, b"text")
+    assert bulletins.read_bulletin(signed, {public(1), public(STEWARD)}).topic == ("notice", "ann")
 
 
 def test_no_other_key_and_no_other_seal():
     with pytest.raises(SignatureError):
-        read_bulletin(notice(by=3), {public(STEWARD)})
+        bulletins.read_bulletin(notice(by=3), {public(STEWARD)})
     with pytest.raises(SignatureError):
-        read_bulletin(notice(), set())
+        bulletins.read_bulletin(notice(), set())
     group = SmallGroup()
     with pytest.raises(SignatureError):  # a list of members is no bulletin
-        read_bulletin(group.signed, {public(STEWARD)})
-    body = msgspec.msgpack.encode(Bulletin("notice", "all", 1, b""))
+        bulletins.read_bulletin(group.signed, {public(STEWARD)})
+    body = msgspec.msgpack.encode(bulletins.Bulletin("notice", "all", 1, b""))
     with pytest.raises(SignatureError):
-        read_bulletin(key_of(STEWARD).sign(b"coterie roster 1\n" + body) + body, {public(STEWARD)})
+        bulletins.read_bulletin(key_of(STEWARD).sign(b"coterie roster 1\n" + body) + body, {public(STEWARD)})
     signed = bytearray(notice())
     for place in (3, SIGNATURE + 2, len(signed) - 1):
         bad = bytes([*signed[:place], signed[place] ^ 1, *signed[place + 1 :]])
         with pytest.raises(SignatureError):
-            read_bulletin(bad, {public(STEWARD)})
+            bulletins.read_bulletin(bad, {public(STEWARD)})
 
 
 def test_what_is_signed_can_be_read_again():
@@ -83,14 +69,14 @@ def test_what_is_signed_can_be_read_again():
         with pytest.raises(ParameterError):
             notice(**bad)
     body = msgspec.msgpack.encode(["notice", "../../etc/passwd", 1, b""])
-    forged = key_of(STEWARD).sign(BULLETINS.seal + body) + body
+    forged = key_of(STEWARD).sign(bulletins.BULLETINS.seal + body) + body
     with pytest.raises(DataError, match="damaged"):
-        read_bulletin(forged, {public(STEWARD)})
+        bulletins.read_bulletin(forged, {public(STEWARD)})
 
 
 def test_what_no_letter_can_carry_is_not_signed():
     charter = SmallGroup(letter_bytes=1000).charter
-    most = room(charter)
+    most = bulletins.room(charter)
     size = len(notice(body=b""))
     notice(body=bytes(most - size - 1), most=most)
     with pytest.raises(ParameterError, match=r"the notice takes \d+ bytes, and letters of this run carry 734"):
@@ -102,7 +88,7 @@ def test_what_no_letter_can_carry_is_not_signed():
 
 @pytest.fixture
 def board():
-    return Board({public(STEWARD)}, 10_000)
+    return bulletins.Board({public(STEWARD)}, 10_000)
 
 
 def test_the_newest_of_each_topic_is_kept(board):
@@ -118,7 +104,7 @@ def test_the_newest_of_each_topic_is_kept(board):
 
 
 def test_the_digest_tells_what_is_here_and_nothing_else(board):
-    other = Board({public(STEWARD)}, 10_000)
+    other = bulletins.Board({public(STEWARD)}, 10_000)
     assert board.digest == other.digest == b""
     some = [notice("a"), notice("b"), notice("a", 2)]
     seen = set()
@@ -141,15 +127,15 @@ def test_what_is_refused_has_a_reason(board):
             board.take(signed)
         assert refused.value.reason == reason
     with pytest.raises(Refused) as refused:
-        board.take(notice("ann", kind=CERTIFICATE, body=b"no certificate"))
+        board.take(notice("ann", kind=bulletins.CERTIFICATE, body=b"no certificate"))
     assert refused.value.reason == "format"
     assert not board.held
     assert board.digest == b""
 
 
 def test_there_is_an_end_to_topics(board):
-    for k in range(MOST_TOPICS):
-        board.held["notice", f"n{k}"] = Bulletin("notice", f"n{k}", 1, b"")
+    for k in range(bulletins.MOST_TOPICS):
+        board.held["notice", f"n{k}"] = bulletins.Bulletin("notice", f"n{k}", 1, b"")
     with pytest.raises(Refused, match="size"):
         board.take(notice("one-more"))
     board.held.pop(("notice", "n0"))
@@ -164,7 +150,7 @@ def certificate(name="ann", days=10):
 
 
 def test_a_certificate_is_kept_until_it_expires(board):
-    board.take(notice("ann", kind=CERTIFICATE, body=certificate()))
+    board.take(notice("ann", kind=bulletins.CERTIFICATE, body=certificate()))
     board.take(notice("all"))
     now = datetime.now(UTC)
     board.forget(now + timedelta(days=9))
@@ -188,26 +174,26 @@ def test_many_bulletins_come_in_packets_that_a_letter_can_carry(board):
     board.most = 2000
     signed = [notice(f"n{k}", body=bytes(int(rng.integers(0, 1700)))) for k in range(60)]
     packets = list(board.packets(signed))
-    assert [one for packet in packets for one in unbundled(packet)] == signed
+    assert [one for packet in packets for one in bulletins.unbundled(packet)] == signed
     assert max(map(len, packets)) <= 2000 + 10
     assert len(packets) < 60
     for one in signed:
         board.take(one)
     came = set()
     for k in range(40):
-        came |= set(unbundled(board.answer(100.0 * k, 1)))
+        came |= set(bulletins.unbundled(board.answer(100.0 * k, 1)))
     assert came == set(signed)  # one after the other
     assert board.answer(3901.0, 1) is None  # not so soon
     assert board.answer(3901.0, 2) is not None
 
 
 def test_packages():
-    assert unpackaged(packaged(b"list", [])) == (b"list", [])
-    assert packaged(b"list", []) == b"list"
-    assert unpackaged(packaged(b"list", [b"a", b"b"])) == (b"list", [b"a", b"b"])
-    assert unpackaged(packaged(b"", [b"a"])) == (b"", [b"a"])
+    assert bulletins.unpackaged(bulletins.packaged(b"list", [])) == (b"list", [])
+    assert bulletins.packaged(b"list", []) == b"list"
+    assert bulletins.unpackaged(bulletins.packaged(b"list", [b"a", b"b"])) == (b"list", [b"a", b"b"])
+    assert bulletins.unpackaged(bulletins.packaged(b"", [b"a"])) == (b"", [b"a"])
     with pytest.raises(DataError):
-        unpackaged(packaged(b"", [b"a"])[:-1])
+        bulletins.unpackaged(bulletins.packaged(b"", [b"a"])[:-1])
 
 
 # -- from peer to peer -------------------------------------------------------------------------------------------------
@@ -300,14 +286,14 @@ def test_a_member_cannot_keep_others_busy_with_old_ones():
     group = SmallGroup().start()
     node = group.nodes[0]
     node.take_bulletins(group.now, [notice(version=10**6)])
-    old = [notice(version=k + 1) for k in range(int(BULLETINS_AT_ONCE) + 50)]
+    old = [notice(version=k + 1) for k in range(int(bulletins.BULLETINS_AT_ONCE) + 50)]
     for k in range(0, len(old), 100):
         offered(group, 1, 0, *old[k : k + 100])
-    assert node.mail.gate.refused["outdated"] <= BULLETINS_AT_ONCE
+    assert node.mail.gate.refused["outdated"] <= bulletins.BULLETINS_AT_ONCE
     assert node.mail.gate.refused["rate"] >= 1
     assert offered(group, 2, 0, notice("b")) == {}  # others are heard
     group.now += 1.0
-    assert offered(group, 1, 0, *old[:20])["outdated"] <= BULLETINS_PER_SECOND + 1
+    assert offered(group, 1, 0, *old[:20])["outdated"] <= bulletins.BULLETINS_PER_SECOND + 1
 
 
 def test_greetings_cannot_be_used_to_be_sent_everything_again_and_again():
@@ -348,5 +334,5 @@ def test_any_bytes_are_taken_or_refused():
             content[int(rng.integers(len(content)))] = int(rng.integers(256))
         node.receive(group.now, 1, group.packet(1, 0, BULLETIN, bytes(content)))
         with contextlib.suppress(DataError):
-            unpackaged(b"coterie package 1\n" + bytes(content))
+            bulletins.unpackaged(b"coterie package 1\n" + bytes(content))
     assert set(held(node)) <= {("notice", "all")}

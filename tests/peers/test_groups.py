@@ -16,62 +16,15 @@ import pytest
 from club import snapshot
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from coterie.errors import (
-    CoterieError,
-    DataError,
-    FileError,
-    IdentityError,
-    ParameterError,
-    RemovedError,
-    SignatureError,
-)
-from coterie.peers.group import groups
+from coterie import errors
+from coterie.errors import DataError, FileError, IdentityError, ParameterError, RemovedError, SignatureError
+from coterie.peers.group import groups, identity, roster
 from coterie.peers.group.charter import charter_json
-from coterie.peers.group.groups import (
-    Newcomer,
-    create,
-    enroll_all,
-    invite,
-    join,
-    load_group,
-    membership,
-    read_request,
-    refresh,
-    remove,
-    request,
-    revoke,
-    tie,
-    update,
-)
+from coterie.peers.group.groups import create, invite, join, load_group, membership, refresh, remove, request, update
 from coterie.peers.group.groups import enroll as enroll_one
-from coterie.peers.group.identity import (
-    Identity,
-    certificate_pem,
-    make_ca,
-    make_csr,
-    new_signing_key,
-    new_tls_key,
-    private_pem,
-    public_bytes,
-    read_authorities,
-    read_certificate,
-    read_csr,
-    serial_of,
-    sign_csr,
-)
+from coterie.peers.group.identity import Identity, certificate_pem, make_ca, make_csr, new_signing_key, public_bytes
 from coterie.peers.group.records import to_json
-from coterie.peers.group.roster import (
-    Fork,
-    Relay,
-    Roster,
-    compared,
-    described,
-    lists_in,
-    read_roster,
-    sign_roster,
-    signers,
-    write_fork,
-)
+from coterie.peers.group.roster import Relay, Roster, compared, described, lists_in, read_roster, sign_roster
 from coterie.peers.group.stewards import appoint, ask_as_steward, hand_over, take_office
 
 FIELDS = {"title": "test", "features": ["x"], "target": "y", "labels": ["no", "yes"], "objective": "personalized"}
@@ -124,10 +77,10 @@ def test_many_join_at_once_on_one_machine(tmp_path, group):
     """As one invitation after the other, with one version of the roster."""
     enroll(group, tmp_path / "ann", "ann")
     new = [
-        Newcomer(tmp_path / "bob", "bob", "127.0.0.1:7448", {"ann": 0.5}),
-        Newcomer(tmp_path / "eve", "eve", None, {"bob": 2.0, "ann": 1.0}),
+        groups.Newcomer(tmp_path / "bob", "bob", "127.0.0.1:7448", {"ann": 0.5}),
+        groups.Newcomer(tmp_path / "eve", "eve", None, {"bob": 2.0, "ann": 1.0}),
     ]
-    bob, eve = enroll_all(group, new, durable=False)
+    bob, eve = groups.enroll_all(group, new, durable=False)
     assert [one.me.address for one in (bob, eve)] == [1, 2]
     assert bob.roster == eve.roster == load_group(group).roster == refresh(tmp_path / "ann", group / "roster")
     assert (eve.roster.version, eve.roster.ties) == (3, [(0, 1, 0.5), (0, 2, 1.0), (1, 2, 2.0)])
@@ -135,9 +88,12 @@ def test_many_join_at_once_on_one_machine(tmp_path, group):
     assert membership(tmp_path / "eve").me.key == Identity.load(tmp_path / "eve").public
     assert enroll_one(group, tmp_path / "dan", "dan", ties={"eve": 1.0}).me.address == 3
     before = snapshot(group)
-    for bad in (Newcomer(tmp_path / "bob2", "bob"), Newcomer(tmp_path / "joe", "joe", ties={"nobody": 1.0})):
+    for bad in (
+        groups.Newcomer(tmp_path / "bob2", "bob"),
+        groups.Newcomer(tmp_path / "joe", "joe", ties={"nobody": 1.0}),
+    ):
         with pytest.raises(DataError):
-            enroll_all(group, [bad])
+            groups.enroll_all(group, [bad])
     assert snapshot(group) == before
 
 
@@ -254,12 +210,12 @@ def test_one_that_is_removed_learns_of_it(tmp_path, group):
 def test_ties(tmp_path, group):
     for name in ("ann", "bob"):
         enroll(group, tmp_path / name, name)
-    assert tie(group, "bob", "ann", 0.25).ties == [(0, 1, 0.25)]
+    assert groups.tie(group, "bob", "ann", 0.25).ties == [(0, 1, 0.25)]
     assert load_group(group).roster.ties == [(0, 1, 0.25)]
-    assert tie(group, "bob", "ann", 0).ties == []
+    assert groups.tie(group, "bob", "ann", 0).ties == []
     for wrong in (-1.0, float("nan"), float("inf"), "much"):
         with pytest.raises(ParameterError, match="weight"):
-            tie(group, "ann", "bob", wrong)
+            groups.tie(group, "ann", "bob", wrong)
     for wrong in ({"nobody": 1.0}, {"ann": -1.0}, {"eve": 1.0}):
         with pytest.raises((DataError, ParameterError)):
             enroll(group, tmp_path / f"eve{random.random()}", "eve", ties=wrong)
@@ -288,12 +244,12 @@ def test_relays(tmp_path, group):
 def test_an_authority_that_exists(tmp_path):
     key, certificate = make_ca("house authority")
     (tmp_path / "house.key").touch(0o600)
-    (tmp_path / "house.key").write_bytes(private_pem(key))
+    (tmp_path / "house.key").write_bytes(identity.private_pem(key))
     (tmp_path / "house.crt").write_bytes(certificate_pem(certificate))
     create(tmp_path / "group", ca=(tmp_path / "house.key", tmp_path / "house.crt"), **FIELDS)
     assert not (tmp_path / "group/ca.key").exists()
     enroll(tmp_path / "group", tmp_path / "ann", "ann")
-    issued = read_certificate((tmp_path / "ann/tls.crt").read_bytes())
+    issued = identity.read_certificate((tmp_path / "ann/tls.crt").read_bytes())
     assert issued.issuer == certificate.subject
     (tmp_path / "house.key").chmod(0o644)
     with pytest.raises(IdentityError, match="chmod 600"):
@@ -375,8 +331,8 @@ def refuses(ann, path, error, words):
 
 def issue(office, tls, public, name="ann", endpoint="127.0.0.1:7447", ca=None):
     key, certificate = (office.ca_key, office.ca) if ca is None else ca
-    csr = read_csr(make_csr(tls, name, public), name, public)
-    return certificate_pem(sign_csr(csr, key, certificate, name=name, endpoint=endpoint)).decode()
+    csr = identity.read_csr(make_csr(tls, name, public), name, public)
+    return certificate_pem(identity.sign_csr(csr, key, certificate, name=name, endpoint=endpoint)).decode()
 
 
 def test_swapped_certificates_and_keys_are_refused(invited):
@@ -385,7 +341,7 @@ def test_swapped_certificates_and_keys_are_refused(invited):
     other_ca = make_ca("coterie test")
     other = msgspec.structs.replace(office.roster.members[0], key=public_bytes(new_signing_key()))
     for error, words, changes in (
-        (DataError, "another TLS key", {"certificate": issue(office, new_tls_key(), ann.public)}),
+        (DataError, "another TLS key", {"certificate": issue(office, identity.new_tls_key(), ann.public)}),
         (DataError, "another name", {"certificate": issue(office, ann.tls, ann.public, name="bob")}),
         (DataError, "not good for", {"certificate": issue(office, ann.tls, ann.public, endpoint="192.0.2.7:1")}),
         (SignatureError, "authority", {"certificate": issue(office, ann.tls, ann.public, ca=other_ca)}),
@@ -415,8 +371,8 @@ def test_swapped_keys_in_the_folder_are_refused(tmp_path, invited):
     ann, path, _ = invited
     for name, error in (("tls.key", "another TLS key"), ("sign.key", "another signing key")):
         good = (ann.folder / name).read_bytes()
-        key = new_tls_key() if name == "tls.key" else new_signing_key()
-        (ann.folder / name).write_bytes(private_pem(key))
+        key = identity.new_tls_key() if name == "tls.key" else new_signing_key()
+        (ann.folder / name).write_bytes(identity.private_pem(key))
         refuses(ann, path, DataError, error)
         (ann.folder / name).write_bytes(good)
     join(ann.folder, path)
@@ -485,9 +441,11 @@ def test_a_renewed_certificate_does_not_bring_back_an_old_roster(tmp_path, group
     ann = Identity.load(tmp_path / "ann")
     path = invite(group, tmp_path / "ann/ann.request")
     # As if it had been written half an hour later.
-    csr = read_csr(make_csr(ann.tls, "ann", ann.public), "ann", ann.public)
+    csr = identity.read_csr(make_csr(ann.tls, "ann", ann.public), "ann", ann.public)
     later = datetime.now(UTC) + timedelta(minutes=30)
-    renewed = certificate_pem(sign_csr(csr, office.ca_key, office.ca, name="ann", endpoint=None, now=later)).decode()
+    renewed = certificate_pem(
+        identity.sign_csr(csr, office.ca_key, office.ca, name="ann", endpoint=None, now=later)
+    ).decode()
     resealed(path, groups.INVITATIONS, office.steward, certificate=renewed)
     enroll(group, tmp_path / "bob", "bob")
     refresh(tmp_path / "ann", group / "roster")
@@ -502,10 +460,10 @@ def test_damaged_files_of_a_group_are_named(tmp_path, group):
         good = (group / name).read_bytes()
         for bad in (b"", good[: len(good) // 2], b"\xff" + good[1:]):
             (group / name).write_bytes(bad)
-            with pytest.raises(CoterieError, match=name.replace(".", r"\.")):
+            with pytest.raises(errors.CoterieError, match=name.replace(".", r"\.")):
                 load_group(group)
         (group / name).write_bytes(good)
-    (group / "steward.key").write_bytes(private_pem(new_signing_key()))
+    (group / "steward.key").write_bytes(identity.private_pem(new_signing_key()))
     with pytest.raises(IdentityError, match="not the one of the charter"):
         load_group(group)
 
@@ -514,7 +472,7 @@ def test_hostile_files_raise_our_own_errors_and_nothing_else(invited):
     ann, path, _ = invited
     chance = random.Random(0)
     for good, reader in (
-        ((ann.folder / "ann.request").read_bytes(), read_request),
+        ((ann.folder / "ann.request").read_bytes(), groups.read_request),
         (path.read_bytes(), lambda content: groups.INVITATIONS.read(content, "it")),
     ):
         for _ in range(1500):
@@ -529,7 +487,7 @@ def test_hostile_files_raise_our_own_errors_and_nothing_else(invited):
                 with contextlib.suppress(DataError):
                     reader(bytes(bad))
     with pytest.raises(DataError):
-        read_request(b"[" * 1_000_000)
+        groups.read_request(b"[" * 1_000_000)
 
 
 # -- accidents -------------------------------------------------------------------------------------------------------
@@ -655,8 +613,8 @@ def test_a_steward_that_goes_on_from_an_old_backup_is_healed(tmp_path, group):
     again = join(tmp_path / "dan", invite(group, request(tmp_path / "dan"), {"ann": 1.0}))
     assert again.me.address == 3  # never one that bob or eve had
     assert refresh(tmp_path / "ann", group / "roster") == again.roster
-    fork = Fork(right, dan_list := sign_roster(dan.roster, load_group(group).steward))
-    assert lists_in(write_fork(fork)) == [right, dan_list]
+    fork = roster.Fork(right, dan_list := sign_roster(dan.roster, load_group(group).steward))
+    assert lists_in(roster.write_fork(fork)) == [right, dan_list]
     assert lists_in(right) == [right]
     assert "forked" in described(fork, charter)
 
@@ -689,7 +647,7 @@ def test_a_steward_restored_in_time_goes_on(tmp_path, group):
 
 
 def serial_in(folder):
-    return serial_of(read_certificate((folder / "tls.crt").read_bytes()))
+    return identity.serial_of(identity.read_certificate((folder / "tls.crt").read_bytes()))
 
 
 def test_a_lost_tls_key_is_revoked(tmp_path, group):
@@ -697,7 +655,7 @@ def test_a_lost_tls_key_is_revoked(tmp_path, group):
         enroll(group, tmp_path / name, name)
     lost = serial_in(tmp_path / "ann")
     assert re.fullmatch("[1-9a-f][0-9a-f]*", lost)
-    revoked = revoke(group, "ann")
+    revoked = groups.revoke(group, "ann")
     assert set(revoked.revoked) == {lost}
     assert [one.name for one in revoked.members] == ["ann", "bob"]
     refresh(tmp_path / "ann", group / "roster")
@@ -710,10 +668,10 @@ def test_a_lost_tls_key_is_revoked(tmp_path, group):
     assert stat.S_IMODE((tmp_path / "ann/tls.key").stat().st_mode) == 0o600
     assert serial_in(tmp_path / "ann") != lost
     with pytest.raises(DataError, match="no certificate of 'joe'"):
-        revoke(group, "joe")
-    assert "ab12" in revoke(group, "joe", serial="00:AB:12").revoked
+        groups.revoke(group, "joe")
+    assert "ab12" in groups.revoke(group, "joe", serial="00:AB:12").revoked
     with pytest.raises(ParameterError):
-        revoke(group, "joe", serial="nothing")
+        groups.revoke(group, "joe", serial="nothing")
 
 
 def test_a_name_in_other_hands_is_of_its_new_certificate_alone(tmp_path, group):
@@ -754,14 +712,14 @@ def test_a_second_steward(tmp_path, group):
     # Both authorities are trusted by both, and every certificate is checked against its own.
     refresh(tmp_path / "ann", second / "roster")
     assert (tmp_path / "ann/ca.crt").read_bytes() == (tmp_path / "bob/ca.crt").read_bytes()
-    assert len(read_authorities(tmp_path / "bob/ca.crt")) == 2
+    assert len(identity.read_authorities(tmp_path / "bob/ca.crt")) == 2
     assert membership(tmp_path / "ann").roster == membership(tmp_path / "bob").roster
     # They take turns.
     update(group, second / "roster")
     assert enroll(group, tmp_path / "eve", "eve").me.address == 2
     assert update(second, group / "roster").roster.version == 5
     # If they do not, that is a fork, and healed like any other.
-    tie(group, "ann", "eve")
+    groups.tie(group, "ann", "eve")
     remove(second, "eve")
     assert update(second, group / "roster").healed
     refresh(tmp_path / "bob", second / "roster")
@@ -780,7 +738,7 @@ def test_a_steward_hands_over(tmp_path, group):
     with pytest.raises(IdentityError, match="handed over"):
         enroll(group, tmp_path / "joe", "joe")
     bob = enroll(second, tmp_path / "bob", "bob")
-    assert signers(bob.charter, bob.roster) == {public_bytes(load_group(second).steward)}
+    assert roster.signers(bob.charter, bob.roster) == {public_bytes(load_group(second).steward)}
     refresh(tmp_path / "ann", second / "roster")
     assert membership(tmp_path / "ann").roster == bob.roster
     # Its old key and its old files are worth nothing to who knows: neither a list nor an invitation.

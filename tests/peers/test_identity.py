@@ -14,39 +14,23 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
 from coterie.errors import DataError, FileError, IdentityError, ParameterError, SignatureError
-from coterie.peers.group.identity import (
-    Identity,
-    certificate_pem,
-    check_ca,
-    check_certificate,
-    check_name,
-    make_ca,
-    make_csr,
-    new_signing_key,
-    new_tls_key,
-    private_pem,
-    public_bytes,
-    read_certificate,
-    read_csr,
-    sign_csr,
-    split_endpoint,
-)
+from coterie.peers.group import identity
 from coterie.peers.group.signed import verify
 
 
 def certified(ca_key, ca, name="ann", endpoint="127.0.0.1:7447", **more):
-    key, public = new_tls_key(), public_bytes(new_signing_key())
-    csr = read_csr(make_csr(key, name, public), name, public)
-    return key, sign_csr(csr, ca_key, ca, name=name, endpoint=endpoint, **more)
+    key, public = identity.new_tls_key(), identity.public_bytes(identity.new_signing_key())
+    csr = identity.read_csr(identity.make_csr(key, name, public), name, public)
+    return key, identity.sign_csr(csr, ca_key, ca, name=name, endpoint=endpoint, **more)
 
 
 def context(folder, purpose, key, certificate, ca):
     """A TLS context that shows a certificate and asks for one."""
     made = ssl.SSLContext(purpose)
-    made.load_verify_locations(cadata=certificate_pem(ca).decode())
+    made.load_verify_locations(cadata=identity.certificate_pem(ca).decode())
     made.verify_mode = ssl.CERT_REQUIRED
     made.verify_flags |= ssl.VERIFY_X509_STRICT
-    (folder / "pair.pem").write_bytes(private_pem(key) + certificate_pem(certificate))
+    (folder / "pair.pem").write_bytes(identity.private_pem(key) + identity.certificate_pem(certificate))
     made.load_cert_chain(folder / "pair.pem")
     return made
 
@@ -65,7 +49,7 @@ def shake_hands(client_context, server_context, host):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
 def test_members_certificates_work_at_both_ends_of_tls(tmp_path, host):
-    ca_key, ca = make_ca("coterie test")
+    ca_key, ca = identity.make_ca("coterie test")
     server = context(tmp_path, ssl.PROTOCOL_TLS_SERVER, *certified(ca_key, ca, "bob"), ca)
     client = context(tmp_path, ssl.PROTOCOL_TLS_CLIENT, *certified(ca_key, ca, "ann", None), ca)
     seen = [dict(part[0] for part in each["subject"])["commonName"] for each in shake_hands(client, server, host)]
@@ -73,37 +57,37 @@ def test_members_certificates_work_at_both_ends_of_tls(tmp_path, host):
 
 
 def test_another_authoritys_certificate_is_refused_in_tls_and_by_the_check(tmp_path):
-    (ca_key, ca), (other_key, other) = make_ca("coterie test"), make_ca("coterie test")
+    (ca_key, ca), (other_key, other) = identity.make_ca("coterie test"), identity.make_ca("coterie test")
     pair = certified(other_key, other)
     server = context(tmp_path, ssl.PROTOCOL_TLS_SERVER, *certified(ca_key, ca, "bob"), ca)
     client = context(tmp_path, ssl.PROTOCOL_TLS_CLIENT, *pair, ca)
     with pytest.raises(ssl.SSLError):
         shake_hands(client, server, "127.0.0.1")
     with pytest.raises(SignatureError, match="not signed by the authority"):
-        check_certificate(pair[1], ca, name="ann")
-    check_certificate(pair[1], other, name="ann", key=pair[0], endpoint="127.0.0.1:7447")
+        identity.check_certificate(pair[1], ca, name="ann")
+    identity.check_certificate(pair[1], other, name="ann", key=pair[0], endpoint="127.0.0.1:7447")
 
 
 def test_a_certificate_is_for_one_name_key_host_and_time():
-    ca_key, ca = make_ca("coterie test")
+    ca_key, ca = identity.make_ca("coterie test")
     key, certificate = certified(ca_key, ca, endpoint="192.0.2.7:7447")
-    check_certificate(certificate, ca, name="ann", key=key, endpoint="192.0.2.7:1")
+    identity.check_certificate(certificate, ca, name="ann", key=key, endpoint="192.0.2.7:1")
     for wrong, words in (
         ({"name": "bob"}, "another name"),
-        ({"key": new_tls_key()}, "another TLS key"),
+        ({"key": identity.new_tls_key()}, "another TLS key"),
         ({"endpoint": "192.0.2.8:7447"}, "192.0.2.8"),
         ({"endpoint": "localhost:7447"}, "localhost"),
         ({"now": datetime.now(UTC) + timedelta(days=826)}, "expired"),
         ({"now": datetime.now(UTC) - timedelta(hours=2)}, "not good before"),
     ):
         with pytest.raises(DataError, match=words):
-            check_certificate(certificate, ca, **{"name": "ann", **wrong})
+            identity.check_certificate(certificate, ca, **{"name": "ann", **wrong})
     # Clocks may be a little slow.
-    check_certificate(certificate, ca, name="ann", now=datetime.now(UTC) - timedelta(minutes=50))
+    identity.check_certificate(certificate, ca, name="ann", now=datetime.now(UTC) - timedelta(minutes=50))
 
 
 def test_an_authority_is_one_and_a_member_is_none():
-    ca_key, ca = make_ca("coterie test")
+    ca_key, ca = identity.make_ca("coterie test")
     key, certificate = certified(ca_key, ca)
     constraints = ca.extensions.get_extension_for_class(x509.BasicConstraints)
     assert constraints.critical
@@ -112,17 +96,17 @@ def test_an_authority_is_one_and_a_member_is_none():
     assert (ca.not_valid_after_utc - datetime.now(UTC)).days in (3651, 3652)
     assert (certificate.not_valid_after_utc - datetime.now(UTC)).days in (824, 825)
     with pytest.raises(DataError, match="may sign certificates"):
-        check_ca(certificate, key)
+        identity.check_ca(certificate, key)
     # A member that signs for another: it is no authority.
     forged = certified(ca_key, ca)
     with pytest.raises(DataError):
         certified(key, certificate, "bob")
     with pytest.raises(DataError):
-        check_certificate(forged[1], certificate, name="ann")
+        identity.check_certificate(forged[1], certificate, name="ann")
 
 
 def test_a_certificate_does_not_outlive_its_authority():
-    ca_key, ca = make_ca("coterie test", days=10)
+    ca_key, ca = identity.make_ca("coterie test", days=10)
     assert certified(ca_key, ca)[1].not_valid_after_utc == ca.not_valid_after_utc
     with pytest.raises(DataError, match="authority's certificate expired"):
         certified(ca_key, ca, now=datetime.now(UTC) + timedelta(days=11))
@@ -138,50 +122,50 @@ def test_authorities_with_other_kinds_of_keys():
             .add_extension(x509.BasicConstraints(True, None), critical=True)
             .sign(key, algorithm)
         )
-        check_certificate(certified(key, ca)[1], ca, name="ann")
+        identity.check_certificate(certified(key, ca)[1], ca, name="ann")
 
 
 def test_requests_that_pass_for_somebody_else_are_refused():
-    tls, signing = new_tls_key(), new_signing_key()
-    public = public_bytes(signing)
-    pem = make_csr(tls, "ann", public)
-    assert read_csr(pem, "ann", public).public_key() == tls.public_key()
+    tls, signing = identity.new_tls_key(), identity.new_signing_key()
+    public = identity.public_bytes(signing)
+    pem = identity.make_csr(tls, "ann", public)
+    assert identity.read_csr(pem, "ann", public).public_key() == tls.public_key()
     with pytest.raises(DataError, match="another name"):
-        read_csr(pem, "bob", public)
+        identity.read_csr(pem, "bob", public)
     with pytest.raises(DataError, match="not made with this signing key"):
-        read_csr(pem, "ann", public_bytes(new_signing_key()))
+        identity.read_csr(pem, "ann", identity.public_bytes(identity.new_signing_key()))
     # Another key in the place of the one that signed.
     csr = x509.load_pem_x509_csr(pem)
     old, new = (
         key.public_key().public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
-        for key in (tls, new_tls_key())
+        for key in (tls, identity.new_tls_key())
     )
     forged = x509.load_der_x509_csr(csr.public_bytes(serialization.Encoding.DER).replace(old, new))
     with pytest.raises(SignatureError, match="not signed with its own key"):
-        read_csr(forged.public_bytes(serialization.Encoding.PEM), "ann", public)
+        identity.read_csr(forged.public_bytes(serialization.Encoding.PEM), "ann", public)
     with pytest.raises(DataError, match="P-256"):
-        read_csr(make_csr(ec.generate_private_key(ec.SECP384R1()), "ann", public), "ann", public)
+        identity.read_csr(identity.make_csr(ec.generate_private_key(ec.SECP384R1()), "ann", public), "ann", public)
     for bad in (b"", b"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", pem[:200]):
         with pytest.raises(DataError, match="cannot be read"):
-            read_csr(bad, "ann", public)
+            identity.read_csr(bad, "ann", public)
 
 
 def test_signatures():
-    key = new_signing_key()
-    public, signature = public_bytes(key), key.sign(b"hello")
+    key = identity.new_signing_key()
+    public, signature = identity.public_bytes(key), key.sign(b"hello")
     assert (len(public), len(signature)) == (32, 64)
     verify(public, signature, b"hello")
     for bad in ((public, signature, b"hallo"), (public, signature[:63], b"hello"), (public[:31], signature, b"hello")):
         with pytest.raises(SignatureError):
             verify(*bad)
     with pytest.raises(SignatureError):
-        verify(public_bytes(new_signing_key()), signature, b"hello")
+        verify(identity.public_bytes(identity.new_signing_key()), signature, b"hello")
 
 
 @pytest.mark.parametrize("name", ["", "Ann", "-ann", ".", "a" * 64, "a/b", "a b", "ann\n", "änn", "*", 7, None])
 def test_bad_names(name):
     with pytest.raises(ParameterError, match="name="):
-        check_name(name)
+        identity.check_name(name)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +177,7 @@ def test_bad_names(name):
     ],
 )
 def test_good_endpoints(endpoint, parts):
-    assert split_endpoint(endpoint) == parts
+    assert identity.split_endpoint(endpoint) == parts
 
 
 @pytest.mark.parametrize(
@@ -208,21 +192,21 @@ def test_good_endpoints(endpoint, parts):
 )
 def test_bad_endpoints(endpoint):
     with pytest.raises(ParameterError, match="endpoint="):
-        split_endpoint(endpoint)
+        identity.split_endpoint(endpoint)
 
 
 # -- on disk ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_identity_is_kept_private_and_comes_back(tmp_path):
-    made = Identity.make(tmp_path / "ann", "ann", "127.0.0.1:7447")
+    made = identity.Identity.make(tmp_path / "ann", "ann", "127.0.0.1:7447")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in made.folder.iterdir()}
     assert modes == {"identity.json": 0o644, "sign.key": 0o600, "tls.key": 0o600}
     assert stat.S_IMODE(made.folder.stat().st_mode) == 0o700
-    again = Identity.load(tmp_path / "ann")
+    again = identity.Identity.load(tmp_path / "ann")
     assert (again.name, again.listen, again.public) == ("ann", "127.0.0.1:7447", made.public)
     verify(made.public, again.sign(b"x"), b"x")
-    assert private_pem(made.signing_key).decode() not in repr(made)
+    assert identity.private_pem(made.signing_key).decode() not in repr(made)
     assert json.loads((tmp_path / "ann/identity.json").read_text()) == {
         "format": 1,
         "name": "ann",
@@ -231,34 +215,34 @@ def test_an_identity_is_kept_private_and_comes_back(tmp_path):
 
 
 def test_an_identity_is_never_overwritten(tmp_path):
-    made = Identity.make(tmp_path, "ann")
+    made = identity.Identity.make(tmp_path, "ann")
     with pytest.raises(IdentityError, match="never overwritten"):
-        Identity.make(tmp_path, "ann")
+        identity.Identity.make(tmp_path, "ann")
     (tmp_path / "identity.json").unlink()
     with pytest.raises(IdentityError, match="never overwritten"):
-        Identity.make(tmp_path, "bob")
-    assert (tmp_path / "sign.key").read_bytes() == private_pem(made.signing_key)
+        identity.Identity.make(tmp_path, "bob")
+    assert (tmp_path / "sign.key").read_bytes() == identity.private_pem(made.signing_key)
 
 
 def test_keys_that_others_can_read_are_refused(tmp_path):
-    Identity.make(tmp_path, "ann")
+    identity.Identity.make(tmp_path, "ann")
     for name in ("sign.key", "tls.key"):
         for mode in (0o640, 0o604, 0o620):
             (tmp_path / name).chmod(mode)
             with pytest.raises(IdentityError, match=f"chmod 600 .*{name}"):
-                Identity.load(tmp_path)
+                identity.Identity.load(tmp_path)
         (tmp_path / name).chmod(0o600)
-    Identity.load(tmp_path)
+    identity.Identity.load(tmp_path)
 
 
 def test_a_folder_that_others_can_open_is_closed_if_it_is_empty(tmp_path):
     (tmp_path / "empty").mkdir(mode=0o755)
-    Identity.make(tmp_path / "empty", "ann")
+    identity.Identity.make(tmp_path / "empty", "ann")
     assert stat.S_IMODE((tmp_path / "empty").stat().st_mode) == 0o700
     (tmp_path / "full").mkdir(mode=0o755)
     (tmp_path / "full/notes").write_text("mine")
     with pytest.raises(IdentityError, match="chmod 700"):
-        Identity.make(tmp_path / "full", "ann")
+        identity.Identity.make(tmp_path / "full", "ann")
     assert os.listdir(tmp_path / "full") == ["notes"]
 
 
@@ -273,42 +257,49 @@ def test_a_folder_that_others_can_open_is_closed_if_it_is_empty(tmp_path):
     ],
 )
 def test_a_damaged_description_is_named(tmp_path, content):
-    Identity.make(tmp_path, "ann")
+    identity.Identity.make(tmp_path, "ann")
     (tmp_path / "identity.json").write_bytes(content)
     with pytest.raises((IdentityError, DataError), match=r"identity\.json"):
-        Identity.load(tmp_path)
+        identity.Identity.load(tmp_path)
 
 
 def test_damaged_keys_are_named(tmp_path):
-    made = Identity.make(tmp_path, "ann")
+    made = identity.Identity.make(tmp_path, "ann")
     for name, other in (("sign.key", made.tls), ("tls.key", made.signing_key)):
         good = (tmp_path / name).read_bytes()
-        p384 = private_pem(ec.generate_private_key(ec.SECP384R1()))
-        for bad in (b"", good[:60], good.replace(b"PRIVATE", b"PUBLIC"), private_pem(other), p384, bytes(30_000)):
+        p384 = identity.private_pem(ec.generate_private_key(ec.SECP384R1()))
+        for bad in (
+            b"",
+            good[:60],
+            good.replace(b"PRIVATE", b"PUBLIC"),
+            identity.private_pem(other),
+            p384,
+            bytes(30_000),
+        ):
             (tmp_path / name).write_bytes(bad)
             with pytest.raises(IdentityError, match=name) as raised:
-                Identity.load(tmp_path)
+                identity.Identity.load(tmp_path)
             assert good.splitlines()[1].decode() not in str(raised.value)
         (tmp_path / name).unlink()
         with pytest.raises(FileError, match=name):
-            Identity.load(tmp_path)
+            identity.Identity.load(tmp_path)
         (tmp_path / name).touch(0o600)
         (tmp_path / name).write_bytes(good)
-    Identity.load(tmp_path)
+    identity.Identity.load(tmp_path)
 
 
 def test_moving(tmp_path):
-    made = Identity.make(tmp_path, "ann")
+    made = identity.Identity.make(tmp_path, "ann")
     made.move("192.0.2.7:7447")
-    again = Identity.load(tmp_path)
+    again = identity.Identity.load(tmp_path)
     assert (again.listen, again.public) == ("192.0.2.7:7447", made.public)
     with pytest.raises(ParameterError, match="listen="):
         made.move("nowhere")
 
 
 def test_certificates_survive_their_files():
-    ca_key, ca = make_ca("coterie test")
+    ca_key, ca = identity.make_ca("coterie test")
     certificate = certified(ca_key, ca)[1]
-    assert read_certificate(certificate_pem(certificate)) == certificate
+    assert identity.read_certificate(identity.certificate_pem(certificate)) == certificate
     with pytest.raises(DataError, match="cannot be read"):
-        read_certificate(certificate_pem(certificate)[:-60])
+        identity.read_certificate(identity.certificate_pem(certificate)[:-60])

@@ -10,27 +10,8 @@ from typed import said
 
 from coterie.errors import DataError, IdentityError, ParameterError
 from coterie.peers.app.metrics import Log
-from coterie.peers.group.bulletins import (
-    CERTIFICATE,
-    PACKAGE,
-    Bulletin,
-    packaged,
-    read_bulletin,
-    sign_bulletin,
-    signed_in,
-)
-from coterie.peers.group.groups import (
-    create,
-    enroll,
-    invite,
-    join,
-    load_group,
-    membership,
-    remove,
-    request,
-    revoke,
-    tie,
-)
+from coterie.peers.group import bulletins, groups
+from coterie.peers.group.bulletins import CERTIFICATE, PACKAGE, Bulletin, read_bulletin, sign_bulletin, signed_in
 from coterie.peers.group.identity import Identity, certificate_der, read_certificate, sign_csr
 from coterie.peers.group.renewal import install_certificate, renew, update, update_bulletins
 from coterie.peers.node.office import RelayOffice
@@ -52,7 +33,7 @@ def club(tmp_path):
 
 def posted(club, name, body=None, by=None, version=None):
     """A certificate for somebody, signed by the steward but made by hand."""
-    office = load_group(club.group)
+    office = groups.load_group(club.group)
     if body is None:
         old = read_certificate((club.root / name / "tls.crt").read_bytes())
         body = certificate_der(
@@ -71,7 +52,7 @@ def test_only_what_expires_soon_is_renewed(club):
     assert not (club.group / "bulletins").exists()
     done = renew(club.group, within=60, now=later(800))
     assert done.renewed == ["ann", "bob", "cat"]
-    office = load_group(club.group)
+    office = groups.load_group(club.group)
     for signed in signed_in(club.group / "bulletins"):
         bulletin = read_bulletin(signed, {office.charter.steward})
         assert bulletin.kind == CERTIFICATE
@@ -85,7 +66,7 @@ def test_certificates_that_a_wrong_clock_has_made_are_good_today(club):
     assert renew(club.group, now=later(800)).renewed
     signed = (club.group / "bulletins/certificate-ann").read_bytes()
     assert install_certificate(club.root / "ann", read_bulletin(signed, {club.charter.steward}))
-    assert membership(club.root / "ann").expires > later(1600)
+    assert groups.membership(club.root / "ann").expires > later(1600)
 
 
 def test_versions_grow_whatever_the_clock_says(club):
@@ -98,7 +79,7 @@ def test_versions_grow_whatever_the_clock_says(club):
     renew(club.group, 10_000, 900, now=later(1000))
     second = version()
     assert second > first
-    office = load_group(club.group)
+    office = groups.load_group(club.group)
     from coterie.peers.group.renewal import post
 
     post(office, CERTIFICATE, "ann", office.register.certificates["ann"], "it", later(-900))
@@ -106,8 +87,8 @@ def test_versions_grow_whatever_the_clock_says(club):
 
 
 def test_members_that_have_left_and_certificates_that_are_not_known(club):
-    remove(club.group, "bob")
-    office = load_group(club.group)
+    groups.remove(club.group, "bob")
+    office = groups.load_group(club.group)
     (club.group / "group.json").write_bytes(
         (club.group / "group.json").read_bytes().replace(b'"ann": "', b'"nobody": "', 1)
     )
@@ -118,12 +99,12 @@ def test_members_that_have_left_and_certificates_that_are_not_known(club):
 
 
 def test_a_key_that_was_lost_is_not_certified_again(club):
-    revoke(club.group, "ann")
+    groups.revoke(club.group, "ann")
     done = renew(club.group, 900, 900)
     assert (done.renewed, done.revoked) == (["bob", "cat"], ["ann"])
-    bob = load_group(club.group).register.issued["bob"]
+    bob = groups.load_group(club.group).register.issued["bob"]
     assert len(bob) == 2  # both can be revoked
-    assert set(bob) <= set(revoke(club.group, "bob").revoked)
+    assert set(bob) <= set(groups.revoke(club.group, "bob").revoked)
 
 
 def test_a_few_at_a_time(club):
@@ -143,7 +124,7 @@ def test_an_authority_that_ends_itself(club):
 def test_a_certificate_that_no_letter_can_carry(tmp_path):
     club = Club(tmp_path, letter_bytes=1000)
     assert len(renew(club.group, 900, 900).renewed) == 3  # they are short enough
-    office = load_group(club.group)
+    office = groups.load_group(club.group)
     with pytest.raises(ParameterError, match="the certificate of ann takes"):
         sign_bulletin(Bulletin(CERTIFICATE, "ann", 1, bytes(1000)), office.steward, 734, "the certificate of ann")
 
@@ -158,10 +139,10 @@ def test_the_commands(club):
     assert said("peer", "update", club.root / "ann", club.group / "bulletins")["bulletins"] == []
     one = club.group / "bulletins/certificate-bob"
     assert said("peer", "update", club.root / "bob", one)["bulletins"] == ["certificate-bob"]
-    tie(club.group, "ann", "cat", 2.0)
-    version = load_group(club.group).roster.version
+    groups.tie(club.group, "ann", "cat", 2.0)
+    version = groups.load_group(club.group).roster.version
     assert said("peer", "update", club.root / "cat", club.group)["version"] == version  # all that there is
-    assert membership(club.root / "cat").roster.version == version
+    assert groups.membership(club.root / "cat").roster.version == version
     assert said("peer", "update", club.root / "cat", club.group) == {"version": version, "bulletins": []}
 
 
@@ -170,11 +151,11 @@ def test_the_commands(club):
 
 def test_it_is_checked_as_the_first_one_was(club, tmp_path):
     ann = club.root / "ann"
-    office = load_group(club.group)
+    office = groups.load_group(club.group)
     before = (ann / "tls.crt").read_bytes()
     bob = read_certificate((club.root / "bob/tls.crt").read_bytes())
-    create(tmp_path / "other", features=["a"], target="b")
-    other = load_group(tmp_path / "other")
+    groups.create(tmp_path / "other", features=["a"], target="b")
+    other = groups.load_group(tmp_path / "other")
     old = read_certificate(before)
     given = {"name": "ann", "endpoint": None, "days": 2000}
     for body, words in (
@@ -191,14 +172,14 @@ def test_it_is_checked_as_the_first_one_was(club, tmp_path):
     assert (ann / "tls.crt").read_bytes() == before
     good = sign_csr(old, office.ca_key, office.ca, **given)
     ends = install_certificate(ann, Bulletin(CERTIFICATE, "ann", 1, certificate_der(good)))
-    assert ends == good.not_valid_after_utc == membership(ann).expires
+    assert ends == good.not_valid_after_utc == groups.membership(ann).expires
 
 
 def test_one_who_has_expired_can_still_be_helped(tmp_path):
     """It cannot connect to anybody: so the bulletin is brought to it by hand."""
-    create(tmp_path / "club", features=["a"], target="b")
+    groups.create(tmp_path / "club", features=["a"], target="b")
     Identity.make(tmp_path / "ann", "ann")
-    join(tmp_path / "ann", invite(tmp_path / "club", request(tmp_path / "ann"), days=1))
+    groups.join(tmp_path / "ann", groups.invite(tmp_path / "club", groups.request(tmp_path / "ann"), days=1))
     os.utime(tmp_path / "ann/tls.crt")
     done = renew(tmp_path / "club", now=later(10), days=2000)
     assert done.renewed == ["ann"]
@@ -283,7 +264,7 @@ def test_a_peer_without_a_certificate_has_nothing_to_expire(club):
 
 def test_a_renewed_invitation_is_taken_over_by_a_running_peer(club):
     club.start("ann").run(2.0)
-    join(club.root / "ann", invite(club.group, request(club.root / "ann"), days=2000))
+    groups.join(club.root / "ann", groups.invite(club.group, groups.request(club.root / "ann"), days=2000))
     club.run(2.0)
     assert club.programs["ann"].transport.reloads == 1
 
@@ -291,7 +272,7 @@ def test_a_renewed_invitation_is_taken_over_by_a_running_peer(club):
 def test_a_certificate_that_is_not_mine_is_a_trouble_and_no_more(club):
     club.start().run(2.0)
     bob = certificate_der(read_certificate((club.root / "bob/tls.crt").read_bytes()))
-    office, before = load_group(club.group), (club.root / "ann/tls.crt").read_bytes()
+    office, before = groups.load_group(club.group), (club.root / "ann/tls.crt").read_bytes()
     longer = sign_csr(
         read_certificate((club.root / "bob/tls.crt").read_bytes()), office.ca_key, office.ca, name="ann",
         endpoint=None, days=2000,
@@ -339,7 +320,7 @@ def test_a_group_with_the_steward_beside_a_peer_never_expires(club):
 def test_lists_and_bulletins_of_the_steward_go_out_by_themselves(club, tmp_path):
     club.start("ann", steward=club.group)
     club.start("bob", "cat").run(2.0)
-    eve = enroll(club.group, tmp_path / "eve", "eve", ties={"cat": 1.0})
+    eve = groups.enroll(club.group, tmp_path / "eve", "eve", ties={"cat": 1.0})
     renew(club.group, 900, 900)
     club.run_until(
         lambda: all(p.node.group.roster.version == eve.roster.version for p in club.programs.values()), 180.0
@@ -349,7 +330,7 @@ def test_lists_and_bulletins_of_the_steward_go_out_by_themselves(club, tmp_path)
 
 
 def test_a_steward_that_cannot_be_read_is_a_trouble_and_no_more(club, tmp_path):
-    create(tmp_path / "another", features=["a"], target="b")
+    groups.create(tmp_path / "another", features=["a"], target="b")
     for k, (name, folder) in enumerate((("ann", tmp_path / "none"), ("bob", tmp_path / "another"))):
         club.start(name, steward=folder)
         club.run(65.0)
@@ -364,7 +345,7 @@ def test_a_steward_that_cannot_be_read_is_a_trouble_and_no_more(club, tmp_path):
 
 def test_a_relay_is_brought_its_certificate(club, tmp_path):
     Identity.make(tmp_path / "hub", "hub", "127.0.0.1:7000")
-    join(tmp_path / "hub", invite(club.group, request(tmp_path / "hub"), relay=True))
+    groups.join(tmp_path / "hub", groups.invite(club.group, groups.request(tmp_path / "hub"), relay=True))
     club.start("ann", steward=club.group)
     published = []
     club.programs["ann"].transport.publish_roster = lambda data, to=None: published.append(data)
@@ -382,7 +363,7 @@ def test_a_relay_is_brought_its_certificate(club, tmp_path):
     assert not office.look()
     assert office.take(package) == b""
     fresh = posted_relay(club, tmp_path)
-    assert office.take(packaged(b"a list", [fresh, posted(club, "ann")])) == b"a list"
+    assert office.take(bulletins.packaged(b"a list", [fresh, posted(club, "ann")])) == b"a list"
     assert not office.look()
     assert relay.reloads == 1
     assert [path.name for path in (tmp_path / "hub/bulletins").iterdir()] == ["certificate-hub"]
@@ -390,7 +371,7 @@ def test_a_relay_is_brought_its_certificate(club, tmp_path):
 
 def posted_relay(club, tmp_path):
     """A longer certificate of the relay, of today."""
-    office = load_group(club.group)
+    office = groups.load_group(club.group)
     old = read_certificate((tmp_path / "hub/tls.crt").read_bytes())
     new = sign_csr(old, office.ca_key, office.ca, name="hub", endpoint="127.0.0.1:7000", days=2000)
     bulletin = Bulletin(CERTIFICATE, "hub", int(time.time()) + 10**9, certificate_der(new))
