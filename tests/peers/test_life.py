@@ -12,7 +12,8 @@ import pytest
 from typed import said, typed
 
 from coterie.errors import DataError, IdentityError, RemovedError
-from coterie.peers.group.roster import Fork, write_fork
+from coterie.peers.group.records import encoded
+from coterie.peers.group.roster import Fork
 
 
 def shown(*arguments):
@@ -67,7 +68,7 @@ def test_a_fork_as_typed(tmp_path, club):
     (compared,) = said("group", "show", club, tmp_path / "ann/roster")["compared"]
     assert "has forked" in compared
     both = Fork((tmp_path / "ann/roster").read_bytes(), (club / "roster").read_bytes())
-    (tmp_path / "ann/fork").write_bytes(write_fork(both))
+    (tmp_path / "ann/fork").write_bytes(encoded(both))
     assert "differ in eve" in shown("group", "show", tmp_path / "ann")
     assert len(said("group", "show", club, tmp_path / "ann/fork")["compared"]) == 2
     shutil.copytree(club, tmp_path / "again")

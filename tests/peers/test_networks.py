@@ -304,7 +304,7 @@ def test_charters_come_back_from_their_files():
         ({"network": {"hidden": 4, "file": "evil.py"}}, "unknown field"),
         ({"settings": {"rho": 1.0}}, "settings has 'rho', which is not known"),
         ({"settings": {"mixing": "weights"}}, "settings has 'mixing', which is not known"),
-        ({"settings": {"rate": -1.0}}, "settings: SGD: rate=-1.0 must be a number > 0"),
+        ({"settings": {"rate": -1.0}}, "settings: SGD: rate = -1.0: expected a positive finite number"),
         ({"settings": {"optimiser": "os.system"}}, "must be one of sgd, adam"),
         ({"loss": "hinge"}, "the loss of a network is its own"),
         ({"radius": 1e40}, "single precision"),

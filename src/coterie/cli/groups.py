@@ -101,16 +101,14 @@ def propose_scale(
     as_json: AsJson = False,
 ) -> None:
     """Agree on center and scale of the columns, for objectives over a graph: medians of what the members say."""
-    from ..peers.group.scales import combined, put_into
+    from ..peers.group.amendments import amend
+    from ..peers.group.scales import combined
 
     found = combined(folder, scales)
-    run = put_into(folder, found)
+    run = amend(folder, center=found.center, scale=found.scale).run
     lines = [f"{name}: center {c:.6g}, scale {s:.6g}" for name, c, s in zip(*found, strict=True)]
-    show(
-        {"run": run, "center": found.center, "scale": found.scale},
-        "\n".join([*lines, f"run {run}", _propose(folder)]),
-        as_json,
-    )
+    told = {"run": run, "center": found.center, "scale": found.scale}
+    show(told, "\n".join([*lines, f"run {run}", _propose(folder)]), as_json)
 
 
 @group.command("invite")
@@ -129,9 +127,8 @@ def invite_member(
     from ..peers.group.groups import invite
 
     path = invite(folder, request, ties=ties_of(tie), relay=relay, replace=replace, to=output)
-    show(
-        {"invitation": str(path)}, f"invitation: {path}\nThe peer runs: coterie group join FOLDER {path.name}", as_json
-    )
+    text = f"invitation: {path}\nThe peer runs: coterie group join FOLDER {path.name}"
+    show({"invitation": str(path)}, text, as_json)
 
 
 @group.command("join")
@@ -301,11 +298,10 @@ def amend_charter(
     as_json: AsJson = False,
 ) -> None:
     """Propose another charter to the members: a new run, with the same members, keys and ties."""
-    from .._files import read_bounded
     from ..peers.group.amendments import amend, changes_of, differences, in_words
-    from ..peers.group.charter import read_charter
+    from ..peers.group.charter import charter_in
 
-    old = read_charter(read_bounded(folder / "charter.json"), str(folder / "charter.json"))
+    old = charter_in(folder)
     new = amend(folder, **changes_of(old, settings or ()))
     text = f"run {new.run} follows {old.run}: {in_words(differences(old, new))}\n{_propose(folder)}"
     show({"run": new.run, "amends": old.run}, text, as_json)

@@ -26,7 +26,7 @@ from ..node.audit_log import FILE as AUDIT_FILE
 from ..node.audit_log import AuditLog
 from ..node.process import only_one
 from .bulletins import CHARTER, Bulletin, Topic
-from .charter import Charter, charter_json, read_charter
+from .charter import Charter, charter_in, charter_json, usual_letters
 from .groups import _begin, _joined, _own_entry, check_usable, steward_at
 from .identity import Identity, public_bytes
 from .records import encoded, from_msgpack, made
@@ -77,11 +77,11 @@ def amend(group: Where, **changes: Any) -> Charter:
     with steward_at(group) as office:
         old = office.charter
         for name in changes:
-            if name in (*OF_ITSELF, "format") or name not in Charter.__struct_fields__:
-                known = [field for field in Charter.__struct_fields__ if field not in (*OF_ITSELF, "format")]
+            known = [field for field in Charter.__struct_fields__ if field not in (*OF_ITSELF, "format")]
+            if name not in known:
                 raise ParameterError(f"{name!r} cannot be changed: choose from {', '.join(known)}")
-        if "rate" in changes and old.letters_per_second == _letters(old.rate):
-            changes.setdefault("letters_per_second", _letters(changes["rate"]))
+        if "rate" in changes and old.letters_per_second == usual_letters(old.rate):
+            changes.setdefault("letters_per_second", usual_letters(changes["rate"]))
         mine = {"steward": public_bytes(office.steward), "amends": old.run}
         charter = made(Charter, {**msgspec.structs.asdict(old), **changes, **mine})
         if not differences(old, charter):
@@ -102,11 +102,6 @@ def amend(group: Where, **changes: Any) -> Charter:
             rename(new_charter, office.folder / "charter.json")
             rename(new_roster, office.folder / "roster")
         return charter
-
-
-def _letters(rate: Any) -> float:
-    """Letters a second that :func:`.charter.make_charter` allows for a rate."""
-    return max(50.0, 25.0 * rate) if isinstance(rate, int | float) else 50.0
 
 
 def differences(old: Charter, new: Charter) -> dict[str, tuple[Any, Any]]:
@@ -221,7 +216,7 @@ def accept(folder: Where, run: str | None = None) -> Accepted:
 
 def _notes(folder: Path, old: Charter, new: Charter) -> list[str]:
     """What another charter means for what the owner's data have told so far."""
-    past = [read_charter(read_bounded(path), str(path)) for path in sorted((folder / "runs").glob("*/charter.json"))]
+    past = [charter_in(path.parent) for path in sorted((folder / "runs").glob("*/charter.json"))]
     past = [one for one in past if one.run != old.run] + [old]
     notes = []
     spent = [float(one.privacy.get("epsilon", 0.0)) for one in past if one.privacy is not None]
@@ -255,9 +250,10 @@ def settle(folder: Path) -> bool:
     with locked(folder):
         found = from_msgpack(read_bounded(marker, private=True), _Acceptance, str(marker))
         new = found.amendment.charter
-        if _runs_under(peer, new):  # all of it was done: what has these names now is the new run's
-            marker.unlink()
-            return True
+        with contextlib.suppress(CoterieError):  # where the charter is the new one, and the list still the old one's
+            if _joined(peer)[0].run == new.run:  # all of it was done: what has these names now is the new run's
+                marker.unlink()
+                return True
         past = _put_aside(folder, found.run)
         for name in OF_A_RUN:
             # One that is aside already is the old one's, and what has the name now is the new one's.
@@ -272,14 +268,6 @@ def settle(folder: Path) -> bool:
         marker.unlink()
         sync_folder(folder)
     return True
-
-
-def _runs_under(peer: Identity, charter: Charter) -> bool:
-    """Whether charter and list of members of a peer are of that run."""
-    try:
-        return _joined(peer)[0].run == charter.run
-    except CoterieError:  # the charter is the new one, and the list still the old one's
-        return False
 
 
 def _put_aside(folder: Path, run: str) -> Path:

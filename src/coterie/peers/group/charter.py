@@ -336,7 +336,7 @@ def _check_columns(charter: Charter) -> None:
             raise ParameterError(f"columns must hold {len(charter.features)} kinds and fills, one for each feature")
         if columns.references and len(columns.references) != len(charter.features):
             raise ParameterError(f"columns must hold {len(charter.features)} references, one for each feature")
-        for text in columns.references or ():
+        for text in (*(columns.references or ()), *(text for _, text in columns.parts)):
             if text is not None and not text.isprintable():
                 raise ParameterError(f"columns: the level {text!r:.80} must be of printable characters")
         if len(columns.source) != width or not width or any(j >= len(columns.kinds) for j in columns.source):
@@ -346,8 +346,6 @@ def _check_columns(charter: Charter) -> None:
         for j, (what, text) in zip(columns.source, columns.parts, strict=True):
             if columns.kinds[j] not in allowed[what] or (what == "level") != (text is not None):
                 raise ParameterError(f"columns: {what!r} {text or ''} is no part of a {columns.kinds[j]}")
-            if text is not None and not text.isprintable():
-                raise ParameterError(f"columns: the level {text!r:.80} must be of printable characters")
         if len(set(zip(columns.source, columns.parts, strict=True))) < width:
             raise ParameterError("columns holds a part twice: each must be there once")
     if design is not None:
@@ -405,7 +403,7 @@ def make_charter(**fields: Any) -> Charter:
     fields.setdefault("loss", usual_loss(method, fields.get("labels") is not None, private))
     charter = made(Charter, fields)
     if "letters_per_second" not in fields:
-        charter = msgspec.structs.replace(charter, letters_per_second=max(50.0, 25.0 * charter.rate))
+        charter = msgspec.structs.replace(charter, letters_per_second=usual_letters(charter.rate))
     check_parts(charter)
     _check_gaps(charter)
     if charter.network and "letter_bytes" not in fields:
@@ -454,6 +452,11 @@ def usual_objective(method: Any, private: bool) -> str:
     if method == "propagation" and not private:  # the private form starts from rows
         return "propagation"
     return "collaborative" if method == "admm" else "boosting" if method == "boosting" else "personalized"
+
+
+def usual_letters(rate: Any) -> float:
+    """Letters a second from one sender, for a rate, which may not be one yet."""
+    return max(50.0, 25.0 * rate) if isinstance(rate, int | float) else 50.0
 
 
 def usual_loss(method: Any, classes: bool, private: bool) -> str:

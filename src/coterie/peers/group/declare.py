@@ -14,8 +14,8 @@ import msgspec
 from ...errors import DataError, ParameterError
 from .charter import FITTED, Charter, Curves, Encoding, Network
 
-#: Families of a fitted model that peers can learn by gossip, and the loss that stands for each.
-FAMILIES = {"squared": "squared", "logistic": "logistic"}
+#: Families of a fitted model that peers can learn by gossip, by the loss of that name.
+FAMILIES = ("squared", "logistic")
 
 
 def declared(text: str) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def from_model(path: str | PathLike[str]) -> dict[str, Any]:
                 f"{path}: the family of this model is {family!r}, and peers learn by gossip those of "
                 f"{' and '.join(FAMILIES)}: fit the sample with --loss squared, of counts their logarithms"
             )
-        fields["loss"] = FAMILIES[family]
+        fields["loss"] = family
     used = sorted(set(columns["source"]))
     place = {j: k for k, j in enumerate(used)}
     fields["features"] = [columns["input_names"][j] for j in used]

@@ -142,41 +142,54 @@ def make_ca(
 ) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     """An authority of one's own: a key, and a certificate that it has signed itself."""
     key, moment = new_tls_key(), _moment(now)
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    certificate = (
-        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
-        .not_valid_before(moment - SKEW)
-        .not_valid_after(moment + timedelta(days=days))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
+    subject = _named(name)
+    return key, _issued(subject, key.public_key(), subject, key, moment - SKEW, moment + timedelta(days=days), ca=True)
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _issued(
+    issuer: x509.Name,
+    key: Any,
+    subject: x509.Name,
+    ca_key: AuthorityKey,
+    begins: datetime,
+    ends: datetime,
+    *more: x509.ExtensionType,
+    ca: bool = False,
+) -> x509.Certificate:
+    """A certificate of a key, of an authority or a member, signed with a key of an authority."""
+    builder = (
+        x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+        .add_extension(x509.BasicConstraints(ca=ca, path_length=0 if ca else None), critical=True)
+        .add_extension(_usage(certificates=ca), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
-    return key, certificate
+    for extension in more:
+        builder = builder.add_extension(extension, critical=False)
+    return builder.sign(ca_key, None if isinstance(ca_key, ed25519.Ed25519PrivateKey) else hashes.SHA256())
 
 
 def check_ca(certificate: x509.Certificate, key: AuthorityKey | None = None, now: datetime | None = None) -> None:
     """Refuse a certificate that cannot sign those of members; `key` must be its own."""
     what = "the authority's certificate"
     with _parsing(what):
-        if not _is_ca(certificate):
+        constraints, usage = (_extension(certificate, kind) for kind in (x509.BasicConstraints, x509.KeyUsage))
+        if constraints is None or not constraints.ca or not (usage is None or usage.key_cert_sign):
             raise DataError(f"{what} is not one that may sign certificates (BasicConstraints, KeyUsage)")
         if key is not None and certificate.public_key() != key.public_key():
             raise DataError(f"{what} is of another key")
         _check_dates(certificate, what, now)
 
 
-def _is_ca(certificate: x509.Certificate) -> bool:
-    constraints = _extension(certificate, x509.BasicConstraints)
-    usage = _extension(certificate, x509.KeyUsage)
-    return constraints is not None and constraints.ca and (usage is None or usage.key_cert_sign)
-
-
 def make_csr(tls_key: ec.EllipticCurvePrivateKey, name: str, public: bytes) -> bytes:
     """A request for a certificate, signed with the TLS key, that names the signing key."""
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, check_name(name))])
     signing = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(WITH_KEY + public.hex())])
-    request = x509.CertificateSigningRequestBuilder(subject).add_extension(signing, critical=False)
+    request = x509.CertificateSigningRequestBuilder(_named(check_name(name))).add_extension(signing, critical=False)
     return request.sign(tls_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
@@ -218,30 +231,18 @@ def sign_csr(
         raise ParameterError(f"days={days!r} must be a whole number from 1 to 36525")
     check_ca(ca, ca_key, now)
     moment = _moment(now)
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, check_name(name))])
     ends = min(moment + timedelta(days=days), ca.not_valid_after_utc)
     begins = max(min(moment - SKEW, since or moment), min(ca.not_valid_before_utc, moment))
-    both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
     subject_key = _extension(ca, x509.SubjectKeyIdentifier)
-    authority = (
+    more: list[x509.ExtensionType] = [
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
         x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
         if subject_key is None
-        else x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(subject_key)
-    )
-    builder = (
-        x509.CertificateBuilder(ca.subject, subject, csr.public_key(), x509.random_serial_number())
-        .not_valid_before(begins)
-        .not_valid_after(ends)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(certificates=False), critical=True)
-        .add_extension(both, critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(csr.public_key()), critical=False)
-        .add_extension(authority, critical=False)
-    )
-    names = _alternative_names(endpoint)
-    if names:
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    return builder.sign(ca_key, None if isinstance(ca_key, ed25519.Ed25519PrivateKey) else hashes.SHA256())
+        else x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(subject_key),
+    ]
+    if names := _alternative_names(endpoint):
+        more.append(x509.SubjectAlternativeName(names))
+    return _issued(ca.subject, csr.public_key(), _named(check_name(name)), ca_key, begins, ends, *more)
 
 
 def check_certificate(

@@ -403,11 +403,6 @@ class Fork(msgspec.Struct, frozen=True):
     other: bytes
 
 
-def write_fork(fork: Fork) -> bytes:
-    """The content of the file ``fork``."""
-    return encoded(fork)
-
-
 def read_fork(content: bytes, what: str = "the fork") -> Fork:
     """The evidence from a file. The lists in it are not checked yet."""
     return from_msgpack(content, Fork, what)

@@ -150,10 +150,3 @@ def combined(group: str | PathLike[str], files: Sequence[str | PathLike[str]]) -
     center = np.median(means, axis=0)
     scale = np.median(np.hypot(spreads, means - center), axis=0)
     return Scale(list(charter.features), center.tolist(), np.where(scale > 0.0, scale, 1.0).tolist())
-
-
-def put_into(group: str | PathLike[str], found: Scale) -> str:
-    """Propose the charter with these scales to the members; the id of its run."""
-    from .amendments import amend
-
-    return amend(group, center=found.center, scale=found.scale).run

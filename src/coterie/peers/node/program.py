@@ -25,7 +25,8 @@ from ...errors import CoterieError, DataError, IdentityError, LedgerError, Param
 from ..app.metrics import Log, Metrics, health, prometheus
 from ..app.status import status_of
 from ..group.groups import REVOKED, is_revoked, keep_authorities
-from ..group.roster import Fork, read_fork, write_fork
+from ..group.records import encoded
+from ..group.roster import Fork, read_fork
 from ..model.scores import model_of
 from ..transport import Transport, contacts_of
 from .audit_log import FILE as AUDIT_FILE
@@ -354,7 +355,7 @@ class Program:
             path.unlink(missing_ok=True)
             self.log("healed", version=node.group.roster.version)
         else:
-            write_atomic(path, write_fork(node.group.fork), durable=False)
+            write_atomic(path, encoded(node.group.fork), durable=False)
 
     def _tell_alarms(self) -> None:
         """What somebody has to look at is in the log at once."""
