@@ -159,7 +159,7 @@ class _Record:
     def __get__(self, method: Any, cls: Any = None) -> Any:
         if method is None:
             return self
-        stated = {name: getattr(method, name) for name in self.kind._fields if hasattr(type(method), name)}
+        stated = {name: getattr(method, name) for name in _stated(type(method), self.kind)}
         if "method" not in method._fields:
             return self.kind(**stated)
         inner = getattr(method.method, self.name)._asdict()
@@ -167,6 +167,12 @@ class _Record:
             if inner[name] is not None:
                 stated[name] = functools.partial(_look_inside, method, inner[name])
         return self.kind(**inner | stated)
+
+
+@functools.cache
+def _stated(cls: Any, kind: Any) -> tuple[str, ...]:
+    """The parts of a record that a class states itself: looked for once, since runs ask many times."""
+    return tuple(name for name in kind._fields if hasattr(cls, name))
 
 
 def _look_inside(method: Any, look: Any, world: Any, own: Any, tie: Any) -> Any:
