@@ -23,9 +23,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike
 from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.optimize import isotonic_regression
 from scipy.stats import norm
 
+from ._checks import fraction
 from ._files import write_atomic
+from ._laplace import expit
 from .engines.run import Run
 from .errors import MismatchError, ParameterError
 from .graphs import Graph
@@ -146,7 +149,9 @@ def label_lines(axes: Axes, fontsize: float = 9.0) -> None:
             found.append((float(np.clip(ends[-1, 1], 0.0, 1.0)), float(ends[-1, 0]), line))
     found.sort(key=lambda end: end[0])
     step = 1.25 * fontsize / (72.0 * axes.bbox.height / axes.figure.dpi)  # of a line, in heights of the panel
-    places = _spread(np.array([end[0] for end in found]), step)
+    # Moved as little as it takes to have a step between two of them.
+    steps = step * np.arange(len(found))
+    places = isotonic_regression([end[0] for end in found] - steps).x + steps if found else steps
     for (_, right, line), y in zip(found, places, strict=True):
         x = 1.0 if right > 0.9 else right
         axes.text(x + 0.015, y, str(line.get_label()), color=line.get_color(), fontsize=fontsize, va="center",
@@ -154,26 +159,6 @@ def label_lines(axes: Axes, fontsize: float = 9.0) -> None:
     for legend in (axes.get_legend(), *axes.figure.legends):
         if legend is not None:
             legend.remove()
-
-
-def _spread(places: np.ndarray, step: float) -> np.ndarray:
-    """Sorted places, moved as little as it takes to have this much between two of them."""
-    blocks: list[list[float]] = []  # places that touch each other: their sum, and how many
-    for place in places:
-        blocks.append([float(place), 1.0])
-        while (
-            len(blocks) > 1 and _middle(blocks[-1]) - _middle(blocks[-2]) < step * (blocks[-1][1] + blocks[-2][1]) / 2
-        ):
-            total, count = blocks.pop()
-            blocks[-1][0] += total
-            blocks[-1][1] += count
-    return np.array(
-        [_middle(block) + step * (k - (block[1] - 1.0) / 2.0) for block in blocks for k in range(int(block[1]))]
-    )
-
-
-def _middle(block: Sequence[float]) -> float:
-    return block[0] / block[1]
 
 
 def convergence(run: Run, optimum: float | None = None) -> Figure:
@@ -410,10 +395,11 @@ def caterpillar(model: Any, column: Any, coverage: float = 0.9, output: Any = No
     ['0', '1', '2', '3', '4', '5']
     """
     part, _ = _part(model, output)
-    at, z = _place(model, part, column), _normal(coverage)
+    at, z = _place(model, part, column), norm.ppf(0.5 + 0.5 * fraction("coverage", coverage))
     unit, common, own = part.at_means()
     order = np.argsort(own[:, at], kind="stable")
-    variance = np.concatenate([part.covariances(some)[:, at, at] for some in _chunks(order, part.design.size)])
+    chunks = np.array_split(order, 1 + len(order) * part.design.size**2 // 4_000_000)  # whose covariances fit
+    variance = np.concatenate([part.covariances(some)[:, at, at] for some in chunks])
     middle, half = own[order, at], z * unit[at] * np.sqrt(np.maximum(variance, 0.0))
     apart = np.abs(middle - common[at]) > half
     n = part.n
@@ -477,10 +463,15 @@ def curves(
     """
     part, k = _part(model, output)
     feature = _feature(model, column)
-    z = _normal(coverage)
+    z = norm.ppf(0.5 + 0.5 * fraction("coverage", coverage))
     low, high = (ends[:, feature] for ends in part.ranges(np.arange(part.n)))
     x = np.linspace(float(low[np.isfinite(low)].min()), float(high[np.isfinite(high)].max()), 201)
-    A = part.design.along(feature, x)
+    A, family = part.design.along(feature, x), part.family.name
+    links: dict[str, Any] = {"logistic": expit, "poisson": lambda z: np.exp(np.minimum(z, 30.0))}
+    link = links.get(family, lambda z: z * part.scale + part.center)
+    predicted = "expected count" if family == "poisson" else "prediction"
+    if model._kind == "classifier":
+        predicted = f"probability of {model.classes_.tolist()[1 if len(model._models.parts) == 1 else k]!r}"
     who = _ends(part, A) if agents is None else _numbers(model, agents)
 
     figure, [axes] = _panels(6.6, 4.6)
@@ -493,7 +484,7 @@ def curves(
         shown.append((str(model.agents_[agent]), COLOURS[i % len(COLOURS)], model_of, spread, low[agent], high[agent]))
     for name, color, theta, variance, first, last in shown:
         middle, half = A @ theta, z * np.sqrt(np.maximum(variance, 0.0))
-        ends = [_linked(part, value) for value in (middle - half, middle, middle + half)]
+        ends = [link(value) for value in (middle - half, middle, middle + half)]
         inside = (x >= first) & (x <= last)
         common = color == "black"
         axes.fill_between(x, ends[0], ends[2], color=color, alpha=0.12, lw=0)
@@ -501,7 +492,7 @@ def curves(
                   label=name if common else None, zorder=3)  # fmt: skip
         if not common:
             axes.plot(x[inside], ends[1][inside], color=color, linewidth=1.8, label=name, zorder=2)
-    axes.set(xlim=(x[0], x[-1]), xlabel=str(column), ylabel=_predicted(model, part, k))
+    axes.set(xlim=(x[0], x[-1]), xlabel=str(column), ylabel=predicted)
     figure.legend(loc="outside right upper", frameon=False, title="agent")
     return figure
 
@@ -540,13 +531,9 @@ def comparison(
     columns = ["gap" if gap else "value"] + ([score] if score else [])
     figure, panels = _panels(6.4 * len(columns), 4.2, len(columns))
     for axes, column in zip(panels, columns, strict=True):
-        for number, (label, rows) in enumerate(table.groupby("method", sort=False)):
-            _trace(axes, rows, unit, column, number, str(label))
+        _courses(axes, {str(label): rows for label, rows in table.groupby("method", sort=False)}, unit, column)
         if column in optimum:
             axes.axhline(optimum[column], color="black", linestyle="--", linewidth=1.0, label="exact optimum")
-        if column in GAPS:
-            axes.set_yscale("log")
-        _cost(axes, unit, table[unit])
         axes.set_ylabel(COLUMNS.get(column, f"mean test {column}"))
     panels[0].legend()
     return figure
@@ -648,9 +635,9 @@ def _colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def _dash(number: int) -> Any:
+def _look(number: int) -> dict[str, Any]:
     """More lines than colours: the next ones are dashed, so that no two look alike."""
-    return ("-", "--", "-.", ":")[number // len(COLOURS) % 4]
+    return {"color": _colour(number), "linestyle": ("-", "--", "-.", ":")[number // len(COLOURS) % 4]}
 
 
 def traces(
@@ -701,8 +688,8 @@ def traces(
     if not runs:
         raise ParameterError("runs is empty: there is nothing to draw")
     figure, [axes] = _panels(6.0, 4.0)
-    spent: list[pd.Series] = []
-    for number, (name, given) in enumerate(runs.items()):
+    courses: dict[str, pd.DataFrame] = {}
+    for name, given in runs.items():
         several = list(given) if isinstance(given, Sequence) else [given]
         if not several:
             raise ParameterError(f"runs[{name!r}] holds no runs")
@@ -711,14 +698,10 @@ def traces(
                 raise ParameterError(
                     f"runs[{name!r}]: its trace has no column {column!r}; there are {', '.join(run.trace)}"
                 )
-        rows = pd.concat([run.trace.assign(point=np.arange(len(run.trace))) for run in several])
-        _trace(axes, rows, unit, column, number, name)
-        spent.append(rows[unit])
+        courses[name] = pd.concat([run.trace.assign(point=np.arange(len(run.trace))) for run in several])
+    _courses(axes, courses, unit, column)
     for number, (name, level) in enumerate((levels or {}).items(), start=len(runs)):
         axes.axhline(level, color=_colour(number), linestyle="--", linewidth=1.2, label=name)
-    _cost(axes, unit, pd.concat(spent))
-    if column in GAPS:
-        axes.set_yscale("log")
     if xlabel is not None:
         axes.set_xlabel(xlabel)
     axes.set(ylabel=COLUMNS.get(column, column) if label is None else label, title=title)
@@ -976,19 +959,6 @@ def _numbers(model: Any, agents: Sequence[Any] | None) -> np.ndarray:
     return np.array([model._number[agent] for agent in agents], dtype=np.int64)
 
 
-def _normal(coverage: float) -> float:
-    """Standard deviations to either side that hold this much."""
-    if not 0.0 < coverage < 1.0:
-        raise ParameterError(f"coverage={coverage!r} must be between 0 and 1")
-    return float(norm.ppf(0.5 + 0.5 * coverage))
-
-
-def _chunks(agents: np.ndarray, q: int) -> list[np.ndarray]:
-    """Some agents at a time, so that their covariances fit into memory."""
-    step = max(1, 4_000_000 // (q * q))
-    return [agents[first : first + step] for first in range(0, len(agents), step)]
-
-
 def _view(ends: np.ndarray) -> tuple[float, float]:
     """What to show of values alone and together: all of the latter, and most of the former."""
     low, high = np.quantile(ends[:, 0], [0.25, 0.75])
@@ -1006,19 +976,6 @@ def _ends(part: Any, A: np.ndarray, count: int = 5) -> np.ndarray:
     main = F @ np.linalg.svd(F, full_matrices=False)[2][0]
     order = np.argsort(main, kind="stable")
     return np.asarray(order[np.unique(np.linspace(0, len(order) - 1, count).round().astype(int))])
-
-
-def _linked(part: Any, z: np.ndarray) -> np.ndarray:
-    """From linear predictors to what is predicted."""
-    if part.family.name == "logistic":
-        return np.asarray(0.5 * (1.0 + np.tanh(0.5 * z)))
-    return np.exp(np.minimum(z, 30.0)) if part.family.name == "poisson" else z * part.scale + part.center
-
-
-def _predicted(model: Any, part: Any, k: int) -> str:
-    if model._kind == "classifier":
-        return f"probability of {model.classes_.tolist()[1 if len(model._models.parts) == 1 else k]!r}"
-    return "expected count" if part.family.name == "poisson" else "prediction"
 
 
 def _per_agent(name: str, values: Any, n: int, kind: Any = None) -> np.ndarray:
@@ -1081,19 +1038,23 @@ def _edges(graph: Graph, places: np.ndarray) -> LineCollection:
     return LineCollection(list(segments), colors=shades, linewidths=width * (0.4 + 1.6 * share), zorder=1)
 
 
-def _trace(axes: Axes, rows: pd.DataFrame, unit: str, column: str, number: int, label: str) -> None:
-    """One method: a curve, or a dotted line for a baseline, which costs nothing and does not move."""
-    values = rows[column].clip(lower=1e-16) if column in GAPS else rows[column]
-    points = rows.assign(shown=values).groupby("point")[[unit, "shown"]].agg(["mean", "min", "max"])
-    if len(points) == 1:
-        axes.axhline(points["shown", "mean"].iloc[0], color=_colour(number), linestyle=":", label=label)
-        return
-    ends = [points["shown", name].to_numpy() for name in ("min", "mean", "max")]
-    _band(axes, points[unit, "mean"].to_numpy(), ends, number, label)
+def _courses(axes: Axes, runs: Mapping[str, pd.DataFrame], unit: str, column: str) -> None:
+    """A curve for each label, or a dotted line for a baseline, which costs nothing and does not move."""
+    for number, (label, rows) in enumerate(runs.items()):
+        shown = rows[column].clip(lower=1e-16) if column in GAPS else rows[column]
+        points = rows.assign(shown=shown).groupby("point")[[unit, "shown"]].agg(["mean", "min", "max"])
+        if len(points) == 1:
+            axes.axhline(points["shown", "mean"].iloc[0], color=_colour(number), linestyle=":", label=label)
+            continue
+        ends = [points["shown", name].to_numpy() for name in ("min", "mean", "max")]
+        _band(axes, points[unit, "mean"].to_numpy(), ends, number, label)
+    if column in GAPS:
+        axes.set_yscale("log")
+    _cost(axes, unit, pd.concat([rows[unit] for rows in runs.values()]))
 
 
 def _band(axes: Axes, x: np.ndarray, ends: Sequence[np.ndarray], number: int, label: str, **more: Any) -> None:
     """A line, the middle of three, with a band from the first to the last."""
     low, middle, high = ends
-    axes.plot(x, middle, color=_colour(number), linestyle=_dash(number), label=label, **more)
+    axes.plot(x, middle, label=label, **_look(number), **more)
     axes.fill_between(x, low, high, color=_colour(number), alpha=0.15, lw=0)

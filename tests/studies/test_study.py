@@ -379,5 +379,5 @@ def test_costs_are_logarithmic_where_they_span_powers_of_ten():
         run = ct.simulate(problem, "cd", wakes=wakes, every=2)
         assert plots.traces({"cd": run}, "value", unit="bytes").axes[0].get_xscale() == scale
         assert ct.compare(["cd"], problem, bytes=run.bytes).figure().axes[0].get_xscale() == scale
-    lines = [plots._colour(k) + str(plots._dash(k)) for k in range(28)]
+    lines = [str(plots._look(k)) for k in range(28)]
     assert len(set(lines)) == 28
