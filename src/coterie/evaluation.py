@@ -27,12 +27,8 @@ from .errors import DataError, MismatchError, ParameterError
 from .problem import Problem
 
 #: Numbers of which less is better, by their names in traces, comparisons and studies. Of all others, more is.
-LOWER = frozenset(
-    (
-        *("value", "gap", "rmse", "wakes", "time", "vectors", "bytes", "letters", "std", "largest_loss", "certificate"),
-        *("honest_loss", "disagreement"),
-    )
-)
+LOWER = {"value", "gap", "rmse", "wakes", "time", "vectors", "bytes", "letters", "std", "largest_loss", "certificate"}
+LOWER |= {"honest_loss", "disagreement"}
 #: Rows that a model is asked about to see how many outputs it has.
 PROBES = 3
 #: ``score(predicted, labels)`` of the test rows of one agent.
@@ -226,11 +222,12 @@ def evaluate(
       accuracy 0.9218, standard deviation 0.0417, worst tenth 0.83, fairness 0.998 (Jain)
       gain over alone +0.0918: 84% of the agents gain, and the largest loss of one is 0.14
     """
+    rows: Any = test
     if test is None:
         if not isinstance(getattr(models, "problem", None), Problem):
             raise ParameterError("evaluate needs test rows: evaluate(run, test), or evaluate(models, problem, test)")
-        return Evaluator(models.problem, problem, score=score, higher=higher, alone=alone)(models)  # type: ignore[arg-type]
-    return Evaluator(problem, test, score=score, higher=higher, alone=alone)(models)
+        problem, rows = models.problem, problem
+    return Evaluator(problem, rows, score, higher, alone)(models)
 
 
 @dataclass(eq=False)
@@ -276,12 +273,15 @@ class Evaluator:
             self.test = test = test.with_members(data.members)
         if test.y is None or (isinstance(problem, Problem) and self._model is None and problem.loss.unlabelled):
             raise MismatchError("test rows need labels, and a loss that predicts them")
-        self.name, self._score = self._how(self.score)
+        self.name = self._named(self.score)
         more = self.name not in LOWER
         if self.higher is not None and not callable(self.score) and self.higher != more:
             raise ParameterError(f"higher={self.higher} is for a score of your own: it is known of {self.name}")
         self.higher = more if self.higher is None else bool(self.higher)
-        self._alone = self._each(self.alone if self.alone is not None else self._local())
+        alone = self.alone
+        if alone is None:
+            alone = problem.local() if isinstance(problem, Problem) and self._model is None else False
+        self._alone = None if alone is False else self._each(alone)
 
     @property
     def _model(self) -> Any:
@@ -290,14 +290,16 @@ class Evaluator:
             return None
         return self.problem.model
 
-    def _how(self, score: Any) -> tuple[str, ScoreOf]:
-        """The name of a score, and how it is worked out."""
+    def _named(self, score: Any) -> str:
+        """The name of a score."""
         if callable(score):
-            return getattr(score, "__name__", type(score).__name__).replace("<lambda>", "score"), score
-        known: dict[str, ScoreOf] = {"accuracy": _accuracy, "rmse": _rmse}
+            return str(getattr(score, "__name__", type(score).__name__).replace("<lambda>", "score"))
         if score is None:
-            score = "accuracy" if self._classifies() else "rmse"
-        if score not in known:
+            classifies = self._one_for_each_class or self._two_classes
+            if isinstance(self.problem, Problem) and self._model is None:
+                classifies = self.problem.loss.labels == SIGNS
+            score = "accuracy" if classifies else "rmse"
+        if score not in ("accuracy", "rmse"):
             raise ParameterError(f'score={score!r} must be "accuracy", "rmse", or a function of predictions and labels')
         if score == "accuracy" and not (self._one_for_each_class or self._two_classes):
             raise MismatchError(
@@ -306,12 +308,7 @@ class Evaluator:
                 "torch.nn.BCEWithLogitsLoss(). Pass a function score(predicted, labels), such as "
                 "lambda predicted, labels: ((predicted > 0.5) == labels).mean()"
             )
-        return score, known[score]
-
-    def _classifies(self) -> bool:
-        if isinstance(self.problem, Problem) and self._model is None:
-            return bool(self.problem.loss.labels == SIGNS)
-        return self._one_for_each_class or self._two_classes
+        return str(score)
 
     @functools.cached_property
     def _one_for_each_class(self) -> bool:
@@ -331,9 +328,6 @@ class Evaluator:
         logit = getattr(self._model, "logit", False)
         return bool(np.all(np.abs(y) == 1.0) or (logit and np.all(np.isin(y, (0.0, 1.0)))))
 
-    def _local(self) -> Any:
-        return self.problem.local() if isinstance(self.problem, Problem) and self._model is None else False
-
     def predictions(self, theta: np.ndarray) -> np.ndarray:
         """What each agent's model says of its own test rows, all rows in one array."""
         if self._model is not None:
@@ -345,41 +339,37 @@ class Evaluator:
         margins_kernel(rows_of(self.test.X), self.test.start, theta, margins)
         return margins
 
-    def _each(self, models: Any) -> np.ndarray | None:
+    def _each(self, models: Any) -> np.ndarray:
         """The score of every agent; of the same models as the last time without work."""
-        if models is False:
-            return None
         theta = np.ascontiguousarray(getattr(models, "theta", models), dtype=float)
         expected = (self.test.n, self.problem.p)
         if theta.shape == (self.test.n - 1, self.problem.p) and getattr(self.problem, "name", "") == "federated":
             theta = np.concatenate([np.zeros_like(theta[:1]), theta])  # models of the clients: nobody asks the server's
         if theta.shape != expected:
             raise ParameterError(f"models must have shape {expected}, one row for each agent; found {theta.shape}")
-        content = theta.tobytes()
-        last, scores = self._last
-        if last == content:
-            return scores
-        scores = self._scores(self.predictions(theta))
-        self._last = content, scores
-        return scores
+        if self._last[0] != (content := theta.tobytes()):
+            self._last = content, self._scores(self.predictions(theta))
+        return self._last[1]
 
     def _scores(self, predicted: np.ndarray) -> np.ndarray:
         y, start = np.asarray(self.test.y), self.test.start
-        if self._score in (_accuracy, _rmse):
-            each = _right(predicted, y) if self._score is _accuracy else (predicted - y) ** 2
+        if not callable(self.score):
+            if self.name == "rmse":
+                each = (predicted - y) ** 2
+            else:
+                each = np.argmax(predicted, axis=1) == y if predicted.ndim == 2 else (predicted >= 0) == (y > 0)
             with np.errstate(invalid="ignore"):
                 mean = np.bincount(self.test.owner, weights=each, minlength=self.test.n) / self.test.sizes
-            return mean if self._score is _accuracy else np.sqrt(mean)
+            return mean if self.name == "accuracy" else np.sqrt(mean)
         found = np.full(self.test.n, np.nan)
         for k in np.flatnonzero(self.test.sizes):
-            found[k] = self._score(predicted[start[k] : start[k + 1]], y[start[k] : start[k + 1]])
+            found[k] = self.score(predicted[start[k] : start[k + 1]], y[start[k] : start[k + 1]])
         return found
 
     def __call__(self, models: Any) -> Evaluation:
         """The evaluation of some models."""
-        each = self._each(models)
-        assert each is not None  # there are models
-        return Evaluation(self.test.members, self.name, bool(self.higher), each.copy(), self._alone, self.test.sizes)
+        each = self._each(models).copy()
+        return Evaluation(self.test.members, self.name, bool(self.higher), each, self._alone, self.test.sizes)
 
     def observers(self) -> Mapping[str, Callable[[np.ndarray], float]]:
         """For ``observe=``: the mean score, ``worst_tenth``, and ``gain`` where models alone are known.
@@ -413,17 +403,3 @@ def _flat(predicted: Any) -> np.ndarray:
     """Predictions, those of one output as (m,)."""
     found = np.asarray(predicted)
     return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
-
-
-def _right(predicted: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Whether each row is given its class: by the sign of one output, or the number of the largest of several."""
-    right: np.ndarray = np.argmax(predicted, axis=1) == y if predicted.ndim == 2 else (predicted >= 0) == (y > 0)
-    return right
-
-
-def _accuracy(predicted: np.ndarray, y: np.ndarray) -> float:
-    return float(np.mean(_right(predicted, y)))
-
-
-def _rmse(predicted: np.ndarray, y: np.ndarray) -> float:
-    return math.sqrt(float(np.mean((predicted - y) ** 2)))

@@ -661,8 +661,7 @@ class Problem:
         theta = self.checked(theta)
         if not self.is_linear:
             return losses_of(self, theta)
-        objective = self._objective(np.ones(self.n), empty(self.n))
-        return objective.losses(theta) if isinstance(objective, BallObjective) else objective.value(theta)
+        return self._objective(np.ones(self.n), empty(self.n)).value(theta)
 
     def gap(self, theta: ArrayLike) -> float:
         """An upper bound of how far Q(Theta) is above its optimum: proven, not estimated.
@@ -753,7 +752,19 @@ class Problem:
         """
         self._expect_convex("solve")
         if self._optimum is None:
-            self._optimum = self._solved(n_jobs)
+            objective: Any = self._objective(self.importance, n_jobs=n_jobs)
+            slopes = None
+            if isinstance(objective, Objective) and not np.isfinite(self.loss.smoothness):
+                slopes = np.zeros(objective.labels.shape[0])
+            theta = _minimiser(objective, slopes)
+            isolated = self.graph.mutual.isolated
+            if isolated.any():
+                theta[isolated] = self.local(n_jobs)[isolated]  # the same minimiser, also where there are several
+            if slopes is not None:
+                self._least = lower_bound(objective, theta, slopes)
+            self._optimum = theta
+            if log.isEnabledFor(logging.INFO):
+                log.info("%s problem solved: at most %.2g above the optimum", self.name, self.gap(theta))
         return self._optimum.copy()
 
     def local(self, n_jobs: int | None = None) -> np.ndarray:
@@ -784,22 +795,6 @@ class Problem:
         if self._alone is None:
             self._alone = _minimiser(self._objective(np.ones(self.n), empty(self.n), n_jobs))
         return self._alone.copy()
-
-    def _solved(self, n_jobs: int | None) -> np.ndarray:
-        objective: Any = self._objective(self.importance, n_jobs=n_jobs)
-        slopes = None
-        if isinstance(objective, Objective) and not np.isfinite(self.loss.smoothness):
-            slopes = np.zeros(objective.labels.shape[0])
-        theta = _minimiser(objective, slopes)
-        isolated = self.graph.mutual.isolated
-        if isolated.any():
-            theta[isolated] = self.local(n_jobs)[isolated]  # the same minimiser, also where there are several
-        if slopes is not None:
-            self._least = lower_bound(objective, theta, slopes)
-        if log.isEnabledFor(logging.INFO):
-            self._optimum = theta
-            log.info("%s problem solved: at most %.2g above the optimum", self.name, self.gap(theta))
-        return theta
 
     @cached_property
     def determined(self) -> np.ndarray:
@@ -926,20 +921,17 @@ class Problem:
             )
         else:
             _expect(data)
-            self._expect_members(data.members)
+            if data.n != self.n:
+                raise DataError(f"the new data has {data.n} agents and the problem {self.n}: they must be the same")
+            for k, (new, old) in enumerate(zip(data.members, self.members, strict=True)):
+                if new != old:
+                    raise DataError(
+                        f"agent number {k} of the new data is {new!r}, and {old!r} of the problem: "
+                        "they must be the same in the same order (see members= of AgentData)"
+                    )
             if self.base is not None:
                 data = _voted(data, self.base, self.outputs)
         return self._again(data, self.graph if graph is None else graph)
-
-    def _expect_members(self, members: tuple[Any, ...]) -> None:
-        if len(members) != self.n:
-            raise DataError(f"the new data has {len(members)} agents and the problem {self.n}: they must be the same")
-        for k, (new, old) in enumerate(zip(members, self.members, strict=True)):
-            if new != old:
-                raise DataError(
-                    f"agent number {k} of the new data is {new!r}, and {old!r} of the problem: "
-                    "they must be the same in the same order (see members= of AgentData)"
-                )
 
     def among(self, largest: int) -> Problem:
         """The same problem as a part of one in which somebody has so many rows: confidence="size" asks for it.
