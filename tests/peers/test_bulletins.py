@@ -25,6 +25,17 @@ def bundle(*signed):
     return msgspec.msgpack.encode(list(signed))
 
 
+def given(group, i, *signed):
+    """Member i is handed bulletins, and passes them on."""
+    group.send(i, group.nodes[i].take_bulletins(group.now, list(signed)))
+    group.settle()
+
+
+def bulletins_in(mail):
+    """How many packets of bulletins are among those of a group, or of a node."""
+    return sum(read_packet(data)[0].kind == BULLETIN for data in mail)
+
+
 def held(node):
     return {topic: bulletin.version for topic, bulletin in node.group.board.held.items()}
 
@@ -201,13 +212,11 @@ def test_packages():
 
 def test_a_bulletin_given_to_one_peer_reaches_all():
     group = SmallGroup().start()
-    group.send(1, group.nodes[1].take_bulletins(group.now, [notice(), notice("m2")]))
-    group.settle()
+    given(group, 1, notice(), notice("m2"))
     assert all(held(node) == {("notice", "all"): 1, ("notice", "m2"): 1} for node in group.nodes.values())
     assert len({node.group.board.digest for node in group.nodes.values()}) == 1
     mail = len(group.mail)
-    group.send(1, group.nodes[1].take_bulletins(group.now, [notice(), notice("m2")]))
-    group.settle()
+    given(group, 1, notice(), notice("m2"))
     assert len(group.mail) == mail  # nobody says it twice
     assert not any(node.mail.gate.refused.total() for node in group.nodes.values())
 
@@ -215,8 +224,7 @@ def test_a_bulletin_given_to_one_peer_reaches_all():
 def test_who_was_away_is_brought_it():
     group = SmallGroup()
     group.start(0, 1, 2)
-    group.send(0, group.nodes[0].take_bulletins(group.now, [notice()]))
-    group.settle()
+    given(group, 0, notice())
     group.start(3)
     group.run_until(lambda: held(group.nodes[3]) == {("notice", "all"): 1}, 120.0)
 
@@ -228,15 +236,14 @@ def test_a_lost_packet_comes_again_and_two_halves_become_a_whole():
     expected = {("notice", "from-0"): 1, ("notice", "from-2"): 1}
     group.run_until(lambda: all(held(node) == expected for node in group.nodes.values()), 600.0)
     group.run(60.0)
-    before = sum(read_packet(data)[0].kind == BULLETIN for _, _, data in group.mail)
+    before = bulletins_in(data for _, _, data in group.mail)
     group.run(200.0)
-    assert before == sum(read_packet(data)[0].kind == BULLETIN for _, _, data in group.mail)  # all is said
+    assert before == bulletins_in(data for _, _, data in group.mail)  # all is said
 
 
 def test_a_newer_one_replaces_an_older_one_everywhere():
     group = SmallGroup().start()
-    group.send(0, group.nodes[0].take_bulletins(group.now, [notice(version=5)]))
-    group.settle()
+    given(group, 0, notice(version=5))
     assert offered(group, 1, 0, notice(version=6)) == {}
     assert all(held(node) == {("notice", "all"): 6} for node in group.nodes.values())
 
@@ -253,8 +260,7 @@ def test_a_newer_one_replaces_an_older_one_everywhere():
 )
 def test_what_is_refused_is_counted_and_not_passed_on(signed, reason):
     group = SmallGroup().start()
-    group.send(0, group.nodes[0].take_bulletins(group.now, [notice(version=5)]))
-    group.settle()
+    given(group, 0, notice(version=5))
     mail = len(group.mail)
     assert offered(group, 1, 0, signed) == {reason: 1}
     assert len(group.mail) == mail
@@ -303,24 +309,21 @@ def test_greetings_cannot_be_used_to_be_sent_everything_again_and_again():
     sent = 0
     for k in range(50):
         hello = group.packet(1, 0, HELLO, write_hello(bytes(16), 1, bytes(8)))
-        sent += sum(read_packet(send.data)[0].kind == BULLETIN for send in node.receive(group.now + 0.1 * k, 1, hello))
+        sent += bulletins_in(send.data for send in node.receive(group.now + 0.1 * k, 1, hello))
     assert sent == 1
 
 
 def test_a_greeting_without_a_digest_is_one_of_somebody_who_has_nothing():
     group = SmallGroup().start()
     hello = msgspec.msgpack.encode([bytes(16), 1])
-    assert not any(
-        read_packet(send.data)[0].kind == BULLETIN
-        for send in group.nodes[0].receive(group.now, 1, group.packet(1, 0, HELLO, hello))
-    )
+    sent = group.nodes[0].receive(group.now, 1, group.packet(1, 0, HELLO, hello))
+    assert not bulletins_in(send.data for send in sent)
     assert not group.nodes[0].mail.gate.refused
 
 
 def test_kinds_of_later_versions_are_passed_on():
     group = SmallGroup().start()
-    group.send(0, group.nodes[0].take_bulletins(group.now, [notice(kind="later")]))
-    group.settle()
+    given(group, 0, notice(kind="later"))
     assert all(held(node) == {("later", "all"): 1} for node in group.nodes.values())
 
 

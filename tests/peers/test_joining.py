@@ -45,15 +45,8 @@ class Running:
         work, signed = work_of(charter, X, X.sum(axis=1)), (folder / "roster").read_bytes()
         store, method = FileStore(folder / "state"), method_of(charter)
         self.node = Node(charter, signed, me.address, method, work, joined.identity.sign, store, random=os.urandom)
-        self.transport = TlsTransport(
-            charter.run,
-            me.name,
-            me.address,
-            joined.identity.listen,
-            folder,
-            seed=joined.identity.seed,
-            relays=joined.roster.relays,
-        )
+        listen, more = joined.identity.listen, {"seed": joined.identity.seed, "relays": joined.roster.relays}
+        self.transport = TlsTransport(charter.run, me.name, me.address, listen, folder, **more)
         self.said = io.StringIO()
         self.program = Program(self.node, self.transport, folder, Log(self.said))
         self.thread = threading.Thread(target=self._run)
@@ -83,22 +76,25 @@ def club(tmp_path, closing):
             new = groups.Newcomer(tmp_path / name, name, free_endpoint() if listen else None, dict.fromkeys(ties, 1.0))
             groups.enroll_all(self.folder, [new], durable=False)
 
-    groups.create(
-        tmp_path / "club",
-        title="club",
-        features=["a", "b"],
-        target="y",
-        labels=None,
-        loss="squared",
-        objective="personalized",
-        method="cd",
-        rate=10.0,
-    )
+    groups.create(tmp_path / "club", features=["a", "b"], target="y", objective="personalized", rate=10.0)
     found = Club()
     found.add("ann")
     found.add("bob", ["ann"])
     groups.refresh(tmp_path / "ann", tmp_path / "club" / "roster")
     return found
+
+
+@pytest.fixture
+def relay(club, tmp_path):
+    """The identity of a relay, its program, and the file of what it says."""
+    hub, said = Identity.make(tmp_path / "hub", "hub", free_endpoint()), tmp_path / "said"
+    groups.join(hub.folder, groups.invite(club.folder, groups.request(hub.folder), relay=True))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COTERIE_PLAIN": "1"}
+    with said.open("w") as log:
+        process = subprocess.Popen([sys.executable, "-m", "coterie", "relay", hub.folder], stderr=log, env=environment)
+    yield hub, process, said
+    process.send_signal(signal.SIGTERM)
+    process.wait(20)
 
 
 def test_who_joins_later_brings_the_list_and_nobody_else_is_disturbed(club, tmp_path):
@@ -147,53 +143,38 @@ def test_strangers_are_logged_with_their_source(club, monkeypatch):
 
 
 @pytest.mark.slow
-def test_two_that_nobody_can_dial_learn_through_a_relay(club, tmp_path):
+def test_two_that_nobody_can_dial_learn_through_a_relay(club, tmp_path, relay):
     """The relay's program knows neither of them when it starts: the first who comes brings the list."""
-    hub = Identity.make(tmp_path / "hub", "hub", free_endpoint())
-    groups.join(hub.folder, groups.invite(club.folder, groups.request(hub.folder), relay=True))
+    hub, process, said = relay
     club.add("cat", listen=False)
     club.add("dan", ["cat"], listen=False)
     groups.refresh(tmp_path / "cat", club.folder / "roster")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COTERIE_PLAIN": "1"}
-    command = [sys.executable, "-m", "coterie", "relay", str(hub.folder)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-    try:
-        cat, dan = club.run("cat"), club.run("dan")
-        assert eventually(lambda: cat.node.fresh.proven == {3} and dan.node.fresh.proven == {2}, patience=60)
-        assert eventually(lambda: min(one.node.mail.received["letters"] for one in (cat, dan)) > 5)
+    cat, dan = club.run("cat"), club.run("dan")
+    assert eventually(lambda: cat.node.fresh.proven == {3} and dan.node.fresh.proven == {2}, patience=60)
+    assert eventually(lambda: min(one.node.received["letters"] for one in (cat, dan)) > 5)
 
-        def status():
-            path = hub.folder / "status.json"
-            return json.loads(path.read_text()) if path.exists() else {"connected": [], "transport": {}}
+    def status():
+        path = hub.folder / "status.json"
+        return json.loads(path.read_text()) if path.exists() else {"connected": [], "transport": {}}
 
-        assert eventually(lambda: status()["connected"] == ["cat", "dan"])
-        assert eventually(lambda: status()["transport"].get("forwarded", 0) > 10)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.communicate(timeout=20)[1].count("members") == 1
+    assert eventually(lambda: status()["connected"] == ["cat", "dan"])
+    assert eventually(lambda: status()["transport"].get("forwarded", 0) > 10)
+    process.send_signal(signal.SIGTERM)
+    process.wait(20)
+    assert said.read_text().count("members") == 1
 
 
 @pytest.mark.slow
-def test_a_relay_goes_on_with_a_full_disk_and_a_broken_certificate(club, tmp_path):
-    hub = Identity.make(tmp_path / "hub", "hub", free_endpoint())
-    groups.join(hub.folder, groups.invite(club.folder, groups.request(hub.folder), relay=True))
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COTERIE_PLAIN": "1"}
-    command = [sys.executable, "-m", "coterie", "relay", str(hub.folder)]
-    said = tmp_path / "said"
-    with said.open("w") as log:
-        process = subprocess.Popen(command, stderr=log, env=environment)
-    try:
-        assert eventually(lambda: (hub.folder / "status.json").exists())
-        (hub.folder / "status.json").unlink()
-        (hub.folder / "status.json").mkdir()  # nothing can be written there
-        good = hub.tls_certificate.read_bytes()
-        hub.tls_certificate.write_bytes(b"nothing of the kind")
-        complaints = ("cannot be used for TLS", "status.json")
-        assert eventually(lambda: all(words in said.read_text() for words in complaints))
-        assert process.poll() is None
-        hub.tls_certificate.write_bytes(good)
-        (hub.folder / "status.json").rmdir()
-        assert eventually(lambda: (hub.folder / "status.json").is_file())
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(20)
+def test_a_relay_goes_on_with_a_full_disk_and_a_broken_certificate(relay):
+    hub, process, said = relay
+    assert eventually(lambda: (hub.folder / "status.json").exists())
+    (hub.folder / "status.json").unlink()
+    (hub.folder / "status.json").mkdir()  # nothing can be written there
+    good = hub.tls_certificate.read_bytes()
+    hub.tls_certificate.write_bytes(b"nothing of the kind")
+    complaints = ("cannot be used for TLS", "status.json")
+    assert eventually(lambda: all(words in said.read_text() for words in complaints))
+    assert process.poll() is None
+    hub.tls_certificate.write_bytes(good)
+    (hub.folder / "status.json").rmdir()
+    assert eventually(lambda: (hub.folder / "status.json").is_file())

@@ -341,19 +341,17 @@ def test_members_bring_the_same_model_or_are_refused(tmp_path):
     assert "def " not in (club / "charter.json").read_text()
     assert np.count_nonzero(roles(agreed)) == 3
     assert model_of(agreed, file).size == 4
-    with pytest.raises(DataError, match=r"brings its model, of the parameters weight \(3\), bias \(1\)"):
-        model_of(agreed)
     (tmp_path / "other").mkdir()
-    with pytest.raises(DataError, match=r"its parameters are slope \(3\), bias \(1\), and the charter has weight"):
-        model_of(agreed, own_file(tmp_path / "other", first="slope"))
-    with pytest.raises(DataError, match="it computes something else, or begins elsewhere"):
-        model_of(agreed, own_file(tmp_path / "other", answer="np.tanh(X @ theta[:3] + theta[3])"))
-    with pytest.raises(DataError, match="shape"):
-        model_of(agreed, own_file(tmp_path / "other", answer="np.zeros((len(X), 5))"))
-    with pytest.raises(ParameterError, match="leave out --model"):
-        model_of(charter_of(**WORDS), file)
-    with pytest.raises(ParameterError, match="linear models"):
-        model_of(charter_of(), file)
+    for charter, other, error, words in (
+        (agreed, None, DataError, r"brings its model, of the parameters weight \(3\), bias \(1\)"),
+        (agreed, {"first": "slope"}, DataError, r"are slope \(3\), bias \(1\), and the charter has weight"),
+        (agreed, {"answer": "np.tanh(X @ theta[:3] + theta[3])"}, DataError, "computes something else, or begins"),
+        (agreed, {"answer": "np.zeros((len(X), 5))"}, DataError, "shape"),
+        (charter_of(**WORDS), {}, ParameterError, "leave out --model"),
+        (charter_of(), {}, ParameterError, "linear models"),
+    ):
+        with pytest.raises(error, match=words):
+            model_of(charter, None if other is None else own_file(tmp_path / "other", **other))
 
 
 @pytest.mark.parametrize(

@@ -31,14 +31,12 @@ def club(tmp_path):
     return Club(tmp_path)
 
 
-def posted(club, name, body=None, by=None, version=None):
+def posted(club, name, body=None, by=None, endpoint=None, days=900, version=None):
     """A certificate for somebody, signed by the steward but made by hand."""
     office = groups.load_group(club.group)
     if body is None:
-        old = read_certificate((club.root / name / "tls.crt").read_bytes())
-        body = certificate_der(
-            sign_csr(old, office.ca_key, office.ca, name=name, endpoint=None, days=900, now=club.today)
-        )
+        old, ca = read_certificate((club.root / name / "tls.crt").read_bytes()), (office.ca_key, office.ca)
+        body = certificate_der(sign_csr(old, *ca, name=name, endpoint=endpoint, days=days, now=club.today))
     bulletin = Bulletin(CERTIFICATE, name, version or int(club.moment()), body)
     return sign_bulletin(bulletin, by or office.steward, 10**6, "it")
 
@@ -273,10 +271,8 @@ def test_a_certificate_that_is_not_mine_is_a_trouble_and_no_more(club):
     club.start().run(2.0)
     bob = certificate_der(read_certificate((club.root / "bob/tls.crt").read_bytes()))
     office, before = groups.load_group(club.group), (club.root / "ann/tls.crt").read_bytes()
-    longer = sign_csr(
-        read_certificate((club.root / "bob/tls.crt").read_bytes()), office.ca_key, office.ca, name="ann",
-        endpoint=None, days=2000,
-    )  # fmt: skip
+    bobs = read_certificate((club.root / "bob/tls.crt").read_bytes())
+    longer = sign_csr(bobs, office.ca_key, office.ca, name="ann", endpoint=None, days=2000)
     assert bob != certificate_der(longer)
     program = club.programs["ann"]
     program.node.take_bulletins(club.now, [posted(club, "ann", certificate_der(longer))])
@@ -362,17 +358,8 @@ def test_a_relay_is_brought_its_certificate(club, tmp_path):
     assert signed in package
     assert not office.look()
     assert office.take(package) == b""
-    fresh = posted_relay(club, tmp_path)
+    fresh = posted(club, "hub", endpoint="127.0.0.1:7000", days=2000, version=int(time.time()) + 10**9)
     assert office.take(bulletins.packaged(b"a list", [fresh, posted(club, "ann")])) == b"a list"
     assert not office.look()
     assert relay.reloads == 1
     assert [path.name for path in (tmp_path / "hub/bulletins").iterdir()] == ["certificate-hub"]
-
-
-def posted_relay(club, tmp_path):
-    """A longer certificate of the relay, of today."""
-    office = groups.load_group(club.group)
-    old = read_certificate((tmp_path / "hub/tls.crt").read_bytes())
-    new = sign_csr(old, office.ca_key, office.ca, name="hub", endpoint="127.0.0.1:7000", days=2000)
-    bulletin = Bulletin(CERTIFICATE, "hub", int(time.time()) + 10**9, certificate_der(new))
-    return sign_bulletin(bulletin, office.steward, 10**6, "it")
