@@ -205,6 +205,10 @@ def work_of(charter: Charter, X: np.ndarray, y: np.ndarray, holdout: float | Non
     return work._replace(seen_labels=y[seen], aside=bool(aside.any()))
 
 
+def _floats(values: Any) -> np.ndarray:
+    return np.ascontiguousarray(values, float)
+
+
 def _pooling_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarray) -> Work:
     """Rows and a loss: pooling asks for no more, and the model trained alone is one in the peer's own units."""
     check_fit(method_of(charter), _sketch(charter))
@@ -215,38 +219,54 @@ def _pooling_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarr
         raise DataError("the rows hold numbers of such a size that no model of them is finite: scale them")
     return Work(
         loss=loss,
-        features=np.ascontiguousarray(X, float),
-        labels=np.ascontiguousarray(y, float),
+        features=_floats(X),
+        labels=_floats(y),
         size=m,
         row_weight=1.0 / max(m, 1),
-        ridge=0.0,
-        weight=1.0,
-        confident=False,
         curvature=float(loss.smoothness * np.sum(X * X) / max(m, 1)),
-        smooth=0.5,
-        scaled=False,
-        radius=np.inf,
-        outputs=1,
         theta=np.zeros(p) if charter.privacy is not None else local.copy(),
         local=local,
-        seen=np.ascontiguousarray(seen, float),
-        seen_labels=np.empty(0),
-        aside=False,
+        seen=_floats(seen),
         spread=NOTHING if found is None or p > WIDE else found.covariance,
         noise=1.0 if found is None else found.noise,
     )
+
+
+def _part_of(problem: Problem, size: int, features: np.ndarray, theta: np.ndarray, seen: np.ndarray) -> Work:
+    """What a peer needs of the problem of one agent, beside what is weighed by confidence."""
+    return Work(
+        loss=problem.loss,
+        features=_floats(features),
+        labels=_floats(problem.labels),
+        size=size,
+        row_weight=float(problem.row_weight[0]),
+        ridge=float(problem.ridge[0]),
+        weight=float(problem.loss_weight[0]),
+        smooth=problem.smooth,
+        scaled=bool(problem.scaled),
+        radius=problem.radius,
+        outputs=problem.outputs,
+        theta=theta.copy(),
+        local=theta,
+        seen=_floats(seen),
+    )
+
+
+def _problem_of_one(charter: Charter, X: np.ndarray, y: np.ndarray, model: Any = None) -> Problem:
+    from ...data import AgentData
+    from ...graphs import empty
+
+    data = AgentData(X, y, agents=np.zeros(len(X), int), members=[0])
+    problem = problem_of(charter, data, empty(1), confident=False, model=model)
+    check_fit(_within(method_of(charter)), problem)
+    return problem
 
 
 def _graph_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarray) -> Work:
     """The part of one agent in a problem with a graph."""
     from scipy import sparse
 
-    from ...data import AgentData
-    from ...graphs import empty
-
-    data = AgentData(X, y, agents=np.zeros(len(X), int), members=[0])
-    problem = problem_of(charter, data, empty(1), confident=False)
-    check_fit(_within(method_of(charter)), problem)
+    problem = _problem_of_one(charter, X, y)
     rows, local = problem.rows, problem.local()[0]
     if not np.linalg.norm(local) <= charter.radius:
         raise DataError(
@@ -256,63 +276,28 @@ def _graph_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarray
     features = rows.values
     if not isinstance(rows, DenseRows):
         features = sparse.csr_array((rows.values, rows.column, rows.start), (len(rows.start) - 1, problem.p)).toarray()
-    public = charter.privacy is not None or charter.objective == "boosting"
     shown = seen if problem.base is None else problem.base.transform(seen)
-    return Work(
-        loss=problem.loss,
-        features=np.ascontiguousarray(features, float),
-        labels=np.ascontiguousarray(problem.labels, float),
-        size=int(data.sizes[0]),
-        row_weight=float(problem.row_weight[0]),
-        ridge=float(problem.ridge[0]),
-        weight=float(problem.loss_weight[0]),
+    work = _part_of(problem, len(X), features, np.array(local), shown)._replace(
         confident=charter.objective in CONFIDENT and charter.confidence != "none",
         curvature=float(problem.local_lipschitz[0]),
-        smooth=problem.smooth,
-        scaled=bool(problem.scaled),
-        radius=problem.radius,
-        outputs=problem.outputs,
-        theta=np.zeros(problem.p) if public else np.array(local),
-        local=np.array(local),
-        seen=np.ascontiguousarray(shown, float),
-        seen_labels=np.empty(0),
-        aside=False,
     )
+    public = charter.privacy is not None or charter.objective == "boosting"
+    return work._replace(theta=np.zeros(problem.p)) if public else work
 
 
 def _network_work(charter: Charter, X: np.ndarray, y: np.ndarray, seen: np.ndarray, model: Any) -> Work:
     """The part of one agent in a problem whose model is not linear: it begins where everybody does."""
-    from ...data import AgentData
-    from ...graphs import empty
-
     labels = y if charter.labels is None else (y > 0.0).astype(float)  # models number their classes from 0
-    data = AgentData(X, labels, agents=np.zeros(len(X), int), members=[0])
-    problem, method = problem_of(charter, data, empty(1), confident=False, model=model), method_of(charter)
-    check_fit(method, problem)
+    problem = _problem_of_one(charter, X, labels, model)
     theta = np.array(model.initial(charter.network.seed if charter.network else 0), float)
-    work = Work(
+    work = _part_of(problem, len(X), X, theta, seen)._replace(
         loss=loss_of(charter),
-        features=np.ascontiguousarray(X, float),
-        labels=np.ascontiguousarray(labels, float),
-        size=int(data.sizes[0]),
-        row_weight=float(problem.row_weight[0]),
-        ridge=float(problem.ridge[0]),
-        weight=float(problem.loss_weight[0]),
+        labels=_floats(labels),
         confident=charter.confidence != "none",
-        curvature=0.0,  # nobody asks
-        smooth=problem.smooth,
-        scaled=bool(problem.scaled),
-        radius=problem.radius,
-        outputs=problem.outputs,
-        theta=theta,
-        local=theta,
-        seen=np.ascontiguousarray(seen, float),
-        seen_labels=np.empty(0),
-        aside=False,
         roles=np.array(problem.roles),
         model=model,
     )
-    local = trained_alone(work, local_of(method))
+    local = trained_alone(work, local_of(method_of(charter)))
     if not np.isfinite(local).all():
         raise DataError(
             "trained on these rows alone, the model is not finite after a while: agree on a smaller rate "

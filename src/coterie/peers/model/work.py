@@ -54,19 +54,19 @@ class Work(NamedTuple):
     labels: np.ndarray  # (rows,)
     size: int  # examples
     row_weight: float
-    ridge: float
-    weight: float  # a_i / (c_i D_ii) where a_i grows with the degree, a_i / c_i where it does not
-    confident: bool  # whether a_i has a confidence c_i in it
-    curvature: float
-    smooth: float
-    scaled: bool
-    radius: float
-    outputs: int
     theta: np.ndarray  # (p,) the model to start from
     local: np.ndarray  # (p,) the model trained alone
     seen: np.ndarray  # (k, p) features of the rows that models are measured with
-    seen_labels: np.ndarray  # (k,)
-    aside: bool  # whether these were kept aside, and are not among the rows to learn from
+    seen_labels: np.ndarray = np.empty(0)  # (k,)
+    aside: bool = False  # whether these were kept aside, and are not among the rows to learn from
+    ridge: float = 0.0
+    weight: float = 1.0  # a_i / (c_i D_ii) where a_i grows with the degree, a_i / c_i where it does not
+    confident: bool = False  # whether a_i has a confidence c_i in it
+    curvature: float = 0.0
+    smooth: float = 0.5
+    scaled: bool = False
+    radius: float = math.inf
+    outputs: int = 1
     spread: np.ndarray = NOTHING  # (p, p) covariance of the model trained alone; nothing where it is not known
     noise: float = 1.0  # variance of a label around its prediction by that model
     fill: np.ndarray = NOTHING  # (features,) what a gap among numbers counts as; NaN where nothing is known

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..._files import Where, locked, read_bounded, write_atomic
 from ...errors import DataError, ParameterError
@@ -24,20 +25,49 @@ FILE, MUTED = "peer.toml", "muted"
 LEVELS = ("info", "warning")
 
 
+def _key(kinds: tuple[type, ...], must: str, example: Any, comment: str, default: Any = None, holds: Any = bool) -> Any:
+    """A setting: the types that it may be of, what must hold of it and in words, and how it is shown in the file."""
+    return field(default=default, metadata=dict(kinds=kinds, must=must, example=example, comment=comment, holds=holds))
+
+
+def _path(example: str, comment: str) -> Any:
+    return _key((str,), "a path", example, comment)
+
+
+def _flag(comment: str, default: bool | None = False) -> Any:
+    return _key((bool,), "true or false", False, comment, default, lambda _: True)
+
+
+def _number(must: str, low: float, high: float, example: float, comment: str, default: Any = None) -> Any:
+    """A number in a range; a whole one if its example is."""
+    kinds = (int,) if isinstance(example, int) else (int, float)
+    return _key(kinds, must, example, comment, default, lambda x: low <= x <= high)
+
+
 @dataclass(frozen=True)
 class Settings:
     """What ``peer.toml`` says. None: the default of whoever uses it."""
 
-    data: str | None = None
-    holdout: float | None = None
-    metrics: int | None = None
-    log_level: str = "info"
-    silent_minutes: float = 10.0
-    share_health: bool = False
-    steward: str | None = None
-    nice: int = 0
-    compiled: bool | None = None
-    model: str | None = None
+    data: str | None = _path("rows.csv", "This peer's own rows: csv or parquet. They never leave.")
+    holdout: float | None = _number(
+        "a number from 0 to 0.9", 0, 0.9, 0.2, "Share of the rows kept aside to judge models by."
+    )
+    metrics: int | None = _number(
+        "a port, 0 to 65535", 0, 65535, 9100, "Port on 127.0.0.1 for /metrics and /healthz; 0 for any that is free."
+    )
+    log_level: str = _key(
+        (str,), f"one of {', '.join(LEVELS)}", "info", "What is logged, at least.", "info", LEVELS.__contains__
+    )
+    silent_minutes: float = _number(
+        "a number > 0", 5e-324, inf, 10.0, "`coterie peer check` warns if nobody was heard for so long.", 10.0
+    )
+    share_health: bool = _flag("Tell the group how this peer is doing, for `coterie watch`.")
+    steward: str | None = _path("../club", "The group's folder, if the steward's machine is this one.")
+    nice: int = _number("a whole number from 0 to 19", 0, 19, 0, "Give way to other programs: 0 to 19.", 0)
+    compiled: bool | None = _flag("Compile the method, or not. Default: where there are many rows.", None)
+    model: str | None = _path(
+        "model.py", "A Python file of your own that makes the model, if members of the group bring it. It is run."
+    )
 
     def path(self, folder: Where, name: str) -> Path | None:
         """One of the paths: as it is, or in the peer's folder if it is relative."""
@@ -45,56 +75,7 @@ class Settings:
         return None if given is None else Path(folder, Path(given).expanduser())
 
 
-class _Key(NamedTuple):
-    kinds: tuple[type, ...]
-    holds: Callable[[Any], bool]
-    must: str  # what a value must be
-    example: Any
-    comment: str
-
-
-_KEYS = {
-    "data": _Key((str,), bool, "a path", "rows.csv", "This peer's own rows: csv or parquet. They never leave."),
-    "holdout": _Key(
-        (int, float),
-        lambda x: 0 <= x <= 0.9,
-        "a number from 0 to 0.9",
-        0.2,
-        "Share of the rows kept aside to judge models by.",
-    ),
-    "metrics": _Key(
-        (int,),
-        lambda x: 0 <= x <= 65535,
-        "a port, 0 to 65535",
-        9100,
-        "Port on 127.0.0.1 for /metrics and /healthz; 0 for any that is free.",
-    ),
-    "log_level": _Key((str,), LEVELS.__contains__, f"one of {', '.join(LEVELS)}", "info", "What is logged, at least."),
-    "silent_minutes": _Key(
-        (int, float), lambda x: x > 0, "a number > 0", 10, "`coterie peer check` warns if nobody was heard for so long."
-    ),
-    "share_health": _Key(
-        (bool,), lambda _: True, "true or false", False, "Tell the group how this peer is doing, for `coterie watch`."
-    ),
-    "steward": _Key((str,), bool, "a path", "../club", "The group's folder, if the steward's machine is this one."),
-    "nice": _Key(
-        (int,), lambda x: 0 <= x <= 19, "a whole number from 0 to 19", 0, "Give way to other programs: 0 to 19."
-    ),
-    "compiled": _Key(
-        (bool,),
-        lambda _: True,
-        "true or false",
-        False,
-        "Compile the method, or not. Default: where there are many rows.",
-    ),
-    "model": _Key(
-        (str,),
-        bool,
-        "a path",
-        "model.py",
-        "A Python file of your own that makes the model, if members of the group bring it. It is run.",
-    ),
-}
+_KEYS = {one.name: one.metadata for one in fields(Settings)}
 
 
 def read_settings(folder: Where) -> Settings:
@@ -116,9 +97,9 @@ def _check(where: str, name: str, value: Any) -> None:
     if key is None:
         raise ParameterError(f"{where}: {name!r:.80} is not known; there are {', '.join(_KEYS)}")
     # A bool is an int for Python, and not for anybody else.
-    right = isinstance(value, key.kinds) and (bool in key.kinds or not isinstance(value, bool))
-    if not (right and key.holds(value)):
-        raise ParameterError(f"{where}: {name} = {value!r:.80} must be {key.must}")
+    right = isinstance(value, key["kinds"]) and (bool in key["kinds"] or not isinstance(value, bool))
+    if not (right and key["holds"](value)):
+        raise ParameterError(f"{where}: {name} = {value!r:.80} must be {key['must']}")
 
 
 def write_settings(folder: Where, **given: Any) -> Path:
@@ -133,22 +114,15 @@ def write_settings(folder: Where, **given: Any) -> Path:
     lines[0] += " relative paths\n# are relative to this folder. Lines that begin with # are off."
     for name, key in _KEYS.items():
         on = name in known
-        lines += [f"# {key.comment}", f"{'' if on else '# '}{name} = {_toml(known[name] if on else key.example)}", ""]
+        # Text and numbers of TOML are written as in json.
+        value = json.dumps(known[name] if on else key["example"], ensure_ascii=False)
+        lines += [f"# {key['comment']}", f"{'' if on else '# '}{name} = {value}", ""]
     return write_atomic(path, "\n".join(lines).encode())
 
 
 def overridden(settings: Settings, **given: Any) -> Settings:
     """The settings, with what was given as flags in place of what the file says."""
-    known = {name: value for name, value in given.items() if value is not None}
-    return Settings(**asdict(settings) | known)
-
-
-def _toml(value: Any) -> str:
-    """A value as TOML: its text and numbers are written as in json."""
-    return json.dumps(value, ensure_ascii=False)
-
-
-assert set(_KEYS) == {field.name for field in fields(Settings)}  # one of each
+    return replace(settings, **{name: value for name, value in given.items() if value is not None})
 
 
 # -- whom it does not listen to ---------------------------------------------------------------------------------------
