@@ -16,6 +16,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -254,8 +255,11 @@ def test_a_killed_peer_is_not_running(peer):
     assert said("peer", "audit", peer.folder)["events"][-1]["event"] == "muted"
 
 
-def test_what_cannot_be_checked_is_unknown(tmp_path):
+def test_a_folder_that_is_no_peers_is_called_so(tmp_path):
     assert said("peer", "check", tmp_path, code=3)["health"] == "unknown"
+    for word in ("status", "stop"):
+        with pytest.raises(CoterieError, match="holds no peer"):
+            typed("peer", word, tmp_path)
 
 
 # -- a live status ----------------------------------------------------------------------------------------------------
@@ -320,6 +324,9 @@ def test_refusals_are_counted_by_sender(group, tmp_path):
     assert re.search(r'refused_by_total\{[^}]*peer="m1",reason="format"\} 3', prometheus(status | {"age": 0.0}))
     table = shown(status)
     assert "m1: 3 format; m2: 1 size" in table
+    status["ties"][0]["name"] = "a-much-longer-name"
+    lines = [line for line in shown(status).splitlines() if "  weight " in line]
+    assert len({line.index("  weight ") for line in lines}) == 1  # below each other, whatever their names
 
 
 def shown(status):
@@ -400,9 +407,7 @@ def test_any_method_goes_on_without_a_muted_neighbour(words, tmp_path):
     assert np.all(np.isfinite(node.theta))
 
 
-def test_mutes_that_cannot_be(tmp_path, group):
-    made(tmp_path / "club")
-    enroll(tmp_path / "club", tmp_path / "ann", "ann")
+def test_mutes_that_cannot_be(ann):
     for words, message in (
         (("eve",), "'eve' is not a member"),
         (("ann",), "this peer itself"),
@@ -410,19 +415,11 @@ def test_mutes_that_cannot_be(tmp_path, group):
         ((), "mute whom"),
     ):
         with pytest.raises(CoterieError, match=message):
-            typed("peer", "mute", tmp_path / "ann", *words)
-    assert said("peer", "mute", tmp_path / "ann", "--list") == {"muted": []}
-    (tmp_path / "ann/muted").write_text("{}")
+            typed("peer", "mute", ann, *words)
+    assert said("peer", "mute", ann, "--list") == {"muted": []}
+    (ann / "muted").write_text("{}")
     with pytest.raises(DataError, match="damaged"):
-        read_muted(tmp_path / "ann")
-
-
-def test_ties_stand_below_each_other_whatever_their_names(group, tmp_path):
-    status = status_of(program_of(group, tmp_path))
-    status["ties"][0]["name"] = "a-much-longer-name"
-    lines = [line for line in shown(status).splitlines() if "  weight " in line]
-    assert len(lines) == 3
-    assert len({line.index("  weight ") for line in lines}) == 1
+        read_muted(ann)
 
 
 def moved_by(influence):
@@ -460,25 +457,20 @@ def test_a_private_peer_does_not_tell_everybody_what_its_data_say(tmp_path):
     assert "served" in {one.check for one in findings(status, 0.0)}  # its owner may know
 
 
-def test_a_loop_that_hangs_is_told(group, tmp_path):
-    program = program_of(group, tmp_path)
-    assert health(program.status)[0] is False  # nothing is known yet
-    program._write_status()
-    assert health(program.status)[0] is True
-    group.now += 60.0
-    well, told = health(program.status)
-    assert (well, told["findings"][0]["check"]) == (False, "status")
-    assert "coterie_status_age_seconds" in prometheus(program.status)
-
-
 def test_a_status_that_cannot_be_written_is_a_trouble(group, tmp_path):
     folder = tmp_path / "ann"
     folder.mkdir()
     stream = io.StringIO()
     program = program_of(group, folder)
     program.log = Log(stream)
+    assert health(program.status)[0] is False  # nothing is known yet
     program._write_status()
     assert (program.status["status_error"], program.status["trouble"]) == (None, {})
+    assert health(program.status)[0] is True
+    group.now += 60.0
+    well, told = health(program.status)
+    assert (well, told["findings"][0]["check"]) == (False, "status")  # a loop that hangs is told
+    assert "coterie_status_age_seconds" in prometheus(program.status)
     folder.rename(tmp_path / "elsewhere")
     program._housekeeping(group.now)
     assert "status.json" in program.status["status_error"]
@@ -501,15 +493,12 @@ def test_a_status_is_json_for_every_reader():
 
 def test_a_broken_certificate_is_a_trouble_and_no_end(group, tmp_path):
     program = program_of(group, tmp_path)
-    program.office._look_at_certificate = program.transport.reload = _no_good
+    text = "tls.crt, tls.key and ca.crt cannot be used for TLS"
+    program.office._look_at_certificate = Mock(side_effect=ParameterError(text))
     program._housekeeping(group.now)
     assert "cannot be used for TLS" in program.node.trouble.last
     assert program.node.trouble["office"] == 1
     assert not program._stopping
-
-
-def _no_good():
-    raise ParameterError("tls.crt, tls.key and ca.crt cannot be used for TLS")
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------
@@ -572,26 +561,31 @@ def test_old_statuses():
 
 
 @pytest.fixture
-def unit(tmp_path):
-    """The unit of a peer, as the command writes it."""
+def ann(tmp_path):
+    """The folder of a peer beside that of its group."""
     made(tmp_path / "club")
-    enroll(tmp_path / "club", tmp_path / "ann", "ann")
+    enroll(tmp_path / "club", tmp_path / "ann", "ann", f"127.0.0.1:{free_port()}")
+    return tmp_path / "ann"
+
+
+@pytest.fixture
+def unit(ann, tmp_path):
+    """The unit of a peer, as the command writes it."""
     (tmp_path / "rows.csv").write_text("a,b,y\n")
-    write_settings(tmp_path / "ann", data="../rows.csv")
-    told = said("peer", "install", tmp_path / "ann", "--output", tmp_path)
-    assert len(told["commands"]) == 2
-    return Path(told["unit"])
+    write_settings(ann, data="../rows.csv")
+    path = tmp_path / "coterie-ann.service"
+    told = typed("peer", "install", ann, "--output", tmp_path)
+    assert f"  sudo install -m 644 {path} /etc/systemd/system/\n" in told  # to copy, so not broken into lines
+    return path
 
 
-def test_a_unit_says_what_it_must(unit, tmp_path):
-    text = unit.read_text()
-    folder = (tmp_path / "ann").resolve()
-    lines = text.splitlines()
-    assert f"ExecStart={os.path.abspath(sys.executable)} -m coterie peer run {folder}" in lines
+def test_a_unit_says_what_it_must(unit, ann, tmp_path):
+    lines = unit.read_text().splitlines()
     for line in (
+        f"ExecStart={os.path.abspath(sys.executable)} -m coterie peer run {ann}",
         "NoNewPrivileges=yes",
         "ProtectSystem=strict",
-        f"ReadWritePaths={folder}",
+        f"ReadWritePaths={ann}",
         f"ReadOnlyPaths={tmp_path / 'rows.csv'}",
         "CapabilityBoundingSet=",
         "Restart=on-failure",
@@ -601,16 +595,30 @@ def test_a_unit_says_what_it_must(unit, tmp_path):
         "Type=notify",
     ):
         assert line in lines
+    # The steward's folder is written to; and what would keep the peer from working is said.
+    (ann / "peer.toml").write_text('steward = "../club"\n')
+    words = ["peer", "install", str(ann), "--user", "somebody", "-o", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-m", "coterie", *words], capture_output=True, text=True, check=True)
+    assert "names no data" in done.stderr
+    assert "chown -R somebody" in done.stderr
+    assert f"ReadWritePaths={ann} {tmp_path / 'club'}" in unit.read_text().splitlines()
+    relay = unit_of(tmp_path, "hub", "root", relay=True)
+    assert "-m coterie relay " in relay
+    assert "Watchdog" not in relay
 
 
-def test_a_unit_lets_a_peer_do_the_stewards_chores(unit, tmp_path):
-    (tmp_path / "ann/rows.csv").touch()
-    (tmp_path / "ann/peer.toml").write_text('data = "rows.csv"\nsteward = "../club"\n')
-    text = Path(said("peer", "install", tmp_path / "ann", "--output", tmp_path)["unit"]).read_text()
-    assert f"ReadWritePaths={(tmp_path / 'ann').resolve()} {(tmp_path / 'club').resolve()}" in text.splitlines()
-    (tmp_path / "ann/peer.toml").write_text('steward = "../nowhere"\n')
-    with pytest.raises(DataError, match="nowhere' is not a folder"):
-        typed("peer", "install", tmp_path / "ann")
+def test_units_that_cannot_be(ann, tmp_path):
+    with pytest.raises(ParameterError, match="such characters"):
+        unit_of(tmp_path / "a b", "ann", "root")
+    with pytest.raises(ParameterError, match="user"):
+        unit_of(tmp_path, "ann", "root\nExecStart=/bin/sh")
+    for line, message in (
+        ('data = "nowhere.csv"', r"nowhere\.csv' is not a file"),
+        ('steward = "../nowhere"', "nowhere' is not a folder"),
+    ):
+        (ann / "peer.toml").write_text(line)
+        with pytest.raises(DataError, match=message):
+            typed("peer", "install", ann)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not on this machine")
@@ -624,21 +632,6 @@ def test_systemd_takes_the_unit_and_finds_it_tight(unit):
     level = re.search(r"Overall exposure level for .*: ([0-9.]+)", done.stdout)
     assert level, done.stderr
     assert float(level[1]) <= 3.0
-
-
-def test_units_that_cannot_be(tmp_path):
-    with pytest.raises(ParameterError, match="such characters"):
-        unit_of(tmp_path / "a b", "ann", "root")
-    with pytest.raises(ParameterError, match="user"):
-        unit_of(tmp_path, "ann", "root\nExecStart=/bin/sh")
-    relay = unit_of(tmp_path, "hub", "root", relay=True)
-    assert "-m coterie relay " in relay
-    assert "Watchdog" not in relay
-    made(tmp_path / "club")
-    enroll(tmp_path / "club", tmp_path / "ann", "ann")
-    write_settings(tmp_path / "ann", data="nowhere.csv")
-    with pytest.raises(DataError, match=r"nowhere\.csv' is not a file"):
-        typed("peer", "install", tmp_path / "ann")
 
 
 def test_a_supervisor_is_told(tmp_path, monkeypatch):
@@ -759,13 +752,10 @@ def test_exit_codes_are_documented_and_distinct(monkeypatch, capsys):
     assert "removed" in capsys.readouterr().err
 
 
-def test_a_full_disk_at_the_start_is_for_later(tmp_path):
+def test_a_full_disk_at_the_start_is_for_later(ann):
     """A supervisor may try again: the exit code is not that of bad input."""
-    made(tmp_path / "club")
-    enroll(tmp_path / "club", tmp_path / "ann", "ann", f"127.0.0.1:{free_port()}")
-    rows = "\n".join(["a,b,y", "1,0,yes", "0,1,no", "1,2,no"])
-    (tmp_path / "rows.csv").write_text(rows + "\n")
-    run = [sys.executable, "-m", "coterie", "peer", "run", str(tmp_path / "ann"), "--data", str(tmp_path / "rows.csv")]
+    (ann / "rows.csv").write_text("a,b,y\n1,0,yes\n0,1,no\n1,2,no\n")
+    run = [sys.executable, "-m", "coterie", "peer", "run", str(ann), "--data", str(ann / "rows.csv")]
     done = subprocess.run(["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *run], capture_output=True, text=True)
     assert done.returncode == console.NOT_NOW, done.stderr
     assert "Traceback" not in done.stderr
@@ -802,12 +792,6 @@ def test_a_status_says_which_model_is_served_until_when_and_what_the_trouble_was
     assert "together" not in shown(status | {"served": "own", "why": "so far"})  # there is nothing to compare yet
 
 
-def test_a_folder_that_is_no_peers_is_called_so(tmp_path):
-    for words in (["status"], ["stop"]):
-        with pytest.raises(CoterieError, match="holds no peer"):
-            CliRunner().invoke(app, ["peer", *words, str(tmp_path)], catch_exceptions=False)
-
-
 def test_a_failed_enrolment_leaves_no_identity_in_the_way(tmp_path):
     made(tmp_path / "club")
     with pytest.raises(DataError, match="is not a member"):
@@ -827,22 +811,3 @@ def test_a_second_peer_at_the_same_port_is_noted(tmp_path):
     lonely = [typed("peer", "init", tmp_path / f"g{k}", "--group", tmp_path / "graph") for k in range(2)]
     assert ["no neighbours yet" in text for text in lonely] == [False, True]
     assert "ann and bob are at 127.0.0.1:7447" in " ".join(second.split())
-
-
-def test_installing_a_peer_says_what_would_keep_it_from_working(tmp_path):
-    made(tmp_path / "club")
-    enroll(tmp_path / "club", tmp_path / "ann", "ann")
-    write_settings(tmp_path / "ann", steward="../club")
-    words = ["peer", "install", str(tmp_path / "ann"), "--user", "somebody", "-o", str(tmp_path)]
-    done = subprocess.run([sys.executable, "-m", "coterie", *words], capture_output=True, text=True, check=True)
-    assert "names no data" in done.stderr
-    assert "chown -R somebody" in done.stderr
-    unit = (tmp_path / "coterie-ann.service").read_text()
-    assert f"ReadWritePaths={tmp_path / 'ann'} {tmp_path / 'club'}\n" in unit  # the steward's is written to
-
-
-def test_commands_to_copy_are_not_broken_into_lines(tmp_path):
-    made(tmp_path / "club")
-    enroll(tmp_path / "club", tmp_path / "ann", "ann")
-    told = typed("peer", "install", tmp_path / "ann", "-o", tmp_path)
-    assert f"  sudo install -m 644 {tmp_path / 'coterie-ann.service'} /etc/systemd/system/\n" in told

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mutations import mutations
 from small_group import SmallGroup, key_of, public
 
 from coterie.engines.wire import read_numbers, write_numbers
@@ -123,60 +124,15 @@ def test_a_packet_is_a_whole_array_and_nothing_else():
 
 # -- a fuzzer ----------------------------------------------------------------------------------------------------------
 
-#: Numbers and things that go wrong.
-ODD = [
-    0, 1, -1, -2, 127, 128, 255, 256, 2**31, 2**53 - 1, 2**53, 2**63, 2**64 - 1, -(2**63),
-    0.0, 1.5, float("nan"), float("inf"), None, True, False, "", "x", b"", b"\0", bytes(15), bytes(16), bytes(17), [],
-    [[]], {}, {"a": 1},
-]  # fmt: skip
 
-
-def mutants(letters, count, seed):
+def mutants(letters, count):
     """Letters that nobody has signed: (owner of the key it came by, bytes)."""
-    chance, honest = random.Random(seed), {data for _, data in letters}
-    made = 0
-    while made < count:
-        owner, data = chance.choice(letters)
-        match chance.randrange(9):
-            case 0:  # one bit
-                place = chance.randrange(8 * len(data))
-                broken = bytearray(data)
-                broken[place // 8] ^= 1 << place % 8
-            case 1:  # some bytes
-                broken = bytearray(data)
-                for _ in range(chance.randint(1, 4)):
-                    broken[chance.randrange(len(broken))] = chance.randrange(256)
-            case 2:  # some bytes of the header
-                broken = bytearray(data)
-                for _ in range(chance.randint(1, 3)):
-                    broken[SIGNATURE + chance.randrange(40)] = chance.randrange(256)
-            case 3:
-                broken = data[: chance.randrange(len(data))]
-            case 4:
-                broken = data + chance.randbytes(chance.randint(1, 40))
-            case 5:  # the beginning of one and the end of another
-                other = chance.choice(letters)[1]
-                cut = SIGNATURE if chance.random() < 0.5 else chance.randrange(len(data))
-                broken = data[:cut] + other[cut if chance.random() < 0.7 else chance.randrange(len(other)) :]
-            case 6:  # another value or type in one field
-                fields = msgspec.msgpack.decode(data[SIGNATURE:])
-                fields[chance.randrange(len(fields))] = chance.choice(ODD)
-                broken = data[:SIGNATURE] + msgspec.msgpack.encode(fields)
-            case 7:  # another shape
-                fields = msgspec.msgpack.decode(data[SIGNATURE:])
-                shape = chance.choice([
-                    fields[: chance.randrange(len(fields))], [*fields, chance.choice(ODD)], fields[::-1], [fields],
-                    dict(enumerate(fields)), chance.choice(ODD), chance.sample(fields, len(fields)),
-                ])  # fmt: skip
-                broken = data[:SIGNATURE] + msgspec.msgpack.encode(shape)
-            case _:  # a greater number, as who wants an old letter to count as new
-                fields = msgspec.msgpack.decode(data[SIGNATURE:])
-                fields[chance.choice((4, 5))] += chance.randint(1, 1000)
-                broken = data[:SIGNATURE] + msgspec.msgpack.encode(fields)
-        broken = bytes(broken)
-        if broken not in honest:
-            made += 1
-            yield owner, broken
+    honest = {data for _, data in letters}
+    for k, (owner, data) in enumerate(letters):
+        fields = msgspec.msgpack.decode(data[SIGNATURE:])
+        fields[5] += 1000  # as who wants an old letter to count as new
+        yield owner, data[:SIGNATURE] + msgspec.msgpack.encode(fields)
+        yield from ((owner, bad) for bad in mutations(data, count // len(letters), k) if bad not in honest)
 
 
 @pytest.mark.parametrize("count", [15_000, pytest.param(100_000, marks=pytest.mark.slow)])
@@ -188,14 +144,14 @@ def test_no_mutant_passes_the_gate(count):
     gate = Gate(bytes.fromhex(group.charter.run), 0, 400, 1e12, 20)
     gate.admit({i: public(i) for i in range(4)})
     reasons = Counter()
-    for now, (owner, broken) in enumerate(mutants(letters, count, seed=1)):
+    for now, (owner, broken) in enumerate(mutants(letters, count)):
         with pytest.raises(Refused) as refusal:
             gate.check(float(now), owner, broken)
         reasons[refusal.value.reason] += 1
     assert gate.last == {}
-    assert reasons.total() == count
+    assert reasons.total() > 0.8 * count
     assert set(reasons) >= {"format", "version", "run", "sender", "recipient", "signature"}
-    assert reasons["signature"] < 0.6 * count  # it is the last thing to look at, and the dearest
+    assert reasons["signature"] < 0.6 * reasons.total()  # it is the last thing to look at, and the dearest
     for owner, data in sorted(letters, key=lambda letter: (letter[0], read_packet(letter[1])[0].sequence)):
         gate.check(1e6, owner, data)  # and the honest ones still pass
 

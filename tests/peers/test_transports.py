@@ -2,14 +2,8 @@
 
 import asyncio
 import contextlib
-import json
-import os
-import shutil
 import socket
 import ssl
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 import uuid
@@ -18,7 +12,7 @@ import pytest
 
 from coterie.core.world import EVERYONE
 from coterie.errors import ContractError, ParameterError
-from coterie.peers.transport import Contact, Transport
+from coterie.peers.transport import Contact
 from coterie.peers.transport.memory import Exchange, Memory
 from coterie.testing import transports
 from coterie.testing.transports import check_transport
@@ -29,7 +23,6 @@ pytest.importorskip("cryptography")
 from tls_people import (
     NAMES,
     RUN,
-    Authority,
     contact_of,
     eventually,
     free_endpoint,
@@ -60,6 +53,26 @@ from coterie.peers.transport.proofs import Papers, Seals
 from coterie.peers.transport.relay import RelayHub, TlsRelay
 from coterie.peers.wire.limits import Limits
 
+
+@pytest.fixture
+def relay_of(authority, closing):
+    """Opens relays, for everybody if nothing else is said."""
+
+    def made(name="post", begin=True, **options):
+        given = {"contacts": [contact_of(name) for name in NAMES.values()]} | options
+        relay = closing(TlsRelay("run", name, free_endpoint(), credentials=authority.credentials(name), **given))
+        if begin:
+            relay.open()
+        return relay
+
+    return made
+
+
+@pytest.fixture
+def relay(relay_of):
+    return relay_of()
+
+
 # -- the contract -----------------------------------------------------------------------------------------------------
 
 
@@ -77,37 +90,29 @@ def test_memory_keeps_the_contract():
     check_transport(in_memory)
 
 
-def test_tls_keeps_the_contract(authority):
-    check_transport(lambda addresses: over_the_network(authority, addresses, uvloop=False))
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"uvloop": False},
+        pytest.param({"uvloop": False, "seed": None}, marks=pytest.mark.slow),
+        pytest.param({"uvloop": True}, marks=pytest.mark.slow),
+    ],
+    ids=repr,
+)
+def test_tls_keeps_the_contract(authority, options):
+    if options["uvloop"]:
+        pytest.importorskip("uvloop")
+    check_transport(lambda addresses: over_the_network(authority, addresses, **options))
 
 
 @pytest.mark.slow
-def test_tls_without_signing_keys_keeps_the_contract(authority):
-    check_transport(lambda addresses: over_the_network(authority, addresses, uvloop=False, seed=None))
-
-
-@pytest.mark.slow
-def test_tls_on_uvloop_keeps_the_contract(authority):
-    pytest.importorskip("uvloop")
-    check_transport(lambda addresses: over_the_network(authority, addresses, uvloop=True))
-
-
-@pytest.mark.slow
-def test_tls_through_a_relay_keeps_the_contract(authority, closing):
+def test_tls_through_a_relay_keeps_the_contract(authority, relay_of):
     def make(addresses):
-        post = Contact("post", -1, free_endpoint())
         contacts = [contact_of(NAMES[address]) for address in addresses]
-        closing(
-            TlsRelay("run", "post", post.endpoint, credentials=authority.credentials("post"), contacts=contacts)
-        ).open()
+        post = relay_of(contacts=contacts)
         return {c.address: transport_of(authority, c, contacts, relays=[post]) for c in contacts}
 
     check_transport(make, relayed=True)
-
-
-def test_transports_have_the_shape_of_the_protocol(authority):
-    assert isinstance(Memory(Exchange(), "ann", 0), Transport)
-    assert isinstance(transport_of(authority, contact_of("ann")), Transport)
 
 
 class Twice(Memory):
@@ -539,18 +544,7 @@ def test_members_come_and_go_and_other_links_do_not_notice(people, monkeypatch):
 
 
 def test_who_connects_again_and_again_has_few_connections(people, bare, authority):
-    p = people("ann", "eve", linked=False)
-    p.eve.transport.close()
-    for k in range(12):
-        eve = bare(p.ann.contact.endpoint, authority.credentials("eve"))
-        eve.send(LETTER, bytes([k]))
-        assert eventually(lambda k=k: (7, bytes([k])) in p.ann.came)
-        assert len(p.ann.transport._hub._doubles) <= 3
-    assert p.ann.transport.alive() == {7}
-
-
-def test_a_neighbour_that_connects_again_and_again_is_not_taken_for_one_that_is_away(people, bare, authority):
-    """The connection that was one too many ended as the link would have, and relays were looked for from then on."""
+    """Nor is it taken for one that is away, for which relays are looked for."""
     p = people("ann", "eve", linked=False, hidden=("eve",))
     p.eve.transport.close()
     p.ann.transport.link([p.eve.contact])
@@ -558,6 +552,7 @@ def test_a_neighbour_that_connects_again_and_again_is_not_taken_for_one_that_is_
         eve = bare(p.ann.contact.endpoint, authority.credentials("eve"))
         eve.send(LETTER, bytes([k]))
         assert eventually(lambda k=k: (7, bytes([k])) in p.ann.came)
+        assert len(p.ann.transport._hub._doubles) <= 3
     assert p.ann.transport.alive() == {7}
     assert not p.ann.transport._hub._apart
 
@@ -716,14 +711,6 @@ def test_other_kinds_of_endpoints(host, authority, closing):
 # -- relays -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def relay(authority, closing):
-    contacts = [contact_of(name) for name in NAMES.values()]
-    made = TlsRelay("run", "post", free_endpoint(), credentials=authority.credentials("post"), contacts=contacts)
-    made.open()
-    return closing(made)
-
-
 def test_members_without_an_endpoint_are_reached_through_a_relay(people, relay):
     p = people("ann", "bob", "cat", hidden=("ann", "bob"), each={"relays": [relay]})
     everyone = (p.ann, p.bob, p.cat)
@@ -768,7 +755,7 @@ def test_a_relay_cannot_read_letters(people, relay, monkeypatch):
     assert not any(secret[k : k + 12] in body for body in passed for k in range(0, len(secret), 12))
 
 
-def test_a_relay_cannot_forge_letters(people, authority, closing, monkeypatch):
+def test_a_relay_cannot_forge_letters(people, relay_of, monkeypatch):
     """One that passes letters off as another's, sends them back, or repeats them elsewhere."""
 
     def twisted(hub, channel, kind, body):
@@ -784,9 +771,7 @@ def test_a_relay_cannot_forge_letters(people, authority, closing, monkeypatch):
         hub.channels[name].push(frame(FORWARD, forward(channel.name, inner, sealed)))
 
     monkeypatch.setattr(RelayHub, "take_up", twisted)
-    contacts = [contact_of(name) for name in NAMES.values()]
-    relay = TlsRelay("run", "post", free_endpoint(), credentials=authority.credentials("post"), contacts=contacts)
-    closing(relay).open()
+    relay = relay_of()
     p = people("ann", "bob", "cat", hidden=("ann", "bob", "cat"), each={"relays": [relay]})
     assert eventually(lambda: len(relay.alive()) == 3 and p.bob.transport.alive() == {0, 2})
     p.bob.transport.send(0, b"true")
@@ -808,19 +793,8 @@ def test_seals_are_good_for_one_way_only():
     assert ann.seal("bob", keys["bob"], b"text") != sealed
 
 
-def test_a_relay_bounds_what_one_member_sends_to_another(people, authority, closing):
-    contacts = [contact_of(name) for name in NAMES.values()]
-    relay = closing(
-        TlsRelay(
-            "run",
-            "post",
-            free_endpoint(),
-            credentials=authority.credentials("post"),
-            contacts=contacts,
-            letters_per_second=5.0,
-        )
-    )
-    relay.open()
+def test_a_relay_bounds_what_one_member_sends_to_another(people, relay_of):
+    relay = relay_of(letters_per_second=5.0)
     p = people("ann", "bob", hidden=("ann", "bob"), each={"relays": [relay]})
     assert eventually(lambda: p.bob.transport.alive() == {0})
     for _ in range(200):
@@ -830,13 +804,8 @@ def test_a_relay_bounds_what_one_member_sends_to_another(people, authority, clos
 
 
 @pytest.mark.slow
-def test_a_relay_that_comes_back_or_another_is_used(people, authority, closing):
-    contacts = [contact_of(name) for name in NAMES.values()]
-    first, second = (
-        TlsRelay("run", name, free_endpoint(), credentials=authority.credentials(name), contacts=contacts)
-        for name in ("post", "mail")
-    )
-    closing(first).open()
+def test_a_relay_that_comes_back_or_another_is_used(people, relay_of):
+    first, second = relay_of(), relay_of("mail", begin=False)
     p = people("ann", "bob", hidden=("ann", "bob"), each={"relays": [first, second]})
     assert still_works(p.ann, p.bob)
     first.close()
@@ -844,7 +813,7 @@ def test_a_relay_that_comes_back_or_another_is_used(people, authority, closing):
     first.open()
     assert still_works(p.ann, p.bob)
     first.close()
-    closing(second).open()
+    second.open()
     assert still_works(p.ann, p.bob)
 
 
@@ -880,84 +849,6 @@ def test_a_relay_hands_lists_on(people, relay, bare, authority):
     assert eventually(lambda: p.ann.rosters == [b"newer"])
 
 
-def test_a_relay_must_not_be_a_member(authority):
+def test_a_relay_must_not_be_a_member(relay_of):
     with pytest.raises(ParameterError, match="must not have the name of a member"):
-        TlsRelay("run", "ann", free_endpoint(), credentials=authority.credentials("ann"), contacts=[contact_of("ann")])
-
-
-# -- two computers, as far as the system can tell ---------------------------------------------------------------------
-
-PEER = """
-    import json, sys, time
-    from coterie.peers.transport import Contact
-    from coterie.peers.transport.over_tls import TlsTransport
-    from coterie.core.world import EVERYONE
-
-    me, other, folder = int(sys.argv[1]), 1 - int(sys.argv[1]), sys.argv[2]
-    contacts = [Contact("ann", 0, "10.213.7.1:7447"), Contact("bob", 1, "10.213.7.2:7447")]
-    came = []
-    transport = TlsTransport("run", *contacts[me][:3], folder, contacts=contacts)
-    transport.open(lambda owner, payload: came.append(owner))
-    transport.link([contacts[other]])
-    while True:
-        transport.send(EVERYONE, b"x" * 1000)
-        print(json.dumps([len(came), sorted(transport.alive())]), flush=True)
-        time.sleep(0.05)
-"""
-
-
-class Process:
-    def __init__(self, space, number, folder):
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = ["ip", "netns", "exec", space, sys.executable, "-c", textwrap.dedent(PEER), str(number), str(folder)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-        self.came, self.alive = 0, []
-        self.reader = threading.Thread(target=self._read)
-        self.reader.start()
-
-    def _read(self):
-        for line in self.process.stdout:
-            self.came, self.alive = json.loads(line)
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
-        self.reader.join()
-        self.process.stdout.close()
-
-
-@pytest.mark.slow
-def test_two_computers_and_a_cable_that_is_cut(tmp_path, closing):
-    if os.name != "posix" or os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("network namespaces need root and the program ip")
-    mark = uuid.uuid4().hex[:6]
-    spaces, ends = [f"ct{mark}a", f"ct{mark}b"], [f"v{mark}a", f"v{mark}b"]
-
-    def ip(*words, check=True):
-        return subprocess.run(["ip", *words], check=check, capture_output=True, text=True)
-
-    made = ip("netns", "add", spaces[0], check=False)
-    if made.returncode:
-        pytest.skip(f"network namespaces are not allowed here: {made.stderr.strip()}")
-    try:
-        ip("netns", "add", spaces[1])
-        ip("link", "add", ends[0], "netns", spaces[0], "type", "veth", "peer", "name", ends[1], "netns", spaces[1])
-        group = Authority(tmp_path / "ca")
-        for k, (space, end, name) in enumerate(zip(spaces, ends, ("ann", "bob"), strict=True)):
-            ip("-n", space, "addr", "add", f"10.213.7.{k + 1}/24", "dev", end)
-            ip("-n", space, "link", "set", end, "up")
-            group.credentials(name, f"10.213.7.{k + 1}:7447")
-        ann, bob = (
-            closing(Process(space, k, tmp_path / "ca" / n))
-            for k, (space, n) in enumerate(zip(spaces, ("ann", "bob"), strict=True))
-        )
-        assert eventually(lambda: ann.came > 3 and bob.came > 3 and ann.alive == [1] and bob.alive == [0], patience=30)
-        ip("-n", spaces[0], "link", "set", ends[0], "down")
-        assert eventually(lambda: ann.alive == [] and bob.alive == [], patience=6)
-        before = ann.came, bob.came
-        ip("-n", spaces[0], "link", "set", ends[0], "up")
-        assert eventually(lambda: ann.came > before[0] and bob.came > before[1], patience=30)
-        assert eventually(lambda: ann.alive == [1] and bob.alive == [0])
-    finally:
-        for space in spaces:
-            ip("netns", "del", space, check=False)
+        relay_of("ann")
