@@ -57,9 +57,9 @@ def status_of(program: Program, running: bool = True) -> dict[str, Any]:
         **_refused(program),
         "muted": sorted(node.group.name_of(j) for j in node.group.muted),
         "transport": dict(program.transport.counts),
-        **_strangers(program),
+        "strangers": program.transport.strangers(),
         "trouble": {what: count for what, count in node.trouble.items() if count},
-        "trouble_at": dict(program.trouble_at),
+        "trouble_at": dict(node.trouble.at),
         "last_trouble": node.trouble.last,
         "alarms": dict(node.trouble.alarms),
         "status_error": program.unwritten,
@@ -92,15 +92,8 @@ def _refused(program: Program) -> dict[str, Any]:
     for (j, reason), count in [*node.mail.gate.refused_by.items(), *(((j, "overflow"), n) for j, n in dropped.items())]:
         if j != NOBODY and count:
             by.setdefault(node.group.name_of(j), {})[reason] = count
-    part: Any = getattr(program.transport, "dropped", None)  # what never came as far as the gate
-    for j, reasons in (part() if callable(part) else {}).items():
+    for j, reasons in program.transport.dropped().items():  # what never came as far as the gate
         for reason, count in reasons.items():
             if reason.startswith("from: "):
                 by.setdefault(node.group.name_of(j), {})[reason.removeprefix("from: ")] = count
     return {"refused": every, "refused_by": by}
-
-
-def _strangers(program: Program) -> dict[str, Any]:
-    """Connections that failed before a name was proven, where the transport counts them."""
-    part: Any = getattr(program.transport, "strangers", None)
-    return {} if part is None else {"strangers": part()}

@@ -42,14 +42,17 @@ class Troubles(Counter[str]):
     def __init__(self) -> None:
         super().__init__()
         self.last = ""
+        self.at: dict[str, float] = {}  # seconds since 1970
         self.alarms: dict[str, str] = {}
 
-    def report(self, what: str, text: str, alarm: bool = False) -> None:
+    def report(self, what: str, text: str | None = None, alarm: bool = False) -> None:
         """Once more."""
         self[what] += 1
-        self.last = text
-        if alarm:
-            self.alarms[what] = text
+        self.at[what] = round(time.time(), 1)
+        if text is not None:
+            self.last = text
+            if alarm:
+                self.alarms[what] = text
 
 
 class Finding(NamedTuple):

@@ -87,13 +87,17 @@ class Office:
             try:
                 self._do_chores(self.steward)
             except (CoterieError, OSError) as error:
-                self.node.trouble["steward"] += 1
+                self.node.trouble.report("steward")
                 self._say_once("trouble", f"the steward's folder {self.steward}: {error}")
         self.node.group.board.forget(self._now)
         self._install()
         self._keep()
         self._bring_to_relays()
-        self._leave_for_visitors()
+        if (
+            self.node.group.for_visitors != self._for_visitors
+        ):  # for who is no member, or still in a run that was amended
+            self._for_visitors = self.node.group.for_visitors
+            self.program.transport.keep_roster(self._for_visitors)
         self._look_at_certificate()
         self._look_at_expiry()
         self._look_at_proposal()
@@ -151,12 +155,6 @@ class Office:
         if found:
             self.program.transport.publish_roster(packaged(b"", found))
 
-    def _leave_for_visitors(self) -> None:
-        """Those who are no members, or still in a run that was amended, are handed this."""
-        if self.node.group.for_visitors != self._for_visitors:
-            self._for_visitors = self.node.group.for_visitors
-            self.program.transport.keep_roster(self._for_visitors)
-
     # -- certificates -------------------------------------------------------------------------------------------------
 
     def _install(self) -> None:
@@ -195,14 +193,13 @@ class Office:
             return
         left = self.expires - self._now
         if left.total_seconds() <= 0:
-            self.node.trouble["expiry"] = 1
-            self.node.trouble.last = expired(self.folder, self.expires, self._now)
-            self.program.give_up(self.node.trouble.last)
+            why = expired(self.folder, self.expires, self._now)
+            self.node.trouble.report("expiry", why)
+            self.program.give_up(why)
         elif left.days < SOON:
-            self.node.trouble["expiry"] = 1
             text = f"the certificate expires on {self.expires:%Y-%m-%d}: {HOW_TO_RENEW.format(folder=self.folder)}"
-            if text not in self._told:
-                self.node.trouble.last = text
+            if not self.node.trouble["expiry"]:
+                self.node.trouble.report("expiry", text)
             self._say_once("expiry", text)
         else:
             self.node.trouble.pop("expiry", None)

@@ -98,8 +98,6 @@ class Program:
         self._status_at = clock()
         self._status_made = threading.Event()
         self.unwritten: str | None = None  # why the status is not on the disk
-        self.trouble_at: dict[str, float] = {}  # when a trouble was last counted
-        self._troubles: dict[str, int] = {}
         self._live: Live | None = None
         # A lab is thrown away, with all that happens in it.
         self._chronicle = None if lab else Chronicle(self, AuditLog(self.folder / AUDIT_FILE))
@@ -293,11 +291,15 @@ class Program:
         """Keep connections to the neighbours, and let the members in."""
         node = self.node
         if self.lab:
-            self._blocked = _read_blocked(self.folder / "blocked")
+            with contextlib.suppress(OSError, ValueError):
+                self._blocked = frozenset(json.loads((self.folder / "blocked").read_text()))
             if os.getppid() != self._parent:
                 self.stop()
         self._look_for_roster()
-        self._look_who_is_there()
+        here = self.transport.alive() & set(node.ties)
+        for j in sorted(here ^ self._here):
+            self.log("connected" if j in here else "disconnected", name=node.group.name_of(j))
+        self._here = here
         wanted = (node.group.signed, frozenset(node.ties))
         if wanted == self._linked:
             return
@@ -309,13 +311,6 @@ class Program:
             self.transport.admit(others, node.group.roster.revoked)
         self.transport.link(contacts[j] for j in sorted(wanted[1]) if j in contacts)
         self._linked = wanted
-
-    def _look_who_is_there(self) -> None:
-        """Tell the log of neighbours that come and go."""
-        here = self.transport.alive() & set(self.node.ties)
-        for j in sorted(here ^ self._here):
-            self.log("connected" if j in here else "disconnected", name=self.node.group.name_of(j))
-        self._here = here
 
     def _look_for_roster(self) -> None:
         """The list of members in the folder and the node's: the newer one goes to the other."""
@@ -336,7 +331,11 @@ class Program:
             self.log("members", version=self.node.group.roster.version, count=len(self.node.group.roster.members))
         self._roster_stamp = stamp
         self._look_for_fork()
-        self._tell_alarms()
+        alarms = dict(self.node.trouble.alarms)
+        for what, text in alarms.items():  # what somebody has to look at is in the log at once
+            if self._alarms.get(what) != text and what != "removed":  # which is its last word
+                self.log(what, what=text)
+        self._alarms = alarms
 
     def _look_for_fork(self) -> None:
         """The evidence of a fork of the list of members is a file, as long as there is one."""
@@ -356,14 +355,6 @@ class Program:
             self.log("healed", version=node.group.roster.version)
         else:
             write_atomic(path, encoded(node.group.fork), durable=False)
-
-    def _tell_alarms(self) -> None:
-        """What somebody has to look at is in the log at once."""
-        alarms = dict(self.node.trouble.alarms)
-        for what, text in alarms.items():
-            if self._alarms.get(what) != text and what != "removed":  # which is its last word
-                self.log(what, what=text)
-        self._alarms = alarms
 
     def _look_for_rows(self) -> None:
         """Take in the rows of a file that has changed; what is wrong with it is told, and the old ones stay."""
@@ -419,9 +410,6 @@ class Program:
             self._write_chronicle()  # now: it may be undone soon
 
     def _write_status(self, running: bool = True) -> None:
-        new = {what: count for what, count in self.node.trouble.items() if count > self._troubles.get(what, 0)}
-        self._troubles |= new
-        self.trouble_at |= dict.fromkeys(new, round(time.time(), 1))
         self._status, self._status_at = status_of(self, running), self.clock()
         notify("WATCHDOG=1")
         try:
@@ -438,8 +426,8 @@ class Program:
         if self._chronicle is not None:
             failed = self._chronicle.audit.failed
             self._chronicle.look()
-            if self._chronicle.audit.failed > failed:
-                self.node.trouble["audit"] += self._chronicle.audit.failed - failed
+            for _ in range(self._chronicle.audit.failed - failed):
+                self.node.trouble.report("audit")
 
     @property
     def _finishes(self) -> bool:
@@ -457,7 +445,7 @@ class Program:
         try:
             self._final = finished(job)
         except (OSError, subprocess.SubprocessError, StateError) as error:
-            self.node.trouble["final"] += 1
+            self.node.trouble.report("final")
             self.log("trouble", what=str(error))
 
     def _write_model(self) -> None:
@@ -480,10 +468,3 @@ def _finite(thing: Any) -> Any:
     if isinstance(thing, list | tuple):
         return [_finite(value) for value in thing]
     return None if isinstance(thing, float) and not np.isfinite(thing) else thing
-
-
-def _read_blocked(path: Path) -> frozenset[int]:
-    try:
-        return frozenset(json.loads(path.read_text()))
-    except (OSError, ValueError):
-        return frozenset()
