@@ -175,10 +175,7 @@ def test_a_knock_is_good_once_for_one_and_from_one():
     assert knocks.check("bob", knock)
     assert knocks.claimed(knock) is None  # it was overheard
     assert knocks.claimed(write_knock("bob", "ann", sign)) == "bob"
-    for false in (
-        write_knock("bob", "cat", sign),
-        write_knock("bob", "ann", signer(seed_of("eve"))),
-    ):
+    for false in (write_knock("bob", "cat", sign), write_knock("bob", "ann", signer(seed_of("eve")))):
         assert knocks.claimed(false) == "bob"
         assert not knocks.check("bob", false)
     assert knocks.claimed(write_knock("dan", "ann", sign)) is None

@@ -314,11 +314,7 @@ def test_refusals_are_counted_by_sender(group, tmp_path):
     for _ in range(INBOX + 5):
         program.inbox.put(3, b"letter")
     status = status_of(program)
-    assert status["refused_by"] == {
-        "m1": {"format": 3},
-        "m2": {"size": 1},
-        "m3": {"overflow": 5},
-    }
+    assert status["refused_by"] == {"m1": {"format": 3}, "m2": {"size": 1}, "m3": {"overflow": 5}}
     assert status["refused"]["stranger"] == 100
     assert len(node.mail.gate.refused_by) <= len(group.present) * 20  # strangers do not fill it
     assert re.search(r'refused_by_total\{[^}]*peer="m1",reason="format"\} 3', prometheus(status | {"age": 0.0}))

@@ -20,17 +20,7 @@ from coterie.testing.transports import check_transport
 pytest.importorskip("nacl")
 pytest.importorskip("cryptography")
 
-from tls_people import (
-    NAMES,
-    RUN,
-    contact_of,
-    eventually,
-    free_endpoint,
-    public_of,
-    seed_of,
-    tls_context,
-    transport_of,
-)
+from tls_people import NAMES, RUN, contact_of, eventually, free_endpoint, public_of, seed_of, tls_context, transport_of
 
 from coterie.peers.group import identity
 from coterie.peers.transport import hub

@@ -35,8 +35,7 @@ ACTIONS = ("kill", "start", "pause", "resume", "partition", "heal", "status", "s
 @app.command("lab")
 def lab_command(
     action: Annotated[
-        str | None,
-        typer.Argument(metavar="N|ACTION", help=f"A number of peers to start; or {', '.join(ACTIONS)}."),
+        str | None, typer.Argument(metavar="N|ACTION", help=f"A number of peers to start; or {', '.join(ACTIONS)}.")
     ] = None,
     who: Annotated[
         list[str] | None, typer.Argument(help="For kill, start, pause, resume, partition: which, such as 3 or 0-4.")

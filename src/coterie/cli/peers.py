@@ -165,8 +165,7 @@ def run_peer(
         ),
     ] = None,
     metrics: Annotated[
-        int | None,
-        typer.Option(help="Port on 127.0.0.1 for Prometheus and /healthz; 0 for any.", min=0, max=65535),
+        int | None, typer.Option(help="Port on 127.0.0.1 for Prometheus and /healthz; 0 for any.", min=0, max=65535)
     ] = None,
     wakes: Annotated[int | None, typer.Option(help="Stop after so many wakes.", min=1)] = None,
     compiled: Annotated[

@@ -64,12 +64,7 @@ class Feed:
     """Watches the file of a peer's rows. :meth:`look` now and then; it never waits."""
 
     def __init__(
-        self,
-        folder: Path,
-        data: Path,
-        holdout: float | None,
-        stamp: tuple[int, ...] | None,
-        model: Path | None = None,
+        self, folder: Path, data: Path, holdout: float | None, stamp: tuple[int, ...] | None, model: Path | None = None
     ):
         self.folder, self.data, self.holdout, self.model = folder, data, holdout, model
         self._taken = self._seen = stamp  # of the file as it was when it was read, and looked at, last

@@ -66,11 +66,7 @@ class Front:
     """Listens, and hands over who begins a handshake: ``begin(stranger, first bytes)``."""
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        limits: Limits,
-        knocks: Knocks,
-        begin: Callable[[Stranger, bytes], None],
+        self, loop: asyncio.AbstractEventLoop, limits: Limits, knocks: Knocks, begin: Callable[[Stranger, bytes], None]
     ):
         self._loop, self._limits, self._knocks, self._begin = loop, limits, knocks, begin
         self._listening: list[socket.socket] = []
