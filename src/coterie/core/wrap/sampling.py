@@ -73,7 +73,7 @@ class Sampler(ABC):
     """The parts of a sampler. A class decorated with ``@sampler`` counts as a subclass; nothing inherits from this."""
 
     @property
-    def letters(self) -> Any:
+    def letters(self: Any) -> Any:
         """What its letters hold, of the two kinds that there are. Default: of who swaps addresses, so many of them."""
         return {kind: Addresses(self.swap) if self.scratch_size() else () for kind in (SHUFFLE, SHUFFLED)}
 
