@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections import deque
 
 import numpy as np
 import pytest
@@ -13,12 +12,12 @@ from coterie.core import loop
 from coterie.core.letters import Bounds, Contents, Largest, Levels, Single, prices_of
 from coterie.core.private.noise import KEY, SIZE, next_word, open_stream
 from coterie.core.wrap.compression import level_of, smallest_of
-from coterie.engines.peer import Peer
 from coterie.engines.wire import HEADER_SIZE, decode, encode, prices
-from coterie.engines.worlds import part_of, world_of
+from coterie.engines.worlds import world_of
 from coterie.errors import DataError, MismatchError, ParameterError
 from coterie.testing import hard_problem
 from coterie.testing.methods import METHOD_CHECKS, Replay
+from coterie.testing.shared import Crowd
 
 HOWS = [ct.TopK(0.4), ct.Quantised(3), ct.Quantised(4, random=True), ct.Float32()]
 
@@ -143,16 +142,9 @@ def test_the_account_is_what_peers_send(how):
     method, problem = ct.Compressed("cd", how, whole_every=7), hard_problem()
     replay = Replay(method, problem, 120, seed=3)
     _, own, _, account = replay.hosted(compiled=False)
-    peers = [Peer(method, part_of(world_of(problem), i, i + 1), replay.start[i]) for i in range(problem.n)]
-    size, queue = 0, deque(letter for peer in peers for letter in peer.greet())
-    for i, dice in zip([None, *replay.order], [None, *replay.dice], strict=True):
-        queue.extend(() if i is None else peers[i].wake(dice))
-        while queue:
-            letter = queue.popleft()
-            size += len(letter.data)
-            queue.extend(peers[letter.to].receive(letter.data))
-    assert loop.cost_of(account, *prices(method.letters, problem.p)) == size
-    np.testing.assert_array_equal(own.theta, [peer.theta for peer in peers])
+    crowd = Crowd(method, world_of(problem), replay.start).replay(replay.parts)
+    assert loop.cost_of(account, *prices(method.letters, problem.p)) == crowd.size
+    np.testing.assert_array_equal(own.theta, [peer.theta for peer in crowd.peers])
 
 
 def test_a_budget_of_bytes_ends_with_the_wake_that_reaches_it():

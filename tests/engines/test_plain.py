@@ -19,8 +19,8 @@ from coterie.core import linear, losses
 from coterie.core.linear import DenseRows, SparseRows
 from coterie.core.methods import METHODS, check_fit
 from coterie.core.world import VACANT, World
-from coterie.engines.peer import Peer
-from coterie.engines.worlds import part_of, world_of
+from coterie.engines.worlds import world_of
+from coterie.testing.shared import Crowd
 
 #: What a peer imports, and what must not come with it.
 LIGHT = (
@@ -69,24 +69,9 @@ def problem_for(name, method):
     raise AssertionError(f"no problem for {name}")
 
 
-def replay(method, world, start, order, neighbours, dice):
+def replay(method, world, start, *events):
     """Models of peers that exchange bytes, where every letter arrives before the next wake."""
-    plan = getattr(method, "plan", None)
-    peers = [
-        Peer(method, part_of(world, i, i + 1), theta, None if plan is None else ct.privacy.Ledger(plan))
-        for i, theta in enumerate(start)
-    ]
-
-    def deliver(posts):
-        while posts:
-            post = posts.pop(0)
-            posts += peers[post.to].receive(post.data)
-
-    for peer in peers:
-        deliver(peer.greet())
-    for i, neighbour, numbers in zip(order, neighbours, dice, strict=True):
-        deliver(peers[i].wake(numbers, neighbour))
-    return np.array([peer.theta for peer in peers])
+    return np.array([peer.theta for peer in Crowd(method, world, start).replay(events).peers])
 
 
 def write(path, world, **arrays):

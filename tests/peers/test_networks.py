@@ -13,11 +13,9 @@ from small_group import TIES, SmallGroup, charter_of, rows_of
 from typed import said
 
 import coterie as ct
-from coterie.core import loop
 from coterie.core.letters import Bounds, Contents, SingleVector, Vector, in_single
 from coterie.core.models import add_two_layer_gradient
-from coterie.core.world import new_outbox
-from coterie.engines.peer import Peer
+from coterie.core.world import VACANT
 from coterie.engines.wire import decode
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import DataError, ParameterError, StateError
@@ -28,6 +26,7 @@ from coterie.peers.model.scores import scores, served_by
 from coterie.peers.model.tables import check_charter, problem_of, work_of
 from coterie.peers.model.work import method_of, read_work, write_work
 from coterie.peers.wire.packet import read_packet
+from coterie.testing.shared import Crowd, hosted
 
 pytestmark = pytest.mark.plain
 
@@ -134,24 +133,15 @@ def test_peers_do_what_the_simulator_does(method, batch):
     rule, rng = method_of(group.charter), np.random.default_rng(1)
     world = world_of(problem, batch=batch)
     start = np.tile(problem.model.initial(0), (4, 1))
-    peers = [Peer(rule, part_of(world, i, i + 1), start[i]) for i in range(4)]
-    own, tie = rule.start(world, start)
-    outbox, account = new_outbox(rule, world, problem.p, rule.max_letters), loop.new_account(rule)
-    state = (rule, world, own, tie, outbox, loop.new_egress(0, 0), account)
-    loop.meet(*state)
     order, dice = rng.integers(0, 4, 120), rng.random((120, rule.dice))
-    loop.run(*state[:4], order, np.full(120, -1), dice, np.zeros(120), *state[4:], loop.NO_LIMIT)
+    events = order, np.full(120, VACANT), dice, np.zeros(120)
+    own = hosted(rule, problem, start, events, compiled=True).own
 
-    def deliver(letters):
-        for letter in letters:
-            assert decode(letter.data, peers[letter.to]._contents)[2].shape[0] <= 16
-            deliver(peers[letter.to].receive(letter.data))
+    def short(peer, letter):
+        assert decode(letter.data, peer._contents)[2].shape[0] <= 16
 
-    for peer in peers:
-        deliver(peer.greet())
-    for i, numbers in zip(order.tolist(), dice, strict=True):
-        deliver(peers[i].wake(numbers))
-    assert np.array_equal([peer.own.theta[0] for peer in peers], own.theta)
+    crowd = Crowd(rule, world, start, short).replay(events)
+    assert np.array_equal([peer.own.theta[0] for peer in crowd.peers], own.theta)
     assert np.abs(own.theta - start).min(axis=0).max() > 0.05
 
 

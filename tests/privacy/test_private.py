@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections import deque
 
 import numba
 import numpy as np
@@ -35,6 +34,7 @@ from coterie.engines.worlds import part_of, world_of
 from coterie.errors import DataError, MismatchError, ParameterError
 from coterie.privacy import Ledger
 from coterie.testing import hard_problem
+from coterie.testing.shared import Crowd, arrays
 
 ERROR_RATE = 1e-6
 MECHANISMS = ("gaussian", "laplace")
@@ -326,11 +326,7 @@ class Hosted:
         return self
 
     def arrays(self):
-        return [*arrays_of(self.own), *arrays_of(self.tie), self.account]
-
-
-def arrays_of(state):
-    return [leaf for part in state for leaf in (arrays_of(part) if isinstance(part, tuple) else [part])]
+        return arrays((self.own, self.tie, self.account))
 
 
 def width(terms, release, share, sensitivity):
@@ -573,63 +569,48 @@ def test_data_count_only_through_their_clipped_gradients(make, mechanism):
 # ---------------------------------------------------------------- peers
 
 
-class Network:
-    """Peers that exchange bytes; letters arrive at once, in the order in which they were sent."""
-
-    def __init__(self, method, problem):
-        world, start = world_of(problem), np.zeros(problem.p)
-        self.ledgers = [Ledger(method.plan) for _ in range(problem.n)]
-        self.peers = [Peer(method, part_of(world, i, i + 1), start, self.ledgers[i]) for i in range(problem.n)]
-        self.queue, self.letters, self.size = deque(), 0, 0
-        for peer in self.peers:
-            self.deliver(peer.greet())
-
-    def deliver(self, posts):
-        self.queue.extend(posts)
-        while self.queue:
-            post = self.queue.popleft()
-            self.letters, self.size = self.letters + 1, self.size + len(post.data)
-            self.queue.extend(self.peers[post.to].receive(post.data))
+def network(method, problem):
+    """Peers that have greeted each other."""
+    return Crowd(method, world_of(problem), np.zeros((problem.n, problem.p))).greet()
 
 
 @pytest.mark.parametrize("make", [cd, mp])
 def test_simulator_and_peers_agree(make):
     problem, method = hard_problem(), make(final="local")
     schedule = Schedule(method, problem, 70, seed=13)
-    hosted, network = Hosted(method, problem).run(schedule), Network(method, problem)
+    hosted, crowd = Hosted(method, problem).run(schedule), network(method, problem)
     made = np.zeros(N, int)
     for i, dice, peer in zip(schedule.order, schedule.dice, schedule.peers, strict=True):
-        i, ledger = int(i), network.ledgers[i]
+        ledger = crowd.ledgers[i]
         before, kept = ledger.releases, ledger.kept
-        posts = network.peers[i].wake(dice, peer)
+        posts = crowd.wake(i, dice, peer)
         new = ledger.releases - before
         made[i] += 1
         assert new == (made[i] <= method.plan.steps)
         frames = [post.data for post in posts]
         if new:  # a release: the same to all neighbours, and kept
             assert ledger.kept == frames
-            said = network.peers[i].theta if network.peers[i].world.row_start[-1] or make is cd else None
+            said = crowd.peers[i].theta if crowd.peers[i].world.row_start[-1] or make is cd else None
             for frame in frames if said is not None else ():
                 np.testing.assert_array_equal(decode(frame)[2], said)
         else:
             assert ledger.kept == kept
             assert make is mp or not frames
-        network.deliver(posts)
-    np.testing.assert_array_equal(hosted.own.theta, [peer.theta for peer in network.peers])
-    np.testing.assert_array_equal(hosted.own.account, [ledger.account for ledger in network.ledgers])
-    assert hosted.account[loop.LETTERS] == network.letters
-    assert hosted.account[loop.NUMBERS] == P * network.letters
-    assert [ledger.releases for ledger in network.ledgers] == np.minimum(made, method.plan.steps).tolist()
+    np.testing.assert_array_equal(hosted.own.theta, [peer.theta for peer in crowd.peers])
+    np.testing.assert_array_equal(hosted.own.account, [ledger.account for ledger in crowd.ledgers])
+    assert hosted.account[loop.LETTERS] == crowd.letters
+    assert hosted.account[loop.NUMBERS] == P * crowd.letters
+    assert [ledger.releases for ledger in crowd.ledgers] == np.minimum(made, method.plan.steps).tolist()
 
 
 def test_a_peer_has_for_itself_what_it_has_in_the_simulator():
     problem, method = hard_problem(), cd(final="local", wakes_per_agent=2)
     schedule = Schedule(method, problem, 0, seed=14, order=np.tile(np.arange(N), 2))
-    hosted, network = Hosted(method, problem).run(schedule), Network(method, problem)
+    hosted, crowd = Hosted(method, problem).run(schedule), network(method, problem)
     for i, dice in zip(schedule.order, schedule.dice, strict=True):
-        network.deliver(network.peers[i].wake(dice))
+        crowd.wake(i, dice)
     expected = method.finish(hosted.world, hosted.own, hosted.tie)
-    for i, peer in enumerate(network.peers):
+    for i, peer in enumerate(crowd.peers):
         published = peer.theta
         np.testing.assert_allclose(peer.final, expected[i], rtol=1e-9, atol=1e-9)
         np.testing.assert_array_equal(peer.theta, published)  # it stays at home

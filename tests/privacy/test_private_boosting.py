@@ -22,10 +22,11 @@ from coterie.core.private.account import RELEASES
 from coterie.core.private.boosting import HIGHEST, SENSITIVITY, clipped_votes, drawn_vertex, score_all
 from coterie.core.private.noise import KEY
 from coterie.core.private.terms import GRID
-from coterie.core.world import REFUSED, data_of, new_outbox, row, rows
+from coterie.core.world import REFUSED, data_of, row, rows
 from coterie.engines.drivers import Immediate
 from coterie.engines.worlds import world_of
 from coterie.errors import MismatchError, ParameterError
+from coterie.testing.shared import hosted, same
 
 FW = ct.FrankWolfeBoosting()
 
@@ -259,19 +260,6 @@ def test_an_agent_whose_loss_has_no_weight_tells_nothing_of_it():
 # ---------------------------------------------------------------- a run
 
 
-def hosted(method, problem, order, dice, compiled):
-    """State and account of a run on one host."""
-    world = world_of(problem)
-    own, tie = method.start(world, np.zeros((problem.n, problem.p)))
-    outbox, egress = new_outbox(method, world, problem.p, method.max_letters), loop.new_egress(0, 1)
-    account, run = loop.new_account(method), loop.run if compiled else loop.run.python
-    loop.meet(method, world, own, tie, outbox, egress, account, run)
-    peers, moments = np.full(len(order), -1), np.arange(len(order)) / problem.n
-    run(method, world, own, tie, order, peers, dice, moments, outbox, egress, account, loop.NO_LIMIT)
-    assert not outbox.cursor[REFUSED]
-    return *own[:1], own.cache.values, *own[2:], *tie, account
-
-
 @pytest.mark.compiled
 @pytest.mark.parametrize(
     "method",
@@ -281,9 +269,9 @@ def hosted(method, problem, order, dice, compiled):
 def test_compiled_code_and_plain_python_agree(method):
     problem, method = instance(), private(3.0, 6, method)
     rng = np.random.default_rng(0)
-    order, dice = rng.integers(0, 5, 40), rng.random((40, method.dice))
-    for a, b in zip(*(hosted(method, problem, order, dice, compiled) for compiled in (True, False)), strict=True):
-        np.testing.assert_array_equal(a, b)
+    events = rng.integers(0, 5, 40), np.full(40, -1), rng.random((40, method.dice)), np.arange(40) / 5
+    one, other = (hosted(method, problem, np.zeros((5, 6)), events, compiled) for compiled in (True, False))
+    assert same(one[1:], other[1:])
 
 
 def test_a_spent_budget_ends_in_silence():

@@ -17,6 +17,7 @@ from coterie.engines.worlds import part_of, world_of
 from coterie.errors import MismatchError, ParameterError
 from coterie.privacy import Ledger, audit
 from coterie.testing.methods import METHOD_CHECKS
+from coterie.testing.shared import Crowd
 
 P = 3
 BAD = ct.Conditions(latency=1.5, jitter=1.0, loss=0.3, duplication=0.3)
@@ -150,12 +151,7 @@ def test_simulator_and_peers_agree():
     fate = np.random.default_rng()
     fate.bit_generator.state = dice
     numbers = fate.random((60, method.dice))
-    peers = [peer_of(problem, i, method=method) for i in range(6)]
-    for (i, j), given in zip(events, numbers, strict=True):
-        posts = peers[i].wake(given, j)
-        while posts:
-            post = posts.pop(0)
-            posts += peers[post.to].receive(post.data)
+    peers = Crowd(method, world_of(problem), np.zeros((6, P))).replay((*events.T, numbers)).peers
     assert np.array_equal(driver.theta, [peer.theta for peer in peers])
     assert np.array_equal(driver.own.shared, [peer.own.shared[0] for peer in peers])
     assert np.allclose(driver.final, [peer.final for peer in peers], atol=0.2)  # a peer may not know how many there are

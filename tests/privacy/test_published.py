@@ -7,19 +7,17 @@ in any letter after it was worked out.
 from __future__ import annotations
 
 import sys
-from collections import deque
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.engines.peer import Peer
 from coterie.engines.wire import decode, read_numbers
-from coterie.engines.worlds import part_of, world_of
+from coterie.engines.worlds import world_of
 from coterie.peers.model.scores import model_of
 from coterie.peers.wire.packet import read_packet
-from coterie.privacy import Ledger
+from coterie.testing.shared import Crowd
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))
 from small_group import SmallGroup
@@ -100,21 +98,17 @@ def test_what_goes_on_from_a_run_has_its_own_models_published():
 def test_peers_send_nothing_else(name):
     """Whatever is asked of a peer, also after it has looked at its own model: letters hold what it has published."""
     problem, method = problem_of(name, rows(), ct.graphs.ring(N)), private(name, "local")
-    world = world_of(problem)
-    peers = [Peer(method, part_of(world, i, i + 1), np.zeros(P), Ledger(method.plan)) for i in range(N)]
     sent = [[] for _ in range(N)]
-
-    def deliver(letters):
-        queue = deque(letters)
-        while queue:
-            letter = queue.popleft()
-            sent[letter.sender].append(decode(letter.data)[2])
-            queue.extend(peers[letter.to].receive(letter.data))
-
+    crowd = Crowd(
+        method,
+        world_of(problem),
+        np.zeros((N, P)),
+        lambda peer, letter: sent[letter.sender].append(decode(letter.data)[2]),
+    )
     for turn in range(4):
-        for i, peer in enumerate(peers):
-            deliver(peer.greet())
-            deliver(peer.wake())
+        crowd.greet()
+        for i, peer in enumerate(crowd.peers):
+            crowd.wake(i)
             published = peer.theta
             final = peer.final
             np.testing.assert_array_equal(peer.theta, published)

@@ -20,6 +20,7 @@ from ..engines.conditions import Conditions
 from ..engines.drivers import Driver, Immediate, Timed
 from ..engines.peer import Peer
 from ..engines.wire import decode, letters_size
+from ..engines.worlds import world_of
 from ..graphs.exact import exact_tie_weights
 from ..problem import Problem
 from .shared import BAD, Crowd, check_all, demand, hosted, named, same
@@ -175,7 +176,8 @@ def _learns_the_same_on_peers(learned: Any) -> None:
             demand(text[0] == weights[letter.to], "an agent says another weight than it holds")
             demand(abs(text[4] - degree) <= 1e-12 * degree, "an agent's degree is not the sum of its weights")
 
-    crowd = Crowd(learned, meeting.problem, meeting.theta, look).replay(events)
+    world = world_of(meeting.problem, spare=learned.ties.spare)
+    crowd = Crowd(learned, world, meeting.theta, look).replay(events)
     theirs = np.concatenate([held(peer.world, peer.world.weight) for peer in crowd.peers])
     alike = np.array_equal(held(host.world, host.world.weight), theirs)
     demand(alike, "simulator and peers exchanging bytes learn different ties")

@@ -414,7 +414,8 @@ def _runs_on_peers(method: Any) -> None:
 
 def _demand_peers(method: Any, problem: Problem) -> None:
     replay = Replay(method, problem, 200, seed=10)
-    host, crowd = replay.hosted(), Crowd(method, problem, replay.start).replay(replay.parts)
+    world = world_of(problem, batch=method.training.batch)
+    host, crowd = replay.hosted(), Crowd(method, world, replay.start).replay(replay.parts)
     theirs = [peer.own.theta[0] for peer in crowd.peers]
     demand(np.array_equal(host.own.theta, theirs), "simulator and peers exchanging bytes disagree")
     demand(int(host.account[loop.LETTERS]) == crowd.letters, "the simulator counts other letters than peers send")

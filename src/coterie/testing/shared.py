@@ -14,6 +14,7 @@ from ..engines.conditions import Conditions
 from ..engines.peer import Peer
 from ..engines.worlds import part_of, world_of
 from ..errors import ContractError
+from ..privacy import Ledger
 from ..problem import Problem
 
 #: Letters that are late, lost, doubled and out of order, and agents that are away.
@@ -82,21 +83,31 @@ def same(one: Any, other: Any) -> bool:
 class Crowd:
     """Peers that exchange encoded bytes, and an account of these; ``look(peer, letter)`` sees what is posted."""
 
-    def __init__(
-        self, method: Any, problem: Problem, start: np.ndarray, look: Callable[[Peer, Any], None] | None = None
-    ):
-        world = world_of(problem, spare=method.ties.spare, batch=method.training.batch)
-        self.peers = [Peer(method, part_of(world, i, i + 1), start[i]) for i in range(problem.n)]
+    def __init__(self, method: Any, world: World, start: np.ndarray, look: Callable[[Peer, Any], None] | None = None):
+        plan = method.privacy.plan
+        self.ledgers = [None if plan is None else Ledger(plan) for _ in start]
+        self.peers = [Peer(method, part_of(world, i, i + 1), start[i], self.ledgers[i]) for i in range(len(start))]
         self.letters = self.size = 0
         self._look = look
 
-    def replay(self, events: Any) -> Crowd:
-        """The initial swap, and then these events: who wakes, with whom, dice."""
+    def greet(self) -> Crowd:
+        """The initial swap."""
         for peer in self.peers:
             self._deliver(peer, peer.greet())
-        for i, partner, dice in zip(*events[:3], strict=True):
-            self._deliver(self.peers[i], self.peers[i].wake(dice, partner))
         return self
+
+    def replay(self, events: Any) -> Crowd:
+        """The initial swap, and then these events: who wakes, with whom, dice."""
+        self.greet()
+        for i, partner, dice in zip(*events[:3], strict=True):
+            self.wake(i, dice, partner)
+        return self
+
+    def wake(self, i: int, *given: Any) -> list[Any]:
+        """Wake a peer, and deliver what it posts, which is returned, and what that causes."""
+        posts = self.peers[i].wake(*given)
+        self._deliver(self.peers[i], posts)
+        return posts
 
     def _deliver(self, peer: Peer, posts: list[Any]) -> None:
         queue = deque(self._posted(peer, posts))
