@@ -145,7 +145,7 @@ MUTANTS = (
         "core/trimming.py",
         "min(int(fraction * neighbours + ROUNDING), ",
         "min(int(0.5 * fraction * neighbours + ROUNDING), ",
-        ("tests/engines/test_trimmed.py::test_copies_are_what_was_said_or_the_trimmed_mean_of_it",),
+        ("tests/engines/test_robust.py::test_copies_are_what_was_said_or_the_trimmed_mean_of_it",),
     ),
     Mutant(
         "others-degree",

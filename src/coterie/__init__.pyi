@@ -36,9 +36,8 @@ from .core.wrap.compressed import Compressed
 from .core.wrap.compression import Float32, Quantised, TopK
 from .core.wrap.graph_rule import GraphRule
 from .core.wrap.learned import Learned
-from .core.wrap.robust import Robust
+from .core.wrap.robust import Robust, Trimmed
 from .core.wrap.sampling import Candidates, Friends, Ideal, Shuffle
-from .core.wrap.trimmed import Trimmed
 from .data import AgentData, flip_labels
 from .data.dictionaries import Stumps
 from .data.sources import Source

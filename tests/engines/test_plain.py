@@ -26,7 +26,7 @@ from coterie.testing.shared import Crowd
 LIGHT = (
     "engines.peer",
     "engines.wire",
-    *(f"core.{name}" for name in ("loop", "world", "losses", "linear", "methods", "wrap.learned", "wrap.trimmed")),
+    *(f"core.{name}" for name in ("loop", "world", "losses", "linear", "methods", "wrap.learned", "wrap.robust")),
 )
 PRIVATE = (
     "privacy.ledger",

@@ -40,7 +40,7 @@ from coterie.core.losses import Hinge, Huber, Location, Logistic, SmoothHinge, S
 from coterie.core.methods.djam import DJAM
 from coterie.core.methods.propagation import ModelPropagation
 from coterie.core.rules import rule
-from coterie.core.wrap.trimmed import Trimmed
+from coterie.core.wrap.robust import Trimmed
 from coterie.errors import CompileError
 
 pytestmark = pytest.mark.compiled

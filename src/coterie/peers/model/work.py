@@ -25,7 +25,7 @@ from ...core.training import SGD, Adam
 from ...core.world import PERSONAL, TIED, VACANT, World, paper
 from ...core.wrap.graph_rule import GraphRule
 from ...core.wrap.learned import Learned
-from ...core.wrap.trimmed import Trimmed
+from ...core.wrap.robust import Trimmed
 from ...errors import MismatchError, ParameterError
 from ...problem.confidence import confidences
 from ...problem.modelled import FEW
