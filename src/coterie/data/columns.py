@@ -124,10 +124,10 @@ class Columns:
             message = "The feature names should match those that were passed during fit.\n"
             unseen = sorted(set(names) - set(self.input_names))
             absent = sorted(set(self.input_names) - set(names))
-            if unseen:
-                message += "Feature names unseen at fit time:\n" + _bullets(unseen)
-            if absent:
-                message += "Feature names seen at fit time, yet now missing:\n" + _bullets(absent)
+            for what, some in (("unseen at fit time", unseen), ("seen at fit time, yet now missing", absent)):
+                if some:
+                    lines = [f"- {name}\n" for name in some[:5]] + ["- ...\n"] * (len(some) > 5)
+                    message += f"Feature names {what}:\n" + "".join(lines)
             if not unseen and not absent:
                 message += "Feature names must be in the same order as they were in fit.\n"
             raise DataError(message)
@@ -138,12 +138,8 @@ class Columns:
         if self.kinds[j] == "number":
             if not isinstance(column, Levels):
                 return column
-            row = int(np.argmax(column.codes >= 0))
-            if column.codes[row] < 0:
-                return np.full(column.codes.size, np.nan)
             # Numbers may be written as text: partitions of a directory are, as pandas and Ray read them.
-            values = np.array([number_of(text) for text in column.texts])
-            numbers = np.where(column.codes < 0, np.nan, values[column.codes])
+            numbers = np.array([*map(number_of, column.texts), np.nan])[column.codes]  # a gap has the code -1
             odd = np.flatnonzero(np.isnan(numbers) & (column.codes >= 0))
             if not odd.size:
                 return numbers
@@ -202,38 +198,30 @@ class Columns:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"this does not describe the columns of a table: {error!r}") from error
-        columns._check()
-        return columns
-
-    def _check(self) -> None:
-        """Refuse a description that was changed by hand, before it reads out of bounds."""
-        width = self.n_features_in
+        # One that was changed by hand is refused before it reads out of bounds.
+        width, kinds = columns.n_features_in, columns.kinds
         sound = (
-            len(self.names) == len(self.source) == len(self.parts)
-            and len(self.kinds) == len(self.means) == width
-            and (self.input_names is None or len(self.input_names) == width)
-            and self.missing in ("fill", "error")
-            and set(self.kinds) <= {"number", "text", "category", "empty"}
-            and all((kind == "number") == (mean is not None) for kind, mean in zip(self.kinds, self.means, strict=True))
-            and all(mean is None or np.isfinite(mean) for mean in self.means)
-            and all(0 <= j < width for j in self.source)
+            len(columns.names) == len(columns.source) == len(columns.parts)
+            and len(kinds) == len(columns.means) == width
+            and (columns.input_names is None or len(columns.input_names) == width)
+            and columns.missing in ("fill", "error")
+            and set(kinds) <= {"number", "text", "category", "empty"}
+            and all((kind == "number") == (mean is not None) for kind, mean in zip(kinds, columns.means, strict=True))
+            and all(mean is None or np.isfinite(mean) for mean in columns.means)
+            and all(0 <= j < width for j in columns.source)
             and all(
-                (what == "value" and self.kinds[j] == "number")
-                or (what == "level" and self.kinds[j] in ("text", "category") and text is not None)
-                or (what == "missing" and self.kinds[j] != "empty")
-                for j, (what, text) in zip(self.source, self.parts, strict=True)
+                (what == "value" and kinds[j] == "number")
+                or (what == "level" and kinds[j] in ("text", "category") and text is not None)
+                or (what == "missing" and kinds[j] != "empty")
+                for j, (what, text) in zip(columns.source, columns.parts, strict=True)
             )
         )
         if not sound:
             raise DataError("this does not describe the columns of a table: its parts do not fit together")
+        return columns
 
     def __repr__(self) -> str:
         return f"Columns({self.n_features_in} -> {len(self.names)}, missing={self.missing!r})"
-
-
-def _bullets(names: list[str]) -> str:
-    few = "".join(f"- {name}\n" for name in names[:5])
-    return few + ("- ...\n" if len(names) > 5 else "")
 
 
 def decide(

@@ -112,7 +112,7 @@ class StumpDictionary(Dictionary):
 
     def transform(self, X: Any) -> Floats:
         """Outputs of the stumps, -1 and +1."""
-        matrix = _matrix(X)
+        matrix = as_features(X, np.float64)[0]
         last = int(self.feature.max())
         if matrix.shape[1] <= last:
             raise DataError(f"X has {matrix.shape[1]} columns, but there are stumps of column {last}")
@@ -208,7 +208,11 @@ class Stumps:
                 raise ParameterError("low and high: quantiles come from data, not from a range; leave both out")
             if isinstance(low, tuple) and isinstance(high, tuple) and len(low) != len(high):
                 raise ParameterError(f"low has {len(low)} values and high {len(high)}: expected one of each a feature")
-            _refuse_inverted(low, high)
+            lows, highs = np.broadcast_arrays(np.atleast_1d(low), np.atleast_1d(high))
+            if (lows > highs).any():
+                j = int((lows > highs).argmax())
+                feature = f" for feature {j}" if lows.size > 1 else ""
+                raise ParameterError(f"low={lows[j]} is above high={highs[j]}{feature}")
         object.__setattr__(self, "count", count)
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
@@ -231,10 +235,15 @@ class Stumps:
         >>> Stumps(3).fitted(np.array([[0.0, 10.0], [4.0, 20.0]])).to_arrays()
         {'feature': array([0, 0, 1]), 'threshold': array([ 1.,  3., 15.])}
         """
-        matrix = _matrix(X)
+        matrix = as_features(X, np.float64)[0]
         p = matrix.shape[1]
         if self.low is None:
-            _refuse_no_range(matrix)
+            if matrix.shape[0] == 0:
+                raise DataError("X has no rows to place stumps by; give Stumps(low=..., high=...)")
+            rows, columns = nonfinite(matrix)
+            if rows.size:
+                place = int(rows[0]), int(columns[0])
+                raise DataError(f"row {place[0]}: column {place[1]} of X is {matrix[place]}: expected finite features")
         counts = np.full(p, self.count // p)
         if self.count < p:
             # Steps of at least one, so that no two of them round to the same feature.
@@ -316,7 +325,7 @@ class Ensemble(Dictionary):
 
     def transform(self, X: Any) -> Floats:
         """Outputs of the estimators."""
-        matrix = _matrix(X)
+        matrix = as_features(X, np.float64)[0]
         rows = matrix.shape[0]
         result = np.empty((rows, self.size))
         if rows == 0:  # which scikit-learn refuses
@@ -362,7 +371,7 @@ class Function(Dictionary):
 
     def transform(self, X: Any) -> Floats:
         """Outputs of the function."""
-        matrix = _matrix(X)
+        matrix = as_features(X, np.float64)[0]
         returned: Any = self.call(matrix)
         said = returned.toarray() if sparse.issparse(returned) else np.asarray(returned)
         rows = matrix.shape[0]
@@ -411,8 +420,10 @@ def resolve_base(base: Any, X: Any) -> Dictionary:
 
 def outputs(dictionary: Dictionary, X: Any, where: Callable[[int], str] | None = None) -> Floats:
     """What the base predictors say of every row, checked."""
-    said = np.ascontiguousarray(dictionary.transform(_doubles(X)), dtype=np.float64)
-    expected = (_rows(X), dictionary.size)
+    if getattr(X, "dtype", None) == np.float32:
+        X = X.astype(np.float64)  # the precision in which everything is reckoned
+    said = np.ascontiguousarray(dictionary.transform(X), dtype=np.float64)
+    expected = (X.shape[0] if hasattr(X, "shape") else len(X), dictionary.size)
     if said.shape != expected:
         raise DataError(f"{dictionary!r} returned an array of shape {said.shape}: expected {expected}")
     bad = ~np.isfinite(said)
@@ -421,22 +432,6 @@ def outputs(dictionary: Dictionary, X: Any, where: Callable[[int], str] | None =
         place = f"row {row}" if where is None else where(row)
         raise DataError(f"{place}: {dictionary.describe(j)} says {said[row, j]}: expected finite outputs")
     return said
-
-
-def _matrix(X: Any) -> Any:
-    """A float64 array, or a CSR array that shares its memory with `X` where it can."""
-    if sparse.issparse(X) and X.ndim == 2:
-        return sparse.csr_array(_doubles(X))
-    return as_features(X, np.float64)[0]
-
-
-def _doubles(X: Any) -> Any:
-    """Rows that are stored as float32 in the precision in which everything is reckoned."""
-    return X.astype(np.float64) if getattr(X, "dtype", None) == np.float32 else X
-
-
-def _rows(X: Any) -> int:
-    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def _column(columns: Any, j: int) -> Floats:
@@ -456,22 +451,3 @@ def _bound(name: str, value: Any) -> float | tuple[float, ...] | None:
     if array.dtype.kind not in "iuf" or array.ndim > 1 or array.size == 0 or not np.isfinite(array).all():
         raise ParameterError(f"{name}={value!r} must be a finite number, or one per feature")
     return tuple(array.astype(float).tolist()) if array.ndim else float(array)
-
-
-def _refuse_inverted(low: Any, high: Any) -> None:
-    lows, highs = np.broadcast_arrays(np.atleast_1d(low), np.atleast_1d(high))
-    wrong = lows > highs
-    if wrong.any():
-        j = int(wrong.argmax())
-        feature = f" for feature {j}" if lows.size > 1 else ""
-        raise ParameterError(f"low={lows[j]} is above high={highs[j]}{feature}")
-
-
-def _refuse_no_range(matrix: Any) -> None:
-    """Thresholds cannot come from nothing, nor from what is no number."""
-    if matrix.shape[0] == 0:
-        raise DataError("X has no rows to place stumps by; give Stumps(low=..., high=...)")
-    rows, columns = nonfinite(matrix)
-    if rows.size:
-        place = int(rows[0]), int(columns[0])
-        raise DataError(f"row {place[0]}: column {place[1]} of X is {matrix[place]}: expected finite features")
