@@ -391,11 +391,7 @@ class AgentData:
         order = np.asarray(order)
         if not np.array_equal(np.sort(order, axis=None), np.arange(self.n)):
             raise DataError(f"order must hold each of 0..{self.n - 1} once, got {order.tolist()}")
-        return self._rows(
-            spans(self.start[order], self.sizes[order]),
-            self.sizes[order],
-            members=tuple(self.members[k] for k in order),
-        )
+        return self.only(order)
 
     def with_members(self, members: Iterable[Hashable]) -> AgentData:
         """The same rows among these agents, in this order: those that are new have no rows.

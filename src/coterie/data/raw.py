@@ -238,19 +238,14 @@ def _pandas_column(series: Any, label: str) -> Any:
     dtype = series.dtype
     if isinstance(dtype, pd.CategoricalDtype):
         return declared_levels(np.asarray(series.cat.codes), series.cat.categories.tolist(), label)
-    if isinstance(dtype, pd.SparseDtype):
-        return array_column(np.asarray(series), label)
-    if isinstance(dtype, pd.PeriodDtype):
+    if isinstance(dtype, pd.PeriodDtype) or dtype.kind in "Mm":
         raise date_error(label, str(dtype))
     if isinstance(dtype, pd.StringDtype):
         codes, texts = series.factorize()
         return Levels(codes, texts.tolist(), declared=False) if len(texts) else np.full(len(series), np.nan)
-    if isinstance(dtype, np.dtype):
-        return array_column(series.to_numpy(), label)
-    kind = getattr(dtype, "kind", "O")
-    if kind in "Mm":
-        raise date_error(label, str(dtype))
-    if kind in "biuf":
+    if isinstance(dtype, np.dtype | pd.SparseDtype):
+        return array_column(np.asarray(series), label)
+    if dtype.kind in "biuf":
         return series.to_numpy(dtype=np.float64, na_value=np.nan)
     return array_column(series.to_numpy(dtype=object), label)
 
