@@ -96,7 +96,7 @@ class Report:
     def __repr__(self) -> str:
         parts = [_head(self.summary), _gains_text(self), _features_text(self.features), _outliers_text(self.outliers)]
         parts += [
-            _choices_text(self),
+            _choices_text(self.choices),
             _listed("What was done to columns", self.columns or ["nothing: all are numbers"]),
         ]
         parts += [_listed("What was sent", self.sent["words"]) if "vectors" in self.sent else ""]
@@ -159,7 +159,6 @@ def report(
     parts = model._models.parts
     rows = model._models.rows() if X is None else given_rows(model, X, y, agents)[0]
     notes: list[str] = []
-    tells = bool(parts) and parts[0].has_intervals
     with one_thread():
         try:
             if rows is None:
@@ -172,15 +171,9 @@ def report(
             table, measured = None, {}
             notes.append(f"gains are not available: {error}")
         found = features(model) if parts else _features_without_posterior(model, rows)
-        tested = tests(model) if tells else None
+        tested = tests(model) if parts and parts[0].has_intervals else None
         chosen = choices(model, rows) if parts else None
     notes += _notes(model) if parts else _notes_without_posterior(model, found)
-    if tells and model._models.rows() is None:
-        notes.append(
-            "the model has no rows of its own, so outliers are looked for by coefficients, and not by residuals"
-        )
-    if parts and not tells:
-        notes.append("with so many columns, outliers are not looked for, and there are no intervals of coefficients")
     told = Report(
         _summary(model, rows) | measured,
         table,
@@ -228,55 +221,53 @@ def sizes_of(model: Any, rows: Grouped | None) -> np.ndarray | None:
 
 def _notes(model: Any) -> list[str]:
     """How agents never met are predicted, and where the approximation ends."""
-    first, notes = model._models.parts[0], []
-    if len(model.agents_) == 1:
-        notes.append("there is one agent, so nothing is known of how agents differ; its own model is in coef_")
-    elif _differences_are_a_guess(model):
-        notes.append(
-            "no agent has two rows, so differences between agents cannot be told from noise: the sd between "
-            "agents, the noise, and how far each agent's model is from the common one are a guess"
-        )
-    share = [part.new_share for part in model._models.parts]
-    if max(share) == 0.0:
-        notes.append("an agent never met is predicted by the common model")
-    elif min(share) == 1.0:
-        notes.append("an agent never met is predicted by one model of all rows: that did best for held-out agents")
-    else:
-        parts = " to ".join(dict.fromkeys(f"{100 * end:.0f} %" for end in (min(share), max(share))))
-        notes.append(
-            f"an agent never met is predicted by a mixture of the common model and, {parts}, one model of all rows: "
-            "that did best for held-out agents"
-        )
-    if not first.family.noisy:
-        notes.append(
-            "for classes and counts, intervals of the sd between agents are rough: with a dozen rows an agent they "
-            "hold the truth less often than they say"
-        )
-    ties = model._models.ties
+    first, ties, classifies = model._models.parts[0], model._models.ties, model._kind == "classifier"
+    low, high = (end(part.new_share for part in model._models.parts) for end in (min, max))
+    by = "one model of all rows: that did best for held-out agents"
+    if high == 0.0:
+        by = "the common model"
+    elif low < 1.0:
+        parts = " to ".join(dict.fromkeys(f"{100 * end:.0f} %" for end in (low, high)))
+        by = f"a mixture of the common model and, {parts}, {by}"
+    notes = {
+        "there is one agent, so nothing is known of how agents differ; its own model is in coef_": first.n == 1,
+        "no agent has two rows, so differences between agents cannot be told from noise: the sd between agents, the "
+        "noise, and how far each agent's model is from the common one are a guess": (
+            first.n > 1 and _differences_are_a_guess(model)
+        ),
+        f"an agent never met is predicted by {by}": True,
+        "for classes and counts, intervals of the sd between agents are rough: with a dozen rows an agent they hold "
+        "the truth less often than they say": not first.family.noisy,
+    }
     if ties is not None:
         paid = f"of strength {ties.strength:g}" if ties.strength > 0.0 else "not used, since they did not pay"
-        notes.append(
-            f"ties between agents are {paid}: the mean loss of held-out rows fell by {number_in_words(ties.gain)} "
-            f"(standard error {number_in_words(ties.error)})"
-        )
-    if model._kind == "classifier" and np.median(first.sizes) <= 3:
-        notes.append(
-            "most agents have at most 3 rows: variances between agents are underestimated for classes (Laplace's "
-            "approximation ends there); common model and predictions are still sound"
-        )
-    return notes
+        gain, error = number_in_words(ties.gain), number_in_words(ties.error)
+        fell = f"the mean loss of held-out rows fell by {gain} (standard error {error})"
+        notes[f"ties between agents are {paid}: {fell}"] = True
+    notes |= {
+        "most agents have at most 3 rows: variances between agents are underestimated for classes (Laplace's "
+        "approximation ends there); common model and predictions are still sound": (
+            classifies and np.median(first.sizes) <= 3
+        ),
+        "the model has no rows of its own, so outliers are looked for by coefficients, and not by residuals": (
+            first.has_intervals and model._models.rows() is None
+        ),
+        "with so many columns, outliers are not looked for, and there are no intervals of coefficients": (
+            not first.has_intervals
+        ),
+    }
+    return [note for note, holds in notes.items() if holds]
 
 
 def _notes_without_posterior(model: Any, found: pd.DataFrame | None) -> list[str]:
     """What such models cannot tell, and how the others are predicted."""
-    notes = [
+    unnamed = "nothing is said of features: what the models are made of has no names, or there are no rows"
+    return [
         f"method={model.method!r} has no population and no posterior: there are no intervals of coefficients, no tests "
-        "for outliers and no evidence"
+        "for outliers and no evidence",
+        *([unnamed] if found is None else []),
+        "an agent never met is predicted by the mean of all models, by rows",
     ]
-    if found is None:
-        notes.append("nothing is said of features: what the models are made of has no names, or there are no rows")
-    notes.append("an agent never met is predicted by the mean of all models, by rows")
-    return notes
 
 
 def sent(model: Any) -> dict[str, Any]:
@@ -315,13 +306,10 @@ def _sent_words(found: dict[str, Any], n: int) -> list[str]:
         return ["Nothing was sent: the models were learned in one place."]
     total = f"{_bytes(found['bytes'])} in all, {_bytes(found['bytes'] / n)} for each agent."
     if "wakes" not in found:
-        return [
-            f"In {found['rounds']:,} rounds, server and workers sent each other {found['vectors']:,} vectors: {total}"
-        ]
-    words = [
-        f"Agents woke {found['wakes']:,} times, {found['wakes'] / n:,.0f} each, and sent {found['vectors']:,} vectors "
-        f"in {found['letters']:,} letters: {total}"
-    ]
+        rounds, vectors = f"{found['rounds']:,}", f"{found['vectors']:,}"
+        return [f"In {rounds} rounds, server and workers sent each other {vectors} vectors: {total}"]
+    woke = f"Agents woke {found['wakes']:,} times, {found['wakes'] / n:,.0f} each"
+    words = [f"{woke}, and sent {found['vectors']:,} vectors in {found['letters']:,} letters: {total}"]
     if found["lost"] or found["duplicated"]:
         words.append(f"The network lost {found['lost']:,} letters, and delivered {found['duplicated']:,} twice.")
     return words
@@ -644,109 +632,89 @@ def _gains_text(report: Report) -> str:
     if report.gains is None:
         return ""
     summary, table = report.summary, report.gains.dropna(subset="gain_alone")
-    errors = summary["errors"]
-    lines = [
-        f"Gains ({MEASURES[summary['measure']]} on held-out rows, {summary['folds']} folds inside each agent; mean "
-        f"over {len(table)} agents)",
-        *_table(
-            ["", "error", "lowered by", "95 % interval", "relative", "agents that gain"],
-            [
-                *(
-                    [name.replace("_", " "), number_in_words(errors[name]), *_gain_cells(summary["gains"][name])]
-                    for name in summary["gains"]
-                ),
-                ["together", number_in_words(errors["together"]), "", "", "", ""],
-            ],
-        ),
-    ]
-    ranked = table.sort_values("gain_alone", ascending=False, kind="stable")
-    shown = ranked if len(ranked) <= 6 else pd.concat([ranked.head(3), ranked.tail(3)])
-    lines.append(
-        "  agents by their gain against alone" + ("" if len(ranked) <= 6 else ", the first and the last three")
-    )
-    cells = [
-        [
-            str(line["agent"]),
-            f"{line['rows']:,}",
-            *(number_in_words(line[name]) for name in ("alone", "one_model", "together")),
-        ]
+    cells = [["together", number_in_words(summary["errors"]["together"]), "", "", "", ""]]
+    for name, gain in reversed(summary["gains"].items()):
+        interval, count = (
+            _interval(gain["low"], gain["high"]),
+            f"{round(gain['share'] * gain['agents'])} of {gain['agents']}",
+        )
+        told = [number_in_words(gain["mean"]), interval, f"{100 * gain['relative']:.1f} %", count]
+        cells.insert(0, [name.replace("_", " "), number_in_words(summary["errors"][name]), *told])
+    ranked, few = table.sort_values("gain_alone", ascending=False, kind="stable"), len(table) <= 6
+    shown = ranked if few else pd.concat([ranked.head(3), ranked.tail(3)])
+    names = ["alone", "one_model", "together"]
+    agents = [
+        [str(line["agent"]), f"{line['rows']:,}", *(number_in_words(line[name]) for name in names)]
         for line in shown.to_dict(orient="records")
     ]
-    return "\n".join([*lines, *_table(["agent", "rows", "alone", "one model", "together"], cells)])
-
-
-def _gain_cells(gain: dict[str, float]) -> list[str]:
-    count = f"{round(gain['share'] * gain['agents'])} of {gain['agents']}"
-    return [
-        number_in_words(gain["mean"]),
-        _interval(gain["low"], gain["high"]),
-        f"{100 * gain['relative']:.1f} %",
-        count,
-    ]
+    return "\n".join(
+        [
+            f"Gains ({MEASURES[summary['measure']]} on held-out rows, {summary['folds']} folds inside each agent; mean "
+            f"over {len(table)} agents)",
+            *_table(["", "error", "lowered by", "95 % interval", "relative", "agents that gain"], cells),
+            "  agents by their gain against alone" + ("" if few else ", the first and the last three"),
+            *_table(["agent", "rows", "alone", "one model", "together"], agents),
+        ]
+    )
 
 
 def _features_text(table: pd.DataFrame | None) -> str:
     if table is None:
         return ""
-    several = ["class"] if "class" in table else []
-    shown = table.sort_values("importance", ascending=False, kind="stable").head(SHOWN)
-    cells = []
-    for line in shown.to_dict(orient="records"):
+    named, cells = [name for name in ("class", "feature") if name in table], []
+    for line in table.sort_values("importance", ascending=False, kind="stable").head(SHOWN).to_dict(orient="records"):
         fixed = line["kind"] == "cannot differ"
         cells.append(
             [
-                *(str(line[name]) for name in (*several, "feature")),
+                *(str(line[name]) for name in named),
                 number_in_words(line["common"]) if math.isfinite(line["common"]) else "a curve",
                 "cannot differ" if fixed else number_in_words(line["sd"]),
                 _interval(line["low"], line["high"]) if not (fixed or math.isnan(line["low"])) else "",
                 f"{100 * line['importance']:.1f} %" if math.isfinite(line["importance"]) else "",
             ]
         )
-    lines = _table([*several, "feature", "common", "sd between agents", "90 % interval", "importance"], cells)
-    more = [f"  and {len(table) - len(shown)} more: see .features"] if len(table) > len(shown) else []
-    return "\n".join(["Features, by how much of the differences between agents they make", *lines, *more])
+    head = [*named, "common", "sd between agents", "90 % interval", "importance"]
+    return _section("Features, by how much of the differences between agents they make", head, cells, table, "features")
 
 
 def _outliers_text(table: pd.DataFrame | None) -> str:
     if table is None:
         return ""
     title = f"Outliers (at most {100 * FALSE_DISCOVERIES:g} % of those named are expected to be so by chance)"
-    if not len(table):
-        return f"{title}\n  none"
-    shown = table.head(SHOWN)
     cells = []
-    for line in shown.to_dict(orient="records"):
+    for line in table.head(SHOWN).to_dict(orient="records"):
         told = f"{line['feature']} {line['z']:+.1f} sd"
         if line["by"] == "residuals":
             told = f"{number_in_words(line['z'])} times what was expected"
         of = f" of {line['class']}" if "class" in line else ""
         cells.append([str(line["agent"]), line["by"] + of, told, f"{line['p']:.1e}"])
-    more = [f"  and {len(table) - len(shown)} more: see .outliers"] if len(table) > len(shown) else []
-    return "\n".join([title, *_table(["agent", "by its", "what stands out", "p"], cells), *more])
+    return _section(title, ["agent", "by its", "what stands out", "p"], cells, table, "outliers")
 
 
-def _choices_text(report: Report) -> str:
-    table = report.choices
+def _choices_text(table: pd.DataFrame | None) -> str:
     if table is None:
         return ""
     if len(table) == 1:
-        candidate = table["candidate"][0]
-        return f"Chosen: {candidate}; nothing else was tried (log evidence {number_in_words(table['log_evidence'][0])})"
-    cells = []
-    held_out = bool(table["held_out_loss"].notna().any())
+        candidate, evidence = table["candidate"][0], number_in_words(table["log_evidence"][0])
+        return f"Chosen: {candidate}; nothing else was tried (log evidence {evidence})"
+    head, cells = ["candidate", "log evidence", "loss of rows left out", ""], []
     for line in table.to_dict(orient="records"):
-        known = math.isfinite(line["log_evidence"])
+        known, loss = math.isfinite(line["log_evidence"]), line["held_out_loss"]
+        evidence = number_in_words(line["log_evidence"]) if known else "not kept"
         verdict = "chosen" if line["chosen"] else f"{line['nats']:+.1f} nats" if known else ""
-        loss = (
-            [number_in_words(line["held_out_loss"]) if math.isfinite(line["held_out_loss"]) else ""] if held_out else []
-        )
-        cells.append(
-            [line["candidate"], number_in_words(line["log_evidence"]) if known else "not kept", *loss, verdict]
-        )
+        cells.append([line["candidate"], evidence, number_in_words(loss) if math.isfinite(loss) else "", verdict])
+    if table["held_out_loss"].isna().all():
+        head, cells = [*head[:2], head[3]], [[*line[:2], line[3]] for line in cells]
     title = f"Chosen by evidence (curves and heavy tails must win by {fitted.MARGIN:g} nats or more"
-    title += ", curves also on rows left out)"
-    lines = _table(["candidate", "log evidence", *(["loss of rows left out"] if held_out else []), ""], cells)
-    return "\n".join([title, *lines])
+    return _section(f"{title}, curves also on rows left out)", head, cells, table, "choices")
+
+
+def _section(title: str, head: list[str], cells: list[list[str]], table: pd.DataFrame, name: str) -> str:
+    """A title, the first lines of a table, and how many more there are."""
+    if not cells:
+        return f"{title}\n  none"
+    more = [f"  and {len(table) - len(cells)} more: see .{name}"] if len(table) > len(cells) else []
+    return "\n".join([title, *_table(head, cells), *more])
 
 
 def _listed(title: str, lines: list[str]) -> str:
