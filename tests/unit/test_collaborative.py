@@ -149,8 +149,11 @@ def test_more_rows_that_do_not_fit_are_refused():
         model.partial_fit(X[:2], ["no", "no"])
     with pytest.raises(DataError, match="3 features"):
         model.partial_fit(np.ones((1, 3)), ["no"], agents=[0])
+    local = ct.CollaborativeClassifier("local").fit(X, y, agents=ids)
     with pytest.raises(MismatchError, match="cannot take more rows"):
-        ct.CollaborativeClassifier("local").fit(X, y, agents=ids).partial_fit(X, y, agents=ids)
+        local.partial_fit(X, y, agents=ids)
+    with pytest.raises(MismatchError, match="needs a posterior"):
+        ct.CollaborativeRegressor("local").fit(X, X[:, 0], agents=ids).predict_interval(X, agents=ids)
 
 
 # -- few rows, odd rows ---------------------------------------------------------------------------------------------
@@ -461,19 +464,6 @@ def test_a_loaded_model_still_warns_of_extrapolation(tmp_path):
         again.predict(X[time > 20], agents=ids[time > 20])
 
 
-@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
-@pytest.mark.parametrize("kind", ["numbers", "three classes"])
-def test_a_wide_model_comes_back_from_a_file(tmp_path, kind, storage):
-    X, y, ids = table(kind, n=6, p=160)
-    rows = storage(X)
-    model = estimator(kind).fit(rows, y, agents=ids)
-    again = ct.load(ct.save(model, tmp_path / "model"))
-    asked = np.where(np.arange(len(ids)) % 7 == 0, 99, ids)
-    np.testing.assert_allclose(answers(again, rows, asked), answers(model, rows, asked), atol=1e-9)
-    both = [found.partial_fit(storage(X[:5]), y[:5], agents=["new"] * 5) for found in (model, again)]
-    np.testing.assert_allclose(both[1].coef_, both[0].coef_, atol=1e-9)
-
-
 @pytest.mark.parametrize("graph", ["auto", "given"])
 def test_a_model_with_ties_comes_back_from_a_file(tmp_path, graph):
     rng = np.random.default_rng(4)
@@ -494,17 +484,6 @@ def test_a_model_with_ties_comes_back_from_a_file(tmp_path, graph):
         assert errors[0] < errors[1]
         with pytest.raises(MismatchError, match="fit anew"):
             model.partial_fit(X[:2], y[:2], agents=ids[:2])
-
-
-@pytest.mark.parametrize("method", ["cd", "local", "global"])
-def test_a_model_over_a_graph_comes_back_from_a_file(tmp_path, method):
-    X, y, ids = table(n=5)
-    model = ct.CollaborativeRegressor(method, graph="knn", n_neighbors=2).fit(X, y, agents=ids)
-    again = ct.load(ct.save(model, tmp_path / "model"))
-    asked = np.where(np.arange(len(ids)) % 7 == 0, 99, ids)
-    assert np.array_equal(again.predict(X, agents=asked), model.predict(X, agents=asked))
-    with pytest.raises(MismatchError, match="needs a posterior"):
-        model.predict_interval(X, agents=ids)
 
 
 # -- scikit-learn -----------------------------------------------------------------------------------------------------

@@ -379,12 +379,12 @@ def test_what_was_sent_is_that_of_the_run(pages):
 
 def test_privacy_that_was_spent_is_told(pages):
     model, _, _ = pages("over a graph")
-    run = model.run_
+    learned = model._models
     try:
-        model.run_ = replace(run, epsilon=0.5, delta=1e-5)
+        model._models = replace(learned, runs=[replace(model.run_, epsilon=0.5, delta=1e-5)])
         page = documents.document(model.report(folds=2))
     finally:
-        model.run_ = run
+        model._models = learned
     assert page["sent"]["epsilon"] == 0.5
     assert page["sent"]["words"][-1] == "Everything that an agent sent is (0.5, 1e-05)-differentially private."
     assert "No privacy budget was spent" in documents.document(model.report(folds=2))["sent"]["words"][-1]

@@ -195,6 +195,9 @@ def labels_of(y: Any, rows: int, codes: Integers, members: tuple[Hashable, ...])
         plain = np.asarray(values.tolist())
         alike = plain.dtype.kind in "biuf" or all(isinstance(value, str) for value in values.tolist())
         values = plain if alike and plain.ndim == 1 else values
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values)))
+        raise DataError(f"row {row}: the label is {values[row]}: labels must be finite, not NaN or infinity")
     return values
 
 

@@ -436,9 +436,6 @@ class CollaborativeRegressor(_Collaborative):
         except (TypeError, ValueError):
             found = next(value for value in y.tolist() if not isinstance(value, (int, float)))
             raise DataError(f"y holds {found!r}: a regressor needs numbers; is this a case for a classifier?") from None
-        bad = np.flatnonzero(~np.isfinite(values))
-        if bad.size:
-            raise DataError(f"row {bad[0]}: the label is {values[bad[0]]}: labels must be finite, not NaN or infinity")
         if self.loss == "poisson" and (values < 0.0).any():
             row = int(np.argmax(values < 0.0))
             raise DataError(f'row {row}: the label is {values[row]:g}: loss="poisson" needs counts, 0 or more')

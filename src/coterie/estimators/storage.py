@@ -81,11 +81,11 @@ def save(model: Any, path: str | os.PathLike[str]) -> Path:
         return save_run(model, path)
     if type(model).__name__ not in KINDS or not hasattr(model, "coef_"):
         raise MismatchError(f"only a fitted {' or '.join(KINDS)}, or a run, can be saved, not {model!r}")
+    described, parts = model._packed()  # what cannot be saved is refused before anything is written
     agents = [packed_id(agent) for agent in model.agents_]
     # How many threads work is a matter of the machine, and no part of the model.
     given = {name: value for name, value in model.get_params(deep=False).items() if name != "n_jobs"}
     parameters = {name: _parameter(name, value) for name, value in given.items()}
-    described, parts = model._packed()  # what cannot be saved is refused before anything is written
     graph = model._models.graph
     ties = {} if graph is None else {"tie_start": graph.start, "tie_peer": graph.peer, "tie_weight": graph.weight}
     content = packed({**ties, **parts})
@@ -173,7 +173,7 @@ def _restored(kind: Any, description: dict[str, Any], arrays: Any) -> Any:
         if encoded is None
         else Columns.from_dict(encoded)
     )
-    tied = "tie_start" in arrays
+    tied = {"tie_start", "tie_peer", "tie_weight"} & set(arrays)
     graph = Graph.from_ties(arrays["tie_start"], arrays["tie_peer"], arrays["tie_weight"]) if tied else None
     models = model._unpacked(described, arrays, len(members), len(columns.names), graph)
     model._take(columns, members, description["agent_column"], models)
