@@ -151,7 +151,7 @@ def test_two_that_nobody_can_dial_learn_through_a_relay(club, tmp_path, relay):
     groups.refresh(tmp_path / "cat", club.folder / "roster")
     cat, dan = club.run("cat"), club.run("dan")
     assert eventually(lambda: cat.node.fresh.proven == {3} and dan.node.fresh.proven == {2}, patience=60)
-    assert eventually(lambda: min(one.node.received["letters"] for one in (cat, dan)) > 5)
+    assert eventually(lambda: min(one.node.mail.received["letters"] for one in (cat, dan)) > 5)
 
     def status():
         path = hub.folder / "status.json"

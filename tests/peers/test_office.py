@@ -31,12 +31,13 @@ def club(tmp_path):
     return Club(tmp_path)
 
 
-def posted(club, name, body=None, by=None, endpoint=None, days=900, version=None):
+def posted(club, name, body=None, by=None, version=None, **more):
     """A certificate for somebody, signed by the steward but made by hand."""
     office = groups.load_group(club.group)
     if body is None:
         old, ca = read_certificate((club.root / name / "tls.crt").read_bytes()), (office.ca_key, office.ca)
-        body = certificate_der(sign_csr(old, *ca, name=name, endpoint=endpoint, days=days, now=club.today))
+        more = {"endpoint": None, "days": 900, "now": club.today} | more
+        body = certificate_der(sign_csr(old, *ca, name=name, **more))
     bulletin = Bulletin(CERTIFICATE, name, version or int(club.moment()), body)
     return sign_bulletin(bulletin, by or office.steward, 10**6, "it")
 
@@ -358,7 +359,8 @@ def test_a_relay_is_brought_its_certificate(club, tmp_path):
     assert signed in package
     assert not office.look()
     assert office.take(package) == b""
-    fresh = posted(club, "hub", endpoint="127.0.0.1:7000", days=2000, version=int(time.time()) + 10**9)
+    today = {"now": None, "version": int(time.time()) + 10**9}
+    fresh = posted(club, "hub", endpoint="127.0.0.1:7000", days=2000, **today)
     assert office.take(bulletins.packaged(b"a list", [fresh, posted(club, "ann")])) == b"a list"
     assert not office.look()
     assert relay.reloads == 1
