@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import types
+from contextlib import contextmanager
+
+import coterie as ct
 
 
 class Here:
@@ -54,3 +57,11 @@ class Silent:
 
     def take(self):
         return []
+
+
+class Local(ct.Cluster):
+    """A cluster in this process."""
+
+    @contextmanager
+    def connect(self):
+        yield Here()

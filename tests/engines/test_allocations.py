@@ -36,7 +36,7 @@ print("control", allocations(wasteful, 1_000), allocations(wasteful, 2_000))
 task = ct.datasets.linear_classification(n=10, p=3, seed=0)
 for loss in ("squared", "logistic", "hinge"):
     problem = ct.Problem.personalized(task.train, task.graph, loss=loss)
-    driver = Immediate(problem, ct.CollaborativeADMM(1.0), problem.local(), "uniform", None, 0, None)
+    driver = Immediate.of(problem, ct.CollaborativeADMM(1.0), problem.local(), 0)
     advance = lambda wakes: driver.advance(wakes, loop.NO_LIMIT)
     advance(10)
     print(loss, allocations(advance, 1_000), allocations(advance, 10_000))

@@ -434,7 +434,7 @@ def copies(driver):
 def test_copies_are_repaired_once_the_mail_is_good():
     _, problem = instance(edges=(*EDGES, (3, 4, 0.9)))
     bad = ct.Conditions(loss=0.3, latency=1.0, duplication=0.1)
-    driver = Timed(problem, FW, np.zeros((5, 7)), "uniform", bad, 0, None)
+    driver = Timed.of(problem, FW, np.zeros((5, 7)), 0, conditions=bad)
     driver.advance(2000, NO_LIMIT)
     peer, copy, heard, taken = copies(driver)
     assert (heard < taken).any()

@@ -23,7 +23,7 @@ from coterie.core.world import send
 from coterie.engines import shard
 from coterie.engines.shards import Shards
 from coterie.errors import CapacityError, ClusterError, MissingExtra, ParameterError
-from ray_in_process import Here, Silent
+from ray_in_process import Here, Local, Silent
 
 N, P, WAKES, SEED = 13, 3, 3000, 5
 METHODS = {"cd": 2, "admm": 3, "propagation": 2, "djam": 3}  # and how many shards
@@ -66,9 +66,8 @@ def _silent(monkeypatch):
     monkeypatch.setattr(shard, "WorkerLog", Silent)
 
 
-def driver_of(name, count, ray=None, total=WAKES, cpus=0.5):
-    problem, method = example(name), resolve_method(name)
-    return Shards(problem, method, "local", "uniform", SEED, ct.Cluster(None, count, cpus), ray or Here(), total)
+def driver_of(name, count, cluster=Local):
+    return Shards.of(example(name), resolve_method(name), "local", SEED, WAKES, engine=cluster(None, count, 0.5))
 
 
 @functools.cache
@@ -230,7 +229,7 @@ def test_a_letter_to_nobody():
     problem = example("cd")
     with (
         pytest.raises(CapacityError, match="no agent's address, 99"),
-        Shards(problem, Stray(), "local", "uniform", SEED, ct.Cluster(None, 2), Here(), WAKES) as driver,
+        Shards.of(problem, Stray(), "local", SEED, WAKES, engine=Local(None, 2)) as driver,
     ):
         driver.advance(3 * N, loop.NO_LIMIT)
 
@@ -242,14 +241,14 @@ def wake_for_ever(driver):
 
 @pytest.mark.slow
 def test_errors_on_shards(ray, pool):
-    with driver_of("cd", 2, pool) as driver:
+    with driver_of("cd", 2, ct.Cluster) as driver:
         ray.kill(driver.shards[1])
         with pytest.raises(ClusterError, match="a shard is gone, and its agents with it"):
             wake_for_ever(driver)
         ray.kill(driver.shards[0])
         driver.shards = []
     with pytest.raises(ClusterError, match=r"5 shard\(s\) of 0.5 CPU\(s\) each do not fit.* room for 4"):
-        driver_of("cd", 5, pool)
+        driver_of("cd", 5, ct.Cluster)
 
 
 def test_count():

@@ -181,7 +181,7 @@ def test_mixing_follows_a_graph_that_changes(timed):
     if not timed:  # the one round in which the ends of a tie did not know that the other has fewer neighbours
         x = metropolis(graph()) @ task.start
         assert np.abs(others[0] - np.delete(x, 2, axis=0).mean(axis=0)).max() < 0.3
-        again = Synchronous(fewer, still, x, "uniform", 0)
+        again = Synchronous.of(fewer, still, x)
         again.advance(1, loop.NO_LIMIT)
         assert_allclose(again.theta, metropolis(fewer.graph) @ x, rtol=0, atol=1e-10)
 
@@ -237,7 +237,7 @@ def test_gradient_tracking_reaches_it_on_graphs_that_change_all_the_time():
 def test_what_is_tracked_is_never_lost_when_ties_and_rows_come_and_go():
     """The sum of what is tracked is that of the gradients, round after round."""
     task = Linear(seed=3)
-    driver = Synchronous(task.problem, ct.GradientTracking(ct.SGD(0.1)), task.start, "uniform", 0)
+    driver = Synchronous.of(task.problem, ct.GradientTracking(ct.SGD(0.1)), task.start)
     rng = np.random.default_rng(1)
     for t in range(40):
         if t % 4 == 3:
@@ -287,7 +287,7 @@ def test_push_sum_keeps_the_mass_and_reaches_the_mean(wakes):
         run = ct.simulate(task.problem, method, wakes=600 * N, seed=2, start=task.start)
         theta = run.theta
     else:
-        driver = Synchronous(task.problem, method, task.start, "uniform", 0)
+        driver = Synchronous.of(task.problem, method, task.start)
         for _ in range(300):
             driver.advance(1, loop.NO_LIMIT)
             whole = (driver.own.mass + driver.own.arrived).sum(axis=0)

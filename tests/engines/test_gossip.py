@@ -131,7 +131,7 @@ class Numbered(ct.CoordinateDescent):
 def heard(**conditions):
     """Letters received, overtaken and doubled on a ring, once all are delivered or lost; and the run."""
     problem = ct.Problem.propagation(np.ones((6, 2)), ct.graphs.ring(6))
-    engine = Timed(problem, Numbered(), problem.local(), "uniform", ct.Conditions(**conditions), 3, None)
+    engine = Timed.of(problem, Numbered(), problem.local(), 3, conditions=ct.Conditions(**conditions))
     engine.advance(3000, NO_LIMIT)
     return engine.own.heard.sum(axis=0), engine.account
 

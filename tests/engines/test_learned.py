@@ -151,7 +151,7 @@ def test_every_letter_is_accounted_for():
     """An independent count of a run of ADMM, whose greetings are a kind of their own, from the ties after each wake."""
     problem, _ = two_groups()
     problem = problem.on(graph=ct.graphs.ring(10))
-    driver = Immediate(problem, ct.Learned("admm", RULE, every=1), problem.local(), "uniform", None, 3, None)
+    driver = Immediate.of(problem, ct.Learned("admm", RULE, every=1), problem.local(), 3)
     order = np.random.default_rng(np.random.SeedSequence(3).spawn(3)[0]).integers(0, 10, 400)
     before = weights_of(driver.world)
     changed = begun = exchanged = 0
@@ -254,7 +254,7 @@ def standing(theta, losses=None, rule=RULE, graph=None, seed=0):
     data = ct.AgentData(np.zeros_like(theta), losses, agents=np.arange(n), members=range(n))
     graph = ct.graphs.empty(n) if graph is None else graph
     problem = ct.Problem(data, graph, KnownLoss(), smooth=0.5, loss_weight=1.0, scaled=True, mean=True, name="graph")
-    return Immediate(problem, ct.Learned(FixedModels(), rule, every=1), theta, "uniform", None, seed, None)
+    return Immediate.of(problem, ct.Learned(FixedModels(), rule, every=1), theta, seed)
 
 
 def test_slots_grow_without_a_trace():

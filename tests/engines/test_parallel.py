@@ -151,7 +151,7 @@ def test_levels_are_those_of_the_definition(graph, partner):
 
 def backwards(problem, method, ignored):
     """Models after a run whose levels are each taken from the last wake to the first; the rule may `ignore` ties."""
-    driver = Immediate(problem, method, np.zeros((problem.n, problem.p)), "uniform", None, 3, None)
+    driver = Immediate.of(problem, method, np.zeros((problem.n, problem.p)), 3)
     order, peers, dice, _ = driver._draw(400)
     plain = np.arange(400)
     world = driver.world._replace(tie_start=np.zeros_like(driver.world.tie_start)) if ignored else driver.world
@@ -159,7 +159,7 @@ def backwards(problem, method, ignored):
     backwards = np.concatenate([part[::-1] for part in np.split(place, first[1:-1])])
     models = []
     for place in (plain, backwards):
-        driver = Immediate(problem, method, np.zeros((problem.n, problem.p)), "uniform", None, 3, None)
+        driver = Immediate.of(problem, method, np.zeros((problem.n, problem.p)), 3)
         events = order[place], peers[place], dice[place], plain[place] / problem.n
         state = driver.method, driver.world, driver.own, driver.tie
         loop.run(*state, *events, driver.outbox, driver.egress, driver.account, loop.NO_LIMIT)
@@ -204,7 +204,7 @@ def test_letters_stored_once_are_those_of_every_neighbour(name, storage):
     for problem in [hard_problem(storage=storage, loss=loss) for loss in losses]:
         start = np.random.default_rng(0).normal(size=(problem.n, problem.p))
         # A run with changes copies letters along ties; one without stores them once.
-        drivers = [Immediate(problem, method, start, "uniform", None, 0, None, changes) for changes in (False, True)]
+        drivers = [Immediate.of(problem, method, start, 0, changing=changes) for changes in (False, True)]
         assert isinstance(drivers[0].tie.copy, Heard)
         assert isinstance(drivers[1].tie.copy, np.ndarray)
         for driver in drivers:

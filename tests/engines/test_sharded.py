@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import logging
 import sys
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from coterie.engines import shard
 from coterie.engines.shards import Shards
 from coterie.engines.worlds import world_of
 from coterie.errors import ClusterError, DataError, GraphError, MismatchError, ParameterError
-from ray_in_process import Here, Silent
+from ray_in_process import Local, Silent
 
 N, P, SEED = 17, 4, 3
 OBJECTIVES = {
@@ -91,14 +90,6 @@ def recipe(name):
 
 #: In plain Python.
 SLOW = ("private boosting", "private propagation", "private trimmed cd", "private cd", "resilient-pooling")
-
-
-class Local(ct.Cluster):
-    """A cluster in this process."""
-
-    @contextmanager
-    def connect(self):
-        yield Here()
 
 
 @pytest.fixture(autouse=True)
@@ -207,7 +198,7 @@ def test_how_reliable_a_release_is():
     """By the most rows of any agent, which only one shard has."""
     method, problem = ct.Private("propagation"), recipe("personalized")
     expected = method.start(world_of(problem.whole()), np.zeros((N, P)))[0].cache.reliability
-    with Shards(problem, method, "zeros", "uniform", 0, ct.Cluster(shards=4), Here(), N) as driver:
+    with Shards.of(problem, method, "zeros", 0, N, engine=Local(shards=4)) as driver:
         found = [actor.made.own.cache.reliability for actor in driver.shards]
     assert np.array_equal(np.concatenate(found), expected)
 
@@ -230,8 +221,7 @@ def test_the_driver_does_not_grow():
             return np.ones((last - first, 2)), sparse.csr_array((np.ones(len(i)), (i, j)), shape=(last - first, n))
 
         problem = ct.ShardedProblem(ring, n, ct.Problem.propagation)
-        engine = ct.Cluster(shards=3)
-        with Shards(problem, ct.CoordinateDescent(), "local", "uniform", 0, engine, Here(), 3 * n) as driver:
+        with Shards.of(problem, ct.CoordinateDescent(), "local", 0, 3 * n, engine=Local(shards=3)) as driver:
             driver.advance(2 * n, loop.NO_LIMIT)
             assert np.isfinite(driver.measures()["value"])
             assert driver.account[loop.LETTERS] > 2 * n
@@ -255,8 +245,7 @@ def test_nobody_spends_more_and_no_noise_is_used_twice(monkeypatch):
     monkeypatch.setattr(shard.Shard, "_wake", note)
     often, wakes = 3, 3 * N
     method = ct.Private("cd", epsilon=0.8, delta=1e-6, wakes_per_agent=often)
-    problem, engine = recipe("personalized"), ct.Cluster(shards=3)
-    with Shards(problem, method, "zeros", "uniform", SEED, engine, Here(), wakes) as driver:
+    with Shards.of(recipe("personalized"), method, "zeros", SEED, wakes, engine=Local(shards=3)) as driver:
         driver.advance(wakes, loop.NO_LIMIT)
         account = np.concatenate([actor.made.own.account for actor in driver.shards])
     who, _, fate = (np.random.default_rng(s) for s in np.random.SeedSequence(SEED).spawn(3))

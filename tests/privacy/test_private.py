@@ -1013,7 +1013,7 @@ def test_bad_mail_does_not_overspend():
     """On Poisson clocks most agents wake far more often than they may speak; under a learned graph, to see to ties."""
     problem, T = hard_problem(), 3
     method = ct.Learned(cd(wakes_per_agent=T), RULE)
-    driver = Timed(problem, method, np.zeros((N, P)), "uniform", BAD, 21, None)
+    driver = Timed.of(problem, method, np.zeros((N, P)), 21, conditions=BAD)
     driver.advance(20, loop.NO_LIMIT)
     assert 0 < driver.own.account[:, RELEASES].sum() <= 20
     driver.advance(200, loop.NO_LIMIT)
@@ -1037,7 +1037,7 @@ def test_a_changed_problem_has_no_new_budget(make):
     rng = np.random.default_rng(23)
     more = problem.on(data=problem.data.with_rows(rng.normal(size=(4, P)), [1.0, -1.0, 1.0, -1.0], agents=[2, 2, 5, 6]))
     fewer = problem.on(graph=problem.graph.without([2]))
-    driver = Immediate(problem, method, np.zeros((N, P)), "uniform", None, 24, None, changes=True)
+    driver = Immediate.of(problem, method, np.zeros((N, P)), 24, changing=True)
     for changed in (more, fewer, problem):
         before = driver.own.account.copy()
         driver.change(changed)

@@ -276,7 +276,7 @@ def test_compiled_code_and_plain_python_agree(method):
 
 def test_a_spent_budget_ends_in_silence():
     problem, method = instance(), private(wakes_per_agent=3)
-    driver = Immediate(problem, method, np.zeros((5, 6)), "uniform", None, 0, None)
+    driver = Immediate.of(problem, method, np.zeros((5, 6)), 0)
     driver.advance(200, loop.NO_LIMIT)
     counts = driver.account[loop.KINDS :].reshape(-1, 2)
     assert counts[:, 0].tolist() == [10, 5 * 3 * 2, 0]  # the swap; three steps of each, to two neighbours; no repairs
@@ -291,7 +291,7 @@ def test_a_spent_budget_ends_in_silence():
 def test_letters_say_all_that_a_model_is():
     """Index, sign and a public step: a neighbour that has followed them holds the model, bit for bit."""
     problem, method = instance(), private(2.0, 5)
-    driver = Immediate(problem, method, np.zeros((5, 6)), "uniform", None, 1, None)
+    driver = Immediate.of(problem, method, np.zeros((5, 6)), 1)
     driver.advance(25, loop.NO_LIMIT)
     assert np.abs(driver.theta).max() > 0
     for tie, peer in enumerate(driver.world.peer):
@@ -346,7 +346,7 @@ def test_steps_of_a_million_to_one_are_those_of_boosting():
 
 def test_hostile_letters_do_no_harm():
     problem, method = instance(), private(wakes_per_agent=8)
-    driver = Immediate(problem, method, np.zeros((5, 6)), "uniform", None, 0, None)
+    driver = Immediate.of(problem, method, np.zeros((5, 6)), 0)
     huge = (np.nan, np.inf, -np.inf, 1e308, -1e308, 1e18, -7.0, 0.5, 3.0)
     letters = [(STEP, [a, b, c]) for a, b, c in product((1.0, 9.0, np.inf, np.nan), huge, huge)]
     letters += [(WHOLE, [a, i, v, 2.0, w]) for a, i, v, w in product((0.0, 1e300), (0.0, 5.0), huge, huge)]

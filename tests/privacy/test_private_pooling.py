@@ -46,7 +46,7 @@ def peer_of(problem, i=0, ledger=None, method=None):
 
 
 def driver_of(problem, method, wakes, seed=0):
-    driver = Immediate(problem, method, np.zeros((problem.n, P)), "uniform", None, seed, None)
+    driver = Immediate.of(problem, method, np.zeros((problem.n, P)), seed)
     driver.advance(wakes, NO_LIMIT)
     return driver
 
@@ -145,7 +145,7 @@ def test_simulator_and_peers_agree():
     method, rng = private(), np.random.default_rng(3)
     order = rng.integers(0, 6, 60)
     events = np.column_stack([order, [rng.choice(problem.graph.neighbours(i)) for i in order]])
-    driver = Immediate(problem, method, np.zeros((6, P)), "uniform", events.T, 4, None)
+    driver = Immediate.of(problem, method, np.zeros((6, P)), 4, events=events)
     dice = driver.fate.bit_generator.state
     driver.advance(60, NO_LIMIT)
     fate = np.random.default_rng()

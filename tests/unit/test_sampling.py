@@ -99,8 +99,8 @@ def network(sampling, conditions=None, seed=0, n=N):
     )
     method, theta = ct.Learned(FixedModels(), ct.GraphRule(kappa=KAPPA), every=1, sampling=sampling), np.zeros((n, 2))
     if conditions is None:
-        return Immediate(problem, method, theta, "uniform", None, seed, None)
-    return Timed(problem, method, theta, "uniform", conditions, seed, None)
+        return Immediate.of(problem, method, theta, seed)
+    return Timed.of(problem, method, theta, seed, conditions=conditions)
 
 
 def met(driver, looks, wakes):

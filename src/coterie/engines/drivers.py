@@ -7,23 +7,92 @@ A driver holds the world, the state of a method in it, and the account of what w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from numbers import Integral
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from .._archive import filled, flat
+from .._threads import threads
 from ..core import events, loop
+from ..core.levels import stranger
 from ..core.world import NEEDS_ROOM, REFUSED, SHARED, VACANT, World, new_outbox, stored_once
-from ..errors import CapacityError, ConvergenceError, ParameterError
+from ..core.wrap.parts import has_inside
+from ..errors import CapacityError, ConvergenceError, MismatchError, ParameterError
 from ..graphs import Graph
 from ..problem import Problem
 from .conditions import Conditions
-from .parallel import Team
+from .parallel import MANY_AGENTS, Team
 from .state import State, restored, ties_of, with_ties
 from .together import together
 from .wire import prices
 from .worlds import world_of
+
+
+class Asked(NamedTuple):
+    """What is asked of a run, of whichever kind it is."""
+
+    problem: Any  # a Problem, or a ShardedProblem
+    method: Any
+    unit: str
+    total: int  # so many of the unit
+    stages: tuple[tuple[int, Problem], ...]  # all problems, each with the moment from which it holds
+    models: str | np.ndarray  # before the first wake, or a word for them
+    seed: Any
+    old: State | None  # where a run has stopped that this one goes on from
+
+    @property
+    def theta(self) -> np.ndarray:
+        """Models before the first wake."""
+        if isinstance(self.models, str):
+            problem: Problem = self.problem
+            return problem.local() if self.models == "local" else np.zeros((problem.n, problem.p))
+        return self.models
+
+
+class Options(NamedTuple):
+    """What only some kinds of runs take: see :attr:`Driver.refuses`."""
+
+    events: Any = None
+    conditions: Any = None
+    capacity: Any = None
+    choice: Any = "uniform"
+    n_jobs: Any = None
+    lock_free: bool = False
+    engine: Any = None
+    fetch: Any = None
+
+
+def options_of(given: Mapping[str, Any]) -> Options:
+    """Options by name, those left out as usual."""
+    for name in given:
+        if name not in Options._fields:
+            raise MismatchError(f"simulate takes no {name}=...: its options are {', '.join(Options._fields)}")
+    options = Options(**given)
+    if not (options.fetch is None or isinstance(options.fetch, bool) or callable(options.fetch)):
+        raise ParameterError(f"fetch={options.fetch!r} must be True, False, or a function of a number and of models")
+    if not isinstance(options.lock_free, (bool, np.bool_)):
+        raise ParameterError(f"lock_free={options.lock_free!r} must be True or False")
+    if options.conditions is not None and not isinstance(options.conditions, Conditions):
+        raise ParameterError(f"conditions={options.conditions!r} must be a ct.Conditions")
+    if not (options.capacity is None or isinstance(options.capacity, Integral)):
+        raise ParameterError(f"capacity={options.capacity!r} must be a whole number of letters")
+    return options._replace(events=None if options.events is None else _array(options.events))
+
+
+#: Why most kinds of runs do not take an option.
+ELSEWHERE = {
+    "lock_free": "lock_free=True is for wakes whose letters arrive at once: leave it out",
+    "fetch": "fetch=... is for models on a cluster: leave it out, or say engine=ct.Cluster(...)",
+}
+IN_ROUNDS = (
+    "rounds are synchronous: latency, loss, duplication and capacity are for agents that wake by themselves; "
+    "conditions for rounds say who takes part. Say wakes=... in place of rounds: {n} wakes are about one round. "
+    "Without loss, say wakes, too, to compare: wakes and rounds end elsewhere"
+)
 
 
 class Driver(ABC):
@@ -32,14 +101,51 @@ class Driver(ABC):
     Where no letter is late or lost, those of a method that publishes may be stored `once`, not for each neighbour.
     """
 
+    #: Options that this kind of run does not take, and why; ``n_jobs`` is for those that take wakes one by one.
+    refuses: Mapping[str, str]
     #: What a run has to have when it goes on later, beside random generators: numbers, arrays, tuples of arrays.
     kept: tuple[str, ...] = ("own", "tie", "account", "done", "time")
     #: Steps to ask for at first; more and more follow while calls are short, so that one can look and interrupt.
     pace = 64
 
-    def __init__(
-        self, problem: Problem, method: Any, theta: np.ndarray, choice: Any, capacity: int, once: bool = False
-    ):
+    @classmethod
+    def refuse(cls, options: Options, n: int) -> None:
+        """Refuse the options that this kind of run does not take."""
+        for name, why in cls.refuses.items():
+            value = getattr(options, name)
+            if not (value is None or (name == "fetch" and value is True) or (name == "lock_free" and not value)):
+                raise ParameterError(why.format(n=n))
+
+    @classmethod
+    def of(
+        cls,
+        problem: Any,
+        method: Any,
+        models: Any = "local",
+        seed: Any = 0,
+        total: int = 0,
+        changing: bool = False,
+        **given: Any,
+    ) -> Self:
+        """A driver by itself, of a problem that may be `changing`."""
+        options = options_of(given)
+        total = total if options.events is None else len(options.events)
+        asked = Asked(problem, method, "wakes", total, ((0, problem),) * (1 + changing), models, seed, None)
+        return cls(asked, **cls.settings(asked, options))
+
+    @classmethod
+    def settings(cls, asked: Asked, options: Options) -> dict[str, Any]:
+        """Check the options of this kind of run: how to make a driver, beside what is asked of it."""
+        threads(options.n_jobs)
+        capacity, least = options.capacity, asked.method.traffic.max_letters
+        if capacity is not None and capacity < least:
+            raise CapacityError(
+                f"capacity={capacity} is too small: {asked.method!r} may post {least} letter(s) in one event"
+            )
+        return {"choice": options.choice}
+
+    def __init__(self, asked: Asked, choice: Any, capacity: int, once: bool = False):
+        problem, method, theta = asked.problem, asked.method, asked.theta
         self.method, self.choice, self.capacity, self.once = method, choice, capacity, once
         self._problem, self.p = problem, problem.p
         self.world = world_of(problem, choice, method.ties.spare, once, method.training.batch)
@@ -47,6 +153,15 @@ class Driver(ABC):
         self.outbox = new_outbox(method, self.world, problem.p, capacity)
         self.account = loop.new_account(method)
         self.done, self.time = 0, 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to do
+        """Let go of threads and machines."""
 
     @property
     def problem(self) -> Problem:
@@ -257,32 +372,38 @@ def _ends(world: World) -> tuple[np.ndarray, np.ndarray]:
 class Immediate(Driver):
     """Letters arrive before the next agent wakes.
 
-    Those of a method that publishes are stored once, unless the problem will `change`: then they are carried over from
-    tie to tie. With a `team`, wakes run in parallel.
+    Those of a method that publishes are stored once, unless the problem will change: then they are carried over from
+    tie to tie. With several `jobs`, wakes run in parallel.
     """
 
+    refuses: Mapping[str, str] = MappingProxyType({"fetch": ELSEWHERE["fetch"]})
     kept = (*Driver.kept, "elapsed", "drawn")
 
-    def __init__(
-        self,
-        problem: Problem,
-        method: Any,
-        theta: np.ndarray,
-        choice: Any,
-        schedule: Any,
-        seed: Any,
-        capacity: Any,
-        changes: bool = False,
-        team: Team | None = None,
-    ):
-        once = method.traffic.publishes and not changes
-        super().__init__(problem, method, theta, choice, capacity or method.traffic.max_letters, once)
-        self.schedule, self.team = schedule, team
-        self.who, self.when, self.fate = seeds(seed, 3)
+    @classmethod
+    def settings(cls, asked: Asked, options: Options) -> dict[str, Any]:
+        """Check the schedule, and how many threads there may be."""
+        found = super().settings(asked, options) | {"capacity": options.capacity, "lock_free": options.lock_free}
+        found["schedule"] = _schedule(options.events, asked)
+        return found | {"jobs": _jobs(asked.problem, asked.method, options.n_jobs, options.lock_free)}
+
+    def __init__(self, asked: Asked, choice: Any, capacity: Any, schedule: Any, jobs: int, lock_free: bool):
+        changing = len(asked.stages) > 1 or (asked.old is not None and not asked.old.once)
+        method = asked.method
+        super().__init__(
+            asked, choice, capacity or method.traffic.max_letters, method.traffic.publishes and not changing
+        )
+        self.schedule = schedule
+        self.who, self.when, self.fate = seeds(asked.seed, 3)
         self.egress = loop.new_egress(0, 1)
         self.asked, self.elapsed = 0, 0.0
         self.drawn = self._draw(0)
         self.meet(self.world)
+        self.team = Team(jobs, asked.problem.n, lock_free) if jobs > 1 else None
+
+    def close(self) -> None:
+        """Let the threads go."""
+        if self.team is not None:
+            self.team.close()
 
     def _draw(self, count: int) -> list[np.ndarray]:
         """Who wakes, talks to whom, with which dice, and how long it takes."""
@@ -329,23 +450,87 @@ class Immediate(Driver):
         return short
 
 
+def _array(events: Any) -> np.ndarray:
+    try:
+        given = np.asarray(events)
+    except ValueError:
+        given = np.zeros(())
+    if given.ndim not in (1, 2) or (given.ndim == 2 and given.shape[1] != 2):
+        raise ParameterError(
+            "events must be agent numbers, shape (T,), or pairs of agent and neighbour, shape (T, 2); "
+            f"found {'shape ' + str(given.shape) if given.ndim else repr(events)}"
+        )
+    return given
+
+
+def _schedule(given: np.ndarray | None, asked: Asked) -> np.ndarray | None:
+    """Who wakes and whom it talks to, as two rows; VACANT for one that chooses for itself."""
+    if given is None:
+        return None
+    stages, total = asked.stages, asked.total
+    if given.size and given.dtype.kind not in "iu":
+        raise ParameterError(f"events must be agent numbers, whole numbers; found {given.dtype}")
+    pairs = given.ndim == 2
+    order = (given[:, 0] if pairs else given).astype(np.int64)
+    n = stages[0][1].n
+    if order.min(initial=0) < 0 or order.max(initial=0) >= n:
+        bad = int(np.argmax((order < 0) | (order >= n)))
+        raise ParameterError(f"event {bad} wakes agent number {order[bad]}: they go from 0 to {n - 1}")
+    if not pairs:
+        return np.stack([order, np.full_like(order, VACANT)])
+    if not asked.method.traffic.exchanges:
+        raise ParameterError(
+            f"events with neighbours: {asked.method!r} does not exchange with one neighbour; leave them out"
+        )
+    peers = given[:, 1].astype(np.int64)
+    for (first, stage), last in zip(stages, [moment for moment, _ in stages[1:]] + [total], strict=True):
+        t = stranger(order, peers, stage.graph.start, stage.graph.peer, first, last)
+        if t < last:
+            raise ParameterError(f"event {t}: agents number {order[t]} and {peers[t]} are not neighbours")
+    return np.stack([order, peers])
+
+
+def _jobs(problem: Problem, method: Any, n_jobs: Any, lock_free: bool) -> int:
+    """How many threads take wakes."""
+    if lock_free and method.privacy.plan is not None:
+        raise MismatchError(
+            f"{method!r}: a wake that reads a model while another thread writes it is not the one that its privacy was "
+            "proved for; leave lock_free out: threads run without it, too"
+        )
+    if lock_free and method.traffic.footprint is None:
+        raise MismatchError(
+            f"{method!r} does not declare a footprint, which state a wake touches: two threads might change one list "
+            "of ties at once; leave lock_free out"
+        )
+    if n_jobs is None and problem.n < MANY_AGENTS:
+        return 1
+    in_python = hasattr(problem.model, "gradients")  # one thread at a time
+    return threads(n_jobs) if method.traffic.footprint is not None and not in_python else 1
+
+
 class Synchronous(Driver):
     """All agents act at once, or those that the `conditions` let take part, then all letters are delivered."""
 
+    refuses = {"capacity": IN_ROUNDS} | ELSEWHERE
     kept = (*Driver.kept, "acted")
 
-    def __init__(
-        self,
-        problem: Problem,
-        method: Any,
-        theta: np.ndarray,
-        choice: Any,
-        seed: Any,
-        conditions: Conditions | None = None,
-    ):
+    @classmethod
+    def settings(cls, asked: Asked, options: Options) -> dict[str, Any]:
+        """Check that the method has rounds, and that conditions are for them."""
+        if not asked.method.training.synchronous:
+            raise MismatchError(f"{asked.method!r} has no synchronous form: say wakes=..., vectors=... or bytes=...")
+        conditions: Conditions | None = options.conditions
+        if conditions is not None:
+            if not conditions.for_rounds:
+                raise ParameterError(IN_ROUNDS.format(n=asked.problem.n))
+            conditions.check(asked.problem.n, asked.unit)
+        return super().settings(asked, options) | {"conditions": conditions}
+
+    def __init__(self, asked: Asked, choice: Any, conditions: Conditions | None):
+        problem = asked.problem
         letters = problem.n + problem.graph.peer.shape[0]  # a broadcast of each, or one letter along each tie
-        super().__init__(problem, method, theta, choice, letters)
-        self.fate, self.who = seeds(seed, 2)
+        super().__init__(asked, choice, letters)
+        self.fate, self.who = seeds(asked.seed, 2)
         self.conditions, self.acted = conditions, 0
         self.egress = loop.new_egress(0, 1)
         self.meet(self.world)
@@ -409,24 +594,35 @@ class Synchronous(Driver):
 class Timed(Driver):
     """Letters take their time, or never arrive."""
 
+    refuses = {"events": "events replay a schedule and conditions draw one: pass one of the two"} | ELSEWHERE
     kept = (*Driver.kept, "queue")
 
-    def __init__(
-        self,
-        problem: Problem,
-        method: Any,
-        theta: np.ndarray,
-        choice: Any,
-        conditions: Conditions,
-        seed: Any,
-        capacity: Any,
-    ):
-        super().__init__(problem, method, theta, choice, method.traffic.max_letters)
+    @classmethod
+    def settings(cls, asked: Asked, options: Options) -> dict[str, Any]:
+        """Check the conditions, and that they suit the method."""
+        conditions, method = options.conditions, asked.method
+        conditions.check(asked.problem.n, asked.unit)
+        if method.traffic.sums and (why := conditions.breaks_sums):
+            instead = (
+                "say ct.Compressed(..., whole_every=...), so that every so many letters one is whole"
+                if has_inside(method, "whole_every")
+                else "leave that out of the conditions (a latency with jitter=0 and participation=... are fine), or "
+                "use a method whose letters may be lost, on mutual ties: ct.GradientTracking(...), ct.DPSGD(...)"
+            )
+            raise MismatchError(
+                f"{method!r}: neighbours add up what it sends, and with {why} the sums would be wrong from then on; "
+                f"{instead}"
+            )
+        return super().settings(asked, options) | {"conditions": conditions, "capacity": options.capacity}
+
+    def __init__(self, asked: Asked, choice: Any, conditions: Conditions, capacity: Any):
+        problem, method = asked.problem, asked.method
+        super().__init__(asked, choice, method.traffic.max_letters)
         self.most = capacity
         self.broadcasts = method.traffic.broadcasts
         need = self._need(self.world)
         self.channel = conditions.channel(problem.n)
-        [self.rng] = seeds(seed, 1)
+        [self.rng] = seeds(asked.seed, 1)
         self.dice = np.zeros(method.traffic.dice)
         size = self.outbox.text.shape[1]
         self.queue = events.new_queue(problem.n, capacity or max(need, 1024), size, self.broadcasts)

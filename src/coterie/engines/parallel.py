@@ -57,10 +57,8 @@ class Team:
         self._pool: Any = ThreadPoolExecutor(max(1, count - 1), thread_name_prefix="coterie")
         self._last, self._floor = np.zeros(n, np.int32), 0
 
-    def __enter__(self) -> Team:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Let the threads go."""
         self._pool.shutdown(cancel_futures=True)
 
     def run(self, driver: Immediate, events: Sequence[np.ndarray], budget: loop.Budget) -> int:

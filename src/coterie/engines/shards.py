@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from ..problem import Problem, ShardedProblem
 from ..problem.baselines import Baseline
 from ..problem.sharded import block_of, pose_of
 from .cluster import Cluster, check_importable
-from .drivers import Driver, seeds
+from .drivers import ELSEWHERE, Asked, Driver, Options, seeds
 from .shard import Facts, Shard, Summary
 from .worlds import check_choice, choices
 
@@ -37,51 +37,52 @@ log = logging.getLogger("coterie")
 AHEAD = 8
 #: Wakes whose times are drawn at a time.
 CHUNK = 1 << 17
+IN_WAKES = "{name}=... does not go with engine=ct.Cluster(...): say how long in wakes, and leave it out"
 
 
 class Shards(Driver):
     """Agents on the shards of a cluster, which cut up a problem of this process, or build their own."""
 
-    def __init__(
-        self,
-        problem: Problem | ShardedProblem,
-        method: Any,
-        start: str | np.ndarray,
-        choice: Any,
-        seed: Any,
-        engine: Cluster,
-        ray: Any,
-        total: int,
-    ):
+    refuses = {"lock_free": ELSEWHERE["lock_free"]} | {
+        name: IN_WAKES.format(name=name) for name in ("events", "conditions", "capacity")
+    }
+
+    @classmethod
+    def settings(cls, asked: Asked, options: Options) -> dict[str, Any]:
+        """Where to run."""
+        return super().settings(asked, options) | {"engine": options.engine}
+
+    def __init__(self, asked: Asked, choice: Any, engine: Cluster):
         # Not the base class's: the state of the agents is on their shards.
-        self.method, self.n, self.pace = method, problem.n, problem.n
-        self._posed: Any = problem
-        self.ray, self.total = ray, total
-        self.when = seeds(seed, 3)[1]
+        self.method, self.n, self.pace = asked.method, asked.problem.n, asked.problem.n
+        self._posed, self.total = asked.problem, asked.total
+        self.when = seeds(asked.seed, 3)[1]
         self.done, self.time, self.elapsed = 0, 0.0, 0.0
-        count = engine.count(ray, self.n)
-        self.cuts = np.linspace(0, self.n, count + 1).astype(np.int64)
-        self.inbox: list[list[Any]] = [[] for _ in range(count)]
-        self.accounts = [loop.new_account(method) for _ in range(count)]
-        self.pending: list[list[Any]] = []  # summaries that nobody has read yet, None where a shard had nothing to do
         self._sent, self._handed = 0, 0
         self._models: np.ndarray | None = None
-        actor = ray.remote(num_cpus=engine.cpus, scheduling_strategy="SPREAD")(Shard)
-        self.shards = [actor.remote(log.getEffectiveLevel()) for _ in range(count)]
+        self._until = ExitStack()
+        self.ray = self._until.enter_context(engine.connect())
+        self.shards: list[Any] = []
         try:
-            facts = self._load(engine.cpus)
-            self.p, self.in_balls = facts[0].n_features, facts[0].in_balls
-            self._begin(facts, start, choice, seed, max(1, int(engine.cpus)))
-            self.meet(None)
+            self._start(asked, choice, engine)
         except BaseException:
             self.close()
             raise
 
-    def __enter__(self) -> Shards:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
+    def _start(self, asked: Asked, choice: Any, engine: Cluster) -> None:
+        """Start the shards, and let every agent greet its neighbours."""
+        ray = self.ray
+        count = engine.count(ray, self.n)
+        self.cuts = np.linspace(0, self.n, count + 1).astype(np.int64)
+        self.inbox: list[list[Any]] = [[] for _ in range(count)]
+        self.accounts = [loop.new_account(self.method) for _ in range(count)]
+        self.pending: list[list[Any]] = []  # summaries that nobody has read yet, None where a shard had nothing to do
+        actor = ray.remote(num_cpus=engine.cpus, scheduling_strategy="SPREAD")(Shard)
+        self.shards = [actor.remote(log.getEffectiveLevel()) for _ in range(count)]
+        facts = self._load(engine.cpus)
+        self.p, self.in_balls = facts[0].n_features, facts[0].in_balls
+        self._begin(facts, asked, choice, max(1, int(engine.cpus)))
+        self.meet(None)
 
     def close(self) -> None:
         """Give the CPUs back."""
@@ -89,6 +90,7 @@ class Shards(Driver):
         for shard in self.shards:
             self.ray.kill(shard)
         self.shards = []
+        self._until.close()
 
     # -- the parts of the problem ----------------------------------------------------------------------------------
 
@@ -110,7 +112,7 @@ class Shards(Driver):
                 )
         return facts
 
-    def _begin(self, facts: list[Facts], start: str | np.ndarray, choice: Any, seed: Any, jobs: int) -> None:
+    def _begin(self, facts: list[Facts], asked: Asked, choice: Any, jobs: int) -> None:
         """Compare ties, and let the shards make their worlds."""
         ties = np.stack([fact.ties for fact in facts])
         tied = (ties + ties.T) > 0
@@ -129,9 +131,9 @@ class Shards(Driver):
             chance = chances
             if not isinstance(chances, str):
                 chance = chances[self._posed.graph.start[first] : self._posed.graph.start[last]]
-            models = start if isinstance(start, str) else start[first:last]
+            models = asked.models if isinstance(asked.models, str) else asked.models[first:last]
             largest = max(fact.largest for fact in facts)
-            begun.append(shard.begin.remote(self.n, largest, models, chance, self.goals[k], seed, jobs))
+            begun.append(shard.begin.remote(self.n, largest, models, chance, self.goals[k], asked.seed, jobs))
         self._get(begun)
 
     @property
@@ -290,17 +292,15 @@ class Shards(Driver):
             ) from error
 
 
-def check_engine(engine: Any, method: Any, problem: Any, choice: Any, others: Mapping[str, Any]) -> None:
-    """Refuse an engine that is none, and what a cluster cannot do."""
-    if engine is None:
-        return
+def check_engine(method: Any, problem: Any, options: Options, others: Mapping[str, Any]) -> None:
+    """Refuse an engine that is none, and what a cluster cannot do; `others` must be left out."""
+    engine, choice = options.engine, options.choice
     if not isinstance(engine, Cluster):
         raise ParameterError(f"engine={engine!r} must be a ct.Cluster, or None for this process")
+    Shards.refuse(options, problem.n)
     for name, value in others.items():
-        if value is not None:
-            raise ParameterError(
-                f"{name}=... does not go with engine=ct.Cluster(...): say how long in wakes, and leave it out"
-            )
+        if value is not None and name != "wakes":
+            raise ParameterError(IN_WAKES.format(name=name))
     if isinstance(method, Baseline):
         raise ParameterError(f"engine=ct.Cluster(...): {method!r} is computed in one place: leave engine out")
     if method.ties.spare:

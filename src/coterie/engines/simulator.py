@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
 from .._checks import floats
 from .._digest import digest_of
-from .._threads import threads
 from ..core import loop
-from ..core.levels import stranger
 from ..core.methods import check_fit
-from ..core.world import VACANT
-from ..core.wrap.parts import has_inside
-from ..errors import CapacityError, MismatchError, ParameterError
+from ..errors import MismatchError, ParameterError
 from ..problem import Problem, ShardedProblem
 from ..problem.baselines import Baseline, resolve_method
-from .cluster import Cluster
-from .conditions import Conditions
-from .drivers import Driver, Immediate, Synchronous, Timed, seeds
-from .parallel import MANY_AGENTS, Team
+from .drivers import Asked, Driver, Immediate, Options, Synchronous, Timed, options_of, seeds
 from .run import CLAIM, Run
 from .shards import Shards, check_engine
 from .state import SMALL, State
@@ -52,25 +43,18 @@ def simulate(
     wakes: int | None = None,
     seed: Any = 0,
     start: Any = None,
-    events: ArrayLike | None = None,
-    observe: Observer | Mapping[str, Observer] | None = None,
-    every: int | None = None,
-    until: Callable[[np.ndarray], bool] | None = None,
-    conditions: Conditions | None = None,
-    capacity: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
     *,
     rounds: int | None = None,
     vectors: int | None = None,
     bytes: int | None = None,
-    choice: Any = "uniform",
+    observe: Observer | Mapping[str, Observer] | None = None,
+    every: int | None = None,
+    until: Callable[[np.ndarray], bool] | None = None,
+    progress: Callable[[int, int], None] | None = None,
     changes: Changes = (),
-    engine: Cluster | None = None,
-    fetch: bool | Callable[[int, np.ndarray], Any] | None = None,
-    n_jobs: int | None = None,
-    lock_free: bool = False,
     keep_state: bool | None = None,
     watch: Any = None,
+    **options: Any,
 ) -> Run:
     """Let the agents of a problem run a method, and watch.
 
@@ -98,32 +82,49 @@ def simulate(
         stopped, to the last bit as if it had not, if it was one of this method on this problem and has kept its state;
         trace and account go on, too, and so do random numbers, whatever ``seed``. Else it gives its models, and
         ``notes`` say why. To begin anew from its models, pass ``run.theta``.
-    events : (T,) or (T, 2) array_like of int, optional
-        Who wakes, by agent number, in place of the Poisson clocks: replays a schedule. With two columns, also which
-        neighbour it exchanges models with (-1 for an agent that has none).
+    rounds : int, optional
+        How many synchronous rounds, for a method that has such a form: all agents act at once.
+    vectors, bytes : int, optional
+        Run until so many vectors of p numbers, or bytes, have been sent; the wake that reaches it is the last.
     observe : callable, or mapping of names to callables, optional
         Functions of Theta (n, p, read-only) whose values become columns of the trace.
     every : int, optional
         How much lies between two rows of the trace. Default: only a first and a last row.
     until : callable, optional
         Function of Theta, asked at every row of the trace: the run ends early when it says True.
+    progress : callable, optional
+        Called with (how much is done, how much in all) now and then.
+    changes : sequence of (moment, Problem)
+        What becomes of the problem on the way: new examples, agents that join or leave. Same agents in the same
+        order; see :meth:`coterie.Problem.on`.
+    keep_state : bool, optional
+        Whether the run keeps what it takes to go on later: all that agents know of each other, letters under way,
+        random generators. Default: if that is no more than 64 MB. Not on a cluster.
+    watch : observer, or sequence of them, optional
+        Told every row of the trace as it comes, and of the end: :mod:`coterie.observers` has some.
+    **options
+        What only some runs take, as below; others refuse it, and say why.
+
+    Other Parameters
+    ----------------
+    events : (T,) or (T, 2) array_like of int, optional
+        Who wakes, by agent number, in place of the Poisson clocks: replays a schedule. With two columns, also which
+        neighbour it exchanges models with (-1 for an agent that has none).
     conditions : Conditions, optional
         Latency, loss, duplication, reordering, outages, stragglers, partial participation; with ``rounds``, only who
         takes part. Default: letters arrive at once, and everybody takes part.
     capacity : int, optional
         Bound on the letters under way. Default: as many as it takes.
-    progress : callable, optional
-        Called with (how much is done, how much in all) now and then.
-    rounds : int, optional
-        How many synchronous rounds, for a method that has such a form: all agents act at once.
-    vectors, bytes : int, optional
-        Run until so many vectors of p numbers, or bytes, have been sent; the wake that reaches it is the last.
     choice : "uniform", "weight" or (n, n) array or sparse matrix
         With which probability agent i chooses neighbour j for an exchange (pi_i^j in MP): all alike, in proportion to
         the weights, or to row i of a matrix.
-    changes : sequence of (moment, Problem)
-        What becomes of the problem on the way: new examples, agents that join or leave. Same agents in the same
-        order; see :meth:`coterie.Problem.on`.
+    n_jobs : int, optional
+        How many threads take wakes that do not touch each other at the same time; same bits, whatever it is. Default:
+        one for each core from 10,000 agents on, else one; -1 for all cores. Learned graphs, ``conditions`` and
+        ``rounds`` take one, a shard of an ``engine`` as many as it has CPUs.
+    lock_free : bool
+        Let threads take wakes as they come, also those that touch each other, without the promise of same bits: for
+        dense graphs, where few wakes do not. Refused for a private method, whose noise must be as it was planned.
     engine : Cluster, optional
         Run on a cluster, a block of agents on each of its shards: letters from one shard to another arrive up to n
         wakes late, about one of each agent. Same seed, same number of shards, same bits. With the last wake all letters
@@ -137,18 +138,6 @@ def simulate(
         ``observe`` or ``until`` ask for models. A function ``fetch(first, theta)`` is called on every shard with the
         number of its first agent and their models, to write them to a file or to judge them there; what it returns
         is listed in ``run.fetched``.
-    n_jobs : int, optional
-        How many threads take wakes that do not touch each other at the same time; same bits, whatever it is. Default:
-        one for each core from 10,000 agents on, else one; -1 for all cores. Learned graphs, ``conditions`` and
-        ``rounds`` take one, a shard of an ``engine`` as many as it has CPUs.
-    lock_free : bool
-        Let threads take wakes as they come, also those that touch each other, without the promise of same bits: for
-        dense graphs, where few wakes do not. Refused for a private method, whose noise must be as it was planned.
-    keep_state : bool, optional
-        Whether the run keeps what it takes to go on later: all that agents know of each other, letters under way,
-        random generators. Default: if that is no more than 64 MB. Not on a cluster.
-    watch : observer, or sequence of them, optional
-        Told every row of the trace as it comes, and of the end: :mod:`coterie.observers` has some.
 
     Returns
     -------
@@ -184,105 +173,55 @@ def simulate(
     if not isinstance(problem, Problem | ShardedProblem):
         raise ParameterError(f"simulate needs a Problem; found {type(problem).__name__}")
     method = resolve_method(method)
-    observers = observers_of(observe)
-    watchers = watchers_of(watch)
+    observers, watchers, given = observers_of(observe), watchers_of(watch), options_of(options)
     if not (keep_state is None or isinstance(keep_state, bool)):
         raise ParameterError(f"keep_state={keep_state!r} must be True, False, or None")
-    if not (fetch is None or isinstance(fetch, bool) or callable(fetch)):
-        raise ParameterError(f"fetch={fetch!r} must be True, False, or a function of a number and of models")
-    if engine is None:
-        if callable(fetch) or fetch is False:
-            raise ParameterError("fetch=... is for models on a cluster: leave it out, or say engine=ct.Cluster(...)")
-        problem = problem.whole() if isinstance(problem, ShardedProblem) else problem
     if not isinstance(changes, Sequence):
         raise ParameterError(f"changes={changes!r} must be a list of (moment, Problem)")
-    others = {"events": events, "conditions": conditions, "capacity": capacity, "changes": list(changes) or None}
-    check_engine(engine, method, problem, choice, others | {"rounds": rounds, "vectors": vectors, "bytes": bytes})
+    lengths = {"wakes": wakes, "rounds": rounds, "vectors": vectors, "bytes": bytes}
+    kind = _driver_for(lengths, given)
+    if kind is Shards:
+        check_engine(method, problem, given, lengths | {"changes": list(changes) or None})
+    elif isinstance(problem, ShardedProblem):
+        problem = problem.whole()
     if isinstance(method, Baseline):
         with watching(watchers) as told:
             run = _computed(changes[-1][1] if len(changes) else cast(Problem, problem), method, observers)
             told.rows(run.trace.to_dict("records"))
             return told.end(run)
-    events = None if events is None else _array(events)
+    kind.refuse(given, problem.n)
     often = method.privacy.wakes_per_agent
-    if often is not None and all(given is None for given in (wakes, events, rounds, vectors, bytes)):
-        if conditions is None and engine is None:
+    if often is not None and given.events is None and all(length is None for length in lengths.values()):
+        if kind is Immediate:
             # Every agent as often as a private method has something to say: Poisson clocks, given that it is so often.
-            events = seeds(seed, 4)[3].permutation(np.repeat(np.arange(problem.n), often))
+            given = given._replace(events=seeds(seed, 4)[3].permutation(np.repeat(np.arange(problem.n), often)))
         else:
-            wakes = often * problem.n
-    unit, total = _length(wakes, rounds, vectors, bytes, events)
-    setting = digest_of(choice, conditions)
-    old, why_not = _gone_on(start, problem, method, unit, conditions, engine, setting)
+            lengths["wakes"] = often * problem.n
+    unit, total = _length(lengths, given.events)
+    setting = digest_of(given.choice, given.conditions)
+    old, why_not = _gone_on(start, problem, method, kind, setting)
     if old is not None:
-        _check_going_on(cast(Run, start), old, method, seed, events, changes)
+        _check_going_on(cast(Run, start), old, method, seed, given.events, changes)
         seed = cast(Run, start).seed
-    stages = _stages(problem, method, changes, unit, total)
-    schedule = _schedule(events, stages, method, conditions, total)
     if not (until is None or callable(until)):
         raise ParameterError(f"until={until!r} must be a function of the models")
     if every is not None and not (isinstance(every, Integral) and every >= 1):
         raise ParameterError(f"every={every!r} must be a whole number of {unit}, at least 1")
-    if conditions is not None and not isinstance(conditions, Conditions):
-        raise ParameterError(f"conditions={conditions!r} must be a ct.Conditions")
-    if not (capacity is None or isinstance(capacity, Integral)):
-        raise ParameterError(f"capacity={capacity!r} must be a whole number of letters")
-    if capacity is not None and capacity < method.traffic.max_letters:
-        raise CapacityError(
-            f"capacity={capacity} is too small: {method!r} may post {method.traffic.max_letters} letter(s) in one event"
-        )
-    if method.ties.spare and not (isinstance(choice, str) and choice == "uniform"):
+    if method.ties.spare and not (isinstance(given.choice, str) and given.choice == "uniform"):
         raise ParameterError("choice is for a given graph: with a learned one, all neighbours are alike")
-    if unit == "rounds":
-        if not method.training.synchronous:
-            raise MismatchError(f"{method!r} has no synchronous form: say wakes=..., vectors=... or bytes=...")
-        if capacity is not None or not (conditions is None or conditions.for_rounds):
-            raise ParameterError(
-                "rounds are synchronous: latency, loss, duplication and capacity are for agents that wake by "
-                f"themselves; conditions for rounds say who takes part. Say wakes=... in place of rounds: {problem.n} "
-                "wakes are about one round. Without loss, say wakes, too, to compare: wakes and rounds end elsewhere"
-            )
-    if conditions is not None:
-        conditions.check(problem.n, unit)
-        if method.traffic.sums and unit != "rounds" and (why := conditions.breaks_sums):
-            instead = (
-                "say ct.Compressed(..., whole_every=...), so that every so many letters one is whole"
-                if has_inside(method, "whole_every")
-                else "leave that out of the conditions (a latency with jitter=0 and participation=... are fine), or "
-                "use a method whose letters may be lost, on mutual ties: ct.GradientTracking(...), ct.DPSGD(...)"
-            )
-            raise MismatchError(
-                f"{method!r}: neighbours add up what it sends, and with {why} the sums would be wrong from then on; "
-                f"{instead}"
-            )
-    if method.privacy.plan is not None:
-        _check_claim(problem, method, start, unit, total + (0 if old is None else int(old.numbers["done"])), schedule)
-    immediate = unit != "rounds" and engine is None and conditions is None
-    jobs = _jobs(problem, method, n_jobs, lock_free, immediate)
+    stages = _stages(problem, method, changes, unit, total)
     models = _start(problem, method, start if old is None else start.published)
-    with ExitStack() as stack:
-        told = stack.enter_context(watching(watchers))
-        driver: Driver
-        if engine is not None:
-            ray = stack.enter_context(engine.connect())
-            driver = stack.enter_context(Shards(problem, method, models, choice, seed, engine, ray, total))
-        else:
-            given = cast(Problem, problem)
-            theta = _models(given, models)  # the first work, after all that can be refused
-            if unit == "rounds":
-                driver = Synchronous(given, method, theta, choice, seed, conditions)
-            elif conditions is None:
-                team = stack.enter_context(Team(jobs, given.n, lock_free)) if jobs > 1 else None
-                changing = len(stages) > 1 or (old is not None and not old.once)
-                driver = Immediate(given, method, theta, choice, schedule, seed, capacity, changing, team)
-            else:
-                driver = Timed(given, method, theta, choice, conditions, seed, capacity)
-        fetch = isinstance(problem, Problem) if fetch is None else fetch
+    asked = Asked(problem, method, unit, total, tuple(stages), models, seed, old)
+    settings = kind.settings(asked, given)
+    if method.privacy.plan is not None:
+        _check_claim(asked, start, settings.get("schedule"))
+    with watching(watchers) as told, kind(asked, **settings) as driver:
         if old is not None:
             driver.go_on(old)
         earlier = None if old is None else cast(Run, start)
-        run = _watched(driver, unit, total, stages, observers, every, until, progress, seed, fetch, earlier, told)
-        if engine is None and keep_state is not False:
+        fetch = isinstance(problem, Problem) if given.fetch is None else given.fetch
+        run = _watched(driver, asked, observers, every, until, progress, fetch, earlier, told)
+        if kind is not Shards and keep_state is not False:
             state = driver.state(setting)
             run = replace(run, state=state if keep_state or state.size <= SMALL else None)
         if run.plan is not None:
@@ -290,21 +229,28 @@ def simulate(
         return told.end(replace(run, notes=(*run.notes, why_not)) if why_not else run)
 
 
+def _driver_for(lengths: Mapping[str, Any], given: Options) -> type[Driver]:
+    """What kind of run it is."""
+    if given.engine is not None:
+        return Shards
+    if lengths["rounds"] is not None:
+        return Synchronous
+    return Immediate if given.conditions is None else Timed
+
+
 def _watched(
     driver: Driver,
-    unit: str,
-    total: int,
-    stages: Sequence[tuple[int, Problem]],
+    asked: Asked,
     observers: Mapping[str, Observer],
     every: int | None,
     until: Callable[[np.ndarray], bool] | None,
     progress: Callable[[int, int], None] | None,
-    seed: Any,
     fetch: bool | Callable[[int, np.ndarray], Any],
     earlier: Run | None,
     told: Told,
 ) -> Run:
     """Let a driver run to the end, and look at it on the way; `earlier` is the run that it goes on from."""
+    unit, total, stages = asked.unit, asked.total, asked.stages
 
     def measured() -> int:
         return int(driver.done if unit in ("wakes", "rounds") else getattr(driver, unit))
@@ -374,7 +320,7 @@ def _watched(
         letters=int(driver.account[loop.LETTERS]),
         vectors=driver.vectors,
         bytes=driver.bytes,
-        seed=seed,
+        seed=asked.seed,
         tally=driver.account[loop.KINDS :].reshape(-1, 2).copy(),
         lost=int(driver.account[loop.LOST]),
         duplicated=int(driver.account[loop.DUPLICATED]),
@@ -392,16 +338,13 @@ def _trace(earlier: Run | None, records: list[dict[str, Any]]) -> pd.DataFrame:
     return parts[0].copy() if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 
 
-def _gone_on(
-    start: Any, problem: Any, method: Any, unit: str, conditions: Any, engine: Any, setting: str
-) -> tuple[State | None, str]:
+def _gone_on(start: Any, problem: Any, method: Any, kind: type[Driver], setting: str) -> tuple[State | None, str]:
     """The state that a run goes on from; or why it begins with the models of a run that was given."""
     if not isinstance(start, Run):
         return None, ""
-    kind = Synchronous if unit == "rounds" else Immediate if conditions is None else Timed
     if start.state is None:
         why = "it kept no state (keep_state=True keeps it)"
-    elif engine is not None or not isinstance(problem, Problem):
+    elif kind is Shards or not isinstance(problem, Problem):
         why = "runs on a cluster do not"
     else:
         why = start.state.reason_against(problem, method, kind.__name__, setting)
@@ -428,42 +371,19 @@ def _check_going_on(run: Run, old: State, method: Any, seed: Any, events: Any, c
         )
 
 
-def _jobs(problem: Problem | ShardedProblem, method: Any, n_jobs: Any, lock_free: Any, immediate: bool) -> int:
-    """How many threads take wakes."""
-    if not isinstance(lock_free, (bool, np.bool_)):
-        raise ParameterError(f"lock_free={lock_free!r} must be True or False")
-    if lock_free and not immediate:
-        raise ParameterError("lock_free=True is for wakes whose letters arrive at once: leave it out")
-    if lock_free and method.privacy.plan is not None:
-        raise MismatchError(
-            f"{method!r}: a wake that reads a model while another thread writes it is not the one that its privacy was "
-            "proved for; leave lock_free out: threads run without it, too"
-        )
-    if lock_free and method.traffic.footprint is None:
-        raise MismatchError(
-            f"{method!r} does not declare a footprint, which state a wake touches: two threads might change one list "
-            "of ties at once; leave lock_free out"
-        )
-    if n_jobs is None and problem.n < MANY_AGENTS:
-        return 1
-    count = threads(n_jobs)
-    in_python = isinstance(problem, Problem) and hasattr(problem.model, "gradients")  # one thread at a time
-    return count if immediate and method.traffic.footprint is not None and not in_python else 1
-
-
-def _check_claim(
-    problem: Problem | ShardedProblem, method: Any, start: Any, unit: str, total: int, schedule: np.ndarray | None
-) -> None:
+def _check_claim(asked: Asked, start: Any, schedule: np.ndarray | None) -> None:
     """Refuse a run of a private method whose claim would not hold, or that asks for more than it was made for."""
+    problem, old = asked.problem, asked.old
+    total = asked.total + (0 if old is None else int(old.numbers["done"]))
     if isinstance(start, str) and start == "local":
         raise ParameterError(
             'start="local": models trained alone would be sent as they are, in the initial swap; leave start out, or '
             "pass a ct.privacy.warm_start(...)"
         )
-    often = method.privacy.wakes_per_agent
+    often = asked.method.privacy.wakes_per_agent
     if often is None:
         return
-    if unit == "wakes" and total > often * problem.n:
+    if asked.unit == "wakes" and total > often * problem.n:
         raise ParameterError(
             f"wakes={total}: the budget was split for {often} wakes of each of {problem.n} agents, "
             f"{often * problem.n} in all; a method with wakes_per_agent={-(-total // problem.n)} has more noise in each"
@@ -472,7 +392,7 @@ def _check_claim(
         count = np.bincount(schedule[0, :total], minlength=problem.n)
         if count.max(initial=0) > often:
             most = int(np.argmax(count))
-            who = cast(Problem, problem).members[most]
+            who = problem.members[most]
             raise ParameterError(f"events wake agent {who!r} {count[most]} times: the budget was split for {often}")
 
 
@@ -542,29 +462,9 @@ def _start(problem: Problem | ShardedProblem, method: Any, start: Any) -> str | 
     return models
 
 
-def _models(problem: Problem, start: str | np.ndarray) -> np.ndarray:
-    if isinstance(start, str):
-        return problem.local() if start == "local" else np.zeros((problem.n, problem.p))
-    return start
-
-
-def _array(events: Any) -> np.ndarray:
-    try:
-        given = np.asarray(events)
-    except ValueError:
-        given = np.zeros(())
-    if given.ndim not in (1, 2) or (given.ndim == 2 and given.shape[1] != 2):
-        raise ParameterError(
-            "events must be agent numbers, shape (T,), or pairs of agent and neighbour, shape (T, 2); "
-            f"found {'shape ' + str(given.shape) if given.ndim else repr(events)}"
-        )
-    return given
-
-
-def _length(wakes: Any, rounds: Any, vectors: Any, bytes: Any, events: Any) -> tuple[str, int]:
+def _length(lengths: Mapping[str, Any], events: Any) -> tuple[str, int]:
     """In which unit, and how much of it."""
-    units = {"wakes": wakes, "rounds": rounds, "vectors": vectors, "bytes": bytes}
-    given = {name: amount for name, amount in units.items() if amount is not None}
+    given = {name: amount for name, amount in lengths.items() if amount is not None}
     if events is not None:
         if set(given) - {"wakes"}:
             raise ParameterError(
@@ -615,33 +515,6 @@ def _stages(
     for _, stage in stages:
         check_fit(method, stage)
     return stages
-
-
-def _schedule(events: Any, stages: Any, method: Any, conditions: Any, total: int) -> np.ndarray | None:
-    """Who wakes and whom it talks to, as two rows; VACANT for one that chooses for itself."""
-    if events is None:
-        return None
-    if conditions is not None:
-        raise ParameterError("events replay a schedule and conditions draw one: pass one of the two")
-    given = events
-    if given.size and given.dtype.kind not in "iu":
-        raise ParameterError(f"events must be agent numbers, whole numbers; found {given.dtype}")
-    pairs = given.ndim == 2
-    order = (given[:, 0] if pairs else given).astype(np.int64)
-    n = stages[0][1].n
-    if order.min(initial=0) < 0 or order.max(initial=0) >= n:
-        bad = int(np.argmax((order < 0) | (order >= n)))
-        raise ParameterError(f"event {bad} wakes agent number {order[bad]}: they go from 0 to {n - 1}")
-    if not pairs:
-        return np.stack([order, np.full_like(order, VACANT)])
-    if not method.traffic.exchanges:
-        raise ParameterError(f"events with neighbours: {method!r} does not exchange with one neighbour; leave them out")
-    peers = given[:, 1].astype(np.int64)
-    for (first, stage), last in zip(stages, [moment for moment, _ in stages[1:]] + [total], strict=True):
-        t = stranger(order, peers, stage.graph.start, stage.graph.peer, first, last)
-        if t < last:
-            raise ParameterError(f"event {t}: agents number {order[t]} and {peers[t]} are not neighbours")
-    return np.stack([order, peers])
 
 
 def observers_of(observe: Any, taken: Sequence[str] = COLUMNS) -> dict[str, Observer]:

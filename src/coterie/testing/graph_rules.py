@@ -77,7 +77,7 @@ def held(world: World, values: np.ndarray) -> np.ndarray:
 
 def _wakes_of(learned: Any, meeting: _Meeting, wakes: int, seed: int) -> Iterator[Driver]:
     """The driver after every wake; letters arrive at once."""
-    driver = Immediate(meeting.problem, learned, meeting.theta, "uniform", None, seed, None)
+    driver = Immediate.of(meeting.problem, learned, meeting.theta, seed)
     for _ in range(wakes):
         driver.advance(1, loop.NO_LIMIT)
         yield driver
@@ -137,7 +137,7 @@ def _demand_best(learned: Any, meeting: _Meeting, driver: Driver, where: str = "
 def _finds_the_best_graph(learned: Any) -> None:
     learned = _patient(learned)
     meeting = _Meeting(learned, 22)
-    driver = Immediate(meeting.problem, learned, meeting.theta, "uniform", None, 3, None)
+    driver = Immediate.of(meeting.problem, learned, meeting.theta, 3)
     _demand_best(learned, meeting, driver)
 
 
@@ -145,7 +145,7 @@ def _comes_to_agree_after_late_and_lost_letters(learned: Any) -> None:
     learned = _patient(learned)
     meeting = _Meeting(learned, 23)
     n = meeting.problem.n
-    driver = Timed(meeting.problem, learned, meeting.theta, "uniform", BAD, 4, None)
+    driver = Timed.of(meeting.problem, learned, meeting.theta, 4, conditions=BAD)
     driver.advance(200 * n, loop.NO_LIMIT)
     driver.channel = Conditions().channel(n)  # from now on, letters arrive at once, except those on their way
     _demand_best(learned, meeting, driver, " after letters were late, lost, doubled and out of order")
