@@ -41,28 +41,28 @@ class Keys:
 
 
 @dataclass(frozen=True)
-class OrderedTasks:
+class OrderedTasks(Tasks):
     """Tasks in another order, each with its rows in the order of their keys; task k was ``order[k]``."""
 
-    tasks: Tasks
     order: np.ndarray
     keys: Keys
 
     @cached_property
-    def members(self) -> tuple[Hashable, ...]:
+    def members(self) -> tuple[Hashable, ...]:  # type: ignore[override]  # once
         """Ids of the tasks."""
-        return tuple(self.tasks.members[k] for k in self.order.tolist())
+        return tuple(self.found.members[k] for k in self.order.tolist())
 
     @property
     def sizes(self) -> np.ndarray:
         """Rows of each task."""
-        return self.tasks.sizes[self.order]
+        sizes: np.ndarray = self.found.sizes[self.order]
+        return sizes
 
     def load(self, which: ArrayLike) -> AgentData:
         """The rows of some tasks."""
         numbers = self.order[np.asarray(which)]
         held = np.argsort(numbers)
-        data, place = self.tasks.load(numbers[held]), np.argsort(held)
+        data, place = self.found.load(numbers[held]), np.argsort(held)
         rows = np.lexsort([_rounded(self.keys.of(data)), held[data.owner]])
         return data._rows(rows, data.sizes[place], members=tuple(data.members[k] for k in place.tolist()))
 

@@ -86,13 +86,12 @@ class Levelled:
 
 
 @dataclass(frozen=True)
-class TrainingTasks:
+class TrainingTasks(Tasks):
     """Tasks with the rows that are not of one fold; tasks of which none is left are left out."""
 
-    tasks: Tasks
     fold: int
     numbers: np.ndarray  # of the tasks
-    sizes: np.ndarray
+    left: np.ndarray  # rows of each
 
     @classmethod
     def of(cls, rows: TaskRows, folds: np.ndarray, fold: int) -> TrainingTasks:
@@ -102,15 +101,20 @@ class TrainingTasks:
         return cls(rows.tasks, fold, numbers, sizes[numbers])
 
     @cached_property
-    def members(self) -> tuple[Hashable, ...]:
+    def members(self) -> tuple[Hashable, ...]:  # type: ignore[override]  # once
         """Ids of the tasks."""
-        return tuple(self.tasks.members[k] for k in self.numbers.tolist())
+        return tuple(self.found.members[k] for k in self.numbers.tolist())
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Rows of each task."""
+        return self.left
 
     def load(self, which: ArrayLike) -> AgentData:
         """The rows of some tasks."""
         numbers = self.numbers[np.asarray(which)]
-        folds = fold_numbers(self.tasks.sizes, numbers)
-        return some_rows(self.tasks.load(numbers), folds != self.fold)
+        folds = fold_numbers(self.found.sizes, numbers)
+        return some_rows(self.found.load(numbers), folds != self.fold)
 
 
 # -- what is asked of rows -------------------------------------------------------------------------------------------

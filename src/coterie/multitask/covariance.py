@@ -10,7 +10,6 @@ matrix is kept as it is (:class:`Dense`).
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -61,64 +60,7 @@ class Factors(NamedTuple):
     rest: float
 
 
-class Covariance(ABC):
-    """A covariance of m tasks: what a server, a result and an estimator need of it."""
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Number of tasks."""
-
-    @abstractmethod
-    def __matmul__(self, vectors: np.ndarray) -> np.ndarray:
-        """``Sigma V``, (m, d)."""
-
-    @abstractmethod
-    def diagonal(self) -> np.ndarray:
-        """Variances of the tasks, (m,)."""
-
-    @abstractmethod
-    def rows(self, tasks: Any) -> np.ndarray:
-        """Rows of the matrix, (k, m)."""
-
-    @abstractmethod
-    def take(self, tasks: Any) -> Covariance:
-        """The covariance of some tasks, in this order."""
-
-    @abstractmethod
-    def scaled(self, factor: float) -> Covariance:
-        """The covariance times a number."""
-
-    @abstractmethod
-    def dense(self) -> np.ndarray:
-        """The matrix, (m, m)."""
-
-    @property
-    @abstractmethod
-    def factors(self) -> Factors:
-        """The matrix in factors."""
-
-    @abstractmethod
-    def summary(self, vectors: np.ndarray) -> np.ndarray:
-        """What has to be known of all vectors for the product with some rows of Sigma."""
-
-    @abstractmethod
-    def update(self, summary: np.ndarray, tasks: np.ndarray, change: np.ndarray) -> None:
-        """Bring a summary up to date with a change of some tasks' vectors, in place."""
-
-    @abstractmethod
-    def product(self, summary: np.ndarray, vectors: np.ndarray, tasks: np.ndarray) -> np.ndarray:
-        """Rows of ``Sigma V`` for some tasks, (k, d), by the summary of V."""
-
-    @abstractmethod
-    def largest_correlation(self) -> float:
-        """The largest eigenvalue of the correlation matrix, or a little more."""
-
-    def correlation(self, tasks: Any = None) -> np.ndarray:
-        """Correlations of some tasks, (k, k); of all by default."""
-        return correlation((self if tasks is None else self.take(tasks)).dense())
-
-
-class Dense(Covariance):
+class Dense:
     """A covariance as a matrix."""
 
     def __init__(self, matrix: np.ndarray):
@@ -158,7 +100,7 @@ class Dense(Covariance):
         return Factors(directions[:, live], sizes[live], 0.0)
 
     def summary(self, vectors: np.ndarray) -> np.ndarray:
-        """The whole product, (m, d)."""
+        """What has to be known of all vectors for the product with some rows of Sigma: the whole product, (m, d)."""
         return self.matrix @ vectors
 
     def update(self, summary: np.ndarray, tasks: np.ndarray, change: np.ndarray) -> None:
@@ -166,15 +108,19 @@ class Dense(Covariance):
         summary += self.matrix[:, tasks] @ change
 
     def product(self, summary: np.ndarray, vectors: np.ndarray, tasks: np.ndarray) -> np.ndarray:
-        """Rows of ``Sigma V`` for some tasks, (k, d)."""
+        """Rows of ``Sigma V`` for some tasks, (k, d), by the summary of V."""
         return summary[tasks]
+
+    def correlation(self, tasks: Any = None) -> np.ndarray:
+        """Correlations of some tasks, (k, k); of all by default."""
+        return correlation((self if tasks is None else self.take(tasks)).dense())
 
     def largest_correlation(self) -> float:
         """The largest eigenvalue of the correlation matrix."""
         return float(np.linalg.eigvalsh(correlation(self.matrix))[-1])
 
 
-class LowRank(Covariance):
+class LowRank:
     """``Q diag(s) Q' + c I``. Columns of Q are orthonormal, except where they are of a part of the tasks."""
 
     def __init__(self, directions: np.ndarray, sizes: np.ndarray, rest: float):
@@ -222,7 +168,7 @@ class LowRank(Covariance):
         return Factors(*_orthonormal(self.directions, self.sizes), self.rest)
 
     def summary(self, vectors: np.ndarray) -> np.ndarray:
-        """``diag(s) Q' V``, (r, d)."""
+        """What has to be known of all vectors for the product with some rows of Sigma: ``diag(s) Q' V``, (r, d)."""
         return self.sizes[:, None] * (self.directions.T @ vectors)
 
     def update(self, summary: np.ndarray, tasks: np.ndarray, change: np.ndarray) -> None:
@@ -230,8 +176,12 @@ class LowRank(Covariance):
         summary += self.sizes[:, None] * (self.directions[tasks].T @ change)
 
     def product(self, summary: np.ndarray, vectors: np.ndarray, tasks: np.ndarray) -> np.ndarray:
-        """Rows of ``Sigma V`` for some tasks, (k, d)."""
+        """Rows of ``Sigma V`` for some tasks, (k, d), by the summary of V."""
         return self.directions[tasks] @ summary + self.rest * vectors[tasks]
+
+    def correlation(self, tasks: Any = None) -> np.ndarray:
+        """Correlations of some tasks, (k, k); of all by default."""
+        return correlation((self if tasks is None else self.take(tasks)).dense())
 
     def largest_correlation(self) -> float:
         """The largest eigenvalue of the correlation matrix, or a little more: in O(m r^2)."""
@@ -240,6 +190,10 @@ class LowRank(Covariance):
         some = self.sizes != 0.0
         own = np.where(unit > 0, self.rest * unit**2, 1.0)  # a task without variance is correlated with itself alone
         return largest_eigenvalue(own, factor[:, some], np.sign(self.sizes[some]))
+
+
+#: A covariance of m tasks: what a server, a result and an estimator need of it.
+Covariance = Dense | LowRank
 
 
 def _orthonormal(Q: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

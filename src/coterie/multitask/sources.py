@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,64 +14,46 @@ from ..core.losses import SIGNS
 from ..data import AgentData
 from ..data.frames import is_frame
 from ..data.sources import as_source, is_source, placed
-from ..data.sources.survey import Survey, survey
+from ..data.sources.survey import survey
 from ..errors import DataError
 from .worker import check_loss, check_tasks
 
 
-@runtime_checkable
-class Tasks(Protocol):
+@dataclass(frozen=True)
+class Tasks:
     """What is known of the tasks, and the way to their rows. It can be sent to a worker, which loads its own."""
+
+    #: Has ``members``, ids in the order of weights and covariance, and ``sizes``, the rows of each task.
+    found: Any
 
     @property
     def members(self) -> tuple[Hashable, ...]:
         """Ids, in the order of weights and covariance."""
+        members: tuple[Hashable, ...] = self.found.members
+        return members
 
     @property
     def sizes(self) -> np.ndarray:
         """Rows of each task."""
+        sizes: np.ndarray = self.found.sizes
+        return sizes
 
     def load(self, which: ArrayLike) -> AgentData:
         """The rows of some tasks, by their numbers, with labels as the loss has them; in this order."""
+        raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class TasksHere:
+class TasksHere(Tasks):
     """Tasks whose rows are an AgentData."""
-
-    data: AgentData
-
-    @property
-    def members(self) -> tuple[Hashable, ...]:
-        """Ids of the tasks."""
-        return self.data.members
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """Rows of each task."""
-        return self.data.sizes
 
     def load(self, which: ArrayLike) -> AgentData:
         """The rows of some tasks."""
-        everything = np.array_equal(which, np.arange(self.data.n))
-        return self.data if everything else self.data.only(which)
+        data: AgentData = self.found
+        return data if np.array_equal(which, np.arange(data.n)) else data.only(which)
 
 
-@dataclass(frozen=True)
-class TasksElsewhere:
+class TasksElsewhere(Tasks):
     """Tasks whose rows a survey has seen; two classes are -1 and +1, in their sorted order, and more are numbered."""
-
-    found: Survey
-
-    @property
-    def members(self) -> tuple[Hashable, ...]:
-        """Ids of the tasks."""
-        return self.found.members
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """Rows of each task."""
-        return self.found.sizes
 
     def load(self, which: ArrayLike) -> AgentData:
         """Load and encode the rows of some tasks."""
@@ -82,26 +64,15 @@ class TasksElsewhere:
 
 
 @dataclass(frozen=True)
-class ChangedTasks:
+class ChangedTasks(Tasks):
     """The same tasks with other features or labels: each row is changed by whoever loads it."""
 
-    tasks: Tasks
     #: Of rows and the numbers of their tasks: it returns the same rows, changed.
     change: Callable[[AgentData, np.ndarray], AgentData]
 
-    @property
-    def members(self) -> tuple[Hashable, ...]:
-        """Ids of the tasks."""
-        return self.tasks.members
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """Rows of each task."""
-        return self.tasks.sizes
-
     def load(self, which: ArrayLike) -> AgentData:
         """Load the rows of some tasks, and change them."""
-        return self.change(self.tasks.load(which), np.asarray(which))
+        return self.change(self.found.load(which), np.asarray(which))
 
 
 def tasks_of(
