@@ -22,6 +22,7 @@ depend on the machine; seconds do.
 import argparse
 import functools
 import json
+import logging
 import multiprocessing
 import os
 import resource
@@ -41,7 +42,7 @@ from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
 import coterie as ct
-from coterie.multitask.actors import RayWorkers, WorkerActor
+from coterie.multitask.actors import Crew, RayWorkers, Shipment, WorkerActor
 from coterie.multitask.covariance import separability
 from coterie.multitask.sources import TasksHere, tasks_of
 from coterie.multitask.training import Options, Training
@@ -200,15 +201,15 @@ def slow(quick):
 class Sleepy(WorkerActor):
     """A worker that sleeps in every round, and can begin anew."""
 
-    def begin(self, nap):
+    def rest(self, nap):
         """Forget everything."""
-        self._worker, self.nap = None, nap
-        self.remove_checkpoint()
+        self.nap = nap
+        self._parts.clear()
 
-    def improve(self, request):
+    def improve(self, part, request):
         """One round, after a nap."""
         time.sleep(self.nap)
-        return super().improve(request)
+        return super().improve(part, request)
 
 
 def on_ray(_):
@@ -217,18 +218,14 @@ def on_ray(_):
     data, covariance, tasks = four_workers()
     with ct.Cluster().connect() as ray, tempfile.TemporaryDirectory() as folder:
         work = {"passes": 3.0, "local_steps": None, "seed": 0}
-        stored = ray.put(TasksHere(data))
-        parts = [[stored] for _ in tasks]
+        shipment = Shipment([ray.put(TasksHere(data))], ct.Logistic(), work, folder, "naps")
         kind = ray.remote(num_cpus=0)(Sleepy)
-        actors = [
-            kind.remote(numbers, ct.Logistic(), work, os.path.join(folder, f"{k}.npy"))
-            for k, numbers in enumerate(tasks)
-        ]
+        crew = Crew([kind.remote(logging.WARNING) for _ in tasks], tasks, data.sizes, shipment)
 
         def time_of(staleness, slower):
             naps = [NAP] * (WORKERS - 1) + [slower * NAP]
-            ray.get([actor.begin.remote(nap) for actor, nap in zip(actors, naps, strict=True)])
-            training = Training(RayWorkers(actors, tasks, parts), options_of(covariance, staleness, 1e-4))
+            ray.get([actor.rest.remote(nap) for actor, nap in zip(crew.actors, naps, strict=True)])
+            training = Training(RayWorkers(crew, None), options_of(covariance, staleness, 1e-4))
             before = time.perf_counter()
             training.advance(np.inf)
             assert training.result().converged
@@ -237,7 +234,7 @@ def on_ray(_):
         time_of(None, 1)  # warm up
         title = f"Seconds to a gap of 1e-4 on Ray, logistic, actors sleep {NAP:g} s, one of four {SLOWER * NAP:g} s"
         table, found = delays(title, time_of)
-        for actor in actors:
+        for actor in crew.actors:
             ray.kill(actor)
     return [table], found
 

@@ -112,13 +112,13 @@ class WorkerActor(Host):
 
 
 class RayWorkers:
-    """Workers that are Ray actors. ``start`` starts another one, for when none is left.
+    """Workers that are Ray actors. ``start``, if there is one, starts another for when none is left.
 
     ``number`` is that of the checkpoint to begin with, and ``weights`` are those of all tasks then.
     """
 
     def __init__(
-        self, crew: Crew, start: Callable[[], Any], number: int | None = None, weights: np.ndarray | None = None
+        self, crew: Crew, start: Callable[[], Any] | None, number: int | None = None, weights: np.ndarray | None = None
     ):
         import ray
 
