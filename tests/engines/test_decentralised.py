@@ -105,47 +105,6 @@ def test_dpsgd_and_local_sgd_are_those_of_their_papers(kind, personal):
     assert_allclose(run.theta, shown, rtol=0, atol=1e-12)
 
 
-@pytest.mark.torch
-@pytest.mark.slow
-def test_dpsgd_trains_what_torch_trains():
-    torch = pytest.importorskip("torch")
-    rng = np.random.default_rng(3)
-    X, y = rng.normal(size=(N, ROWS, 3)), rng.integers(0, 3, (N, ROWS))
-    data = ct.AgentData(X.reshape(-1, 3), y.ravel(), agents=np.repeat(np.arange(N), ROWS))
-    model = ct.TwoLayer(3, 2, 3)
-    problem = ct.Problem.differentiable(data, graph(), model, personal="head.bias")
-    method, rounds = ct.DPSGD(ct.SGD(0.3, steps=2, batch=4)), 8
-    run = ct.simulate(problem, method, rounds=rounds, seed=6)
-
-    def gradient(theta, X, y):
-        w, b, v, c = (torch.tensor(theta[part], requires_grad=True) for part in model.parts.values())
-        hidden = torch.tanh(torch.tensor(X) @ w.reshape(2, 3).T + b)
-        torch.nn.functional.cross_entropy(hidden @ v.reshape(3, 2).T + c, torch.tensor(y)).backward()
-        return np.concatenate([part.grad.numpy() for part in (w, b, v, c)])
-
-    x, W, sent = np.tile(model.initial(), (N, 1)), metropolis(graph()), problem.roles != PERSONAL
-    for pick in picks(method, N, rounds, 6):
-        trained = x.copy()
-        for i in range(N):
-            for rows in pick[i]:
-                trained[i] -= 0.3 * gradient(trained[i], X[i, rows], y[i, rows])
-        x = np.where(sent, W @ x, x) + trained - x
-    assert_allclose(run.theta, x, rtol=0, atol=1e-10)
-    assert np.ptp(run.theta[:, ~sent], axis=0).min() > 0.1  # what is personal differs
-
-
-def test_local_sgd_on_a_complete_graph_is_fedavg():
-    """McMahan et al. (2017), with clients of one size: local steps from the mean of all."""
-    task = Linear(ct.graphs.complete(N))
-    run = ct.simulate(task.problem, ct.LocalSGD(ct.SGD(0.3, steps=4)), rounds=10, start=task.start)
-    x = np.tile(task.start.mean(axis=0), (N, 1))
-    for _ in range(10):
-        for _ in range(4):
-            x = x - 0.3 * task.gradients(x)
-        x = np.tile(x.mean(axis=0), (N, 1))
-    assert_allclose(run.theta, x, rtol=0, atol=1e-12)
-
-
 def test_given_weights_are_a_mixing_matrix():
     W = metropolis(graph())
     given = ct.Graph(W - np.diag(np.diag(W)))

@@ -56,33 +56,44 @@ def in_halves(problem, method, first, second, tmp_path, **how):
     return whole
 
 
-METHODS = {
-    "cd": ct.CoordinateDescent(),
-    "djam": ct.DJAM(),
-    "trimmed": ct.Trimmed(ct.CoordinateDescent(), 0.2),
-    "learned": ct.Learned(ct.CoordinateDescent(), ct.GraphRule(lam=0.5), every=3),
+SLOW = pytest.mark.slow
+PRIVATE = ct.Private(ct.CoordinateDescent(), epsilon=1.0, delta=1e-5, wakes_per_agent=4, row_norm=2.0)
+TRAINS = ct.DPSGD(local=ct.SGD(0.1, steps=2, batch=2, momentum=0.9))
+LEARNED = ct.Learned(ct.CoordinateDescent(), ct.GraphRule(lam=0.5), every=3)
+SOME = ct.Conditions(participation=0.4, slow={1: 2.0})
+RUNS = {  # a method, and how much of what in either half
+    "cd": ("cd", "wakes", 90, 110, {"every": 30}),
+    "djam": ("djam", "wakes", 90, 110, {"every": 30}),
+    "learned": (LEARNED, "wakes", 90, 110, {"every": 30}),
+    "trimmed": (ct.Trimmed("cd", 0.2), "wakes", 90, 110, {"every": 30}),
+    "bad mail": ("cd", "wakes", 90, 110, {"every": 30, "conditions": BAD}),
+    "learned in bad mail": (LEARNED, "wakes", 90, 110, {"every": 30, "conditions": BAD}),
+    "rounds": ("propagation", "rounds", 4, 6, {"every": 2}),
+    "some in a round": ("propagation", "rounds", 4, 6, {"every": 2, "conditions": SOME}),
+    "private": (PRIVATE, "wakes", 20, 28, {"every": 10}),
+    "momentum in wakes": (TRAINS, "wakes", 6, 8, {"every": 2}),
+    "momentum in rounds": (TRAINS, "rounds", 6, 8, {"every": 2}),
 }
 
 
-@pytest.mark.parametrize("name", ["cd", "djam", "learned", pytest.param("trimmed", marks=pytest.mark.slow)])
-def test_wakes(problem, name, tmp_path):
-    in_halves(problem, METHODS[name], {"wakes": 90}, {"wakes": 110}, tmp_path, every=30)
-
-
-@pytest.mark.parametrize("name", ["cd", pytest.param("learned", marks=pytest.mark.slow)])
-def test_letters_under_way(problem, name, tmp_path):
-    whole = in_halves(problem, METHODS[name], {"wakes": 90}, {"wakes": 110}, tmp_path, every=30, conditions=BAD)
-    assert whole.lost > 0 < whole.duplicated
-
-
-def test_rounds(smoothed, tmp_path):
-    in_halves(smoothed, ct.ModelPropagation(), {"rounds": 4}, {"rounds": 6}, tmp_path, every=2)
-
-
-def test_rounds_in_which_some_take_part(smoothed, tmp_path):
-    some = ct.Conditions(participation=0.4, slow={1: 2.0})
-    whole = in_halves(smoothed, ct.ModelPropagation(), {"rounds": 4}, {"rounds": 6}, tmp_path, every=2, conditions=some)
-    assert 0 < whole.wakes < 120
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=SLOW if n in ("trimmed", "learned in bad mail", "private") else ()) for n in RUNS]
+)
+def test_two_halves_are_the_whole(task, problem, smoothed, name, tmp_path):
+    method, unit, first, second, how = RUNS[name]
+    if method is TRAINS:
+        data = task.train.with_labels((task.train.y + 1.0) / 2.0)
+        posed = [ct.Problem.differentiable(data, task.graph, ct.TwoLayer(3, 2, 2))]
+    else:
+        posed = [smoothed if method == "propagation" else problem]
+    for each in posed:
+        whole = in_halves(each, method, {unit: first}, {unit: second}, tmp_path, **how)
+    if how.get("conditions") is BAD:
+        assert whole.lost > 0 < whole.duplicated
+    if name == "some in a round":
+        assert 0 < whole.wakes < 120
+    if method is PRIVATE:
+        assert whole.epsilon == pytest.approx(1.0)
 
 
 def test_one_way_ties_come_back(tmp_path):
@@ -105,21 +116,8 @@ def test_what_was_drawn_and_not_used_is_used_later(problem, unit, tmp_path):
     assert_same(ct.simulate(problem, "cd", **rest, start=ct.load(ct.save(half, tmp_path / "half.npz"))), both)
 
 
-@pytest.mark.slow
-def test_pooling_by_gossip(task, tmp_path):
-    problem = ct.Problem.personalized(task.train, task.graph, confidence=None)
-    whole = in_halves(problem, ct.GossipPooling(), {"wakes": 50}, {"wakes": 60}, tmp_path, every=50)
-    half = ct.simulate(problem, ct.GossipPooling(), wakes=50, seed=5)
-    again = ct.load(ct.save(half, tmp_path / "half.npz"))
-    np.testing.assert_array_equal(again.population.mean, half.population.mean)
-    assert whole.population is not None
-
-
-@pytest.mark.slow
-def test_a_private_run_claims_what_its_plan_says_and_no_more_wakes(problem, tmp_path):
-    method = ct.Private(ct.CoordinateDescent(), epsilon=1.0, delta=1e-5, wakes_per_agent=4, row_norm=2.0)
-    whole = in_halves(problem, method, {"wakes": 20}, {"wakes": 28}, tmp_path, every=10)
-    assert whole.epsilon == pytest.approx(1.0)
+def test_a_private_run_makes_no_more_wakes_than_its_plan_says(problem):
+    method = PRIVATE
     half = ct.simulate(problem, method, wakes=20, seed=5)
     with pytest.raises(ParameterError, match="wakes=49: the budget was split for 4 wakes of each of 12 agents"):
         ct.simulate(problem, method, wakes=29, start=half)
@@ -182,16 +180,13 @@ def test_a_run_that_cannot_go_on_gives_its_models_and_says_so(problem, smoothed,
         assert_same(replace(run, notes=()), ct.simulate(posed, method, start=start.theta, **how))
 
 
-def test_an_equal_problem_is_the_same_problem(problem, task):
-    half = ct.simulate(problem, "cd", wakes=90)
+def test_an_equal_problem_is_the_same_problem_and_another_seed_is_refused(problem, task):
+    half = ct.simulate(problem, "cd", wakes=90, seed=4)
     again = ct.Problem.personalized(task.train, task.graph)
     assert again is not problem
-    assert_same(ct.simulate(again, "cd", wakes=9, start=half), ct.simulate(problem, "cd", wakes=9, start=half))
-
-
-def test_another_seed_is_refused(problem):
-    half = ct.simulate(problem, "cd", wakes=9, seed=4)
-    assert ct.simulate(problem, "cd", wakes=9, seed=4, start=half).seed == 4
+    runs = [ct.simulate(posed, "cd", wakes=9, seed=4, start=half) for posed in (again, problem)]
+    assert_same(*runs)
+    assert runs[0].seed == 4
     with pytest.raises(ParameterError, match=r"seed=7: .* of its own seed, 4.*start=run.theta"):
         ct.simulate(problem, "cd", wakes=9, seed=7, start=half)
 
@@ -233,16 +228,6 @@ def test_files_that_are_no_runs_are_refused(problem, tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["run.npz"]
 
 
-@pytest.mark.parametrize("model", ["logistic", ct.TwoLayer(3, 2, 2)], ids=["linear", "network"])
-@pytest.mark.parametrize("unit", ["wakes", "rounds"])
-def test_training_goes_on_with_its_momentum(task, model, unit, tmp_path):
-    labels = task.train.y if model == "logistic" else (task.train.y + 1.0) / 2.0
-    data = ct.AgentData(task.train.X, labels, agents=task.train.owner, members=range(12))
-    problem = ct.Problem.differentiable(data, task.graph, model)
-    method = ct.DPSGD(local=ct.SGD(0.1, steps=2, batch=2, momentum=0.9))
-    in_halves(problem, method, {unit: 6}, {unit: 8}, tmp_path, every=2)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["wakes", "rounds", "conditions"])
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -255,7 +240,9 @@ def test_every_method_goes_on(task, problem, smoothed, name, how, tmp_path):
         pytest.skip("needs every letter")
     boosted = ct.Problem.boosting(task.train, task.graph, base=ct.Stumps(10), beta=3.0)
     network = ct.Problem.differentiable(task.train, task.graph, "logistic")
-    for posed in (problem, smoothed, boosted, network):
+    served = ct.Problem.federated(task.train, "logistic")
+    body = ct.Problem.federated(task.train.with_labels((task.train.y + 1) / 2), ct.TwoLayer(3, 2, 2), personal="head")
+    for posed in (problem, smoothed, boosted, network, served, body):
         try:
             check_fit(method, posed)
         except MismatchError:
@@ -268,5 +255,7 @@ def test_every_method_goes_on(task, problem, smoothed, name, how, tmp_path):
         half = ct.simulate(posed, method, **{unit: 20}, every=20, seed=5, **start, **more)
         again = ct.load(ct.save(half, tmp_path / "half.npz"))
         assert_same(ct.simulate(posed, method, **{unit: 20}, every=20, start=again, **more), whole)
+        if half.population is not None:
+            np.testing.assert_array_equal(again.population.mean, half.population.mean)
         return
     pytest.fail(f"no problem here fits {method!r}")
