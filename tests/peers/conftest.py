@@ -1,4 +1,4 @@
-"""What tests of transports share."""
+"""What tests of transports, and of peers as processes, share."""
 
 from __future__ import annotations
 
@@ -42,3 +42,13 @@ def bare(closing):
     from tls_people import Bare
 
     return lambda endpoint, credentials, **options: closing(Bare(endpoint, credentials, **options))
+
+
+@pytest.fixture
+def processes(tmp_path):
+    """Starts peers as processes, which end with the test."""
+    from processes import Processes
+
+    made = Processes(tmp_path)
+    yield made
+    made.stop()

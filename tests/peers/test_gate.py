@@ -20,20 +20,9 @@ from coterie.core.wrap.sampling import SHUFFLE, SHUFFLED
 from coterie.engines.wire import write_numbers
 from coterie.peers.node.freshness import ASK_BURST, ASK_RATE, DOUBLED_LASTS, PATIENCE
 from coterie.peers.node.node import LEAVES
+from coterie.peers.wire import packet as wire
 from coterie.peers.wire.gate import BURST, REASONS, Gate, Refused, check_letter
 from coterie.peers.wire.limits import Bucket
-from coterie.peers.wire.packet import (
-    BYE,
-    DUPLICATE,
-    HELLO,
-    VERSION,
-    WELCOME,
-    Packet,
-    read_packet,
-    write_duplicate,
-    write_hello,
-    write_packet,
-)
 
 pytestmark = pytest.mark.plain
 
@@ -51,15 +40,17 @@ def gate_of(rate=1e6):
 
 
 def signed(sign=ANN, **other):
-    fields = {"version": VERSION, "run": RUN, "sender": ANN, "to": ME, "boot": 1, "sequence": 6}
-    return write_packet(Packet(**fields | {"largest": 0, "kind": 0, "content": b""} | other), key_of(sign).sign)
+    fields = {"version": wire.VERSION, "run": RUN, "sender": ANN, "to": ME, "boot": 1, "sequence": 6}
+    return wire.write_packet(
+        wire.Packet(**fields | {"largest": 0, "kind": 0, "content": b""} | other), key_of(sign).sign
+    )
 
 
 #: What makes Ann's sixth letter a bad one, in the order in which it is looked at.
 FAULTS = {
     "stranger": {"owner": STRANGER},
     "size": {"content": bytes(LONGEST)},
-    "version": {"version": VERSION + 1},
+    "version": {"version": wire.VERSION + 1},
     "run": {"run": bytes(15) + b"1"},
     "sender": {"sender": BOB},
     "recipient": {"to": BOB},
@@ -87,7 +78,7 @@ def faulty(*faults):
 
 
 def test_a_good_letter_passes():
-    for good in ({}, {"to": EVERYONE}, {"boot": 2, "sequence": 1}, {"largest": MOST_ROWS}, {"kind": HELLO}):
+    for good in ({}, {"to": EVERYONE}, {"boot": 2, "sequence": 1}, {"largest": MOST_ROWS}, {"kind": wire.HELLO}):
         assert reason_of(gate_of(), signed(**good)) is None
 
 
@@ -292,7 +283,7 @@ def test_the_penalty_of_models_of_one_number(rho):
     contents = Contents(ct.CollaborativeADMM().letters, Bounds(1, radius=1e14))
 
     def packet(penalty):
-        return read_packet(signed(kind=1, content=write_numbers(np.array([1.0, 2.0, 3.0, 4.0, penalty]))))[0]
+        return wire.read_packet(signed(kind=1, content=write_numbers(np.array([1.0, 2.0, 3.0, 4.0, penalty]))))[0]
 
     assert check_letter(contents, {0, 1}, packet(1.0)).tolist() == [1.0, 2.0, 3.0, 4.0, 1.0]
     with pytest.raises(Refused, match="range"):
@@ -393,7 +384,7 @@ def test_nobody_claims_more_rows_than_there_may_be():
     assert group.offered(1, 0, 0, np.ones(3), largest=20) is None
     assert group.nodes[0].largest == 20
     assert group.offered(2, 0, 0, np.ones(3), largest=21) == "rows"
-    group.nodes[0].receive(0.0, 2, group.packet(2, 0, HELLO, write_hello(bytes(16), 1), largest=10**9))
+    group.nodes[0].receive(0.0, 2, group.packet(2, 0, wire.HELLO, wire.write_hello(bytes(16), 1), largest=10**9))
     assert group.nodes[0].largest == 20
 
 
@@ -457,14 +448,16 @@ def test_an_old_answer_proves_nothing():
     group = SmallGroup().start()
     group.stores[0].save(group.nodes[0].record())
     asked = group.nodes[0]._question(1)
-    old = group.packet(1, 0, WELCOME, write_hello(question(group.nodes[0], 1), 1))  # never delivered: it is still new
+    old = group.packet(
+        1, 0, wire.WELCOME, wire.write_hello(question(group.nodes[0], 1), 1)
+    )  # never delivered: it is still new
     group.crash(0)
     node = group.nodes[0] = group.make(0)
     node.open(group.now)
     assert taken(group, node, 1, old)[0] == "unproven"  # it is not the answer to the question of this boot
     assert node.fresh.proven == set()
     assert taken(group, node, 1, model(group, 1, 0, 7.0))[0] == "unproven"
-    assert read_packet(asked.data)[0].kind == HELLO
+    assert wire.read_packet(asked.data)[0].kind == wire.HELLO
 
 
 def test_nobody_answers_for_another():
@@ -472,10 +465,12 @@ def test_nobody_answers_for_another():
     group.crash(0)
     node = group.nodes[0] = group.make(0)
     node.open(group.now)
-    answer = write_hello(question(node, 1), 1)
-    assert taken(group, node, 1, group.packet(1, 0, WELCOME, answer, sign=2))[0] == "signature"
-    assert taken(group, node, 2, group.packet(2, 0, WELCOME, answer, sender=1))[0] == "sender"
-    assert taken(group, node, 2, group.packet(2, 0, WELCOME, answer))[0] == "unproven"  # each is asked another question
+    answer = wire.write_hello(question(node, 1), 1)
+    assert taken(group, node, 1, group.packet(1, 0, wire.WELCOME, answer, sign=2))[0] == "signature"
+    assert taken(group, node, 2, group.packet(2, 0, wire.WELCOME, answer, sender=1))[0] == "sender"
+    assert (
+        taken(group, node, 2, group.packet(2, 0, wire.WELCOME, answer))[0] == "unproven"
+    )  # each is asked another question
     assert node.fresh.proven == set()
     assert len({question(node, j) for j in (1, 2, 3)}) == 3
 
@@ -486,7 +481,7 @@ def test_a_question_is_answered_once():
     node, old_boot = group.nodes[0], group.nodes[1].fresh.boot
     group.now += 10.0
     node._question(1)
-    late = group.packet(1, 0, WELCOME, write_hello(question(node, 1), 1))
+    late = group.packet(1, 0, wire.WELCOME, wire.write_hello(question(node, 1), 1))
     letters = [model(group, 1, 0, float(k)) for k in range(3)]
     for letter in letters:
         assert taken(group, node, 1, letter)[0] is None
@@ -500,10 +495,10 @@ def test_a_question_is_answered_once():
     # The same where its sender has left meanwhile.
     group.now += 100.0
     node._question(1)
-    late = group.packet(1, 0, WELCOME, write_hello(question(node, 1), 1))
+    late = group.packet(1, 0, wire.WELCOME, wire.write_hello(question(node, 1), 1))
     letter = model(group, 1, 0, 9.0)
     assert taken(group, node, 1, letter)[0] is None
-    assert taken(group, node, 1, group.packet(1, EVERYONE, BYE, LEAVES))[0] is None
+    assert taken(group, node, 1, group.packet(1, EVERYONE, wire.BYE, LEAVES))[0] is None
     assert taken(group, node, 1, late)[0] in ("unproven", "replay")
     assert 1 not in node.fresh.proven
     assert taken(group, node, 1, letter)[0] in ("unproven", "replay")
@@ -534,7 +529,7 @@ def test_an_unproven_sender_is_asked():
     node.open(group.now)
     assert taken(group, node, 1, model(group, 1, 0, 7.0))[0] == "unproven"
     asked = [send for send in node.tick(group.now + PATIENCE) if send.to == 1]
-    assert read_packet(asked[0].data)[0].kind == HELLO
+    assert wire.read_packet(asked[0].data)[0].kind == wire.HELLO
 
 
 @pytest.mark.parametrize("clock", [0.0, 2 * 365.25 * 86400.0, -1e9])
@@ -554,7 +549,7 @@ def test_neither_a_lost_state_nor_a_wrong_clock_mutes_a_peer(clock):
 
 def test_a_goodbye_cannot_be_replayed():
     group = SmallGroup().start()
-    bye = group.packet(1, EVERYONE, BYE, LEAVES)
+    bye = group.packet(1, EVERYONE, wire.BYE, LEAVES)
     assert taken(group, group.nodes[0], 1, bye)[0] is None
     assert 1 not in group.nodes[0].ties
     group.crash(1)
@@ -567,7 +562,7 @@ def test_a_goodbye_cannot_be_replayed():
 def test_a_goodbye_is_believed_of_who_is_there():
     """An old one that was forgotten in a crash, or never heard, takes no tie away."""
     group = SmallGroup().start()
-    bye = group.packet(1, EVERYONE, BYE, LEAVES)
+    bye = group.packet(1, EVERYONE, wire.BYE, LEAVES)
     group.crash(0)
     node = group.nodes[0] = group.make(0)
     hellos = node.open(group.now)
@@ -575,7 +570,7 @@ def test_a_goodbye_is_believed_of_who_is_there():
     assert 1 in node.ties
     group.send(0, hellos)
     group.settle()
-    assert taken(group, node, 1, group.packet(1, EVERYONE, BYE, LEAVES))[0] is None
+    assert taken(group, node, 1, group.packet(1, EVERYONE, wire.BYE, LEAVES))[0] is None
     assert 1 not in node.ties
     group.crash(0)
     assert 1 not in group.make(0).ties  # at once on disk
@@ -625,12 +620,12 @@ def test_a_peer_that_restarts_often_is_no_duplicate():
 def test_what_a_notice_of_two_must_be():
     group = SmallGroup().start()
     node = group.nodes[0]
-    for content in (b"", b"x", write_duplicate(node.fresh.boot, node.fresh.boot), write_duplicate(7, 8)):
-        node.receive(group.now, 1, group.packet(1, 0, DUPLICATE, content))
+    for content in (b"", b"x", wire.write_duplicate(node.fresh.boot, node.fresh.boot), wire.write_duplicate(7, 8)):
+        node.receive(group.now, 1, group.packet(1, 0, wire.DUPLICATE, content))
         assert "duplicate" not in node.trouble.alarms
-    node.receive(group.now, 1, group.packet(1, 0, DUPLICATE, write_duplicate(7, node.fresh.boot), boot=4))
+    node.receive(group.now, 1, group.packet(1, 0, wire.DUPLICATE, wire.write_duplicate(7, node.fresh.boot), boot=4))
     assert "duplicate" not in node.trouble.alarms  # of a boot that has not proved itself
-    node.receive(group.now, 1, group.packet(1, 0, DUPLICATE, write_duplicate(7, node.fresh.boot)))
+    node.receive(group.now, 1, group.packet(1, 0, wire.DUPLICATE, wire.write_duplicate(7, node.fresh.boot)))
     assert "says m1" in node.trouble.alarms["duplicate"]
 
 

@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pandas as pd
 import pytest
+from processes import status, until
 from typer.testing import CliRunner
 
 from coterie.cli.lab import app
@@ -18,20 +18,6 @@ from coterie.peers.lab import Lab, charter_fields, from_table, synthetic, watch
 from coterie.peers.lab.processes import peers_of
 from coterie.peers.node.process import running
 from coterie.peers.node.state import FileStore, read_record
-
-
-def until(holds, what, seconds=90.0):
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-
-
-def status(folder):
-    try:
-        return json.loads((folder / "status.json").read_bytes())
-    except FileNotFoundError:
-        return {}
 
 
 def command(*arguments):

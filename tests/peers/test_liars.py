@@ -1,19 +1,16 @@
 """A group of real processes, one of which lies: the others are as good as alone, or better."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from processes import status, until
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from typed import typed
 
 from coterie.peers.group import groups
 from coterie.peers.lab.processes import free_ports
@@ -40,7 +37,7 @@ def brier(probability, frame):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("conduct", "most"), [("opposite", 1.05), ("shift", 1.05), ("moderate", 4 / 3)])
-def test_one_liar_does_not_make_the_others_worse_than_alone(tmp_path, conduct, most):
+def test_one_liar_does_not_make_the_others_worse_than_alone(tmp_path, processes, conduct, most):
     """Means over the honest: of the six, some are a little worse by chance, whoever lies."""
     rng = np.random.default_rng(3)
     groups.create(tmp_path / "club", features=["age", "dose"], target="ill", labels=["no", "yes"], rate=RATE)
@@ -51,37 +48,25 @@ def test_one_liar_does_not_make_the_others_worse_than_alone(tmp_path, conduct, m
     ]
     groups.enroll_all(tmp_path / "club", new, durable=False)
     frames = {name: tables(rng, rows) for name, rows in zip(names, SIZES, strict=True)}
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COTERIE_PLAIN": "1", "OMP_NUM_THREADS": "1"}
-    running, liar = {}, names[0]
-    try:
-        for name, (seen, _) in frames.items():
-            path = tmp_path / f"{name}.csv"
-            seen.to_csv(path, index=False)
-            run = [sys.executable, "-m", "coterie", "peer", "run", str(tmp_path / name)]
-            if name == liar:
-                run = [sys.executable, str(Path(__file__).with_name("bad_members.py")), str(tmp_path / name), conduct]
-            with (tmp_path / f"{name}.log").open("wb") as log:
-                running[name] = subprocess.Popen([*run, "--data", str(path)], env=environment, stderr=log)
-        deadline = time.monotonic() + PATIENCE
-        while not all((tmp_path / name / "status.json").exists() for name in names):
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-        end = time.monotonic() + SECONDS
-        while time.monotonic() < end:
-            assert not any(process.poll() for process in running.values())
-            time.sleep(0.2)
-    finally:
-        for process in running.values():
-            process.send_signal(signal.SIGTERM)
-        codes = {name: process.wait(30) for name, process in running.items()}
+    liar, bad = names[0], str(Path(__file__).with_name("bad_members.py"))
+    for name, (seen, _) in frames.items():
+        seen.to_csv(tmp_path / f"{name}.csv", index=False)
+        words = ("--data", f"{name}.csv")
+        if name == liar:
+            processes.start(name, conduct, *words, program=(bad,))
+        else:
+            processes.start(name, *words)
+    until(lambda: all((tmp_path / name / "status.json").exists() for name in names), seconds=PATIENCE)
+    time.sleep(SECONDS)
+    assert not any(process.poll() for process in processes.here.values())
+    codes = processes.stop()
     assert set(codes.values()) == {0}
     together, apart = [], []
     for name in names[1:]:
         seen, unseen = frames[name]
-        assert json.loads((tmp_path / name / "status.json").read_text())["letters_by"][liar] > 0  # it was heard
+        assert status(tmp_path / name)["letters_by"][liar] > 0  # it was heard
         unseen.to_csv(tmp_path / "new.csv", index=False)
-        predict = ["peer", "predict", str(tmp_path / name), str(tmp_path / "new.csv"), "-o", str(tmp_path / "out.csv")]
-        subprocess.run([sys.executable, "-m", "coterie", *predict], env=environment, check=True, capture_output=True)
+        typed("peer", "predict", tmp_path / name, tmp_path / "new.csv", "-o", tmp_path / "out.csv")
         together.append(brier(pd.read_csv(tmp_path / "out.csv")["probability"].to_numpy(), unseen))
         model = make_pipeline(StandardScaler(), LogisticRegression()).fit(seen[["age", "dose"]], seen["ill"])
         apart.append(brier(model.predict_proba(unseen[["age", "dose"]])[:, 1], unseen))

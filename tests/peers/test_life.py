@@ -1,14 +1,13 @@
 """The life of a group, as typed: removal, revocation, a fork that is healed, a second steward and a hand-over."""
 
-import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
+from processes import status, until
 from typed import said, typed
 
 from coterie.errors import DataError, IdentityError, RemovedError
@@ -114,45 +113,6 @@ def test_stewards_as_typed(tmp_path, club):
 # -- processes -------------------------------------------------------------------------------------------------------
 
 
-class Processes:
-    """Peers of a group as processes, each with rows of its own."""
-
-    def __init__(self, folder):
-        self.folder, self.here = folder, []
-
-    def start(self, name, rows="1,2\n2,4\n3,6.5\n4,8\n"):
-        (self.folder / f"{name}.csv").write_text(f"x,y\n{rows}")
-        with open(self.folder / f"{name}.log", "w") as log:
-            words = ["peer", "run", name, "--data", f"{name}.csv"]
-            environment = os.environ | {"COTERIE_PLAIN": "1"}
-            command = [sys.executable, "-m", "coterie", *words]
-            self.here.append(subprocess.Popen(command, cwd=self.folder, env=environment, stdout=log, stderr=log))
-        return self.here[-1]
-
-    def until(self, holds, seconds=90.0):
-        end = time.monotonic() + seconds
-        while not holds():
-            assert time.monotonic() < end, {path.name: path.read_text() for path in self.folder.glob("*.log")}
-            time.sleep(0.2)
-
-    def status(self, name):
-        path = self.folder / name / "status.json"
-        return json.loads(path.read_text()) if path.exists() else {"ties": [], "alarms": {}}
-
-    def stop(self):
-        for process in self.here:
-            process.terminate()
-        for process in self.here:
-            process.wait(30)
-
-
-@pytest.fixture
-def processes(tmp_path):
-    made = Processes(tmp_path)
-    yield made
-    made.stop()
-
-
 @pytest.mark.slow
 def test_who_was_removed_while_away_and_who_runs_twice_are_told(tmp_path, processes):
     said("group", "create", tmp_path / "club", "--features", "x", "--target", "y")
@@ -163,24 +123,25 @@ def test_who_was_removed_while_away_and_who_runs_twice_are_told(tmp_path, proces
     eve = ("peer", "init", tmp_path / "eve", "--group", tmp_path / "club", "--listen", f"127.0.0.1:{ports[1]}")
     said(*eve, "--tie", "ann")
     said("peer", "update", tmp_path / "ann", tmp_path / "club/roster")
+    (tmp_path / "rows.csv").write_text("x,y\n1,2\n2,4\n3,6.5\n4,8\n")
+    rows = ("--data", "rows.csv")
     for name in ("ann", "bob"):
-        processes.start(name)
-    processes.until(lambda: any(tie["answered"] for tie in processes.status("ann")["ties"]))
+        processes.start(name, *rows)
+    until(lambda: any(tie["answered"] for tie in status(tmp_path / "ann")["ties"]))
     said("group", "remove", tmp_path / "club", "eve")
     said("peer", "update", tmp_path / "ann", tmp_path / "club/roster")
-    assert processes.start("eve").wait(90) == 5
+    assert processes.start("eve", *rows).wait(90) == 5
     assert "has removed this peer from the group" in (tmp_path / "eve.log").read_text()
     # A copy of ann's folder cannot listen; one of bob's, who listens nowhere, runs, and both get to know.
     for name in ("ann", "bob"):
         shutil.copytree(
             tmp_path / name, tmp_path / f"{name}2", ignore=shutil.ignore_patterns("lock", "live", "status.json")
         )
-    assert processes.start("ann2").wait(90) == 6
+    assert processes.start("ann2", *rows).wait(90) == 6
     assert "another copy of ann2" in (tmp_path / "ann2.log").read_text()
-    processes.start("bob2")
-    processes.until(
-        lambda: all("duplicate" in processes.status(name)["alarms"] for name in ("ann", "bob", "bob2")), 200
-    )
+    processes.start("bob2", *rows)
+    told = [tmp_path / name for name in ("ann", "bob", "bob2")]
+    until(lambda: all("duplicate" in status(folder)["alarms"] for folder in told), seconds=200)
     for name in ("bob", "bob2"):
         assert "another process runs with this identity" in (tmp_path / f"{name}.log").read_text()
-    assert "disk" not in processes.status("ann")["trouble"]
+    assert "disk" not in status(tmp_path / "ann")["trouble"]

@@ -23,6 +23,7 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 import typer
+from processes import free_port, until
 from small_group import SmallGroup
 from typed import said, typed
 from typer.testing import CliRunner
@@ -50,14 +51,6 @@ pytestmark = pytest.mark.plain
 
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-
-
-def until(holds, what, seconds=90.0):
-    deadline = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-    return found
 
 
 # -- peer.toml --------------------------------------------------------------------------------------------------------
@@ -130,12 +123,6 @@ def test_init_and_join_write_it(tmp_path):
 
 def made(folder, **more):
     return create(folder, features=["a", "b"], target="y", labels=["no", "yes"], rate=5.0, **more)
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 @pytest.fixture(scope="module")

@@ -17,20 +17,8 @@ from small_group import SmallGroup, key_of, public
 
 from coterie.engines.wire import read_numbers, write_numbers
 from coterie.errors import DataError
+from coterie.peers.wire import packet as wire
 from coterie.peers.wire.gate import Gate, Refused
-from coterie.peers.wire.packet import (
-    BYE,
-    CONTEXT,
-    HELLO,
-    ROSTER,
-    SIGNATURE,
-    WELCOME,
-    Packet,
-    read_hello,
-    read_packet,
-    write_hello,
-    write_packet,
-)
 
 pytestmark = pytest.mark.plain
 
@@ -40,7 +28,7 @@ whole = st.integers(0, 2**53 - 1)
 counter = st.integers(1, 2**53 - 1)
 byte = st.integers(0, 255)
 packets = st.builds(
-    Packet,
+    wire.Packet,
     version=byte,
     run=st.binary(min_size=16, max_size=16),
     sender=whole,
@@ -56,18 +44,18 @@ packets = st.builds(
 @settings(derandomize=True, deadline=None)
 @given(packet=packets, member=st.integers(1, 50))
 def test_what_is_written_is_read(packet, member):
-    data = write_packet(packet, key_of(member).sign)
-    found, signature, signed = read_packet(data)
+    data = wire.write_packet(packet, key_of(member).sign)
+    found, signature, signed = wire.read_packet(data)
     assert found == packet
-    assert signature == data[:SIGNATURE]
-    assert signed == CONTEXT + data[SIGNATURE:]
+    assert signature == data[: wire.SIGNATURE]
+    assert signed == wire.CONTEXT + data[wire.SIGNATURE :]
     key_of(member).public_key().verify(signature, signed)  # or it raises
 
 
 @settings(derandomize=True, deadline=None, max_examples=500)
 @given(data=st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(data):
-    for reader in (read_packet, read_hello, read_numbers):
+    for reader in (wire.read_packet, wire.read_hello, read_numbers):
         with contextlib.suppress(DataError):
             reader(data)
 
@@ -75,7 +63,7 @@ def test_any_bytes_are_read_or_refused(data):
 @settings(derandomize=True, deadline=None)
 @given(nonce=st.binary(min_size=16, max_size=16), roster=whole)
 def test_a_greeting_is_read_as_it_was_written(nonce, roster):
-    hello = read_hello(write_hello(nonce, roster))
+    hello = wire.read_hello(wire.write_hello(nonce, roster))
     assert (hello.nonce, hello.roster) == (nonce, roster)
 
 
@@ -85,7 +73,7 @@ def packed(**other):
         "version": 2, "run": RUN, "sender": 0, "to": 1, "boot": 1, "sequence": 1, "largest": 0, "kind": 0,
         "content": b"",
     } | other  # fmt: skip
-    return bytes(SIGNATURE) + msgspec.msgpack.encode(list(fields.values()))
+    return bytes(wire.SIGNATURE) + msgspec.msgpack.encode(list(fields.values()))
 
 
 @pytest.mark.parametrize(
@@ -102,24 +90,26 @@ def packed(**other):
     ids=repr,
 )  # fmt: skip
 def test_numbers_beyond_their_bounds_are_no_packet(bad):
-    assert read_packet(packed())[0].run == RUN
+    assert wire.read_packet(packed())[0].run == RUN
     with pytest.raises(DataError, match="not a packet"):
-        read_packet(packed(**bad))
+        wire.read_packet(packed(**bad))
 
 
 def test_a_packet_is_a_whole_array_and_nothing_else():
-    good = msgspec.msgpack.decode(packed()[SIGNATURE:])
-    head = bytes(SIGNATURE)
+    good = msgspec.msgpack.decode(packed()[wire.SIGNATURE :])
+    head = bytes(wire.SIGNATURE)
     for bad in (good[:7], good[:8], [], {}, {"version": 1}, 7, None, b"packet", [good]):
         with pytest.raises(DataError):
-            read_packet(head + msgspec.msgpack.encode(bad))
+            wire.read_packet(head + msgspec.msgpack.encode(bad))
     with pytest.raises(DataError):
-        read_packet(packed() + b"\0")
+        wire.read_packet(packed() + b"\0")
     with pytest.raises(DataError):
-        read_packet(head)
+        wire.read_packet(head)
     with pytest.raises(DataError):
-        read_packet(head + b"\x91" * 100_000)  # an array in an array in an array ...
-    assert read_packet(head + msgspec.msgpack.encode([*good, "new"]))[0].content == b""  # a field of a later version
+        wire.read_packet(head + b"\x91" * 100_000)  # an array in an array in an array ...
+    assert (
+        wire.read_packet(head + msgspec.msgpack.encode([*good, "new"]))[0].content == b""
+    )  # a field of a later version
 
 
 # -- a fuzzer ----------------------------------------------------------------------------------------------------------
@@ -129,9 +119,9 @@ def mutants(letters, count):
     """Letters that nobody has signed: (owner of the key it came by, bytes)."""
     honest = {data for _, data in letters}
     for k, (owner, data) in enumerate(letters):
-        fields = msgspec.msgpack.decode(data[SIGNATURE:])
+        fields = msgspec.msgpack.decode(data[wire.SIGNATURE :])
         fields[5] += 1000  # as who wants an old letter to count as new
-        yield owner, data[:SIGNATURE] + msgspec.msgpack.encode(fields)
+        yield owner, data[: wire.SIGNATURE] + msgspec.msgpack.encode(fields)
         yield from ((owner, bad) for bad in mutations(data, count // len(letters), k) if bad not in honest)
 
 
@@ -140,7 +130,7 @@ def test_no_mutant_passes_the_gate(count):
     group = SmallGroup(max_rows=20, confidence="gossip").start().run(20.0)
     letters = [(i, data) for i, j, data in group.mail if j == 0]
     assert len(letters) > 50
-    assert {read_packet(data)[0].kind for _, data in letters} >= {0, HELLO, WELCOME}
+    assert {wire.read_packet(data)[0].kind for _, data in letters} >= {0, wire.HELLO, wire.WELCOME}
     gate = Gate(bytes.fromhex(group.charter.run), 0, 400, 1e12, 20)
     gate.admit({i: public(i) for i in range(4)})
     reasons = Counter()
@@ -152,7 +142,7 @@ def test_no_mutant_passes_the_gate(count):
     assert reasons.total() > 0.8 * count
     assert set(reasons) >= {"format", "version", "run", "sender", "recipient", "signature"}
     assert reasons["signature"] < 0.6 * reasons.total()  # it is the last thing to look at, and the dearest
-    for owner, data in sorted(letters, key=lambda letter: (letter[0], read_packet(letter[1])[0].sequence)):
+    for owner, data in sorted(letters, key=lambda letter: (letter[0], wire.read_packet(letter[1])[0].sequence)):
         gate.check(1e6, owner, data)  # and the honest ones still pass
 
 
@@ -194,14 +184,14 @@ def mutated(chance, kind, text):
 def test_a_hostile_member_breaks_nothing(words):
     group = SmallGroup(words).start().run(40.0)
     node, chance = group.nodes[0], random.Random(words)
-    packets = [read_packet(data)[0] for i, j, data in group.mail if (i, j) == (1, 0)]
+    packets = [wire.read_packet(data)[0] for i, j, data in group.mail if (i, j) == (1, 0)]
     letters = [(packet.kind, read_numbers(packet.content)) for packet in packets if packet.kind >= 0]
     before, taken = node.mail.gate.refused.total(), node.mail.received["letters"]
     count = 1500
     for k in range(count):
         data = group.packet(1, 0, *mutated(chance, *chance.choice(letters)))
         for send in node.receive(group.now, 1, data):
-            packet = read_packet(send.data)[0]
+            packet = wire.read_packet(send.data)[0]
             if packet.kind >= 0:
                 read_numbers(packet.content)  # all it says is finite
         if k % 50 == 0:
@@ -221,14 +211,14 @@ def test_a_hostile_member_breaks_nothing(words):
 def test_hostile_notices_break_nothing():
     group = SmallGroup().start()
     node, chance = group.nodes[0], random.Random(7)
-    contents = [write_hello(bytes(16), 1), b"leaves", b"stops", group.signed, b"", struct.pack("<d", np.nan)]
+    contents = [wire.write_hello(bytes(16), 1), b"leaves", b"stops", group.signed, b"", struct.pack("<d", np.nan)]
     before = dict(node.ties)
     for _ in range(2000):
         content = bytearray(chance.choice(contents))
         if content and chance.random() < 0.8:
             content[chance.randrange(len(content))] ^= chance.randrange(1, 256)
-        kind = chance.choice((HELLO, WELCOME, BYE, ROSTER, -5, -128))
-        content = b"stops" if kind == BYE else bytes(content)
+        kind = chance.choice((wire.HELLO, wire.WELCOME, wire.BYE, wire.ROSTER, -5, -128))
+        content = b"stops" if kind == wire.BYE else bytes(content)
         node.receive(group.now, 1, group.packet(1, 0, kind, content))
     assert node.ties == before
     assert node.group.roster.version == 1

@@ -19,18 +19,7 @@ from coterie.engines.wire import encode
 from coterie.errors import StateError
 from coterie.peers.group.charter import TRAINING
 from coterie.peers.model.work import method_of, world_of_one
-from coterie.peers.node.state import (
-    MAGIC,
-    FileStore,
-    MemoryStore,
-    Record,
-    fields,
-    pack,
-    read_record,
-    restored,
-    unpack,
-    write_record,
-)
+from coterie.peers.node import state as states
 from coterie.peers.wire.packet import read_packet
 from coterie.privacy import Ledger
 
@@ -38,28 +27,28 @@ pytestmark = pytest.mark.plain
 
 
 def small():
-    arrays = pack("own", {"theta": np.arange(2.0)[None, :]}) | pack("world", {"peer": np.array([1, -1])})
-    return Record("00" * 16, 7, 3, 20, 12, [5], arrays)
+    arrays = states.pack("own", {"theta": np.arange(2.0)[None, :]}) | states.pack("world", {"peer": np.array([1, -1])})
+    return states.Record("00" * 16, 7, 3, 20, 12, [5], arrays)
 
 
 def test_one_flipped_bit_anywhere_is_refused():
-    content = write_record(small())
-    assert read_record(content) == small()
+    content = states.write_record(small())
+    assert states.read_record(content) == small()
     for place in range(8 * len(content)):
         broken = bytearray(content)
         broken[place // 8] ^= 1 << place % 8
         with pytest.raises(StateError):
-            read_record(bytes(broken))
+            states.read_record(bytes(broken))
 
 
 def test_a_part_of_it_is_refused():
-    content = write_record(small())
+    content = states.write_record(small())
     for cut in range(len(content)):
         with pytest.raises(StateError):
-            read_record(content[:cut])
+            states.read_record(content[:cut])
     for more in (b"\0", content):
         with pytest.raises(StateError, match="checksum"):
-            read_record(content + more)
+            states.read_record(content + more)
 
 
 def test_a_good_checksum_of_something_else():
@@ -72,29 +61,29 @@ def test_a_good_checksum_of_something_else():
     ):
         text = msgspec.msgpack.encode(thing)
         with pytest.raises(StateError, match="cannot be read"):
-            read_record(MAGIC + hashlib.sha256(text).digest() + text)
+            states.read_record(states.MAGIC + hashlib.sha256(text).digest() + text)
 
 
 @pytest.mark.parametrize("shape", [[3], [-1, -2], [1, 2, 0], [2**40, 2**40], [], [1, 1]])
 def test_an_array_has_the_shape_it_announces(shape):
     with pytest.raises(StateError, match="shape it announces"):
-        unpack({"own.theta": ("<f8", shape, bytes(16))}, "own.theta")
+        states.unpack({"own.theta": ("<f8", shape, bytes(16))}, "own.theta")
 
 
 @pytest.mark.parametrize("dtype", ["|O", "O", "<c16", "|V16", ">f8", "<U4", "f8,O", "<M8[s]", ""])
 def test_an_array_holds_numbers(dtype):
     with pytest.raises(StateError, match="no method keeps"):
-        unpack({"own.theta": (dtype, [2], bytes(16))}, "own.theta")
+        states.unpack({"own.theta": (dtype, [2], bytes(16))}, "own.theta")
 
 
 def test_whose_state_it_is():
     group = SmallGroup().start()
     content = group.nodes[0].record()
-    record = read_record(content)
+    record = states.read_record(content)
 
     def begin(member=0, words="cd", **other):
-        store = MemoryStore()
-        store.save(write_record(msgspec.structs.replace(record, **other)))
+        store = states.MemoryStore()
+        store.save(states.write_record(msgspec.structs.replace(record, **other)))
         return SmallGroup(words).make(member, store=store)
 
     assert begin().starts == record.starts + 1
@@ -112,29 +101,29 @@ def test_whose_state_it_is():
     with pytest.raises(StateError, match=r"no 'tie\.copy'"):
         begin(arrays=arrays)
     with pytest.raises(StateError, match="models of shape"):
-        begin(arrays=record.arrays | pack("own", {"theta": np.zeros((1, P + 1))}))
+        begin(arrays=record.arrays | states.pack("own", {"theta": np.zeros((1, P + 1))}))
     with pytest.raises(StateError, match=r"tie\.copy of the state is of shape"):
-        begin(arrays=record.arrays | pack("tie", {"copy": np.zeros((2, P))}))
+        begin(arrays=record.arrays | states.pack("tie", {"copy": np.zeros((2, P))}))
     with pytest.raises(StateError, match=r"tie\.copy of the state"):
-        begin(arrays=record.arrays | pack("tie", {"copy": np.zeros((3, P), int)}))
+        begin(arrays=record.arrays | states.pack("tie", {"copy": np.zeros((3, P), int)}))
 
 
 @pytest.mark.parametrize("other", ["admm", "boosting", "learned"])
 def test_a_state_of_another_method_is_refused(other):
     """Even if the charter were the same: what a method keeps has names and shapes."""
     group = SmallGroup("cd").start()
-    record = read_record(group.nodes[0].record())
+    record = states.read_record(group.nodes[0].record())
     stranger = SmallGroup(other)
     peer = Peer(stranger.method, world_of_one(stranger.work[0], 0, {1: 1.0}, 4, 20), stranger.work[0].theta)
     with pytest.raises(StateError):
-        restored(peer, record.arrays)
+        states.restored(peer, record.arrays)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_file_is_its_owners_alone(tmp_path):
-    store = FileStore(tmp_path / "state")
+    store = states.FileStore(tmp_path / "state")
     assert store.load() is None
     before = os.umask(0)
     try:
@@ -156,7 +145,7 @@ def full(*_, **__):
 @pytest.mark.parametrize("saves", [1, 2, 3])
 def test_a_file_is_saved_whole_or_not_at_all(tmp_path, monkeypatch, saves, more):
     """Whatever fails on the way, there is the old content or the new one."""
-    store = FileStore(tmp_path / "state")
+    store = states.FileStore(tmp_path / "state")
     for k in range(saves):
         store.save(b"old" * (saves - k))
     for name in ("open", "pwrite", "fsync", "replace", "close"):
@@ -165,7 +154,7 @@ def test_a_file_is_saved_whole_or_not_at_all(tmp_path, monkeypatch, saves, more)
             with contextlib.suppress(OSError):  # what fails after the content is there may pass unnoticed
                 store.save(b"new" + bytes(more))
         assert store.load() in (b"old", b"new" + bytes(more)), name
-        assert FileStore(store.path).load() == store.load()
+        assert states.FileStore(store.path).load() == store.load()
     store.save(b"newest")
     assert store.load() == b"newest"
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
@@ -174,7 +163,7 @@ def test_a_file_is_saved_whole_or_not_at_all(tmp_path, monkeypatch, saves, more)
 @pytest.mark.parametrize("saves", [2, 3, 4])
 def test_of_a_save_that_is_cut_off_the_one_before_is_left(tmp_path, saves):
     """Wherever the power fails: the file is as it was but for a part of what was to be written."""
-    store, contents = FileStore(tmp_path / "state"), [bytes([65 + k]) * (40 + k) for k in range(saves)]
+    store, contents = states.FileStore(tmp_path / "state"), [bytes([65 + k]) * (40 + k) for k in range(saves)]
     for content in contents[:-1]:
         store.save(content)
     before = store.path.read_bytes()
@@ -185,14 +174,14 @@ def test_of_a_save_that_is_cut_off_the_one_before_is_left(tmp_path, saves):
     for cut in range(changed[0], changed[-1] + 2):
         for torn in (after[:cut] + before[cut:], before[:cut] + after[cut:]):  # disks write in any order
             other.write_bytes(torn)
-            assert FileStore(other).load() in contents[-2:]
+            assert states.FileStore(other).load() in contents[-2:]
     other.write_bytes(before)
-    assert FileStore(other).load() == contents[-2]
+    assert states.FileStore(other).load() == contents[-2]
 
 
 def test_a_save_makes_no_file(tmp_path, monkeypatch):
     """One write and one wait for the disk, and no name changes: that is what makes it cheap."""
-    store = FileStore(tmp_path / "state")
+    store = states.FileStore(tmp_path / "state")
     store.save(b"first")
     file = store.path.stat().st_ino
     monkeypatch.setattr(os, "replace", full)
@@ -201,13 +190,13 @@ def test_a_save_makes_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino) or fsync(fd))
     for k in range(5):
         store.save(b"content %d" % k)
-        assert FileStore(store.path).load() == b"content %d" % k
+        assert states.FileStore(store.path).load() == b"content %d" % k
     assert synced == [file] * 5
     assert store.path.stat().st_ino == file
 
 
 def test_a_file_that_was_moved_away_is_made_again(tmp_path):
-    store = FileStore(tmp_path / "state")
+    store = states.FileStore(tmp_path / "state")
     store.save(b"first")
     store.path.rename(tmp_path / "moved")
     store.save(b"second")
@@ -215,20 +204,20 @@ def test_a_file_that_was_moved_away_is_made_again(tmp_path):
     os.replace(tmp_path / "other", store.path)
     store.save(b"third")
     assert store.load() == b"third"
-    assert FileStore(tmp_path / "moved").load() == b"first"
+    assert states.FileStore(tmp_path / "moved").load() == b"first"
 
 
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(OSError, match="nowhere"):
-        FileStore(tmp_path / "nowhere" / "state").save(b"")
+        states.FileStore(tmp_path / "nowhere" / "state").save(b"")
     (tmp_path / "state").mkdir()
     with pytest.raises(StateError, match="cannot read"):
-        FileStore(tmp_path / "state").load()
+        states.FileStore(tmp_path / "state").load()
 
 
 def test_a_damaged_file_is_refused_and_kept(tmp_path):
     group = SmallGroup()
-    store = FileStore(tmp_path / "state")
+    store = states.FileStore(tmp_path / "state")
     node = group.make(0, store=store)
     node.open(0.0)
     whole, record = store.path.read_bytes(), store.load()
@@ -250,7 +239,7 @@ def test_a_damaged_file_is_refused_and_kept(tmp_path):
 
 def arrays_of(peer):
     world = {name: getattr(peer.world, name) for name in ("peer", "weight", "choice")}
-    return dict([*fields(peer.own, "own"), *fields(peer.tie, "tie"), *fields(world, "world")])
+    return dict([*states.fields(peer.own, "own"), *states.fields(peer.tie, "tie"), *states.fields(world, "world")])
 
 
 @pytest.mark.slow

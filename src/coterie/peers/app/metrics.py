@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 from ...errors import ParameterError
 from ..node.checks import LEVELS, expires_in, findings, worst
+from ..wire.limits import Buckets
 
 #: Lines of one kind that may be logged in a minute; what is more is counted, and the count is logged with the next.
 LINES = 6.0
@@ -28,7 +29,7 @@ class Log:
 
     def __init__(self, stream: TextIO = sys.stderr, clock: Callable[[], float] = time.time, level: str = "info"):
         self._stream, self._clock, self._all = stream, clock, level == "info"
-        self._left: dict[str, tuple[float, float]] = {}
+        self._lines = Buckets(LINES / 60.0, LINES)
         self.silenced: dict[str, int] = {}
 
     def take_over(self) -> None:
@@ -42,13 +43,9 @@ class Log:
         if not (self._all or event in LOUD):
             return
         now = self._clock()
-        left, then = self._left.get(event, (LINES, now))
-        left = min(LINES, left + max(0.0, now - then) * LINES / 60.0)  # a clock may go back
-        if left < 1.0:
-            self._left[event] = (left, now)
+        if not self._lines.take(event, now):
             self.silenced[event] = self.silenced.get(event, 0) + 1
             return
-        self._left[event] = (left - 1.0, now)
         silenced = self.silenced.pop(event, 0)
         if silenced:
             fields["not_logged"] = silenced

@@ -6,6 +6,7 @@ is neither. They are made of a status and its age, so they can be made inside th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -212,15 +213,12 @@ def look(folder: Where) -> Seen:
             return Seen(pid, None, 0.0, pid is not None, "")
         age = time.time() - float(status.get("at", 0.0))
     stale = pid is not None and (is_stale(status, age) or status.get("pid") != pid)
-    return Seen(pid, status, age, stale, _why(folder, pid) if stale and pid is not None else "")
-
-
-def _why(folder: Where, pid: int) -> str:
-    """Why a process does not tell how it is, as far as one can see."""
-    disk = _disk(disk_of(folder))
-    if stopped(pid):
-        return "the process is paused"
-    return disk[0].text if disk else "the process hangs, or is starting"
+    why = ""
+    if stale and pid is not None:
+        disk = _disk(disk_of(folder))
+        why = disk[0].text if disk else "the process hangs, or is starting"
+        why = "the process is paused" if stopped(pid) else why
+    return Seen(pid, status, age, stale, why)
 
 
 def checked(folder: Where) -> tuple[list[Finding], Seen]:
@@ -230,7 +228,12 @@ def checked(folder: Where) -> tuple[list[Finding], Seen]:
     if seen.pid is None:
         removed = ((seen.status or {}).get("alarms") or {}).get("removed")
         found.append(Finding("critical", "process", "it is not running" + (f": {removed}" if removed else "")))
-        found += _disk(disk_of(folder)) + _certificate(_expiry_on_disk(folder), now)
+        found += _disk(disk_of(folder))
+        with contextlib.suppress(OSError, ValueError):
+            from ..group.identity import read_certificate
+
+            expires = read_certificate((Path(folder) / "tls.crt").read_bytes()).not_valid_after_utc
+            found += _certificate(expires.isoformat(), now)
     elif seen.status is None:
         found.append(Finding("critical", "status", "it is running, and has not told how it is yet"))
     else:
@@ -247,13 +250,4 @@ def state_age(folder: Where) -> float | None:
     try:
         return round(max(0.0, time.time() - (Path(folder) / "state").stat().st_mtime), 1)
     except OSError:
-        return None
-
-
-def _expiry_on_disk(folder: Where) -> str | None:
-    from ..group.identity import read_certificate
-
-    try:
-        return read_certificate((Path(folder) / "tls.crt").read_bytes()).not_valid_after_utc.isoformat()
-    except (OSError, ValueError):
         return None

@@ -53,11 +53,6 @@ class Freshness:
         """When somebody is to be asked; infinity if nobody is."""
         return min((at for at, _ in self._next.values()), default=math.inf)
 
-    def next_number(self) -> tuple[int, int]:
-        """Boot and sequence of one more packet."""
-        self.sequence += 1
-        return self.boot, self.sequence
-
     def is_current(self, packet: Packet) -> bool:
         """Whether a packet is of the boot of its sender that has proved last that it speaks now."""
         return packet.sender in self.proven and self._gate.boot_of(packet.sender) == packet.boot

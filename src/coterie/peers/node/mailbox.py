@@ -61,8 +61,9 @@ class Mailbox:
 
     def packet(self, to: int, kind: int, content: bytes, largest: int) -> Send:
         """Sign, with the next number."""
-        number = self.fresh.next_number()
-        packet = Packet(VERSION, self._run, self._address, to, *number, largest, kind, content)
+        fresh = self.fresh
+        fresh.sequence += 1
+        packet = Packet(VERSION, self._run, self._address, to, fresh.boot, fresh.sequence, largest, kind, content)
         data = write_packet(packet, self._sign)
         self.sent["packets"] += 1
         self.sent["bytes"] += len(data)

@@ -28,22 +28,9 @@ from ..group.bulletins import CHARTER, unbundled, unpackaged
 from ..group.charter import Charter
 from ..group.roster import described
 from ..model.work import Work, wire_of, world_of_one
+from ..wire import packet as wire
 from ..wire.gate import check_letter
-from ..wire.packet import (
-    BULLETIN,
-    BYE,
-    DUPLICATE,
-    HEALTH,
-    HELLO,
-    ROSTER,
-    WELCOME,
-    Packet,
-    Refused,
-    read_duplicate,
-    read_hello,
-    write_duplicate,
-    write_hello,
-)
+from ..wire.packet import Packet, Refused
 from .checks import Troubles
 from .health import HealthBoard
 from .mailbox import NOBODY, Mailbox, Send
@@ -246,7 +233,7 @@ class Node:
         others = sorted(set(self.group.keys) - ties - {self.address})
         to = [EVERYONE] if ties else []
         to += [others[self._draw(len(others))]] if others else []
-        return [self._packet(j, HEALTH, told) for j in to]
+        return [self._packet(j, wire.HEALTH, told) for j in to]
 
     def receive(self, now: float, owner: int, data: bytes) -> list[Send]:
         """Take in what came by a key of ``owner``. What does not pass the gate is counted, and that is all."""
@@ -281,7 +268,7 @@ class Node:
                 what = f"a bulletin, {'here' if by is None else f'from {by}'}: "
                 self.mail.refuse(refusal, NOBODY if by is None else by, what)
         goals = [j for j in self._near() if j != by]
-        return [self._packet(j, BULLETIN, content) for content in board.packets(new) for j in goals]
+        return [self._packet(j, wire.BULLETIN, content) for content in board.packets(new) for j in goals]
 
     def take_signed(self, now: float, data: bytes) -> list[Send]:
         """What came in the way of lists of members, from anywhere: such a list, and bulletins."""
@@ -306,7 +293,7 @@ class Node:
         if news.what == "fork" and group.fork is not None:
             self.trouble.report("fork", described(group.fork, self.charter), alarm=True)
             # Both lists go to the neighbours: so everybody, and the steward, can see them.
-            return [self._packet(j, ROSTER, one) for j in self._near() for one in (group.signed, signed)]
+            return [self._packet(j, wire.ROSTER, one) for j in self._near() for one in (group.signed, signed)]
         if news.what == "removed":
             version = f"list of members, version {news.roster.version}"
             self.trouble.report("removed", f"the steward has removed this peer from the group ({version})", alarm=True)
@@ -341,7 +328,7 @@ class Node:
         """End: keep the state, and tell the neighbours. With ``leave``, that it is for good."""
         if not (self._opened and self._save() and self.ties):
             return []
-        return [self._packet(EVERYONE, BYE, LEAVES if leave else STOPS)]
+        return [self._packet(EVERYONE, wire.BYE, LEAVES if leave else STOPS)]
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -406,7 +393,7 @@ class Node:
 
     def _bring(self, now: float, j: int) -> list[Send]:
         """The list of members, for one who has an older one."""
-        return [self._packet(j, ROSTER, self.group.signed)] if self.group.may_bring(now, j) else []
+        return [self._packet(j, wire.ROSTER, self.group.signed)] if self.group.may_bring(now, j) else []
 
     # -- letters ------------------------------------------------------------------------------------------------------
 
@@ -427,21 +414,21 @@ class Node:
     def _take_notice(self, now: float, packet: Packet) -> list[Send]:
         """What peers say to each other."""
         j, content, out = packet.sender, packet.content, list[Send]()
-        if packet.kind in (HELLO, WELCOME):
+        if packet.kind in (wire.HELLO, wire.WELCOME):
             out = self._take_hello(now, packet)
-        elif packet.kind == BYE:
+        elif packet.kind == wire.BYE:
             if content == LEAVES:
                 self.group.leaves(now, j)
                 self.fresh.count_out(j)
                 self._retie(now)
                 self._save()
-        elif packet.kind == ROSTER:
+        elif packet.kind == wire.ROSTER:
             out = self.take_roster(now, content, by=j)
-        elif packet.kind == DUPLICATE:
+        elif packet.kind == wire.DUPLICATE:
             self._hear_of_duplicate(now, packet)
-        elif packet.kind == HEALTH:
+        elif packet.kind == wire.HEALTH:
             self.health.take(now, j, content)
-        elif packet.kind == BULLETIN:
+        elif packet.kind == wire.BULLETIN:
             try:
                 out = self.take_bulletins(now, unbundled(content), j)
             except DataError as error:
@@ -455,10 +442,10 @@ class Node:
 
     def _take_hello(self, now: float, packet: Packet) -> list[Send]:
         """A question, or an answer; and what its sender is to be told."""
-        j, hello, group, out = packet.sender, read_hello(packet.content), self.group, list[Send]()
+        j, hello, group, out = packet.sender, wire.read_hello(packet.content), self.group, list[Send]()
         current = self.fresh.is_current(packet)
-        if packet.kind == HELLO:
-            out.append(self._greeting(WELCOME, j, hello.nonce))
+        if packet.kind == wire.HELLO:
+            out.append(self._greeting(wire.WELCOME, j, hello.nonce))
             if current:
                 out += self._packets(now, self._greetings(j))
             else:
@@ -473,17 +460,17 @@ class Node:
         if hello.roster < group.roster.version or apart:
             out += self._bring(now, j)
         elif group.fork is not None and group.may_bring(now, j):  # as long as it lasts: the first word may be lost
-            out.append(self._packet(j, ROSTER, group.fork.other))
+            out.append(self._packet(j, wire.ROSTER, group.fork.other))
         if hello.bulletins != group.board.digest:
             content = group.board.answer(now, j)
-            out += [] if content is None else [self._packet(j, BULLETIN, content)]
+            out += [] if content is None else [self._packet(j, wire.BULLETIN, content)]
         if self.fresh.is_current(packet):
             self._learn_largest(packet.largest)
         return out
 
     def _question(self, j: int) -> Send:
         """A HELLO, with the nonce of the question to j that is open, or of a new one."""
-        return self._greeting(HELLO, j, self.fresh.nonce_for(j))
+        return self._greeting(wire.HELLO, j, self.fresh.nonce_for(j))
 
     def _take_proof(self, now: float, packet: Packet) -> list[Send]:
         """The answer to an open question: from now on this boot is its sender's."""
@@ -493,7 +480,7 @@ class Node:
             boots = f"boots {packet.boot:x} and {twin:x}"
             text = f"two processes run with the identity of {self.group.name_of(j)} ({boots})"
             self.trouble.report("duplicate", text, alarm=True)
-            out.append(self._packet(j, DUPLICATE, write_duplicate(packet.boot, twin)))
+            out.append(self._packet(j, wire.DUPLICATE, wire.write_duplicate(packet.boot, twin)))
         if j in self.group.gone:
             self.group.gone.discard(j)
             self._retie(now)
@@ -501,7 +488,7 @@ class Node:
 
     def _hear_of_duplicate(self, now: float, packet: Packet) -> None:
         """A neighbour says that there are two of this peer. It may be wrong; so it is named."""
-        told = read_duplicate(packet.content)
+        told = wire.read_duplicate(packet.content)
         if told.one == told.other or self.fresh.boot not in (told.one, told.other):
             return
         self.fresh.doubled(now, self.address, every=0.0)
@@ -518,16 +505,15 @@ class Node:
         A method that remembers more of a tie than a model would forget it for that; its next exchange says it all.
         """
         letters = [] if self.method.promises.remembers else [letter for letter in self.peer.greet() if letter.to == j]
-        return [self._tie_letter(j), *letters] if self.learns else letters
-
-    def _tie_letter(self, j: int) -> Outgoing:
-        """A tie of a learned graph as this end knows it, or that there is none: one end may have missed a change."""
+        if not self.learns:
+            return letters
+        # A tie as this end knows it, or that there is none: one end may have missed a change.
         slots = np.flatnonzero(self.peer.world.peer == j)
         text = np.zeros(WEIGHT_LENGTH)
         if slots.size:
             tie, k = self.peer.tie, int(slots[0])
             text[:] = self.peer.world.weight[k], tie.stamp[k], tie.square[k]
-        return Outgoing(self.address, j, WEIGHT, text)
+        return [Outgoing(self.address, j, WEIGHT, text), *letters]
 
     def _refresh_view(self) -> None:
         """Put a random member into the view of a sampler that swaps views: what gets lost would not come back."""
@@ -552,7 +538,7 @@ class Node:
 
     def _greeting(self, kind: int, to: int, nonce: bytes) -> Send:
         group = self.group
-        return self._packet(to, kind, write_hello(nonce, group.roster.version, group.digest, group.board.digest))
+        return self._packet(to, kind, wire.write_hello(nonce, group.roster.version, group.digest, group.board.digest))
 
     def _packet(self, to: int, kind: int, content: bytes) -> Send:
         return self.mail.packet(to, kind, content, self._largest if self.charter.confidence == "gossip" else 0)

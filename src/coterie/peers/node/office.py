@@ -16,18 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..._files import read_bounded
 from ...errors import CoterieError, DataError, FileError
+from ..group import bulletins as news
 from ..group.amendments import differences, in_words, proposed, waits
-from ..group.bulletins import (
-    CERTIFICATE,
-    CHARTER,
-    FOLDER,
-    Topic,
-    file_of,
-    packaged,
-    signed_in,
-    unpackaged,
-    write_bulletin,
-)
 from ..group.charter import read_charter
 from ..group.identity import read_certificate
 from ..group.renewal import install_certificate, renew, update_bulletins
@@ -70,7 +60,7 @@ class Office:
         self.node, self._send = program.node, send
         self.proposal: dict[str, Any] | None = None
         self.expires: datetime | None = None
-        self._kept: dict[Topic, bytes] = {}  # what is on disk
+        self._kept: dict[news.Topic, bytes] = {}  # what is on disk
         self._stamp = self._certificate_stamp = 0
         self._tried: set[bytes] = set()  # certificates that were looked at
         self._steward_at = self._relays_at = 0.0
@@ -119,10 +109,10 @@ class Office:
     def _read(self) -> None:
         """Take over what `coterie peer update` has brought."""
         with contextlib.suppress(FileNotFoundError):
-            stamp = (self.folder / FOLDER).stat().st_mtime_ns
+            stamp = (self.folder / news.FOLDER).stat().st_mtime_ns
             if stamp != self._stamp:
                 self._stamp = stamp
-                self._take(signed_in(self.folder / FOLDER))
+                self._take(news.signed_in(self.folder / news.FOLDER))
 
     def _take(self, signed: list[bytes]) -> None:
         sends = self.node.take_bulletins(self.program.clock(), signed)
@@ -133,13 +123,13 @@ class Office:
         """What is new is written, and what nobody needs any more is deleted."""
         signed = self.node.group.board.signed
         for topic in self._kept.keys() - signed.keys():
-            file_of(self.folder, topic).unlink(missing_ok=True)
+            news.file_of(self.folder, topic).unlink(missing_ok=True)
             del self._kept[topic]
         for topic, content in signed.items():
             if self._kept.get(topic) != content:
-                path = file_of(self.folder, topic)
+                path = news.file_of(self.folder, topic)
                 if not (path.exists() and path.read_bytes() == content):
-                    write_bulletin(self.folder, topic, content, durable=False)  # others have it, too
+                    news.write_bulletin(self.folder, topic, content, durable=False)  # others have it, too
                     self.program.log("bulletin", kind=topic[0], about=topic[1])
                 self._kept[topic] = content
 
@@ -150,16 +140,16 @@ class Office:
             return
         self._relays_at = self.program.clock() + RELAYS_EVERY
         signed = self.node.group.board.signed
-        found = [signed[CERTIFICATE, name] for name in sorted(relays) if (CERTIFICATE, name) in signed]
-        found += [signed[CHARTER, run]] if (CHARTER, run) in signed else []
+        found = [signed[news.CERTIFICATE, name] for name in sorted(relays) if (news.CERTIFICATE, name) in signed]
+        found += [signed[news.CHARTER, run]] if (news.CHARTER, run) in signed else []
         if found:
-            self.program.transport.publish_roster(packaged(b"", found))
+            self.program.transport.publish_roster(news.packaged(b"", found))
 
     # -- certificates -------------------------------------------------------------------------------------------------
 
     def _install(self) -> None:
         """Keep a new certificate of this peer, if there is one."""
-        bulletin = self.node.group.board.held.get((CERTIFICATE, self.node.group.name_of(self.node.address)))
+        bulletin = self.node.group.board.held.get((news.CERTIFICATE, self.node.group.name_of(self.node.address)))
         if bulletin is None or bulletin.body in self._tried:
             return
         self._tried.add(bulletin.body)
@@ -209,7 +199,7 @@ class Office:
     def _look_at_proposal(self) -> None:
         """Show what the steward proposes."""
         board, charter = self.node.group.board, self.node.charter
-        if (CHARTER, charter.run) not in board.held:
+        if (news.CHARTER, charter.run) not in board.held:
             return
         try:
             found = proposed(board.held, charter)
@@ -239,7 +229,7 @@ class Office:
             self._steward_at = 0.0  # the rest at the next look
         if done.capped:
             self._say_once("trouble", f"{', '.join(done.capped)}: the group's authority itself expires soon")
-        self._take(signed_in(club / FOLDER))
+        self._take(news.signed_in(club / news.FOLDER))
 
 
 class RelayOffice:
@@ -252,7 +242,7 @@ class RelayOffice:
     def take(self, data: bytes) -> bytes:
         """What came in the way of lists of members: the list, or nothing. Bulletins that concern the relay are kept."""
         try:
-            roster, bulletins = unpackaged(data)
+            roster, bulletins = news.unpackaged(data)
             if bulletins:
                 update_bulletins(self.folder, bulletins, only_own=True)
             return roster

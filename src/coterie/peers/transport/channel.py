@@ -262,7 +262,7 @@ class Channel(asyncio.BufferedProtocol):
                         if kind == PING:
                             continue
                         if body is None:
-                            hub.too_large(self, kind)
+                            hub.dropped_from(self.name or "", "too large")  # it was passed over
                         elif kind == LIST and not self._lists.take(self.last_in):
                             hub.dropped_from(self.name or "", "too many lists")
                         else:

@@ -113,19 +113,15 @@ class Hub:
             if channel.proof is not None and channel.proof.serial in revoked:
                 channel.fail("revoked")
             elif name not in self.admitted:
-                self._bid_farewell(channel)
+                if channel.stage == UP and self.kept is not None:  # the last thing it gets is the list that says so
+                    channel.push(frame(LIST, self.kept))
+                channel.finish("no longer admitted")
         for channel in list(self.visitors.values()):
             if channel.proof is not None and channel.proof.serial in revoked:
                 channel.fail("revoked")
             elif channel.proof is not None and self._may_enter(channel.proof):
                 del self.visitors[channel.proof.name]
                 self._let_in(channel)
-
-    def _bid_farewell(self, channel: Channel) -> None:
-        """Somebody was removed: the last thing it gets is the list that says so."""
-        if channel.stage == UP and self.kept is not None:
-            channel.push(frame(LIST, self.kept))
-        channel.finish("no longer admitted")
 
     def _may_enter(self, proof: Proof) -> bool:
         return proof.name in self.admitted and proof.same_run and proof.serial not in self.revoked
@@ -228,10 +224,6 @@ class Hub:
             self._roster(signed)
         except Exception:
             log.exception("%s could not take a list of members", self.me)
-
-    def too_large(self, channel: Channel, kind: int) -> None:
-        """A frame was passed over because of its length."""
-        self.dropped_from(channel.name or "", "too large")
 
     def dropped_from(self, name: str, reason: str) -> None:
         """Something that a member sent comes to nothing."""
