@@ -333,14 +333,14 @@ def test_refused_parameters(parameters, message):
 def test_refused_agents():
     models, losses = np.zeros((3, 2)), np.zeros(3)
     with pytest.raises(
-        DataError, match=r"models has shape \(0, 2\): expected \(K, p\), one row for each of at least one"
+        ParameterError, match=r"models has shape \(0, 2\): expected \(agents, columns\), one row per agent"
     ):
         exact_graph(np.zeros((0, 2)), [])
-    with pytest.raises(DataError, match="the model of agent number 1 holds a number that is not finite"):
+    with pytest.raises(ParameterError, match="models: agent 1 has nan in column 0: expected finite numbers"):
         exact_graph([[0.0], [np.nan]], [0.0, 0.0])
     with pytest.raises(DataError, match="agents number 0 and 1 are too large"):
         exact_graph([[0.0], [1e200]], [0.0, 0.0])
-    with pytest.raises(ParameterError, match="models must be numbers"):
+    with pytest.raises(ParameterError, match="models must be an array of numbers"):
         exact_graph([["a"]], [0.0])
     with pytest.raises(
         ParameterError, match=r"losses must hold one number for each of the 3 agents; found shape \(2,\)"

@@ -20,7 +20,7 @@ from scipy import sparse
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, cg
 
-from .._checks import floats, integer
+from .._checks import floats, integer, points
 from .._threads import one_thread
 from ..core.wrap.graph_objective import Floats, check_parameters, regularizer, tie_cost
 from ..errors import ConvergenceError, DataError, GraphError, ParameterError
@@ -275,14 +275,9 @@ def _rest(a: Floats, b: Floats, total: Floats) -> Floats:
 
 def _agents(models: Any, losses: Any, confidence: Any) -> tuple[Floats, Floats]:
     """The models, and c_k L_k of each agent."""
-    theta = floats("models", models)
-    if theta.ndim != 2 or len(theta) == 0:
-        raise DataError(f"models has shape {theta.shape}: expected (K, p), one row for each of at least one agent")
+    theta = points("models", models)
     loss = _per_agent("losses", losses, len(theta))
     c = np.ones(len(theta)) if confidence is None else _per_agent("confidence", confidence, len(theta))
-    bad = np.flatnonzero(~np.isfinite(theta).all(axis=1))
-    if bad.size:
-        raise DataError(f"the model of agent number {bad[0]} holds a number that is not finite: {theta[bad[0]]}")
     bad = np.flatnonzero(c < 0)
     if bad.size:
         raise ParameterError(f"confidence of agent number {bad[0]} is {c[bad[0]]}: it must be >= 0")
