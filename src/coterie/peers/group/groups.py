@@ -38,19 +38,7 @@ from . import identity as ids
 from .charter import MAX_LETTER, Charter, charter_in, charter_json, make_charter
 from .identity import MEMBER_DAYS, AuthorityKey, Identity, check_name, split_endpoint
 from .records import PublicKey, read_json, to_json
-from .roster import (
-    Fork,
-    Member,
-    Relation,
-    Relay,
-    Roster,
-    described,
-    read_roster,
-    relation,
-    roster_in,
-    sign_roster,
-    signers,
-)
+from .roster import Fork, Member, Relay, Roster, described, read_roster, relation, roster_in, sign_roster, signers
 from .signed import Signed, SigningKey
 
 if TYPE_CHECKING:
@@ -616,7 +604,7 @@ def _update(
     return None
 
 
-def _relation(peer: Identity, charter: Charter, held: Roster, new: Roster, signed: bytes, what: str) -> Relation:
+def _relation(peer: Identity, charter: Charter, held: Roster, new: Roster, signed: bytes, what: str) -> str:
     """What another list is to the one that a peer holds, if they are no fork."""
     word = relation(held, new)
     if word == "fork":

@@ -16,22 +16,9 @@ from typing import NamedTuple
 from ..._files import Where, locked, read_bounded, write_atomic
 from ...errors import DataError, SignatureError
 from ..wire.packet import Refused
+from . import bulletins
 from . import identity as ids
-from .bulletins import (
-    CERTIFICATE,
-    CHARTER,
-    FOLDER,
-    Board,
-    Bulletin,
-    Topic,
-    certificate_in,
-    file_of,
-    read_bulletin,
-    room,
-    sign_bulletin,
-    signed_in,
-    write_bulletin,
-)
+from .bulletins import CERTIFICATE, CHARTER, FOLDER, Board, Bulletin, Topic, certificate_in, read_bulletin, room
 from .charter import charter_in
 from .groups import Group, _joined, refresh, steward_at
 from .identity import MEMBER_DAYS, Identity
@@ -88,12 +75,12 @@ def renew(
 def post(office: Group, kind: str, about: str, body: bytes, what: str, now: datetime | None = None) -> bytes:
     """Sign the next bulletin of a topic, and put it into the group's folder; `what` it is called in an error."""
     version = int(time.time() if now is None else now.timestamp())
-    path = file_of(office.folder, (kind, about))
+    path = bulletins.file_of(office.folder, (kind, about))
     if path.exists():
         old = read_bulletin(read_bounded(path), signers(office.charter, office.roster), str(path))
         version = max(version, old.version + 1)  # whatever the clock says
-    signed = sign_bulletin(Bulletin(kind, about, version, body), office.steward, room(office.charter), what)
-    write_bulletin(office.folder, (kind, about), signed)
+    signed = bulletins.sign_bulletin(Bulletin(kind, about, version, body), office.steward, room(office.charter), what)
+    bulletins.write_bulletin(office.folder, (kind, about), signed)
     return signed
 
 
@@ -122,7 +109,7 @@ def board_of(folder: Path) -> Board:
     """The bulletins in the folder of a peer that has joined, whether its certificate is good or not."""
     charter, roster = _joined(Identity.load(folder))
     board = Board(signers(charter, roster), room(charter))
-    for signed in signed_in(folder / FOLDER):
+    for signed in bulletins.signed_in(folder / FOLDER):
         with contextlib.suppress(Refused):
             board.take(signed)
     return board
@@ -145,7 +132,7 @@ def update_bulletins(folder: Path, signed: Iterable[bytes], *, only_own: bool = 
                 continue
             raise
         if not only_own or taken.topic in ((CERTIFICATE, peer.name), (CHARTER, charter.run)):
-            write_bulletin(folder, taken.topic, one)
+            bulletins.write_bulletin(folder, taken.topic, one)
             new.append(taken.topic)
     if (CERTIFICATE, peer.name) in new:
         install_certificate(folder, board.held[CERTIFICATE, peer.name])  # last: whatever is wrong with it
@@ -157,7 +144,7 @@ def update(folder: Where, source: Where) -> tuple[Roster, list[Topic]]:
     peer, path = Identity.load(folder), Path(source)
     charter, held = _joined(peer)
     if path.is_dir():
-        new = update_bulletins(peer.folder, signed_in(path / FOLDER if (path / "roster").exists() else path))
+        new = update_bulletins(peer.folder, bulletins.signed_in(path / FOLDER if (path / "roster").exists() else path))
         if (path / "roster").exists():
             content = read_bounded(path / "roster")
             # After an amendment it is of the next run: that is for `peer accept`.

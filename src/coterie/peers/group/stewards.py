@@ -23,18 +23,9 @@ import msgspec
 
 from ..._files import Where, private_folder, read_bounded, write_atomic, write_new
 from ...errors import DataError, IdentityError
+from . import identity as ids
 from .charter import Charter, charter_json
 from .groups import MANDATED, MAX_REQUEST_BYTES, Group, Register, steward_at, stewards_of
-from .identity import (
-    certificate_pem,
-    check_ca,
-    make_ca,
-    new_signing_key,
-    private_pem,
-    public_bytes,
-    read_certificate,
-    read_key,
-)
 from .records import PublicKey, to_json
 from .roster import Roster, make_mandate, read_roster, signers
 from .signed import Signed, SigningKey
@@ -65,32 +56,26 @@ APPOINTMENTS = Signed(Appointment, b"coterie steward mandate 1\n", stewards_of, 
 
 def ask_as_steward(folder: Where) -> Path:
     """Keys and an authority for a second steward, in a new folder, and ``steward.request`` for the first one."""
-    where, key = Path(folder), new_signing_key()
-    public = public_bytes(key)
-    ca_key, certificate = make_ca(f"coterie steward {public[:8].hex()}")
-    asked = STEWARD_REQUESTS.sign(StewardRequest(key=public, ca=certificate_pem(certificate).decode()), key)
+    where, key = Path(folder), ids.new_signing_key()
+    public = ids.public_bytes(key)
+    ca_key, certificate = ids.make_ca(f"coterie steward {public[:8].hex()}")
+    asked = STEWARD_REQUESTS.sign(StewardRequest(key=public, ca=ids.certificate_pem(certificate).decode()), key)
     private_folder(where)
     files = {
-        where / "steward.key": private_pem(key),
-        where / "ca.key": private_pem(ca_key),
-        where / "ca.crt": certificate_pem(certificate),
+        where / "steward.key": ids.private_pem(key),
+        where / "ca.key": ids.private_pem(ca_key),
+        where / "ca.crt": ids.certificate_pem(certificate),
         where / "steward.request": to_json(asked),
     }
     write_new(files, {"steward.key", "ca.key"}, "a steward")
     return where / "steward.request"
 
 
-def read_steward_request(content: bytes, what: str = "the request") -> StewardRequest:
-    """The request of a second steward, if it is signed with the key in it, and its authority is one."""
-    found = STEWARD_REQUESTS.read(content, what)
-    check_ca(read_certificate(found.ca.encode(errors="replace"), f"the authority's certificate in {what}"))
-    return found
-
-
 def appoint(group: Where, request_file: Where, *, retire: bool = False, to: Where | None = None) -> Path:
     """Let another steward sign, too, or, if this one is to `retire`, in its place; the file to send to it."""
     source = Path(request_file)
-    asked = read_steward_request(read_bounded(source, limit=MAX_REQUEST_BYTES), str(source))
+    asked = STEWARD_REQUESTS.read(read_bounded(source, limit=MAX_REQUEST_BYTES), str(source))
+    ids.check_ca(ids.read_certificate(asked.ca.encode(errors="replace"), f"the authority's certificate in {source}"))
     path = source.with_name("steward.mandate") if to is None else Path(to)
     with steward_at(group) as office:
         if asked.key in _stewards(office):
@@ -126,7 +111,7 @@ def take_office(folder: Where, mandate_file: Where, run: str | None = None) -> R
     if run is not None and found.charter.run != run:
         raise DataError(f"{what} is for run {found.charter.run}, and not for {run!r:.80}")
     roster = read_roster(found.roster, found.charter, f"the list in {what}")
-    key = public_bytes(read_key(where / "steward.key", SigningKey, "an Ed25519 key"))
+    key = ids.public_bytes(ids.read_key(where / "steward.key", SigningKey, "an Ed25519 key"))
     if key not in signers(found.charter, roster, version=roster.version + 1):
         raise DataError(f"{what} is not for the steward in {where}, whose key is {key[:4].hex()}")
     if read_bounded(where / "ca.crt").decode() not in roster.authorities:
@@ -140,10 +125,10 @@ def take_office(folder: Where, mandate_file: Where, run: str | None = None) -> R
 def _stewards(office: Group) -> set[bytes]:
     """The other keys that may sign the next list."""
     allowed = signers(office.charter, office.roster, version=office.roster.version + 1)
-    return allowed - {public_bytes(office.steward)}
+    return allowed - {ids.public_bytes(office.steward)}
 
 
 def _with_mandate(office: Group, key: bytes, authorities: list[str], retire: bool) -> Roster:
     mandate = make_mandate(office.charter.run, key, office.steward, office.roster.version + 1, retire)
-    own = certificate_pem(office.ca).decode()
+    own = ids.certificate_pem(office.ca).decode()
     return office.roster.with_steward(mandate, [own, *authorities])
