@@ -128,7 +128,7 @@ def test_a_member_of_a_group_keeps_the_order(words, tmp_path, monkeypatch):
         FileStore(tmp_path / "state"), ledger=ledger, random=REAL["urandom"],
     )  # fmt: skip
     node.open(0.0)
-    node.proven = {1, 2, 3}
+    node.fresh.proven |= {1, 2, 3}
     disk = Disk(tmp_path / "ledger", monkeypatch)
     before, now = 0, 0.0
     while not ledger.exhausted:
