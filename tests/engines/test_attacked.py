@@ -74,13 +74,9 @@ def test_noise_is_gaussian_and_comes_from_the_dice():
     assert not np.array_equal([text for _, text, *_ in one], [text for _, text, *_ in other])
 
 
+LIAR = ct.Attacked("cd", [7])
 COMPILED = pytest.param("compiled equals python", marks=pytest.mark.compiled)
-PROMISES = (
-    "keeps to what it declares",
-    COMPILED,
-    "announces its letters",
-    "runs on peers",
-)
+PROMISES = ("keeps to what it declares", COMPILED, "announces its letters", "runs on peers")
 
 
 @pytest.mark.parametrize("promise", [*PROMISES, "may be stored once", "touches what its footprint says"])
@@ -181,22 +177,25 @@ def test_rounds_with_liars():
         ct.simulate(problem, ct.Attacked("propagation", [2], "noise"), rounds=3)
 
 
-def test_what_makes_no_sense_is_refused():
-    problem = crowd(5)
-    with pytest.raises(MismatchError, match=r"agent 7 is to lie: the agents are 0 to 4"):
-        ct.simulate(problem, ct.Attacked("cd", [7]), wakes=10)
-    with pytest.raises(ParameterError, match="unknown lie 'fib': choose one of sign-flip"):
-        ct.Attacked("cd", [1], "fib")
-    with pytest.raises(ParameterError, match="list of agents' numbers"):
-        ct.Attacked("cd", "ann")
-    with pytest.raises(ParameterError, match="has liars already"):
-        ct.Attacked(ct.Attacked("cd", [1]), [2])
-    with pytest.raises(MismatchError, match=r"ct\.Compressed\(ct\.Attacked"):
-        ct.Attacked(ct.Compressed("cd", ct.TopK(1)), [2])
-    with pytest.raises(MismatchError, match="private"):
-        ct.Attacked(ct.Private("cd", wakes_per_agent=3), [1])
-    with pytest.raises(ParameterError, match="own='1' must be a finite number"):
-        ct.Lie(own="1")
+@pytest.mark.parametrize(
+    ("error", "message", "make"),
+    [
+        (MismatchError, "agent 7 is to lie: the agents are 0 to 4", lambda: ct.simulate(crowd(5), LIAR, wakes=10)),
+        (ParameterError, "unknown lie 'fib': choose one of sign-flip", lambda: ct.Attacked("cd", [1], "fib")),
+        (ParameterError, "list of agents' numbers", lambda: ct.Attacked("cd", "ann")),
+        (ParameterError, "has liars already", lambda: ct.Attacked(LIAR, [2])),
+        (MismatchError, r"ct\.Compressed\(ct\.Attacked", lambda: ct.Attacked(ct.Compressed("cd", ct.TopK(1)), [2])),
+        (MismatchError, "private", lambda: ct.Attacked(ct.Private("cd", wakes_per_agent=3), [1])),
+        (ParameterError, "own='1' must be a finite number", lambda: ct.Lie(own="1")),
+        (ParameterError, "handler 'open'", lambda: ct.Learned(LIAR)),
+    ],
+)
+def test_what_makes_no_sense_is_refused(error, message, make):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_it_is_a_value():
     method = ct.Attacked("cd", [3, 1], "noise")
     assert pickle.loads(pickle.dumps(method)) == method
     assert (method.dice, ct.Attacked("cd", [1]).dice) == (8, 0)

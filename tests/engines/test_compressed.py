@@ -241,24 +241,24 @@ class TestChoco:
         assert run.bytes == 10 * (16 + 48) + 30 * 10 * (16 + 12 * k)
 
 
-def test_compositions_say_who_goes_where():
-    with pytest.raises(MismatchError, match=r"ct\.Trimmed\(ct\.Compressed"):
-        ct.Compressed(ct.Trimmed("cd"), ct.TopK(0.1))
-    with pytest.raises(MismatchError, match="only send its model"):
-        ct.Compressed("djam", ct.TopK(0.1))
-    with pytest.raises(MismatchError, match="private"):
-        ct.Compressed(ct.Private("cd", wakes_per_agent=3), ct.TopK(0.1))
-    with pytest.raises(ParameterError, match="already"):
-        ct.Compressed(ct.Compressed("cd", ct.TopK(0.1)), ct.TopK(0.1))
-    with pytest.raises(ParameterError, match="handler 'open'"):
-        ct.Learned(ct.Compressed("cd", ct.TopK(0.1)))
-    with pytest.raises(ParameterError, match="must be a compression"):
-        ct.Compressed("cd", 0.1)
-    for make in (lambda: ct.TopK(0.0), lambda: ct.TopK(1.5), lambda: ct.Quantised(1), lambda: ct.Quantised(4, 1)):
-        with pytest.raises(ParameterError):
-            make()
-    method = ct.Trimmed(ct.Compressed("cd", ct.TopK(0.1), whole_every=4), 0.3)
-    assert pickle.loads(pickle.dumps(method)) == method
+@pytest.mark.parametrize(
+    ("error", "message", "make"),
+    [
+        (MismatchError, r"ct\.Trimmed\(ct\.Compressed", lambda: ct.Compressed(ct.Trimmed("cd"), ct.TopK(0.1))),
+        (MismatchError, "only send its model", lambda: ct.Compressed("djam", ct.TopK(0.1))),
+        (MismatchError, "private", lambda: ct.Compressed(ct.Private("cd", wakes_per_agent=3), ct.TopK(0.1))),
+        (ParameterError, "already", lambda: ct.Compressed(ct.Compressed("cd", ct.TopK(0.1)), ct.TopK(0.1))),
+        (ParameterError, "handler 'open'", lambda: ct.Learned(ct.Compressed("cd", ct.TopK(0.1)))),
+        (ParameterError, "must be a compression", lambda: ct.Compressed("cd", 0.1)),
+        (ParameterError, "a share of all entries", lambda: ct.TopK(0.0)),
+        (ParameterError, "a share of all entries", lambda: ct.TopK(1.5)),
+        (ParameterError, "from 2 to 16", lambda: ct.Quantised(1)),
+        (ParameterError, "True or False", lambda: ct.Quantised(4, 1)),
+    ],
+)
+def test_compositions_say_who_goes_where(error, message, make):
+    with pytest.raises(error, match=message):
+        make()
 
 
 def test_a_defence_around_it_sees_whole_models():
@@ -267,6 +267,7 @@ def test_a_defence_around_it_sees_whole_models():
     method = ct.Trimmed(ct.Compressed("cd", ct.TopK(2)), 0.3)
     _, own, tie, _ = Replay(method, problem, 200, seed=5).hosted(compiled=False)
     np.testing.assert_array_equal(tie.said, own.sent[world_of(problem).peer])
+    assert pickle.loads(pickle.dumps(method)) == method
     assert not np.array_equal(own.sent, own.theta)
 
 

@@ -11,14 +11,15 @@ import coterie as ct
 from coterie.core import loop
 from coterie.core.letters import Bounds, bits_of
 from coterie.core.methods.fixed import FixedModels, KnownLoss
-from coterie.core.world import NEEDS_ROOM, VACANT, new_outbox, widened
+from coterie.core.world import VACANT, widened
 from coterie.core.wrap.graph_objective import paper_lipschitz
 from coterie.core.wrap.learned import ANSWER, ANSWER_LENGTH, ASK, OFFSET, WEIGHT
 from coterie.engines.drivers import Immediate
-from coterie.engines.worlds import world_of
-from coterie.errors import MismatchError, ParameterError
+from coterie.errors import DataError, MismatchError, ParameterError
 from coterie.graphs.exact import exact_tie_weights, graph_objective
 from coterie.testing import hard_problem
+from coterie.testing.graph_rules import held
+from coterie.testing.shared import hosted
 
 pytestmark = pytest.mark.compiled
 
@@ -80,16 +81,25 @@ CASES = {
     "propagation": (two_groups, 20_000, 1e-9),
     "boosting": (voters, 100_000, 2e-3),  # Frank-Wolfe is sublinear
 }
-#: Others need these, too, and so they are compiled.
-OFTEN = ("cd", "boosting")
 #: Wakes in plain Python.
 ENOUGH = 6_000
+BAD = ct.Conditions(latency=1.0, loss=0.1, duplication=0.2)
 
 
-def check_stationary(name, conditions=None, wakes=None):
-    """Neither the graph nor the models can get better alone, at the end of a run."""
-    make, patience, tolerance = CASES[name]
-    (problem, costs), wakes = make(), wakes or patience
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "wakes", "conditions"),
+    [
+        *((name, CASES[name][1] if name in ("cd", "boosting") else ENOUGH, None) for name in CASES),
+        pytest.param("cd", ENOUGH, BAD, marks=pytest.mark.plain),
+        *((name, CASES[name][1], BAD) for name in CASES),
+    ],
+    ids=str,
+)
+def test_graph_and_models_are_each_the_best_for_the_other(name, wakes, conditions):
+    """Neither can get better alone, at the end of a run, also by bad mail."""
+    make, _, tolerance = CASES[name]
+    problem, costs = make()
     method = ct.Learned(name, RULE, every=problem.n)
     start = "zeros" if name == "boosting" else "local"
     run = ct.simulate(problem, method, wakes, seed=1, start=start, conditions=conditions)
@@ -102,48 +112,12 @@ def check_stationary(name, conditions=None, wakes=None):
     np.testing.assert_allclose(run.theta, optimum, rtol=0, atol=tolerance)
     assert run.problem.value(run.theta) - run.problem.value(optimum) <= tolerance * abs(run.problem.value(optimum))
     assert run.value == pytest.approx(run.problem.value(run.theta) + RULE.regularizer(run.problem), rel=1e-12)
-    return run
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", OFTEN)
-def test_graph_and_models_are_each_the_best_for_the_other(name):
-    check_stationary(name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in CASES if name not in OFTEN])
-def test_graph_and_models_of_other_methods_are_too(name):
-    check_stationary(name, wakes=ENOUGH)
-
-
-def check_bad_mail(name, wakes=None):
-    run = check_stationary(name, ct.Conditions(latency=1.0, loss=0.1, duplication=0.2), wakes)
-    assert run.lost > 1000
-    assert run.duplicated > 1000
-
-
-@pytest.mark.slow
-@pytest.mark.plain
-def test_graph_and_models_find_each_other_by_bad_mail():
-    check_bad_mail("cd", ENOUGH)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_graph_and_models_of_every_method_find_each_other_by_bad_mail(name):
-    check_bad_mail(name)
+    if conditions is not None:
+        assert run.lost > 1000
+        assert run.duplicated > 1000
 
 
 # -- the account ------------------------------------------------------------------------------------------------------
-
-
-def weights_of(world):
-    """What each agent holds: row i is agent i's side."""
-    held, tied = np.zeros((world.n_agents, world.n_agents)), world.peer != VACANT
-    owner = np.repeat(np.arange(world.n_agents), np.diff(world.tie_start))
-    held[owner[tied], world.peer[tied]] = world.weight[tied]
-    return held
 
 
 @pytest.mark.slow
@@ -153,12 +127,12 @@ def test_every_letter_is_accounted_for():
     problem = problem.on(graph=ct.graphs.ring(10))
     driver = Immediate.of(problem, ct.Learned("admm", RULE, every=1), problem.local(), 3)
     order = np.random.default_rng(np.random.SeedSequence(3).spawn(3)[0]).integers(0, 10, 400)
-    before = weights_of(driver.world)
+    before = held(driver.world, driver.world.weight)
     changed = begun = exchanged = 0
     for agent in order:
         exchanged += before[agent].any()
         driver.advance(1, loop.NO_LIMIT)
-        after = weights_of(driver.world)
+        after = held(driver.world, driver.world.weight)
         changed += np.count_nonzero(np.triu(after != before))
         begun += np.count_nonzero(np.triu((after > 0) & (before == 0)))
         others = np.delete(np.arange(10), agent)
@@ -207,17 +181,9 @@ def test_sparse_models_cost_what_is_in_them():
     margins = [np.where(rng.random((5, p)) < 0.5, 1.0, -1.0) for _ in range(n)]
     problem = ct.Problem.boosting(None, ct.graphs.empty(n), base=margins, beta=2.0)
     spy = Spy("boosting", ct.GraphRule(kappa=2), 3 * n)
-    world, theta = world_of(problem, spare=spy.spare), np.zeros((n, p))
-    own, tie = spy.start(world, theta)
-    outbox, egress = new_outbox(spy, world, p, spy.max_letters), loop.new_egress(0, 1)
-    account, done = loop.new_account(spy), 0
-    order, dice, moments = rng.integers(0, n, wakes), rng.random((wakes, spy.dice)), np.zeros(wakes)
     NOTED.clear()
-    while done < wakes:
-        rest = (part[done:] for part in (order, np.full(wakes, VACANT), dice, moments))
-        done += loop.run.python(spy, world, own, tie, *rest, outbox, egress, account, loop.NO_LIMIT)
-        if outbox.cursor[NEEDS_ROOM]:
-            world, tie = loop.widen(spy, world, tie, outbox)
+    events = rng.integers(0, n, wakes), np.full(wakes, VACANT), rng.random((wakes, spy.dice)), np.zeros(wakes)
+    account = hosted(spy, problem, np.zeros((n, p)), events, compiled=False).account
     index, expected = np.log2(p), 0.0
     for kind, text in NOTED:
         if kind == ANSWER:  # degree and loss, and a model
@@ -267,7 +233,7 @@ def test_slots_grow_without_a_trace():
     for driver in (narrow, wide):
         driver.advance(60 * 60, loop.NO_LIMIT)
     assert np.diff(wide.world.tie_start).max() == 80  # never short of slots
-    one, other = weights_of(narrow.world), weights_of(wide.world)
+    one, other = held(narrow.world, narrow.world.weight), held(wide.world, wide.world.weight)
     assert np.all(one[~np.eye(60, dtype=bool)] > 0)
     # Sums over slots are made in an order that depends on how many there are.
     np.testing.assert_allclose(one, other, rtol=1e-12, atol=0)
@@ -291,9 +257,9 @@ def test_few_and_near():
     driver = standing(np.column_stack([0.1 * place, np.zeros(n)]), rule=ct.GraphRule(kappa=3, max_edges=3))
     for _ in range(600):
         driver.advance(1, loop.NO_LIMIT)
-        held = weights_of(driver.world)
-        assert np.count_nonzero(held, axis=1).max() <= 3
-        assert np.array_equal(held, held.T)
+        weights = held(driver.world, driver.world.weight)
+        assert np.count_nonzero(weights, axis=1).max() <= 3
+        assert np.array_equal(weights, weights.T)
     apart = np.abs(place[:, None] - place)
     greedy = np.zeros((n, n), bool)  # the nearest pair first: the only graph in which no two would rather have a tie
     for i, j in zip(*np.unravel_index(np.argsort(apart, axis=None), apart.shape), strict=True):
@@ -303,8 +269,8 @@ def test_few_and_near():
     shares = []
     for _ in range(20):  # an agent lets a neighbour go before it knows whether a nearer one has room
         driver.advance(n, loop.NO_LIMIT)
-        held = weights_of(driver.world) > 0
-        shares.append((np.count_nonzero(held & greedy) / np.count_nonzero(greedy), apart[held].mean()))
+        tied = held(driver.world, driver.world.weight) > 0
+        shares.append((np.count_nonzero(tied & greedy) / np.count_nonzero(greedy), apart[tied].mean()))
     present, distance = np.mean(shares, axis=0)
     assert present > 0.8
     assert distance < 0.25 * apart.mean()
@@ -338,11 +304,6 @@ def test_a_run_does_not_depend_on_who_looks(conditions):
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------
-
-
-def test_more_peers_than_there_are_cannot_be_asked():
-    with pytest.raises(ParameterError, match=r"kappa=4: an agent cannot ask so many peers, there are 4 agents"):
-        ct.learn_graph(np.zeros((4, 1)), np.zeros(4), kappa=4)
 
 
 @pytest.mark.parametrize(
@@ -384,17 +345,31 @@ def test_bad_learners_are_refused(arguments, message):
         ct.Learned(*arguments)
 
 
-def test_problems_that_do_not_fit_are_refused():
-    problem, _ = two_groups()
-    with pytest.raises(MismatchError, match="FrankWolfeBoosting is for"):
-        ct.simulate(problem, ct.Learned("boosting"), wakes=1)
-    aloof = ct.Problem.boosting(None, ct.graphs.empty(6), base=[np.ones((1, 2))] * 6, mu=0.0)
-    with pytest.raises(MismatchError, match="give it a mu"):
-        ct.simulate(aloof, ct.Learned("boosting"), wakes=1)
-    with pytest.raises(ct.errors.DataError, match="one number for each of the 4 agents"):
-        ct.learn_graph(np.zeros((4, 1)), np.zeros(3))
-    with pytest.raises(ct.errors.DataError, match=r"\(n, p\) array"):
-        ct.learn_graph(np.zeros(4), np.zeros(4))
+@pytest.mark.parametrize(
+    ("error", "message", "run"),
+    [
+        (
+            MismatchError,
+            "FrankWolfeBoosting is for",
+            lambda: ct.simulate(two_groups()[0], ct.Learned("boosting"), wakes=1),
+        ),
+        (MismatchError, "give it a mu", lambda: ct.simulate(aloof(), ct.Learned("boosting"), wakes=1)),
+        (DataError, "one number for each of the 4 agents", lambda: ct.learn_graph(np.zeros((4, 1)), np.zeros(3))),
+        (DataError, r"\(n, p\) array", lambda: ct.learn_graph(np.zeros(4), np.zeros(4))),
+        (
+            ParameterError,
+            "kappa=4: an agent cannot ask so many peers, there are 4 agents",
+            lambda: ct.learn_graph(np.zeros((4, 1)), np.zeros(4), kappa=4),
+        ),
+    ],
+)
+def test_problems_that_do_not_fit_are_refused(error, message, run):
+    with pytest.raises(error, match=message):
+        run()
+
+
+def aloof():
+    return ct.Problem.boosting(None, ct.graphs.empty(6), base=[np.ones((1, 2))] * 6, mu=0.0)
 
 
 def test_copies_are_alike():
