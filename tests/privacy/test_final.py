@@ -13,7 +13,7 @@ import pytest
 from scipy import sparse
 
 import coterie as ct
-from coterie.core.linear import SparseRows
+from coterie.core.linear import SparseRows, matrix_of
 from coterie.core.private.base import public_curvature
 from coterie.core.private.final import CANDIDATES, FOLDS, UNTESTED, anchors, folds, only, own_models
 from coterie.core.world import VACANT
@@ -246,16 +246,6 @@ def test_regression_on_sparse_rows():
 # ---------------------------------------------------------------- folds
 
 
-def matrix(world, p):
-    """The rows of a world, dense."""
-    X = np.zeros((len(world.labels), p))
-    for r in range(len(world.labels)):
-        for k in range(world.rows.entries(r)):
-            column, value = world.rows.entry(r, k)
-            X[r, column] += value
-    return X
-
-
 @pytest.mark.parametrize("storage", ["dense", "sparse"])
 @pytest.mark.parametrize("one", [False, True], ids=["all agents", "one agent"])
 def test_folds_partition_the_rows(storage, one):
@@ -263,7 +253,7 @@ def test_folds_partition_the_rows(storage, one):
     problem, _ = regression(storage)
     world = world_of(problem)
     world = part_of(world, 5, 6) if one else world  # whose rows are a view in the middle of all
-    n, sizes, X = len(world.address), np.diff(world.row_start), matrix(world, problem.p)
+    n, sizes, X = len(world.address), np.diff(world.row_start), matrix_of(world.rows, problem.p)
     lines = np.column_stack([np.repeat(np.arange(n), sizes), X, world.labels])
     assert len(np.unique(lines, axis=0)) == len(lines)  # so that one can tell them apart
     parts = list(folds(world))
@@ -273,7 +263,9 @@ def test_folds_partition_the_rows(storage, one):
         both = []
         for some in (seen, held):
             counts = np.diff(some.row_start)
-            both.append(np.column_stack([np.repeat(np.arange(n), counts), matrix(some, problem.p), some.labels]))
+            both.append(
+                np.column_stack([np.repeat(np.arange(n), counts), matrix_of(some.rows, problem.p), some.labels])
+            )
             assert some.row_start[0] == 0
             np.testing.assert_allclose(
                 (some.row_weight * counts)[counts > 0], (world.row_weight * sizes)[counts > 0], rtol=1e-12
@@ -294,6 +286,6 @@ def test_some_of_the_rows(storage):
     world = world_of(problem)
     keep = np.random.default_rng(8).random(len(world.labels)) < 0.5
     some = only(world, keep)
-    np.testing.assert_array_equal(matrix(some, problem.p), matrix(world, problem.p)[keep])
+    np.testing.assert_array_equal(matrix_of(some.rows, problem.p), matrix_of(world.rows, problem.p)[keep])
     np.testing.assert_array_equal(some.labels, world.labels[keep])
     np.testing.assert_array_equal(np.diff(some.row_start), np.bincount(problem.data.owner[keep], minlength=problem.n))

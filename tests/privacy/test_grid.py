@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from coterie.accounting.plans import make_plan
 from coterie.core.private.mechanism import width_of
 from coterie.core.private.terms import FINEST, make_terms
 from coterie.privacy import gdp_delta
@@ -33,20 +34,8 @@ def test_one_step_more_pays_for_the_grid(width, noise):
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 def test_shares_of_a_release_add_up_to_its_cost(mechanism):
     share = 0.3
-    terms = make_terms(
-        epsilon=1.0,
-        delta=1e-5,
-        mechanism=mechanism,
-        accountant=None,
-        clip=1.0,
-        row_norm=1.0,
-        max_rows=None,
-        steps=3,
-        allocation="decreasing",
-        rate=0.5,
-        loss_fraction=share,
-        final=None,
-    )
+    plan = make_plan(1.0, 1e-5, 3, mechanism, None, "decreasing", 0.5)
+    terms = make_terms(plan, clip=1.0, row_norm=1.0, max_rows=None, loss_fraction=share, final=None)
     power = 2 if mechanism == "gaussian" else 1
     for release in range(3):
         parts = [(1 << 30) / width_of(terms, release, part, 1 << 30) for part in (share, 1 - share)]

@@ -159,7 +159,8 @@ class _Record:
     def __get__(self, method: Any, cls: Any = None) -> Any:
         if method is None:
             return self
-        stated = {name: getattr(method, name) for name in _stated(type(method), self.kind)}
+        kind: Any = type(method)
+        stated = {name: getattr(method, name) for name in _stated(kind, self.kind)}
         if "method" not in method._fields:
             return self.kind(**stated)
         inner = getattr(method.method, self.name)._asdict()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._checks import integer
+from ..accounting.plans import make_plan
 from ..core.method import Method
 from ..core.methods import METHODS, CoordinateDescent, FrankWolfeBoosting, GossipPooling, ModelPropagation
 from ..core.private.boosting import PrivateBoosting
@@ -123,21 +124,8 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
     if loss_fraction and form in (PrivateBoosting, PrivatePooling):
         name = "boosting" if exponential else "pooling"
         raise ParameterError(f"loss_fraction={loss_fraction!r}: private {name} tells nothing of an agent's loss")
-    terms = make_terms(
-        epsilon=epsilon,
-        delta=delta,
-        mechanism=mechanism,
-        accountant=accountant,
-        clip=clip,
-        row_norm=row_norm,
-        max_rows=max_rows,
-        steps=steps,
-        allocation=allocation,
-        rate=rate,
-        loss_fraction=loss_fraction,
-        final=final,
-    )
-    return form(method, terms)
+    plan = make_plan(epsilon, delta, steps, mechanism, accountant, allocation, rate)
+    return form(method, make_terms(plan, clip, row_norm, max_rows, loss_fraction, final))
 
 
 def _resolved(method: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,10 @@ from ..engines.wire import decode, letters_size
 from ..engines.worlds import world_of
 from ..graphs.exact import exact_tie_weights
 from ..problem import Problem
-from .shared import BAD, Crowd, check_all, demand, hosted, named, same
+from .shared import BAD, Crowd, check_all, demand, hosted, promise, same
+
+#: Every promise of a rule that learns a graph, in the order in which they are checked. A check takes a ``Learned``.
+GRAPH_RULE_CHECKS: dict[str, Callable[[Any], None]] = {}
 
 
 class _Meeting:
@@ -83,6 +86,7 @@ def _wakes_of(learned: Any, meeting: _Meeting, wakes: int, seed: int) -> Iterato
         yield driver
 
 
+@promise(GRAPH_RULE_CHECKS)
 def _keeps_both_ends_alike(learned: Any) -> None:
     for t, driver in enumerate(_wakes_of(learned, _Meeting(learned, 20), 300, seed=1)):
         world, tied = driver.world, driver.world.peer != VACANT
@@ -103,6 +107,7 @@ def _kept_from_the_best(learned: Any) -> bool:
     return learned.rule.max_edges > 0 or learned.rule.max_weight < MAX_WEIGHT
 
 
+@promise(GRAPH_RULE_CHECKS)
 def _never_increases_the_objective(learned: Any) -> None:
     if _kept_from_the_best(learned):
         return  # a tie that has to go may have paid
@@ -134,6 +139,7 @@ def _demand_best(learned: Any, meeting: _Meeting, driver: Driver, where: str = "
     demand(apart <= 1e-6 or limited, f"the weights stay {apart:.1e} away from the best{where}")
 
 
+@promise(GRAPH_RULE_CHECKS)
 def _finds_the_best_graph(learned: Any) -> None:
     learned = _patient(learned)
     meeting = _Meeting(learned, 22)
@@ -141,6 +147,7 @@ def _finds_the_best_graph(learned: Any) -> None:
     _demand_best(learned, meeting, driver)
 
 
+@promise(GRAPH_RULE_CHECKS)
 def _comes_to_agree_after_late_and_lost_letters(learned: Any) -> None:
     learned = _patient(learned)
     meeting = _Meeting(learned, 23)
@@ -154,6 +161,7 @@ def _comes_to_agree_after_late_and_lost_letters(learned: Any) -> None:
     demand(alike, "the ends of a tie do not come to agree after letters were lost")
 
 
+@promise(GRAPH_RULE_CHECKS)
 def _learns_the_same_compiled_or_not(learned: Any) -> None:
     meeting = _Meeting(learned, 24)
     events = meeting.events(learned, 120, seed=5)
@@ -163,6 +171,7 @@ def _learns_the_same_compiled_or_not(learned: Any) -> None:
     demand(same(one[1:], other[1:]), "compiled code and plain Python remember, or count, different things")
 
 
+@promise(GRAPH_RULE_CHECKS)
 def _learns_the_same_on_peers(learned: Any) -> None:
     """Simulator and peers exchanging encoded bytes agree bit for bit; and what peers say of their ties is true."""
     meeting = _Meeting(learned, 25)
@@ -186,17 +195,6 @@ def _learns_the_same_on_peers(learned: Any) -> None:
     letters, numbers = int(host.account[loop.LETTERS]), int(host.account[loop.NUMBERS])
     counted = letters == crowd.letters and letters_size(letters, numbers) == crowd.size
     demand(counted, "the account differs from what peers send")
-
-
-#: Every promise of a rule that learns a graph, in the order in which they are checked. A check takes a ``Learned``.
-GRAPH_RULE_CHECKS = named(
-    _keeps_both_ends_alike,
-    _never_increases_the_objective,
-    _finds_the_best_graph,
-    _learns_the_same_compiled_or_not,
-    _learns_the_same_on_peers,
-    _comes_to_agree_after_late_and_lost_letters,
-)
 
 
 def check_graph_rule(rule: Any, sampling: Any = "ideal") -> None:

@@ -38,7 +38,22 @@ from ..models import Function
 from ..problem import Problem
 from ..problem.exact import project
 from .problems import NETWORK, calm, checkable, fits, hard_problem, network, posed
-from .shared import BAD, Crowd, Hosted, arrays, check_all, demand, hosted, named, same
+from .shared import BAD, Crowd, Hosted, arrays, check_all, demand, hosted, promise, same
+
+#: Every promise of a method, in the order in which they are checked.
+METHOD_CHECKS: dict[str, Callable[[Any], None]] = {}
+
+
+def _has_a_goal(method: Any) -> bool:
+    return method.promises.minimises is not None
+
+
+def _minimises(method: Any) -> bool:
+    return bool(method.promises.minimises)
+
+
+def _trains(method: Any) -> bool:
+    return bool(method.training.jobs)
 
 
 class _Goal:
@@ -172,7 +187,8 @@ class _Watched:
             queue.extend(self.call(self.method.receive, to - self.first, letter))
 
 
-def _keeps_to_what_it_declares(method: Any) -> None:
+@promise(METHOD_CHECKS)
+def _keeps_to_what_it_declares(method: Any) -> None:  # first: compiled code would read and write elsewhere
     """No more dice and scratch than asked for, letters as declared, and to addresses."""
     for problem in posed(method):
         replay = Replay(method, problem, 100, seed=2)
@@ -196,10 +212,12 @@ def _larger(outbox: Any, problem: Problem) -> dict[str, np.ndarray]:
     return {name: np.zeros((most, *part.shape[1:]), part.dtype) for name, part in letters.items()}
 
 
+@promise(METHOD_CHECKS)
 def _compiled_equals_python(method: Any) -> None:
     _demand_same_bits(method, checkable(method))
 
 
+@promise(METHOD_CHECKS)
 def _compiled_equals_python_with_a_network(method: Any) -> None:
     problem = network(method)
     if problem is not None:
@@ -213,9 +231,8 @@ def _demand_same_bits(method: Any, problem: Problem) -> None:
     demand(np.array_equal(compiled.account, plain.account), "compiled code and plain Python count letters differently")
 
 
+@promise(METHOD_CHECKS, lambda method: method.traffic.footprint and not method.ties.spare)
 def _touches_what_its_footprint_says(method: Any) -> None:
-    if method.traffic.footprint is None or method.ties.spare:
-        return
     problem = checkable(method)
     for given in (True, False):
         replay = Replay(method, problem, 200, seed=7)
@@ -231,9 +248,8 @@ def _touches_what_its_footprint_says(method: Any) -> None:
             )
 
 
+@promise(METHOD_CHECKS, lambda method: method.traffic.publishes and not method.ties.spare)
 def _may_be_stored_once(method: Any) -> None:
-    if not method.traffic.publishes or method.ties.spare:
-        return
     replay = Replay(method, checkable(method), 200, seed=8)
     copies, once = replay.hosted(), replay.hosted(once=True)
     alike = same((copies.own, copies.account), (once.own, once.account))
@@ -241,6 +257,7 @@ def _may_be_stored_once(method: Any) -> None:
     demand(alike, "publishes = True, and letters stored once make another run than a copy at each neighbour")
 
 
+@promise(METHOD_CHECKS)
 def _announces_its_letters(method: Any) -> None:
     Replay(method, checkable(method), 100, seed=2).hosted()
 
@@ -262,32 +279,29 @@ def _wakes(method: Any, problem: Problem, **options: Any) -> Callable[[int], Any
     return lambda patience: simulate(problem, method, wakes=patience * problem.n, seed=3, **options)
 
 
-def _with_a_goal(check: Callable[[Any], None]) -> Callable[[Any], None]:
-    """For methods that come to rest somewhere."""
-    return _only(check, lambda method: method.promises.minimises is not None)
+@promise(METHOD_CHECKS, _has_a_goal)
+def _stays_at_the_optimum(method: Any) -> None:
+    if method.promises.accuracy > Promises().accuracy:
+        return  # its steps become small by and by, wherever it is
+    problem = calm(method)
+    goal, n = _Goal(method, problem), problem.n
+    best = goal.theta
+    if method.promises.remembers or not method.promises.minimises:  # models are not all: it must return
+        apart = {"apart": lambda theta: float(np.abs(theta - best)[goal.judged].max())}
+        run = simulate(problem, method, wakes=2020 * n, start=best, seed=4, observe=apart, every=20 * n)
+        demand(run.trace["apart"].tail(2).max() <= 1e-8, f"it leaves {goal.name}, or does not return to it")
+        return
+    theta = simulate(problem, method, wakes=20 * n, start=best, seed=4).theta
+    demand(np.allclose(theta, best, rtol=0, atol=1e-9), "it leaves the optimum when it starts there")
 
 
-def _that_trains(check: Callable[[Any], None]) -> Callable[[Any], None]:
-    """For methods that train."""
-    return _only(check, lambda method: method.training.jobs > 0)
-
-
-def _only(check: Callable[[Any], None], concerns: Callable[[Any], bool]) -> Callable[[Any], None]:
-    @functools.wraps(check)
-    def checked(method: Any) -> None:
-        if concerns(method):
-            check(method)
-
-    return checked
-
-
-@_with_a_goal
+@promise(METHOD_CHECKS, _has_a_goal)
 def _reaches_the_optimum(method: Any) -> None:
     problem = calm(method)
     _converge(method, _Goal(method, problem), _wakes(method, problem, start="zeros"))
 
 
-@_with_a_goal
+@promise(METHOD_CHECKS, _has_a_goal)
 def _its_rounds_reach_the_optimum(method: Any) -> None:
     if method.training.synchronous:
         problem = calm(method)
@@ -295,7 +309,7 @@ def _its_rounds_reach_the_optimum(method: Any) -> None:
         _converge(method, _Goal(method, problem), lambda patience: rounds(rounds=patience), " in synchronous rounds")
 
 
-@_with_a_goal
+@promise(METHOD_CHECKS, _has_a_goal)
 def _follows_changes(method: Any) -> None:
     """Agents leave, join and learn new things while it runs; it goes to the optimum of the problem as it is now."""
     problem = calm(method)
@@ -316,9 +330,8 @@ def _follows_changes(method: Any) -> None:
     _converge(method, _Goal(method, more), run, " after agents left and joined, and data changed")
 
 
+@promise(METHOD_CHECKS, _minimises)
 def _solves_other_objectives(method: Any) -> None:
-    if not method.promises.minimises:
-        return
     rng = np.random.default_rng(5)
     models, graph = rng.normal(size=(6, 2)), graphs.ring(6)
     points = AgentData(rng.normal(size=(12, 2)), agents=np.arange(12) % 6)
@@ -332,22 +345,7 @@ def _solves_other_objectives(method: Any) -> None:
             _converge(method, _Goal(method, problem), _wakes(method, problem), f" on Problem.{problem.name}")
 
 
-@_with_a_goal
-def _stays_at_the_optimum(method: Any) -> None:
-    if method.promises.accuracy > Promises().accuracy:
-        return  # its steps become small by and by, wherever it is
-    problem = calm(method)
-    goal, n = _Goal(method, problem), problem.n
-    best = goal.theta
-    if method.promises.remembers or not method.promises.minimises:  # models are not all: it must return
-        apart = {"apart": lambda theta: float(np.abs(theta - best)[goal.judged].max())}
-        run = simulate(problem, method, wakes=2020 * n, start=best, seed=4, observe=apart, every=20 * n)
-        demand(run.trace["apart"].tail(2).max() <= 1e-8, f"it leaves {goal.name}, or does not return to it")
-        return
-    theta = simulate(problem, method, wakes=20 * n, start=best, seed=4).theta
-    demand(np.allclose(theta, best, rtol=0, atol=1e-9), "it leaves the optimum when it starts there")
-
-
+@promise(METHOD_CHECKS)
 def _ignores_names(method: Any) -> None:
     problem = checkable(method)
     replay = Replay(method, problem, 300, seed=6)
@@ -362,7 +360,7 @@ def _ignores_names(method: Any) -> None:
     demand(one.vectors == other.vectors, "relabelling the agents changes what they send")
 
 
-@_with_a_goal
+@promise(METHOD_CHECKS, _has_a_goal)
 def _leaves_the_isolated_alone(method: Any) -> None:
     problem = checkable(method)
     local = problem.local()[problem.graph.isolated]
@@ -376,9 +374,8 @@ def _leaves_the_isolated_alone(method: Any) -> None:
     demand(np.allclose(theta, local, rtol=0, atol=1e-6), "an agent without ties does not find its local model")
 
 
+@promise(METHOD_CHECKS, _minimises)
 def _teaches_those_without_data(method: Any) -> None:
-    if not method.promises.minimises:
-        return  # that it comes to rest from anywhere says as much
     problem = checkable(method)
     theta = _converge(method, _Goal(method, problem), _wakes(method, problem))
     silent = int(np.flatnonzero(problem.data.sizes == 0)[0])
@@ -389,6 +386,7 @@ def _teaches_those_without_data(method: Any) -> None:
     )
 
 
+@promise(METHOD_CHECKS)
 def _reads_sparse_rows(method: Any) -> None:
     dense, csr = checkable(method), checkable(method, "sparse")
     if dense.name in ("propagation", "boosting"):
@@ -398,7 +396,7 @@ def _reads_sparse_rows(method: Any) -> None:
     demand(np.allclose(one, other, rtol=0, atol=1e-10), "sparse and dense features give different models")
 
 
-@_with_a_goal
+@promise(METHOD_CHECKS, _has_a_goal)
 def _survives_late_and_lost_letters(method: Any) -> None:
     if not method.traffic.sums:  # else simulate refuses such conditions
         problem = calm(method)
@@ -406,6 +404,7 @@ def _survives_late_and_lost_letters(method: Any) -> None:
         _converge(method, _Goal(method, problem), _wakes(method, problem, conditions=BAD), where)
 
 
+@promise(METHOD_CHECKS)
 def _runs_on_peers(method: Any) -> None:
     """Simulator and peers exchanging encoded bytes agree bit for bit, and count alike."""
     for problem in posed(method):
@@ -454,7 +453,7 @@ def _alone(problem: Problem, agent: int) -> Problem:
     )
 
 
-@_that_trains
+@promise(METHOD_CHECKS, _trains)
 def _trains_alone_without_ties(method: Any) -> None:
     """An agent without ties does what the method does on a graph of one agent, and writes to nobody."""
     for problem in posed(method):
@@ -466,7 +465,7 @@ def _trains_alone_without_ties(method: Any) -> None:
             demand(alone.letters == 0, "an agent without ties sends a letter")
 
 
-@_that_trains
+@promise(METHOD_CHECKS, _trains)
 def _repeats_itself(method: Any) -> None:
     """The same seed makes the same bits, however a run is divided."""
     for problem in posed(method):
@@ -477,7 +476,7 @@ def _repeats_itself(method: Any) -> None:
             demand(same, f"to look at a run of {next(iter(length))} on the way changes it")
 
 
-@_that_trains
+@promise(METHOD_CHECKS, _trains)
 def _bears_with_the_network(method: Any) -> None:
     """Models stay finite when letters are late, lost, doubled or out of order, and every letter is counted."""
     for problem in posed(method):
@@ -490,7 +489,7 @@ def _bears_with_the_network(method: Any) -> None:
         demand(counted or not runs[0].letters, "letters of all kinds are not all letters, or more are lost than sent")
 
 
-@_that_trains
+@promise(METHOD_CHECKS, _trains)
 def _goes_on_after_changes(method: Any) -> None:
     """Agents leave and come back while it runs, in wakes and in rounds."""
     for problem in posed(method):
@@ -506,7 +505,7 @@ def _goes_on_after_changes(method: Any) -> None:
                 return  # those who are left have no graph that it knows
 
 
-@_that_trains
+@promise(METHOD_CHECKS, _trains)
 def _trains_all_at_once(method: Any) -> None:
     """Rounds in which a model in Python trains all agents in one call are those of the same model compiled."""
     problem, twin = network(method), network(method, _python_network())
@@ -537,7 +536,7 @@ def _python_network() -> Function:
     return Function(rule.size, value, gradient, rule.predict, rule.initial(), rule.parts)
 
 
-@_that_trains
+@promise(METHOD_CHECKS, _trains)
 def _ignores_bad_letters(method: Any) -> None:
     """A letter of a wrong length or kind changes nothing, and none at all stops an agent."""
     for problem in posed(method):
@@ -574,34 +573,6 @@ def _demand_unmoved(agents: _Watched, to: int, letter: Letter, what: str) -> Non
         same(before, (agents.own, agents.tie)),
         f"{what} changes what an agent knows: compare letter.text.shape[0] before it is read",
     )
-
-
-#: Every promise of a method, in the order in which they are checked.
-METHOD_CHECKS = named(
-    _keeps_to_what_it_declares,  # first: compiled code would read and write elsewhere
-    _compiled_equals_python,
-    _announces_its_letters,
-    _touches_what_its_footprint_says,
-    _may_be_stored_once,
-    _stays_at_the_optimum,
-    _reaches_the_optimum,
-    _leaves_the_isolated_alone,
-    _teaches_those_without_data,
-    _ignores_names,
-    _runs_on_peers,
-    _reads_sparse_rows,
-    _solves_other_objectives,
-    _its_rounds_reach_the_optimum,
-    _follows_changes,
-    _survives_late_and_lost_letters,
-    _compiled_equals_python_with_a_network,
-    _trains_alone_without_ties,
-    _ignores_bad_letters,
-    _repeats_itself,
-    _bears_with_the_network,
-    _goes_on_after_changes,
-    _trains_all_at_once,
-)
 
 
 def check_method(method: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -27,9 +28,19 @@ def demand(kept: bool | np.bool_, promise: str) -> None:
         raise ContractError(promise)
 
 
-def named(*checks: Callable[[Any], None]) -> dict[str, Callable[[Any], None]]:
-    """Checks by what they look for, in the order in which they are made."""
-    return {check.__name__.strip("_").replace("_", " "): check for check in checks}
+def promise(checks: dict[str, Callable[[Any], None]], concerns: Callable[[Any], Any] | None = None) -> Any:
+    """Add a check to a list, by what it looks for. It is made of subjects that it concerns; default: of all."""
+
+    def add(check: Callable[[Any], None]) -> Callable[[Any], None]:
+        @functools.wraps(check)
+        def checked(subject: Any) -> None:
+            if concerns is None or concerns(subject):
+                check(subject)
+
+        checks[check.__name__.strip("_").replace("_", " ")] = checked
+        return checked
+
+    return add
 
 
 def check_all(checks: dict[str, Callable[[Any], None]], make: Callable[[Callable[..., None]], None], name: str) -> None:

@@ -11,10 +11,14 @@ import numpy as np
 
 from ..core.world import EVERYONE
 from ..peers.transport import Transport
-from .shared import check_all, demand, named
+from .shared import check_all, demand, promise
 
 #: Seconds within which a transport's ``send`` must return.
 SEND_LIMIT = 1.0
+
+
+#: Every promise of a transport, in the order in which they are checked.
+TRANSPORT_CHECKS: dict[str, Callable[[_Post], None]] = {}
 
 
 class _Post:
@@ -96,12 +100,14 @@ class _Post:
             demand(member.counts.get("received", 0) == received, "it counts other letters than it delivers")
 
 
+@promise(TRANSPORT_CHECKS)
 def _one_letter_reaches_one(post: _Post) -> None:
     post.link(3, [0])
     for sender, goal in ((3, 0), (0, 3), (3, 7), (7, 0)):
         post.reach(sender, goal, f"no letter from {sender} reaches {goal}, which is admitted")
 
 
+@promise(TRANSPORT_CHECKS)
 def _everyone_is_all_linked_and_nobody_else(post: _Post) -> None:
     for links in ([0], [0, 7], [7], [0, 7]):
         post.link(3, links)
@@ -115,6 +121,7 @@ def _everyone_is_all_linked_and_nobody_else(post: _Post) -> None:
     post.reach(3, 0, "no letter reaches a member that is not linked any more")
 
 
+@promise(TRANSPORT_CHECKS)
 def _bytes_arrive_unchanged(post: _Post) -> None:
     post.link(3, [0])
     noise = np.random.default_rng(0).bytes(post.letter_bytes)
@@ -124,6 +131,7 @@ def _bytes_arrive_unchanged(post: _Post) -> None:
             post.until(act, 3, [0], f"a letter of {len(payload)} bytes does not arrive unchanged")
 
 
+@promise(TRANSPORT_CHECKS)
 def _too_long_letters_vanish(post: _Post) -> None:
     post.link(3, [0])
     post.reach(3, 0, "no letter arrives")
@@ -134,6 +142,7 @@ def _too_long_letters_vanish(post: _Post) -> None:
         post.reach(3, 7, "after a letter that was too long no other arrives at a member that is not linked")
 
 
+@promise(TRANSPORT_CHECKS)
 def _absent_peers_do_not_matter(post: _Post) -> None:
     post.link(3, [0, 7])
     post.members[0].close()
@@ -146,6 +155,7 @@ def _absent_peers_do_not_matter(post: _Post) -> None:
     post.reach(3, 7, "no letter reaches a peer while another is absent")
 
 
+@promise(TRANSPORT_CHECKS)
 def _closed_is_closed(post: _Post) -> None:
     post.link(3, [0])
     post.reach(3, 0, "no letter arrives")
@@ -160,6 +170,7 @@ def _closed_is_closed(post: _Post) -> None:
     post.reach(7, 0, "no letter arrives after another peer has closed")
 
 
+@promise(TRANSPORT_CHECKS)
 def _who_comes_back_is_reached(post: _Post) -> None:
     post.link(3, [0, 7])
     post.link(0, [3])
@@ -172,6 +183,7 @@ def _who_comes_back_is_reached(post: _Post) -> None:
     post.reach_everyone(0, "no broadcast of a peer that came back arrives")
 
 
+@promise(TRANSPORT_CHECKS)
 def _callbacks_may_use_it(post: _Post) -> None:
     """Answers, relinks and closes inside deliver."""
     member = post.members[0]
@@ -201,6 +213,7 @@ def _callbacks_may_use_it(post: _Post) -> None:
     post.reach(3, 0, "it cannot be opened again after it was closed inside deliver")
 
 
+@promise(TRANSPORT_CHECKS)
 def _threads_may_share_it(post: _Post) -> None:
     post.link(3, [0, 7])
     post.reach_everyone(3, "no broadcast arrives")
@@ -229,6 +242,7 @@ def _threads_may_share_it(post: _Post) -> None:
         demand(arrived > 0, f"of {len(letters)} letters sent by several threads none arrives")
 
 
+@promise(TRANSPORT_CHECKS)
 def _rosters_are_published(post: _Post) -> None:
     post.link(3, [0])
     end = time.monotonic() + post.patience
@@ -239,6 +253,7 @@ def _rosters_are_published(post: _Post) -> None:
     demand(set(post.rosters[0]) == {b"signed"}, "a roster changes on its way")
 
 
+@promise(TRANSPORT_CHECKS)
 def _visitors_exchange_rosters_and_nothing_else(post: _Post) -> None:
     host, guest = post.members[0], post.members[7]
     host.admit([post.members[3].contact])
@@ -257,6 +272,7 @@ def _visitors_exchange_rosters_and_nothing_else(post: _Post) -> None:
     post.reach(7, 0, "no letter of a visitor arrives when it was admitted")
 
 
+@promise(TRANSPORT_CHECKS)
 def _others_stay_connected(post: _Post) -> None:
     """Members come and go, and not one letter between two others is lost."""
     post.link(3, [0])
@@ -276,6 +292,7 @@ def _others_stay_connected(post: _Post) -> None:
         demand(time.monotonic() < end, f"{lost} of {len(sent)} letters are lost while others come and go")
 
 
+@promise(TRANSPORT_CHECKS)
 def _revoked_certificates_are_refused(post: _Post) -> None:
     host, guest = post.members[0], post.members[7]
     if post.relayed or guest.serial is None:
@@ -298,24 +315,6 @@ def _revoked_certificates_are_refused(post: _Post) -> None:
     demand(after == before, "a letter comes from somebody whose certificate is revoked")
     host.admit(contacts)
     post.reach(7, 0, "no letter arrives when a certificate is good again")
-
-
-#: Every promise of a transport, in the order in which they are checked.
-TRANSPORT_CHECKS = named(
-    _one_letter_reaches_one,
-    _everyone_is_all_linked_and_nobody_else,
-    _bytes_arrive_unchanged,
-    _too_long_letters_vanish,
-    _absent_peers_do_not_matter,
-    _closed_is_closed,
-    _who_comes_back_is_reached,
-    _callbacks_may_use_it,
-    _threads_may_share_it,
-    _rosters_are_published,
-    _visitors_exchange_rosters_and_nothing_else,
-    _others_stay_connected,
-    _revoked_certificates_are_refused,
-)
 
 
 def check_transport(

@@ -38,7 +38,7 @@ import numpy as np
 from ..._laplace import logistic_mode
 from ..compile import inline
 from ..letters import Vector, is_sound
-from ..linear import SparseRows, axpy, copy_to, fill
+from ..linear import axpy, copy_to, fill, matrix_of
 from ..losses import GAUSSIAN
 from ..method import method
 from ..methods.pooling import FARTHEST, FLOW, Population, Tie, ask, estimates, exchange
@@ -136,14 +136,8 @@ class PrivatePooling(PrivateMethod):
         z = width_of(terms, 0, 1.0, 2 * GRID) / (2 * GRID) * (math.sqrt(2.0) if terms.mechanism == LAPLACE else 1.0)
         noise = np.square(2.0 * terms.clip * z * step / sizes)
         weight = 1.0 / (noise + np.square(terms.clip * step) / (p * sizes))
-        own = Own(
-            theta.copy(),
-            np.zeros((n, p)),
-            np.zeros((n, 1)),
-            np.zeros((n, 2 * p + 3)),
-            np.zeros((n, ACCOUNT)),
-            Public(np.full(n, step), noise, weight),
-        )
+        released, said, shared, account = (np.zeros((n, size)) for size in (p, 1, 2 * p + 3, ACCOUNT))
+        own = Own(theta.copy(), released, said, shared, account, Public(np.full(n, step), noise, weight))
         return own, Tie(np.zeros((world.peer.shape[0], 2 * p + 3)))
 
     def greet(self, data, me, ties, outbox):
@@ -192,7 +186,8 @@ class PrivatePooling(PrivateMethod):
         average = estimates(world, own.shared, tie.flow)
         models = np.empty((n, p))
         for i in range(n):
-            X, y = _rows_of(world, i, p)
+            first, last = world.row_start[i], world.row_start[i + 1]
+            X, y = np.asarray(matrix_of(world.rows.take(first, last), p), float), world.labels[first:last]
             u, spread = np.zeros(p), None
             if np.any(world.peer[world.tie_start[i] : world.tie_start[i + 1]] != VACANT) and average[i, -1] > 0:
                 # The mean of so many releases has noise, too: it is shortened as James and Stein would.
@@ -243,15 +238,3 @@ def _fit(loss: Any, X: np.ndarray, y: np.ndarray, center: np.ndarray, variance: 
         return center + np.sqrt(variance) * (Z.T @ dual), -0.5 * (np.linalg.slogdet(K)[1] + error @ dual)
     mode = logistic_mode(Z, y, np.zeros(len(center)), np.ones(len(center)), X @ center, steps=30)
     return center + np.sqrt(variance) * mode.theta, -mode.cost - 0.5 * np.linalg.slogdet(mode.hessian)[1]
-
-
-def _rows_of(world: Any, i: int, p: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and labels of one agent."""
-    first, last = world.row_start[i], world.row_start[i + 1]
-    y = np.asarray(world.labels[first:last])
-    if not isinstance(world.rows, SparseRows):
-        return np.asarray(world.rows.values[first:last], np.float64), y
-    X, start = np.zeros((last - first, p)), world.rows.start[first : last + 1]
-    rows = np.repeat(np.arange(last - first), np.diff(start))
-    np.add.at(X, (rows, world.rows.column[start[0] : start[-1]]), world.rows.values[start[0] : start[-1]])
-    return X, y

@@ -92,17 +92,9 @@ class PrivatePropagation(PrivateBroadcast):
         noise = 4.0 * theta.shape[1] * z * z * (2.0 if terms.mechanism == LAPLACE else 1.0)
         size = np.minimum(sizes, most)
         reliability = size * (most + noise) / (most * (size + noise))
-        return (
-            Own(
-                theta.copy(),
-                theta.copy(),
-                np.zeros((n, 1)),
-                np.zeros((n, ACCOUNT)),
-                np.zeros((n, 1)),
-                Public(public_curvature(world, terms.row_norm), reliability),
-            ),
-            Tie(theta[owner]),
-        )
+        public = Public(public_curvature(world, terms.row_norm), reliability)
+        said, account, loss = np.zeros((n, 1)), np.zeros((n, ACCOUNT)), np.zeros((n, 1))
+        return Own(theta.copy(), theta.copy(), said, account, loss, public), Tie(theta[owner])
 
     def wake(self, data, me, ties, chance, outbox):
         """The release, if it was not made yet; else the best model for those of my neighbours. Then a broadcast."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._checks import integer, positive, within
-from ...accounting.plans import Plan, make_plan
+from ...accounting.plans import Plan
 from ...errors import ParameterError
 from ..compile import inline
 from ..linear import frozen
@@ -79,22 +79,8 @@ def width_of(terms, release, share, sensitivity):
     return int(math.ceil(terms.noise[release] / part * sensitivity)) + 1  # noqa: RUF046 - compiled, ceil is a float
 
 
-def make_terms(
-    *,
-    epsilon: Any,
-    delta: Any,
-    mechanism: str,
-    accountant: Any,
-    clip: Any,
-    row_norm: Any,
-    max_rows: Any,
-    steps: int,
-    allocation: Any,
-    rate: Any,
-    loss_fraction: Any,
-    final: Any,
-) -> Terms:
-    """Check the terms, and work out the noise."""
+def make_terms(plan: Plan, clip: Any, row_norm: Any, max_rows: Any, loss_fraction: Any, final: Any) -> Terms:
+    """Check the public numbers of the mechanism, and whether it can make the noise of a plan."""
     for name, value in (("clip", clip), ("row_norm", row_norm)):
         positive(name, value)
         if not 1.0 / FAR <= value <= FAR:
@@ -103,28 +89,16 @@ def make_terms(
     within("loss_fraction", loss_fraction, 0, 1, "[)")
     if final not in FINALS:
         raise ParameterError(f'final={final!r} must be "local" or None')
-    plan = make_plan(epsilon, delta, steps, mechanism, accountant, allocation, rate)
-    terms = Terms(
-        plan.epsilon,
-        plan.delta,
-        MECHANISMS.index(plan.mechanism),
-        NAMES.index(plan.accountant),
-        float(clip),
-        float(row_norm),
-        max_rows,
-        float(loss_fraction),
-        FINALS.index(final),
-        frozen(plan.noise),
-        frozen(plan.cost),
-        plan.limit,
-    )
+    words = MECHANISMS.index(plan.mechanism), NAMES.index(plan.accountant)
+    public: Any = float(clip), float(row_norm), max_rows, float(loss_fraction), FINALS.index(final)
+    terms = Terms(plan.epsilon, plan.delta, *words, *public, frozen(plan.noise), frozen(plan.cost), plan.limit)
     queries = [(1.0 - terms.loss_fraction, 2 * GRID), *([(terms.loss_fraction, GRID)] if terms.loss_fraction else [])]
     for share, sensitivity in queries:
         widths = [width_of(terms, k, share, sensitivity) for k in range(plan.steps)]
         if min(widths) < FINEST or max(widths) > LARGEST:
             raise ParameterError(
-                f"epsilon={epsilon!r} in {plan.steps} releases with loss_fraction={loss_fraction!r} needs noise of "
-                f"{min(widths) / sensitivity:.3g} to {max(widths) / sensitivity:.3g} times the sensitivity: the "
+                f"epsilon={plan.epsilon!r} in {plan.steps} releases with loss_fraction={loss_fraction!r} needs noise "
+                f"of {min(widths) / sensitivity:.3g} to {max(widths) / sensitivity:.3g} times the sensitivity: the "
                 f"mechanism is made for {FINEST / sensitivity:.1g} to {LARGEST / sensitivity:.1g}"
             )
     return terms
