@@ -12,7 +12,7 @@ import numpy as np
 
 from .compile import inline, kernel
 from .loop import DUPLICATED, LOST, book, give, recipient, recipients, spent
-from .world import AUTHOR, HEAD, NEEDS_ROOM, REFUSED, TAIL, VACANT, Chance, data_of, row, rows
+from .world import AUTHOR, HEAD, NEEDS_ROOM, REFUSED, TAIL, VACANT, Chance, agent
 
 
 class Channel(NamedTuple):
@@ -199,9 +199,9 @@ def meet(method, world, own, tie, outbox, queue, channel, rng, account, first):
         if not _room(world, outbox, queue, k):
             return k
         if queue.away[k] == 0:
-            a, b = world.tie_start[k], world.tie_start[k + 1]
             outbox.cursor[AUTHOR] = k
-            method.greet(data_of(world, k), row(own, k), rows(tie, a, b), outbox)
+            data, me, ties = agent(world, own, tie, k)
+            method.greet(data, me, ties, outbox)
             _dispatch(world, outbox, queue, channel, rng, account)
     return n
 
@@ -232,11 +232,9 @@ def run(method, world, own, tie, outbox, queue, channel, rng, account, budget, w
             if queue.away[k] == 0 and _takes_part(channel, rng, k):
                 for d in range(dice.shape[0]):
                     dice[d] = rng.random()
-                a, b = world.tie_start[k], world.tie_start[k + 1]
                 outbox.cursor[AUTHOR] = k
-                method.wake(
-                    data_of(world, k), row(own, k), rows(tie, a, b), Chance(dice, VACANT, queue.clock[0]), outbox
-                )
+                data, me, ties = agent(world, own, tie, k)
+                method.wake(data, me, ties, Chance(dice, VACANT, queue.clock[0]), outbox)
                 done += 1
             _plan(queue, queue.clock[0] + channel.interval[k] * rng.standard_exponential(), what)
         _dispatch(world, outbox, queue, channel, rng, account)

@@ -315,15 +315,7 @@ class PickedRows(NamedTuple):
         """``out += scale * x_row``."""
         self.rows.add(self.pick[row], scale, out)
 
-    def dots(self, first, last, vector, out):
-        """``out_r = x_{first + r} . vector``, up to row ``last - 1``."""
-        for r in range(first, last):
-            out[r - first] = self.rows.dot(self.pick[r], vector)
-
-    def add_all(self, first, last, factor, scale, out):
-        """``out += factor sum_r scale_r x_{first + r}``, up to row ``last - 1``."""
-        for r in range(first, last):
-            self.rows.add(self.pick[r], factor * scale[r - first], out)
+    dots, add_all = SparseRows.dots, SparseRows.add_all
 
     def entries(self, row):
         """How many coordinates of the row are stored."""

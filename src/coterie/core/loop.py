@@ -23,11 +23,11 @@ from .world import (
     Chance,
     Heard,
     Letter,
+    agent,
     as_sender,
     choose,
     data_of,
     row,
-    rows,
     slot_of,
     widened,
 )
@@ -78,10 +78,9 @@ def new_egress(capacity, size):
 @inline
 def give(method, world, own, tie, outbox, k, sender, hint, kind, text):
     """Hand one letter to agent k of this world."""
-    a, b = world.tie_start[k], world.tie_start[k + 1]
     outbox.cursor[AUTHOR] = k
-    letter = Letter(sender, slot_of(world.peer[a:b], sender, hint), kind, text)
-    method.receive(data_of(world, k, VACANT), row(own, k), rows(tie, a, b), letter, outbox)
+    data, me, ties = agent(world, own, tie, k)
+    method.receive(data, me, ties, Letter(sender, slot_of(data.peer, sender, hint), kind, text), outbox)
 
 
 @inline
@@ -251,14 +250,13 @@ def run(method, world, own, tie, order, peers, dice, moments, outbox, egress, ac
             return t
         k = order[t]
         outbox.cursor[AUTHOR] = k
-        a, b = world.tie_start[k], world.tie_start[k + 1]
         following, after = who_is_next(world, order, peers, t), min(t + 1, order.shape[0] - 1)
         prepare(world, own, tie, following, order[min(t + 2, order.shape[0] - 1)])
-        data = data_of(world, k, following)
+        data, me, ties = agent(world, own, tie, k, following)
         if peers[t] == EVERYONE:
-            method.greet(data, row(own, k), rows(tie, a, b), outbox)
+            method.greet(data, me, ties, outbox)
         else:
-            method.wake(data, row(own, k), rows(tie, a, b), Chance(dice[t], peers[t], moments[t]), outbox)
+            method.wake(data, me, ties, Chance(dice[t], peers[t], moments[t]), outbox)
         prepare_partner(method, world, own, tie, following, Chance(dice[after], peers[after], moments[after]))
         hand_over(method, world, own, tie, outbox, egress, account)
     return order.shape[0]
@@ -327,8 +325,8 @@ def rounds(method, world, own, tie, count, outbox, egress, account, budget):
             return t
         for k in range(world.address.shape[0]):
             outbox.cursor[AUTHOR] = k
-            a, b = world.tie_start[k], world.tie_start[k + 1]
-            method.round(data_of(world, k, VACANT), row(own, k), rows(tie, a, b), outbox)
+            data, me, ties = agent(world, own, tie, k)
+            method.round(data, me, ties, outbox)
         hand_over(method, world, own, tie, outbox, egress, account)
     return count
 
@@ -339,8 +337,8 @@ def partial_round(method, world, own, tie, present, outbox, egress, account):
     for k in range(world.address.shape[0]):
         if present[k]:
             outbox.cursor[AUTHOR] = k
-            a, b = world.tie_start[k], world.tie_start[k + 1]
-            method.round(data_of(world, k, VACANT), row(own, k), rows(tie, a, b), outbox)
+            data, me, ties = agent(world, own, tie, k)
+            method.round(data, me, ties, outbox)
     hand_over(method, world, own, tie, outbox, egress, account)
 
 
@@ -351,9 +349,8 @@ def together(method, world, own, tie, present, dice, moment, outbox, egress, acc
         if not present[k]:
             continue
         outbox.cursor[AUTHOR] = k
-        a, b = world.tie_start[k], world.tie_start[k + 1]
-        chance = Chance(dice[k], VACANT, moment)
-        method.wake(data_of(world, k, VACANT), row(own, k), rows(tie, a, b), chance, outbox)
+        data, me, ties = agent(world, own, tie, k)
+        method.wake(data, me, ties, Chance(dice[k], VACANT, moment), outbox)
     hand_over(method, world, own, tie, outbox, egress, account)
 
 
@@ -364,9 +361,8 @@ def publish_all(method, world, own, tie, present, dice, moment, outbox, egress, 
         if not present[k]:
             continue
         outbox.cursor[AUTHOR] = k
-        a, b = world.tie_start[k], world.tie_start[k + 1]
-        chance = Chance(dice[k], VACANT, moment)
-        method.publish(data_of(world, k, VACANT), row(own, k), rows(tie, a, b), chance, outbox)
+        data, me, ties = agent(world, own, tie, k)
+        method.publish(data, me, ties, Chance(dice[k], VACANT, moment), outbox)
     hand_over(method, world, own, tie, outbox, egress, account)
 
 

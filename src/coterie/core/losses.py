@@ -23,6 +23,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from .._checks import positive
@@ -461,35 +462,16 @@ class Location(NamedTuple):
         """That of the inner loss."""
         return self.loss.domain(label)
 
-    @property
-    def labels(self):
-        """That of the inner loss, which must be one of residuals."""
-        return self.loss.labels
-
-    @property
-    def strictly_convex(self):
-        """That of the inner loss."""
-        return self.loss.strictly_convex
+    labels = property(attrgetter("loss.labels"))  # the inner loss must be one of residuals
+    strictly_convex = property(attrgetter("loss.strictly_convex"))
+    dual_curvature = property(attrgetter("loss.dual_curvature"))
+    smoothness = property(attrgetter("loss.smoothness"))
+    lipschitz = property(attrgetter("loss.lipschitz"))
 
     @property
     def proximal(self):
         """A mean of points, where the inner loss is squared."""
         return MEAN if self.loss.proximal == LEAST_SQUARES else DUAL_ASCENT
-
-    @property
-    def dual_curvature(self):
-        """That of the inner loss."""
-        return self.loss.dual_curvature
-
-    @property
-    def smoothness(self):
-        """The largest curvature."""
-        return self.loss.smoothness
-
-    @property
-    def lipschitz(self):
-        """The largest slope."""
-        return self.loss.lipschitz
 
 
 @loss(

@@ -39,7 +39,7 @@ def _look_ahead(ahead, part, parts):
     return lambda ahead, part, parts: ahead.fetch(part, parts)
 
 
-def _add_linear_gradient(data, theta, scale, out):
+def _add_linear_gradient(model, data, theta, scale, out):
     """The same with NumPy, for the process of one agent."""
     weight = scale * data.row_weight
     if isinstance(data.rows, DenseRows):
@@ -49,24 +49,6 @@ def _add_linear_gradient(data, theta, scale, out):
     else:
         for r in range(data.labels.shape[0]):
             data.rows.add(r, weight * data.loss.derivative(data.rows.dot(r, theta), data.labels[r]), out)
-
-
-@or_numpy(_add_linear_gradient)
-@inline
-def add_linear_gradient(data, theta, scale, out):
-    """The gradient of a linear model under the loss of its problem."""
-    weight, slopes = scale * data.row_weight, room(BLOCK)
-    part, parts = 0, 3 * ((data.labels.shape[0] + BLOCK - 1) // BLOCK)
-    for first in range(0, data.labels.shape[0], BLOCK):
-        last = min(first + BLOCK, data.labels.shape[0])
-        look_ahead(data.ahead, part, parts)  # a few lines at a time: a core waits for no more than some dozens at once
-        data.rows.dots(first, last, theta, slopes)
-        look_ahead(data.ahead, part + 1, parts)
-        for r in range(last - first):  # a loop of its own, which is vectorised
-            slopes[r] = data.loss.derivative(slopes[r], data.labels[first + r])
-        look_ahead(data.ahead, part + 2, parts)
-        data.rows.add_all(first, last, weight, slopes, out)
-        part += 3
 
 
 @rule
@@ -85,9 +67,22 @@ class Linear(NamedTuple):
             )
         return value
 
+    @or_numpy(_add_linear_gradient)
     def gradient(self, data, theta, scale, out):
-        """``out += scale * grad``."""
-        add_linear_gradient(data, theta, scale, out)
+        """The gradient of a linear model under the loss of its problem."""
+        weight, slopes = scale * data.row_weight, room(BLOCK)
+        part, parts = 0, 3 * ((data.labels.shape[0] + BLOCK - 1) // BLOCK)
+        for first in range(0, data.labels.shape[0], BLOCK):
+            last = min(first + BLOCK, data.labels.shape[0])
+            # A few lines at a time: a core waits for no more than some dozens at once.
+            look_ahead(data.ahead, part, parts)
+            data.rows.dots(first, last, theta, slopes)
+            look_ahead(data.ahead, part + 1, parts)
+            for r in range(last - first):  # a loop of its own, which is vectorised
+                slopes[r] = data.loss.derivative(slopes[r], data.labels[first + r])
+            look_ahead(data.ahead, part + 2, parts)
+            data.rows.add_all(first, last, weight, slopes, out)
+            part += 3
 
 
 @rule
@@ -208,6 +203,17 @@ def _sheets(model, sheet):
     )
 
 
+def _cross_entropy(score, labels):
+    """Losses of rows, and their slopes, which take the place of scores."""
+    mine = np.arange(score.shape[0]), labels.astype(np.int64)
+    score -= score.max(axis=1, keepdims=True) if score.size else 0.0
+    wanted, score = score[mine], np.exp(score)
+    total = score.sum(axis=1, keepdims=True)
+    score /= total
+    score[mine] -= 1.0
+    return np.log(total[:, 0]) - wanted, score
+
+
 def _all_slopes(model, data, theta):
     """Features and activations of all rows, their losses, and the slopes of these: for the process of one agent."""
     w, b, v, c = (theta[part] for part in model.parts.values())
@@ -217,13 +223,7 @@ def _all_slopes(model, data, theta):
     if model.outputs == 1:
         score[:, 0] -= data.labels
         return X, hidden, 0.5 * score[:, 0] ** 2, score
-    mine = np.arange(score.shape[0]), data.labels.astype(np.int64)
-    score -= score.max(axis=1, keepdims=True)
-    wanted, score = score[mine], np.exp(score)
-    total = score.sum(axis=1, keepdims=True)
-    score /= total
-    score[mine] -= 1.0
-    return X, hidden, np.log(total[:, 0]) - wanted, score
+    return X, hidden, *_cross_entropy(score, data.labels)
 
 
 def _two_layer_value(model, data, theta):
@@ -241,44 +241,6 @@ def _add_two_layer_gradient(model, data, theta, scale, out):
     out[b] += back.sum(axis=0)
     out[v] += (slope.T @ hidden).ravel()
     out[c] += slope.sum(axis=0)
-
-
-@or_numpy(_two_layer_value)
-@inline
-def two_layer_value(model, data, theta):
-    """The losses of the agent's rows."""
-    X, hidden, _, score = _sheets(model, data.sheet)
-    value = 0.0
-    for first in range(0, data.labels.shape[0], ROWS):
-        m = min(ROWS, data.labels.shape[0] - first)
-        _forward(model, data, first, m, theta, X, hidden, score)
-        for r in range(m):
-            value += _loss(score[r], data.labels[first + r])
-    return data.row_weight * value
-
-
-@or_numpy(_add_two_layer_gradient)
-@inline
-def add_two_layer_gradient(model, data, theta, scale, out):
-    """``out += scale * grad``: back propagation of blocks of rows."""
-    f, q, c = model.inputs, model.hidden, model.outputs
-    body, head, weight = q * f, q * (f + 1), scale * data.row_weight
-    X, hidden, back, score = _sheets(model, data.sheet)
-    for first in range(0, data.labels.shape[0], ROWS):
-        m = min(ROWS, data.labels.shape[0] - first)
-        _forward(model, data, first, m, theta, X, hidden, score)
-        for r in range(m):
-            _slopes(score[r], data.labels[first + r])
-            mine, activation, slopes = back[r], hidden[r], score[r]
-            for k in range(c):
-                slopes[k] *= weight
-            fill(0.0, mine)
-            for k in range(c):
-                axpy(slopes[k], theta[head + k * q : head + (k + 1) * q], mine)
-            for h in range(q):
-                mine[h] *= 1.0 - activation[h] * activation[h]
-        _add_products(score, hidden, m, c, out[head : head + c * q], out[head + c * q :])
-        _add_products(back, X, m, q, out[:body], out[body:head])
 
 
 @checked(inputs=integer, hidden=integer, outputs=integer)
@@ -332,26 +294,45 @@ class TwoLayer(NamedTuple):
         score = np.tanh(X @ w.reshape(self.hidden, -1).T + b) @ v.reshape(self.outputs, -1).T + c
         return score[:, 0] if self.outputs == 1 else score
 
+    @or_numpy(_two_layer_value)
     def value(self, data, theta):
         """The losses of the agent's rows."""
-        return two_layer_value(self, data, theta)
+        X, hidden, _, score = _sheets(self, data.sheet)
+        value = 0.0
+        for first in range(0, data.labels.shape[0], ROWS):
+            m = min(ROWS, data.labels.shape[0] - first)
+            _forward(self, data, first, m, theta, X, hidden, score)
+            for r in range(m):
+                value += _loss(score[r], data.labels[first + r])
+        return data.row_weight * value
 
+    @or_numpy(_add_two_layer_gradient)
     def gradient(self, data, theta, scale, out):
-        """``out += scale * grad``."""
-        add_two_layer_gradient(self, data, theta, scale, out)
+        """``out += scale * grad``: back propagation of blocks of rows."""
+        f, q, c = self.inputs, self.hidden, self.outputs
+        body, head, weight = q * f, q * (f + 1), scale * data.row_weight
+        X, hidden, back, score = _sheets(self, data.sheet)
+        for first in range(0, data.labels.shape[0], ROWS):
+            m = min(ROWS, data.labels.shape[0] - first)
+            _forward(self, data, first, m, theta, X, hidden, score)
+            for r in range(m):
+                _slopes(score[r], data.labels[first + r])
+                mine, activation, slopes = back[r], hidden[r], score[r]
+                for k in range(c):
+                    slopes[k] *= weight
+                fill(0.0, mine)
+                for k in range(c):
+                    axpy(slopes[k], theta[head + k * q : head + (k + 1) * q], mine)
+                for h in range(q):
+                    mine[h] *= 1.0 - activation[h] * activation[h]
+            _add_products(score, hidden, m, c, out[head : head + c * q], out[head + c * q :])
+            _add_products(back, X, m, q, out[:body], out[body:head])
 
 
 def _softmax_slopes(model, data, theta):
     """All rows, their losses, and the slopes of these in the scores: for the process of one agent."""
     X = matrix_of(data.rows, model.inputs)
-    score = model.predict(theta, X)
-    mine = np.arange(score.shape[0]), data.labels.astype(np.int64)
-    score -= score.max(axis=1, keepdims=True) if score.size else 0.0
-    wanted, score = score[mine], np.exp(score)
-    total = score.sum(axis=1, keepdims=True)
-    score /= total
-    score[mine] -= 1.0
-    return X, np.log(total[:, 0]) - wanted, score
+    return X, *_cross_entropy(model.predict(theta, X), data.labels)
 
 
 def _softmax_value(model, data, theta):
@@ -369,45 +350,15 @@ def _add_softmax_gradient(model, data, theta, scale, out):
 
 
 @inline
-def _score(model, data, first, m, theta, X, score):
-    """Scores of m rows, which are copied to where sums over several of them are fast."""
+def _score(model, data, first, m, theta):
+    """Rows, copied to where sums over several of them are fast, and their scores."""
     f, c = model.inputs, model.classes
+    X, score = data.sheet[: ROWS * f].reshape(ROWS, f), data.sheet[ROWS * f : ROWS * (f + c)].reshape(ROWS, c)
     for r in range(m):
         fill(0.0, X[r])
         data.rows.add(first + r, 1.0, X[r])
     _products(X, m, c, theta[: c * f], theta[c * f :], score)
-
-
-@or_numpy(_softmax_value)
-@inline
-def softmax_value(model, data, theta):
-    """The losses of the agent's rows."""
-    a, c = ROWS * model.inputs, model.classes
-    X, score = data.sheet[:a].reshape(ROWS, model.inputs), data.sheet[a : a + ROWS * c].reshape(ROWS, c)
-    value = 0.0
-    for first in range(0, data.labels.shape[0], ROWS):
-        m = min(ROWS, data.labels.shape[0] - first)
-        _score(model, data, first, m, theta, X, score)
-        for r in range(m):
-            value += _loss(score[r], data.labels[first + r])
-    return data.row_weight * value
-
-
-@or_numpy(_add_softmax_gradient)
-@inline
-def add_softmax_gradient(model, data, theta, scale, out):
-    """``out += scale * grad``, by blocks of rows."""
-    a, c, weight = ROWS * model.inputs, model.classes, scale * data.row_weight
-    X, score = data.sheet[:a].reshape(ROWS, model.inputs), data.sheet[a : a + ROWS * c].reshape(ROWS, c)
-    for first in range(0, data.labels.shape[0], ROWS):
-        m = min(ROWS, data.labels.shape[0] - first)
-        _score(model, data, first, m, theta, X, score)
-        for r in range(m):
-            slopes = score[r]
-            _slopes(slopes, data.labels[first + r])
-            for k in range(c):
-                slopes[k] *= weight
-        _add_products(score, X, m, c, out[: c * model.inputs], out[c * model.inputs :])
+    return X, score
 
 
 @checked(inputs=integer, classes=partial(integer, least=2))
@@ -457,10 +408,27 @@ class Softmax(NamedTuple):
         sizes = np.diff(start)
         return np.where(sizes > 0, 0.5 * (gram_norms(rows, start, self.inputs) / np.maximum(sizes, 1) + 1.0), 0.0)
 
+    @or_numpy(_softmax_value)
     def value(self, data, theta):
         """The losses of the agent's rows."""
-        return softmax_value(self, data, theta)
+        value = 0.0
+        for first in range(0, data.labels.shape[0], ROWS):
+            m = min(ROWS, data.labels.shape[0] - first)
+            _, score = _score(self, data, first, m, theta)
+            for r in range(m):
+                value += _loss(score[r], data.labels[first + r])
+        return data.row_weight * value
 
+    @or_numpy(_add_softmax_gradient)
     def gradient(self, data, theta, scale, out):
-        """``out += scale * grad``."""
-        add_softmax_gradient(self, data, theta, scale, out)
+        """``out += scale * grad``, by blocks of rows."""
+        c, weight = self.classes, scale * data.row_weight
+        for first in range(0, data.labels.shape[0], ROWS):
+            m = min(ROWS, data.labels.shape[0] - first)
+            X, score = _score(self, data, first, m, theta)
+            for r in range(m):
+                slopes = score[r]
+                _slopes(slopes, data.labels[first + r])
+                for k in range(c):
+                    slopes[k] *= weight
+            _add_products(score, X, m, c, out[: c * self.inputs], out[c * self.inputs :])

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,12 +51,4 @@ class Offset(NamedTuple):
         """That of the inner loss."""
         return self.loss.domain(1.0 if label > 0.0 else -1.0)
 
-    @property
-    def smoothness(self):
-        """The largest curvature."""
-        return self.loss.smoothness
-
-    @property
-    def lipschitz(self):
-        """The largest slope."""
-        return self.loss.lipschitz
+    smoothness, lipschitz = property(attrgetter("loss.smoothness")), property(attrgetter("loss.lipschitz"))

@@ -31,12 +31,12 @@ from .world import (
     VACANT,
     Chance,
     add_loss_gradient,
+    agent,
     data_of,
     loss_of,
     minibatch,
     pick_rows,
     row,
-    rows,
 )
 
 #: What ``job.plan`` holds: how strongly theta is drawn to the center; the parameters so drawn, and those trained (ALL,
@@ -295,9 +295,8 @@ def prepare_all(method, world, own, tie, dice, moment, outbox, phase, busy):
     for k in range(world.address.shape[0]):
         if busy[k]:
             outbox.cursor[AUTHOR] = k
-            a, b = world.tie_start[k], world.tie_start[k + 1]
-            me, chance = row(own, k), Chance(dice[k], VACANT, moment)
-            busy[k] = method.prepare(data_of(world, k, VACANT), me, rows(tie, a, b), chance, outbox, phase)
+            data, me, ties = agent(world, own, tie, k)
+            busy[k] = method.prepare(data, me, ties, Chance(dice[k], VACANT, moment), outbox, phase)
             if busy[k]:
                 fill(0.0, job_of(me).memory)
                 anybody = True

@@ -389,6 +389,13 @@ def _rows(group, first, last):
     return each_field(group, "group, first, last", leaf, nest, rows=rows)
 
 
+@inline
+def agent(world, own, tie, k, following=VACANT):
+    """What agent k knows, its state, and that of its ties: what a handler takes."""
+    a, b = world.tie_start[k], world.tie_start[k + 1]
+    return data_of(world, k, following), row(own, k), rows(tie, a, b)
+
+
 def paper(world, model, batch=0):
     """A world with a model, and room for its scratch paper and for minibatches of so many rows."""
     most = int(np.diff(world.row_start).max(initial=0))

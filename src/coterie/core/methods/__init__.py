@@ -9,25 +9,27 @@ import numpy as np
 from ...errors import MismatchError, ParameterError
 from ..method import Method
 from ..world import TIED
-from .admm import CollaborativeADMM
-from .apfl import APFL
-from .boosting import FrankWolfeBoosting
-from .descent import CoordinateDescent
-from .ditto import Ditto
-from .djam import DJAM
-from .dpsgd import DPSGD
-from .fedavg import FedAvg, FedProx
-from .fedper import FedPer, FedRep
-from .gradient_tracking import GradientTracking
-from .ifca import IFCA
-from .local_sgd import LocalSGD
-from .pfedme import PFedMe
-from .pooling import GossipPooling
-from .propagation import ModelPropagation
-from .push_sum import PushSum
-from .resilient import ResilientPooling
-from .scaffold import SCAFFOLD
-from .tied_sgd import TiedSGD
+from .admm import CollaborativeADMM as CollaborativeADMM
+from .apfl import APFL as APFL
+from .boosting import FrankWolfeBoosting as FrankWolfeBoosting
+from .descent import CoordinateDescent as CoordinateDescent
+from .ditto import Ditto as Ditto
+from .djam import DJAM as DJAM
+from .dpsgd import DPSGD as DPSGD
+from .fedavg import FedAvg as FedAvg
+from .fedavg import FedProx as FedProx
+from .fedper import FedPer as FedPer
+from .fedper import FedRep as FedRep
+from .gradient_tracking import GradientTracking as GradientTracking
+from .ifca import IFCA as IFCA
+from .local_sgd import LocalSGD as LocalSGD
+from .pfedme import PFedMe as PFedMe
+from .pooling import GossipPooling as GossipPooling
+from .propagation import ModelPropagation as ModelPropagation
+from .push_sum import PushSum as PushSum
+from .resilient import ResilientPooling as ResilientPooling
+from .scaffold import SCAFFOLD as SCAFFOLD
+from .tied_sgd import TiedSGD as TiedSGD
 
 #: Every method that runs on a given graph, by the name used on the command line. Adding one here adds its tests.
 METHODS: dict[str, Any] = {
@@ -113,31 +115,3 @@ def _check_model(method: Any, problem: Any) -> None:
             f"{method!r} takes steps of one over the curvature of a loss, and that of {problem.model!r} is not known: "
             "say Problem.differentiable(..., curvature=...), or use a method that trains, such as ct.TiedSGD()"
         )
-
-
-__all__ = [
-    "APFL",
-    "DJAM",
-    "DPSGD",
-    "IFCA",
-    "METHODS",
-    "SCAFFOLD",
-    "CollaborativeADMM",
-    "CoordinateDescent",
-    "Ditto",
-    "FedAvg",
-    "FedPer",
-    "FedProx",
-    "FedRep",
-    "FrankWolfeBoosting",
-    "GossipPooling",
-    "GradientTracking",
-    "LocalSGD",
-    "ModelPropagation",
-    "PFedMe",
-    "PushSum",
-    "ResilientPooling",
-    "TiedSGD",
-    "check_fit",
-    "resolve_method",
-]

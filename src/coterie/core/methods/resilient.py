@@ -60,7 +60,7 @@ from ..losses import GAUSSIAN
 from ..method import NamedTuple, Posterior, method
 from ..rules import checked
 from ..trimming import clip_far, middle_and_width, middle_of, sort, trimmed_count, trimmed_mean
-from ..world import EVERYONE, VACANT, data_of, row, rows, send
+from ..world import EVERYONE, VACANT, agent, send
 from .pooling import FLOOR, Population, fits_likelihood
 
 #: Kind of a letter: what I take for the population.
@@ -464,7 +464,7 @@ def know(data, me, ties, trim, doubt, intercept, mean, cov, wide, scratch):
 def know_all(method, world, own, tie, mean, cov, noise, trust, wide, scratch):
     """What every agent of a world knows of its own model."""
     for i in range(mean.shape[0]):
-        data, me, ties = data_of(world, i), row(own, i), rows(tie, world.tie_start[i], world.tie_start[i + 1])
+        data, me, ties = agent(world, own, tie, i)
         noise[i], trust[i] = know(
             data, me, ties, method.trim, method.doubt, method.intercept, mean[i], cov[i], wide, scratch
         )
@@ -476,7 +476,7 @@ def weigh_ties(method, world, own, tie, influence, peer, scratch):
     p = own.theta.shape[1]
     for i in range(own.theta.shape[0]):
         a, b = world.tie_start[i], world.tie_start[i + 1]
-        data, me, ties = data_of(world, i), row(own, i), rows(tie, a, b)
+        data, me, ties = agent(world, own, tie, i)
         found, other, values = scratch[: 4 * p + 1], scratch[4 * p + 1 : 8 * p + 2], scratch[8 * p + 2 :]
         if gather(data, me, ties, method.trim, found, values) == 0:
             continue
