@@ -206,7 +206,7 @@ class Driver(ABC):
                 f"{self.method!r} has diverged: after {self.wakes} wakes the model of agent "
                 f"{problem.members[lost]!r} is not finite; take smaller steps"
             )
-        learned = self.method.ties.spare > 0
+        learned, liars = self.method.ties.spare > 0, self.method.inspection.liars
         value = problem.value(theta)
         if self.method.training.jobs and np.isnan(value):
             raise ConvergenceError(
@@ -216,19 +216,10 @@ class Driver(ABC):
         return {
             "value": value + (self.method.rule.regularizer(problem) if learned else 0.0),
             **({"gap": problem.gap(theta)} if np.isfinite(problem.radius) else {}),
-            **(
-                {"honest_loss": float(problem.losses(theta)[self._honest].mean())}
-                if len(self.method.inspection.liars)
-                else {}
-            ),
+            **({"honest_loss": float(np.delete(problem.losses(theta), liars).mean())} if len(liars) else {}),
             **({"neighbours": 2.0 * problem.graph.n_edges / problem.n} if learned else {}),
             **({"disagreement": disagreement(problem, theta)} if np.any(problem.roles == SHARED) else {}),
         }
-
-    @property
-    def _honest(self) -> np.ndarray:
-        """The agents that are no liars."""
-        return np.setdiff1d(np.arange(self._problem.n), self.method.inspection.liars)
 
     @property
     def wakes(self) -> int:

@@ -18,7 +18,7 @@ from ..core.methods import check_fit
 from ..errors import MismatchError, ParameterError
 from ..problem import Problem, ShardedProblem
 from ..problem.baselines import Baseline, resolve_method
-from .drivers import Asked, Driver, Immediate, Options, Synchronous, Timed, options_of, seeds
+from .drivers import Asked, Driver, Immediate, Synchronous, Timed, options_of, seeds
 from .run import CLAIM, Run
 from .shards import Shards, check_engine
 from .state import SMALL, State
@@ -179,7 +179,9 @@ def simulate(
     if not isinstance(changes, Sequence):
         raise ParameterError(f"changes={changes!r} must be a list of (moment, Problem)")
     lengths = {"wakes": wakes, "rounds": rounds, "vectors": vectors, "bytes": bytes}
-    kind = _driver_for(lengths, given)
+    kind: type[Driver] = Immediate if given.conditions is None else Timed
+    if rounds is not None or given.engine is not None:
+        kind = Synchronous if given.engine is None else Shards
     if kind is Shards:
         check_engine(method, problem, given, lengths | {"changes": list(changes) or None})
     elif isinstance(problem, ShardedProblem):
@@ -227,15 +229,6 @@ def simulate(
         if run.plan is not None:
             run = _with_claim(run, start, old is not None)
         return told.end(replace(run, notes=(*run.notes, why_not)) if why_not else run)
-
-
-def _driver_for(lengths: Mapping[str, Any], given: Options) -> type[Driver]:
-    """What kind of run it is."""
-    if given.engine is not None:
-        return Shards
-    if lengths["rounds"] is not None:
-        return Synchronous
-    return Immediate if given.conditions is None else Timed
 
 
 def _watched(
@@ -309,12 +302,13 @@ def _watched(
         if measured() >= mark:
             look()
             ended = until is not None and until(driver.theta)
-    here = fetch is True
+    here, liars = fetch is True, ", ".join(map(str, driver.method.inspection.liars))
+    traces = ([] if earlier is None else [earlier.trace]) + ([pd.DataFrame(records)] if records else [])
     return Run(
         problem=driver.problem,
         method=driver.method,
         theta=driver.final if here else cast(np.ndarray, None),
-        trace=_trace(earlier, records),
+        trace=pd.concat(traces, ignore_index=True),
         wakes=driver.wakes,
         time=driver.time,
         letters=int(driver.account[loop.LETTERS]),
@@ -324,18 +318,12 @@ def _watched(
         tally=driver.account[loop.KINDS :].reshape(-1, 2).copy(),
         lost=int(driver.account[loop.LOST]),
         duplicated=int(driver.account[loop.DUPLICATED]),
-        notes=(*(_notes(driver.problem) if isinstance(driver.problem, Problem) else ()), *_liars(driver.method)),
+        notes=(*_notes(driver.problem), *((f"agents {liars} lied: run.honest leaves them out",) if liars else ())),
         plan=driver.method.privacy.plan,
         published=driver.theta.copy() if here else None,
         population=driver.population if here else None,
         fetched=driver.call(fetch) if isinstance(driver, Shards) and callable(fetch) else (),
     )
-
-
-def _trace(earlier: Run | None, records: list[dict[str, Any]]) -> pd.DataFrame:
-    """The trace, after that of the run that it goes on from."""
-    parts = ([] if earlier is None else [earlier.trace]) + ([pd.DataFrame(records)] if records else [])
-    return parts[0].copy() if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 
 
 def _gone_on(start: Any, problem: Any, method: Any, kind: type[Driver], setting: str) -> tuple[State | None, str]:
@@ -534,13 +522,9 @@ def observers_of(observe: Any, taken: Sequence[str] = COLUMNS) -> dict[str, Obse
     return dict(observe)
 
 
-def _liars(method: Any) -> tuple[str, ...]:
-    """Who lied, in words."""
-    names = ", ".join(map(str, method.inspection.liars))
-    return (f"agents {names} lied: run.honest leaves them out",) if names else ()
-
-
-def _notes(problem: Problem) -> tuple[str, ...]:
+def _notes(problem: Problem | ShardedProblem) -> tuple[str, ...]:
+    if isinstance(problem, ShardedProblem):
+        return ()
     silent = np.bincount(problem.graph.components, weights=problem.data.sizes) == 0
     count = int(silent[problem.graph.components].sum())
     return (f"{count} agent(s) are in a component without any data: their models mean nothing",) if count else ()

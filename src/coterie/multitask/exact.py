@@ -108,11 +108,16 @@ def exact_weights(
             kept = given.sizes > RANK * data.n * given.sizes.max()
             weights[tasks] = _together(part, loss, lam, given.directions[tasks][:, kept] * np.sqrt(given.sizes[kept]))
         return weights
-    sigma = _without_rounding(given.dense())
+    sigma = given.dense()
+    some = _vary(np.diagonal(sigma))
+    sigma = np.where(some[:, None] & some, sigma, 0.0)  # |sigma_ij|^2 <= sigma_ii sigma_jj: the rest is rounding
     _, group = csgraph.connected_components(sparse.csr_array(sigma != 0), directed=False)
     alone = (np.bincount(group) == 1)[group] & _vary(np.diagonal(sigma))
     if alone.any():
-        weights[alone] = minimise(_separate(data.only(np.flatnonzero(alone)), loss, lam, np.diagonal(sigma)[alone]))
+        part, ridge = data.only(np.flatnonzero(alone)), 0.5 * lam / np.diagonal(sigma)[alone][:, None]
+        rows, start, own = _lay_out(part, loss)
+        separate = Objective(rows, start, own, loss, _row_weights(part, start), ridge, empty(part.n), 0.0, part.p)
+        weights[alone] = minimise(separate)  # of tasks that are related to no other: lam / (2 sigma_ii) |w_i|^2
     for k in np.flatnonzero(np.bincount(group) > 1):
         tasks = group == k
         part = data.only(np.flatnonzero(tasks))
@@ -128,22 +133,9 @@ def _vary(variances: np.ndarray) -> np.ndarray:
     return variances > RANK**2 * variances.max(initial=0.0)
 
 
-def _without_rounding(sigma: np.ndarray) -> np.ndarray:
-    """Sigma with zeros for tasks of variance zero: ``|sigma_ij|^2 <= sigma_ii sigma_jj``."""
-    some = _vary(np.diagonal(sigma))
-    return np.where(some[:, None] & some, sigma, 0.0)
-
-
 def _row_weights(data: AgentData, start: np.ndarray) -> np.ndarray:
     """``1/n_i`` for every example."""
     return np.repeat(1.0 / np.maximum(data.sizes, 1), np.diff(start))
-
-
-def _separate(data: AgentData, loss: Any, lam: float, variances: np.ndarray) -> Objective:
-    """P where Sigma is diagonal: ``w_i`` has the penalty ``lam / (2 sigma_ii) |w_i|^2``."""
-    rows, start, labels = _lay_out(data, loss)
-    ridge = 0.5 * lam / variances[:, None]
-    return Objective(rows, start, labels, loss, _row_weights(data, start), ridge, empty(data.n), 0.0, data.p)
 
 
 def _root(sigma: np.ndarray) -> np.ndarray:

@@ -208,16 +208,12 @@ def _world(method: Any, scenario: _Scenario, rows: Floats) -> World:
     y = np.append(scenario.labels, 0.0)
     data = AgentData(X, y, agents=np.append(np.zeros(len(rows), np.int64), 1))
     if _boosts(method):
-        problem = Problem.boosting(data, complete(2), base=_as_they_are, mu=0.0, confidence=None, loss="squared")
+        problem = Problem.boosting(data, complete(2), base=lambda X: X, mu=0.0, confidence=None, loss="squared")
     else:
         mu = MU / method.privacy.terms.row_norm**2
         problem = Problem.personalized(data, complete(2), loss="squared", mu=mu, ridge=0.0, confidence=None)
     method.fit_for(problem)
     return part_of(world_of(problem), 0, 1)
-
-
-def _as_they_are(X: Any) -> Any:
-    return X
 
 
 def _boosts(method: Any) -> bool:
@@ -255,11 +251,6 @@ class _Letters:
         return np.stack(letters, axis=1) if letters else np.zeros((self.runs, 0, width))
 
 
-def _flows(method: Any) -> bool:
-    """Whether letters hold flows and averages."""
-    return any(isinstance(part, Average) for letter in method.letters.values() for part in parts_of(letter))
-
-
 def _way(kind: int, text: Floats) -> float:
     """Which way a letter of boosting goes, over all base predictors."""
     if kind == STEP:
@@ -281,7 +272,8 @@ def _play(method: Any, scenario: _Scenario, agent: Agent, rng: Any, tick: Callab
         here: [encode(1, kind, np.full(p, here)) for kind in kinds] for here in {0.0, *scenario.pulls}
     }
     coins = rng.choice([-1.0, 1.0], size=(scenario.runs, 1 if scenario.lone else len(rows)))
-    letters = _Letters(scenario, boosts, _flows(method))
+    flows = any(isinstance(part, Average) for letter in method.letters.values() for part in parts_of(letter))
+    letters = _Letters(scenario, boosts, flows)
     for run, coin in enumerate(coins):
         if scenario.lone:
             world = worlds[int(coin[0] < 0)]

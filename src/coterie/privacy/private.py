@@ -115,7 +115,10 @@ def Private(  # noqa: N802 - it makes a method, as the names of methods do
             "of them"
         )
     form, steps = FORMS[type(method)]
-    steps = _releases(wakes_per_agent, steps, form)
+    if wakes_per_agent is not None:
+        steps = integer("wakes_per_agent", wakes_per_agent)
+        if form in ONCE and steps != 1:
+            raise ParameterError(f"wakes_per_agent={steps}: {ONCE[form]} makes one release, and all else is free")
     exponential = form is PrivateBoosting
     choices = ("exponential",) if exponential else ("gaussian", "laplace")
     mechanism = choices[0] if mechanism is None else mechanism
@@ -136,12 +139,3 @@ def _resolved(method: Any) -> Any:
     from ..problem.baselines import resolve_method  # with tables, which a private peer does not need
 
     return resolve_method(method)
-
-
-def _releases(asked: Any, usual: int, form: Any) -> int:
-    if asked is None:
-        return usual
-    asked = integer("wakes_per_agent", asked)
-    if form in ONCE and asked != 1:
-        raise ParameterError(f"wakes_per_agent={asked}: {ONCE[form]} makes one release, and all else is free")
-    return asked
