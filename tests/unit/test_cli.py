@@ -5,53 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import coterie as ct
-from coterie.cli.main import app
-from coterie.errors import CoterieError
-
-COTERIE = [sys.executable, "-m", "coterie"]
-
-
-def run(*arguments, code=0):
-    """The command in a process of its own: standard output, standard error. One that fails needs nothing compiled."""
-    environment = os.environ | {"COLUMNS": "200"} | ({"COTERIE_PLAIN": "1"} if code else {})
-    done = subprocess.run([*COTERIE, *map(str, arguments)], capture_output=True, text=True, env=environment)
-    assert done.returncode == code, done.stderr
-    return done.stdout, done.stderr
-
-
-def invoke(*arguments):
-    """The command in this process: its json."""
-    result = CliRunner().invoke(app, [*map(str, arguments), "--json"], catch_exceptions=False)
-    assert result.exit_code == 0
-    return json.loads(result.stdout)
-
-
-def refused(*arguments):
-    """What the command says before it ends with code 3, which it is given in one place for all such errors."""
-    with pytest.raises(CoterieError) as caught:
-        CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
-    return str(caught.value)
+from shell import bought, fit, fitting, invoke, refused, run
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    task = ct.datasets.linear_classification(n=10, p=3, seed=0, rows=(8, 20))
-    names = np.array([f"user {k}" for k in range(10)])
-    frame = pd.DataFrame(task.train.X, columns=["a", "b", "c"])
-    frame = frame.assign(
-        user=names[task.train.owner], bought=np.where(task.train.y > 0, "yes", "no"), paid=frame["a"] * 2
-    )
     path = tmp_path_factory.mktemp("data") / "table.csv"
-    frame.to_csv(path, index=False)
+    frame = bought(ct.datasets.linear_classification(n=10, p=3, seed=0, rows=(8, 20)), path)
+    frame.assign(paid=frame["a"] * 2).to_csv(path, index=False)
     return path
 
 
@@ -77,7 +44,7 @@ def test_demo_of_peers_reports_gains_and_writes_figures(tmp_path):
 
 
 def test_fit_and_predict(table, tmp_path):
-    fitted = invoke("fit", table, "--agent", "user", "--target", "bought", "-o", tmp_path / "model", "--holdout", 0.25)
+    fitted = fit(table, tmp_path / "model", "--holdout", 0.25)
     assert (fitted["task"], fitted["agents"]) == ("classification", 10)
     assert 0.5 < fitted["holdout"]["accuracy together"] <= 1.0
     predicted = invoke("predict", tmp_path / "model", table)
@@ -107,7 +74,7 @@ def test_regression_from_end_to_end(table, tmp_path):
 def test_ids_are_read_as_the_model_has_them(table, tmp_path):
     numbered = pd.read_csv(table).assign(user=lambda frame: frame["user"].str[5:].astype(int))
     numbered.to_csv(tmp_path / "numbered.csv", index=False)
-    invoke("fit", tmp_path / "numbered.csv", "--agent", "user", "--target", "bought", "-o", tmp_path / "m")
+    fit(tmp_path / "numbered.csv", tmp_path / "m")
     odd = numbered.astype({"user": object})
     odd.loc[0, "user"] = "new shop"
     odd.to_csv(tmp_path / "odd.csv", index=False)
@@ -119,21 +86,17 @@ def test_ids_are_read_as_the_model_has_them(table, tmp_path):
 @pytest.mark.parametrize("output", ["table.csv", "table.csv/model"])
 def test_an_output_that_cannot_be_written_is_refused_before_any_work(table, output):
     target = table.parent / output
-    assert "cannot write to" in refused("fit", table, "--agent", "user", "--target", "bought", "-o", target)
+    assert "cannot write to" in refused(*fitting(table, target))
 
 
 def test_a_given_graph(table, tmp_path):
     pd.DataFrame({"agent": ["user 0", "user 1"], "peer": ["user 1", "user 2"], "weight": [1.0, 0.5]}).to_csv(
         tmp_path / "ties.csv", index=False
     )
-    fitted = invoke(
-        "fit", table, "--agent", "user", "--target", "bought", "-o", tmp_path / "m", "--graph", tmp_path / "ties.csv",
-        "--method", "cd",
-    )  # fmt: skip
-    assert fitted["ties"] == 2
+    options = ["--graph", tmp_path / "ties.csv"]
+    assert fit(table, tmp_path / "m", *options, "--method", "cd")["ties"] == 2
     pd.DataFrame({"agent": ["user 0"], "peer": ["user 77"]}).to_csv(tmp_path / "ties.csv", index=False)
-    options = ["--agent", "user", "--target", "bought", "-o", tmp_path / "m", "--graph", tmp_path / "ties.csv"]
-    assert "'user 77' is not an agent" in refused("fit", table, *options)
+    assert "'user 77' is not an agent" in refused(*fitting(table, tmp_path / "m", *options))
 
 
 @pytest.mark.parametrize(
@@ -187,10 +150,8 @@ def test_ids_are_written_as_they_were(tmp_path):
     np.testing.assert_allclose(told["predictions"], expected, rtol=1e-12)
     (tmp_path / "one.csv").write_text("shop,x\n7,0.5\n")  # numbers alone, but the model's ids are text
     assert invoke("predict", tmp_path / "m", tmp_path / "one.csv")["never_met"] == []
-    assert (
-        invoke("fit", tmp_path / "table.csv", *where, "--graph", tmp_path / "ties.csv", "--method", "local")["ties"]
-        == 2
-    )
+    tied = invoke("fit", tmp_path / "table.csv", *where, "--graph", tmp_path / "ties.csv", "--method", "local")
+    assert tied["ties"] == 2
     (tmp_path / "gap.csv").write_text("shop,x\n,0.5\n")
     assert "the id at row 0 is missing" in refused("predict", tmp_path / "m", tmp_path / "gap.csv")
 
@@ -198,22 +159,19 @@ def test_ids_are_written_as_they_were(tmp_path):
 @pytest.mark.slow
 def test_defaults_are_those_of_the_estimators(tmp_path, table):
     """Nothing that was not asked for is changed: the same model as from Python."""
-    for method, kind in (("pooling", ct.CollaborativeClassifier), ("local", ct.CollaborativeClassifier)):
-        where = ["--agent", "user", "--target", "bought", "-o", tmp_path / "m"]
-        invoke("fit", table, *where, "--method", method)
-        assert ct.load(tmp_path / "m").get_params() == kind(method=method).get_params()
+    for method in ("pooling", "local"):
+        fit(table, tmp_path / "m", "--method", method)
+        assert ct.load(tmp_path / "m").get_params() == ct.CollaborativeClassifier(method=method).get_params()
     named = {option.replace("-", "_") for option in re.findall(r"--([a-z-]+)", run("fit", "--help")[0])}
     assert {"coupling", "n_neighbors", "max_iter", "lam", "ridge", "design", "deviations", "missing"} <= named
 
 
 @pytest.mark.slow
 def test_a_missing_feature_is_named(table, tmp_path):
-    invoke("fit", table, "--agent", "user", "--target", "bought", "-o", tmp_path / "m")
+    fit(table, tmp_path / "m")
     pd.read_csv(table).drop(columns="b").to_csv(tmp_path / "new.csv", index=False)
-    assert (
-        "no column 'b', which the model was fitted with"
-        in run("predict", tmp_path / "m", tmp_path / "new.csv", code=3)[1]
-    )
+    _, err = run("predict", tmp_path / "m", tmp_path / "new.csv", code=3)
+    assert "no column 'b', which the model was fitted with" in err
 
 
 def test_version_and_usage():

@@ -1,7 +1,5 @@
 """The command ``coterie audit``."""
 
-import json
-
 import pytest
 from typer.testing import CliRunner
 
@@ -9,13 +7,11 @@ from coterie.cli import audit as cli
 from coterie.cli.main import app
 from coterie.engines.peer import Peer
 from coterie.errors import ParameterError
+from shell import invoke
 
 
 def test_an_audit_from_the_shell():
-    given = ["--method", "cd", "--wakes-per-agent", "2", "--features", "16", "--runs", "32", "--json"]
-    result = CliRunner().invoke(app, ["audit", *given], catch_exceptions=False)
-    assert result.exit_code == 0
-    found = json.loads(result.stdout)
+    found = invoke("audit", "--method", "cd", "--wakes-per-agent", 2, "--features", 16, "--runs", 32)
     assert found["passed"] is True
     assert {row["scenario"] for row in found["table"]} >= {"restart", "memory", "noise reuse", "huge norm", "dense"}
     assert all(row["leak"] <= row["claimed"] for row in found["table"])

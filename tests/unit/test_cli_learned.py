@@ -2,62 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import coterie as ct
-from coterie.cli.main import app
 from coterie.cli.models import held_out
-from coterie.errors import CoterieError
 from coterie.estimators import tuning
+from shell import bought, fit, fitting, invoke, refused, run
 
 pytestmark = pytest.mark.compiled
-
-COTERIE = [sys.executable, "-m", "coterie"]
-
-
-def run(*arguments, code=0):
-    """The command in a process of its own: standard output, standard error. One that fails needs nothing compiled."""
-    environment = os.environ | {"COLUMNS": "200"} | ({"COTERIE_PLAIN": "1"} if code else {})
-    done = subprocess.run([*COTERIE, *map(str, arguments)], capture_output=True, text=True, env=environment)
-    assert done.returncode == code, done.stderr
-    return done.stdout, done.stderr
-
-
-def invoke(*arguments):
-    """The command in this process: its json."""
-    result = CliRunner().invoke(app, [*map(str, arguments), "--json"], catch_exceptions=False)
-    assert result.exit_code == 0
-    return json.loads(result.stdout)
-
-
-def refused(*arguments):
-    """What the command says before it ends with code 3, which it is given in one place for all such errors."""
-    with pytest.raises(CoterieError) as caught:
-        CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
-    return str(caught.value)
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    task = ct.datasets.clustered_moons(n=8, p=2, seed=0, rows=(8, 20))
-    frame = pd.DataFrame(task.train.X, columns=["a", "b"])
-    names = np.array([f"user {k}" for k in range(8)])
-    frame = frame.assign(user=names[task.train.owner], bought=np.where(task.train.y > 0, "yes", "no"))
     path = tmp_path_factory.mktemp("data") / "table.csv"
-    frame.to_csv(path, index=False)
+    bought(ct.datasets.clustered_moons(n=8, p=2, seed=0, rows=(8, 20)), path)
     return path
-
-
-def fit(table, output, *options):
-    return invoke("fit", table, "--agent", "user", "--target", "bought", "-o", output, *options)
 
 
 def parts(table):
@@ -157,9 +120,7 @@ def test_labels_of_held_out_rows_do_not_change_what_is_chosen(table, tmp_path):
 
 @pytest.mark.slow
 def test_what_was_chosen_is_shown(table, tmp_path):
-    out, err = run(
-        "fit", table, "--agent", "user", "--target", "bought", "-o", tmp_path / "m", "--method", "cd", "--tune"
-    )
+    out, err = run(*fitting(table, tmp_path / "m", "--method", "cd", "--tune"))
     chosen = by_hand(table, "cd", 0.0)
     shown = [line.strip("│ ").split() for line in out.splitlines() if "│" in line]
     rows = {" ".join(words[: words.index("│")]): words[-1] for words in shown}
@@ -182,15 +143,13 @@ def test_what_was_chosen_is_shown(table, tmp_path):
     ],
 )
 def test_bad_input_is_refused_by_name_and_writes_nothing(table, tmp_path, options, message):
-    where = ["--agent", "user", "--target", "bought", "-o", tmp_path / "m"]
-    assert message in refused("fit", table, *where, *options)
+    assert message in refused(*fitting(table, tmp_path / "m", *options))
     assert not (tmp_path / "m").exists()
 
 
 @pytest.mark.slow
 def test_a_bad_number_of_stumps_is_not_understood(table, tmp_path):
-    options = ["--method", "boosting", "--stumps", 0]
-    _, err = run("fit", table, "--agent", "user", "--target", "bought", "-o", tmp_path / "m", *options, code=2)
+    _, err = run(*fitting(table, tmp_path / "m", "--method", "boosting", "--stumps", 0), code=2)
     assert "--stumps" in err
 
 

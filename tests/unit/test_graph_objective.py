@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 
 from coterie.core.compile import kernel
 from coterie.core.wrap.graph_objective import (
@@ -94,26 +93,6 @@ def test_block_meets_the_optimality_conditions_to_rounding(instance):
         assert violation(w, cost, 2 * lam * mu * w, mine, -mu / (others + delta + w)) < 4e-15
 
 
-def test_block_against_a_general_solver():
-    rng = np.random.default_rng(2)
-    for _ in range(60):
-        instance = tame(rng)
-        cost, others, own, mu, lam, delta = instance
-        w = np.zeros(cost.size)
-        block(*instance, w)
-
-        def slope(x, cost=cost, others=others, own=own, mu=mu, lam=lam, delta=delta):
-            return cost + mu * (2 * lam * x - 1 / (own + delta + x.sum()) - 1 / (others + delta + x))
-
-        found = minimize(
-            block_value, np.ones(cost.size), instance, "L-BFGS-B", slope, bounds=[(0, None)] * cost.size, tol=1e-12
-        )
-        best = block_value(w, *instance)
-        assert best <= found.fun + 1e-12 * abs(found.fun)
-        assert found.fun == pytest.approx(best, rel=1e-7, abs=1e-7)
-        np.testing.assert_allclose(w, found.x, atol=1e-3 * max(1.0, w.max()))
-
-
 @pytest.mark.compiled
 @pytest.mark.parametrize("instance", [tame, wild])
 def test_compiled_steps_are_the_python_steps_bit_for_bit(instance):
@@ -172,47 +151,6 @@ def test_exact_tie_weights_meet_the_optimality_conditions():
         assert np.array_equal(w, w.T)
         assert not w.diagonal().any()
         assert graph_violation(w, z, mu, lam, delta) < 1e-12
-
-
-@pytest.mark.parametrize("k", [2, 3, 5, 8])
-def test_exact_tie_weights_against_a_general_solver(k):
-    z, mu, lam, delta = costs(np.random.default_rng(7), k, 2.0, 1.0), 0.7, 0.3, 0.05
-    pairs = np.triu_indices(k, 1)
-
-    def dense(x):
-        w = np.zeros((k, k))
-        w[pairs] = x
-        return w + w.T
-
-    def value(x):
-        return h(dense(x), z, mu, lam, delta)
-
-    def slope(x):
-        pull = 1 / (dense(x).sum(axis=1) + delta)
-        return z[pairs] + mu * (2 * lam * x - pull[pairs[0]] - pull[pairs[1]])
-
-    bounds = [(0, None)] * pairs[0].size
-    tight = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 5000}
-    found = minimize(value, np.ones(pairs[0].size), method="L-BFGS-B", jac=slope, bounds=bounds, options=tight)
-    w = exact_tie_weights(z, mu, lam, delta)
-    assert value(w[pairs]) <= found.fun + 1e-13 * abs(found.fun)
-    np.testing.assert_allclose(w[pairs], found.x, atol=1e-5)
-
-
-def test_no_dual_point_is_above_the_optimum():
-    rng = np.random.default_rng(8)
-    z, mu, lam, delta = costs(rng, 9, 2.0), 0.5, 0.2, 0.01
-    w = exact_tie_weights(z, mu, lam, delta)
-    best, pairs = h(w, z, mu, lam, delta), np.triu_indices(9, 1)
-
-    def dual(v):
-        slack = np.maximum(0.0, mu * (v[pairs[0]] + v[pairs[1]]) - z[pairs])
-        return mu * np.sum(1 + np.log(v) - delta * v) - np.sum(slack**2) / (4 * mu * lam)
-
-    v = 1 / (w.sum(axis=1) + delta)
-    assert dual(v) == pytest.approx(best, rel=1e-13)
-    for _ in range(100):
-        assert dual(v * np.exp(0.1 * rng.normal(size=9))) < best
 
 
 def test_sweeps_over_blocks_go_down_to_the_exact_graph():
@@ -330,37 +268,29 @@ def test_refused_parameters(parameters, message):
             door(*parameters)
 
 
-def test_refused_agents():
-    models, losses = np.zeros((3, 2)), np.zeros(3)
-    with pytest.raises(
-        ParameterError, match=r"models has shape \(0, 2\): expected \(agents, columns\), one row per agent"
-    ):
-        exact_graph(np.zeros((0, 2)), [])
-    with pytest.raises(ParameterError, match="models: agent 1 has nan in column 0: expected finite numbers"):
-        exact_graph([[0.0], [np.nan]], [0.0, 0.0])
-    with pytest.raises(DataError, match="agents number 0 and 1 are too large"):
-        exact_graph([[0.0], [1e200]], [0.0, 0.0])
-    with pytest.raises(ParameterError, match="models must be an array of numbers"):
-        exact_graph([["a"]], [0.0])
-    with pytest.raises(
-        ParameterError, match=r"losses must hold one number for each of the 3 agents; found shape \(2,\)"
-    ):
-        exact_graph(models, losses[:2])
-    with pytest.raises(ParameterError, match="losses of agent number 2 is inf"):
-        exact_graph(models, [0, 0, np.inf])
-    with pytest.raises(ParameterError, match=r"confidence of agent number 0 is -1.0: it must be >= 0"):
-        exact_graph(models, losses, [-1, 1, 1])
-    with pytest.raises(GraphError, match="the graph has 2 agents, and models are given for 3"):
-        graph_objective(Graph([[0, 1], [1, 0]]), models, losses)
+THREE, NONE = np.zeros((3, 2)), np.zeros(3)
 
 
-def test_refused_costs():
-    with pytest.raises(ParameterError, match=r"cost has shape \(2, 3\): expected \(K, K\)"):
-        exact_tie_weights(np.zeros((2, 3)))
-    with pytest.raises(ParameterError, match=r"cost\[0, 1\] = nan: costs must be finite"):
-        exact_tie_weights([[0, np.nan], [0, 0]])
-    with pytest.raises(ParameterError, match=r"cost\[0, 1\] = 1.0 but cost\[1, 0\] = 2.0: a tie has one cost"):
-        exact_tie_weights([[0, 1], [2, 0]])
+@pytest.mark.parametrize(
+    ("error", "message", "given"),
+    [
+        (ParameterError, r"models has shape \(0, 2\): expected \(agents, columns\), one row", (np.zeros((0, 2)), [])),
+        (ParameterError, "models: agent 1 has nan in column 0: expected finite", ([[0.0], [np.nan]], [0.0, 0.0])),
+        (DataError, "agents number 0 and 1 are too large", ([[0.0], [1e200]], [0.0, 0.0])),
+        (ParameterError, "models must be an array of numbers", ([["a"]], [0.0])),
+        (ParameterError, r"losses must hold one number for each of the 3 agents; .* \(2,\)", (THREE, NONE[:2])),
+        (ParameterError, "losses of agent number 2 is inf", (THREE, [0, 0, np.inf])),
+        (ParameterError, r"confidence of agent number 0 is -1.0: it must be >= 0", (THREE, NONE, [-1, 1, 1])),
+        (ParameterError, r"cost has shape \(2, 3\): expected \(K, K\)", (np.zeros((2, 3)),)),
+        (ParameterError, r"cost\[0, 1\] = nan: costs must be finite", ([[0, np.nan], [0, 0]],)),
+        (ParameterError, r"cost\[0, 1\] = 1.0 but cost\[1, 0\] = 2.0: a tie has one cost", ([[0, 1], [2, 0]],)),
+        (GraphError, "the graph has 2 agents, and models are given for 3", (Graph([[0, 1], [1, 0]]), THREE, NONE)),
+    ],
+)
+def test_refused_numbers(error, message, given):
+    call = exact_tie_weights if len(given) == 1 else graph_objective if isinstance(given[0], Graph) else exact_graph
+    with pytest.raises(error, match=message):
+        call(*given)
 
 
 def test_what_does_not_converge_says_so(monkeypatch):
