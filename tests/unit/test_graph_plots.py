@@ -50,10 +50,7 @@ def test_every_edge_is_a_line_between_its_agents(graph):
     order = np.argsort(weight)
     assert len(edges.get_segments()) == graph.n_edges
     np.testing.assert_allclose(edges.get_segments(), np.stack([places[i], places[j]], axis=1)[order])
-
-
-def test_strong_edges_are_darker_wider_and_on_top(graph):
-    edges, discs = parts(ct.plots.ties(graph))
+    # Strong ones are darker, wider and on top.
     darkness = 1.0 - edges.get_colors()[:, 0]  # in the order of drawing: the last is on top
     assert np.all(np.diff(darkness) > 0)
     assert np.all(np.diff(edges.get_linewidths()) > 0)
@@ -122,21 +119,6 @@ def test_the_layout_knows_no_scale_and_follows_its_seed(graph):
     assert not np.allclose(places[0], places[3])
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"confidence": np.ones(3)}, r"confidence has shape \(3,\): one for each of the 20 agents"),
-        ({"confidence": -np.ones(20)}, r"confidence\[0\] = -1.0 must not be negative"),
-        ({"losses": [np.nan, *range(19)]}, r"losses\[0\] = nan is not finite"),
-        ({"labels": "abc"}, r"labels has shape \(3,\)"),
-        ({"cluster": [[1]]}, r"cluster has shape \(1, 1\)"),
-    ],
-)
-def test_what_does_not_fit_the_agents_is_refused(graph, bad, message):
-    with pytest.raises(ParameterError, match=message):
-        ct.plots.ties(graph, **bad)
-
-
 def test_images_are_the_permuted_weights_over_their_largest(graph, cluster):
     other = ct.Graph(graph.W * 7.0)
     order = np.argsort(cluster, kind="stable")
@@ -150,15 +132,6 @@ def test_images_are_the_permuted_weights_over_their_largest(graph, cluster):
     white, black = figure.axes[0].images[0].cmap([0.0, 1.0])[:, :3]
     assert np.all(white > 0.95)
     assert np.all(black < 0.05)
-
-
-def test_weights_refuses_what_does_not_fit(graph):
-    with pytest.raises(ParameterError, match="at least one graph"):
-        ct.plots.weights()
-    with pytest.raises(ParameterError, match="titles has 1 entries for 2 graphs"):
-        ct.plots.weights(graph, graph, titles=["a"])
-    with pytest.raises(ParameterError, match="order"):
-        ct.plots.weights(graph, order=[0, 1])
 
 
 def run(shift=0.0, rows=5):
@@ -211,28 +184,67 @@ def test_bytes_read_as_bytes():
     assert {"1 kB", "10 kB", "1 MB"} <= set(ticks)
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"runs": {}}, "runs is empty"),
-        ({"runs": {"one": []}}, r"runs\['one'\] holds no runs"),
-        (
-            {"column": "loss"},
-            r"runs\['one'\]: its trace has no column 'loss'; there are wakes, vectors, bytes, accuracy",
-        ),
-        ({"unit": "letters"}, "unit='letters' must be one of 'wakes', 'vectors', 'bytes'"),
-    ],
-)
-def test_course_refuses_what_it_cannot_draw(bad, message):
-    with pytest.raises(ParameterError, match=message):
-        ct.plots.traces(**({"runs": {"one": run()}, "column": "accuracy"} | bad))
-
-
 def test_pyplot_is_left_alone(graph):
     ct.plots.ties(graph)
     ct.plots.weights(graph)
+    ct.plots.correlations(np.eye(3), order="similar")
     ct.plots.traces({"one": run()}, "accuracy")
     assert plt.get_fignums() == []
+
+
+GIVEN = {
+    "ties": {"graph": ct.graphs.ring(20)},
+    "traces": {"runs": {"one": run()}, "column": "accuracy"},
+    "correlations": {"matrix": np.eye(2)},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "message"),
+    [
+        ("ties", {"confidence": np.ones(3)}, r"confidence has shape \(3,\): one for each of the 20 agents"),
+        ("ties", {"confidence": -np.ones(20)}, r"confidence\[0\] = -1.0 must not be negative"),
+        ("ties", {"losses": [np.nan, *range(19)]}, r"losses\[0\] = nan is not finite"),
+        ("ties", {"labels": "abc"}, r"labels has shape \(3,\)"),
+        ("ties", {"cluster": [[1]]}, r"cluster has shape \(1, 1\)"),
+        ("traces", {"runs": {}}, "runs is empty"),
+        ("traces", {"runs": {"one": []}}, r"runs\['one'\] holds no runs"),
+        ("traces", {"column": "loss"}, r"runs\['one'\]: its trace has no column 'loss'; there are wakes, vectors, byt"),
+        ("traces", {"unit": "letters"}, "unit='letters' must be one of 'wakes', 'vectors', 'bytes'"),
+        ("correlations", {"matrix": np.ones((2, 3))}, r"matrix has shape \(2, 3\): it must be square"),
+        ("correlations", {"matrix": np.ones(4)}, r"matrix has shape \(4,\): it must be square"),
+        ("correlations", {"matrix": np.ones((0, 0))}, r"matrix has shape \(0, 0\)"),
+        ("correlations", {"matrix": [[1.0], [1.0, 2.0]]}, "matrix is not a regular array of numbers"),
+        ("correlations", {"matrix": [["a"]]}, "matrix is not a regular array of numbers"),
+        ("correlations", {"matrix": [[1.0, np.nan], [np.nan, 1.0]]}, r"matrix\[0, 1\] = nan must be finite"),
+        ("correlations", {"matrix": [[1.0, 0.0], [0.0, np.inf]]}, r"matrix\[1, 1\] = inf must be finite"),
+        (
+            "correlations",
+            {"matrix": [[1.0, 0.5], [0.4, 1.0]]},
+            r"\[0, 1\] = 0.5 and matrix\[1, 0\] = 0.4: it must be sym",
+        ),
+        ("correlations", {"matrix": [[4.0, 0.5], [0.5, 1.0]]}, r"\[0, 0\] = 4.0 must lie between -1 and 1; of covar"),
+        ("correlations", {"names": ["a"]}, "names has 1 entries for 2 tasks"),
+        ("correlations", {"order": "alphabetic"}, "order='alphabetic' must be 'similar'"),
+        *(
+            ("correlations", {"order": bad}, "must hold each of 0..1 once")
+            for bad in ([0, 0], [0], [[0, 1]], [0.0, 1.0])
+        ),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(name, bad, message):
+    with pytest.raises(ParameterError, match=message):
+        getattr(ct.plots, name)(**GIVEN[name] | bad)
+
+
+def test_weights_refuses_what_does_not_fit(graph):
+    for graphs, more, message in (
+        ([], {}, "at least one graph"),
+        ([graph, graph], {"titles": ["a"]}, "titles has 1 entries for 2 graphs"),
+        ([graph], {"order": [0, 1]}, "order"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            ct.plots.weights(*graphs, **more)
 
 
 # -- labels of lines, and showing -------------------------------------------------------------------------------------

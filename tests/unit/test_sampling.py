@@ -238,16 +238,17 @@ def test_a_newcomer_with_one_address_becomes_known():
     assert len(views[9]) >= SIZE // 2
 
 
-@pytest.mark.parametrize("bad", ["gossip", 3, Ideal, None])
-def test_what_is_not_a_sampler_is_refused(bad):
-    with pytest.raises(ParameterError, match="ideal, shuffle"):
-        resolve_sampler(bad)
-
-
-@pytest.mark.parametrize(("size", "swap"), [(0, 0), (4, 5), (4, 0), (4.0, 2), ("4", 2)])
-def test_bad_sizes_of_views_are_refused(size, swap):
-    with pytest.raises(ParameterError, match="whole numbers with 1 <= swap <= size"):
-        Shuffle(size, swap)
+@pytest.mark.parametrize(
+    ("make", "given", "message"),
+    [
+        *((resolve_sampler, [bad], "ideal, shuffle") for bad in ("gossip", 3, Ideal, None)),
+        *((Shuffle, bad, "1 <= swap <= size") for bad in ((0, 0), (4, 5), (4, 0), (4.0, 2), ("4", 2))),
+        (Friends, [2, 3], r"Friends\(size=2, swap=3\)"),
+    ],
+)
+def test_what_is_no_sampler_is_refused(make, given, message):
+    with pytest.raises(ParameterError, match=message):
+        make(*given)
 
 
 # -- friends ----------------------------------------------------------------------------------------------------------
@@ -292,11 +293,6 @@ def test_friends_find_a_better_graph_than_random_peers_do():
         for sampling in ("friends", "ideal")
     }
     assert 0 < above["friends"] < 0.5 * above["ideal"]
-
-
-def test_friends_of_bad_sizes_are_refused():
-    with pytest.raises(ParameterError, match=r"Friends\(size=2, swap=3\)"):
-        Friends(2, 3)
 
 
 # -- candidates -------------------------------------------------------------------------------------------------------

@@ -193,21 +193,6 @@ def test_a_network_has_the_gradient_of_its_losses(outputs):
             assert found[i, k] == pytest.approx((problem.value(up) - problem.value(down)) / (2 * step), abs=2e-7)
 
 
-@pytest.mark.parametrize("outputs", [1, 3])
-def test_what_a_network_predicts_is_what_it_is_trained_for(outputs):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(10, 3))
-    y = rng.normal(size=10) if outputs == 1 else rng.integers(0, outputs, 10)
-    model = ct.TwoLayer(3, 4, outputs)
-    data = ct.AgentData(X, y, agents=np.zeros(10, int))
-    problem = ct.Problem.differentiable(data, ct.graphs.empty(1), model)
-    theta = rng.normal(size=model.size)
-    score = model.predict(theta, X)
-    entropy = np.log(np.exp(score).sum(axis=-1)) - score[np.arange(10), y] if outputs > 1 else None
-    losses = 0.5 * (score - y) ** 2 if entropy is None else entropy
-    assert problem.losses(theta[None])[0] == pytest.approx(losses.mean(), rel=1e-12)
-
-
 def test_roles_go_by_the_beginnings_of_names():
     model = ct.TwoLayer(2, 1, 1)  # body: 0 to 2, head: 3 and 4
 
