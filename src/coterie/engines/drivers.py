@@ -173,6 +173,11 @@ class Driver(ABC):
         return self._problem
 
     @property
+    def agents(self) -> Any:
+        """What kernels know of the agents: the method, their world, and its state of each and of each tie."""
+        return self.method, self.world, self.own, self.tie
+
+    @property
     def theta(self) -> np.ndarray:
         """Models as agents would use them now, read-only."""
         if self.method.inspection.shown is None:
@@ -324,11 +329,15 @@ class Driver(ABC):
     def check(self) -> None:
         """Raise if a letter was refused."""
         if self.outbox.cursor[REFUSED]:
-            raise CapacityError(
-                f"{self.method!r} posted a letter that cannot be delivered: more, or longer, than the "
-                f"{self.method.traffic.max_letters} of {self.outbox.text.shape[1]} numbers that it announces for one "
-                "event, or to no agent's address"
-            )
+            raise undeliverable(self.method, self.outbox)
+
+
+def undeliverable(method: Any, outbox: Any) -> CapacityError:
+    """What to say of a letter that was refused."""
+    return CapacityError(
+        f"{method!r} posted a letter that cannot be delivered: more, or longer, than the {method.traffic.max_letters} "
+        f"of {outbox.text.shape[1]} numbers that it announces for one event, or to no agent's address"
+    )
 
 
 def disagreement(problem: Problem, theta: np.ndarray) -> float:
@@ -421,8 +430,7 @@ class Immediate(Driver):
         done = 0 if self.team is None else self.team.run(self, events, budget)
         while True:
             rest = (part[done:] for part in events)
-            state = self.method, self.world, self.own, self.tie
-            done += loop.run(*state, *rest, self.outbox, self.egress, self.account, budget)
+            done += loop.run(*self.agents, *rest, self.outbox, self.egress, self.account, budget)
             if not self.settle():
                 break
         # Added one by one: sums do not depend on how a run is divided.
@@ -547,9 +555,7 @@ class Synchronous(Driver):
             self._one_by_one(steps, budget)
             return
         while True:
-            done = loop.rounds(
-                self.method, self.world, self.own, self.tie, steps, self.outbox, self.egress, self.account, budget
-            )
+            done = loop.rounds(*self.agents, steps, self.outbox, self.egress, self.account, budget)
             self.check()
             self.done += done
             self.acted += done * self._problem.n
@@ -566,14 +572,13 @@ class Synchronous(Driver):
             if loop.spent(self.account, budget):
                 break
             present = np.ones(n, bool) if self.conditions is None else self.conditions.present(n, self.done, self.who)
-            state = self.method, self.world, self.own, self.tie
             post = self.outbox, self.egress, self.account
             if self.method.training.jobs:  # where the model can, it trains all agents at once
                 dice = self.fate.random((n, self.method.traffic.dice))
                 act = together if hasattr(self.world.model, "gradients") else loop.together
-                act(*state, present, dice, float(self.done), *post)
+                act(*self.agents, present, dice, float(self.done), *post)
             else:
-                loop.partial_round(*state, present, *post)
+                loop.partial_round(*self.agents, present, *post)
             self.check()
             self.done += 1
             self.acted += int(np.count_nonzero(present))
@@ -645,18 +650,8 @@ class Timed(Driver):
         """Let the agents greet those they are tied to in this world: all of them, since letters may be lost."""
         ready = 0
         while ready < self._problem.n:
-            ready = events.meet(
-                self.method,
-                world,
-                self.own,
-                self.tie,
-                self.outbox,
-                self.queue,
-                self.channel,
-                self.rng,
-                self.account,
-                ready,
-            )
+            agents = self.method, world, self.own, self.tie
+            ready = events.meet(*agents, self.outbox, self.queue, self.channel, self.rng, self.account, ready)
             self.check()
             if ready < self._problem.n:
                 self._grow()
@@ -672,20 +667,8 @@ class Timed(Driver):
     def advance(self, steps: int, budget: loop.Budget) -> None:
         """Take at most so many steps, and stop when the budget is spent."""
         while steps > 0:
-            done = events.run(
-                self.method,
-                self.world,
-                self.own,
-                self.tie,
-                self.outbox,
-                self.queue,
-                self.channel,
-                self.rng,
-                self.account,
-                budget,
-                steps,
-                self.dice,
-            )
+            post = self.outbox, self.queue, self.channel, self.rng, self.account
+            done = events.run(*self.agents, *post, budget, steps, self.dice)
             self.check()
             self.done += done
             steps -= done

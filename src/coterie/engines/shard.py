@@ -27,7 +27,7 @@ from ..errors import CapacityError, GraphError, ParameterError
 from ..problem import Problem
 from ..problem.sharded import Block, Pose, ShardedProblem, assembled, asymmetry
 from .cluster import check_importable
-from .drivers import seeds
+from .drivers import seeds, undeliverable
 from .parallel import Team
 from .worlds import part_of, world_of
 
@@ -141,24 +141,20 @@ class Shard:
         self.problem = problem = self.part.problem.among(largest)
         theta = _models(problem, start, here)
         self.world = self._world(problem, choice)
-        if method.traffic.publishes:
+        traffic = method.traffic
+        if traffic.publishes:
             everyone = np.zeros((self.part.number.shape[0], problem.p))
             everyone[: self.size] = theta
             self.own, self.tie = stored_once(method, self.world, theta)
             self.tie = type(self.tie)(Heard(everyone, self.world.peer))
         else:
             self.own, self.tie = method.start(self.world, theta)
-        self.outbox = new_outbox(method, self.world, problem.p, method.traffic.max_letters)
+        self.outbox = new_outbox(method, self.world, problem.p, traffic.max_letters)
         self.account = loop.new_account(method)
         abroad = np.bincount(self.owner[self.world.peer >= self.size] - self.first, minlength=self.size)
-        self.most = (
-            0
-            if method.traffic.publishes
-            else int(method.traffic.max_letters + method.traffic.broadcasts * abroad.max())
-        )
-        self.egress = loop.new_egress(
-            max(BOX, self.most) if self.most else 0, longest(lengths_of(method.letters, problem.p))
-        )
+        self.most = 0 if traffic.publishes else int(traffic.max_letters + traffic.broadcasts * abroad.max())
+        room = max(BOX, self.most) if self.most else 0
+        self.egress = loop.new_egress(room, longest(lengths_of(method.letters, problem.p)))
         self.out: list[Any] = []
         # Who is tied to each goal, and where those of the goal stand in the list of who is elsewhere.
         goal = self._shard_of(self.peer)
@@ -168,11 +164,8 @@ class Shard:
         # All shards draw the same chance, and each takes what is for its agents.
         self.who, _, self.fate = seeds(seed, 3)
         self.done = 0
-        self.team = (
-            Team(jobs, self.part.number.shape[0])
-            if jobs > 1 and method.traffic.publishes and method.traffic.footprint
-            else None
-        )
+        parallel = jobs > 1 and traffic.publishes and traffic.footprint
+        self.team = Team(jobs, self.part.number.shape[0]) if parallel else None
 
     def _world(self, problem: Problem, choice: str | np.ndarray) -> World:
         """The world of the block: its agents first, then who is elsewhere."""
@@ -195,10 +188,8 @@ class Shard:
 
     def greet(self) -> Summary:
         """Let every agent greet its neighbours."""
-        count = self.size
-        self._wake(
-            np.arange(count), np.full(count, EVERYONE), np.zeros((count, self.method.traffic.dice)), np.zeros(count)
-        )
+        count, dice = self.size, self.method.traffic.dice
+        self._wake(np.arange(count), np.full(count, EVERYONE), np.zeros((count, dice)), np.zeros(count))
         return self._summary(0)
 
     def step(self, count: int, send: bool, *batches: Any) -> Any:
@@ -239,11 +230,7 @@ class Shard:
     def settle(self) -> bool:
         """Raise if a letter was refused, and make room where an agent needs it. Says whether one did."""
         if self.outbox.cursor[REFUSED] or self.egress.counter[1]:
-            raise CapacityError(
-                f"{self.method!r} posted a letter that cannot be delivered: more, or longer, than the "
-                f"{self.method.traffic.max_letters} of {self.outbox.text.shape[1]} numbers that it announces for one "
-                "event"
-            )
+            raise undeliverable(self.method, self.outbox)
         short = bool(self.outbox.cursor[NEEDS_ROOM])
         if short:
             self.world, self.tie = loop.widen(self.method, self.world, self.tie, self.outbox)
