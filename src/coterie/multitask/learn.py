@@ -204,31 +204,20 @@ def relationship(
 
 
 def _relationship(result: Result, members: Any, method: str, options: Options, loss: Any) -> Relationship:
-    weights, covariance = result.weights, result.covariance
+    found = result._asdict()
+    covariance, notes = found.pop("covariance"), result.notes
     if method == "single-task":
         covariance = unrelated(len(covariance))
-    notes = result.notes
     if not result.converged:
         gap = (result.value - result.bound) / max(abs(result.value), 1e-300)
         advice = "; raise alternations, rounds or passes, or scale features that differ much in size"
         more = "" if method == "exact" else advice
         near = f"within {options.tol:g} of its optimum: it may be {gap:.1e} above"
         notes = (*notes, f"stopped before the objective was {near}{more}")
+    trace = pd.DataFrame(result.trace, columns=State._fields)
+    found |= {"weights": result.weights.copy(), "trace": trace, "notes": notes}
     return Relationship(
-        weights=weights.copy(),
-        _covariance=covariance,
-        members=tuple(members),
-        trace=pd.DataFrame(result.trace, columns=State._fields),
-        value=result.value,
-        bound=result.bound,
-        converged=result.converged,
-        rounds=result.rounds,
-        alternations=result.alternations,
-        vectors=result.vectors,
-        method=method,
-        lam=options.lam,
-        loss=loss,
-        notes=notes,
+        _covariance=covariance, members=tuple(members), method=method, lam=options.lam, loss=loss, **found
     )
 
 
