@@ -141,26 +141,22 @@ class Pool:
 
 
 @pytest.fixture(scope="module")
-def pool(ray):
+def pooled(ray):
+    """Clusters that are connected already."""
     pool = Pool(ray)
-    yield pool
+
+    class Pooled(ct.Cluster):
+        @contextmanager
+        def connect(self):
+            yield pool
+
+    yield Pooled
     for actor in pool.free:
         ray.kill(actor)
 
 
-class Pooled(ct.Cluster):
-    """A cluster that is connected already."""
-
-    pool = None
-
-    @contextmanager
-    def connect(self):
-        yield Pooled.pool
-
-
 @methods
-def test_reaches_the_optimum(name, pool, monkeypatch):
-    monkeypatch.setattr(Pooled, "pool", pool)
+def test_reaches_the_optimum(name, pooled):
     problem, count, calls = example(name), METHODS[name], []
     run = ct.simulate(
         problem,
@@ -170,7 +166,7 @@ def test_reaches_the_optimum(name, pool, monkeypatch):
         every=999,
         observe={"first": lambda theta: theta[0, 0]},
         progress=lambda done, total: calls.append((done, total)),
-        engine=Pooled(shards=count, cpus=0.5),
+        engine=pooled(shards=count, cpus=0.5),
     )
     assert abs(run.theta - problem.solve())[problem.determined].max() < 1e-6
     assert run.trace["wakes"].tolist() == [0, 999, 1998, 2997, WAKES]
@@ -189,11 +185,10 @@ def test_reaches_the_optimum(name, pool, monkeypatch):
 
 
 @pytest.mark.slow
-def test_same_seed_same_bits(ray, pool, monkeypatch):
-    monkeypatch.setattr(Pooled, "pool", pool)
+def test_same_seed_same_bits(ray, pooled):
     problem = example("cd")
     one = ct.simulate(problem, "cd", wakes=500, seed=2, engine=ct.Cluster(shards=2, cpus=0.25))
-    other = ct.simulate(problem, "cd", wakes=500, seed=2, every=70, engine=Pooled(shards=2, cpus=0.25))
+    other = ct.simulate(problem, "cd", wakes=500, seed=2, every=70, engine=pooled(shards=2, cpus=0.25))
     assert np.array_equal(one.theta, other.theta)
     assert (one.letters, one.time) == (other.letters, other.time)
     assert ray.is_initialized()  # it was there before
@@ -206,11 +201,11 @@ def test_same_seed_same_bits(ray, pool, monkeypatch):
         seed=2,
         every=70,
         until=lambda theta: seen.append(theta) or len(seen) == 3,
-        engine=Pooled(shards=2, cpus=0.25),
+        engine=pooled(shards=2, cpus=0.25),
     )
     assert enough.wakes == 140
     assert np.array_equal(enough.theta, seen[-1])
-    assert ct.simulate(problem, "cd", wakes=0, engine=Pooled(shards=2)).letters == letters("cd", 0)
+    assert ct.simulate(problem, "cd", wakes=0, engine=pooled(shards=2)).letters == letters("cd", 0)
 
 
 @ct.method
@@ -240,15 +235,15 @@ def wake_for_ever(driver):
 
 
 @pytest.mark.slow
-def test_errors_on_shards(ray, pool):
-    with driver_of("cd", 2, ct.Cluster) as driver:
+def test_errors_on_shards(ray, pooled):
+    with driver_of("cd", 2, pooled) as driver:
         ray.kill(driver.shards[1])
         with pytest.raises(ClusterError, match="a shard is gone, and its agents with it"):
             wake_for_ever(driver)
         ray.kill(driver.shards[0])
         driver.shards = []
     with pytest.raises(ClusterError, match=r"5 shard\(s\) of 0.5 CPU\(s\) each do not fit.* room for 4"):
-        driver_of("cd", 5, ct.Cluster)
+        driver_of("cd", 5, pooled)
 
 
 def test_count():
