@@ -67,18 +67,13 @@ def new_queue(n, letters, size, broadcasts):
 
 def grown(queue):
     """The same queue with room for twice as many letters."""
-    n, letters = queue.away.shape[0], queue.to.shape[0]
-    bigger = new_queue(n, 2 * letters, queue.text.shape[1], 0)
-    for name in ("time", "turn", "what", "text", "length", "sender", "to", "kind"):
-        old = getattr(queue, name)
-        getattr(bigger, name)[: old.shape[0]] = old
+    letters = queue.to.shape[0]
+    bigger = new_queue(queue.away.shape[0], 2 * letters, queue.text.shape[1], 0)
+    for old, new in zip(queue, bigger, strict=True):
+        new[: old.shape[0]] = old
     count = queue.counter[FREE]
-    bigger.free[:count] = queue.free[:count]
     bigger.free[count : count + letters] = np.arange(letters, 2 * letters)
-    bigger.counter[:] = queue.counter
     bigger.counter[FREE] += letters
-    bigger.away[:] = queue.away
-    bigger.clock[:] = queue.clock
     return bigger
 
 
@@ -177,12 +172,6 @@ def _come_and_go(queue, channel):
     queue.counter[MOMENT] = past
 
 
-@inline
-def _takes_part(channel, rng, k):
-    """Whether agent k, whose clock ticks, wakes; the generator is asked only where it may not."""
-    return channel.participation[k] >= 1.0 or rng.random() < channel.participation[k]
-
-
 @kernel
 def begin(queue, channel, rng):
     """All agents set their clocks."""
@@ -229,7 +218,8 @@ def run(method, world, own, tie, outbox, queue, channel, rng, account, budget, w
             queue.free[queue.counter[FREE]] = what
             queue.counter[FREE] += 1
         else:
-            if queue.away[k] == 0 and _takes_part(channel, rng, k):
+            likely = channel.participation[k]  # the generator is asked only where an agent may sleep on
+            if queue.away[k] == 0 and (likely >= 1.0 or rng.random() < likely):
                 for d in range(dice.shape[0]):
                     dice[d] = rng.random()
                 outbox.cursor[AUTHOR] = k

@@ -587,11 +587,6 @@ def resolve_loss(loss: Any, pooled: bool = False) -> Any:
     return loss
 
 
-def loss_name(loss: Any) -> str | None:
-    """The name that the list has for this value; None if it is not on it, as with other parameters."""
-    return next((name for name, known in LOSSES.items() if known == loss), None)
-
-
 def loss_to_json(loss: Any) -> dict[str, Any]:
     """A loss with its parameters as files hold it; :func:`loss_from_json` reads it."""
     if _kinds().get(loss.name) is not type(loss):

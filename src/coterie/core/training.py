@@ -96,27 +96,15 @@ def add_momentum(momentum, gradient, memory):
         gradient[k] = memory[k]
 
 
-def _take_adam_step(rate, beta1, beta2, gradient, theta, memory, time):
+def _take_adam_step(self, gradient, theta, memory, time):
     """The same with NumPy, for the process of one agent."""
     mean, square = memory.reshape(2, -1)
-    mean *= beta1
-    mean += (1.0 - beta1) * gradient
-    square *= beta2
-    square += (1.0 - beta2) * gradient * gradient
-    first, second = 1.0 - beta1 ** (time + 1.0), 1.0 - beta2 ** (time + 1.0)
-    theta -= rate * (mean / first) / (np.sqrt(square / second) + 1e-8)
-
-
-@or_numpy(_take_adam_step)
-@inline
-def take_adam_step(rate, beta1, beta2, gradient, theta, memory, time):
-    """Kingma and Ba 2015, Algorithm 1: the means of gradients and squares, and a step by both."""
-    p = theta.shape[0]
-    first, second = 1.0 - beta1 ** (time + 1.0), 1.0 - beta2 ** (time + 1.0)
-    for k in range(p):
-        memory[k] = beta1 * memory[k] + (1.0 - beta1) * gradient[k]
-        memory[p + k] = beta2 * memory[p + k] + (1.0 - beta2) * gradient[k] * gradient[k]
-        theta[k] -= rate * (memory[k] / first) / (math.sqrt(memory[p + k] / second) + 1e-8)
+    mean *= self.beta1
+    mean += (1.0 - self.beta1) * gradient
+    square *= self.beta2
+    square += (1.0 - self.beta2) * gradient * gradient
+    first, second = 1.0 - self.beta1 ** (time + 1.0), 1.0 - self.beta2 ** (time + 1.0)
+    theta -= self.rate * (mean / first) / (np.sqrt(square / second) + 1e-8)
 
 
 @checked(rate=positive, steps=_count, batch=partial(_count, least=0), momentum=_below_one)
@@ -185,9 +173,15 @@ class Adam(NamedTuple):
 
     memories = property(lambda self: 2)
 
+    @or_numpy(_take_adam_step)
     def update(self, gradient, theta, memory, time):
-        """One step of Adam; time counts from 0."""
-        take_adam_step(self.rate, self.beta1, self.beta2, gradient, theta, memory, time)
+        """The means of gradients and squares, and a step by both; time counts from 0."""
+        p, beta1, beta2 = theta.shape[0], self.beta1, self.beta2
+        first, second = 1.0 - beta1 ** (time + 1.0), 1.0 - beta2 ** (time + 1.0)
+        for k in range(p):
+            memory[k] = beta1 * memory[k] + (1.0 - beta1) * gradient[k]
+            memory[p + k] = beta2 * memory[p + k] + (1.0 - beta2) * gradient[k] * gradient[k]
+            theta[k] -= self.rate * (memory[k] / first) / (math.sqrt(memory[p + k] / second) + 1e-8)
 
 
 def local_of(method):
