@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,17 +11,10 @@ from scipy import sparse
 
 import coterie as ct
 from coterie.data.sources.survey import survey
+from coterie.estimators import task_changes
 from coterie.estimators.canonical import by_content
 from coterie.estimators.intercepts import FOLDS, fold_numbers
-from coterie.estimators.task_changes import (
-    Encoded,
-    Levelled,
-    Scaled,
-    TrainingTasks,
-    centers,
-    held_out_margins,
-    margins,
-)
+from coterie.estimators.task_changes import TrainingTasks, centers, encoded, held_out_margins, in_units, margins
 from coterie.estimators.task_rows import TaskRows, spread
 from coterie.multitask.sources import ChangedTasks, Tasks, TasksElsewhere
 
@@ -47,7 +41,7 @@ def both(request):
     found = survey({k: (store(X[owner == k]), y[owner == k]) for k in range(6)}, target=None, drop=False)
     parts = [np.array([0, 3]), np.array([5]), np.array([1, 2, 4])]
     here = TaskRows.here(ct.AgentData(store(X), y, agents=owner))
-    return here, TaskRows(ChangedTasks(TasksElsewhere(found), Encoded()), parts, shipped)
+    return here, TaskRows(ChangedTasks(TasksElsewhere(found), partial(encoded, 0.0, 1.0)), parts, shipped)
 
 
 def same(one, other, **near):
@@ -126,8 +120,9 @@ def test_changes_are_those_of_whoever_has_all_rows(both, numbers):
     here = both[0]
     rng = np.random.default_rng(1)
     center = None if here.data.is_sparse else here.data.X.mean(axis=0)
-    change = Levelled(None, center, rng.uniform(size=6), rng.normal(size=6), numbers)
-    scale = Scaled(np.zeros(4), np.array([1.0, 50.0, 0.1, 7.0]))
+    levels = task_changes.Levels(None, center, rng.uniform(size=6), rng.normal(size=6), numbers)
+    change = partial(task_changes.without_task_levels, levels)
+    scale = partial(in_units, np.zeros(4), np.array([1.0, 50.0, 0.1, 7.0]))
     one, other = (rows.become(ChangedTasks(ChangedTasks(rows.tasks, change), scale)) for rows in both)
     same(other.data, one.data, rtol=1e-9, atol=1e-9)
     part = np.array([1, 4])

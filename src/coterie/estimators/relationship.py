@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -16,28 +16,19 @@ from .._checks import integer
 from ..core.losses import BERNOULLI, SIGNS, resolve_loss
 from ..core.offsets import Offset
 from ..data.columns import Where, row_only
-from ..data.sources import is_source
+from ..data.sources import as_source, is_source, placed
+from ..data.sources.survey import deal, survey
 from ..errors import DataError, MismatchError, ParameterError
 from ..multitask import Relationship, relationship
 from ..multitask.covariance import Covariance, Dense, LowRank, checked_covariance, unrelated
 from ..multitask.learn import check_parameters
-from ..multitask.sources import ChangedTasks
+from ..multitask.sources import ChangedTasks, TasksElsewhere
+from . import task_changes
+from .canonical import by_content
 from .intercepts import FOLDS, calibrated, fold_numbers, random_intercepts, without_levels
 from .models import Inputs, Linear
 from .over_graph import scaled
-from .per_agent import PerAgent, PerAgentClassifier, PerAgentRegressor, with_mean
-from .surveyed import surveyed
-from .task_changes import (
-    Levelled,
-    MappedRows,
-    Scaled,
-    TrainingTasks,
-    centers,
-    held_out_margins,
-    labels_of,
-    mapped,
-    margins,
-)
+from .per_agent import PerAgent, PerAgentClassifier, PerAgentRegressor, Prepared, with_mean
 from .task_rows import Look, TaskRows, look, spread
 
 #: How near the optimum of a learned covariance, as a part of the objective: what is nearer costs up to five times as
@@ -45,6 +36,8 @@ from .task_rows import Look, TaskRows, look, spread
 TOL = 2e-4
 #: How near it models are that only say how sure to be.
 ROUGH = 1e-3
+#: Parts of the tasks for each worker: one that is done early takes another one, and each has room for its part.
+PARTS = 4
 #: The most rows that a feature map is fitted to, if rows are on a cluster.
 SAMPLE = 10_000
 
@@ -68,7 +61,7 @@ class Mapped(Inputs):
 
     def of(self, X: Any, where: Where = row_only) -> Any:
         """Of rows of columns, checked."""
-        return mapped(self.features, scaled(X, *self.standard), where)
+        return task_changes.mapped(self.features, scaled(X, *self.standard), where)
 
     def groups(self, names: Sequence[str]) -> None:
         """The columns that it makes have no names here."""
@@ -145,16 +138,16 @@ class _Related(PerAgent):
                 covariance = checked_covariance(self.covariance, given.members).take(order)
             seen, deviation = spread(given.rows)
             standard = center, scale = _center(seen), deviation
-            rows = given.rows.become(ChangedTasks(given.rows.tasks, Scaled(center, scale)))
+            rows = given.rows.become(ChangedTasks(given.rows.tasks, partial(task_changes.in_units, center, scale)))
             if features is not None:  # the models are of what the map makes of the rows, and so in its units
                 features.fit(rows.sample(rows.n_rows if rows.are_here else SAMPLE))
-                rows = rows.become(ChangedTasks(rows.tasks, MappedRows(features)))
+                rows = rows.become(ChangedTasks(rows.tasks, partial(task_changes.with_map, features)))
                 seen = look(rows)
                 center, scale = _center(seen), np.ones(len(seen.mean))
-                rows = rows.become(ChangedTasks(rows.tasks, Scaled(center, scale)))
-            means = None if seen.square is not None else centers(rows, self._folds)
+                rows = rows.become(ChangedTasks(rows.tasks, partial(task_changes.in_units, center, scale)))
+            means = None if seen.square is not None else task_changes.centers(rows, self._folds)
             numbers = [None] if given.outputs == 1 else range(given.outputs)
-            outputs = [Output(rows, k, labels_of(seen.labels, k), means) for k in numbers]
+            outputs = [Output(rows, k, task_changes.labels_of(seen.labels, k), means) for k in numbers]
             runs = self._runs(outputs, covariance, progress)
             found = [self._levels(run, each, covariance) for run, each in zip(runs, outputs, strict=True)]
         middle, unit = given.label_units
@@ -203,8 +196,9 @@ class _Related(PerAgent):
             posed = Offset(posed)
         else:
             numbers = float(labels.mean()), self._within(output)
-        change = Levelled(output.number, None if output.means is None else output.means[0], level.part, own, numbers)
-        tasks = rows.become(ChangedTasks(rows.tasks, change)).tasks
+        center = None if output.means is None else output.means[0]
+        levels = task_changes.Levels(output.number, center, level.part, own, numbers)
+        tasks = rows.become(ChangedTasks(rows.tasks, partial(task_changes.without_task_levels, levels))).tasks
         return relationship(tasks, posed, covariance=covariance, **self._settings(), **options)
 
     def _settings(self) -> dict[str, Any]:
@@ -443,7 +437,7 @@ class RelationshipClassifier(_Related, PerAgentClassifier):
         folds = fold_numbers(rows.sizes, np.arange(rows.n))
         models = np.zeros((rows.n, FOLDS, run.weights.shape[1]))
         for k in np.unique(folds):
-            training = TrainingTasks.of(rows, folds, k)
+            training = task_changes.TrainingTasks.of(rows, folds, k)
             here, sizes = training.numbers, training.sizes
             sub = None if covariance is None else covariance.take(here)
             if sub is not None:
@@ -454,7 +448,7 @@ class RelationshipClassifier(_Related, PerAgentClassifier):
             found = self._learn(part, sub, tol=max(ROUGH, self.tol or 0.0)).weights
             models[:, k] = np.average(found, axis=0, weights=sizes)
             models[here, k] = found
-        slope, intercepts = calibrated(labels, rows.owner, rows.n, held_out_margins(rows, models))
+        slope, intercepts = calibrated(labels, rows.owner, rows.n, task_changes.held_out_margins(rows, models))
         return slope * run.weights, intercepts
 
 
@@ -509,8 +503,26 @@ class RelationshipRegressor(_Related, PerAgentRegressor):
 
     def _levels(self, run: Relationship, output: Output, covariance: Any) -> tuple[np.ndarray, np.ndarray]:
         rows, models = output.rows, self._within(output) * run.weights
-        said = margins(rows, models)
+        said = task_changes.margins(rows, models)
         return models, random_intercepts(output.labels, rows.owner, rows.n, said, classes=False).own
+
+
+def surveyed(model: Any, ray: Any, X: Any, y: Any, agents: Any) -> Prepared:
+    """What :meth:`coterie.estimators.per_agent.PerAgent._prepared` finds, with all rows on the workers of an engine."""
+    engine = model.engine
+    shared = partial(engine.map, ray)
+    source = placed(as_source(X), ray.put)
+    asked = {"target": y, "agents": agents, "labels": model._labels, "drop": False, "owner": type(model).__name__}
+    found = survey(source, **asked, map=shared)
+    if found.names is None and not found.columns.is_identity:
+        # Gaps in arrays, which have no names, are refused, here as in one process.
+        found = survey(source, **asked, map=shared, missing="error")
+    outputs, fitted = model._seen(found)
+    units = fitted.get("_center", 0.0), fitted.get("_unit", 1.0)
+    tasks = ChangedTasks(TasksElsewhere(found), partial(task_changes.encoded, *units))
+    rows = TaskRows(tasks, deal(found.sizes, PARTS * engine.count(ray, found.n)), shared)
+    ordered, order = by_content(rows)
+    return Prepared(ordered, order, outputs, found.members, fitted, found.agent_column, found.columns)
 
 
 def _only(outputs: Any) -> Any:

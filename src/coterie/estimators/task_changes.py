@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,55 +17,31 @@ from ..data.columns import Where
 from ..data.matrix import as_features, nonfinite
 from ..errors import DataError
 from ..multitask.sources import Tasks
-from .intercepts import FOLDS, fold_numbers, some_rows, without_levels
+from .intercepts import fold_numbers, some_rows, without_levels
 from .over_graph import scaled
 from .per_agent import standard_units
 from .task_rows import TaskRows
 
+# What changes rows is a function of them, with a few parameters first that :func:`functools.partial` takes up.
 
-@dataclass(frozen=True)
-class Encoded:
+
+def encoded(label_mean: float, label_unit: float, data: AgentData, which: np.ndarray) -> AgentData:
     """Features in double precision, and labels in standard units; all 0 if the unit is."""
-
-    label_mean: float = 0.0
-    label_unit: float = 1.0
-
-    def __call__(self, data: AgentData, which: np.ndarray) -> AgentData:
-        """Change rows."""
-        labels = standard_units(data.y, self.label_mean, self.label_unit)
-        return data._like(X=data.X.astype(np.float64, copy=False), y=labels)
+    return data._like(X=data.X.astype(np.float64, copy=False), y=standard_units(data.y, label_mean, label_unit))
 
 
-@dataclass(frozen=True)
-class Scaled:
+def in_units(center: np.ndarray, scale: np.ndarray, data: AgentData, which: np.ndarray) -> AgentData:
     """Columns in standard units; sparse ones are not centred."""
-
-    center: np.ndarray
-    scale: np.ndarray
-
-    def __call__(self, data: AgentData, which: np.ndarray) -> AgentData:
-        """Change rows."""
-        return data.with_features(scaled(data.X, self.center, self.scale))
+    return data.with_features(scaled(data.X, center, scale))
 
 
-@dataclass(frozen=True)
-class MappedRows:
+def with_map(features: Any, data: AgentData, which: np.ndarray) -> AgentData:
     """What a fitted feature map makes of rows."""
-
-    features: Any
-
-    def __call__(self, data: AgentData, which: np.ndarray) -> AgentData:
-        """Change rows."""
-        return data.with_features(mapped(self.features, data.X.copy(), data.where))
+    return data.with_features(mapped(features, data.X.copy(), data.where))
 
 
-@dataclass(frozen=True)
-class Levelled:
-    """Rows and labels of one output, less what the levels of their tasks explain.
-
-    Labels -1 and +1 carry their task's level as an offset. Numbers are less a part of their task's mean, as features
-    are; less their task's level, if these are sparse.
-    """
+class Levels(NamedTuple):
+    """What the levels of tasks explain of one output."""
 
     output: int | None  # the class that is told from the rest
     center: np.ndarray | None  # of all columns; None if they are sparse
@@ -73,16 +49,21 @@ class Levelled:
     own: np.ndarray  # level of each task
     numbers: tuple[float, float] | None  # mean and unit of labels that are numbers
 
-    def __call__(self, data: AgentData, which: np.ndarray) -> AgentData:
-        """Change rows."""
-        part, own = self.part[which], self.own[which][data.owner]
-        labels = labels_of(data.y, self.output)
-        X = data.X if data.is_sparse else without_levels(data.X, data, part, self.center)
-        if self.numbers is None:
-            return data._like(X=X, y=with_offsets(labels, own))
-        mean, unit = self.numbers
-        left = labels - own if data.is_sparse else without_levels(labels, data, part, mean)
-        return data._like(X=X, y=left / unit)
+
+def without_task_levels(levels: Levels, data: AgentData, which: np.ndarray) -> AgentData:
+    """Rows and labels of one output, less what the levels of their tasks explain.
+
+    Labels -1 and +1 carry their task's level as an offset. Numbers are less a part of their task's mean, as features
+    are; less their task's level, if these are sparse.
+    """
+    part, own = levels.part[which], levels.own[which][data.owner]
+    labels = labels_of(data.y, levels.output)
+    X = data.X if data.is_sparse else without_levels(data.X, data, part, levels.center)
+    if levels.numbers is None:
+        return data._like(X=X, y=with_offsets(labels, own))
+    mean, unit = levels.numbers
+    left = labels - own if data.is_sparse else without_levels(labels, data, part, mean)
+    return data._like(X=X, y=left / unit)
 
 
 @dataclass(frozen=True)
@@ -122,41 +103,28 @@ class TrainingTasks(Tasks):
 
 def centers(rows: TaskRows, folds: int) -> np.ndarray:
     """Means of columns, (1 + folds, p): of all rows; and, for each of so many folds, of the rows that are not of it."""
-    means, counts = zip(*rows.collect(_Means(rows.sizes, folds)), strict=True)
+    means, counts = zip(*rows.collect(partial(_means, rows.sizes, folds)), strict=True)
     return rows.averaged(means, counts)
 
 
-@dataclass(frozen=True)
-class _Means:
-    sizes: np.ndarray
-    folds: int
-
-    def __call__(self, data: AgentData, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        means, counts = np.zeros((1 + self.folds, data.p)), np.zeros(1 + self.folds)
-        means[0], counts[0] = data.X.mean(axis=0), data.n_rows
-        numbers = fold_numbers(self.sizes, which)
-        for k in range(self.folds):
-            train = np.flatnonzero(numbers != k)
-            if train.size:
-                means[1 + k], counts[1 + k] = data.X[train].mean(axis=0), train.size
-        return means, counts
+def _means(sizes: np.ndarray, folds: int, data: AgentData, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    means, counts = np.zeros((1 + folds, data.p)), np.zeros(1 + folds)
+    means[0], counts[0] = data.X.mean(axis=0), data.n_rows
+    numbers = fold_numbers(sizes, which)
+    for k in range(folds):
+        train = np.flatnonzero(numbers != k)
+        if train.size:
+            means[1 + k], counts[1 + k] = data.X[train].mean(axis=0), train.size
+    return means, counts
 
 
 def held_out_margins(rows: TaskRows, models: np.ndarray) -> np.ndarray:
     """``x . w`` of every row, by the models (m, FOLDS, d) that have not seen its fold."""
-    return rows.joined(rows.collect(_HeldOut(rows.sizes), models))
+    return rows.joined(rows.collect(partial(_held_out, rows.sizes), models))
 
 
-@dataclass(frozen=True)
-class _HeldOut:
-    sizes: np.ndarray
-
-    def __call__(self, data: AgentData, which: np.ndarray, models: np.ndarray) -> np.ndarray:
-        folds, owner, out = fold_numbers(self.sizes, which), data.owner, np.empty(data.n_rows)
-        for k in range(FOLDS):
-            test = np.flatnonzero(folds == k)
-            out[test] = products(data.X[test], models[owner[test], k])
-        return out
+def _held_out(sizes: np.ndarray, data: AgentData, which: np.ndarray, models: np.ndarray) -> np.ndarray:
+    return products(data.X, models[data.owner, fold_numbers(sizes, which)])
 
 
 def margins(rows: TaskRows, models: np.ndarray) -> np.ndarray:
