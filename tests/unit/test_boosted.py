@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 import sklearn
-from scipy import sparse
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coterie as ct
 from coterie.data.dictionaries import StumpDictionary
@@ -21,19 +18,6 @@ from coterie.estimators.over_graph import LEARNING
 pytestmark = pytest.mark.compiled
 
 MODELS = {"classifier": ct.BoostedClassifier, "regressor": ct.BoostedRegressor}
-
-
-@pytest.mark.filterwarnings(
-    "ignore::sklearn.exceptions.ConvergenceWarning", "ignore::sklearn.exceptions.SkipTestWarning"
-)
-@parametrize_with_checks([ct.BoostedClassifier(base=8), ct.BoostedRegressor(base=40)])
-def test_scikit_learns_contract(estimator, check):
-    """All of them apply but check_array_api_input, which scikit-learn skips: coterie computes with NumPy only.
-
-    The regressor has four stumps for each of the ten features of check_regressors_train, which asks for an R^2 of 0.5:
-    eight stumps in all cannot have it, however they are weighed.
-    """
-    check(estimator)
 
 
 @pytest.fixture(scope="module")
@@ -183,17 +167,6 @@ def test_targets_that_never_change_are_predicted_as_they_are(task):
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_an_agent_never_met_gets_the_mean_model_weighted_by_rows(task, kind):
-    X, model = task.train.X, fitted(task, kind)
-    weights = task.train.sizes / task.train.n_rows
-    expected = said(model, X) @ (weights @ model.coef_) + weights @ model.intercept_
-    predict = model.decision_function if kind == "classifier" else model.predict
-    np.testing.assert_allclose(predict(X[:2], agents=[0, "nobody"])[1], expected[1])
-    with pytest.warns(UserWarning, match=r"none of these agents was met.*right type"):
-        model.predict(X[:2], agents=["0", "1"])
-
-
-@pytest.mark.parametrize("kind", MODELS)
 def test_an_agent_without_rows_learns_from_its_neighbours(task, kind):
     X, y, ids = arguments(task, kind)
     keep = ids != 3
@@ -231,19 +204,6 @@ def test_two_agents_find_each_other(task):
     X, y, ids = arguments(task, "classifier")
     model = ct.BoostedClassifier(base=16).fit(X, y, agents=ids % 2)
     assert model.graph_.n_edges == 1
-
-
-@pytest.mark.parametrize("kind", MODELS)
-def test_rows_of_every_kind_give_the_same_models(task, kind):
-    polars = pytest.importorskip("polars")
-    X, y, ids = arguments(task, kind)
-    frame = pd.DataFrame(X, columns=["a", "b"]).assign(who=ids)
-    reference = fitted(task, kind)
-    for rows, agents in ((sparse.csr_matrix(X), ids), (frame, "who"), (polars.from_pandas(frame), "who")):
-        model = MODELS[kind](base=16, graph=task.graph).fit(rows, y, agents=agents)
-        np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-9)
-        assert np.array_equal(model.predict(rows, agents=agents), reference.predict(X, agents=ids))
-    assert np.array_equal(model.predict(frame), reference.predict(X, agents=ids))  # the column is known by now
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -464,14 +424,6 @@ def test_the_same_seed_gives_the_same_models(task, kind):
     assert not np.array_equal(one.coef_, other.coef_)
 
 
-def test_progress_is_told(task):
-    calls = []
-    X, y, ids = arguments(task, "classifier")
-    ct.BoostedClassifier(base=16).fit(X, y, agents=ids, progress=lambda *done: calls.append(done))
-    assert calls
-    assert all(0 <= done <= total for done, total in calls)
-
-
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 
@@ -503,25 +455,6 @@ def test_progress_is_told(task):
 def test_bad_settings_are_refused_by_name(task, kind, settings, error, message):
     with pytest.raises(error, match=message):
         fitted(task, kind, **settings)
-
-
-def test_bad_rows_are_refused_by_place(task):
-    X, y, ids = arguments(task, "classifier")
-    names = np.array([f"agent {k}" for k in ids])
-    broken = X.copy()
-    broken[17, 1] = np.nan
-    model = ct.BoostedClassifier(base=16)
-    with pytest.raises(DataError, match=rf"row 17 \(agent '{names[17]}'\): column 1"):
-        model.fit(broken, y, agents=names)
-    with pytest.raises(DataError, match=r"one class only, 1\.0"):
-        model.fit(X, np.ones(len(X)), agents=names)
-    with pytest.raises(NotFittedError):
-        model.predict(X, agents=names)
-    model.fit(X, y, agents=names)
-    with pytest.raises(DataError, match=r"row 17.*column 1"):
-        model.predict(broken, agents=names)
-    with pytest.raises(DataError, match="fitted for 12 agents: pass agents"):
-        model.predict(X)
 
 
 @pytest.mark.parametrize("settings", [{"beta": -1.0}, {"base": []}, {"graph": ct.graphs.ring(3)}, {"method": "cd"}])

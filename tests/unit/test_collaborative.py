@@ -413,18 +413,6 @@ def test_counts_have_rates():
     assert np.all(ends == np.round(ends))
 
 
-def test_ids_of_another_type_are_warned_of():
-    X, y, ids = table()
-    model = ct.CollaborativeRegressor().fit(X, y, agents=ids)
-    with pytest.warns(UserWarning, match="none of these agents was met.*right type") as caught:
-        model.predict(X, agents=[str(k) for k in ids])
-    assert caught[0].filename == __file__
-    with pytest.raises(DataError, match="fitted for 12 agents: pass agents"):
-        model.predict(X)
-    with pytest.raises(DataError, match="3 ids for 120 rows"):
-        model.predict(X, agents=[0, 1, 2])
-
-
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
@@ -497,12 +485,6 @@ def test_parameters_can_be_read_set_and_cloned():
     assert repr(model) == "CollaborativeRegressor(design='linear', members=[1, 2])"
     with pytest.raises(ParameterError, match="Invalid parameter 'depth'"):
         model.set_params(depth=3)
-
-
-def test_clones_are_not_fitted():
-    X, y, ids = table()
-    model = ct.CollaborativeRegressor().fit(X, y, agents=ids)
-    assert not hasattr(clone(model), "agents_")
 
 
 @pytest.mark.parametrize("kind", ["numbers", "classes"])

@@ -2,43 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
-
 import networkx as nx
 import numpy as np
-import pandas as pd
 import pytest
-import sklearn
-from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coterie as ct
 from coterie.errors import DataError, GraphError, MismatchError, ParameterError
 from coterie.problem.baselines import BASELINES
 
 MODELS = {"classifier": ct.CollaborativeClassifier, "regressor": ct.CollaborativeRegressor}
-
-
-def contract():
-    """scikit-learn's checks. It warns of estimators that do not inherit from its own: importing it takes too long."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Estimator .* does not inherit")
-        return parametrize_with_checks([model() for model in MODELS.values()])
-
-
-@pytest.mark.filterwarnings(
-    "ignore::sklearn.exceptions.ConvergenceWarning",
-    "ignore::sklearn.exceptions.SkipTestWarning",
-    "ignore:Estimator .* does not inherit",
-)
-@contract()
-def test_scikit_learns_contract(estimator, check):
-    """All of them apply but check_array_api_input, which scikit-learn skips: coterie computes with NumPy only."""
-    check(estimator)
 
 
 @pytest.fixture(scope="module")
@@ -93,61 +66,6 @@ def test_classes_against_the_rest_are_separate_problems(task):
     np.testing.assert_allclose(model.predict_proba(X, agents=ids).sum(axis=1), 1.0)
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_rows_of_every_kind_give_the_same_models(task, kind):
-    polars = pytest.importorskip("polars")
-    X, y, ids = arguments(task, kind)
-    frame = pd.DataFrame(X, columns=list("abc")).assign(who=ids)
-    settings = {"method": "cd", "graph": "knn", "n_neighbors": 2}
-    reference = MODELS[kind](**settings).fit(X, y, agents=ids)
-    for rows in (frame, polars.from_pandas(frame)):
-        model = MODELS[kind](**settings).fit(rows, y, agents="who")
-        np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-9)
-        assert np.array_equal(model.predict(rows), reference.predict(X, agents=ids))
-
-
-@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
-def test_units_of_features_do_not_matter(task, storage):
-    """Sparse features are scaled, and not shifted."""
-    X, y, ids = arguments(task, "regressor")
-    wild = X * [1.0, 1e3, 1e-2] + (0.0 if storage is sparse.csr_array else [0.0, 5.0, 1.0])
-    settings = {"method": "cd", "graph": task.graph, "tol": 1e-13}
-    one = ct.CollaborativeRegressor(**settings).fit(storage(X), y, agents=ids)
-    other = ct.CollaborativeRegressor(**settings).fit(storage(wild), y, agents=ids)
-    found = other.predict(storage(wild), agents=ids)
-    np.testing.assert_allclose(one.predict(storage(X), agents=ids), found, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.compiled
-@pytest.mark.parametrize("classes", [2, 3])
-def test_the_order_of_the_rows_does_not_matter(task, classes):
-    X, ids = task.train.X, task.train.owner
-    y = np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.4, 0.4][: classes - 1])
-    order = np.random.default_rng(3).permutation(len(X))
-    sorted_, shuffled = (
-        ct.CollaborativeClassifier("cd", graph=task.graph, tol=1e-13).fit(X[rows], y[rows], agents=ids[rows])
-        for rows in (np.arange(len(X)), order)
-    )
-    np.testing.assert_allclose(shuffled.coef_, sorted_.coef_, atol=1e-5)
-    assert shuffled.score(X, y, agents=ids) > 0.7
-
-
-def test_strangers_alone_are_warned_of(task):
-    X, y, ids = arguments(task, "classifier")
-    model = ct.CollaborativeClassifier("cd", graph=task.graph).fit(X, y, agents=ids)
-    with pytest.warns(UserWarning, match=r"none of these agents was met.*right type"):
-        model.predict(X, agents=[str(k) for k in ids])
-
-
-def test_an_agent_never_met_gets_the_mean_model_weighted_by_rows(task):
-    X, y, ids = arguments(task, "regressor")
-    model = ct.CollaborativeRegressor("cd", graph=task.graph).fit(X, y, agents=ids)
-    weights = task.train.sizes / task.train.n_rows
-    expected = X @ (weights @ model.coef_) + weights @ model.intercept_
-    np.testing.assert_allclose(model.predict(X[:2], agents=[0, "nobody"])[1], expected[1])
-
-
 def test_an_agent_without_rows_learns_from_its_neighbours(task):
     X, y, ids = arguments(task, "regressor")
     keep = ids != 3
@@ -173,25 +91,6 @@ def test_the_run_tells_what_was_sent(task):
     model = ct.CollaborativeClassifier("cd", graph=ct.graphs.ring(12)).fit(X, y, agents=ids)
     assert model.run_.vectors == 24 + 2 * model.run_.wakes
     assert model.n_iter_ == model.run_.wakes // 12
-
-
-@pytest.mark.slow
-def test_a_search_can_pass_agents_on(task):
-    X, y, ids = arguments(task, "classifier")
-    with sklearn.config_context(enable_metadata_routing=True):
-        model = ct.CollaborativeClassifier("cd", n_neighbors=2, members=range(12))
-        model = model.set_fit_request(agents=True).set_score_request(agents=True)
-        search = GridSearchCV(model, {"coupling": [0.1, 10.0]}, cv=2).fit(X, y, agents=ids)
-    assert search.best_params_["coupling"] in (0.1, 10.0)
-
-
-def test_a_pipeline_can_pass_agents_on(task):
-    X, y, ids = arguments(task, "classifier")
-    with sklearn.config_context(enable_metadata_routing=True):
-        model = ct.CollaborativeClassifier("cd", graph=task.graph).set_fit_request(agents=True)
-        model = model.set_predict_request(agents=True).set_score_request(agents=True)
-        pipeline = make_pipeline(StandardScaler(), model).fit(X, y, agents=ids)
-        assert pipeline.score(X, y, agents=ids) == np.mean(pipeline.predict(X, agents=ids) == y) > 0.7
 
 
 def test_probabilities_only_where_there_are_any(task):
@@ -249,15 +148,6 @@ def test_features_of_very_different_sizes_do_not_hide_each_other(task):
     stamped = np.column_stack([X, 1.7e9 + 1e5 * np.random.default_rng(0).normal(size=len(X))])
     model = ct.CollaborativeRegressor("cd", graph=task.graph, ridge=0.0, max_iter=200).fit(stamped, y, agents=ids)
     assert model.score(stamped, y, agents=ids) > 0.9
-
-
-def test_a_refused_fit_leaves_the_model_as_it_was(task):
-    X, y, ids = arguments(task, "classifier")
-    model = ct.CollaborativeClassifier("cd", graph=task.graph).fit(X, y, agents=ids)
-    before = model.predict(X, agents=ids)
-    with pytest.raises(DataError):
-        model.fit(X[:, :2], np.array(list("abc"))[ids % 3], agents=ids[1:])
-    assert np.array_equal(model.predict(X, agents=ids), before)
 
 
 @pytest.mark.compiled

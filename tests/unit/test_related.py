@@ -7,16 +7,13 @@ import inspect
 import numpy as np
 import pandas as pd
 import pytest
-import sklearn
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import make_circles
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import LinearRegression
-from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coterie as ct
 from coterie._folds import split
@@ -30,14 +27,6 @@ pytestmark = pytest.mark.compiled
 MODELS = {"classifier": ct.RelationshipClassifier, "regressor": ct.RelationshipRegressor}
 NAMES = np.array(["ann", "bob", "cyd", "dan"])
 LEVELS = np.array(["high", "low", "mid"])
-
-
-@pytest.mark.filterwarnings(
-    "ignore::sklearn.exceptions.ConvergenceWarning", "ignore::sklearn.exceptions.SkipTestWarning"
-)
-@parametrize_with_checks([model(max_iter=60) for model in MODELS.values()])
-def test_scikit_learns_contract(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")
@@ -184,18 +173,6 @@ def test_without_agents_there_is_one_task(rows):
     assert model.predict(X).shape == (130,)
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_an_agent_never_met_gets_the_mean_model_weighted_by_rows(rows, kind):
-    X, numbers, ids = rows
-    model = MODELS[kind]().fit(X, labels(numbers, kind), agents=ids)
-    share = np.array([30, 25, 40, 35]) / 130
-    mean = X[:2] @ (share @ model.coef_) + share @ model.intercept_
-    ask = model.predict if kind == "regressor" else model.decision_function
-    np.testing.assert_allclose(ask(X[:2], agents=["ann", "nobody"])[1], mean[1])
-    with pytest.warns(UserWarning, match="none of these agents was met"):
-        model.predict(X[:2], agents=[7, 8])
-
-
 # -- their parts -----------------------------------------------------------------------------------------------------
 
 
@@ -223,32 +200,6 @@ def test_a_column_that_does_not_vary_has_the_unit_one(storage):
 
 
 # -- rows of every kind ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", MODELS)
-def test_rows_of_every_kind_give_the_same_models(rows, kind):
-    polars = pytest.importorskip("polars")
-    X, numbers, ids = rows
-    y = labels(numbers, kind)
-    frame = pd.DataFrame(X, columns=list("abc")).assign(who=ids)
-    settings = {"tol": 1e-9, "covariance": np.eye(4) / 4}
-    reference = MODELS[kind](**settings).fit(X, y, agents=ids)
-    for given, agents in ((frame, "who"), (polars.from_pandas(frame), "who")):
-        model = MODELS[kind](**settings).fit(given, y, agents=agents)
-        np.testing.assert_array_equal(model.coef_, reference.coef_)
-        assert np.array_equal(model.predict(given), reference.predict(X, agents=ids))  # it knows the column
-        assert model.feature_names_in_.tolist() == ["a", "b", "c"]
-    thin = MODELS[kind](**settings).fit(sparse.csr_matrix(X), y, agents=ids)  # which is not centred
-    assert abs(thin.score(sparse.csr_matrix(X), y, agents=ids) - reference.score(X, y, agents=ids)) < 0.02
-
-
-@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
-def test_models_are_given_in_the_original_units(rows, storage):
-    X, numbers, ids = rows
-    wild = X * [1.0, 1e3, 1e-2] + (0.0 if storage is sparse.csr_array else [0.0, 5.0, 1.0])
-    one, other = (ct.RelationshipRegressor().fit(storage(given), numbers, agents=ids) for given in (X, wild))
-    np.testing.assert_allclose(other.predict(storage(wild), agents=ids), one.predict(X, agents=ids), atol=1e-6)
-    np.testing.assert_allclose(other.predict(wild, agents=ids), one.predict(X, agents=ids), atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -382,14 +333,6 @@ def test_defaults_are_those_of_the_function(kind):
     }
 
 
-def test_searches_pass_agents_on(rows):
-    X, numbers, ids = rows
-    with sklearn.config_context(enable_metadata_routing=True):
-        model = ct.RelationshipRegressor().set_fit_request(agents=True).set_score_request(agents=True)
-        search = GridSearchCV(model, {"lam": [1e-3, 10.0]}, cv=2).fit(X, numbers, agents=ids)
-    assert search.best_params_ == {"lam": 1e-3}
-
-
 @pytest.mark.slow
 def test_progress_and_seed(rows):
     X, numbers, ids = rows
@@ -435,37 +378,6 @@ def test_parameters_out_of_their_range_are_refused(rows, kind, settings, error, 
     with pytest.raises(error, match=message):
         model.fit(X, labels(numbers, kind), agents=ids)
     assert not hasattr(model, "coef_")
-
-
-def test_rows_that_cannot_be_are_refused(rows):
-    X, numbers, ids = rows
-    model = ct.RelationshipRegressor()
-    with pytest.raises(NotFittedError):
-        model.predict(X, agents=ids)
-    with pytest.raises(DataError, match="0 sample"):
-        model.fit(np.empty((0, 3)), [], agents=[])
-    with pytest.raises(DataError, match=r"row 3 \(agent '.*'\): the label is missing"):
-        model.fit(X, np.where(np.arange(130) == 3, np.nan, numbers), agents=ids)
-    with pytest.raises(DataError, match=r"row 5 .*column 1 is missing"):
-        model.fit(np.where((np.arange(130) == 5)[:, None] & [False, True, False], np.nan, X), numbers, agents=ids)
-    with pytest.raises(DataError, match="one class only, 'yes'"):
-        ct.RelationshipClassifier().fit(X, ["yes"] * 130, agents=ids)
-    model.fit(X, numbers, agents=ids)
-    with pytest.raises(DataError, match="X has 2 features, but RelationshipRegressor is expecting 3"):
-        model.predict(X[:, :2], agents=ids)
-    with pytest.raises(DataError, match="fitted for 4 agents: pass agents="):
-        model.predict(X)
-
-
-@pytest.mark.parametrize("kind", MODELS)
-def test_a_fit_that_is_refused_leaves_the_model_as_it_was(rows, kind):
-    X, numbers, ids = rows
-    y = labels(numbers, kind)
-    model = MODELS[kind]().fit(X, y, agents=ids)
-    before = model.predict(X, agents=ids)
-    with pytest.raises(ParameterError):
-        model.set_params(lam=-1.0).fit(X[:50], y[:50], agents=["one"] * 50)
-    assert np.array_equal(model.predict(X, agents=ids), before)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
