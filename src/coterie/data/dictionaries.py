@@ -203,7 +203,7 @@ class Stumps:
         if (low is None) != (high is None):
             missing, given = ("low", "high") if low is None else ("high", "low")
             raise ParameterError(f"{given} is given without {missing}: expected both ends of the range, or neither")
-        if low is not None:
+        if low is not None and high is not None:
             if self.spread == "quantile":
                 raise ParameterError("low and high: quantiles come from data, not from a range; leave both out")
             if isinstance(low, tuple) and isinstance(high, tuple) and len(low) != len(high):
