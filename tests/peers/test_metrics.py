@@ -22,6 +22,7 @@ from coterie.peers.model.scores import score_of, scores, served_by
 from coterie.peers.model.tables import work_of
 from coterie.peers.node.mailbox import INBOX_BYTES, INBOX_ROSTERS, NOBODY, Inbox
 from coterie.peers.node.program import Program
+from coterie.peers.node.settings import Settings
 from coterie.peers.transport.memory import Exchange, Memory
 from coterie.peers.wire.gate import REASONS
 
@@ -98,7 +99,8 @@ def program(tmp_path):
     node.receive(group.now, 1, b"not a letter")
     node.receive(group.now, 77, b"nor this")
     transport = Memory(Exchange(by_hand=True), "m0", 0)
-    program = Program(node, transport, tmp_path, Log(io.StringIO()), metrics_port=0, clock=lambda: group.now)
+    options = {"settings": Settings(metrics=0), "clock": lambda: group.now}
+    program = Program(node, transport, tmp_path, Log(io.StringIO()), **options)
     yield program
     program.metrics.close()
 

@@ -20,9 +20,9 @@ from coterie.engines.wire import decode
 from coterie.engines.worlds import part_of, world_of
 from coterie.errors import DataError, ParameterError, StateError
 from coterie.peers.group.charter import MAX_LETTER, charter_in, charter_json, read_charter
-from coterie.peers.group.networks import load_model, margins, model_of, roles
+from coterie.peers.group.networks import load_model, model_of, roles
 from coterie.peers.model.model import predict_file
-from coterie.peers.model.scores import scores, served_by
+from coterie.peers.model.scores import scores
 from coterie.peers.model.tables import check_charter, problem_of, work_of
 from coterie.peers.model.work import method_of, read_work, write_work
 from coterie.peers.wire.packet import read_packet
@@ -227,30 +227,6 @@ def _offered(group, kind, numbers):
     before = node.mail.gate.refused.copy()
     node.receive(group.now, 1, group.packet(1, 0, kind, np.asarray(numbers).astype("<f4").tobytes()))
     return next(iter(node.mail.gate.refused - before), None)
-
-
-@pytest.mark.slow
-def test_a_group_learns_what_nobody_can_alone():
-    """Two moons, so to say: the label is the sign of a product, of which each of six members has eight rows."""
-    agreed = charter_of(
-        **WORDS | {"method": "tied-sgd", "network": {"hidden": 8}, "settings": {"rate": 0.5, "steps": 5}, "max_rows": 8}
-    )
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(6, 8, 3))
-    rows = [(x, np.where(x[:, 0] * x[:, 1] > 0, 1.0, -1.0)) for x in X]
-    ties = [(i, j, 1.0) for i in range(6) for j in range(i + 1, 6)]
-    group = SmallGroup(agreed, sizes=(8,) * 6, ties=ties, work=[work_of(agreed, *pair) for pair in rows])
-    group.start().run(150.0)
-    new = rng.normal(size=(4000, 3))
-    truth = new[:, 0] * new[:, 1] > 0
-    right = lambda node, theta: np.mean((margins(node.work.model, theta, new) > 0) == truth)  # noqa: E731
-    together = np.mean([right(node, node.theta) for node in group.nodes.values()])
-    alone = np.mean([right(node, node.work.local) for node in group.nodes.values()])
-    assert together > alone + 0.1
-    assert all(node.mail.gate.refused == {} for node in group.nodes.values())
-    told = scores(group.nodes[0])
-    assert told["objective"] < 0.3
-    assert served_by(group.nodes[0]).how == "together"
 
 
 def test_members_may_leave_out_extremes():

@@ -5,11 +5,11 @@ import csv
 import gzip
 import io
 import json
-import time
 
 import numpy as np
 import pandas as pd
 import pytest
+from processes import until
 from small_group import STEWARD, SmallGroup, public
 from typed import typed
 from typer.testing import CliRunner
@@ -663,16 +663,6 @@ def test_a_private_peer_takes_in_new_rows_within_its_budget():
     assert group.ledgers[0].releases <= 4
 
 
-def wait_for(look, seconds=60.0):
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        found = look()
-        if found is not None:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("nothing came")
-
-
 def test_a_changed_file_is_read_again_and_a_bad_one_is_reported(tmp_path):
     (tmp_path / "charter.json").write_bytes(charter_json(charter()))
     data = written(tmp_path / "rows.csv", "age,dose,ill\n1,2,no\n3,4,yes\n")
@@ -682,18 +672,18 @@ def test_a_changed_file_is_read_again_and_a_bad_one_is_reported(tmp_path):
     written(data, "age,dose,ill\n1,2,no\n3,4,yes\n5,6,no\n")
     assert feed.look() is None  # it may be half written: it is left alone until it stays as it is
     assert feed._reader is None
-    assert wait_for(feed.look).size == 3
+    assert until(feed.look).size == 3
     assert feed.look() is None
     written(data, "age,dose,ill\n1,2,no\n3,x,yes\n")
     with pytest.raises(DataError, match="'x' in column 'dose', row 2"):
-        wait_for(feed.look)
+        until(feed.look)
     data.unlink()
     assert feed.look() is None  # somebody may be replacing it
     with pytest.raises(DataError, match="is not there any more"):
         feed.look()
     assert [feed.look() for _ in range(3)] == [None] * 3  # said once; and gone is not empty
     written(data, "age,dose,ill\n1,2,no\n")
-    assert wait_for(feed.look).size == 1
+    assert until(feed.look).size == 1
 
 
 def test_a_running_peer_goes_on_with_the_old_rows_until_there_are_good_ones(tmp_path):
@@ -708,15 +698,15 @@ def test_a_running_peer_goes_on_with_the_old_rows_until_there_are_good_ones(tmp_
 
     def looked(holds):
         program._look_for_rows()
-        return True if holds() else None
+        return holds()
 
     written(data, "age,dose,ill\n40,100,maybe\n")
-    wait_for(lambda: looked(lambda: node.trouble["data"]))
+    until(lambda: looked(lambda: node.trouble["data"]))
     assert node.work.size == 6
     assert "those from before stay" in node.trouble.last
     assert status_of(program)["trouble"] == {"data": 1}
     written(data, "age,dose,ill\n40,100,yes\n50,200,no\n,300,yes\n")
-    wait_for(lambda: looked(lambda: node.work.size == 3))
+    until(lambda: looked(lambda: node.work.size == 3))
     told = [json.loads(line) for line in log.getvalue().splitlines()]
     assert told[-1]["event"] == "rows"
     assert (told[-1]["count"], told[-1]["notes"]) == (3, ["1 of 3 values of 'age' are missing, and count as 45"])

@@ -187,24 +187,11 @@ def _act(action: str, who: Sequence[str], folder: Path, as_json: bool) -> None:
             raise ParameterError(f"partition {' '.join(who)}: no peer is left on the other side")
         processes.partition(folders, some)
     else:
-        act = {"kill": processes.kill, "pause": processes.pause, "resume": processes.resume, "start": _ask_to_start}[
-            action
-        ]
         for i in some:
-            act(folders[i])
+            getattr(processes, action)(folders[i])
     done = {"kill": "killed", "pause": "paused", "resume": "resumed", "start": "started", "partition": "cut off"}
-    names = ", ".join(f"p{i}" for i in some)
-    show({done[action]: some}, f"{done[action]}: {names}", as_json)
-
-
-def _ask_to_start(folder: Path) -> None:
-    from ..peers.lab.lab import START
-    from ..peers.lab.processes import is_running, wait_until
-
-    if is_running(folder):
-        raise IdentityError(f"{folder.name} is running already")
-    (folder / "start").touch()
-    wait_until(lambda: is_running(folder), START, f"{folder.name} has not started")
+    word, names = done[action], ", ".join(f"p{i}" for i in some)
+    show({word: some}, f"{word}: {names}", as_json)
 
 
 def _numbers(action: str, who: Sequence[str], n: int) -> list[int]:

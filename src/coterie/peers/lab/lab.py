@@ -25,7 +25,7 @@ from ..model.tables import problem_of, rows_of, work_of
 from ..model.work import write_work
 from ..node.process import only_one
 from . import processes
-from .processes import END, check_folder, free_ports, read_json
+from .processes import END, START, check_folder, free_ports, read_json
 from .tasks import LabTask
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 AT_ONCE = 3
 #: Wakes after which private peers have heard of each other what there is to hear.
 SETTLED = 30
-#: Seconds between two looks, and for a peer to start, at most.
-LOOK, START = 1.0, 60.0
+#: Seconds between two looks.
+LOOK = 1.0
 #: Ends of a tie agree on its weight if they are as near as this, relative.
 AGREED = 1e-6
 #: Mean seconds between two faults, in a lab of one peer, and at least; and how long one lasts.

@@ -19,8 +19,8 @@ from ..node.process import running
 
 #: Where peers listen: below the ports that systems give to outgoing connections, which could take that of a dead peer.
 PORTS = range(10240, 32768)
-#: Seconds for a peer to end, at most.
-END = 20.0
+#: Seconds for a peer to start, and to end, at most.
+START, END = 60.0, 20.0
 
 
 def peers_of(folder: Path) -> list[Path]:
@@ -70,6 +70,14 @@ def resume(folder: Path) -> None:
     """SIGCONT to the peer of a folder."""
     send_signal(folder, signal.SIGCONT)
     (folder / "paused").unlink(missing_ok=True)
+
+
+def start(folder: Path) -> None:
+    """Ask the lab to start the peer of a folder; returns when it runs."""
+    if is_running(folder):
+        raise IdentityError(f"{folder.name} is running already")
+    (folder / "start").touch()
+    wait_until(lambda: is_running(folder), START, f"{folder.name} has not started")
 
 
 def partition(folders: Sequence[Path], some: Sequence[int]) -> None:

@@ -60,8 +60,13 @@ def launch(
     log.take_over()
     raise_descriptors()
     method = method_of(charter)
-    with only_one(folder):
-        ledger = _ledger(folder, method)
+    with only_one(folder), contextlib.ExitStack() as stack:
+        ledger = None
+        if method.privacy.plan is not None:
+            from ...privacy.ledger import Ledger
+
+            # It was made when the peer joined: one that is missing was lost, and may be spent.
+            ledger = stack.enter_context(Ledger(method.privacy.plan, folder / "ledger", identity=folder / "sign.key"))
         node = kind(
             charter,
             read_bounded(folder / "roster"),
@@ -95,7 +100,6 @@ def launch(
             transport,
             folder,
             log,
-            metrics_port=settings.metrics,
             lab=lab,
             wakes=wakes,
             expires=expires,
@@ -104,26 +108,12 @@ def launch(
             steward=steward,
         )
         signals.of(program)
-        try:
-            program.run()
-        finally:
-            if ledger is not None:
-                ledger.close()
+        program.run()
     if program.again:
         settle(folder)
         begin_again()
     if program.failure:
         raise IdentityError(program.failure)
-
-
-def _ledger(folder: Path, method: Any) -> Any:
-    """The ledger of a private method, made when the peer joined. One that is missing was lost, and may be spent."""
-    plan = method.privacy.plan
-    if plan is None:
-        return None
-    from ...privacy.ledger import Ledger
-
-    return Ledger(plan, folder / "ledger", identity=folder / "sign.key")
 
 
 def launch_relay(folder: Path) -> None:

@@ -64,7 +64,6 @@ class Program:
         folder: str | os.PathLike[str],
         log: Log,
         *,
-        metrics_port: int | None = None,  # to serve Prometheus text on loopback; 0 for any free port
         lab: bool = False,  # an experiment: obey the file "blocked", write the model often, end with the parent process
         wakes: int | None = None,  # stop after so many
         expires: str | None = None,  # when the certificate does
@@ -109,8 +108,8 @@ class Program:
         self._due = dict.fromkeys(("status", "link", "muted", "office", "summary", "model", "rows", "chronicle"), 0.0)
         self._due["final"] = clock() + FIRST_FINAL
         self.metrics = None
-        if metrics_port is not None:
-            self.metrics = Metrics(metrics_port, lambda: prometheus(self.status), lambda: health(self.status))
+        if self.settings.metrics is not None:
+            self.metrics = Metrics(self.settings.metrics, lambda: prometheus(self.status), lambda: health(self.status))
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
