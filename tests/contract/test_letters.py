@@ -8,38 +8,22 @@ import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.core.letters import (
-    MAX_COUNT,
-    MAX_LOSS,
-    Addresses,
-    Average,
-    Bounds,
-    Choices,
-    Contents,
-    Counter,
-    Loss,
-    Number,
-    Numbers,
-    Pairs,
-    Vector,
-    bits_of,
-    lengths_of,
-    longest,
-)
+from coterie.core import letters
+from coterie.core.letters import MAX_COUNT, MAX_LOSS, Choices, Contents, Number, Pairs, bits_of, lengths_of, longest
 from coterie.core.methods import METHODS
 from coterie.errors import DataError
 
 LETTERS = {
-    0: Vector(),
-    1: (Vector(2), Number(0.0, 1.0)),
-    2: (Counter(), Pairs()),
+    0: letters.Vector(),
+    1: (letters.Vector(2), Number(0.0, 1.0)),
+    2: (letters.Counter(), Pairs()),
     3: (),
     4: (Number(), Choices(), Number(-1.0, 1.0)),
-    5: (Numbers(2, 3, 10.0), Average(2, 3, 10.0)),
-    6: Addresses(2),
-    7: Loss(),
+    5: (letters.Numbers(2, 3, 10.0), letters.Average(2, 3, 10.0)),
+    6: letters.Addresses(2),
+    7: letters.Loss(),
 }
-BOUNDS = Bounds(p=4, radius=9.0, outputs=2)
+BOUNDS = letters.Bounds(p=4, radius=9.0, outputs=2)
 
 
 def read(kind, numbers, bounds=BOUNDS, members=(3, 5)):

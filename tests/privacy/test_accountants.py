@@ -8,17 +8,7 @@ import pytest
 from scipy.special import expit, ndtr, ndtri
 
 from coterie.accounting import accountants
-from coterie.accounting.accountants import (
-    ACCOUNTANTS,
-    accountant_of,
-    calibrate,
-    composition_bound,
-    delta_of,
-    epsilon_of,
-    exponential_mu,
-    gdp_delta,
-    gdp_mu,
-)
+from coterie.accounting.accountants import calibrate, composition_bound, delta_of, epsilon_of, exponential_mu, gdp_delta
 from coterie.errors import MissingExtra, ParameterError
 
 PAPER_DELTA = math.exp(-5.0)
@@ -90,7 +80,7 @@ def test_profile_falls_with_epsilon_and_grows_with_mu():
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 8.0, 300.0])
 @pytest.mark.parametrize("delta", [1e-300, 1e-10, 1e-5, 0.1, 0.9])
 def test_mu_is_the_largest_that_gives_the_guarantee(epsilon, delta):
-    mu = gdp_mu(epsilon, delta)
+    mu = accountants.gdp_mu(epsilon, delta)
     assert gdp_delta(epsilon, mu) <= delta < gdp_delta(epsilon, mu * (1 + 1e-11))
 
 
@@ -254,7 +244,7 @@ def test_numerical_account_needs_less_noise_than_the_bound():
 
 # Inverses
 
-EVERY = [(m, a) for m, names in ACCOUNTANTS.items() for a in names]
+EVERY = [(m, a) for m, names in accountants.ACCOUNTANTS.items() for a in names]
 CLOSED = [(m, a) for m, a in EVERY if a != "pld"]
 
 
@@ -326,7 +316,7 @@ def test_costs_added_up_in_any_way_stay_in_the_budget():
     for epsilon in np.geomspace(0.05, 5.0, 40):
         noise = calibrate(epsilon, 1e-5, 60, weights=np.linspace(1.0, 2.0, 60))
         for order in (noise, noise[::-1], np.sort(noise)):
-            assert np.cumsum(1 / order**2)[-1] <= gdp_mu(epsilon, 1e-5) ** 2
+            assert np.cumsum(1 / order**2)[-1] <= accountants.gdp_mu(epsilon, 1e-5) ** 2
 
 
 def test_gaussian_is_exact_for_one_step_of_the_whole_budget():
@@ -359,13 +349,13 @@ PART, FROM_ZERO = (-0.1, 1.0, 2, [0.5], *BAD), "expected a nonnegative finite nu
 #: What is said, of which values, given to which functions.
 REFUSED = [
     ("epsilon = .*: expected", (0, -1.0, math.inf, 10**400, [1.0], *BAD), lambda x: calibrate(x, 1e-5)),
-    ("epsilon = .*: expected", (0, -1.0, math.inf, 10**400, [1.0], *BAD), lambda x: gdp_mu(x, 1e-5)),
+    ("epsilon = .*: expected", (0, -1.0, math.inf, 10**400, [1.0], *BAD), lambda x: accountants.gdp_mu(x, 1e-5)),
     (rf"epsilon(\[1\])? = .*: {FROM_ZERO}", SHARES, lambda x: delta_of(x, 1.0)),
     (rf"epsilon(\[1\])? = .*: {FROM_ZERO}", SHARES, lambda x: gdp_delta(x, 1.0)),
     ("epsilon.* = .*: expected a positive finite number", SHARES, exponential_mu),
     (r"delta = .*: expected a number in \(0, 1\)", PART, lambda x: epsilon_of(1.0, x)),
     (r"delta = .*: expected a number in \(0, 1\)", PART, lambda x: calibrate(1.0, x)),
-    (r"delta = .*: expected a number in \(0, 1\)", (0, *PART), lambda x: gdp_mu(1.0, x)),
+    (r"delta = .*: expected a number in \(0, 1\)", (0, *PART), lambda x: accountants.gdp_mu(1.0, x)),
     (r"delta = .*: expected a number in \[0, 1\)", PART, lambda x: composition_bound(1.0, x)),
     (r"delta = .*: expected a number in \[0, 1\)", PART, lambda x: epsilon_of(1.0, x, mechanism="laplace")),
     ("delta = 0: expected .*Gaussian noise cannot give delta 0.*laplace", (0,), lambda x: calibrate(1.0, x)),
@@ -421,7 +411,7 @@ def test_delta_too_small_for_the_numerical_account(monkeypatch):
 
 
 def test_what_may_be_left_out():
-    assert [accountant_of(m) for m in ACCOUNTANTS] == ["gdp", "bound", "gdp"]
+    assert [accountants.accountant_of(m) for m in accountants.ACCOUNTANTS] == ["gdp", "bound", "gdp"]
     assert epsilon_of([1.0, 2.0], 1e-5, steps=2) == epsilon_of([1.0, 2.0], 1e-5)
 
 

@@ -7,16 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coterie._files import (
-    cache_root,
-    locked,
-    private_folder,
-    read_bounded,
-    with_checksum,
-    without_checksum,
-    write_atomic,
-    write_new,
-)
+from coterie import _files
+from coterie._files import cache_root, locked, private_folder, read_bounded, without_checksum, write_atomic, write_new
 from coterie.errors import CoterieError, DataError, FileError, IdentityError
 
 
@@ -107,7 +99,7 @@ def test_new_files_all_or_none(tmp_path):
 
 
 def test_one_bit_is_seen():
-    content = with_checksum(b"magic\n", b"body")
+    content = _files.with_checksum(b"magic\n", b"body")
     assert without_checksum(b"magic\n", content) == b"body"
     for place in range(len(content)):
         bad = bytearray(content)

@@ -15,16 +15,8 @@ from scipy.spatial.distance import cdist
 from sklearn.datasets import make_moons
 
 import coterie as ct
-from coterie.datasets import (
-    clustered_moons,
-    field_estimation,
-    linear_classification,
-    mean_estimation,
-    rotated_moons,
-    synthetic,
-    synthetic1,
-    synthetic2,
-)
+from coterie import datasets
+from coterie.datasets import field_estimation, linear_classification, mean_estimation, rotated_moons, synthetic1
 from coterie.errors import ParameterError
 from coterie.multitask.covariance import separability
 
@@ -68,8 +60,8 @@ def parts(task):
 
 
 def test_these_are_all_generators():
-    assert sorted(SMALL) == [name for name in sorted(synthetic.__all__) if name[0].islower()]
-    assert set(synthetic.__all__) <= set(ct.datasets.__all__)
+    assert sorted(SMALL) == [name for name in sorted(datasets.synthetic.__all__) if name[0].islower()]
+    assert set(datasets.synthetic.__all__) <= set(ct.datasets.__all__)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -154,7 +146,7 @@ def test_labels_of_the_linear_task(lines):
 
 
 @pytest.mark.parametrize("gamma", [0.1, 0.6])
-@pytest.mark.parametrize("make", [linear_classification, clustered_moons, rotated_moons])
+@pytest.mark.parametrize("make", [linear_classification, datasets.clustered_moons, rotated_moons])
 def test_weights_are_those_of_the_angles(make, gamma):
     if make is linear_classification:
         task = make(n=60, p=4, seed=2, gamma=gamma, cut=0.05)
@@ -226,7 +218,7 @@ def test_as_many_neighbours_as_in_the_paper():
 # -- Synthetic 1 and 2 ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("preset", "sizes"), [(synthetic1, [6, 5, 5]), (synthetic2, [13, 2, 1])])
+@pytest.mark.parametrize(("preset", "sizes"), [(synthetic1, [6, 5, 5]), (datasets.synthetic2, [13, 2, 1])])
 def test_families_of_the_presets(preset, sizes):
     members = []
     for seed in range(5):
@@ -241,7 +233,7 @@ def test_families_of_the_presets(preset, sizes):
 
 
 def test_the_presets_have_the_same_instances_but_other_weights():
-    first, second = synthetic1(4, rows=30, test_rows=20), synthetic2(4, rows=30, test_rows=20)
+    first, second = synthetic1(4, rows=30, test_rows=20), datasets.synthetic2(4, rows=30, test_rows=20)
     for part in ("train", "test"):
         one, two = getattr(first, part), getattr(second, part)
         np.testing.assert_array_equal(one.X, two.X)
@@ -258,7 +250,7 @@ def test_rho_of_the_presets_is_near_that_of_the_paper():
     rho = np.array(
         [
             [separability(preset(seed, rows=1, test_rows=1).correlation, "lemma10") for seed in range(100)]
-            for preset in (synthetic1, synthetic2)
+            for preset in (synthetic1, datasets.synthetic2)
         ]
     )
     # What the documentation says of them.
@@ -449,7 +441,7 @@ def test_the_most_probable_field_is_nearer_to_the_true_one_than_what_was_measure
         (field_estimation, {"coupling": (0.0, 1.0)}, r"coupling = \(0\.0, 1\.0\): expected two positive"),
         (field_estimation, {"own": (0.2, 0.1)}, r"own = \(0\.2, 0\.1\): expected two positive finite numbers"),
         (synthetic1, {"rows": 0}, "rows=0 must be a whole number >= 1"),
-        (synthetic2, {"test_rows": [1, 2]}, r"test_rows=\[1, 2\] must be a whole number >= 1, or 16 of them"),
+        (datasets.synthetic2, {"test_rows": [1, 2]}, r"test_rows=\[1, 2\] must be a whole number >= 1, or 16 of them"),
     ],
 )
 def test_refusals(make, bad, message):
