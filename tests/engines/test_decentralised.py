@@ -238,21 +238,19 @@ def test_push_sum_is_that_of_the_paper_on_a_directed_graph():
     assert_allclose(run.theta, z, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("wakes", [False, True], ids=["rounds", "wakes"])
-def test_push_sum_keeps_the_mass_and_reaches_the_mean(wakes):
-    task = Linear(one_way())
-    method = ct.PushSum(ct.SGD(1e-14))
-    if wakes:
-        run = ct.simulate(task.problem, method, wakes=600 * N, seed=2, start=task.start)
-        theta = run.theta
-    else:
-        driver = Synchronous.of(task.problem, method, task.start)
-        for _ in range(300):
-            driver.advance(1, loop.NO_LIMIT)
-            whole = (driver.own.mass + driver.own.arrived).sum(axis=0)
-            assert_allclose(whole, [*task.start.sum(axis=0), N], rtol=0, atol=1e-11)
-        theta = driver.theta
-    assert_allclose(theta, np.tile(task.start.mean(axis=0), (N, 1)), rtol=0, atol=1e-9)
+@pytest.mark.parametrize("ties", [one_way(), ct.graphs.directed_ring(7), ct.graphs.directed_random(8, 3, seed=1)])
+def test_push_sum_keeps_the_mass_and_reaches_the_mean(ties):
+    task, method = Linear(ties), ct.PushSum(ct.SGD(1e-14))
+    mean = np.tile(task.start.mean(axis=0), (ties.n, 1))
+    run = ct.simulate(task.problem, method, wakes=600 * ties.n, seed=2, start=task.start)
+    assert_allclose(run.theta, mean, rtol=0, atol=1e-9)
+    driver = Synchronous.of(task.problem, method, task.start, 0)
+    for _ in range(300):
+        driver.advance(1, loop.NO_LIMIT)
+        whole = (driver.own.mass + driver.own.arrived).sum(axis=0)
+        assert_allclose(whole, [*task.start.sum(axis=0), ties.n], rtol=0, atol=1e-11)
+    assert_allclose(driver.theta, mean, rtol=0, atol=1e-9)
+    assert driver.account[loop.LETTERS] == 300 * ties.n_neighbours.sum()  # one way
 
 
 def test_push_sum_on_exponential_graphs_of_one_neighbour_has_the_mean_after_log_n_rounds():

@@ -2,74 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import networkx as nx
 import numpy as np
 import pytest
 from scipy import sparse
 
 import coterie as ct
-from coterie.core.letters import Numbers
-from coterie.core.linear import axpy
-from coterie.core.world import EVERYONE, send
 from coterie.errors import GraphError, MismatchError, ParameterError
 from coterie.graphs import directed_exponential, directed_random, directed_ring, matchings, one_peer_exponential
-
-
-class Own(NamedTuple):
-    theta: np.ndarray  # (n, p) the mean as I know it
-    mass: np.ndarray  # (n, p + 1) sum and weight
-
-
-class Tie(NamedTuple):
-    nothing: np.ndarray
-
-
-@ct.method
-class Push(NamedTuple):
-    """Kempe, Dobra, Gehrke (2003): halve what you have, and send the other half to one you may send to."""
-
-    letters = {0: Numbers(1, 1)}
-    directed = True
-    sums = True
-    minimises = False
-
-    def scratch_size(self, world, p):
-        return p + 1
-
-    def start(self, world, theta):
-        return Own(theta.copy(), np.hstack([theta, np.ones((len(theta), 1))])), Tie(np.zeros((len(world.peer), 0)))
-
-    def wake(self, data, me, ties, chance, outbox):
-        part = 1.0 / (1.0 + data.peer.shape[0])
-        for c in range(me.mass.shape[0]):
-            me.mass[c] *= part
-            outbox.scratch[c] = me.mass[c]
-        send(outbox, EVERYONE, 0, outbox.scratch[: me.mass.shape[0]])
-
-    def receive(self, data, me, ties, letter, outbox):
-        axpy(1.0, letter.text, me.mass)
-        for c in range(me.theta.shape[0]):
-            me.theta[c] = me.mass[c] / me.mass[me.theta.shape[0]]
-
-
-GRAPHS = {
-    "ring": directed_ring(7),
-    "random": directed_random(12, 3, seed=1),
-    "exponential": directed_exponential(10),
-}
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-def test_letters_go_one_way_and_masses_come_to_the_mean(name):
-    graph = GRAPHS[name]
-    models = np.random.default_rng(0).normal(size=(graph.n, 2))
-    problem = ct.Problem.propagation(models, graph, alpha=0.5)
-    run = ct.simulate(problem, Push(), wakes=400 * graph.n, seed=0)
-    np.testing.assert_allclose(run.theta, np.broadcast_to(models.mean(axis=0), models.shape), atol=1e-9)
-    order = [0, 3, 3, 1]
-    assert ct.simulate(problem, Push(), events=order).letters == graph.n_neighbours[order].sum()
 
 
 def test_methods_for_mutual_ties_refuse_others():
@@ -79,8 +19,6 @@ def test_methods_for_mutual_ties_refuse_others():
             ct.simulate(problem, method, wakes=5)
     mutual = problem.on(graph=problem.graph.mutual)
     assert ct.simulate(mutual, "cd", wakes=5).wakes == 5
-    with pytest.raises(MismatchError, match="letters that are lost"):
-        ct.simulate(problem, Push(), wakes=5, conditions=ct.Conditions(loss=0.1))
 
 
 def test_the_objective_goes_by_the_mutual_part():
@@ -192,21 +130,3 @@ def test_a_graph_that_changes_with_time():
     for graphs, word in (([], "is empty"), ([1], "expected a ct.Graph")):
         with pytest.raises(ParameterError, match=word):
             ct.graphs.sequence(problem, graphs, until=4)
-
-
-def test_push_sum_on_graphs_by_turns():
-    n = 8
-    models = np.random.default_rng(0).normal(size=(n, 2))
-    first, *others = one_peer_exponential(n)
-    problem = ct.Problem.propagation(models, first, alpha=0.5)
-    changes = ct.graphs.sequence(problem, [*others, first], until=3 * n, every=n)
-    run = ct.simulate(problem, Push(), events=np.tile(np.arange(n), 3), changes=changes)
-    assert run.letters == 3 * n
-    # Agents wake one after the other: half of what there is stays, half goes 1, 2, then 4 ahead.
-    mass = np.hstack([models, np.ones((n, 1))])
-    for step in (1, 2, 4):
-        for k in range(n):
-            mass[k] /= 2
-            mass[(k + step) % n] += mass[k]
-    heard = mass[:, :2] / mass[:, 2:]
-    np.testing.assert_allclose(run.theta, heard, rtol=1e-12)

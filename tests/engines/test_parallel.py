@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from scipy import sparse
@@ -223,13 +221,6 @@ def test_letters_stored_once_take_no_room_along_ties():
     _, tie = stored_once(ct.CoordinateDescent(), world, np.zeros((problem.n, problem.p)))
     assert tie.copy.letter.shape == (problem.n, problem.p)
     assert np.shares_memory(tie.copy.peer, world.peer)
-
-
-def test_every_tie_knows_where_it_sits_at_the_other_end():
-    world = world_of(problem_on("cd", GRAPHS["regular"]))
-    for i, (a, b) in enumerate(itertools.pairwise(world.tie_start)):
-        for e in range(a, b):
-            assert world.peer[world.tie_start[world.peer[e]] + world.inverse[e]] == i
 
 
 def test_a_subclass_with_handlers_of_its_own_says_anew_what_they_touch():

@@ -142,13 +142,6 @@ def test_mp_gossip(method):
     assert_account(run, problem.graph.n_edges, np.count_nonzero(events[:, 1] >= 0), 2)
 
 
-def test_djam_is_mp_on_quadratics():
-    problem, setting = example("propagation", "location")
-    events = meetings(setting.W, 300, 3)
-    one, other = (followed(problem, method, events=events)[1] for method in (MP, DJAM))
-    np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
-
-
 def test_mp_synchronous():
     """MP (5), in matrices."""
     problem, setting = example("propagation", "location")
@@ -226,24 +219,6 @@ def test_admm_with_gradient_steps(objective, loss):
     run, found = followed(problem, ADMM(0.3, steps=10), events=events, start=start)
     assert_same(found, np.array([start, *Multipliers(setting, start, 0.3, steps=10).gossip(events)]))
     assert_account(run, problem.graph.n_edges, np.count_nonzero(events[:, 1] >= 0), 8)
-
-
-def test_admm_with_gradient_steps_synchronous():
-    problem, setting = example("collaborative", "squared")
-    start = beginning(setting, 14)
-    _, found = followed(problem, ADMM(2.0, steps=10), rounds=15, start=start)
-    assert_same(found, np.array([start, *Multipliers(setting, start, 2.0, steps=10).rounds(15)]))
-
-
-@pytest.mark.plain
-def test_admm_accounts_for_the_rho_it_sends():
-    """rho="auto" adds one number to a letter of four vectors."""
-    problem, setting = example("collaborative", "squared")
-    events = meetings(setting.W, 50, 15)
-    met, edges = np.count_nonzero(events[:, 1] >= 0), problem.graph.n_edges
-    run = ct.simulate(problem, ADMM(), events=events)
-    assert run.bytes == 2 * edges * letter_size(P) + 2 * met * letter_size(4 * P + 1)
-    assert run.vectors == (2 * edges * P + 2 * met * (4 * P + 1)) // P
 
 
 # ---------------------------------------------------------------- coordinate descent
@@ -648,10 +623,12 @@ def small(n=6, p=2, seed=28):
         ("every=0 must be a whole number of bytes", MP, {"bytes": 10, "every": 0}),
         ("rounds are synchronous", MP, {"rounds": 1, "conditions": ct.Conditions()}),
         ("rounds are synchronous", MP, {"rounds": 1, "capacity": 100}),
+        ("no synchronous form", CD, {"rounds": 1}),
+        ("no synchronous form", DJAM, {"rounds": 1}),
     ],
 )
 def test_refusals(match, method, options):
-    with pytest.raises(ParameterError, match=match):
+    with pytest.raises((ParameterError, MismatchError), match=match):
         ct.simulate(small(), method, **options)
 
 
@@ -660,12 +637,6 @@ def test_an_agent_without_ties_has_no_neighbour_to_talk_to():
     ct.simulate(problem, MP, events=[[LONELY, -1]])
     with pytest.raises(ParameterError, match="event 0: agents number 6 and 0 are not neighbours"):
         ct.simulate(problem, MP, events=[[LONELY, 0]])
-
-
-@pytest.mark.parametrize("method", [CD, DJAM], ids=["cd", "djam"])
-def test_no_synchronous_form(method):
-    with pytest.raises(MismatchError, match="no synchronous form"):
-        ct.simulate(small(), method, rounds=1)
 
 
 @pytest.mark.parametrize(
@@ -895,16 +866,6 @@ def test_admm_rounds_through_changes():
 LATE = ct.Conditions(latency=0.8, loss=0.1, duplication=0.1)
 
 
-def solves_the_last_problem(method, conditions):
-    stages = [problem for problem, _ in changing()]
-    left = stages[-1].on(graph=stages[-1].graph.without([2]))
-    changes = [(200, stages[1]), (400, left), (600, stages[2]), (800, stages[3]), (1000, left)]
-    run = ct.simulate(stages[0], method, wakes=12_000, seed=45, changes=changes, conditions=conditions)
-    assert run.problem is left
-    assert_optimal(left, run.theta)
-    np.testing.assert_allclose(run.theta, left.solve(), rtol=0, atol=1e-6)  # also those without ties
-
-
 @pytest.mark.parametrize(
     ("method", "conditions"),
     [
@@ -913,15 +874,17 @@ def solves_the_last_problem(method, conditions):
         pytest.param(CD, None, id="cd-at once", marks=pytest.mark.slow),
         pytest.param(CD, LATE, id="cd-late"),
         pytest.param(ADMM(), None, id="admm-at once", marks=pytest.mark.slow),
+        pytest.param(ADMM(), LATE, id="admm-late", marks=pytest.mark.slow),
     ],
 )
 def test_the_last_problem_is_solved(method, conditions):
-    solves_the_last_problem(method, conditions)
-
-
-@pytest.mark.slow
-def test_the_last_problem_is_solved_by_admm_though_letters_are_late():
-    solves_the_last_problem(ADMM(), LATE)
+    stages = [problem for problem, _ in changing()]
+    left = stages[-1].on(graph=stages[-1].graph.without([2]))
+    changes = [(200, stages[1]), (400, left), (600, stages[2]), (800, stages[3]), (1000, left)]
+    run = ct.simulate(stages[0], method, wakes=12_000, seed=45, changes=changes, conditions=conditions)
+    assert run.problem is left
+    assert_optimal(left, run.theta)
+    np.testing.assert_allclose(run.theta, left.solve(), rtol=0, atol=1e-6)  # also those without ties
 
 
 def test_changes_in_other_units():
@@ -978,15 +941,11 @@ def test_bad_changes_are_refused(error, match, changes):
         ct.simulate(location("abcd"), MP, wakes=10, changes=changes)
 
 
-def test_a_change_to_another_inner_loss_is_refused():
-    """Location(Huber) is not Location(Squared), though both are Location."""
-    huber = location("abcd", loss="location-huber")
+def test_a_change_must_fit_the_method():
+    huber = location("abcd", loss="location-huber")  # not Location(Squared), though both are Location
     for method in (MP, CD, DJAM, ADMM()):
         with pytest.raises(MismatchError):
             ct.simulate(location("abcd"), method, wakes=10, changes=[(5, huber)])
-
-
-def test_a_change_must_fit_the_method():
     loose = flat("huber")
     with pytest.raises(MismatchError, match=r"Huber\(delta=0.4\)"):
         ct.simulate(flat("huber", 0.1), DJAM, wakes=10, changes=[(5, loose)])
