@@ -431,7 +431,7 @@ def test_on_ray(ray, caplog, monkeypatch):
         logging.getLogger("coterie").warning("built %d to %d", first, last)
         return build(first, last)
 
-    with pytest.raises(ClusterError, match="workers cannot import test_sharded: the modules that functions"):
+    with pytest.raises(ClusterError, match="workers cannot import test_sharded: install the same packages"):
         ct.simulate(recipe("personalized"), "cd", wakes=60, engine=ct.Cluster(shards=2))
     cloudpickle = pytest.importorskip("ray.cloudpickle")
     cloudpickle.register_pickle_by_value(sys.modules[__name__])

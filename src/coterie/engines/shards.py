@@ -13,7 +13,6 @@ gets sums.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -270,26 +269,15 @@ class Shards(Driver):
             for reference in self.ray.wait(references, num_returns=len(references), timeout=1.0)[0]:
                 with suppress(Exception):  # most often the same error; what nobody asks for, Ray prints
                     self.ray.get(reference)
-            if isinstance(error, ClusterError):
-                self._explain(error)
+            cause: Any = error.__cause__
+            while isinstance(cause, self.ray.exceptions.RayTaskError) and isinstance(cause.cause, BaseException):
+                cause = cause.cause
+            if isinstance(cause, gone(self.ray)):  # or its machine, with letters of it
+                raise ClusterError(
+                    "a shard is gone, and its agents with it: a simulation keeps no checkpoints, start it again "
+                    f"({cause})"
+                ) from error
             raise
-
-    def _explain(self, error: ClusterError) -> None:
-        """Raise what an error of the cluster means, if it is known."""
-        errors = self.ray.exceptions
-        cause: Any = error.__cause__
-        while isinstance(cause, errors.RayTaskError) and isinstance(cause.cause, BaseException):
-            cause = cause.cause
-        missing = re.search("No module named '([^']*)'", str(cause))
-        if missing:
-            raise ClusterError(
-                f"workers cannot import {missing[1]}: the modules that functions and rules are from must be "
-                "installed on all machines, or the functions defined in the script that you run"
-            ) from error
-        if isinstance(cause, gone(self.ray)):  # or its machine, with letters of it
-            raise ClusterError(
-                f"a shard is gone, and its agents with it: a simulation keeps no checkpoints, start it again ({cause})"
-            ) from error
 
 
 def check_engine(method: Any, problem: Any, options: Options, others: Mapping[str, Any]) -> None:
