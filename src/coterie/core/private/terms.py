@@ -90,8 +90,9 @@ def make_terms(plan: Plan, clip: Any, row_norm: Any, max_rows: Any, loss_fractio
     if final not in FINALS:
         raise ParameterError(f'final={final!r} must be "local" or None')
     words = MECHANISMS.index(plan.mechanism), NAMES.index(plan.accountant)
-    public: Any = float(clip), float(row_norm), max_rows, float(loss_fraction), FINALS.index(final)
-    terms = Terms(plan.epsilon, plan.delta, *words, *public, frozen(plan.noise), frozen(plan.cost), plan.limit)
+    public: Any = (float(clip), float(row_norm), max_rows, float(loss_fraction), FINALS.index(final))
+    made: Any = (frozen(plan.noise), frozen(plan.cost), plan.limit)
+    terms = Terms(*(plan.epsilon, plan.delta, *words, *public, *made))
     queries = [(1.0 - terms.loss_fraction, 2 * GRID), *([(terms.loss_fraction, GRID)] if terms.loss_fraction else [])]
     for share, sensitivity in queries:
         widths = [width_of(terms, k, share, sensitivity) for k in range(plan.steps)]
