@@ -57,36 +57,22 @@ def test_the_models_in_a_letter():
     assert [m.tolist() for m in read(5, [*flow, *sums[:10], -0.5])[0]] == [[0.0, 1.0, 2.0, 3.0]]
 
 
-@pytest.mark.parametrize(
-    ("kind", "numbers", "allowed"),
-    [
-        (1, [*[0] * 8, 1.0], True),
-        (1, [*[0] * 8, 1.1], False),
-        (1, [*[0] * 8, -0.1], False),
-        (2, [0], True),
-        (2, [MAX_COUNT - 0.5], True),
-        (2, [MAX_COUNT], False),
-        (2, [-1], False),
-        (4, [1e300, 2, -2, 1], True),
-        (4, [0, 3, 0, 1], False),  # there are two columns for each of two outputs
-        (4, [0, 1, 1], False),  # and two outputs
-        (4, [0, 1, 1, 1, 1], False),
-        (4, [0, 1, 1, 2], False),
-        (5, [10.0] * 22, True),
-        (5, [*[0] * 5, -10.1, *[0] * 16], False),
-        (5, [*[0] * 21, 10.1], False),
-        (6, [], True),
-        (6, [3, 1e9, 5, -1], True),
-        (6, [3, 0, 4, 0], False),
-        (6, [3.5, 0], False),
-        (7, [0.0], True),
-        (7, [MAX_LOSS], True),
-        (7, [2 * MAX_LOSS], False),
-        (7, [-0.1], False),
-    ],
-)
-def test_the_numbers_that_an_honest_peer_may_send(kind, numbers, allowed):
-    assert read(kind, numbers)[1] is allowed
+#: By kind: numbers that an honest peer may send, and numbers that it may not.
+SENT = {
+    1: ([[*[0] * 8, 1.0]], [[*[0] * 8, 1.1], [*[0] * 8, -0.1]]),
+    2: ([[0], [MAX_COUNT - 0.5]], [[MAX_COUNT], [-1]]),
+    # Two columns for each of two outputs; and two outputs.
+    4: ([[1e300, 2, -2, 1]], [[0, 3, 0, 1], [0, 1, 1], [0, 1, 1, 1, 1], [0, 1, 1, 2]]),
+    5: ([[10.0] * 22], [[*[0] * 5, -10.1, *[0] * 16], [*[0] * 21, 10.1]]),
+    6: ([[], [3, 1e9, 5, -1]], [[3, 0, 4, 0], [3.5, 0]]),
+    7: ([[0.0], [MAX_LOSS]], [[2 * MAX_LOSS], [-0.1]]),
+}
+
+
+@pytest.mark.parametrize("kind", SENT)
+def test_the_numbers_that_an_honest_peer_may_send(kind):
+    for numbers, allowed in zip(SENT[kind], (True, False), strict=True):
+        assert [read(kind, one)[1] for one in numbers] == [allowed] * len(numbers)
 
 
 def test_losses_may_be_negative_in_a_ball():
