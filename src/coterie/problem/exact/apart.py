@@ -98,7 +98,7 @@ def newton_apart(objective: Objective) -> np.ndarray:
         agents, _, sizes, _ = part
         if not objective.whole(agents, sizes):
             return
-        batch = objective.batch(*part)
+        batch = objective.batch(part)
         theta[agents] = _newton(Alone(batch, agents, objective.loss, objective.ridge[agents], objective.p))
 
     objective.in_threads(work, objective.batches)

@@ -89,39 +89,32 @@ def _slack(objective: Objective, lam: np.ndarray) -> np.ndarray:
     if holes.any():
         diagonal = lam + 2.0 * objective.smooth * objective.graph.degrees
         diagonal[diagonal == 0.0] = 1.0
-        image = _spanned(objective, lam, w, diagonal, holes)
+
+        def product(v: np.ndarray) -> np.ndarray:
+            out = lam[:, None] * v
+            objective.add_ties(np.ascontiguousarray(v), 0, out)
+            return out
+
+        inside = objective.spread(holes.astype(float), np.ones((objective.n, 1)))
+        found = np.zeros_like(inside)
+        for _ in range(2):  # roughly: the second solves what the first leaves
+            found = (
+                found
+                + conjugate_gradients(
+                    product,
+                    inside - product(found),
+                    1e-3,
+                    5000,
+                    precondition=lambda v: v / diagonal[:, None],
+                    inner=objective.inner,
+                    spread=objective.spread,
+                )[0]
+            )
+        np.copyto(w, found, where=inside > 0)
+        image = product(w)
     good = (w[:, 0] > 0) & (image[:, 0] > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(good, w[:, 0] / image[:, 0], np.inf)
-
-
-def _spanned(
-    objective: Objective, lam: np.ndarray, w: np.ndarray, diagonal: np.ndarray, holes: np.ndarray
-) -> np.ndarray:
-    """Fill w with rough solutions of M w = 1 in components with holes; returns M w."""
-
-    def product(v: np.ndarray) -> np.ndarray:
-        out = lam[:, None] * v
-        objective.add_ties(np.ascontiguousarray(v), 0, out)
-        return out
-
-    inside = objective.spread(holes.astype(float), np.ones((objective.n, 1)))
-    found = np.zeros_like(inside)
-    for _ in range(2):  # the second solves what the first leaves
-        found = (
-            found
-            + conjugate_gradients(
-                product,
-                inside - product(found),
-                1e-3,
-                5000,
-                precondition=lambda v: v / diagonal[:, None],
-                inner=objective.inner,
-                spread=objective.spread,
-            )[0]
-        )
-    np.copyto(w, found, where=inside > 0)
-    return product(w)
 
 
 def _least(objective: Objective, bend: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ numbers for single rows, go through compiled loops.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -124,17 +124,14 @@ class Objective:
     def part(self, first: int, last: int) -> Objective:
         """The objective of agents ``first`` to ``last - 1``, where nobody is tied to anybody."""
         a, b = self.start[first], self.start[last]
-        return Objective(
-            self.rows.take(a, b),
-            frozen(self.start[first : last + 1] - a),
-            self.labels[a:b],
-            self.loss,
-            self.scale[first:last] if self.scale.ndim == 2 else self.scale[a:b],
-            self.ridge[first:last],
-            empty(last - first),
-            self.smooth,
-            self.p,
-            n_jobs=self.n_jobs,
+        return replace(
+            self,
+            rows=self.rows.take(a, b),
+            start=frozen(self.start[first : last + 1] - a),
+            labels=self.labels[a:b],
+            scale=self.scale[first:last] if self.scale.ndim == 2 else self.scale[a:b],
+            ridge=self.ridge[first:last],
+            graph=empty(last - first),
         )
 
     # -- some agents at a time ----------------------------------------------------------------------------------
@@ -182,28 +179,30 @@ class Objective:
         unit = self.p if self.loss.unlabelled else 1
         return bool(sizes[0] * unit == self.start[agents[0] + 1] - self.start[agents[0]])
 
-    def batch(self, agents: np.ndarray, first: np.ndarray, sizes: np.ndarray, width: int) -> Batch | Points:
-        """The rows of a batch, as float64."""
+    def batch(self, part: Any, weights: np.ndarray | None = None) -> Batch | Points:
+        """The rows of a batch, as float64; with weights of rows in place of c_r, if they are given."""
+        agents, first, sizes, width = part
         index, real = padded(first, sizes, width)
+        scale = self.scale if weights is None else weights
+        if self.loss.unlabelled and scale.ndim == 1:
+            scale = scale[:: self.p]
+        scale = np.where(real, scale[agents] if scale.ndim == 2 else scale.take(index), 0.0)
         if self.loss.unlabelled:
-            return Points(
-                self.labels.reshape(-1, self.p).take(index, axis=0).astype(np.float64, copy=False),
-                self._scales(self.scale if self.scale.ndim == 2 else self.scale[:: self.p], agents, index, real)[
-                    ..., None
-                ],
-            )
+            points = self.labels.reshape(-1, self.p).take(index, axis=0).astype(np.float64, copy=False)
+            return Points(points, scale[..., None])
         X = self.rows.values.take(index, axis=0).astype(np.float64, copy=False)
-        return Batch(X, self.labels.take(index), self._scales(self.scale, agents, index, real))
+        return Batch(X, self.labels.take(index), scale)
 
-    @staticmethod
-    def _scales(scale: np.ndarray, agents: np.ndarray, index: np.ndarray, real: np.ndarray) -> np.ndarray:
-        return np.where(real, scale[agents] if scale.ndim == 2 else scale.take(index), 0.0)
-
-    def over_batches(self, work: Callable[[Any, np.ndarray], list[np.ndarray]], out: list[np.ndarray]) -> None:
+    def over_batches(
+        self,
+        work: Callable[[Any, np.ndarray], list[np.ndarray]],
+        out: list[np.ndarray],
+        weights: np.ndarray | None = None,
+    ) -> None:
         """Put what `work` finds for the rows and agents of each batch into arrays with a row for each agent."""
 
         def one(part: Any) -> Any:
-            found = work(self.batch(*part), part[0])
+            found = work(self.batch(part, weights), part[0])
             if not self.whole(part[0], part[2]):
                 return part[0], found
             for array, rows in zip(out, found, strict=True):
@@ -303,20 +302,7 @@ class Objective:
         if isinstance(self.rows, SparseRows):
             gram_kernel(self.rows, self.start, weights, np.arange(self.n), out)
             return out
-
-        def one(part: Any) -> Any:
-            agents, first, sizes, width = part
-            index, real = padded(first, sizes, width)
-            X = self.rows.values.take(index, axis=0).astype(np.float64, copy=False)
-            found = np.matmul(X.transpose(0, 2, 1) * np.where(real, weights.take(index), 0.0)[:, None, :], X)
-            if not self.whole(agents, sizes):
-                return agents, found
-            out[agents] = found
-            return None
-
-        for piece in self.in_threads(one, self.batches):
-            if piece is not None:
-                out[piece[0]] += piece[1]
+        self.over_batches(lambda batch, _: [batch.bend(batch.scale)], [out], weights)
         return out
 
     def grams(self, weights: np.ndarray | None = None) -> np.ndarray:
