@@ -181,7 +181,9 @@ def compare(
     check_cluster(engine, n_jobs=n_jobs)
     if engine is not None:
         check_importable(*((method, posed.loss) for method, posed in entrants.values()))
-    score, observers = _observers(observe, test, problem)
+    evaluator = None if test is None else Evaluator(problem, test)
+    observers = {} if evaluator is None else dict(evaluator.observers())
+    observers |= observers_of(observe, COLUMNS + MORE)
     observers["value of the problem"] = problem.value  # an entrant may run on a problem of its own
     optimum = {}
     if problem.has_optimum:
@@ -218,6 +220,7 @@ def compare(
         trace.insert(trace.columns.get_loc("value") + 1, "gap", gap)
         tables.append(trace)
         runs[label, seed] = run
+    score = None if evaluator is None else evaluator.name
     return Comparison(problem, pd.concat(tables, ignore_index=True), optimum, runs, unit, score)
 
 
@@ -298,15 +301,6 @@ def _on_cluster(engine: Cluster, runner: _Runner, tell: Callable[[int], None], b
         ]
 
 
-#: How a small problem of each published objective is made, for any loss that fits it.
-_POSED: dict[str, Callable[[AgentData, Any, float], Problem]] = {
-    "propagation": lambda data, loss, ridge: Problem.propagation(data.X, complete(data.n)),
-    "collaborative": lambda data, loss, ridge: Problem.collaborative(data, complete(data.n), loss, ridge=ridge),
-    "personalized": lambda data, loss, ridge: Problem.personalized(data, complete(data.n), loss, ridge=ridge),
-    "separate": lambda data, loss, ridge: Problem.separate(data, complete(data.n), loss, ridge=ridge),
-}
-
-
 def fitting() -> pd.DataFrame:
     """Which method solves which objective with which loss, found by asking every method; without boosting.
 
@@ -321,21 +315,22 @@ def fitting() -> pd.DataFrame:
     >>> fitting().loc["personalized"].loc["hinge"].to_dict()
     {'cd': 'no', 'propagation': 'no', 'admm': 'yes', 'djam': 'with a ridge'}
     """
-    rows = {}
-    for objective, pose in _POSED.items():
+    rows, graph = {}, complete(2)
+    for objective in ("propagation", "collaborative", "personalized", "separate"):
         for name, loss in LOSSES.items():
             if loss.pooled or (objective == "propagation" and not is_mean(loss)):
                 continue  # its examples are models
             data = AgentData([[1.0], [2.0]], None if loss.unlabelled else [1.0, -1.0], agents=[0, 1])
+            posed = {"yes": Problem.propagation(data.X, graph)}
+            if objective != "propagation":
+                ridges, pose = {"yes": 0.0, "with a ridge": 0.1}, getattr(Problem, objective)
+                posed = {word: pose(data, graph, loss, ridge=ridge) for word, ridge in ridges.items()}
             rows[objective, name] = {
-                method: next((word for word, ridge in _RIDGES if _fits(rule, pose(data, loss, ridge))), "no")
+                method: next((word for word, problem in posed.items() if _fits(rule, problem)), "no")
                 for method, rule in METHODS.items()
                 if not rule.on_balls and rule.minimises
             }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["objective", "loss"])
-
-
-_RIDGES = (("yes", 0.0), ("with a ridge", 0.1))
 
 
 def _fits(method: Any, problem: Problem) -> bool:
@@ -380,11 +375,3 @@ def _entrants(methods: Any, problem: Problem) -> dict[str, tuple[Any, Problem]]:
     if not entrants:
         raise ParameterError("there is no method to compare")
     return entrants
-
-
-def _observers(observe: Any, test: AgentData | None, problem: Problem) -> tuple[str | None, dict[str, Observer]]:
-    given = observers_of(observe, COLUMNS + MORE)
-    if test is None:
-        return None, given
-    evaluator = Evaluator(problem, test)
-    return evaluator.name, {**evaluator.observers(), **given}
