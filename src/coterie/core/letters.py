@@ -119,9 +119,8 @@ class Vector(Part):
         return list(numbers.reshape(self.count, bounds.p))
 
 
-@dataclass(frozen=True)
-class SingleVector(Vector):
-    """The same in single precision, 4 bytes a number: a receiver gets them rounded."""
+class Floats(Part):
+    """Numbers in single precision, 4 bytes each: a receiver gets them rounded."""
 
     def size(self, count):
         """4 bytes each."""
@@ -136,6 +135,11 @@ class SingleVector(Vector):
         """The same numbers in double precision."""
         with np.errstate(invalid="ignore"):  # of a NaN that signals: who receives it looks for what is not finite
             return np.frombuffer(data, "<f4").astype(np.float64)
+
+
+@dataclass(frozen=True)
+class SingleVector(Floats, Vector):
+    """So many models in single precision."""
 
 
 def in_single(letters: Mapping[int, Any]) -> dict[int, Any]:
@@ -164,25 +168,12 @@ class Pairs(Part):
 
 
 @dataclass(frozen=True)
-class Single(Part):
-    """A vector of p numbers in single precision, 4 bytes each."""
+class Single(Floats):
+    """A vector of p numbers in single precision, which the sender has rounded already."""
 
     def length(self, p):
         """P numbers."""
         return p
-
-    def size(self, count):
-        """4 bytes each."""
-        return 4 * count
-
-    def write(self, numbers):
-        """Little-endian floats: the sender has rounded them already."""
-        return numbers.astype("<f4").tobytes()
-
-    def restore(self, data, count):
-        """The same numbers in double precision."""
-        with np.errstate(invalid="ignore"):
-            return np.frombuffer(data, "<f4").astype(np.float64)
 
 
 @dataclass(frozen=True)
