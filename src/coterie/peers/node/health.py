@@ -18,20 +18,17 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Annotated, Any, NamedTuple
 
+import msgspec
+from msgspec import Meta
+
 from ..._version import __version__
-from ...errors import MissingExtra, SignatureError
+from ...errors import SignatureError
 from ..group.records import Finite
 from ..group.signed import verify
 from ..wire.limits import Buckets
 from ..wire.packet import OVERHEAD, SIGNATURE, Refused, Whole
 from ..wire.packet import Counter as Number
 from .checks import expires_in
-
-try:
-    import msgspec
-    from msgspec import Meta
-except ImportError as error:
-    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
 
 #: What a record's signature is of: these bytes, the run, and the record. So it is good for nothing else.
 HEALTH_SEAL = b"coterie health 1\n"

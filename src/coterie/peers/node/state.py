@@ -14,17 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from ... import _archive
 from ..._files import naming, sync, with_checksum, without_checksum, write_all, write_atomic
 from ...core.loop import ANEW
-from ...errors import DataError, MissingExtra, StateError
-
-try:
-    import msgspec
-except ImportError as error:
-    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
+from ...errors import DataError, StateError
 
 MAGIC = b"coterie state 2\n"
 #: No state is larger.

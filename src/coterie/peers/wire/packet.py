@@ -13,13 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from ...errors import DataError, MissingExtra
+import msgspec
+from msgspec import Meta
 
-try:
-    import msgspec
-    from msgspec import Meta
-except ImportError as error:
-    raise MissingExtra('peers on a network need msgspec: pip install "coterie[network]"') from error
+from ...errors import DataError
 
 VERSION = 2
 #: Bytes of a signature.

@@ -91,7 +91,10 @@ class PeerSource:
         now = time.time()
         view.facts |= peer_facts(status, now, f"coterie peer run {self.folder}")
         if "relay" in status:
-            return self._relay(view, status)
+            view.facts["kind"] = "relay"
+            names = map(str, status.get("connected", []))
+            view.agents = [blank_row(name) | {"state": "connected", "alive": True} for name in names]
+            return view
         served = status.get("served") or (self._model.read() or {}).get("served")
         me = agent_row(status, view.facts["state"]) | {"served": served}
         view.facts |= {"me": me["name"], "score": score_words(status)}
@@ -99,12 +102,6 @@ class PeerSource:
         view.senders = {me["name"]: senders_of(status)}
         moment = {row["name"]: (row["score"], row["alone"]) for row in view.agents}
         view.scores = [(float(status.get("at", now)), moment)]
-        return view
-
-    def _relay(self, view: View, status: Mapping[str, Any]) -> View:
-        view.facts["kind"] = "relay"
-        names = [str(name) for name in status.get("connected", [])]
-        view.agents = [blank_row(name) | {"state": "connected", "alive": True} for name in names]
         return view
 
     def _group(self, view: View, status: Mapping[str, Any], me: dict[str, Any]) -> None:
@@ -314,9 +311,7 @@ class LabSource:
         statuses = [file.read() for file in self._peers]
         known = {row["name"]: row for row in report.get("peers", [])}
         now = time.time()
-        for i, status in enumerate(statuses):
-            name = f"p{i}"
-            view.agents.append(self._row(name, status, known.get(name), now))
+        view.agents = [self._row(f"p{i}", status, known.get(f"p{i}"), now) for i, status in enumerate(statuses)]
         self._add_ties(view, statuses)
         up = [row for row in view.agents if row["alive"]]
         view.facts |= {
@@ -331,7 +326,8 @@ class LabSource:
             view.facts["message"] = "This lab has ended; what you see is its last moment. Start another: coterie lab 20"
         done = report.get("done", [])[-EVENTS:]
         view.facts["events"] = [{"at": moment, "what": what} for moment, what in done][::-1]
-        view.facts["trouble"] = _troubles(view.agents)
+        count = Counter(what for row in view.agents for what in row.get("trouble") or [])
+        view.facts["trouble"] = [f"{what} ({k} peer{'s' if k > 1 else ''})" for what, k in count.most_common(8)]
         newest = max((float(status.get("at", 0.0)) for status in statuses if status is not None), default=now)
         view.facts["age"] = round(max(0.0, now - newest), 1)
         if any(statuses):
@@ -372,12 +368,6 @@ class LabSource:
                 if row[4] is not None:
                     before[4] = max(before[4] or 0.0, row[4])
         view.ties = list(ties.values())
-
-
-def _troubles(agents: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What is wrong with how many."""
-    count = Counter(what for row in agents for what in row.get("trouble") or [])
-    return [f"{what} ({k} peer{'s' if k > 1 else ''})" for what, k in count.most_common(8)]
 
 
 # -- simulations ------------------------------------------------------------------------------------------------------
