@@ -15,8 +15,9 @@ import pytest
 
 from coterie.data.sources.survey import deal
 from coterie.errors import ClusterError
-from coterie.estimators.pooling_workers import ClusterAgents, PoolingWorker, Rows
+from coterie.estimators.pooling_workers import ClusterAgents, PoolingWorker
 from coterie.pooling import Counter, fit, fit_agents
+from coterie.pooling.rows import Grouped
 
 exceptions = pytest.importorskip("ray.exceptions")
 
@@ -76,7 +77,7 @@ class Table:
     def load(self, which):
         self.loads[which] += 1
         mine = np.isin(self.codes, which)
-        return Rows(self.X[mine], self.y[mine], np.searchsorted(which, self.codes[mine]))
+        return Grouped.of(self.X[mine], self.y[mine], np.searchsorted(which, self.codes[mine]), len(which), None)
 
 
 def rows(family="squared"):

@@ -133,10 +133,11 @@ class _Collaborative(FittedEstimator, Estimator):
         if self.engine is not None:
             from .on_cluster import learn_on_cluster
 
-            columns, members, column, models, found = learn_on_cluster(self, X, y, agents, sample_weight, progress)
+            table: Any
+            models: FittedModel
+            table, models, found = learn_on_cluster(self, X, y, agents, sample_weight, progress)
         else:
             table = Table.learn(X, y, agents, self.members, self.missing, sample_weight, type(self).__name__)
-            columns, members, column = table.columns, table.members, table.agent_column
             models, found = self._learn(table, pools, progress)
         # Nothing was changed before: a fit that is refused leaves the estimator as it was.
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("__")]:
@@ -144,20 +145,27 @@ class _Collaborative(FittedEstimator, Estimator):
         self._target_column = target
         for name, value in found.items():
             setattr(self, name, value)
-        self._take(columns, members, column, models)
+        self._take(table.columns, table.members, table.agent_column, models)
         self._given_names = given_names(agents, y)
         return self
 
-    def _learn(self, table: Table, pools: bool, progress: Any) -> tuple[Any, dict[str, Any]]:
+    def _learn(self, table: Table, pools: bool, progress: Any) -> tuple[FittedModel, dict[str, Any]]:
         """Models from rows in this process, and what else was found."""
         labels, fitted = self._encode(np.asarray(table.y))
         targets = pooling.targets_of(labels, len(fitted.get("classes_", ())))
         if not pools:
-            models, extra = self._learn_over_graph(table, targets, labels, progress)
-        else:
-            parts, extra = self._pool(table, targets, progress), {}
-            models = Populations(tuple(parts)) if self.graph is None else self._tie(parts, table.members)
-        return models, fitted | extra
+            from .over_graph import learn_over_graph
+
+            if table.weight is not None:
+                raise MismatchError(f'method={self.method!r} takes no sample_weight; method="pooling" does')
+            over_graph, extra = learn_over_graph(self, table, targets, labels, progress)
+            return over_graph, fitted | extra
+        if table.X.shape[1] > pooling.WIDE:
+            self._check_wide()
+        settings = self._family(), self.design, self._deviations(), table.weight, progress, self.n_jobs
+        with one_thread():  # of thousands of small matrices, more threads only get in each other's way
+            parts = pooling.fit(table.X, targets, table.codes, len(table.members), *settings)
+        return Populations(tuple(parts)) if self.graph is None else self._tie(parts, table.members), fitted
 
     def _check_parameters(self, pools: bool) -> None:
         """Names out of their range, before anything is computed."""
@@ -184,29 +192,11 @@ class _Collaborative(FittedEstimator, Estimator):
             if self.graph is not None:
                 raise MismatchError("graph= needs all rows in this process: leave engine out, or graph")
 
-    def _pool(self, table: Table, targets: list[np.ndarray], progress: Any) -> list[Any]:
-        """Partial pooling, one model for each output."""
-        if table.X.shape[1] > pooling.WIDE:
-            self._check_wide()
-        given = (table.X, targets, table.codes, len(table.members), self._family(), self.design, self._deviations())
-        with one_thread():  # of thousands of small matrices, more threads only get in each other's way
-            return pooling.fit(*given, table.weight, progress, self.n_jobs)
-
     def _family(self) -> str:
         return str(self.loss or self._losses[1])
 
     def _deviations(self) -> str:
         return "full" if self.deviations == "auto" else self.deviations
-
-    def _learn_over_graph(
-        self, table: Table, targets: list[np.ndarray], labels: np.ndarray, progress: Any
-    ) -> tuple[FittedModel, dict[str, Any]]:
-        """One of the papers' methods; they are imported when they are asked for."""
-        from .over_graph import learn_over_graph
-
-        if table.weight is not None:
-            raise MismatchError(f'method={self.method!r} takes no sample_weight; method="pooling" does')
-        return learn_over_graph(self, table, targets, labels, progress)
 
     def _check_wide(self) -> None:
         """Refuse what is not there for many columns, before the work."""
@@ -219,7 +209,7 @@ class _Collaborative(FittedEstimator, Estimator):
                     "linear, deviations diagonal, and there are no ties"
                 )
 
-    def _tie(self, parts: list[Any], members: tuple[Any, ...]) -> Populations:
+    def _tie(self, parts: Any, members: tuple[Any, ...]) -> Populations:
         """Smooth deviations over a graph, as far as that pays on held-out rows."""
         from ..graphs import Graph
         from ..pooling.ties import smooth

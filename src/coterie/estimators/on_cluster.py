@@ -16,19 +16,10 @@ from ..data.sources import is_source
 from ..data.sources.survey import Survey, survey
 from ..data.table import Table
 from ..errors import DataError, MismatchError
+from ..pooling.rows import Grouped
 from .collaborative import check_classes
 from .models import Populations
-from .pooling_workers import Loader, Rows, StoredRows, cluster_agents
-
-
-class Learned(NamedTuple):
-    """What a fit has learned."""
-
-    columns: Columns
-    members: tuple[Any, ...]
-    agent_column: str | None
-    models: Populations
-    found: dict[str, Any]  # attributes of the estimator
+from .pooling_workers import Loader, StoredRows, cluster_agents
 
 
 class Given(NamedTuple):
@@ -48,7 +39,7 @@ class SurveyedRows:
     def __init__(self, found: Survey, index: np.ndarray, counts: bool):
         self.found, self.index, self.counts = found, index, counts
 
-    def load(self, which: np.ndarray) -> Rows:
+    def load(self, which: np.ndarray) -> Grouped:
         """The rows of these agents; some may have none."""
         numbers = self.index[which]
         there = np.flatnonzero(numbers >= 0)
@@ -60,13 +51,13 @@ class SurveyedRows:
                 f'agent {table.members[table.codes[row]]!r}: a label is {y[row]:g}: loss="poisson" needs counts, 0 or '
                 "more"
             )
-        return Rows(table.X, y, there[table.codes])
+        return Grouped.of(table.X, y, there[table.codes], len(which), None)
 
 
 def learn_on_cluster(
     model: Any, X: Any, y: Any, agents: Any, sample_weight: Any, progress: Callable[..., None] | None
-) -> Learned:
-    """Partial pooling of an estimator's rows on the workers of its engine."""
+) -> tuple[Given, Populations, dict[str, Any]]:
+    """Partial pooling of an estimator's rows on the workers of its engine; what they are, and what else was found."""
     engine = model.engine
     with engine.connect() as ray:
         given = (_surveyed if is_source(X) else _read)(ray, model, X, y, agents, sample_weight)
@@ -83,17 +74,16 @@ def learn_on_cluster(
             found: dict[str, Any] = {}
             if classes:
                 found |= {"classes_": given.classes, "sharpness_": pooling.sharpness(models, those)}
-    return Learned(given.columns, given.members, given.agent_column, Populations(tuple(models)), found)
+    return given, Populations(tuple(models)), found
 
 
 def _read(ray: Any, model: Any, X: Any, y: Any, agents: Any, sample_weight: Any) -> Given:
     """Rows that are here."""
     table = Table.learn(X, y, agents, model.members, model.missing, sample_weight, type(model).__name__)
     labels, fitted = model._encode(np.asarray(table.y))
-    rows = Rows(table.X, labels, table.codes, table.weight)
-    sizes = np.bincount(table.codes, minlength=len(table.members))
+    rows = Grouped.of(table.X, labels, table.codes, len(table.members), table.weight)
     loader = partial(StoredRows.put, ray, rows)
-    return Given(table.columns, table.members, table.agent_column, sizes, fitted.get("classes_"), loader)
+    return Given(table.columns, table.members, table.agent_column, rows.sizes, fitted.get("classes_"), loader)
 
 
 def _surveyed(ray: Any, model: Any, X: Any, y: Any, agents: Any, sample_weight: Any) -> Given:

@@ -129,7 +129,7 @@ def run_together(
             f"the objective is more than tol={model.tol:g} above its optimum after max_iter={model.max_iter} wakes of "
             "each agent; raise max_iter",
             ConvergenceWarning,
-            stacklevel=6,
+            stacklevel=5,
         )
     return run if before is None else run.after(before)
 

@@ -22,7 +22,7 @@ from ..engines.cluster import Cluster
 from ..pooling import targets_of
 from ..pooling.designs import Design
 from ..pooling.fitted import models_of
-from ..pooling.rows import Models, Shard, dense
+from ..pooling.rows import Grouped, Models, Shard, dense
 from ..pooling.sums import LostError
 
 log = logging.getLogger("coterie")
@@ -33,19 +33,10 @@ Asked = tuple[Callable[..., Any], tuple[Any, ...]]
 SHARDS = 4
 
 
-class Rows(NamedTuple):
-    """Rows of some agents, by their place among these."""
-
-    X: Any
-    y: np.ndarray  # numbers, or numbers of classes
-    codes: np.ndarray
-    weight: np.ndarray | None = None
-
-
 class Loader(Protocol):
     """Where workers get the rows of their agents from; it is sent to each of them."""
 
-    def load(self, which: np.ndarray) -> Rows:
+    def load(self, which: np.ndarray) -> Grouped:
         """The rows of these agents, by their numbers, which are in order."""
 
 
@@ -56,39 +47,25 @@ class StoredRows:
         self.parts = parts  # whose rows, and a reference; in a list, or Ray would send the rows with every call
 
     @classmethod
-    def put(cls, ray: Any, rows: Rows, shards: list[np.ndarray]) -> StoredRows:
+    def put(cls, ray: Any, rows: Grouped, shards: list[np.ndarray]) -> StoredRows:
         """Store rows, one part for each shard."""
-        of = np.empty(sum(map(len, shards)), dtype=np.int64)
-        for number, which in enumerate(shards):
-            of[which] = number
-        owner = of[rows.codes]
-        return cls([(which, [ray.put(_some(rows, owner == k, which))]) for k, which in enumerate(shards)])
+        return cls([(which, [ray.put(rows.only(which))]) for which in shards])
 
-    def load(self, which: np.ndarray) -> Rows:
+    def load(self, which: np.ndarray) -> Grouped:
         """The rows of these agents."""
         import ray
 
-        found = []
+        together = Grouped.nothing(len(which), 0)
         for whose, reference in self.parts:
-            if np.isin(which, whose, assume_unique=True).any():
-                rows = ray.get(reference[0])
-                codes = whose[rows.codes]
-                found.append(_some(rows._replace(codes=codes), np.isin(codes, which), which))
-        if len(found) == 1:
-            return found[0]
-        from scipy import sparse
-
-        X = [rows.X for rows in found]
-        together = np.concatenate(X) if isinstance(X[0], np.ndarray) else sparse.vstack(X, format="csr")
-        weight = None if found[0].weight is None else np.concatenate([rows.weight for rows in found])
-        y, codes = (np.concatenate([part[k] for part in found]) for k in (1, 2))
-        return Rows(together, y, codes, weight)
-
-
-def _some(rows: Rows, chosen: np.ndarray, which: np.ndarray) -> Rows:
-    """Chosen rows, whose agents are all among `which`, by their places there."""
-    weight = None if rows.weight is None else rows.weight[chosen]
-    return Rows(rows.X[chosen], rows.y[chosen], np.searchsorted(which, rows.codes[chosen]), weight)
+            mine = np.flatnonzero(np.isin(whose, which, assume_unique=True))
+            if mine.size:
+                rows = ray.get(reference[0]).only(mine)
+                codes = np.searchsorted(which, whose[mine])[rows.codes]
+                if len(together.y):
+                    together = together.with_rows(rows.X, rows.y, codes, len(which), rows.weight)
+                else:
+                    together = Grouped.of(rows.X, rows.y, codes, len(which), rows.weight)
+        return together
 
 
 class TakenOver(NamedTuple):
