@@ -83,13 +83,13 @@ def gains(model: Any, rows: Grouped, folds: int, seed: int, notes: list[str]) ->
         found = {name: np.full(shape, np.nan) for name in ("alone", "one_model", "together")}
         for kept, held in split(fold):
             train, test = part.some(kept), part.some(held)
-            together = _together(model, train)
+            together = _anew(model, train, {})
             found["together"][held] = _predicted(model, together, test.X, test.codes)
             found["one_model"][held] = _predicted(model, _one_model(model, train), test.X, None)
             if model._models.inputs.are_columns:
                 found["alone"][held] = alone(model, together, train, test)
             else:
-                found["alone"][held] = _predicted(model, _everybody_alone(model, train), test.X, test.codes)
+                found["alone"][held] = _predicted(model, _anew(model, train, model._alone()), test.X, test.codes)
     tested = fold >= 0
     codes, weight = part.codes[tested], part.weights[tested]
     who = np.unique(part.codes)
@@ -154,10 +154,11 @@ def _sampled(model: Any, rows: Grouped, seed: int, notes: list[str]) -> Grouped:
     return rows.some(np.isin(rows.codes, some))
 
 
-def _together(model: Any, train: Grouped) -> Any:
-    """The estimator itself, with its own parameters, on the rows of a fold."""
+def _anew(model: Any, train: Grouped, changes: dict[str, Any]) -> Any:
+    """The estimator itself, with its own parameters but for some changes, on the rows of a fold."""
     weight = {} if train.weight is None else {"sample_weight": train.weight}
-    return type(model)(**_settings(model, train)).fit(train.X, _named(model, train.y), agents=train.codes, **weight)
+    fresh = type(model)(**_settings(model, train) | changes)
+    return fresh.fit(train.X, _named(model, train.y), agents=train.codes, **weight)
 
 
 def _settings(model: Any, train: Grouped) -> dict[str, Any]:
@@ -179,12 +180,6 @@ def _settings(model: Any, train: Grouped) -> dict[str, Any]:
     if not model._models.parts and "engine" in settings:
         settings["engine"] = None  # the rows are here
     return settings
-
-
-def _everybody_alone(model: Any, train: Grouped) -> Any:
-    """The same estimator, for agents that learn by themselves."""
-    settings = _settings(model, train) | model._alone()
-    return type(model)(**settings).fit(train.X, _named(model, train.y), agents=train.codes)
 
 
 def _one_model(model: Any, train: Grouped) -> Any:

@@ -30,6 +30,7 @@ class FittedEstimator:
 
     _kind = ""  # "classifier" or "regressor"
     _stranger: str  # what predicts agents never met
+    n_jobs: int | None = 1
     _takes_long = False  # a fit does, so that gains are measured on fewer agents
     _models: FittedModel
     _columns: Columns
@@ -88,7 +89,7 @@ class FittedEstimator:
         for part in self._models.parts[:1]:
             self._warn_of_range(part.outside(table.X, table.codes))
         known = table.codes >= 0
-        return *self._models.latent(table, spread, getattr(self, "n_jobs", 1)), known
+        return *self._models.latent(table, spread, self.n_jobs), known
 
     def _warn_of_types(self, X: Any, agents: Any) -> None:
         """Nobody was met: perhaps because ids are text in one table and numbers in the other."""
