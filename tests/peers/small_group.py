@@ -22,30 +22,24 @@ P = 3
 #: A ring with a chord.
 TIES = [(0, 1, 1.0), (1, 2, 0.5), (2, 3, 2.0), (0, 3, 0.7), (0, 2, 1.5)]
 
+BOOSTING = {
+    "method": "boosting",
+    "objective": "boosting",
+    "loss": "adaboost",
+    "labels": ["-1", "1"],
+    "settings": {"stumps": 6, "beta": 2.0, "low": -2.0, "high": 2.0},
+}
 #: Every method that a charter may state, in its words.
 WORDS = {
     "cd": {},
     "propagation": {"method": "propagation", "objective": "propagation"},
     "admm": {"method": "admm", "objective": "collaborative"},
     "djam": {"method": "djam"},
-    "boosting": {
-        "method": "boosting",
-        "objective": "boosting",
-        "loss": "adaboost",
-        "labels": ["-1", "1"],
-        "settings": {"stumps": 6, "beta": 2.0, "low": -2.0, "high": 2.0},
-    },
+    "boosting": BOOSTING,
     "gossip-pooling": {"method": "gossip-pooling"},
     "resilient-pooling": {"method": "resilient-pooling"},
     "learned": {"learned": {"kappa": 2, "every": 2.0}},
-    "learned boosting": {
-        "method": "boosting",
-        "objective": "boosting",
-        "loss": "adaboost",
-        "labels": ["-1", "1"],
-        "settings": {"stumps": 6, "beta": 2.0, "low": -2.0, "high": 2.0},
-        "learned": {"kappa": 2, "every": 2.0},
-    },
+    "learned boosting": BOOSTING | {"learned": {"kappa": 2, "every": 2.0}},
     "private": {"privacy": {"epsilon": 2.0, "wakes_per_agent": 4}},
     "published": {"method": "propagation", "privacy": {"epsilon": 2.0}},
     "pooled in private": {"method": "gossip-pooling", "privacy": {"epsilon": 2.0}},
