@@ -27,9 +27,7 @@ from coterie.multitask.covariance import (
     separability,
     unrelated,
 )
-from coterie.multitask.server import Server
 from coterie.multitask.spectrum import spectral_norm
-from coterie.multitask.workers import local_workers
 
 pytestmark = pytest.mark.compiled
 
@@ -313,60 +311,6 @@ def tasks_of(m, d, rows=8, seed=0, classes=True):
     return ct.AgentData(X, np.where(y > 0, 1.0, -1.0) if classes else y, ids)
 
 
-def bound_of(points, lam):
-    return lambda ridge: max(smoothed_bound(B, C, ridge, lam) for B, C in points)
-
-
-def dense_run(data, loss, lam, alternations, each=1, **given):
-    """Rounds with matrices: the server, and value and bound of the joint objective."""
-    kind = given.get("kind", "synchronous")
-    alone, late = kind != "synchronous", kind == "asynchronous"
-    work = {"passes": 10.0, "local_steps": None, "seed": 0}
-    workers = local_workers(data, loss, one_per_task=alone, asynchronous=late, **work)
-    server = Server(workers, lam, np.eye(data.n) / data.n, **given)
-    steps, value, bound, points = DenseAlternation(alternations), math.inf, -math.inf, []
-    for _ in range(alternations):
-        for _ in range(each):
-            server.round()
-        sizes = np.linalg.svd(server.evaluated, compute_uv=False)
-        value = min(value, server.loss.sum() + 0.5 * lam * sizes.sum() ** 2)
-        now = server.vectors, server.conjugate.sum()
-        points = points or [now] * 3
-        points = [
-            tuple((1 - part) * old + part * new for old, new in zip(point, now, strict=True))
-            for part, point in zip((1.0, *NEWEST), points, strict=True)
-        ]
-        bound = max(bound, *(-(np.linalg.norm(B, 2) ** 2) / (2 * lam) - C for B, C in points))
-        gap = max(0.0, value - bound) / value if math.isfinite(value) else 1.0
-        loss = float(server.loss.sum())
-        matrix = steps.step(server.weights, sizes, loss, bound_of(points, lam), lam=lam, gap=gap, rounds=each)
-        server.alternation += 1
-        server.set_covariance(matrix)
-    return server, value, bound
-
-
-@pytest.mark.compiled
-@pytest.mark.parametrize(("m", "d"), [(40, 3), (5, 9), (7, 5)])
-@pytest.mark.parametrize("kind", ["synchronous", "asynchronous", "sequential"])
-def test_sixty_rounds_are_those_with_matrices(kind, m, d):
-    data, lam = tasks_of(m, d), 0.02
-    staleness = {"asynchronous": 2}.get(kind)
-    each = 1 if staleness is None else staleness + 3
-    server, value, bound = dense_run(data, ct.Logistic(), lam, 60 // each, each, kind=kind, staleness=staleness or 0)
-    method = "sdca" if kind == "sequential" else "dmtrl"
-    found = ct.relationship(
-        data, "logistic", lam, alternations=60 // each, method=method, staleness=staleness, tol=1e-12
-    )
-    ours = found.trace[found.trace["round"] < 60].to_numpy()
-    theirs = np.array([row for row in server.trace if row.round < 60], dtype=float)
-    assert len(ours) > 30
-    np.testing.assert_array_equal(ours[:, :2], theirs[:, :2])
-    np.testing.assert_allclose(ours[:, 2:4], theirs[:, 2:4], rtol=1e-10)
-    np.testing.assert_allclose(ours[:, 4], theirs[:, 4], rtol=1e-5, atol=1e-10 * found.value)
-    assert found.value <= value * (1 + 1e-10)  # ours evaluates once more, at the end
-    assert found.bound >= bound * (1 - 1e-10)
-
-
 CONVERGED = {
     "waiting": {},
     "stale": {"staleness": 2},
@@ -414,37 +358,18 @@ def test_a_covariance_given_in_factors_has_the_optimum_of_the_matrix(name, varia
     np.testing.assert_allclose(again.weights, found.weights, rtol=0, atol=1e-7)
 
 
-def real_tasks(name):
-    """Landmine or School, standardised."""
+def landmines():
+    """Standardised."""
     try:
-        data = (ct.datasets.landmine(seed=0) if name == "landmine" else ct.datasets.school()).train
+        data = ct.datasets.landmine(seed=0).train
     except MissingDataError as error:
         pytest.skip(str(error))
-    X = (data.X - data.X.mean(axis=0)) / np.maximum(data.X.std(axis=0), 1e-9)
-    y = data.y if name == "landmine" else (data.y - data.y.mean()) / data.y.std()
-    return data._like(X=X, y=y)
-
-
-@pytest.mark.parametrize(
-    ("name", "loss", "lam", "rounds"),
-    [("landmine", ct.Logistic(), 0.1, 60), pytest.param("school", ct.Squared(), 0.1, 60, marks=pytest.mark.slow)],
-)
-@pytest.mark.parametrize("staleness", [None, 2])
-def test_real_tasks_with_factors_and_with_matrices(name, loss, lam, rounds, staleness):
-    data = real_tasks(name)
-    kind, each = ("synchronous", 1) if staleness is None else ("asynchronous", staleness + 3)
-    server, value, bound = dense_run(data, loss, lam, rounds // each, each, kind=kind, staleness=staleness or 0)
-    found = ct.relationship(data, loss, lam, alternations=rounds // each, staleness=staleness, tol=1e-12)
-    ours = found.trace[found.trace["round"] < rounds].to_numpy()
-    theirs = np.array([row for row in server.trace if row.round < rounds], dtype=float)
-    np.testing.assert_allclose(ours[:, 2:4], theirs[:, 2:4], rtol=1e-10)
-    assert found.value <= value * (1 + 1e-10)
-    assert found.bound >= bound * (1 - 1e-10)
+    return data._like(X=(data.X - data.X.mean(axis=0)) / np.maximum(data.X.std(axis=0), 1e-9))
 
 
 @pytest.mark.parametrize("staleness", [None, 2])
 def test_landmines_reach_the_joint_optimum(staleness):
-    data = real_tasks("landmine")
+    data = landmines()
     exact = ct.relationship(data, "logistic", 0.3, method="exact", tol=1e-5)
     found = ct.relationship(data, "logistic", 0.3, staleness=staleness)
     assert found.converged

@@ -810,18 +810,10 @@ def test_who_holds_the_tasks_makes_no_difference_in_a_single_bit(kind, settings)
     def workers(parts):
         return LocalWorkers([Worker(data.only(part), ct.Logistic(), part, **work) for part in parts], parts)
 
-    servers = [
-        Server(each, LAM, sigma, **settings)
-        for each in (
-            local_workers(
-                data, ct.Logistic(), one_per_task=False, asynchronous=False, seed=0, passes=2.0, local_steps=None
-            ),
-            local_workers(
-                data, ct.Logistic(), one_per_task=True, asynchronous=False, seed=0, passes=2.0, local_steps=None
-            ),
-            workers([np.array([1, 4]), np.array([0, 2, 3])]),
-        )
-    ]
+    own = {"asynchronous": False} | work
+    parts = workers([np.array([1, 4]), np.array([0, 2, 3])])
+    hosts = (*(local_workers(data, ct.Logistic(), one_per_task=each, **own) for each in (False, True)), parts)
+    servers = [Server(each, LAM, sigma, **settings) for each in hosts]
     for k in range(12):
         for server in servers:
             if k == 6:
