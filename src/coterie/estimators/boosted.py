@@ -86,7 +86,9 @@ class _Boosted(PerAgent):
         check_settings(self)
         given = self._prepared(X, y, agents)
         data, parts = given.data, given.outputs
-        base = self._dictionary(data)
+        base = resolve_base(self.base, data.X)
+        placed = isinstance(self.base, Integral) or (isinstance(self.base, Stumps) and self.base.low is None)
+        base = between(base, data.X) if placed and isinstance(base, StumpDictionary) else base
         run = self._run(method, self._posed(data, base, parts, given.order), given.order, progress)
         models = run.theta.reshape(data.n, parts, -1)
         slopes, intercepts = self._levels(run.problem, data, base, models)
@@ -147,11 +149,6 @@ class _Boosted(PerAgent):
             loss=self._loss,
             outputs=parts,
         )
-
-    def _dictionary(self, data: AgentData) -> Dictionary:
-        base = resolve_base(self.base, data.X)
-        placed = isinstance(self.base, Integral) or (isinstance(self.base, Stumps) and self.base.low is None)
-        return between(base, data.X) if placed and isinstance(base, StumpDictionary) else base
 
     def _levels(
         self, problem: Problem, data: AgentData, base: Dictionary, models: np.ndarray

@@ -135,16 +135,13 @@ def fold_numbers(sizes: np.ndarray, which: np.ndarray) -> np.ndarray:
     """
     start = np.cumsum(sizes) - sizes
     runs = np.split(which, np.flatnonzero(np.diff(which) != 1) + 1)  # agents that follow each other
-    chances = [_chances(int(start[run[0]]), int(sizes[run].sum())) for run in runs if run.size]
+    chances = []
+    for run in (run for run in runs if run.size):
+        generator = np.random.PCG64(0)
+        generator.advance(int(start[run[0]]))  # some of the numbers that it draws
+        chances.append(np.random.Generator(generator).uniform(size=int(sizes[run].sum())))
     owner = np.repeat(np.arange(len(which)), sizes[which])
     return dealt(owner, places(owner, np.concatenate([np.zeros(0), *chances])), start[which], FOLDS)
-
-
-def _chances(start: int, count: int) -> np.ndarray:
-    """Some of the numbers that a generator draws."""
-    generator = np.random.PCG64(0)
-    generator.advance(start)
-    return np.random.Generator(generator).uniform(size=count)
 
 
 def some_rows(data: AgentData, rows: np.ndarray) -> AgentData:

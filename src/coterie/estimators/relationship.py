@@ -172,7 +172,9 @@ class _Related(PerAgent):
             before = sum(run.rounds for run in runs)
             learned = covariance is None and self.method != "single-task"
             tol = TOL if self.tol is None and learned else self.tol
-            runs.append(self._learn(output, covariance, tol=tol, progress=_after(before, progress)))
+            # Rounds go on where they were.
+            told = progress and (lambda rounds, apart, before=before: progress(before + rounds, apart))
+            runs.append(self._learn(output, covariance, tol=tol, progress=told))
         apart = [run.gap / max(abs(run.value), 1e-300) for run in runs if not run.converged]
         if apart:
             advice = "" if self.method == "exact" else "; raise max_iter, rounds or passes"
@@ -528,11 +530,6 @@ def surveyed(model: Any, ray: Any, X: Any, y: Any, agents: Any) -> Prepared:
 def _only(outputs: Any) -> Any:
     """Of all outputs, or of the only one."""
     return outputs if len(outputs) > 1 else outputs[0]
-
-
-def _after(before: int, progress: Any) -> Any:
-    """Progress that goes on where it was, in rounds."""
-    return None if progress is None else lambda rounds, apart: progress(before + rounds, apart)
 
 
 def _finite(arrays: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:

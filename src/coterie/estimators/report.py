@@ -356,9 +356,17 @@ def _features_without_posterior(model: Any, rows: Grouped | None) -> pd.DataFram
             lines.append((name, "curve" if curve else "line", value, effect, sd, math.nan, math.nan, total))
         sd, total = float(np.std(level[:-1])), float(np.var(level[:-1])) if rows is not None else math.nan
         lines.append(("intercept", "intercept", float(level[-1]), math.nan, sd, math.nan, math.nan, total))
-        table = pd.DataFrame(lines, columns=["feature", "kind", "common", "effect", "sd", "low", "high", "importance"])
-        table["importance"] /= max(float(table["importance"].sum()), 1e-300) if rows is not None else 1.0
-        if own.shape[1] > 1:
+        tables.append(lines)
+    return _feature_table(model, tables)
+
+
+def _feature_table(model: Any, outputs: list[list[tuple[Any, ...]]]) -> pd.DataFrame:
+    """Features of each output, in the order of their shares of what differs between agents."""
+    columns, tables = ["feature", "kind", "common", "effect", "sd", "low", "high", "importance"], []
+    for k, lines in enumerate(outputs):
+        table = pd.DataFrame(lines, columns=columns)
+        table["importance"] /= max(float(table["importance"].sum()), 1e-300)
+        if len(outputs) > 1:
             table.insert(0, "class", objects([model.classes_[k]] * len(table)))
         tables.append(table.sort_values("importance", ascending=False, kind="stable", ignore_index=True))
     return pd.concat(tables, ignore_index=True)
@@ -377,18 +385,10 @@ def _varying(Z: Any, groups: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndar
 
 def features(model: Any, coverage: float = 0.9) -> pd.DataFrame:
     """How much every column differs between agents; of several classes, for each of them."""
-    parts = model._models.parts
-    several = len(parts) > 1
-    tables = []
-    for k, part in enumerate(parts):
-        table = _features_of(model, part, coverage)
-        if several:
-            table.insert(0, "class", objects([model.classes_[k]] * len(table)))
-        tables.append(table)
-    return pd.concat(tables, ignore_index=True)
+    return _feature_table(model, [_features_of(model, part, coverage) for part in model._models.parts])
 
 
-def _features_of(model: Any, part: Any, coverage: float) -> pd.DataFrame:
+def _features_of(model: Any, part: Any, coverage: float) -> list[tuple[Any, ...]]:
     names = model._columns.names
     raw, log_sd = part.variances()
     w, V, source, curves = part.w, part.covariance, part.source, part.curves
@@ -416,9 +416,7 @@ def _features_of(model: Any, part: Any, coverage: float) -> pd.DataFrame:
         known = 0.5 * z * spread < UNKNOWN and not (guess and sd > 0.0)
         factor = math.exp(0.5 * z * spread) if known else math.inf
         lines.append((name, kind, value, effect, sd, sd / factor, sd * factor, total))
-    table = pd.DataFrame(lines, columns=["feature", "kind", "common", "effect", "sd", "low", "high", "importance"])
-    table["importance"] /= max(float(table["importance"].sum()), 1e-300)
-    return table.sort_values("importance", ascending=False, kind="stable", ignore_index=True)
+    return lines
 
 
 def _differences_are_a_guess(model: Any) -> bool:

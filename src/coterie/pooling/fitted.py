@@ -512,22 +512,18 @@ def everybody(
             tell()
 
 
+@dataclass(frozen=True)
 class _Task:
     """One target of a fit."""
 
-    def __init__(
-        self,
-        agents: Agents,
-        number: int,
-        center: float,
-        scale: float,
-        family: Family,
-        deviations: str,
-        counter: Callable[[], None],
-        ranked: Ranked,
-    ):
-        self.agents, self.number, self.center, self.scale, self.family = agents, number, center, scale, family
-        self.deviations, self.counter, self.ranked = deviations, counter, ranked
+    agents: Agents
+    number: int
+    center: float
+    scale: float
+    family: Family
+    deviations: str
+    counter: Callable[[], None]
+    ranked: Ranked
 
     def learner(self, key: str, design: Design, agents: np.ndarray, family: Family | None = None) -> Learner:
         """Of the population, from the rows of some agents, who are held under the key."""
