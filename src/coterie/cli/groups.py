@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,11 +38,25 @@ def check_peer_folder(folder: Path) -> None:
 class _Create(TyperCommand):
     """Stands for the command until it is used: its options are fields of a charter, which take libraries to know."""
 
-    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
-        """The context of the command itself."""
+    @cached_property
+    def whole(self) -> Any:
+        """The command itself."""
         alone = typer.Typer(add_completion=False)
         alone.command(self.name, help=self.help)(_with_options(_create))
-        return get_command(alone).make_context(info_name, args, parent, **extra)
+        return get_command(alone)
+
+    @property
+    def params(self) -> Any:
+        """The arguments and options of the command itself, for those who read them, such as the reference."""
+        return self.whole.params
+
+    @params.setter
+    def params(self, given: Any) -> None:
+        """Those of the stand-in are nobody's."""
+
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        """The context of the command itself."""
+        return self.whole.make_context(info_name, args, parent, **extra)
 
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:

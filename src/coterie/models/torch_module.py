@@ -127,14 +127,14 @@ class Torch(Opaque):
             raise ParameterError(f"device={device!r} cannot be used: {error}") from error
         self._named_loss = loss
         self._loss = _row_loss(torch, loss, self._device, self._dtype)
-        self._logit = _takes_logits(torch, loss)
+        #: Whether the loss takes the logit of one output: at least 0 stands for class 1, of 0 and 1 or -1 and +1.
+        self.logit = _takes_logits(torch, loss)
         self._shapes = {name: tuple(parameter.shape) for name, parameter in trained.items()}
         ends = np.cumsum([0, *[parameter.numel() for parameter in trained.values()]]).tolist()
         self.parts = {name: slice(a, b) for name, a, b in zip(trained, ends[:-1], ends[1:], strict=True)}
         self.size, self.inputs, self.classes = ends[-1], 0, 0
-        self._start = np.concatenate(
-            [parameter.detach().cpu().double().numpy().ravel() for parameter in trained.values()]
-        )
+        parameters = torch.nn.utils.parameters_to_vector(trained.values())
+        self._start = parameters.detach().cpu().double().numpy()
         self._training = _Flat(torch, working, list(trained))
         self._still = _Flat(torch, copy.deepcopy(working).eval(), list(trained))
         self._mixes = any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in module.modules())
@@ -173,11 +173,6 @@ class Torch(Opaque):
         loss = self._named_loss
         shown = repr(loss) if loss.__class__.__module__.startswith("torch") else code_of(loss)
         return repr(self._given), forward, shown, str(self._dtype)
-
-    @property
-    def logit(self) -> bool:
-        """Whether the loss takes the logit of one output: at least 0 stands for class 1, of 0 and 1 or -1 and +1."""
-        return self._logit
 
     def initial(self, seed: Any = 0) -> np.ndarray:
         """The parameters that the module came with."""
