@@ -494,14 +494,14 @@ MUTANTS = (
         "core/events.py",
         "                copies = 0\n                account[LOST] += 1\n",
         "                copies = 0\n",
-        ("tests/engines/test_gossip.py::test_what_is_sent_is_received_lost_or_doubled",),
+        ("tests/engines/test_mail.py::test_what_is_sent_is_received_lost_or_doubled",),
     ),
     Mutant(
         "duplication-not-counted",
         "core/events.py",
         "                account[DUPLICATED] += 1\n",
         "",
-        ("tests/engines/test_gossip.py::test_what_is_sent_is_received_lost_or_doubled",),
+        ("tests/engines/test_mail.py::test_what_is_sent_is_received_lost_or_doubled",),
     ),
     Mutant(
         "loss-away-not-counted",
