@@ -74,7 +74,7 @@ class Signed(Generic[Record]):
 
     kind: type[Record]
     seal: bytes
-    keys: Callable[[Any], Sequence[bytes]] = tuple
+    keys: Callable[[Any], Sequence[bytes]] = lambda record: ()
     others: str = ""
 
     def pack(self, record: Record, key: SigningKey, what: str) -> bytes:
