@@ -162,5 +162,5 @@ def test_what_cannot_be_fitted(cluster, files):
     gaps = {"a": (np.array([[1.0, 2.0], [3.0, np.nan]]), [1.0, 2.0]), "b": (np.eye(2), [3.0, 5.0])}
     with pytest.raises(DataError, match=r"agent 'a'.*row 1: column 1 is missing"):
         regressor(engine=engine).fit(gaps, None)
-    with pytest.raises(DataError, match=r"agent 'a'.*column 1 of X is nan"):
+    with pytest.raises(DataError, match=r"agent 'a'\): column 1 is missing"):
         regressor().fit(gaps, None)
