@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from reference import (
+from by_hand import (
     LONELY,
     LOSSES,
     SILENT,

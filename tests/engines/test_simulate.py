@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from reference import N, P, assert_optimal, example
+from by_hand import N, P, assert_optimal, example
 from scipy import sparse, stats
 
 import coterie as ct
