@@ -83,7 +83,11 @@ def audit_peer(
         whole = {"good": found.broken is None, "broken": found.broken, "torn": found.torn, "head": found.head}
         print(json.dumps(whole | {"events": events}))
     else:
-        table = Table(title=f"{len(found.entries)} events", caption=_verdict(found))
+        note = f"; {found.torn} torn by a crash" if found.torn else ""
+        verdict = f"every line fits the one before{note}. The last one is {found.head[:16]}"
+        if found.broken is not None:
+            verdict = f"[bold red]changed after it was written: {escape(found.broken)}[/]"
+        table = Table(title=f"{len(found.entries)} events", caption=verdict)
         for column in ("", "when", "event", ""):
             table.add_column(column, overflow="fold")
         for entry in shown:
@@ -97,14 +101,6 @@ def audit_peer(
 
 def _short(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _verdict(found: object) -> str:
-    torn, broken, head = (getattr(found, name) for name in ("torn", "broken", "head"))
-    if broken is not None:
-        return f"[bold red]changed after it was written: {escape(broken)}[/]"
-    note = f"; {torn} torn by a crash" if torn else ""
-    return f"every line fits the one before{note}. The last one is {head[:16]}"
 
 
 def install_peer(
