@@ -306,66 +306,44 @@ def test_a_run_does_not_depend_on_who_looks(conditions):
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"lam": -1.0}, "lam=-1.0 must be a positive number"),
-        ({"lam": 0.0}, "not unique"),
-        ({"mu": -2.0}, "mu=-2.0"),
-        ({"delta": 0.0}, "delta=0.0 must be > 0"),
-        ({"delta": -0.1}, "delta=-0.1 must be > 0"),
-        ({"kappa": 0}, "kappa=0 must be a whole number"),
-        ({"kappa": 2.5}, "kappa=2.5 must be a whole number"),
-        ({"step": "long"}, "exact, local, paper"),
-        ({"max_edges": 0}, "max_edges=0"),
-    ],
-    ids=str,
-)
-def test_bad_rules_are_refused(bad, message):
-    with pytest.raises(ParameterError, match=message):
-        ct.GraphRule(**bad)
+BAD_RULES = {
+    "lam=-1.0 must be a positive number": {"lam": -1.0},
+    "not unique": {"lam": 0.0},
+    "mu=-2.0": {"mu": -2.0},
+    "delta=0.0 must be > 0": {"delta": 0.0},
+    "delta=-0.1 must be > 0": {"delta": -0.1},
+    "kappa=0 must be a whole number": {"kappa": 0},
+    "kappa=2.5 must be a whole number": {"kappa": 2.5},
+    "exact, local, paper": {"step": "long"},
+    "max_edges=0": {"max_edges": 0},
+}
+BAD_LEARNERS = {
+    "unknown method .local.: choose one of cd": ("local",),
+    "not a method that agents can run": (ct.GlobalModel(),),
+    "unknown method": ("nobody",),
+    "learns its graph already": (ct.Learned("cd"),),
+    r"must be a ct\.GraphRule": ("cd", "exact"),
+    "every=0 must be a positive number": ("cd", RULE, 0),
+    "every=inf must be a positive number": ("cd", RULE, np.inf),
+    "unknown sampling 'gossip': choose one of ideal, shuffle": ("cd", RULE, 100, "gossip"),
+}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("error", "message", "make"),
     [
-        (("local",), "unknown method .local.: choose one of cd"),
-        ((ct.GlobalModel(),), "not a method that agents can run"),
-        (("nobody",), "unknown method"),
-        ((ct.Learned("cd"),), r"learns its graph already"),
-        (("cd", "exact"), r"must be a ct\.GraphRule"),
-        (("cd", RULE, 0), "every=0 must be a positive number"),
-        (("cd", RULE, np.inf), "every=inf must be a positive number"),
-        (("cd", RULE, 100, "gossip"), "unknown sampling 'gossip': choose one of ideal, shuffle"),
-    ],
-    ids=str,
-)
-def test_bad_learners_are_refused(arguments, message):
-    with pytest.raises(ParameterError, match=message):
-        ct.Learned(*arguments)
-
-
-@pytest.mark.parametrize(
-    ("error", "message", "run"),
-    [
-        (
-            MismatchError,
-            "FrankWolfeBoosting is for",
-            lambda: ct.simulate(two_groups()[0], ct.Learned("boosting"), wakes=1),
-        ),
+        *((ParameterError, message, lambda bad=bad: ct.GraphRule(**bad)) for message, bad in BAD_RULES.items()),
+        *((ParameterError, message, lambda bad=bad: ct.Learned(*bad)) for message, bad in BAD_LEARNERS.items()),
+        (MismatchError, "Wolfe.* is for", lambda: ct.simulate(two_groups()[0], ct.Learned("boosting"), wakes=1)),
         (MismatchError, "give it a mu", lambda: ct.simulate(aloof(), ct.Learned("boosting"), wakes=1)),
         (DataError, "one number for each of the 4 agents", lambda: ct.learn_graph(np.zeros((4, 1)), np.zeros(3))),
         (DataError, r"\(n, p\) array", lambda: ct.learn_graph(np.zeros(4), np.zeros(4))),
-        (
-            ParameterError,
-            "kappa=4: an agent cannot ask so many peers, there are 4 agents",
-            lambda: ct.learn_graph(np.zeros((4, 1)), np.zeros(4), kappa=4),
-        ),
+        (ParameterError, "ask so many.* 4 agents", lambda: ct.learn_graph(np.zeros((4, 1)), np.zeros(4), kappa=4)),
     ],
 )
-def test_problems_that_do_not_fit_are_refused(error, message, run):
+def test_what_cannot_be_learned_is_refused(error, message, make):
     with pytest.raises(error, match=message):
-        run()
+        make()
 
 
 def aloof():
