@@ -83,7 +83,11 @@ class DPSGD(NamedTuple):
     def start(self, world, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
         told = np.full((theta.shape[0], 1), UNKNOWN)
-        return Own(theta.copy(), new_job(self.local, theta), told), new_ties(world, theta)
+        return Own(theta.copy(), self.first_job(theta), told), new_ties(world, theta)
+
+    def first_job(self, theta):
+        """What agents train."""
+        return new_job(self.local, theta)
 
     def open(self, data, me, ties, slot):
         """A new tie: until the neighbour is heard, it is taken to agree."""

@@ -37,6 +37,7 @@ from ..method import NamedTuple, method
 from ..mixing import count_neighbours
 from ..training import SGD, Job, new_job
 from ..world import EVERYONE, send
+from .fixed import Tie
 
 #: The only kind of letter: a share of my mass, and of its weight.
 MASS = 0
@@ -50,12 +51,6 @@ class Own(NamedTuple):
     mass: np.ndarray  # (n, q + 1) what I hold
     arrived: np.ndarray  # (n, q + 1) what has come since I woke
     news: np.ndarray  # (n, 1) whether something came since I gave a share away
-
-
-class Tie(NamedTuple):
-    """State of the ties."""
-
-    nothing: np.ndarray  # (ties, 0)
 
 
 @inline

@@ -24,14 +24,13 @@ center, pull                   ``me.job.center``, ``me.job.plan[PULL]``
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..linear import axpy, copy_to, fill, scatter, total
 from ..method import method
-from ..mixing import UNKNOWN, average, new_ties, tell
+from ..mixing import average
 from ..training import DRAWN, PULL, new_job
 from ..world import SHARED, TIED, VACANT, importance
-from .dpsgd import DPSGD, Own
+from .dpsgd import DPSGD
+from .local_sgd import LocalSGD
 
 #: The pull of an agent whose own loss weighs nothing: it takes over what its neighbours say.
 ALL_THE_WAY = 1e300
@@ -68,10 +67,9 @@ class TiedSGD(DPSGD):
         if (problem.roles == SHARED).any():
             DPSGD.fit_for(self, problem)
 
-    def start(self, world, theta):
-        """State before the first letter: until a neighbour is heard, it is taken to agree."""
-        told = np.full((theta.shape[0], 1), UNKNOWN)
-        return Own(theta.copy(), new_job(self.local, theta, center=True), told), new_ties(world, theta)
+    def first_job(self, theta):
+        """What agents train, with a center."""
+        return new_job(self.local, theta, center=True)
 
     def prepare(self, data, me, ties, chance, outbox, phase):
         """My model, its shared parameters averaged; and what its tied ones are drawn to, how strongly."""
@@ -97,7 +95,4 @@ class TiedSGD(DPSGD):
             job.plan[PULL] = min(ties_pull / a, ALL_THE_WAY) if a > 0.0 else ALL_THE_WAY * (ties_pull > 0.0)
         return True
 
-    def publish(self, data, me, ties, chance, outbox):
-        """What came of it."""
-        copy_to(me.job.theta, me.theta)
-        tell(self.mixing, data, me.theta, me.told, ties, outbox)
+    publish = LocalSGD.publish
