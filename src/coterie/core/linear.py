@@ -7,14 +7,14 @@ coterie is written once. This is the only module with reordered arithmetic.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .._threads import in_threads, one_thread
 from .batches import NUMBERS
 from .compile import fetch, inline, inline_sum, kernel, noinline, or_numpy
-from .rules import remake, rule
+from .rules import NamedTuple, remake, rule
 
 
 @or_numpy(lambda a, b: a @ b[: a.shape[0]])

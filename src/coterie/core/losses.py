@@ -24,13 +24,13 @@ import functools
 import math
 import re
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from .._checks import positive
 from ..errors import DataError, DeclarationError, ParameterError
 from .compile import class_of, overload
 from .exponential import exp_minus
-from .rules import checked, rule
+from .rules import NamedTuple, checked, rule
 
 #: What a loss may say about the labels it accepts.
 SIGNS, REALS = "-1 or +1", "real numbers"

@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .losses import REALS, Logistic, loss
+from .rules import NamedTuple
 
 #: Offsets are smaller than this; a label is its sign times the sum of both.
 FAR = 1024.0

@@ -575,7 +575,7 @@ class Synchronous(Driver):
             post = self.outbox, self.egress, self.account
             if self.method.training.jobs:  # where the model can, it trains all agents at once
                 dice = self.fate.random((n, self.method.traffic.dice))
-                act = together if hasattr(self.world.model, "gradients") else loop.together
+                act: Any = together if hasattr(self.world.model, "gradients") else loop.together
                 act(*self.agents, present, dice, float(self.done), *post)
             else:
                 loop.partial_round(*self.agents, present, *post)
