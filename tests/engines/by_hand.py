@@ -2,7 +2,7 @@
 
 An agent's loss f_i with its derivatives; the argmin of f_i plus a quadratic by a solver of another kind than the
 library's (linear systems, Newton's method, enumeration of active sets); then each method with dictionaries of copies,
-edge variables and multipliers as math.md prints them; and problems that have the same data as these.
+edge variables and multipliers as docs/math.md has them; and problems that have the same data as these.
 
 An agent without ties has nobody to agree with: by convention it keeps the model that it trains alone, so it starts
 there, is woken now and then (event (i, -1)), and must stay.

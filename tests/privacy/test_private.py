@@ -1,7 +1,7 @@
 """Private methods: bounded sums, noise of the size that was planned, the same on peers, and what is refused.
 
-The references are CD (6) and MP (6) of math.md, written in NumPy. Where they need the noise itself, they draw it from
-the dice with ``sample``, which test_noise.py checks. Statistical tests are seeded; with another seed, each of them
+The references are CD (6) and MP (6) of docs/math.md, written in NumPy. Where they need the noise itself, they draw it
+from the dice with ``sample``, which test_noise.py checks. Statistical tests are seeded; with another seed, each of them
 fails by chance with probability ``ERROR_RATE``.
 """
 

@@ -1,4 +1,4 @@
-"""The objective of learned graphs, the two steps on a block, and the exact solution: math.md, section 4."""
+"""The objective of learned graphs, the two steps on a block, and the exact solution: docs/math.md, section 3."""
 
 import numpy as np
 import pytest
@@ -226,7 +226,7 @@ def test_objective_of_a_graph():
     mu, lam, delta = 0.6, 0.4, 0.02
     graph = exact_graph(models, losses, loss_weight, mu, lam, delta)
     best = graph_objective(graph, models, losses, loss_weight, mu, lam, delta)
-    # math.md, section 4, as it stands there
+    # docs/math.md, section 3, as it stands there
     w = graph.W.toarray()
     squares = ((models[:, None] - models) ** 2).sum(axis=2)
     logs = lam * (np.triu(w) ** 2).sum() - np.log(graph.degrees + delta).sum()

@@ -1,4 +1,4 @@
-"""The collaboration graph: who listens to whom, and how much (math.md, section 1)."""
+"""The collaboration graph: who listens to whom, and how much (docs/math.md, section 1)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The rows of many agents in batches, and the algebra of one agent's block, for all agents of a batch at once.
 
-With theta_i = w + d_i, d_i ~ N(0, V), and H_i the Hessian of agent i's loss, everything that the model of math.md
-(section 8) asks of a block can be said by
+With theta_i = w + d_i, d_i ~ N(0, V), and H_i the Hessian of agent i's loss, everything that the model of docs/math.md
+(section 6) asks of a block can be said by
 
     C_i = (V + H_i^-1)^-1 = H_i - H_i A_i^-1 H_i,    A_i = H_i + V^-1:
 

@@ -2,9 +2,9 @@
 
     theta_i = w + d_i,  d_i ~ N(0, V),  w ~ N(0, 1/r) on slopes, flat on the intercept,  y | theta_i as the family says
 
-math.md, section 8. The mode of (w, d_1, ..., d_n) is found by Newton's method over blocks (:mod:`.blocks`), with w by
-its Schur complement; the strengths V, r and the noise s2 by fixed points of the Laplace evidence, one Newton step and
-one step of the strengths in turn. Nothing is of size n q x n q, and nothing is compiled.
+See docs/math.md, section 6. The mode of (w, d_1, ..., d_n) is found by Newton's method over blocks (:mod:`.blocks`),
+with w by its Schur complement; the strengths V, r and the noise s2 by fixed points of the Laplace evidence, one Newton
+step and one step of the strengths in turn. Nothing is of size n q x n q, and nothing is compiled.
 
 V is full, shrunk (inverse Wishart, nu = q / 2) to a diagonal whose logarithms are themselves pooled,
 log v_k ~ N(mu, tau2), with mu and tau2 learned, too: nothing collapses where rows say little.
