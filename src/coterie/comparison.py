@@ -84,7 +84,7 @@ class Comparison:
         Parameters
         ----------
         gap : bool
-            Draw the relative distance to the optimum, on a logarithmic scale, in place of the objective.
+            As in :func:`coterie.plots.comparison`.
 
         Returns
         -------

@@ -1,6 +1,21 @@
-"""Figures. Each function returns a matplotlib Figure of its own, and leaves pyplot's state alone.
+"""Figures. Each function that draws one returns a matplotlib Figure of its own, and leaves pyplot's state alone.
 
 :func:`show` opens a figure in a window, :func:`save` writes it to a file.
+
+Parameters that several of these functions refer to:
+
+model : CollaborativeRegressor or CollaborativeClassifier
+    Fitted by pooling.
+column : str
+    A coefficient: a name as in ``model.coef_names_``, or "intercept", taken where columns have their means.
+coverage : float
+    Probability of intervals and bands, in (0, 1).
+output : class, optional
+    Of more than two classes: which one. Default: the first.
+unit : str
+    The axis of cost: "wakes", "vectors" or "bytes"; bytes that span powers of ten are on a logarithmic scale.
+title : str
+    Written above the figure.
 """
 
 from __future__ import annotations
@@ -171,10 +186,6 @@ def convergence(run: Run, optimum: float | None = None) -> Figure:
     optimum : float, optional
         The exact optimum: what is drawn is then the distance to it, on a logarithmic scale.
 
-    Returns
-    -------
-    Figure
-
     Examples
     --------
     >>> import coterie as ct
@@ -214,10 +225,6 @@ def gains(
     score : str
         What they measure.
     title : str
-
-    Returns
-    -------
-    Figure
 
     Examples
     --------
@@ -287,16 +294,11 @@ def shrinkage(model: Any, columns: Sequence[Any] | None = None, agents: Sequence
     model : CollaborativeRegressor or CollaborativeClassifier
         Fitted by pooling, with its rows; not one from a file.
     columns : sequence of str, optional
-        Names as in ``model.coef_names_``, and "intercept": that where columns have their means. Default: those that
-        differ most between agents, four at most.
+        Each as `column` in :mod:`coterie.plots`. Default: those that differ most between agents, four at most.
     agents : sequence, optional
         Default: all.
     output : class, optional
-        Of more than two classes: which one. Default: the first.
-
-    Returns
-    -------
-    Figure
+        As in :mod:`coterie.plots`.
 
     Examples
     --------
@@ -371,17 +373,10 @@ def caterpillar(model: Any, column: Any, coverage: float = 0.9, output: Any = No
     Parameters
     ----------
     model : CollaborativeRegressor or CollaborativeClassifier
-        Fitted by pooling.
     column : str
-        A name as in ``model.coef_names_``, or "intercept": that where columns have their means.
     coverage : float
-        Of the intervals, in (0, 1).
     output : class, optional
-        Of more than two classes: which one. Default: the first.
-
-    Returns
-    -------
-    Figure
+        All four as in :mod:`coterie.plots`.
 
     Examples
     --------
@@ -442,13 +437,8 @@ def curves(
     agents : sequence, optional
         Default: five, from one end of what there is to the other.
     coverage : float
-        Of the bands, in (0, 1).
     output : class, optional
-        Of more than two classes: which one. Default: the first.
-
-    Returns
-    -------
-    Figure
+        Both as in :mod:`coterie.plots`.
 
     Examples
     --------
@@ -505,20 +495,15 @@ def comparison(
     Parameters
     ----------
     table : DataFrame
-        As in :class:`coterie.Comparison`; several seeds are drawn as their mean, with a band from the least to the
-        most.
+        As in :class:`coterie.Comparison`; several seeds are drawn as in :func:`traces`.
     unit : str
-        The axis of cost: "wakes", "vectors" or "bytes".
+        As in :mod:`coterie.plots`.
     optimum : mapping
         Numbers of the exact optimum, drawn as dashed lines.
     score : str, optional
         A column for a second panel.
     gap : bool
         The relative distance to the optimum, on a logarithmic scale, in place of the objective.
-
-    Returns
-    -------
-    Figure
 
     Examples
     --------
@@ -550,10 +535,6 @@ def settings(mean: pd.DataFrame, error: pd.DataFrame, value: str, x: str, by: st
         What was measured, along which setting.
     by : str, optional
         The setting that lines are for.
-
-    Returns
-    -------
-    Figure
 
     Examples
     --------
@@ -591,10 +572,6 @@ def plot(what: Any) -> Figure:
     Parameters
     ----------
     what : Run, Study or Comparison
-
-    Returns
-    -------
-    Figure
 
     Examples
     --------
@@ -662,17 +639,13 @@ def traces(
     column : str
         Of the traces: "value", or the name of what was observed.
     unit : str
-        The axis of cost: "wakes", "vectors" or "bytes"; bytes that span powers of ten are on a logarithmic scale.
+        As in :mod:`coterie.plots`.
     levels : mapping, optional
         Numbers that do not depend on cost, such as baselines, by label: dashed lines.
     label : str, optional
         What the column measures. Default: its name.
     xlabel : str, optional
     title : str
-
-    Returns
-    -------
-    Figure
 
     Examples
     --------
@@ -735,10 +708,6 @@ def ties(
     seed : int
         Of the layout.
     title : str
-
-    Returns
-    -------
-    Figure
 
     Examples
     --------
@@ -808,10 +777,6 @@ def weights(*graphs: Graph, order: ArrayLike | None = None, titles: Sequence[str
         The agents in the order in which to show them, such as ``np.argsort(cluster)``. Default: as numbered.
     titles : sequence of str, optional
         One for each graph.
-
-    Returns
-    -------
-    Figure
 
     Examples
     --------

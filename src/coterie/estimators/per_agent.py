@@ -207,8 +207,8 @@ class PerAgentClassifier(ClassifierMixin, PerAgent):
 
         Parameters
         ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        agents : (rows,) sequence of hashables, or a column name of X, optional
+        X, agents
+            As in :meth:`decision_function`.
 
         Returns
         -------
@@ -224,8 +224,8 @@ class PerAgentClassifier(ClassifierMixin, PerAgent):
 
         Parameters
         ----------
-        X : (rows, p) array_like, sparse matrix or DataFrame
-        agents : (rows,) sequence of hashables, or a column name of X, optional
+        X, agents
+            As in :meth:`decision_function`.
 
         Returns
         -------

@@ -61,6 +61,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 class Problem:
     """Data, graph, loss and weights: everything that defines Q. Make one with a constructor below.
 
+    Every constructor returns a Problem. Methods take and return models as Theta, an (n, p) array: row i is theta_i,
+    the model of agent ``members[i]``.
+
     Parameters
     ----------
     data : AgentData
@@ -68,6 +71,7 @@ class Problem:
         One agent for each member of ``data``, in the same order.
     loss : rule
         One of ``coterie.core.losses.LOSSES``, or another that passes :func:`coterie.testing.check_loss`.
+        Constructors also take the name of a loss, such as "logistic".
     smooth : float
         s, the weight of the smoothness term.
     loss_weight : float or (n,) array_like
@@ -77,9 +81,9 @@ class Problem:
     mean : bool
         Whether f_i takes the mean of the losses or their sum.
     ridge : float, (n,) array_like or "1/m"
-        r_i, added to f_i as ``r_i |theta|^2`` (without 1/2).
+        r_i, added to f_i as ``r_i |theta|^2`` (without 1/2); "1/m" is 1 / m_i, and 0 for an agent without rows.
     confidence : "size", None or (n,) array_like
-        c_i: ``m_i / max_j m_j``, all 1, or given.
+        c_i: ``m_i / max_j m_j`` (1e-9 for an agent without rows), all 1, or given.
     name : str
         Which published objective this is.
     radius : float
@@ -95,7 +99,8 @@ class Problem:
         What becomes of each parameter: 0 if it is personal, 1 if shared by all, 2 if tied over the graph.
         Default: all 2.
     curvature : float, optional
-        L_i^loc of a model: a bound on the curvature of f_i, for methods that need one.
+        L_i^loc of a model: a bound on the curvature of f_i, for methods whose steps are one over it, such as
+        :class:`coterie.CoordinateDescent`. Linear models and ``ct.Softmax`` know theirs.
 
     Attributes
     ----------
@@ -195,10 +200,6 @@ class Problem:
         confidence : (n,) array_like, optional
             c_i >= 0, usually m_i / max_j m_j; 0 for an agent without a model, whose row is ignored. Default: all 1.
 
-        Returns
-        -------
-        Problem
-
         Examples
         --------
         >>> import coterie as ct
@@ -232,11 +233,7 @@ class Problem:
         mu : float
             Weight of the losses against smoothness, > 0.
         ridge : float, (n,) array_like or "1/m"
-            Adds ``ridge |theta|^2`` to f_i.
-
-        Returns
-        -------
-        Problem
+            As in :class:`Problem`.
 
         Examples
         --------
@@ -269,15 +266,10 @@ class Problem:
         graph : Graph
         loss : loss or name
         mu : float
-            Weight of the losses against smoothness, > 0.
+            As in :meth:`collaborative`.
         ridge : float, (n,) array_like or "1/m"
-            Adds ``ridge |theta|^2`` to f_i; "1/m" is 1 / m_i, and 0 for an agent without rows.
         confidence : "size", None or (n,) array_like
-            c_i: ``m_i / max_j m_j`` (1e-9 for an agent without rows), all 1, or given.
-
-        Returns
-        -------
-        Problem
+            Both as in :class:`Problem`.
 
         Examples
         --------
@@ -302,11 +294,7 @@ class Problem:
         graph : Graph
         loss : loss or name
         ridge : float, (n,) array_like or "1/m"
-            Adds ``ridge |theta|^2`` to f_i.
-
-        Returns
-        -------
-        Problem
+            As in :class:`Problem`.
 
         Examples
         --------
@@ -349,7 +337,7 @@ class Problem:
         beta : float
             Radius of the ball, > 0.
         confidence : "size", None or (n,) array_like
-            c_i: ``m_i / max_j m_j`` (1e-9 for an agent without rows), all 1, or given.
+            As in :class:`Problem`.
         loss : "adaboost", "squared", or a smooth loss
             L_i: the log of the sum of exponential losses; or the mean of other losses, such as least squares for
             regression.
@@ -425,16 +413,9 @@ class Problem:
             all, that are tied over the graph. The rest is personal; or, where personal ones are named, tied, or else
             shared. Default: all are tied. A method with one common model takes shared and tied ones alike.
         ridge : float, (n,) array_like or "1/m"
-            Adds ``ridge |theta|^2`` to f_i.
         confidence : "size", None or (n,) array_like
-            c_i: ``m_i / max_j m_j``, all 1, or given.
         curvature : float, optional
-            A bound on the curvature of f_i, for methods whose steps are one over it, such as
-            :class:`coterie.CoordinateDescent`. Linear models and ``ct.Softmax`` know theirs.
-
-        Returns
-        -------
-        Problem
+            All three as in :class:`Problem`.
 
         Examples
         --------
@@ -479,10 +460,6 @@ class Problem:
             parameters are named. Numbers given for each agent begin with the server's.
         coupling : float
             Weight of the ties of tied parameters to those of the server, >= 0.
-
-        Returns
-        -------
-        Problem
 
         Examples
         --------
@@ -775,7 +752,7 @@ class Problem:
         Parameters
         ----------
         n_jobs : int, optional
-            Threads; default: one for each core, where there is enough to do. The result does not depend on it.
+            As in :meth:`solve`.
 
         Returns
         -------
