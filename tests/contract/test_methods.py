@@ -297,6 +297,26 @@ def test_a_composition_is_like_the_method_in_it():
     assert not private.promises.any_model
 
 
+def test_a_composition_with_handlers_of_its_own_says_again_what_it_claims_of_them():
+    @method
+    class Listens(NamedTuple):
+        method: object
+
+        def receive(self, data, me, ties, letter, outbox):
+            self.method.receive(data, me, ties, letter, outbox)
+
+    inner, around = ct.CoordinateDescent().traffic, Listens(ct.CoordinateDescent()).traffic
+    assert (inner.publishes, inner.footprint) == (True, "ties")
+    assert around == inner._replace(publishes=False, footprint=None)
+
+
+def test_private_methods_have_no_handlers_but_their_own_and_broadcast_what_they_post():
+    for inside in ("cd", "propagation", "gossip-pooling"):
+        private = ct.Private(inside, wakes_per_agent=3) if inside == "cd" else ct.Private(inside)
+        assert private.training.round is private.training.prepare is private.training.publish is None
+        assert private.traffic.broadcasts <= private.traffic.max_letters
+
+
 def two():
     return ct.graphs.complete(2)
 

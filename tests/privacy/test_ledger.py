@@ -513,7 +513,10 @@ def head_of(change):
     return damage
 
 
-HEADS = (b"", b"{}", b"junk", b"\xff", b"3", b'{"n":"0","hash":1}\n', b'{"hash":"","n":-1}\n', b'{"hash":"a","n":1}')
+HEADS = (
+    *(b"", b"{}", b"junk", b"\xff", b"3", b'{"n":"0","hash":1}\n', b'{"hash":"","n":-1}\n', b'{"hash":"a","n":1}'),
+    b'{"hash":Infinity,"n":1}\n',
+)
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def find_mode(data, noise, shift, center, root, steps, theta, inverse, draft):
         length = 1.0
         if gain > steps.near and steps.part == 0.0:
             level = cost(data, noise, shift, center, root, theta, line)
-        while length > 1e-10 and gain > steps.near:
+        while length > 1e-10 and gain > steps.near * (1.0 + steps.part * abs(level)):
             copy_to(theta, trial)
             axpy(-length, step, trial)
             if cost(data, noise, shift, center, root, trial, line) <= level - 1e-4 * length * gain:

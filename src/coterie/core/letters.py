@@ -481,7 +481,7 @@ class Contents:
         self.check_length(kind, numbers.shape[0])
         models, allowed = self.read(kind, finite(numbers), members)
         if not allowed:
-            raise Unsound("range", f"a number of kind {kind} is out of its range: {numbers}")
+            raise Unsound("range", f"a number of kind {kind} is out of its range")
         norm = max((math.sqrt(np.vdot(model, model)) for model in models), default=0.0)
         if not norm <= self.bounds.radius:
             raise Unsound("norm", f"a model of norm {norm:.4g}; at most {self.bounds.radius:g}")

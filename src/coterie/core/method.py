@@ -314,7 +314,7 @@ FOLLOWS: tuple[tuple[str, str, Any], ...] = (
     ("prepare", "dice", property(lambda self: self.jobs * self.local.steps if self.batch else 0)),
     ("prepare", "any_model", True),
 )
-#: What a class says of its handlers. A subclass with others of its own has to say it again.
+#: What a class says of its handlers. One with others of its own, a subclass or a composition, has to say it again.
 CLAIMS = ("publishes", "footprint")
 HANDLERS = ("start", "greet", "wake", "receive")
 
@@ -325,9 +325,10 @@ def _depth(cls: Any, name: str) -> int:
 
 
 def _disclaim(cls: Any) -> None:
-    """Take back what was said of handlers that this class has replaced."""
+    """Take back what was said of handlers that this class has replaced, or the method in it of its own."""
+    replaced = min(_depth(cls, handler) for handler in HANDLERS)
     for name in CLAIMS:
-        if hasattr(cls, name) and _depth(cls, name) > min(_depth(cls, handler) for handler in HANDLERS):
+        if _depth(cls, name) > replaced and (hasattr(cls, name) or "method" in cls._fields):
             setattr(cls, name, Traffic._field_defaults[name])
 
 

@@ -487,7 +487,8 @@ class _Journal:
             return  # a crash came between the first record and its head
         head = parsed(content) or {}
         n, digest = head.get("n"), head.get("hash")
-        if type(n) is not int or n < 0 or _canonical({"n": n, "hash": digest}) + b"\n" != content:
+        known = type(n) is int and n >= 0 and isinstance(digest, str)
+        if not known or _canonical({"n": n, "hash": digest}) + b"\n" != content:
             raise LedgerError(
                 f"{self.name}.head is damaged, so the ledger {self.name} may be older than what was already spent. "
                 f"{_REMEDY}"

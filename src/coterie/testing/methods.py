@@ -134,7 +134,13 @@ class _Watched:
         )
         self.method, self.members, self.first = method, set(self.world.address.tolist()), first
         self.own, self.tie = method.start(self.world, start)
-        outbox = new_outbox(method, self.world, problem.p, method.traffic.max_letters)
+        traffic = method.traffic
+        demand(
+            0 <= traffic.broadcasts <= traffic.max_letters,
+            f"an event posts at most max_letters={traffic.max_letters} letters, and of these broadcasts="
+            f"{traffic.broadcasts} go to all neighbours",
+        )
+        outbox = new_outbox(method, self.world, problem.p, traffic.max_letters)
         self.outbox = outbox._replace(scratch=outbox.scratch.view(_Guarded))
         told = self.world.sent.shape[0] or problem.p  # what is personal is never told
         self.contents = Contents(method.letters, Bounds(told, ball=problem.radius, outputs=problem.outputs))
@@ -174,7 +180,7 @@ class _Watched:
         try:
             self.contents.check(kind, text, self.members)
         except Unsound as error:
-            raise ContractError(f"{handler} posts what 'letters' does not declare: {error}") from error
+            raise ContractError(f"{handler} posts what 'letters' does not declare: {error}: {text}") from error
         for peer in ties[ties != VACANT].tolist() if to == EVERYONE else [to] * (to != VACANT):
             there = self.world.peer[slice(*self.world.tie_start[peer - self.first : peer - self.first + 2])]
             yield peer, Letter(sender, int(next(iter(np.flatnonzero(there == sender)), VACANT)), kind, text.copy())

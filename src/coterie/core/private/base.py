@@ -34,7 +34,9 @@ class PrivateMethod(NamedTuple):
     def __repr__(self):
         return f"Private({self.method!r}, {self.terms.words()})"
 
-    any_model = False
+    #: Nothing of the method inside says anything by itself: what is not stated private here is not there.
+    any_model = synchronous = False
+    round = prepare = publish = None
     plan = property(lambda self: self.terms.plan)
     finish = property(lambda self: self._finish if self.terms.final else None)
 
@@ -57,9 +59,9 @@ class PrivateBroadcast(PrivateMethod):
     """A private method that sends its model, as it is published, to all neighbours, and remembers theirs."""
 
     letters = {MODEL: Vector()}
-    max_letters = 1
+    max_letters = broadcasts = 1
     dice = KEY  # that noise is made from
-    copies, exchanges, synchronous = True, False, False
+    copies, exchanges = True, False
 
     def scratch_size(self, world, p):
         """Numbers of scratch paper that a handler needs."""

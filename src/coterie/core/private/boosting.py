@@ -180,6 +180,7 @@ class PrivateBoosting(PrivateMethod):
     """See :func:`coterie.Private`."""
 
     dice = KEY  # that the choice is made from
+    footprint = "ties"
     synchronous = False
 
     def fit_for(self, problem):

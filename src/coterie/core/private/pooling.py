@@ -114,6 +114,7 @@ class PrivatePooling(PrivateMethod):
     letters = {RELEASE: Vector(), ASK: FLOW, ANSWER: FLOW}
     max_letters = 3
     broadcasts = 1
+    exchanges, footprint = True, "partner"
     dice = 1 + KEY  # to choose the neighbour, and the key that noise is made from
     posterior = None
     wakes_per_agent = None  # any number: only the first says something new

@@ -266,6 +266,8 @@ class Attacked(NamedTuple):
         """The agents that lie, by number."""
         return tuple(self.agents.tolist())
 
+    footprint = property(lambda self: self.method.traffic.footprint)
+
     @property
     def publishes(self):
         """Whether letters may be stored once: not if a first one says what was never heard."""

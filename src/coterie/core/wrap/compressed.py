@@ -143,6 +143,8 @@ class Compressed(NamedTuple):
 
     open = None  # a new neighbour would have to be told the whole sum
     directed = False
+    publishes = property(lambda self: self.method.traffic.publishes)
+    footprint = property(lambda self: self.method.traffic.footprint)
     synchronous = property(parts.has_rounds)
     wake, round, prepare, publish = parts.wake, parts.round, parts.prepare, parts.publish
 

@@ -332,13 +332,13 @@ def _learning(method, rule=None, every=100, sampling="ideal"):
             f"{method!r} uses ties only to exchange averages over all agents, so that there is no better or worse "
             "graph to learn: any connected one does, such as ct.graphs.random_regular(n, 6)"
         )
-    if not can_open(method):
-        raise ParameterError(f"{method!r} has no handler 'open': it cannot begin a tie while it runs")
     if isinstance(method, Robust) and method.rule.by_neighbours:
         raise MismatchError(
             f"{method.rule!r} needs room for every neighbour, whose number grows while ties are learned: use "
             "ct.TrimmedMean(), ct.Median(), ct.Clipping(...) or ct.GeometricMedian()"
         )
+    if not can_open(method):
+        raise ParameterError(f"{method!r} has no handler 'open': it cannot begin a tie while it runs")
     if not (isinstance(every, Real) and 0 < every < np.inf):
         raise ParameterError(f"every={every!r} must be a positive number of wakes")
     sampler, loss_report = resolve_sampler(sampling), method.privacy.loss_report
@@ -388,7 +388,7 @@ class Learned(NamedTuple):
 
     # Agents wake one by one, and say more than the method does, to others than it knows of, for as long as one likes.
     exchanges = publishes = copies = directed = greets_all = synchronous = False
-    footprint = wakes_per_agent = shown = None
+    round = prepare = publish = footprint = wakes_per_agent = shown = None
     jobs = 0
     minimises = True
 

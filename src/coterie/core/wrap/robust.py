@@ -147,6 +147,7 @@ class Robust(NamedTuple):
     early: bool = False  # does the method read its copies when a letter comes, and not only when it wakes?
 
     copies = publishes = False  # the copies that it reads are not those that were sent
+    footprint = property(lambda self: self.method.traffic.footprint)
 
     def __repr__(self):
         return f"Robust({self.method!r}, {self.rule!r})"

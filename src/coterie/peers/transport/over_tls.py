@@ -114,10 +114,9 @@ class TlsTransport(Endpoint[PeerHub]):
             )
             return hub
 
-        state = named(self._known.values()), named(self._linked.values()), self._revoked
-
         def begin(hub: PeerHub) -> None:
-            hub.know(*state)
+            # Read here, and not before: nothing may be admitted or revoked in between.
+            hub.know(named(self._known.values()), named(self._linked.values()), self._revoked)
             hub.use_relays(dict(self._relays))
 
         self._open(make, begin)

@@ -84,7 +84,10 @@ class Gate:
             raise Refused("size", f"{len(data)} bytes from {owner}; at most {self.letter_bytes}")
         if not self._letters.take(owner, now):
             raise Refused("rate", f"more than {self.rate:g} letters a second from {owner}")
-        packet, signature, signed = read_packet(data)
+        try:
+            packet, signature, signed = read_packet(data)
+        except Refused as error:
+            raise Refused(error.reason, f"from {owner}: {error}") from None
         if packet.version != VERSION:
             raise Refused("version", f"{packet.version} from {owner}; this is {VERSION}")
         if packet.run != self.run:
