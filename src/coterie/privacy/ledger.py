@@ -487,8 +487,8 @@ class _Journal:
             return  # a crash came between the first record and its head
         head = parsed(content) or {}
         n, digest = head.get("n"), head.get("hash")
-        known = type(n) is int and n >= 0 and isinstance(digest, str)
-        if not known or _canonical({"n": n, "hash": digest}) + b"\n" != content:
+        told = {"n": n, "hash": digest}
+        if type(n) is not int or n < 0 or type(digest) is not str or _canonical(told) + b"\n" != content:
             raise LedgerError(
                 f"{self.name}.head is damaged, so the ledger {self.name} may be older than what was already spent. "
                 f"{_REMEDY}"
