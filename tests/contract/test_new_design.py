@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
 import coterie as ct
+from coterie.errors import DataError
 from coterie.pooling.designs import DESIGNS, Design, standards_of
 
 
@@ -56,6 +57,37 @@ def test_it_is_asked_for_by_name_and_kept_in_a_file(tmp_path):
     again = ct.load(ct.save(model, tmp_path / "model"))
     for asked in (agents, agents + 10_000):  # met, and never met
         np.testing.assert_allclose(again.predict(X, agents=asked), model.predict(X, agents=asked), rtol=1e-9)
+
+
+@dataclass(frozen=True)
+class Shifted(Parabolas):
+    """Squares from a middle that is one more field."""
+
+    name = "shifted"
+    middle: np.ndarray = field(default_factory=lambda: np.zeros(1))
+
+    @classmethod
+    def learn(cls, given):
+        return replace(super().learn(given), middle=np.array([0.5]))
+
+    def unscaled(self, X):
+        return np.hstack([X, (X - self.middle) ** 2])
+
+
+def test_a_further_array_is_kept_in_the_file(tmp_path, monkeypatch):
+    monkeypatch.setitem(DESIGNS, Shifted.name, Shifted)
+    X, y, agents = tables(n=6)
+    model = ct.CollaborativeRegressor(design="shifted").fit(X, y, agents=agents)
+    again = ct.load(ct.save(model, tmp_path / "model"))
+    np.testing.assert_allclose(again.predict(X, agents=agents), model.predict(X, agents=agents), rtol=1e-9)
+
+
+def test_a_file_with_a_design_that_is_not_listed_says_so(tmp_path, monkeypatch):
+    X, y, agents = tables(n=6)
+    path = ct.save(ct.CollaborativeRegressor(design="parabolas").fit(X, y, agents=agents), tmp_path / "model")
+    monkeypatch.delitem(DESIGNS, Parabolas.name)
+    with pytest.raises(DataError, match=r"^there is no design 'parabolas'; known are linear, additive$"):
+        ct.load(path)
 
 
 def test_evidence_chooses_it_where_it_is_true():

@@ -156,6 +156,33 @@ def test_ids_are_written_as_they_were(tmp_path):
     assert "the id at row 0 is missing" in refused("predict", tmp_path / "m", tmp_path / "gap.csv")
 
 
+@pytest.mark.parametrize(
+    ("agents", "asked", "never_met"),
+    [
+        (["1", "7"], ["7", "007"], ["007"]),  # 007 is not 7, though the model's ids are numbers
+        (["1.50", "b"], ["1.50", "1.50"], []),  # numbers in this file, and text in that of the model
+    ],
+)
+def test_ids_to_predict_are_those_of_the_model_as_written(tmp_path, agents, asked, never_met):
+    rows = "".join(f"{agents[k % 2]},{k},{k * (1 + k % 2)}.5\n" for k in range(20))
+    (tmp_path / "table.csv").write_text("shop,x,sales\n" + rows)
+    invoke("fit", tmp_path / "table.csv", "--agent", "shop", "--target", "sales", "-o", tmp_path / "m")
+    (tmp_path / "new.csv").write_text("shop,x\n" + "".join(f"{agent},3\n" for agent in asked))
+    told = invoke("predict", tmp_path / "m", tmp_path / "new.csv", "-o", tmp_path / "out.csv")
+    assert told["never_met"] == never_met
+    assert pd.read_csv(tmp_path / "out.csv", dtype=str)["shop"].tolist() == asked
+
+
+@pytest.mark.parametrize(("name", "options"), [("prediction", []), ("low", ["--interval", 0.9])])
+def test_columns_of_the_table_are_not_overwritten_by_predictions(tmp_path, name, options):
+    table, model, output = tmp_path / "table.csv", tmp_path / "m", tmp_path / "out.csv"
+    table.write_text(f"shop,{name},sales\n" + "".join(f"{k % 2},{k},{k * (1 + k % 2)}.5\n" for k in range(20)))
+    invoke("fit", table, "--agent", "shop", "--target", "sales", "-o", model)
+    assert f"has a column {name!r}" in refused("predict", model, table, "-o", output, *options)
+    assert not output.exists()
+    assert len(invoke("predict", model, table, *options)["predictions"]) == 20  # alone, they overwrite nothing
+
+
 @pytest.mark.slow
 def test_defaults_are_those_of_the_estimators(tmp_path, table):
     """Nothing that was not asked for is changed: the same model as from Python."""

@@ -321,6 +321,14 @@ def predict(
     if probabilities and fitted._kind != "classifier":
         raise ParameterError("--probabilities: only models of classes have probabilities")
     frame, rows, ids, _ = _rows_for(fitted, data, agent)
+    names = ["prediction", *(() if interval is None else ("low", "high"))]
+    names += [f"probability of {name}" for name in fitted.classes_.tolist()] if probabilities else []
+    taken = [name for name in names if name in frame.columns]
+    if taken and (output is not None or not as_json):
+        raise DataError(
+            f"{data} has a column {taken[0]!r}, as predictions would have: rename it, or ask for predictions alone by "
+            "--json without --output"
+        )
     known = set(fitted.agents_)
     strangers = [agent for agent in ids.unique().tolist() if agent not in known]
     with warnings_said():
@@ -359,7 +367,7 @@ def _rows_for(
     column = agent or fitted._agent_column
     if column is None:
         raise ParameterError("the model does not know its column of agents: name it with --agent")
-    frame = read_tables(data, ids=[column])
+    frame = read_tables(data, ids=[column], as_text=True)
     features, [ids, *labels] = split_frame(frame, column, *([] if target is None else [target]))
     missing = [name for name in fitted.feature_names_in_ if name not in features.columns]
     if missing:

@@ -288,7 +288,7 @@ def read_ties(path: str | PathLike[str], members: Sequence[Hashable]) -> Graph:
     from ..data.ids import agent_numbers
     from ..data.sources.readers import ids_like, read_table  # not above: they take pandas
 
-    table = read_table(path, ids=("agent", "peer"))
+    table = read_table(path, ids=("agent", "peer"), as_text=True)
     missing = [name for name in ("agent", "peer") if name not in table.columns]
     if missing:
         raise DataError(f"{path} has no column {missing[0]!r}: a table of ties has columns agent, peer and weight")

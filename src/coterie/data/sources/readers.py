@@ -30,16 +30,17 @@ CSV_ROWS = 100_000
 CSR = ("X_data", "X_indices", "X_indptr", "X_shape")
 
 
-def read_table(path: str | PathLike[str], ids: Sequence[str] = ()) -> pd.DataFrame:
+def read_table(path: str | PathLike[str], ids: Sequence[str] = (), as_text: bool = False) -> pd.DataFrame:
     """Read a data frame from a .csv, .csv.gz, .parquet or .feather file.
 
     In a csv file nothing says what is a number and what is missing. Columns named in `ids` stay as they are written,
-    so that agents "007" and "NA" keep their names; they are numbers if all of them are written as numbers.
+    so that agents "007" and "NA" keep their names; they are numbers if all of them are written as numbers, and not
+    ``as_text``: for :func:`ids_like`.
     """
     path = Path(path)
     readers: dict[str | None, Callable[[Path], pd.DataFrame]] = {
-        ".csv": lambda file: _as_written(_read_csv(file, ids), ids),
-        ".csv.gz": lambda file: _as_written(_read_csv(file, ids), ids),
+        ".csv": lambda file: _as_written(_read_csv(file, ids), ids, as_text),
+        ".csv.gz": lambda file: _as_written(_read_csv(file, ids), ids, as_text),
         ".parquet": pd.read_parquet,
         ".feather": pd.read_feather,
     }
@@ -57,23 +58,30 @@ def read_table(path: str | PathLike[str], ids: Sequence[str] = ()) -> pd.DataFra
     return frame
 
 
-def read_tables(path: str | PathLike[str], ids: Sequence[str] = ()) -> pd.DataFrame:
+def read_tables(path: str | PathLike[str], ids: Sequence[str] = (), as_text: bool = False) -> pd.DataFrame:
     """Read one file, or all files of a directory or a glob, with the keys of hive partitions as columns of text."""
     path = Path(path)
     if path.is_file() or not (path.is_dir() or has_wildcard(str(path))):
-        return read_table(path, ids)
+        return read_table(path, ids, as_text)
     files = find_files([str(path)])
-    return pd.concat([read_table(file.path, ids).assign(**dict(file.keys)) for file in files], ignore_index=True)
+    tables = [read_table(file.path, ids, as_text).assign(**dict(file.keys)) for file in files]
+    return pd.concat(tables, ignore_index=True)
 
 
 def ids_like(ids: pd.Series, members: Sequence[Any]) -> pd.Series:
-    """Ids of one file as those of another one: a single odd value makes a whole column text."""
+    """Ids of one file as those of another one: where these are not all text, what is written as a number is one."""
     if all(isinstance(member, str) for member in members):
         return pd.Series([None if pd.isna(one) else str(one) for one in ids], index=ids.index, dtype=object)
     if pd.api.types.is_numeric_dtype(ids):
         return ids
-    numbers = pd.to_numeric(ids, errors="coerce")
-    return ids.astype(object).where(numbers.isna(), numbers.astype(object))
+    return pd.Series([_number(one) for one in ids], index=ids.index, dtype=object).infer_objects()
+
+
+def _number(one: Any) -> Any:
+    """An id as a number, if it is written as one: 007 is not 7."""
+    if not isinstance(one, str) or not WRITTEN_NUMBER.fullmatch(one.strip()):
+        return one
+    return float(one) if "." in one else int(one)
 
 
 def _read_csv(source: Any, ids: Sequence[str], **options: Any) -> Any:
@@ -81,11 +89,11 @@ def _read_csv(source: Any, ids: Sequence[str], **options: Any) -> Any:
     return pd.read_csv(source, converters=dict.fromkeys(ids, "={}".format), **options)
 
 
-def _as_written(frame: pd.DataFrame, ids: Sequence[str]) -> pd.DataFrame:
-    """Ids from text: numbers if all are written as numbers, else text; nothing at all is a gap."""
+def _as_written(frame: pd.DataFrame, ids: Sequence[str], as_text: bool) -> pd.DataFrame:
+    """Ids from text: numbers if all are written as numbers and may be, else text; nothing at all is a gap."""
     for name in frame.columns.intersection(ids):
         texts = frame[name].str[1:]
-        if all(WRITTEN_NUMBER.fullmatch(text.strip()) for text in texts):
+        if not as_text and all(WRITTEN_NUMBER.fullmatch(text.strip()) for text in texts):
             frame[name] = pd.to_numeric(texts)
         else:
             frame[name] = pd.Series([text or None for text in texts], index=frame.index, dtype=object)

@@ -5,6 +5,7 @@ To add one, write a class as in :mod:`.additive`, and name it in ``DESIGNS``.
 
 from typing import Any
 
+from ...errors import DataError
 from .additive import Additive
 from .base import Design, Given
 from .linear import Linear
@@ -19,7 +20,10 @@ PLAIN = Linear.name
 def design_from(arrays: Any) -> Design:
     """A design of any kind, back from a file."""
     if "design" in arrays:
-        return DESIGNS[str(arrays["design"])].from_arrays(arrays)
+        name = str(arrays["design"])
+        if name not in DESIGNS:
+            raise DataError(f"there is no design {name!r}; known are {', '.join(DESIGNS)}")
+        return DESIGNS[name].from_arrays(arrays)
     # Files of older versions hold no name, and of linear designs the knots of no splines.
     return (Additive if len(arrays["design_bent"]) else Linear).from_arrays(arrays)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -24,7 +24,8 @@ class Design:
     """How features become columns of a model: in standard units, with ones at the end.
 
     It is learned from the rows of a fit, and applied to any others. A kind of design is a file of this folder, with a
-    class like this one, and a name in ``DESIGNS``.
+    class like this one, and a name in ``DESIGNS``. Fields that are arrays are saved with a model; a class with others
+    extends :meth:`to_arrays` and :meth:`from_arrays`.
     """
 
     #: How estimators call it.
@@ -110,16 +111,15 @@ class Design:
         return out
 
     def to_arrays(self) -> dict[str, Any]:
-        """For a file: plain arrays."""
-        return {
-            "design_mean": self.mean,
-            "design_scale": self.scale,
-            "design_source": self.source,
-            # Of no splines: older versions ask for them.
-            **{name: np.empty(0, dtype=np.int64) for name in ("design_bent", "design_knots", "design_lengths")},
-        }
+        """For a file: every field that is an array. A design with other fields adds them, as arrays."""
+        values = {f"design_{each.name}": getattr(self, each.name) for each in fields(self)}
+        arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+        for name in ("design_bent", "design_knots", "design_lengths"):  # of no splines: older versions ask for them
+            arrays.setdefault(name, np.empty(0, dtype=np.int64))
+        return arrays
 
     @classmethod
     def from_arrays(cls, arrays: Any) -> Self:
-        """Back from a file."""
-        return cls(arrays["design_mean"], arrays["design_scale"], arrays["design_source"])
+        """Back from a file: every field that is there. A design with others reads them."""
+        names = [each.name for each in fields(cls) if f"design_{each.name}" in arrays]
+        return cls(**{name: arrays[f"design_{name}"] for name in names})
