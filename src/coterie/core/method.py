@@ -23,7 +23,7 @@ from ..errors import DeclarationError
 from .rules import NamedTuple as NamedTuple
 from .rules import rule
 from .training import train_and_publish
-from .world import VACANT
+from .world import VACANT, owners
 
 
 class Posterior(typing.NamedTuple):
@@ -193,7 +193,7 @@ def pull(world: Any, own: Any, tie: Any) -> np.ndarray:
         own = own.model
     while "copy" not in tie._fields:
         tie = tie.model
-    owner = np.repeat(np.arange(own.theta.shape[0]), np.diff(world.tie_start))
+    owner = owners(world.tie_start)
     weight = np.where(world.peer == VACANT, 0.0, world.weight)
     whole = np.bincount(owner, weights=weight, minlength=own.theta.shape[0])[owner]
     told = own.theta if tie.copy.shape[1] == own.theta.shape[1] else own.theta[:, world.sent]  # the rest is personal

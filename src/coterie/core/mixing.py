@@ -15,7 +15,7 @@ from .letters import Counter, Number, Vector
 from .linear import axpy, copy_to, gather, scatter
 from .models import Linear
 from .rules import NamedTuple, Word, checked
-from .world import EVERYONE, VACANT, data_of, rows, send
+from .world import EVERYONE, VACANT, data_of, owners, rows, send
 
 #: Kinds of letters: my parameters that are not personal; how many neighbours I have, and whether I ask for yours.
 MODEL, DEGREE = 0, 1
@@ -60,7 +60,7 @@ def check_mixing(method, problem):
 
 def new_ties(world, theta):
     """State before the first letter: until a neighbour is heard, it is taken to agree."""
-    owner = np.repeat(np.arange(theta.shape[0]), np.diff(world.tie_start))
+    owner = owners(world.tie_start)
     copy, none = np.ascontiguousarray(theta[owner][:, world.sent]), np.full(owner.shape[0], UNKNOWN)
     return Tie(copy, none, np.zeros(owner.shape[0]))
 

@@ -404,6 +404,11 @@ def paper(world, model, batch=0):
     return world._replace(model=model, sheet=np.zeros(scratch + batch), picked=empty)
 
 
+def owners(start: np.ndarray) -> np.ndarray:
+    """Whose each tie is, or each row: the place of its agent in the world, from where those of each agent start."""
+    return np.repeat(np.arange(start.shape[0] - 1), np.diff(start))
+
+
 def widened(world: World, slots: np.ndarray) -> tuple[World, np.ndarray]:
     """The same world with so many slots for the ties of each agent, and where the old slots are now."""
     before = np.diff(world.tie_start)

@@ -19,7 +19,7 @@ from .._archive import filled, flat
 from .._threads import threads
 from ..core import events, loop
 from ..core.levels import stranger
-from ..core.world import NEEDS_ROOM, REFUSED, SHARED, VACANT, World, new_outbox, stored_once
+from ..core.world import NEEDS_ROOM, REFUSED, SHARED, VACANT, World, new_outbox, owners, stored_once
 from ..core.wrap.parts import has_inside
 from ..errors import CapacityError, ConvergenceError, MismatchError, ParameterError
 from ..graphs import Graph
@@ -287,7 +287,7 @@ class Driver(ABC):
         self.outbox = new_outbox(self.method, self.world, problem.p, self.capacity)
         strangers = self.world.peer.copy()
         if self.method.ties.greets_all:
-            n, kept = self._problem.n, np.bincount(_owners(self.world)[here], minlength=self._problem.n)
+            n, kept = self._problem.n, np.bincount(owners(self.world.tie_start)[here], minlength=self._problem.n)
             same = (np.bincount(old // n, minlength=n) == kept) & (np.bincount(new // n, minlength=n) == kept)
             self.meet(self.world, np.flatnonzero(~same))
             return
@@ -352,21 +352,17 @@ def disagreement(problem: Problem, theta: np.ndarray) -> float:
 def graph_of(world: World) -> Graph:
     """The graph of the ties of a world; where the two ends of a tie do not agree on its weight, the mean."""
     n, tied = world.address.shape[0], world.peer != VACANT
-    i, j, w = _owners(world)[tied], world.peer[tied], world.weight[tied]
+    i, j, w = owners(world.tie_start)[tied], world.peer[tied], world.weight[tied]
     low, high = np.minimum(i, j), np.maximum(i, j)
     ends, edge = np.unique(low * n + high, return_inverse=True)
     weight = 0.5 * np.bincount(edge, weights=w, minlength=ends.shape[0])
     return Graph.from_edges(n, ends // n, ends % n, weight)
 
 
-def _owners(world: World) -> np.ndarray:
-    return np.repeat(np.arange(world.address.shape[0]), np.diff(world.tie_start))
-
-
 def _ends(world: World) -> tuple[np.ndarray, np.ndarray]:
     """One number for each tie, from both its ends; and its slot."""
     slots = np.flatnonzero(world.peer != VACANT)
-    return _owners(world)[slots] * world.address.shape[0] + world.peer[slots], slots
+    return owners(world.tie_start)[slots] * world.address.shape[0] + world.peer[slots], slots
 
 
 class Immediate(Driver):

@@ -11,7 +11,7 @@ from .. import graphs
 from ..core import loop
 from ..core.methods import check_fit
 from ..core.methods.fixed import FixedModels, KnownLoss
-from ..core.world import VACANT, World
+from ..core.world import VACANT, World, owners
 from ..core.wrap.graph_objective import regularizer
 from ..core.wrap.graph_rule import AUTO, MAX_WEIGHT, GraphRule
 from ..core.wrap.learned import ANSWER, Learned
@@ -72,7 +72,7 @@ class _Meeting:
 def held(world: World, values: np.ndarray) -> np.ndarray:
     """What every agent holds of its ties: row i is agent i's side of them."""
     n = world.address.shape[0]
-    owner, tied = np.repeat(np.arange(n), np.diff(world.tie_start)), world.peer != VACANT
+    owner, tied = owners(world.tie_start), world.peer != VACANT
     sides = np.zeros((n, world.n_agents))
     np.add.at(sides, (owner[tied], world.peer[tied]), values[tied])  # a peer in two slots would count twice
     return sides

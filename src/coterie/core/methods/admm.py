@@ -41,7 +41,7 @@ from ..letters import Number, Vector
 from ..linear import axpy, copy_to, fill, total
 from ..method import NamedTuple, method
 from ..rules import checked
-from ..world import EVERYONE, VACANT, choose, importance, send
+from ..world import EVERYONE, VACANT, choose, importance, owners, send
 
 #: Kinds of letters: my model, to remember; my end of an edge, to answer; and my end of it as an answer.
 MODEL, ASK, ANSWER = 0, 1, 2
@@ -270,7 +270,7 @@ class CollaborativeADMM(NamedTuple):
 
     def start(self, world, theta):
         """State before the first letter: no multipliers; until a neighbour is heard, it is taken to agree."""
-        owner = np.repeat(np.arange(theta.shape[0]), np.diff(world.tie_start))
+        owner = owners(world.tie_start)
         # The ties of an agent pull with a strength of s W_ij each: a rho of that size treats both terms alike.
         rho = np.full(owner.shape[0], self.rho) if self.rho != AUTO else world.smooth * world.weight
         watch = np.tile([0.0] * (WATCH - 1) + [2.0], (owner.shape[0], 1))

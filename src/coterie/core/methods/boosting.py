@@ -35,7 +35,7 @@ from ..linear import are_pairs, axpy, fill, margins_kernel, total, write_pairs
 from ..losses import pooled_slopes
 from ..method import NamedTuple, method
 from ..rules import Word, checked
-from ..world import EVERYONE, NEEDS_ROOM, VACANT, Ragged, importance, send
+from ..world import EVERYONE, NEEDS_ROOM, VACANT, Ragged, importance, owners, send
 
 #: Kinds of letters: a whole model; one step of it; and a request for the whole, by one who has missed a step.
 WHOLE, STEP, MISSED = 0, 1, 2
@@ -258,7 +258,7 @@ class FrankWolfeBoosting(NamedTuple):
     def start(self, world, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
         n = theta.shape[0]
-        owner = np.repeat(np.arange(n), np.diff(world.tie_start))
+        owner = owners(world.tie_start)
         margins = np.zeros(world.labels.shape[0])
         margins_kernel(world.rows, world.row_start, np.ascontiguousarray(theta), margins)
         own = Own(theta.copy(), Ragged(world.row_start, margins), np.zeros((n, 1)))

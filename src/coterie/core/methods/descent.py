@@ -25,7 +25,7 @@ from ..compile import inline
 from ..letters import Vector
 from ..linear import add_all, axpy, copy_to, fill, total
 from ..method import NamedTuple, method
-from ..world import EVERYONE, VACANT, add_loss_gradient, importance, send
+from ..world import EVERYONE, VACANT, add_loss_gradient, importance, owners, send
 
 #: The only kind of letter: my model.
 MODEL = 0
@@ -93,7 +93,7 @@ class CoordinateDescent(NamedTuple):
 
     def start(self, world, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
-        owner = np.repeat(np.arange(theta.shape[0]), np.diff(world.tie_start))
+        owner = owners(world.tie_start)
         return Own(theta.copy()), Tie(theta[owner])
 
     def open(self, data, me, ties, slot):

@@ -26,7 +26,7 @@ from ..compile import inline
 from ..letters import Vector
 from ..linear import add_all, copy_to, fill, total
 from ..method import NamedTuple, method
-from ..world import EVERYONE, VACANT, choose, importance, send
+from ..world import EVERYONE, VACANT, choose, importance, owners, send
 from .descent import Tie
 
 #: Kinds of letters, all of them a model: one to remember, one to answer, and the answer.
@@ -98,7 +98,7 @@ class DJAM(NamedTuple):
 
     def start(self, world, theta):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
-        owner = np.repeat(np.arange(theta.shape[0]), np.diff(world.tie_start))
+        owner = owners(world.tie_start)
         return Own(theta.copy(), proximal.prepare(world, theta.shape[1])), Tie(theta[owner])
 
     def open(self, data, me, ties, slot):

@@ -40,7 +40,7 @@ from ..method import NamedTuple, method
 from ..mixing import count_neighbours
 from ..rules import checked
 from ..training import SGD, Job, new_job
-from ..world import EVERYONE, VACANT, send
+from ..world import EVERYONE, VACANT, owners, send
 
 #: Kinds of letters, of the same content: my parameters that are not personal, what I have given to each neighbour in
 #: all, and how many letters went before.
@@ -125,7 +125,7 @@ class GradientTracking(NamedTuple):
     def start(self, world, theta):
         """State before the first letter: neighbours are taken to agree, and nothing is tracked yet."""
         n, q, ties = theta.shape[0], world.sent.shape[0], world.peer.shape[0]
-        owner = np.repeat(np.arange(n), np.diff(world.tie_start))
+        owner = owners(world.tie_start)
         tracked, slope, given, arrived = (np.zeros((n, q)) for _ in range(4))
         number, kept = np.zeros((n, 1)), np.ones((n, 1))
         own = Own(theta.copy(), new_job(self.local, theta), number, tracked, kept, slope, given, arrived)

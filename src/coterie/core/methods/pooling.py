@@ -49,7 +49,7 @@ from ..linear import axpy, copy_to, fill
 from ..losses import GAUSSIAN
 from ..method import NamedTuple, Posterior, method
 from ..rules import checked
-from ..world import VACANT, choose, data_of, send
+from ..world import VACANT, choose, data_of, owners, send
 
 #: Kinds of letters: my side of a flow and my estimate, to answer; and the same as an answer.
 ASK, ANSWER = 0, 1
@@ -124,7 +124,7 @@ def exchange(data, me, ties, letter, asked, kind, outbox):
 
 def estimates(world, shared, flow):
     """The estimates of all agents of a world."""
-    owner = np.repeat(np.arange(shared.shape[0]), np.diff(world.tie_start))
+    owner = owners(world.tie_start)
     average = shared.copy()
     np.subtract.at(average, owner, np.where((world.peer == VACANT)[:, None], 0.0, flow))
     return average
@@ -271,7 +271,7 @@ class GossipPooling(NamedTuple):
         n, p = theta.shape
         scale = np.zeros(n)
         if world.loss.likelihood == GAUSSIAN:
-            owner, sizes = np.repeat(np.arange(n), np.diff(world.row_start)), np.diff(world.row_start)
+            owner, sizes = owners(world.row_start), np.diff(world.row_start)
             scale = np.bincount(owner, weights=np.square(world.labels), minlength=n) / np.maximum(sizes, 1)
             scale = np.where(scale > 0, scale, 1.0)
         own = Own(theta.copy(), np.zeros((n, 2 * p + 3)), np.zeros((n, 1)), scale)

@@ -24,7 +24,7 @@ import numpy as np
 from ..linear import axpy, fill, total
 from ..method import method
 from ..methods.descent import MODEL, Tie, add_pull, descend
-from ..world import EVERYONE, importance, send
+from ..world import EVERYONE, importance, owners, send
 from .account import ACCOUNT, NOTHING, debit
 from .base import PrivateBroadcast, public_curvature
 from .limits import check_private_world
@@ -51,7 +51,7 @@ class PrivateDescent(PrivateBroadcast):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
         check_private_world(self, world)
         n = theta.shape[0]
-        owner = np.repeat(np.arange(n), np.diff(world.tie_start))
+        owner = owners(world.tie_start)
         bends = public_curvature(world, self.terms.row_norm) + 2.0 * world.ridge
         return Own(theta.copy(), np.zeros((n, ACCOUNT)), np.zeros((n, 1)), bends), Tie(theta[owner])
 

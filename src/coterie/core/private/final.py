@@ -21,7 +21,7 @@ from ..._folds import split
 from .. import proximal
 from ..compile import kernel
 from ..linear import SparseRows, frozen
-from ..world import VACANT, World, data_of, row
+from ..world import VACANT, World, data_of, owners, row
 
 #: (length, weight) to choose from; weights as parts of the public bound on the curvature of the losses.
 CANDIDATES = ((0.0, 0.004), *((length, weight) for length in (1.0, 4.0) for weight in (0.04, 0.12, 0.4, 1.2)))
@@ -50,7 +50,7 @@ def anchors(world: World, copies: np.ndarray) -> np.ndarray:
     """The weighted mean of what each agent has heard from its neighbours; zeros for one that has none."""
     n = world.address.shape[0]
     weight = np.where(world.peer == VACANT, 0.0, world.weight)
-    owner = np.repeat(np.arange(n), np.diff(world.tie_start))
+    owner = owners(world.tie_start)
     degree = np.bincount(owner, weights=weight, minlength=n)
     sums = np.zeros((n, copies.shape[1]))
     np.add.at(sums, owner, (weight / np.where(degree > 0, degree, 1.0)[owner])[:, None] * copies)
@@ -94,7 +94,7 @@ def _solved(world: World, center: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 def only(world: World, keep: np.ndarray) -> World:
     """The same agents with some of their examples, weighted so that they count for all."""
-    owner = np.repeat(np.arange(world.row_weight.shape[0]), np.diff(world.row_start))
+    owner = owners(world.row_start)
     before, sizes = np.diff(world.row_start), np.bincount(owner[keep], minlength=world.row_weight.shape[0])
     rows: Any
     if isinstance(world.rows, SparseRows):

@@ -31,7 +31,7 @@ from ..compile import inline
 from ..linear import axpy, copy_to, fill, total
 from ..method import method
 from ..methods.descent import MODEL, Tie
-from ..world import EVERYONE, importance, send
+from ..world import EVERYONE, importance, owners, send
 from .account import ACCOUNT, NOTHING, debit
 from .base import PrivateBroadcast, public_curvature
 from .limits import check_private_world
@@ -84,7 +84,7 @@ class PrivatePropagation(PrivateBroadcast):
         """State before the first letter: until a neighbour is heard, it is taken to agree."""
         check_private_world(self, world)
         n, terms = theta.shape[0], self.terms
-        owner = np.repeat(np.arange(n), np.diff(world.tie_start))
+        owner = owners(world.tie_start)
         sizes = np.diff(world.row_start)
         most = terms.max_rows if terms.max_rows else max(1, int(sizes.max(initial=1)))
         # p coordinates of noise, of variance (2 C z)^2, against m gradients of norm C.
