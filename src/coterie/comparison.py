@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from . import plots
 from ._threads import in_threads, one_thread, threads
 from .core.losses import LOSSES
-from .core.methods import METHODS, check_fit
+from .core.methods import METHODS, check_fit, fits
 from .core.proximal import is_mean
 from .data import AgentData
 from .engines.cluster import Cluster, check_cluster, check_importable
@@ -326,19 +326,11 @@ def fitting() -> pd.DataFrame:
                 ridges, pose = {"yes": 0.0, "with a ridge": 0.1}, getattr(Problem, objective)
                 posed = {word: pose(data, graph, loss, ridge=ridge) for word, ridge in ridges.items()}
             rows[objective, name] = {
-                method: next((word for word, problem in posed.items() if _fits(rule, problem)), "no")
+                method: next((word for word, problem in posed.items() if fits(rule, problem)), "no")
                 for method, rule in METHODS.items()
                 if not rule.on_balls and rule.minimises
             }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["objective", "loss"])
-
-
-def _fits(method: Any, problem: Problem) -> bool:
-    try:
-        check_fit(method, problem)
-    except MismatchError:
-        return False
-    return True
 
 
 def _axis(**units: Any) -> tuple[str, int]:

@@ -13,6 +13,7 @@ from .. import graphs
 from ..core import loop
 from ..core.letters import Bounds, Contents, Unsound
 from ..core.method import Method, Promises
+from ..core.methods import fits
 from ..core.models import TwoLayer
 from ..core.world import (
     AUTHOR,
@@ -37,7 +38,7 @@ from ..errors import ContractError, ConvergenceError, MismatchError
 from ..models import Function
 from ..problem import Problem
 from ..problem.exact import project
-from .problems import NETWORK, calm, checkable, fits, hard_problem, network, posed
+from .problems import NETWORK, calm, checkable, hard_problem, network, posed
 from .shared import BAD, Crowd, Hosted, arrays, check_all, demand, hosted, promise, same
 
 #: Every promise of a method, in the order in which they are checked.

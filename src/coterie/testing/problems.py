@@ -10,10 +10,10 @@ from scipy import sparse
 
 from .. import graphs
 from ..core.losses import Logistic
-from ..core.methods import check_fit
+from ..core.methods import fits
 from ..core.models import TwoLayer
 from ..data import AgentData
-from ..errors import ContractError, MismatchError
+from ..errors import ContractError
 from ..graphs import DirectedGraph, Graph
 from ..problem import Problem
 
@@ -72,15 +72,6 @@ def checkable(method: Any, storage: str = "dense") -> Problem:
     if found is None:
         raise ContractError(f"{method!r} refuses every problem")
     return found
-
-
-def fits(method: Any, problem: Problem) -> bool:
-    """Whether a method takes a problem."""
-    try:
-        check_fit(method, problem)
-    except MismatchError:
-        return False
-    return True
 
 
 #: Features, hidden units and classes of the network that methods are checked on.

@@ -103,6 +103,15 @@ def check_fit(method: Any, problem: Any) -> None:
     method.fit_for(problem)
 
 
+def fits(method: Any, problem: Any) -> bool:
+    """Whether a method takes a problem."""
+    try:
+        check_fit(method, problem)
+    except MismatchError:
+        return False
+    return True
+
+
 def _check_model(method: Any, problem: Any) -> None:
     """Refuse a method that asks more of a model than this one can say."""
     if not method.promises.any_model:
