@@ -10,11 +10,13 @@ import contextlib
 import io
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 
+from ._files import plain
 from .errors import CoterieError, DataError
 
 #: What reading a damaged file, and making something of it, may raise.
@@ -44,7 +46,8 @@ def packed(arrays: Mapping[str, Any], text: Any = None, name: str = "json") -> b
         if np.asarray(array).dtype.hasobject:
             raise DataError(f"{each} holds {np.asarray(array).dtype} values: only numbers can be saved")
     buffer = io.BytesIO()
-    described: dict[str, Any] = {} if text is None else {name: np.array(json.dumps(text, default=_plain))}
+    strict = partial(plain, text=False)  # or what is no number would come back as a text
+    described: dict[str, Any] = {} if text is None else {name: np.array(json.dumps(text, default=strict))}
     np.savez(buffer, **described, **arrays)
     return buffer.getvalue()
 
@@ -55,13 +58,6 @@ def unpacked(content: bytes, name: str = "json") -> tuple[dict[str, Any], Any]:
         arrays = {each: file[each] for each in file.files}
     text = arrays.pop(name, None)
     return arrays, None if text is None else json.loads(text.item() if text.ndim == 0 else text.tobytes())
-
-
-def _plain(value: Any) -> Any:
-    """What json can hold in place of a NumPy number."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError(f"{value!r} is no number and no text")
 
 
 # -- states as arrays by path -----------------------------------------------------------------------------------------

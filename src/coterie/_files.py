@@ -212,6 +212,8 @@ def naming(path: Where) -> Iterator[None]:
         raise FileError(error.errno, f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def plain(value: Any) -> Any:
-    """What json can hold in place of a NumPy number or array, or of a path."""
+def plain(value: Any, text: bool = True) -> Any:
+    """What json can hold in place of a NumPy number or array; the text of anything else, unless it is refused."""
+    if not (text or hasattr(value, "tolist")):
+        raise TypeError(f"{value!r} is no number and no text")
     return value.tolist() if hasattr(value, "tolist") else str(value)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..._files import private_folder, write_atomic
+from ..._files import plain, private_folder, write_atomic
 from ...data import AgentData
 from ...errors import IdentityError
 from ...graphs import Graph, empty, knn
@@ -284,7 +284,7 @@ class Lab:
 
     def write_report(self, report: dict[str, Any]) -> None:
         """Keep what was seen, for who looks from elsewhere."""
-        write_atomic(self.folder / "report.json", json.dumps(report, default=_plain).encode(), durable=False)
+        write_atomic(self.folder / "report.json", json.dumps(report, default=plain).encode(), durable=False)
 
     def _row(self, i: int, status: dict[str, Any]) -> dict[str, Any]:
         names = ["starts", "wakes", "letters_in", "letters_out", "score", "score_alone", "memory_mb"]
@@ -331,11 +331,6 @@ class Lab:
 def _last_line(path: Path) -> str:
     lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
     return lines[-1] if lines else "it says nothing"
-
-
-def _plain(value: Any) -> Any:
-    """What json can hold in place of a name of an agent, which may be a NumPy number."""
-    return value.item() if isinstance(value, np.generic) else str(value)
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------

@@ -458,12 +458,4 @@ def _json(thing: dict[str, Any]) -> bytes:
     try:
         return json.dumps(thing, allow_nan=False).encode()
     except ValueError:
-        return json.dumps(_finite(thing), allow_nan=False).encode()
-
-
-def _finite(thing: Any) -> Any:
-    if isinstance(thing, dict):
-        return {name: _finite(value) for name, value in thing.items()}
-    if isinstance(thing, list | tuple):
-        return [_finite(value) for value in thing]
-    return None if isinstance(thing, float) and not np.isfinite(thing) else thing
+        return json.dumps(json.loads(json.dumps(thing), parse_constant=lambda _: None)).encode()
