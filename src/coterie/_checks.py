@@ -142,3 +142,15 @@ def floats(name: str, values: Any) -> np.ndarray:
         return np.array(values, dtype=float, order="C")
     except (TypeError, ValueError):
         raise ParameterError(f"{name} must be numbers; found {values!r}") from None
+
+
+def per_agent(name: str, values: Any, n: int, least: float = -math.inf) -> NDArray[np.float64]:
+    """One finite number for each agent, not below `least`."""
+    array = floats(name, values)
+    if array.shape != (n,):
+        raise ParameterError(f"{name} must hold one number for each of the {n} agents; found shape {array.shape}")
+    bad = np.flatnonzero(~(np.isfinite(array) & (array >= least)))
+    if bad.size:
+        bound = f" >= {least:g}" if math.isfinite(least) else ""
+        raise ParameterError(f"{name} of agent number {bad[0]} is {array[bad[0]]}: it must be a finite number{bound}")
+    return array

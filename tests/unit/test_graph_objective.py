@@ -280,7 +280,11 @@ THREE, NONE = np.zeros((3, 2)), np.zeros(3)
         (ParameterError, "models must be an array of numbers", ([["a"]], [0.0])),
         (ParameterError, r"losses must hold one number for each of the 3 agents; .* \(2,\)", (THREE, NONE[:2])),
         (ParameterError, "losses of agent number 2 is inf", (THREE, [0, 0, np.inf])),
-        (ParameterError, r"confidence of agent number 0 is -1.0: it must be >= 0", (THREE, NONE, [-1, 1, 1])),
+        (
+            ParameterError,
+            r"confidence of agent number 0 is -1.0: it must be a finite number >= 0",
+            (THREE, NONE, [-1, 1, 1]),
+        ),
         (ParameterError, r"cost has shape \(2, 3\): expected \(K, K\)", (np.zeros((2, 3)),)),
         (ParameterError, r"cost\[0, 1\] = nan: costs must be finite", ([[0, np.nan], [0, 0]],)),
         (ParameterError, r"cost\[0, 1\] = 1.0 but cost\[1, 0\] = 2.0: a tie has one cost", ([[0, 1], [2, 0]],)),

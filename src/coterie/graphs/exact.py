@@ -20,7 +20,7 @@ from scipy import sparse
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, cg
 
-from .._checks import floats, integer, points
+from .._checks import floats, integer, per_agent, points
 from .._threads import one_thread
 from ..core.wrap.graph_objective import Floats, check_parameters, regularizer, tie_cost
 from ..errors import ConvergenceError, DataError, GraphError, ParameterError
@@ -276,22 +276,9 @@ def _rest(a: Floats, b: Floats, total: Floats) -> Floats:
 def _agents(models: Any, losses: Any, confidence: Any) -> tuple[Floats, Floats]:
     """The models, and c_k L_k of each agent."""
     theta = points("models", models)
-    loss = _per_agent("losses", losses, len(theta))
-    c = np.ones(len(theta)) if confidence is None else _per_agent("confidence", confidence, len(theta))
-    bad = np.flatnonzero(c < 0)
-    if bad.size:
-        raise ParameterError(f"confidence of agent number {bad[0]} is {c[bad[0]]}: it must be >= 0")
+    loss = per_agent("losses", losses, len(theta))
+    c = np.ones(len(theta)) if confidence is None else per_agent("confidence", confidence, len(theta), least=0)
     return theta, c * loss
-
-
-def _per_agent(name: str, values: Any, n: int) -> Floats:
-    array = floats(name, values)
-    if array.shape != (n,):
-        raise ParameterError(f"{name} must hold one number for each of the {n} agents; found shape {array.shape}")
-    bad = np.flatnonzero(~np.isfinite(array))
-    if bad.size:
-        raise ParameterError(f"{name} of agent number {bad[0]} is {array[bad[0]]}: it must be a finite number")
-    return array
 
 
 def _costs(cost: Any) -> Floats:

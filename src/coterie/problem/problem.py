@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from .._checks import floats, fraction, integer, nonnegative, positive
+from .._checks import floats, fraction, integer, nonnegative, per_agent, positive
 from ..core.linear import SparseRows, frozen, gram_norms, rows_of
 from ..core.losses import REALS, SIGNS, Location, Squared, resolve_loss
 from ..core.models import Linear
@@ -211,7 +211,7 @@ class Problem:
         if models.ndim != 2:
             raise DataError(f"models must be an (n, p) array, one row for each agent; found shape {models.shape}")
         alpha = fraction("alpha", alpha)
-        c = np.ones(len(models)) if confidence is None else _per_agent("confidence", confidence, len(models))
+        c = np.ones(len(models)) if confidence is None else per_agent("confidence", confidence, len(models), least=0)
         speaks = np.flatnonzero(c > 0)
         data = AgentData(models[speaks], agents=speaks, members=range(len(models)))
         mu = (1.0 - alpha) / alpha
@@ -1097,7 +1097,7 @@ def _confidence(confidence: ArrayLike | str | None, sizes: np.ndarray) -> np.nda
         if confidence != "size":
             raise ParameterError(f'confidence={confidence!r} must be "size", None, or one number for each agent')
         return confidences(sizes, int(sizes.max(initial=1)))
-    return _per_agent("confidence", confidence, sizes.shape[0])
+    return per_agent("confidence", confidence, sizes.shape[0], least=0)
 
 
 def _ridge(ridge: Any, sizes: np.ndarray) -> np.ndarray:
@@ -1105,14 +1105,5 @@ def _ridge(ridge: Any, sizes: np.ndarray) -> np.ndarray:
         if ridge != "1/m":
             raise ParameterError(f'ridge={ridge!r} must be a number, one number for each agent, or "1/m"')
         return np.where(sizes > 0, 1.0 / np.maximum(sizes, 1), 0.0)
-    return _per_agent("ridge", np.broadcast_to(ridge, sizes.shape) if np.ndim(ridge) == 0 else ridge, sizes.shape[0])
-
-
-def _per_agent(name: str, values: Any, n: int) -> np.ndarray:
-    array = floats(name, values)
-    if array.shape != (n,):
-        raise ParameterError(f"{name} must hold one number for each of the {n} agents; found shape {array.shape}")
-    bad = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
-    if bad.size:
-        raise ParameterError(f"{name} of agent number {bad[0]} is {array[bad[0]]}: it must be a finite number >= 0")
-    return array
+    every = np.broadcast_to(ridge, sizes.shape) if np.ndim(ridge) == 0 else ridge
+    return per_agent("ridge", every, sizes.shape[0], least=0)
