@@ -426,9 +426,8 @@ class CollaborativeRegressor(_Collaborative):
         except (TypeError, ValueError):
             found = next(value for value in y.tolist() if not isinstance(value, (int, float)))
             raise DataError(f"y holds {found!r}: a regressor needs numbers; is this a case for a classifier?") from None
-        if self.loss == "poisson" and (values < 0.0).any():
-            row = int(np.argmax(values < 0.0))
-            raise DataError(f'row {row}: the label is {values[row]:g}: loss="poisson" needs counts, 0 or more')
+        if self.loss == "poisson":
+            check_counts(values, lambda row: f"row {row}: the label")
         return np.asarray(values)
 
     def _expose(self) -> None:
@@ -512,6 +511,13 @@ class CollaborativeRegressor(_Collaborative):
         means, variances, _ = self._latent(X, agents)
         part = self._models.parts[0]
         return np.asarray(part.interval(means[:, 0], variances[:, 0], part.s2, coverage))
+
+
+def check_counts(y: np.ndarray, named: Callable[[int], str]) -> None:
+    """Refuse labels that are no counts; `named` says how the label of a row is called."""
+    if (y < 0.0).any():
+        row = int(np.argmax(y < 0.0))
+        raise DataError(f'{named(row)} is {y[row]:g}: loss="poisson" needs counts, 0 or more')
 
 
 def check_classes(classes: np.ndarray) -> None:
@@ -714,9 +720,7 @@ class CollaborativeClassifier(_Collaborative):
         """
         if is_dataset(X):
             return by_batches(self, X, agents, "predict", ["prediction"])
-        margins = self.decision_function(X, agents)
-        best = (margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)
-        return np.asarray(self.classes_[best])
+        return self._decided(self.decision_function(X, agents))
 
     def predict_proba(self, X: Any, agents: Any = None) -> Any:
         """Probabilities of the classes, moderated by the posterior.

@@ -17,7 +17,7 @@ from ..data.sources.survey import Survey, survey
 from ..data.table import Table
 from ..errors import DataError, MismatchError
 from ..pooling.rows import Grouped
-from .collaborative import check_classes
+from .collaborative import check_classes, check_counts
 from .models import Populations
 from .pooling_workers import Loader, StoredRows, cluster_agents
 
@@ -45,12 +45,8 @@ class SurveyedRows:
         there = np.flatnonzero(numbers >= 0)
         table = self.found.load(numbers[there])
         y = np.asarray(table.y)
-        if self.counts and (y < 0.0).any():
-            row = int(np.argmax(y < 0.0))
-            raise DataError(
-                f'agent {table.members[table.codes[row]]!r}: a label is {y[row]:g}: loss="poisson" needs counts, 0 or '
-                "more"
-            )
+        if self.counts:
+            check_counts(y, lambda row: f"agent {table.members[table.codes[row]]!r}: a label")
         return Grouped.of(table.X, y, there[table.codes], len(which), None)
 
 

@@ -214,9 +214,7 @@ class PerAgentClassifier(ClassifierMixin, PerAgent):
         -------
         (rows,) ndarray
         """
-        margins = self.decision_function(X, agents)
-        best = (margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)
-        return np.asarray(self.classes_[best])
+        return self._decided(self.decision_function(X, agents))
 
     @available_if(lambda self: self._has_probabilities)
     def predict_proba(self, X: Any, agents: Any = None) -> np.ndarray:

@@ -38,6 +38,7 @@ class FittedEstimator:
     _target_column: str | None = None  # the column that held the labels, if it was one
     _given_names: Mapping[str, str] = MappingProxyType({})  # of "agents" and "target", where they are known
     agents_: tuple[Any, ...]
+    classes_: np.ndarray  # of a classifier
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "agents_")
@@ -49,6 +50,11 @@ class FittedEstimator:
     def _encode_more(self, y: np.ndarray) -> np.ndarray:
         """Labels of more rows: numbers, or numbers of classes."""
         raise NotImplementedError
+
+    def _decided(self, margins: np.ndarray) -> np.ndarray:
+        """The class of every row, from the margins of a classifier."""
+        best = (margins > 0).astype(int) if margins.ndim == 1 else margins.argmax(axis=1)
+        return np.asarray(self.classes_[best])
 
     def _take(self, columns: Columns, members: tuple[Any, ...], column: Any, models: FittedModel) -> None:
         """Keep what was learned, and show it under the names that people look for."""
