@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Self
 
@@ -33,38 +33,24 @@ from .over_graph import ROUND, Settled, check_settings, graph_of, run_together
 from .per_agent import PerAgent, PerAgentClassifier, PerAgentRegressor, with_mean
 
 
+@dataclass(repr=False, eq=False)
 class _Boosted(PerAgent):
     """What both estimators share. Parameters are documented on the public classes."""
 
     _gaps = "refuse"
 
-    def __init__(
-        self,
-        base: Any = 200,
-        graph: Any = "learn",
-        coupling: float = 1.0,
-        lam: float = 1.0,
-        beta: float = 3.0,
-        confidence: Any = "size",
-        n_neighbors: int = 5,
-        members: Any = None,
-        tol: float = 0.1,
-        max_iter: int = 5000,
-        random_state: int = 0,
-        method: Any = "boosting",
-    ):
-        self.base = base
-        self.graph = graph
-        self.coupling = coupling
-        self.lam = lam
-        self.beta = beta
-        self.confidence = confidence
-        self.n_neighbors = n_neighbors
-        self.members = members
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.method = method
+    base: Any = 200
+    graph: Any = "learn"
+    coupling: float = 1.0
+    lam: float = 1.0
+    beta: float = 3.0
+    confidence: Any = "size"
+    n_neighbors: int = 5
+    members: Any = None
+    tol: float = 0.1
+    max_iter: int = 5000
+    random_state: int = 0
+    method: Any = "boosting"
 
     def __sklearn_clone__(self) -> Self:
         """A copy that is not fitted. Base predictors stay as they are: cloned, they would not be fitted, either."""

@@ -8,7 +8,8 @@ rows. The papers' methods over a graph are there by name; they are imported when
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -34,54 +35,34 @@ METHODS = ("pooling", "cd", "admm", "djam", "propagation", "local", "global", "c
 NUMBERS, CLASSES = ("auto", "squared", "student", "poisson"), ("auto", "logistic")
 
 
+@dataclass(repr=False, eq=False)
 class _Collaborative(FittedEstimator, Estimator):
     """What both estimators share. Parameters are documented on the public classes."""
 
-    _losses: tuple[str, ...]
+    _losses: ClassVar[tuple[str, ...]]
     _stranger = "the common model"
-    graph_: Any
+
+    method: Any = "pooling"
+    design: str = "auto"
+    deviations: str = "auto"
+    graph: Any = None
+    loss: Any = None
+    missing: str = "fill"
+    members: Any = None
+    coupling: float = 1.0
+    lam: float = 1.0
+    ridge: Any = "1/m"
+    confidence: Any = "size"
+    n_neighbors: int = 5
+    tol: float = 1e-6
+    max_iter: int = 10_000
+    random_state: int = 0
+    n_jobs: int | None = None
+    engine: Any = None
 
     def _encode(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         """Labels as the model has them, numbers or numbers of classes; and what to remember of them."""
         raise NotImplementedError
-
-    def __init__(
-        self,
-        method: Any = "pooling",
-        design: str = "auto",
-        deviations: str = "auto",
-        graph: Any = None,
-        loss: Any = None,
-        missing: str = "fill",
-        members: Any = None,
-        coupling: float = 1.0,
-        lam: float = 1.0,
-        ridge: Any = "1/m",
-        confidence: Any = "size",
-        n_neighbors: int = 5,
-        tol: float = 1e-6,
-        max_iter: int = 10_000,
-        random_state: int = 0,
-        n_jobs: int | None = None,
-        engine: Any = None,
-    ):
-        self.method = method
-        self.design = design
-        self.deviations = deviations
-        self.graph = graph
-        self.loss = loss
-        self.missing = missing
-        self.members = members
-        self.coupling = coupling
-        self.lam = lam
-        self.ridge = ridge
-        self.confidence = confidence
-        self.n_neighbors = n_neighbors
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.engine = engine
 
     # -- fitting -------------------------------------------------------------------------------------------------
 

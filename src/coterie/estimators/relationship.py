@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import clone
@@ -74,45 +75,30 @@ class Mapped(Inputs):
         )
 
 
+@dataclass(repr=False, eq=False)
 class _Related(PerAgent):
     """What both estimators share. Parameters are documented on the public classes.
 
     ``members`` is no parameter: a task without rows has nothing to relate it to others by.
     """
 
-    features_: Any = None
-    _usual: str  # the loss by default
+    features_: Any = field(default=None, init=False)
+    _usual: ClassVar[str]  # the loss by default
     _folds = 0  # in which rows are divided for levels that are right
 
-    def __init__(
-        self,
-        loss: Any = None,
-        lam: float = 1e-2,
-        features: Any = None,
-        covariance: Any = None,
-        method: str = "dmtrl",
-        max_iter: int = 5000,
-        rounds: int | None = None,
-        local_steps: int | None = None,
-        passes: float = 10.0,
-        tol: float | None = None,
-        staleness: int | None = None,
-        random_state: int = 0,
-        engine: Any = None,
-    ):
-        self.loss = loss
-        self.lam = lam
-        self.features = features
-        self.covariance = covariance
-        self.method = method
-        self.max_iter = max_iter
-        self.rounds = rounds
-        self.local_steps = local_steps
-        self.passes = passes
-        self.tol = tol
-        self.staleness = staleness
-        self.random_state = random_state
-        self.engine = engine
+    loss: Any = None
+    lam: float = 1e-2
+    features: Any = None
+    covariance: Any = None
+    method: str = "dmtrl"
+    max_iter: int = 5000
+    rounds: int | None = None
+    local_steps: int | None = None
+    passes: float = 10.0
+    tol: float | None = None
+    staleness: int | None = None
+    random_state: int = 0
+    engine: Any = None
 
     @property
     def _loss(self) -> Any:  # type: ignore[override]
