@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from threading import Event, Lock
 from typing import Any
 
@@ -14,6 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from . import plots
+from ._checks import integer
 from ._threads import in_threads, one_thread, threads
 from .core.losses import LOSSES
 from .core.methods import METHODS, check_fit, fits
@@ -172,8 +172,7 @@ def compare(
     if not isinstance(problem, Problem):
         raise ParameterError(f"compare needs a Problem; found {type(problem).__name__}")
     unit, budget = _axis(wakes=wakes, vectors=vectors, bytes=bytes)
-    if not (isinstance(points, Integral) and points >= 1):
-        raise ParameterError(f"points={points!r} must be a whole number, at least 1")
+    integer("points", points)
     if not isinstance(seeds, Sequence | range) or not len(seeds) or len(set(seeds)) < len(seeds):
         raise ParameterError(f"seeds={seeds!r} must be a list of different seeds")
     entrants = _entrants(methods, problem)
@@ -338,9 +337,7 @@ def _axis(**units: Any) -> tuple[str, int]:
     if len(given) != 1:
         raise ParameterError("say how far, on which axis of cost: one of wakes=..., vectors=... or bytes=...")
     [(unit, amount)] = given.items()
-    if not (isinstance(amount, Integral) and int(amount) >= 1):
-        raise ParameterError(f"{unit}={amount!r} must be a whole number, at least 1")
-    return unit, int(amount)
+    return unit, integer(unit, amount)
 
 
 def _entrants(methods: Any, problem: Problem) -> dict[str, tuple[Any, Problem]]:

@@ -41,7 +41,7 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.optimize import isotonic_regression
 from scipy.stats import norm
 
-from ._checks import fraction
+from ._checks import choice, fraction, per_agent
 from ._files import write_atomic
 from ._laplace import expit
 from .engines.run import Run
@@ -656,8 +656,7 @@ def traces(
     >>> figure.axes[0].get_xlabel(), figure.axes[0].get_xscale()
     ('bytes sent', 'log')
     """
-    if unit not in UNITS:
-        raise ParameterError(f"unit={unit!r} must be one of {', '.join(map(repr, UNITS))}")
+    choice("unit", unit, UNITS)
     if not runs:
         raise ParameterError("runs is empty: there is nothing to draw")
     figure, [axes] = _panels(6.0, 4.0)
@@ -717,13 +716,16 @@ def ties(
     4
     """
     n = graph.n
-    trust = np.full(n, 0.4) if confidence is None else _per_agent("confidence", confidence, n, float)
-    if (trust < 0).any():
-        raise ParameterError(f"confidence[{np.argmax(trust < 0)}] = {trust[np.argmax(trust < 0)]} must not be negative")
+    trust = np.full(n, 0.4)
     if confidence is not None:
+        trust = per_agent("confidence", confidence, n, least=0.0)
         trust = trust / (trust.max() or 1.0)
-    groups = None if cluster is None else _per_agent("cluster", cluster, n)
-    names = None if labels is None else _per_agent("labels", list(labels), n, object)
+    groups = None if cluster is None else np.asarray(cluster)
+    names = None if labels is None else list(labels)
+    shapes = {"cluster": (n,) if groups is None else groups.shape, "labels": (n if names is None else len(names),)}
+    for name, shape in shapes.items():
+        if shape != (n,):
+            raise ParameterError(f"{name} has shape {shape}: one for each of the {n} agents is needed")
 
     figure, [axes] = _panels(7.0, 6.0, grid=None)
     axes.set_aspect("equal", adjustable="datalim")
@@ -748,7 +750,7 @@ def ties(
         if len(found) <= 12:
             axes.legend(handles=handles, title="cluster", loc="upper left", frameon=False)
     if losses is not None:
-        fills = {"c": _per_agent("losses", losses, n, float), "cmap": "RdYlGn_r"}
+        fills = {"c": per_agent("losses", losses, n), "cmap": "RdYlGn_r"}
     rim = 0.6 if groups is None or losses is None else 1.8
     discs = axes.scatter(
         places[:, 0], places[:, 1], s=sizes, edgecolors=rims, linewidths=rim, zorder=2, clip_on=False, **fills
@@ -941,21 +943,6 @@ def _ends(part: Any, A: np.ndarray, count: int = 5) -> np.ndarray:
     main = F @ np.linalg.svd(F, full_matrices=False)[2][0]
     order = np.argsort(main, kind="stable")
     return np.asarray(order[np.unique(np.linspace(0, len(order) - 1, count).round().astype(int))])
-
-
-def _per_agent(name: str, values: Any, n: int, kind: Any = None) -> np.ndarray:
-    """One value for each agent, as an array."""
-    if kind is object:
-        array = np.empty(len(values), dtype=object)
-        array[:] = values
-    else:
-        array = np.asarray(values, dtype=kind)
-    if array.shape != (n,):
-        raise ParameterError(f"{name} has shape {array.shape}: one for each of the {n} agents is needed")
-    if kind is float and not np.isfinite(array).all():
-        k = int(np.argmin(np.isfinite(array)))
-        raise ParameterError(f"{name}[{k}] = {array[k]} is not finite")
-    return array
 
 
 def _correlations(matrix: ArrayLike) -> np.ndarray:

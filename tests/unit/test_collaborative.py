@@ -318,11 +318,11 @@ def test_bad_classes_are_refused():
 @pytest.mark.parametrize(
     ("model", "error", "message"),
     [
-        (ct.CollaborativeRegressor(design="curvy"), ParameterError, "design='curvy' must be one of auto, linear"),
-        (ct.CollaborativeRegressor(deviations="low rank"), ParameterError, "deviations='low rank' must be one of auto"),
+        (ct.CollaborativeRegressor(design="curvy"), ParameterError, "design = 'curvy': expected 'auto', 'linear'"),
+        (ct.CollaborativeRegressor(deviations="low rank"), ParameterError, "deviations = 'low rank': expected 'auto'"),
         (ct.CollaborativeRegressor(loss="hinge"), ParameterError, "loss='hinge'.*regressor takes auto, squared"),
         (ct.CollaborativeClassifier(loss="squared"), ParameterError, "loss='squared'.*classifier takes auto, logistic"),
-        (ct.CollaborativeRegressor(missing="drop"), ParameterError, "missing='drop' must be"),
+        (ct.CollaborativeRegressor(missing="drop"), ParameterError, "missing = 'drop': expected"),
         (ct.CollaborativeRegressor(method="sgd"), ParameterError, "unknown method 'sgd'"),
         (ct.CollaborativeRegressor(method="cd", design="additive"), MismatchError, 'design="additive" needs'),
         (ct.CollaborativeRegressor(method="cd", graph="auto"), ParameterError, 'graph="auto" is for'),
@@ -359,7 +359,7 @@ def test_intervals_grow_with_their_coverage(kind):
     assert np.all(np.diff(widths, axis=0) >= 0.0)
     assert np.all(widths[-1] > widths[0])
     for coverage in (0.0, 1.0, 90):
-        with pytest.raises(ParameterError, match="coverage="):
+        with pytest.raises(ParameterError, match="coverage = "):
             model.predict_interval(X, agents=ids, coverage=coverage)
     if kind == "numbers":
         mean, std = model.predict(X, agents=ids, return_std=True)

@@ -133,10 +133,10 @@ def test_recipes_compare_and_print():
 HOLEY = X.copy()
 HOLEY[2, 1] = np.nan
 RECIPES = [
-    ({"count": 0}, r"count=0: a dictionary needs at least one base predictor"),
-    ({"count": -3}, r"count=-3: a dictionary needs at least one base predictor"),
-    ({"count": 2.5}, r"count=2\.5 must be a whole number >= 1"),
-    ({"spread": "even"}, r"spread='even' is not known: expected 'uniform' or 'quantile'"),
+    ({"count": 0}, r"count = 0: expected an integer >= 1"),
+    ({"count": -3}, r"count = -3: expected an integer >= 1"),
+    ({"count": 2.5}, r"count = 2\.5: expected an integer >= 1"),
+    ({"spread": "even"}, r"spread = 'even': expected 'uniform' or 'quantile'"),
     ({"low": 0.0}, r"low is given without high: expected both ends"),
     ({"high": [1.0]}, r"high is given without low: expected both ends"),
     ({"low": 0.0, "high": 1.0, "spread": "quantile"}, r"low and high: quantiles come from data"),
@@ -314,7 +314,7 @@ def test_what_a_dictionary_may_be_described_by():
 @pytest.mark.parametrize(
     ("base", "message"),
     [
-        (0, "count=0: a dictionary needs at least one base predictor"),
+        (0, "count = 0: expected an integer >= 1"),
         ([], "the list of estimators is empty: a dictionary needs at least one base predictor"),
         ((), "the list of estimators is empty"),
         ("stumps", "base='stumps' is str: expected Stumps, a whole number of stumps, a Dictionary"),

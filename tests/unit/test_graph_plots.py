@@ -202,15 +202,19 @@ GIVEN = {
 @pytest.mark.parametrize(
     ("name", "bad", "message"),
     [
-        ("ties", {"confidence": np.ones(3)}, r"confidence has shape \(3,\): one for each of the 20 agents"),
-        ("ties", {"confidence": -np.ones(20)}, r"confidence\[0\] = -1.0 must not be negative"),
-        ("ties", {"losses": [np.nan, *range(19)]}, r"losses\[0\] = nan is not finite"),
+        (
+            "ties",
+            {"confidence": np.ones(3)},
+            r"confidence must hold one number for each .*; found shape \(3,\)",
+        ),
+        ("ties", {"confidence": -np.ones(20)}, "confidence of agent number 0 is -1.0: it must be a finite number >= 0"),
+        ("ties", {"losses": [np.nan, *range(19)]}, "losses of agent number 0 is nan: it must be a finite number"),
         ("ties", {"labels": "abc"}, r"labels has shape \(3,\)"),
         ("ties", {"cluster": [[1]]}, r"cluster has shape \(1, 1\)"),
         ("traces", {"runs": {}}, "runs is empty"),
         ("traces", {"runs": {"one": []}}, r"runs\['one'\] holds no runs"),
         ("traces", {"column": "loss"}, r"runs\['one'\]: its trace has no column 'loss'; there are wakes, vectors, byt"),
-        ("traces", {"unit": "letters"}, "unit='letters' must be one of 'wakes', 'vectors', 'bytes'"),
+        ("traces", {"unit": "letters"}, "unit = 'letters': expected 'wakes', 'vectors' or 'bytes'"),
         ("correlations", {"matrix": np.ones((2, 3))}, r"matrix has shape \(2, 3\): it must be square"),
         ("correlations", {"matrix": np.ones(4)}, r"matrix has shape \(4,\): it must be square"),
         ("correlations", {"matrix": np.ones((0, 0))}, r"matrix has shape \(0, 0\)"),

@@ -150,7 +150,7 @@ def test_no_two_agents_have_the_same_points():
         ({"noise": 1.5}, r"noise = 1\.5: expected a number in \[0, 1\]"),
         ({"noise": -0.1}, r"noise = -0\.1: expected a number in \[0, 1\]"),
         ({"noise": np.nan}, r"noise = nan: expected a number in \[0, 1\]"),
-        ({"empty": "ones"}, "empty='ones' is not known: expected 'zeros' or 'random'"),
+        ({"empty": "ones"}, "empty = 'ones': expected 'zeros' or 'random'"),
         ({"spread": -1.0}, r"spread = -1\.0: expected a nonnegative finite number"),
         ({"moon_noise": np.inf}, "moon_noise = inf: expected a nonnegative finite number"),
         ({"sigma": 0.0}, r"sigma = 0\.0: expected a positive finite number"),

@@ -274,13 +274,13 @@ def test_a_real_task_can_be_learned(load):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: datasets.human_activity("flying"), "no activity 'flying'; known are walking"),
-        (lambda: datasets.human_activity(train_size=0.0), r"train_size must be in \(0, 1\], got 0.0"),
-        (lambda: datasets.vehicle_sensor(train_size=1.5), r"train_size must be in \(0, 1\], got 1.5"),
-        (lambda: datasets.landmine(train_size=float("nan")), "train_size must be in"),
+        (lambda: datasets.human_activity("flying"), "positive = 'flying': expected 'walking', 'walking upstairs'"),
+        (lambda: datasets.human_activity(train_size=0.0), r"train_size = 0.0: expected a number in \(0, 1\]"),
+        (lambda: datasets.vehicle_sensor(train_size=1.5), r"train_size = 1.5: expected a number in \(0, 1\]"),
+        (lambda: datasets.landmine(train_size=float("nan")), "train_size = nan: expected"),
         (lambda: datasets.landmine(seed=-1), "seed must be a whole number"),
         (lambda: datasets.computer_buyers(seed=0.5), "seed must be a whole number"),
-        (lambda: datasets.parkinsons(target="both"), "target must be 'total' or 'motor', got 'both'"),
+        (lambda: datasets.parkinsons(target="both"), "target = 'both': expected 'total' or 'motor'"),
         (lambda: datasets.sentiment(domains=25), "domains must be 14 or 4, got 25"),
         (lambda: datasets.sentiment(domains=4, train_size=None), "the 4 domains have none"),
         (lambda: datasets.mnist_one_vs_all(rows=1), "rows must be a whole number >= 2, got 1"),
@@ -317,7 +317,7 @@ def test_scores_and_scalings_refuse_what_they_cannot_use():
     assert task.score(np.ones((2, 2)))[1] == 1.0
     with pytest.raises(ParameterError, match=r"theta has shape \(2,\), expected \(2, 2\)"):
         task.score([1.0, 2.0])
-    with pytest.raises(ParameterError, match="how must be 'standard' or 'minmax', got 'robust'"):
+    with pytest.raises(ParameterError, match="how = 'robust': expected 'standard' or 'minmax'"):
         task.scaled("robust")
     with pytest.raises(AttributeError):
         task.name = "another"

@@ -165,7 +165,7 @@ def test_sizes_as_given():
         ({"noise": -0.1}, "noise = -0.1: expected a nonnegative finite number"),
         ({"noise": np.nan}, "noise = nan: expected"),
         ({"scale": 0.0}, "scale = 0.0: expected a positive finite number"),
-        ({"loss": "hinge"}, "loss='hinge' is not known: expected 'logistic' or 'squared'"),
+        ({"loss": "hinge"}, "loss = 'hinge': expected 'logistic' or 'squared'"),
         ({"parents_of": [0, 1]}, r"parents_of=\[0, 1\] must be 16 numbers of tasks"),
         ({"parents_of": [0.0] * 16}, "must be 16 numbers of tasks"),
         ({"parents_of": [16] * 16}, "from 0 to 15"),

@@ -796,7 +796,7 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch):
         ({"data": "a.csv", "agents": [1, 2]}, "agents must be the name of a column"),
         ({"data": "a.csv", "columns": "price"}, "columns='price' must be a list of names"),
         ({"data": "a.csv", "columns": []}, "must name some columns"),
-        ({"data": "a.csv", "bad_agents": "ignore"}, 'bad_agents=\'ignore\' must be "raise" or "skip"'),
+        ({"data": "a.csv", "bad_agents": "ignore"}, "bad_agents = 'ignore': expected 'raise' or 'skip'"),
     ],
 )
 def test_what_is_no_source_is_refused(arguments, message):

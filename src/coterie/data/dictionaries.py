@@ -16,7 +16,6 @@ outputs                  what the base predictors say of every row, checked
 
 from __future__ import annotations
 
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from .._checks import choice, integer
 from ..errors import DataError, ParameterError
 from .matrix import as_features, nonfinite
 
@@ -190,14 +190,8 @@ class Stumps:
     high: Any = None
 
     def __post_init__(self) -> None:
-        try:
-            count = operator.index(self.count)
-        except TypeError:
-            raise ParameterError(f"count={self.count!r} must be a whole number >= 1") from None
-        if count < 1:
-            raise ParameterError(f"count={count}: {_EMPTY}")
-        if self.spread not in ("uniform", "quantile"):
-            raise ParameterError(f"spread={self.spread!r} is not known: expected 'uniform' or 'quantile'")
+        count = integer("count", self.count)
+        choice("spread", self.spread, ("uniform", "quantile"))
         # Plain numbers and tuples, so that two recipes can be compared and hashed.
         low, high = _bound("low", self.low), _bound("high", self.high)
         if (low is None) != (high is None):

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
+from .._checks import choice, within
 from ..data.agent_data import AgentData
 from ..errors import MismatchError, ParameterError
 from .sources import features, raw
@@ -79,8 +80,7 @@ class RealTask:
         >>> task.scaled("minmax").train.X.tolist(), task.scaled("minmax").test.X.tolist()
         ([[1.0, 0.0], [1.0, 1.0]], [[1.0, 2.0]])
         """
-        if how not in ("standard", "minmax"):
-            raise ParameterError(f"how must be 'standard' or 'minmax', got {how!r}")
+        choice("how", how, ("standard", "minmax"))
         shift, scale = _statistics(self.train.X, how)
 
         def apply(data: AgentData) -> AgentData:
@@ -282,9 +282,8 @@ def human_activity(positive: str = "sitting", train_size: float = 0.2, seed: int
     >>> human_activity()  # doctest: +SKIP
     RealTask(human activity: classification, 30 agents, 561 features, 2059 + 8240 rows)
     """
-    if positive not in ACTIVITIES:
-        raise ParameterError(f"no activity {positive!r}; known are {', '.join(ACTIVITIES)}")
-    train_size, seed = _train_size(train_size), _seed(seed)
+    choice("positive", positive, ACTIVITIES)
+    train_size, seed = within("train_size", train_size, 0, 1, "(]"), _seed(seed)
     arrays = raw("harws")
     y = _signs(arrays["y"] == ACTIVITIES.index(positive) + 1)
     train = _draw(arrays["agent"], train_size, seed)
@@ -313,7 +312,7 @@ def vehicle_sensor(train_size: float = 0.2, seed: int = 0) -> RealTask:
     >>> vehicle_sensor()  # doctest: +SKIP
     RealTask(vehicle sensor (subset): classification, 23 agents, 100 features, 373 + 1487 rows)
     """
-    train_size, seed = _train_size(train_size), _seed(seed)
+    train_size, seed = within("train_size", train_size, 0, 1, "(]"), _seed(seed)
     arrays = raw("vehicle_ditto_train")
     train = _draw(arrays["agent"], train_size, seed)
     return task_of("vehicle sensor (subset)", arrays["X"], arrays["y"], arrays["agent"], train)
@@ -388,7 +387,7 @@ def sentiment(domains: int = 14, train_size: float | None = 0.7, seed: int = 0) 
         raise ParameterError(f"domains must be 14 or 4, got {domains!r}")
     if train_size is None and domains == 4:
         raise ParameterError("train_size=None means the published split, and the 4 domains have none: give a number")
-    train_size, seed = None if train_size is None else _train_size(train_size), _seed(seed)
+    train_size, seed = None if train_size is None else within("train_size", train_size, 0, 1, "(]"), _seed(seed)
     arrays = raw(f"mds{domains}")
     # The last two of the sixteen are films, IMDB and MR, which are not of the same collection.
     keep = arrays["agent"] < domains
@@ -424,7 +423,7 @@ def landmine(train_size: float = 0.5, seed: int = 0) -> RealTask:
     >>> landmine()  # doctest: +SKIP
     RealTask(landmine: classification, 29 agents, 9 features, 7406 + 7414 rows)
     """
-    train_size, seed = _train_size(train_size), _seed(seed)
+    train_size, seed = within("train_size", train_size, 0, 1, "(]"), _seed(seed)
     arrays = raw("landmine")
     agent = arrays["agent"]
     foliated = (np.arange(agent.max() + 1) < 15).astype(np.float64)[:, None]
@@ -459,9 +458,8 @@ def parkinsons(train_size: float = 0.5, seed: int = 0, target: Literal["total", 
     >>> parkinsons(target="motor")  # doctest: +SKIP
     RealTask(parkinsons: regression, 42 agents, 19 features, 2934 + 2941 rows)
     """
-    if target not in ("total", "motor"):
-        raise ParameterError(f"target must be 'total' or 'motor', got {target!r}")
-    train_size, seed = _train_size(train_size), _seed(seed)
+    choice("target", target, ("total", "motor"))
+    train_size, seed = within("train_size", train_size, 0, 1, "(]"), _seed(seed)
     arrays = raw("parkinsons")
     return task_of(
         "parkinsons",
@@ -531,12 +529,6 @@ def _statistics(X: Any, how: str) -> tuple[np.ndarray, np.ndarray]:
 
 def _signs(positive: np.ndarray) -> np.ndarray:
     return np.where(positive, 1.0, -1.0)
-
-
-def _train_size(train_size: float) -> float:
-    if not 0 < train_size <= 1:
-        raise ParameterError(f"train_size must be in (0, 1], got {train_size!r}")
-    return float(train_size)
 
 
 def _seed(seed: int) -> int:

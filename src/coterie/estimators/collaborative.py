@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .. import pooling
+from .._checks import choice, fraction
 from .._threads import one_thread
 from ..data.frames import split_ids
 from ..data.ids import agent_codes
@@ -150,12 +151,9 @@ class _Collaborative(FittedEstimator, Estimator):
 
     def _check_parameters(self, pools: bool) -> None:
         """Names out of their range, before anything is computed."""
-        for name, known in (("design", ("auto", *DESIGNS)), ("deviations", DEVIATIONS)):
-            value = getattr(self, name)
-            if value not in known:
-                raise ParameterError(f"{name}={value!r} must be one of {', '.join(known)}")
-        if self.missing not in ("fill", "error"):
-            raise ParameterError(f'missing={self.missing!r} must be "fill" or "error"')
+        choice("design", self.design, ("auto", *DESIGNS))
+        choice("deviations", self.deviations, DEVIATIONS)
+        choice("missing", self.missing, ("fill", "error"))
         if isinstance(self.method, str) and self.method not in METHODS:
             raise ParameterError(f"unknown method {self.method!r}: choose one of {', '.join(METHODS)}")
         if pools:
@@ -484,8 +482,7 @@ class CollaborativeRegressor(_Collaborative):
         >>> bool(0.85 < np.mean((low <= y) & (y <= high)) < 0.95)
         True
         """
-        if not 0.0 < coverage < 1.0:
-            raise ParameterError(f"coverage={coverage!r} must be between 0 and 1")
+        fraction("coverage", coverage)
         if is_dataset(X):
             return by_batches(self, X, agents, "predict_interval", ["low", "high"], coverage=coverage)
         self._posterior_only("predict_interval")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
+from ..._checks import choice
 from ...errors import DataError, ParameterError
 from ..frames import is_frame
 
@@ -68,8 +69,7 @@ class Source:
     bad_agents: str = "raise"
 
     def __post_init__(self) -> None:
-        if self.bad_agents not in BAD_AGENTS:
-            raise ParameterError(f'bad_agents={self.bad_agents!r} must be "raise" or "skip"')
+        choice("bad_agents", self.bad_agents, ("raise", "skip"))
         if self.columns is not None:
             if isinstance(self.columns, str) or not all(isinstance(name, str) for name in self.columns):
                 raise ParameterError(f"columns={self.columns!r} must be a list of names, or None for all columns")

@@ -19,6 +19,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from ..._checks import choice
 from ...errors import DataError, ParameterError
 from ..columns import Columns
 from ..frames import is_frame
@@ -92,10 +93,8 @@ def survey(
     """
     if not (target is None or isinstance(target, str)):
         raise DataError(f"y must be the name of a column where X is a source of rows, not {type(target).__name__}")
-    if missing not in ("fill", "error"):
-        raise ParameterError(f'missing must be "fill" or "error", got {missing!r}')
-    if labels not in LABELS:
-        raise ParameterError(f"labels={labels!r} must be one of {', '.join(LABELS)}")
+    choice("missing", missing, ("fill", "error"))
+    choice("labels", labels, LABELS)
     source = as_source(source)
     for name in (target, agents):
         if name is not None and name in (source.columns or ()):

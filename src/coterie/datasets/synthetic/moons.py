@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.datasets import make_moons
 
-from ..._checks import ascending, fraction, integer, nonnegative, positive, probability
+from ..._checks import ascending, choice, fraction, integer, nonnegative, positive, probability
 from ...data.agent_data import AgentData
 from ...errors import ParameterError
 from ...graphs import Graph, angles
@@ -201,8 +201,7 @@ def _task(
     ascending("rows", rows)
     integer("test_rows", test_rows)
     probability("noise", noise)
-    if empty not in ("zeros", "random"):
-        raise ParameterError(f"empty={empty!r} is not known: expected 'zeros' or 'random'")
+    choice("empty", empty, ("zeros", "random"))
     nonnegative("moon_noise", moon_noise)
     positive("sigma", sigma)
     fraction("cut", cut)

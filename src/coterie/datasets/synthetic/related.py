@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from ..._checks import integer, nonnegative, positive
+from ..._checks import choice, integer, nonnegative, positive
 from ...data.agent_data import AgentData
 from ...errors import ParameterError
 
@@ -130,8 +130,7 @@ def related_tasks(
     integer("p", p)
     nonnegative("noise", noise)
     positive("scale", scale)
-    if loss not in ("logistic", "squared"):
-        raise ParameterError(f"loss={loss!r} is not known: expected 'logistic' or 'squared'")
+    choice("loss", loss, ("logistic", "squared"))
     rng = np.random.default_rng(seed)
     rank = rng.permutation(n)
     train_sizes, test_sizes = _sizes("rows", rows, rank), _sizes("test_rows", test_rows, rank)
