@@ -22,6 +22,7 @@ import pandas as pd
 from .core.linear import margins_kernel, rows_of
 from .core.losses import SIGNS
 from .data import AgentData
+from .data.agent_data import means
 from .data.dictionaries import outputs
 from .errors import DataError, MismatchError, ParameterError
 from .problem import Problem
@@ -358,8 +359,7 @@ class Evaluator:
                 each = (predicted - y) ** 2
             else:
                 each = np.argmax(predicted, axis=1) == y if predicted.ndim == 2 else (predicted >= 0) == (y > 0)
-            with np.errstate(invalid="ignore"):
-                mean = np.bincount(self.test.owner, weights=each, minlength=self.test.n) / self.test.sizes
+            mean = means(self.test, each)
             return mean if self.name == "accuracy" else np.sqrt(mean)
         found = np.full(self.test.n, np.nan)
         for k in np.flatnonzero(self.test.sizes):

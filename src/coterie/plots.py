@@ -322,7 +322,7 @@ def shrinkage(model: Any, columns: Sequence[Any] | None = None, agents: Sequence
         rows = rows._replace(y=(rows.y == k).astype(float))
     chosen = _differing(model, part, k) if columns is None else list(columns)
     places = [_place(model, part, column) for column in chosen]
-    who = _numbers(model, agents)
+    who = model._numbers(model.agents_ if agents is None else agents)
     _, common, own = part.at_means()
     alone = alone_models(part, rows, part.n) / np.append(part.design.scale, 1.0)
     sizes = np.bincount(rows.codes, minlength=part.n)
@@ -462,7 +462,7 @@ def curves(
     predicted = "expected count" if family == "poisson" else "prediction"
     if model._kind == "classifier":
         predicted = f"probability of {model.classes_.tolist()[1 if len(model._models.parts) == 1 else k]!r}"
-    who = _ends(part, A) if agents is None else _numbers(model, agents)
+    who = _ends(part, A) if agents is None else model._numbers(agents)
 
     figure, [axes] = _panels(6.6, 4.6)
     shared = np.einsum("ij,jk,ik->i", A, part.population.cov, A)
@@ -914,16 +914,6 @@ def _differing(model: Any, part: Any, k: int, most: int = 4) -> list[str]:
     if "class" in table:
         table = table[[name == model.classes_[k] for name in table["class"]]]
     return list(table["feature"][:most])
-
-
-def _numbers(model: Any, agents: Sequence[Any] | None) -> np.ndarray:
-    """The numbers of some agents."""
-    if agents is None:
-        return np.arange(len(model.agents_))
-    unknown = [agent for agent in agents if agent not in model._number]
-    if unknown:
-        raise ParameterError(f"the model has no agent {unknown[0]!r}: it was not there at fit")
-    return np.array([model._number[agent] for agent in agents], dtype=np.int64)
 
 
 def _view(ends: np.ndarray) -> tuple[float, float]:

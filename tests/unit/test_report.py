@@ -18,7 +18,7 @@ from coterie import pooling
 from coterie.cli import main as cli
 from coterie.errors import DataError, MismatchError, ParameterError
 from coterie.estimators import gains as measuring
-from coterie.estimators.report import adjusted, features, outliers
+from coterie.estimators.report import features, outliers
 from coterie.estimators.tuning import folds as deal
 from coterie.pooling.designs import Linear
 from coterie.pooling.population import FLAT
@@ -365,11 +365,6 @@ def test_honest_agents_are_seldom_called_outliers():
         assert np.mean(part["p"] < 0.1) == pytest.approx(0.1, abs=0.02)
 
 
-def test_adjusted_p_values_are_those_of_scipy():
-    p = np.random.default_rng(0).random(50) ** 3
-    np.testing.assert_allclose(adjusted(p), stats.false_discovery_control(p))
-
-
 def test_few_rows_of_classes_are_warned_of():
     rng = np.random.default_rng(0)
     X, codes = rng.normal(size=(60, 2)), np.repeat(np.arange(30), 2)
@@ -491,7 +486,7 @@ def test_curves_are_predictions_with_other_columns_at_their_means():
         ct.plots.caterpillar(model, "x0")
     with pytest.raises(ParameterError, match="no column 'height'"):
         ct.plots.curves(model, "height")
-    with pytest.raises(ParameterError, match="has no agent 77"):
+    with pytest.raises(DataError, match="no agent 77"):
         ct.plots.curves(model, "x0", agents=[77])
     with pytest.raises(ParameterError, match="between 0 and 1"):
         ct.plots.curves(model, "x0", coverage=1.0)

@@ -519,6 +519,12 @@ def _locked(array: Integers) -> Integers:
     return array
 
 
+def means(data: AgentData, values: np.ndarray) -> Floats:
+    """The mean of a number of every row, over the rows of each agent; NaN for an agent without rows."""
+    with np.errstate(invalid="ignore"):
+        return np.bincount(data.owner, weights=values, minlength=data.n) / data.sizes
+
+
 def spans(start: Integers, sizes: Integers) -> Integers:
     """``start_k, start_k + 1, ...``, so many as ``sizes_k``, for one k after the other."""
     first = np.cumsum(sizes) - sizes

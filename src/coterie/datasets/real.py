@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from .._checks import choice, within
-from ..data.agent_data import AgentData
+from ..data.agent_data import AgentData, means
 from ..errors import MismatchError, ParameterError
 from .sources import features, raw
 
@@ -133,15 +133,10 @@ class RealTask:
 
 def agent_scores(test: AgentData, predicted: np.ndarray, kind: str) -> np.ndarray:
     """Everybody's accuracy or root mean squared error, from predictions of all test rows; NaN without any."""
-    scores = np.full(test.n, np.nan)
-    for agent in np.flatnonzero(test.sizes):
-        own = slice(*test.start[agent : agent + 2])
-        said, labels = predicted[own], test.y[own]  # type: ignore[index]
-        if kind == "classification":
-            scores[agent] = np.mean(said == labels)
-        else:
-            scores[agent] = np.sqrt(np.mean((said - labels) ** 2))
-    return scores
+    labels = np.asarray(test.y)
+    if kind == "classification":
+        return means(test, predicted == labels)
+    return np.sqrt(means(test, (predicted - labels) ** 2))
 
 
 # -- the loaders ------------------------------------------------------------------------------------------------------

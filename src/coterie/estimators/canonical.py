@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,9 +35,9 @@ class Keys:
     level: float  # of the weighted columns
     unit: float  # negative if keys are turned around
 
-    def of(self, data: AgentData) -> np.ndarray:
+    def of(self, data: AgentData, which: Any = None) -> np.ndarray:
         """Of every row."""
-        labels = standard_labels(data, self.label_mean, self.label_unit)
+        labels = standard_units(data.y, self.label_mean, self.label_unit)
         return (self.label_weight * labels + data.X @ self.column_weights - self.level) / self.unit
 
 
@@ -81,9 +82,10 @@ def by_content(rows: TaskRows) -> tuple[TaskRows, np.ndarray]:
     return rows.become(OrderedTasks(rows.tasks, order, keys)), order
 
 
-def standard_labels(data: AgentData, mean: float, unit: float) -> np.ndarray:
-    """Labels of mean zero, in units of their deviation."""
-    return (np.asarray(data.y, dtype=np.float64) - mean) / unit
+def standard_units(values: Any, mean: float, unit: float) -> np.ndarray:
+    """Numbers less their mean, in units of their deviation; all 0 if there is none."""
+    numbers = np.asarray(values, dtype=np.float64)
+    return np.zeros_like(numbers) if unit == 0.0 else (numbers - mean) / unit
 
 
 def _keys(rows: TaskRows) -> tuple[Keys, np.ndarray]:
@@ -100,7 +102,7 @@ def _keys(rows: TaskRows) -> tuple[Keys, np.ndarray]:
     along = (sum(products) - mean * total) / (deviation * max(1, rows.n_rows))
     columns = weights[1:] * np.where(along < -1e-9, -1.0, 1.0) / deviation
     keys = Keys(at, unit, float(weights[0]), columns, float(mean @ columns), 1.0)
-    key = rows.joined(rows.collect(partial(_of_rows, keys=keys)))
+    key = rows.joined(rows.collect(keys.of))
     size = float(np.std(key) or 1.0)
     size = -size if np.mean((key / size) ** 3) < -1e-9 else size
     return replace(keys, unit=size), key / size
@@ -110,11 +112,7 @@ def _second(
     data: AgentData, which: np.ndarray, mean: np.ndarray, label_mean: float, label_unit: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean squares of columns, and products with the labels."""
-    return mean_squares(data.X, mean), data.X.T @ standard_labels(data, label_mean, label_unit)
-
-
-def _of_rows(data: AgentData, which: np.ndarray, keys: Keys) -> np.ndarray:
-    return keys.of(data)
+    return mean_squares(data.X, mean), data.X.T @ standard_units(data.y, label_mean, label_unit)
 
 
 def _rounded(keys: np.ndarray) -> np.ndarray:

@@ -512,6 +512,16 @@ def check_classes(classes: np.ndarray) -> None:
         )
 
 
+def numbered_classes(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The classes of a fit, checked, and the number of each label among them."""
+    try:
+        classes, codes = np.unique(y, return_inverse=True)
+    except TypeError:
+        raise DataError("y mixes classes that cannot be compared, such as text and numbers: make them alike") from None
+    check_classes(classes)
+    return classes, codes
+
+
 def gives_probabilities(loss: Any) -> bool:
     """Whether probabilities of classes come from a loss; None is the usual one, which gives them."""
     if loss is None:
@@ -622,13 +632,7 @@ class CollaborativeClassifier(_Collaborative):
 
     def _encode(self, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
         """Classes by their numbers."""
-        try:
-            classes, codes = np.unique(y, return_inverse=True)
-        except TypeError:
-            raise DataError(
-                "y mixes classes that cannot be compared, such as text and numbers: make them alike"
-            ) from None
-        check_classes(classes)
+        classes, codes = numbered_classes(y)
         return codes, {"classes_": classes}
 
     def _expose(self) -> None:

@@ -18,7 +18,6 @@ from ..data.table import labels_of
 from ..errors import DataError
 from ..evaluation import gain
 from ..pooling.blocks import Batch, InRows, batches, one_plus, padded, times
-from ..pooling.classes import softmax
 from ..pooling.designs import PLAIN, Design
 from ..pooling.designs import Linear as Lines
 from ..pooling.families import FAMILIES, LARGEST
@@ -255,7 +254,7 @@ def alone(model: Any, together: Any, train: Grouped, test: Grouped) -> np.ndarra
         scores = np.stack(found, axis=1)
         # Made to sum up to one they are too cautious for many rows, by a softmax too sure for few: the mean of both.
         cautious = scores / scores.sum(axis=1, keepdims=True)
-        return 0.5 * (cautious + softmax(np.log(scores) - np.log1p(-scores)))
+        return 0.5 * (cautious + special.softmax(np.log(scores) - np.log1p(-scores), axis=1))
     family = parts[0].family.name if parts else "squared"
     if family == "student":
         return _each_student(train, test, made[-1].name)
@@ -268,13 +267,7 @@ def _averaged(train: Grouped, test: Grouped, made: list[Design], family: str) ->
     found = [candidates(train, test, design, family) for design in made]
     predicted = np.concatenate([part[0] for part in found])  # (candidates, rows)
     evidence = np.concatenate([part[1] for part in found])  # (candidates, agents)
-    return np.asarray(np.sum(_shares(evidence)[:, test.codes] * predicted, axis=0))
-
-
-def _shares(evidence: np.ndarray) -> np.ndarray:
-    """Of the candidates, by the evidence of each agent."""
-    share = np.exp(evidence - evidence.max(axis=0))
-    return np.asarray(share / share.sum(axis=0))
+    return np.asarray(np.sum(special.softmax(evidence, axis=0)[:, test.codes] * predicted, axis=0))
 
 
 def alone_models(part: Any, rows: Grouped, n: int) -> np.ndarray:
@@ -288,7 +281,7 @@ def alone_models(part: Any, rows: Grouped, n: int) -> np.ndarray:
     candidates = _ridges if family == "squared" else _classes_or_counts
     _, evidence, models = candidates(rows, rows, part.design, family)
     out = np.full((n, part.design.size), np.nan)
-    out[who] = np.einsum("gn,gnq->nq", _shares(evidence), models)
+    out[who] = np.einsum("gn,gnq->nq", special.softmax(evidence, axis=0), models)
     return out
 
 

@@ -12,17 +12,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 
 from ..core.losses import SIGNS
 from ..data import AgentData
 from ..data.columns import Columns
 from ..data.sources.survey import Survey
 from ..data.table import Table, split_target
-from ..errors import DataError, MismatchError
+from ..errors import MismatchError
 from ..pooling import one_against_rest
-from .canonical import by_content
-from .collaborative import class_numbers
+from .canonical import by_content, standard_units
+from .collaborative import check_classes, class_numbers, numbered_classes
 from .models import Linear
 from .reported import FittedEstimator, given_names
 from .task_rows import TaskRows
@@ -143,14 +142,6 @@ class PerAgent(FittedEstimator, BaseEstimator):
         return tags
 
 
-def _check_targets(y: np.ndarray) -> None:
-    """Refuse numbers on a scale."""
-    try:
-        check_classification_targets(y)
-    except ValueError as error:
-        raise DataError(str(error)) from None
-
-
 class PerAgentClassifier(ClassifierMixin, PerAgent):
     """Classes: one output for two of them, and for more each against the rest."""
 
@@ -163,23 +154,20 @@ class PerAgentClassifier(ClassifierMixin, PerAgent):
 
     def _encode(self, y: np.ndarray) -> tuple[np.ndarray, int, dict[str, Any]]:
         """Labels -1 and +1; numbers of more classes than two."""
-        _check_targets(y)
         check_labels(self._loss, classifies=True)
-        classes, codes = np.unique(y, return_inverse=True)
+        classes, codes = numbered_classes(y)
         outputs, fitted = self._of_classes(classes)
         return (2.0 * codes - 1.0 if len(classes) == 2 else codes.astype(float)), outputs, fitted
 
     def _of_classes(self, classes: np.ndarray) -> tuple[int, dict[str, Any]]:
         """How many outputs there are, and what to remember."""
-        _check_targets(classes)
-        if len(classes) < 2:
-            only = classes.tolist()[0]
-            raise DataError(f"y holds one class only, {only!r}: a classifier needs at least two classes")
         return (1 if len(classes) == 2 else len(classes)), {"classes_": classes}
 
     def _seen(self, found: Survey) -> tuple[int, dict[str, Any]]:
         check_labels(self._loss, classifies=True)
-        return self._of_classes(np.asarray(found.classes))
+        classes = np.asarray(found.classes)
+        check_classes(classes)
+        return self._of_classes(classes)
 
     def _decoded(self, labels: np.ndarray) -> np.ndarray:
         return (labels > 0.0 if len(self.classes_) == 2 else labels).astype(np.int64)
@@ -278,12 +266,6 @@ class PerAgentRegressor(RegressorMixin, PerAgent):
         return np.asarray(self._latent(X, agents)[0][:, 0])
 
     score = FittedEstimator.score
-
-
-def standard_units(values: Any, mean: float, unit: float) -> np.ndarray:
-    """Numbers less their mean, in units of their deviation; all 0 if there is none."""
-    numbers = np.asarray(values, dtype=np.float64)
-    return np.zeros_like(numbers) if unit == 0.0 else (numbers - mean) / unit
 
 
 def check_labels(loss: Any, classifies: bool) -> None:

@@ -297,11 +297,7 @@ class _Related(PerAgent):
         [[1.0, -1.0], [-1.0, 1.0]]
         """
         self._check_fitted()
-        asked = list(tasks)
-        unknown = [task for task in asked if task not in self._number]
-        if unknown:
-            raise DataError(f"no agent {unknown[0]!r}; there are {len(self.agents_)}, such as {self.agents_[0]!r}")
-        places = [self._number[task] for task in asked]
+        places = self._numbers(tasks)
         return _only(np.stack(self._of_outputs(lambda covariance: covariance.correlation(places))))
 
     @property

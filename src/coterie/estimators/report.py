@@ -479,7 +479,7 @@ def tests(model: Any) -> pd.DataFrame:
             table.insert(1, "class", objects([model.classes_[k]] * len(table)))
         tables.append(table)
     every = pd.concat(tables, ignore_index=True)
-    every["q"] = adjusted(every["p"].to_numpy())
+    every["q"] = stats.false_discovery_control(every["p"])  # of Benjamini and Hochberg
     return every
 
 
@@ -489,15 +489,6 @@ def outliers(model: Any, tested: pd.DataFrame | None = None) -> pd.DataFrame:
     found = every[every["q"] < FALSE_DISCOVERIES].sort_values("p", kind="stable", ignore_index=True)
     found["agent"] = objects([model.agents_[k] for k in found["agent"]])
     return found
-
-
-def adjusted(p: np.ndarray) -> np.ndarray:
-    """p-values adjusted by Benjamini and Hochberg: the rate of false discoveries at which each is one."""
-    order = np.argsort(p)[::-1]
-    scaled = p[order] * len(p) / np.arange(len(p), 0, -1)
-    out = np.empty(len(p))
-    out[order] = np.minimum.accumulate(np.minimum(scaled, 1.0))
-    return out
 
 
 def _tests(part: Pooled, names: Sequence[str], tied: bool = False) -> pd.DataFrame:

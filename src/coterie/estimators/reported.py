@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..data.columns import Columns
 from ..data.frames import split_ids
 from ..data.ids import agent_codes
 from ..data.table import Table, more_labelled
-from ..errors import ExtrapolationWarning, NotFittedError
+from ..errors import DataError, ExtrapolationWarning, NotFittedError
 from .models import FittedModel
 
 
@@ -69,6 +69,14 @@ class FittedEstimator:
     def _name(self, members: tuple[Any, ...]) -> None:
         self.agents_ = members
         self._number = {member: k for k, member in enumerate(members)}
+
+    def _numbers(self, agents: Iterable[Any]) -> np.ndarray:
+        """The numbers of some agents, who must have been there at fit."""
+        asked = list(agents)
+        unknown = [agent for agent in asked if agent not in self._number]
+        if unknown:
+            raise DataError(f"no agent {unknown[0]!r}; there are {len(self.agents_)}, such as {self.agents_[0]!r}")
+        return np.array([self._number[agent] for agent in asked], dtype=np.int64)
 
     def _expose(self) -> None:
         """Coefficients in the units of the columns."""

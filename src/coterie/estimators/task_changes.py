@@ -17,9 +17,9 @@ from ..data.columns import Where
 from ..data.matrix import as_features, nonfinite
 from ..errors import DataError
 from ..multitask.sources import Tasks
+from .canonical import standard_units
 from .intercepts import fold_numbers, some_rows, without_levels
 from .over_graph import scaled
-from .per_agent import standard_units
 from .task_rows import TaskRows
 
 # What changes rows is a function of them, with a few parameters first that :func:`functools.partial` takes up.

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from ..._checks import choice, fraction, generator, integer, positive
 from ...data.agent_data import AgentData
 from ...data.matrix import as_labels
 from ...errors import DataError, ParameterError
-from .sizes import SizeRule, apportion, check_enough, draw_dirichlet, normalised, shares_of, sizes_of
+from .sizes import SizeRule, apportion, check_enough, draw_dirichlet, shares_of, sizes_of
 
 __all__ = ["dirichlet", "iid", "pathological", "train_test"]
 
@@ -241,7 +242,7 @@ def _proportions_of_agents(supply: Integers, sizes: Integers, alpha: float, rng:
     left, needed = supply.copy(), sizes.copy()
     counts = np.zeros((sizes.size, supply.size), np.int64)
     while needed.any():
-        asked = rng.multinomial(needed, normalised(np.where(left > 0, wanted, -np.inf)))
+        asked = rng.multinomial(needed, softmax(np.where(left > 0, wanted, -np.inf), axis=1))
         before = np.cumsum(asked[order], axis=0) - asked[order]
         given = np.empty_like(asked)
         given[order] = np.clip(left - before, 0, asked[order])
@@ -259,7 +260,7 @@ def _shares_of_classes(supply: Integers, n: int, alpha: float, min_rows: int, rn
         counts = np.zeros((n, supply.size), np.int64)
         for k in range(supply.size):
             full = counts.sum(axis=1) >= rows / n
-            share = normalised(np.where(full, -np.inf, draw_dirichlet(np.full((1, n), alpha), rng)))[0]
+            share = softmax(np.where(full, -np.inf, draw_dirichlet(np.full((1, n), alpha), rng)), axis=1)[0]
             cuts = np.floor(np.cumsum(share[:-1]) * supply[k]).astype(np.int64)
             counts[:, k] = np.diff(cuts, prepend=0, append=supply[k])
         least = int(counts.sum(axis=1).min())

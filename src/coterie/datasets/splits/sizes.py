@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from ..._checks import integer, nonnegative, positive
 from ...errors import DataError, ParameterError
@@ -98,22 +99,16 @@ class DirichletSizes:
 
     def shares(self, n: int, rng: np.random.Generator) -> Floats:
         """A share for each agent."""
-        return normalised(draw_dirichlet(np.full((1, n), float(self.alpha)), rng))[0]
+        return softmax(draw_dirichlet(np.full((1, n), float(self.alpha)), rng), axis=1)[0]
 
 
 def draw_dirichlet(alpha: NDArray[Any], rng: np.random.Generator) -> Floats:
-    """One draw for each row of parameters, as logarithms up to a constant: see :func:`normalised`.
+    """One draw for each row of parameters, as logarithms up to a constant, which a softmax makes shares.
 
     log Gamma(a) is that of Gamma(a + 1) plus log(U) / a, which does not underflow however small a is.
     """
     alpha = np.maximum(alpha, 1e-300)
     return np.log(rng.standard_gamma(alpha + 1.0)) + np.log(1.0 - rng.random(alpha.shape)) / alpha
-
-
-def normalised(logarithms: Floats) -> Floats:
-    """Rows of logarithms as shares that add up to 1."""
-    shares = np.exp(logarithms - logarithms.max(axis=1, keepdims=True))
-    return shares / shares.sum(axis=1, keepdims=True)
 
 
 def sizes_of(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..._checks import ascending, integer, probability
-from ...data.agent_data import AgentData
+from ...data.agent_data import AgentData, means
 from ...errors import ParameterError
 from ...graphs import Graph, angles
 
@@ -50,7 +50,7 @@ class LinearTask:
         """
         margins = np.einsum("rk,rk->r", self.test.X, theta[self.test.owner])
         right = np.where(margins >= 0, 1.0, -1.0) == self.test.y
-        return np.bincount(self.test.owner, weights=right, minlength=self.test.n) / self.test.sizes
+        return means(self.test, right)
 
 
 def linear_classification(

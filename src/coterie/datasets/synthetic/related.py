@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from ..._checks import choice, integer, nonnegative, positive
-from ...data.agent_data import AgentData
+from ...data.agent_data import AgentData, means
 from ...errors import ParameterError
 
 
@@ -63,7 +63,7 @@ class RelatedTasks:
         margins = np.einsum("rk,rk->r", self.test.X, np.asarray(theta)[self.test.owner])
         squared = self.loss == "squared"
         wrong = np.square(margins - self.test.y) if squared else np.where(margins >= 0, 1.0, -1.0) != self.test.y
-        mean = np.bincount(self.test.owner, weights=wrong, minlength=self.test.n) / self.test.sizes
+        mean = means(self.test, wrong)
         return np.sqrt(mean) if squared else mean
 
 

@@ -150,12 +150,7 @@ def _shown(report: Any, who: np.ndarray) -> list[Output]:
 
 
 def _output(output: Output) -> dict[str, Any]:
-    return {
-        "name": output.name,
-        "link": output.link,
-        "said": output.said,
-        "features": [_feature(shown) for shown in output.features],
-    }
+    return vars(output) | {"features": [_feature(shown) for shown in output.features]}
 
 
 def _feature(shown: Shown) -> dict[str, Any]:
