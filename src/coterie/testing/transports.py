@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -79,12 +80,25 @@ class _Post:
                     return
             demand(time.monotonic() < end, promise)
 
+    def wait(self, missing: Callable[[], Any], promise: str, act: Callable[[], Any] = lambda: None) -> None:
+        """Act again and again until nothing is missing; `promise` may say what is, when patience ends."""
+        end = time.monotonic() + self.patience
+        while left := missing():
+            demand(time.monotonic() < end, promise.format(left))
+            act()
+            time.sleep(0.02)
+
     def reach(self, sender: int, goal: int, promise: str) -> None:
         self.until(lambda: self.send(sender, goal, self.fresh()), sender, [goal], promise)
 
     def reach_everyone(self, sender: int, promise: str) -> None:
         act = lambda: self.send(sender, EVERYONE, self.fresh())  # noqa: E731
         self.until(act, sender, self.linked[sender], promise)
+
+    def arrived(self, owner: int | None, receiver: int) -> int:
+        """How many letters came to a receiver; from one owner, if one is named."""
+        with self.news:
+            return sum(n for (to, by, _), n in self.came.items() if to == receiver and owner in (None, by))
 
     def close(self) -> None:
         """Close everything, and look through the account."""
@@ -96,7 +110,7 @@ class _Post:
             demand(self.may_come[receiver, owner, payload] > 0, f"{what} was never sent to it so")
             demand(times <= self.may_come[receiver, owner, payload], f"{what} came more often than it was sent")
         for address, member in self.members.items():
-            received = sum(times for (receiver, _, _), times in self.came.items() if receiver == address)
+            received = self.arrived(None, address)
             demand(member.counts.get("received", 0) == received, "it counts other letters than it delivers")
 
 
@@ -204,11 +218,8 @@ def _callbacks_may_use_it(post: _Post) -> None:
         return post.send(3, 0, post.fresh())
 
     post.until(ask, 0, [3], "no answer comes that is sent inside deliver")
-    end = time.monotonic() + post.patience
-    while not done.is_set():
-        post.send(3, 0, b"close" + post.fresh())
-        done.wait(0.2)
-        demand(time.monotonic() < end, "it cannot be closed inside deliver")
+    close = lambda: post.send(3, 0, b"close" + post.fresh())  # noqa: E731
+    post.wait(lambda: not done.is_set(), "it cannot be closed inside deliver", close)
     post.open(0)
     post.reach(3, 0, "it cannot be opened again after it was closed inside deliver")
 
@@ -245,11 +256,8 @@ def _threads_may_share_it(post: _Post) -> None:
 @promise(TRANSPORT_CHECKS)
 def _rosters_are_published(post: _Post) -> None:
     post.link(3, [0])
-    end = time.monotonic() + post.patience
-    while not post.rosters[0]:
-        post.members[3].publish_roster(b"signed")
-        time.sleep(0.02)
-        demand(time.monotonic() < end, "no roster reaches a linked peer")
+    publish = lambda: post.members[3].publish_roster(b"signed")  # noqa: E731
+    post.wait(lambda: not post.rosters[0], "no roster reaches a linked peer", publish)
     demand(set(post.rosters[0]) == {b"signed"}, "a roster changes on its way")
 
 
@@ -260,14 +268,13 @@ def _visitors_exchange_rosters_and_nothing_else(post: _Post) -> None:
     host.keep_roster(b"of the host")
     guest.keep_roster(b"of the guest")
     post.link(7, [0])
-    end = time.monotonic() + post.patience
-    while b"of the guest" not in post.rosters[0] or b"of the host" not in post.rosters[7]:
-        post.send(7, 0, post.fresh())  # which may come when it is admitted
-        time.sleep(0.05)
-        missing = 0 if b"of the guest" not in post.rosters[0] else 7
-        demand(time.monotonic() < end, f"of a visitor and its host, {missing} does not get the other's roster")
-    came = [owner for receiver, owner, _ in post.came if receiver == 0]
-    demand(7 not in came, "a letter of somebody who is not admitted is delivered")
+
+    def missing() -> list[int]:
+        return [k for k, roster in ((0, b"of the guest"), (7, b"of the host")) if roster not in post.rosters[k]]
+
+    visit = lambda: post.send(7, 0, post.fresh())  # noqa: E731 - which may come when it is admitted
+    post.wait(missing, "of a visitor and its host, {0[0]} does not get the other's roster", visit)
+    demand(not post.arrived(7, 0), "a letter of somebody who is not admitted is delivered")
     host.admit([post.members[3].contact, guest.contact])
     post.reach(7, 0, "no letter of a visitor arrives when it was admitted")
 
@@ -285,11 +292,11 @@ def _others_stay_connected(post: _Post) -> None:
         for _ in range(10):
             sent.append(post.send(3, 0, post.fresh()))
             time.sleep(0.005)
-    end = time.monotonic() + post.patience
-    while not all(post.came[0, 3, payload] for payload in sent):
-        time.sleep(0.02)
-        lost = sum(not post.came[0, 3, payload] for payload in sent)
-        demand(time.monotonic() < end, f"{lost} of {len(sent)} letters are lost while others come and go")
+
+    def lost() -> int:
+        return sum(not post.came[0, 3, payload] for payload in sent)
+
+    post.wait(lost, f"{{}} of {len(sent)} letters are lost while others come and go")
 
 
 @promise(TRANSPORT_CHECKS)
@@ -301,18 +308,12 @@ def _revoked_certificates_are_refused(post: _Post) -> None:
     post.link(7, [0])
     post.reach(7, 0, "no letter arrives")
     host.admit(contacts, revoked=[guest.serial])
-    end = time.monotonic() + post.patience
-    while 7 in host.alive():
-        time.sleep(0.02)
-        demand(time.monotonic() < end, "a connection outlives its certificate")
-    with post.news:
-        before = sum(times for (receiver, owner, _), times in post.came.items() if (receiver, owner) == (0, 7))
+    post.wait(lambda: 7 in host.alive(), "a connection outlives its certificate")
+    before = post.arrived(7, 0)
     for _ in range(10):
         post.send(7, 0, post.fresh())
         time.sleep(0.03)
-    with post.news:
-        after = sum(times for (receiver, owner, _), times in post.came.items() if (receiver, owner) == (0, 7))
-    demand(after == before, "a letter comes from somebody whose certificate is revoked")
+    demand(post.arrived(7, 0) == before, "a letter comes from somebody whose certificate is revoked")
     host.admit(contacts)
     post.reach(7, 0, "no letter arrives when a certificate is good again")
 
