@@ -320,7 +320,7 @@ def shrinkage(model: Any, columns: Sequence[Any] | None = None, agents: Sequence
         )
     if len(model._models.parts) > 1:
         rows = rows._replace(y=(rows.y == k).astype(float))
-    chosen = _differing(model, part, k) if columns is None else list(columns)
+    chosen = _differing(model, k) if columns is None else list(columns)
     places = [_place(model, part, column) for column in chosen]
     who = model._numbers(model.agents_ if agents is None else agents)
     _, common, own = part.at_means()
@@ -905,15 +905,15 @@ def _place(model: Any, part: Any, column: Any) -> int:
     return int(np.flatnonzero(part.design.source == feature)[0])
 
 
-def _differing(model: Any, part: Any, k: int, most: int = 4) -> list[str]:
-    """Columns that differ most between agents, curves left out."""
+def _differing(model: Any, k: int) -> list[str]:
+    """Four columns that differ most between agents, curves left out."""
     from .estimators.report import features
 
     table = features(model)
     table = table[table["kind"].isin(["line", "intercept"])]
     if "class" in table:
         table = table[[name == model.classes_[k] for name in table["class"]]]
-    return list(table["feature"][:most])
+    return list(table["feature"][:4])
 
 
 def _view(ends: np.ndarray) -> tuple[float, float]:

@@ -9,8 +9,17 @@ from sklearn.preprocessing import SplineTransformer
 import coterie as ct
 from coterie.pooling import fit
 from coterie.pooling.designs import Linear, Values, design_from, standards
-from coterie.pooling.designs.additive import Spline, additive, additive_of
-from coterie.pooling.designs.values import quantiles, quantiles_of
+from coterie.pooling.designs.additive import LARGEST, SHARES, Spline, additive_of
+from coterie.pooling.designs.values import quantiles_of
+from coterie.pooling.sums import Here
+
+
+def quantiles(x, shares, weight=None):
+    return quantiles_of(Here(Values(x[:, None], weight)), [0], shares)[0]
+
+
+def additive(X, weight=None, keep_linear=None, max_columns=LARGEST):
+    return additive_of(Here(Values(X, weight)), keep_linear, max_columns)
 
 
 def features(seed=0, rows=200):
@@ -35,12 +44,12 @@ def test_splines_are_those_of_scikit_learn(draw):
     far = np.concatenate([x, np.linspace(x.min() - 5.0, x.max() + 5.0, 101), np.quantile(x, [0, 0.25, 0.5, 0.75, 1])])
     reference = SplineTransformer(n_knots=5, degree=2, knots="quantile", extrapolation="linear", include_bias=False)
     expected = reference.fit(x[:, None]).transform(far[:, None])
-    np.testing.assert_allclose(Spline.of(x).columns(far), expected, atol=1e-9)
+    np.testing.assert_allclose(Spline.through(quantiles(x, SHARES)).columns(far), expected, atol=1e-9)
 
 
 def test_knots_that_coincide_count_once():
     x = np.concatenate([np.zeros(100), np.arange(1.0, 11.0)])
-    spline = Spline.of(x)
+    spline = Spline.through(quantiles(x, SHARES))
     assert np.all(np.diff(spline.knots) > 0.0)
     assert np.isfinite(spline.columns(np.linspace(-1.0, 12.0, 50))).all()
 

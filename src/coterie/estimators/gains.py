@@ -40,9 +40,7 @@ INTERCEPT = {"logistic": 6.25, "poisson": 25.0}
 
 def objects(values: Sequence[Any]) -> np.ndarray:
     """An array of any values, tuples, too."""
-    out = np.empty(len(values), dtype=object)
-    out[:] = values
-    return out
+    return np.fromiter(values, dtype=object, count=len(values))
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -98,14 +96,11 @@ def gains(model: Any, rows: Grouped, folds: int, seed: int, notes: list[str]) ->
         each = _losses(measure, part.y[tested], predicted[tested])
         mean = np.bincount(codes, weight * each, len(model.agents_))[who] / np.where(total > 0.0, total, np.nan)
         table[name] = np.sqrt(mean) if measure == "rmse" else mean
-    table["gain_alone"], table["gain_one_model"] = (
-        table["alone"] - table["together"],
-        table["one_model"] - table["together"],
-    )
     errors = {name: float(table[name].mean()) for name in found}
-    against = {
-        name: gain((table[name] - table["together"]).to_numpy(), errors[name]) for name in ("alone", "one_model")
-    }
+    against = {}
+    for name in ("alone", "one_model"):
+        table[f"gain_{name}"] = table[name] - table["together"]
+        against[name] = gain(table[f"gain_{name}"].to_numpy(), errors[name])
     return table, {"measure": measure, "folds": int(folds), "errors": errors, "gains": against}
 
 

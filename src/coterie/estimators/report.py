@@ -28,7 +28,7 @@ from ..pooling.families import LARGEST, Student
 from ..pooling.fitted import Pooled
 from ..pooling.population import Population
 from ..pooling.posterior import posterior
-from ..pooling.rows import Grouped
+from ..pooling.rows import Grouped, dense
 from .gains import gains, given_rows, objects
 
 #: Share of agents that are expected to be named an outlier wrongly, among those named.
@@ -377,8 +377,7 @@ def _varying(Z: Any, groups: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndar
     means = np.asarray(Z.mean(axis=0)).ravel()
     blocks = []
     for at in groups:
-        part = Z[:, at]
-        part = (part.toarray() if hasattr(part, "toarray") else part) - means[at]
+        part = dense(Z[:, at]) - means[at]
         blocks.append(part.T @ part / len(part))
     return means, blocks
 

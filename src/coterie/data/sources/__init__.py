@@ -24,7 +24,6 @@ from ..frames import is_frame
 __all__ = ["Source"]
 
 #: What to do about agents whose rows cannot be used.
-BAD_AGENTS = ("raise", "skip")
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from ...pooling.fitted import Pooled
-from ...pooling.rows import Grouped
+from ...pooling.rows import Grouped, dense
 from ..report import VARYING
 
 #: Numbers of all models together, and of all bands, at most: what differs least is left out.
@@ -52,14 +52,10 @@ def outputs_of(model: Any, rows: Grouped | None, ranked: list[list[str]] | None,
     """Of every output, those features that differ most; and intercepts."""
     parts = model._models.parts
     if parts and parts[0].has_intervals:
-        return [_pooled(model, k, _ranked(ranked, k), who) for k in range(len(parts))]
+        return [_pooled(model, k, ranked[k] if ranked else [], who) for k in range(len(parts))]
     if model._models.inputs.groups(model._columns.names) is None:
         return []
     return _others(model, rows, ranked, who)
-
-
-def _ranked(ranked: list[list[str]] | None, k: int) -> list[str]:
-    return [] if ranked is None else ranked[k]
 
 
 def _name(model: Any, k: int, several: bool) -> tuple[str, str, str]:
@@ -148,11 +144,11 @@ def _others(model: Any, rows: Grouped | None, ranked: list[list[str]] | None, wh
         some = columns.X[np.random.default_rng(0).permutation(len(columns.y))[:VARYING]]
         means = np.asarray(inputs.of(some).mean(axis=0)).ravel()
         levels = levels + weights @ means
-        low, high = (np.asarray(_dense(end)).ravel() for end in (columns.X.min(axis=0), columns.X.max(axis=0)))
+        low, high = (dense(end).ravel() for end in (columns.X.min(axis=0), columns.X.max(axis=0)))
     places, found, shown = dict(groups), [], np.append(who, len(weights) - 1)
     for k in range(weights.shape[1]):
         out, weight = Output(*_name(model, k, weights.shape[1] > 1)), weights[shown, k]
-        ordered = [(name, places[name]) for name in _ranked(ranked, k) or places if name in places]
+        ordered = [(name, places[name]) for name in (ranked[k] if ranked else []) or places if name in places]
         for name, at in _within_budget(ordered, who, weights.shape[1]):
             if inputs.stumps is not None:
                 out.features.append(_steps(inputs.stumps, name, names.index(name), at, weight, means, low, high))
@@ -167,10 +163,6 @@ def _others(model: Any, rows: Grouped | None, ranked: list[list[str]] | None, wh
         out.features.append(Shown("intercept", "intercept", level[-1:], level[:-1, None]))
         found.append(out)
     return found
-
-
-def _dense(value: Any) -> Any:
-    return value.toarray() if hasattr(value, "toarray") else value
 
 
 def _steps(

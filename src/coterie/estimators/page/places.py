@@ -8,7 +8,7 @@ import numpy as np
 
 from ...graphs.builders import nearest
 from ...graphs.layout import layout
-from ...pooling.rows import Grouped
+from ...pooling.rows import Grouped, dense
 
 #: Ties that are drawn, at most: the heaviest, and the heaviest of each agent.
 TIES = 60_000
@@ -62,8 +62,7 @@ def deviations(model: Any, rows: Grouped | None) -> np.ndarray:
     inputs, (own, levels) = model._models.inputs, model._models.weights()
     if rows is not None and inputs.groups(model._columns.names) is not None:
         some = np.random.default_rng(0).permutation(len(rows.y))[:2000]
-        X = inputs.of(rows.X[some])
-        X = X.toarray() if hasattr(X, "toarray") else X
+        X = dense(inputs.of(rows.X[some]))
         levels, own = levels + own @ X.mean(axis=0), own * X.std(axis=0)
     Z = np.concatenate([own[:-1], levels[:-1, :, None]], axis=2).reshape(len(own) - 1, -1)
     Z = Z - Z.mean(axis=0)

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from ..sums import Here, Sums
+from ..sums import Sums
 from .base import Design, Given
-from .values import FEW, Values, quantiles, quantiles_of, standards_of
+from .values import FEW, Values, quantiles_of, standards_of
 
 #: Quantile knots of a spline, the two ends included. With 8 a split in time broke.
 KNOTS = 5
@@ -26,11 +26,6 @@ class Spline(NamedTuple):
     """Quadratic B-splines of one column; without the last of them, since all of them sum up to one."""
 
     knots: np.ndarray  # extended by two beyond each end
-
-    @classmethod
-    def of(cls, x: np.ndarray, weight: np.ndarray | None = None) -> Spline:
-        """With knots at quantiles of the values."""
-        return cls.through(quantiles(x, SHARES, weight))
 
     @classmethod
     def through(cls, quantiles: np.ndarray) -> Spline:
@@ -120,13 +115,6 @@ class Additive(Design):
         knots = np.split(arrays["design_knots"], np.cumsum(arrays["design_lengths"])[:-1])
         splines = {int(k): Spline(t) for k, t in zip(arrays["design_bent"], knots, strict=True)}
         return replace(super().from_arrays(arrays), splines=splines)
-
-
-def additive(
-    X: np.ndarray, weight: np.ndarray | None = None, keep_linear: np.ndarray | None = None, max_columns: int = LARGEST
-) -> Additive | None:
-    """Of rows that are here, see :func:`additive_of`."""
-    return additive_of(Here(Values(X, weight)), keep_linear, max_columns)
 
 
 def additive_of(values: Sums, keep_linear: np.ndarray | None = None, max_columns: int = LARGEST) -> Additive | None:

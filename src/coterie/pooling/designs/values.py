@@ -138,13 +138,11 @@ def standards_of(values: Sums, design: Design | None = None) -> tuple[np.ndarray
     return mean, scale
 
 
-def quantiles(x: np.ndarray, shares: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    """Quantiles of x; a weight of 2 counts as two rows."""
-    return quantiles_of(Here(Values(x[:, None], weight)), [0], shares)[0]
-
-
 def quantiles_of(values: Sums, columns: list[int], shares: np.ndarray) -> np.ndarray:
-    """Of columns of :class:`Values`, wherever they are, (columns, shares): exactly those of all rows in one place."""
+    """Of columns of :class:`Values`, wherever they are, (columns, shares): exactly those of all rows in one place.
+
+    A weight of 2 counts as two rows.
+    """
     unit = min(1.0, *values.each(Values.least_weight))  # none counts as less than a row
     rows = total(values, Values.counted, unit)
     place = shares * (rows - 1.0)
