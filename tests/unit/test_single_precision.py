@@ -8,7 +8,8 @@ from scipy import sparse
 
 import coterie as ct
 from coterie.core.linear import DenseRows, gram_norms, margins_kernel, row_norms_kernel, rows_of, scatter_kernel
-from coterie.pooling.designs.values import quantiles
+from coterie.pooling.designs.values import Values, quantiles_of
+from coterie.pooling.sums import Here
 
 pytestmark = pytest.mark.compiled
 
@@ -188,7 +189,8 @@ def test_many_columns(wrap):
 def test_quantiles(weight):
     """Of numbers so far apart that their differences have no place in float32."""
     x, shares = np.array([0.1, 1e3 + 0.7, -3.3, 7e5], np.float32), np.linspace(0.0, 1.0, 12)
-    same(quantiles(x.astype(np.float64), shares, weight), quantiles(x, shares, weight))
+    one, other = (quantiles_of(Here(Values(each[:, None], weight)), [0], shares) for each in (x.astype(np.float64), x))
+    same(one, other)
 
 
 @pytest.mark.parametrize("kind", KINDS)

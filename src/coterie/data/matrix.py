@@ -12,7 +12,7 @@ from scipy import sparse
 from ..errors import DataError
 from .frames import is_frame
 from .levels import Levels
-from .raw import Names, RawTable, as_array, fill
+from .raw import Names, RawTable, as_array, canonical, fill
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -45,12 +45,7 @@ def as_features(X: Any, dtype: Any = None) -> tuple[Any, tuple[str, ...] | None]
         raise DataError("X has no columns left to learn from; at least one feature is needed")
     if not sparse.issparse(X):
         return _numbers(X, names, dtype), names
-    with np.errstate(over="ignore"):  # an infinity is refused later, by its place
-        matrix = sparse.csr_array(X, dtype=dtype or (np.float32 if X.dtype == np.float32 else np.float64))
-    if not matrix.has_canonical_format:
-        matrix = matrix.copy() if np.may_share_memory(matrix.data, X.data) else matrix
-        matrix.sum_duplicates()
-    return matrix, names
+    return canonical(sparse, X, dtype), names
 
 
 def as_labels(y: Any, rows: int) -> Floats:

@@ -202,17 +202,22 @@ def _read_frame(X: Any, table: RawTable, used: frozenset[int] | None) -> None:
     ]
 
 
+def canonical(sparse: Any, X: Any, dtype: Any = None) -> Any:
+    """A sparse matrix row by row, each entry once and in order; what the caller holds stays as it is."""
+    with np.errstate(over="ignore"):  # an infinity is refused later, by its place
+        matrix = sparse.csr_array(X, dtype=dtype or (np.float32 if X.dtype == np.float32 else np.float64))
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy() if np.may_share_memory(matrix.data, X.data) else matrix
+        matrix.sum_duplicates()
+    return matrix
+
+
 def _read_sparse(sparse: Any, X: Any) -> Any:
     if X.dtype.kind == "c":
         raise DataError("Complex data not supported: X holds complex numbers; give their parts as two columns")
     if X.dtype.kind not in "biuf":
         raise DataError(f"a sparse X must hold numbers, got {X.dtype}")
-    dtype = np.float32 if X.dtype == np.float32 else np.float64
-    matrix = sparse.csr_array(X, dtype=dtype)
-    if not matrix.has_canonical_format:
-        # Sorting in place would change what the caller holds.
-        matrix = matrix.copy()
-    matrix.sum_duplicates()
+    matrix = canonical(sparse, X)
     bad = np.flatnonzero(~np.isfinite(matrix.data))
     if bad.size:
         at = int(bad[0])
