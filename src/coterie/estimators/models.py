@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from ..data.dictionaries import Dictionary
 
 
+def products(X: Any, models: np.ndarray) -> np.ndarray:
+    """``x_r . w_r`` for every row, of dense or sparse rows."""
+    return np.einsum("rk,rk->r", X, models) if isinstance(X, np.ndarray) else np.ravel(X.multiply(models).sum(axis=1))
+
+
 class FittedModel(Protocol):
     """The models of agents, for each output one of every agent and one for agents never met."""
 
@@ -137,9 +142,7 @@ class Linear:
         Z, codes = self.inputs.of(rows.X, rows.where), rows.codes
         out = np.empty((Z.shape[0], self.intercepts.shape[1]))
         for k in range(out.shape[1]):
-            own = self.coefficients[codes, k]
-            product = np.einsum("ij,ij->i", Z, own) if isinstance(Z, np.ndarray) else np.ravel(Z.multiply(own).sum(1))
-            out[:, k] = product + self.intercepts[codes, k]
+            out[:, k] = products(Z, self.coefficients[codes, k]) + self.intercepts[codes, k]
         return out, np.zeros_like(out)
 
     def weights(self) -> tuple[np.ndarray, np.ndarray]:

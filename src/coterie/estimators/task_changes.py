@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import sparse
 
 from ..core.offsets import with_offsets
 from ..data import AgentData
@@ -19,6 +18,7 @@ from ..errors import DataError
 from ..multitask.sources import Tasks
 from .canonical import standard_units
 from .intercepts import fold_numbers, some_rows, without_levels
+from .models import products
 from .over_graph import scaled
 from .task_rows import TaskRows
 
@@ -142,13 +142,6 @@ def _margins(data: AgentData, which: np.ndarray, models: np.ndarray) -> np.ndarr
 def labels_of(y: Any, output: int | None) -> np.ndarray:
     """Labels of one output: -1 and +1 by the number of a class, or what they are if there is only one."""
     return np.asarray(y) if output is None else np.where(np.asarray(y) == output, 1.0, -1.0)
-
-
-def products(X: Any, models: np.ndarray) -> np.ndarray:
-    """``x_r . w_r`` for every row."""
-    if sparse.issparse(X):
-        return np.asarray(X.multiply(models).sum(axis=1)).ravel()
-    return np.einsum("rk,rk->r", X, models)
 
 
 def mapped(features: Any, X: Any, where: Where) -> Any:
