@@ -155,16 +155,6 @@ def pooled_minimum(naive, trust, agents):
     return found.fun
 
 
-def test_every_component_is_a_regression_of_its_own():
-    blocks = blocks_of(ct.Squared())
-    models = ComponentModels().models(kinds("collaborative", blocks, ct.Squared()))
-    for agents in COMPONENTS:
-        X, y = pool(blocks, agents)
-        alpha = 2 * 0.2 * len(agents)
-        expected = Ridge(alpha=alpha, fit_intercept=False).fit(X, y).coef_ if len(y) else np.zeros(3)
-        np.testing.assert_allclose(models[agents], np.tile(expected, (len(agents), 1)), atol=1e-9)
-
-
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_without_ties_a_component_is_an_agent(loss):
     problem = kinds("personalized", blocks_of(loss), loss, ct.graphs.empty(8))

@@ -10,9 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import coterie as ct
-from coterie.data.dictionaries import StumpDictionary
 from coterie.errors import DataError, GraphError, MismatchError, ParameterError
-from coterie.estimators.boosted import between
 from coterie.estimators.over_graph import LEARNING
 
 pytestmark = pytest.mark.compiled
@@ -149,14 +147,6 @@ def test_regression_recovers_the_step_of_each_agent():
     assert model.score(X, y, agents=ids) > 0.99
 
 
-@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
-def test_a_regressor_does_not_depend_on_units(task, unit):
-    X, y, ids = arguments(task, "regressor")
-    one = fitted(task, "regressor")
-    other = ct.BoostedRegressor(base=16, graph=task.graph).fit(X, unit * (y + 7.0), agents=ids)
-    np.testing.assert_allclose(other.predict(X, agents=ids) / unit - 7.0, one.predict(X, agents=ids), atol=1e-6)
-
-
 def test_targets_that_never_change_are_predicted_as_they_are(task):
     X, ids = task.train.X, task.train.owner
     model = ct.BoostedRegressor(base=8).fit(X, np.full(len(X), 1e-6), agents=ids)
@@ -206,19 +196,6 @@ def test_two_agents_find_each_other(task):
     assert model.graph_.n_edges == 1
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_the_order_of_the_rows_does_not_matter(task, classes):
-    X, ids = task.train.X, task.train.owner
-    y = three_classes(X) if classes == 3 else X[:, 0] > 0
-    order = np.random.default_rng(3).permutation(len(X))
-    straight, shuffled = (
-        ct.BoostedClassifier(base=16, graph=task.graph).fit(X[rows], y[rows], agents=ids[rows])
-        for rows in (np.arange(len(X)), order)
-    )
-    np.testing.assert_allclose(shuffled.coef_, straight.coef_, atol=1e-9)
-    assert np.array_equal(shuffled.predict(X[order], agents=ids[order]), straight.predict(X, agents=ids)[order])
-
-
 # -- base predictors --------------------------------------------------------------------------------------------------
 
 
@@ -226,16 +203,6 @@ def test_a_number_is_so_many_stumps(task):
     one, other = fitted(task, base=10), fitted(task, base=ct.Stumps(10))
     assert one.base_ == other.base_
     assert np.array_equal(one.coef_, other.coef_)
-
-
-def test_thresholds_lie_in_the_middle_between_values():
-    X = np.array([[0.0], [1.0], [2.0], [4.0]])
-    assert between(StumpDictionary([0, 0], [0.9, 2.0]), X).threshold.tolist() == [0.5, 3.0]
-
-
-def test_stumps_on_a_public_range(task):
-    model = fitted(task, base=ct.Stumps(4, low=-1.0, high=[1.0, 3.0]))
-    assert model.base_.to_arrays()["threshold"].tolist() == [-0.5, 0.5, 0.0, 2.0]
 
 
 def test_stumps_at_quantiles(task):
@@ -293,15 +260,6 @@ def test_a_predictor_that_gives_no_number_is_named_with_the_agent(task):
     model.fit(np.where(odd == X, 0.0, X), y, agents=names)
     with pytest.raises(DataError, match=place):
         model.predict(X, agents=names)
-
-
-def test_an_estimator_that_gives_no_number_is_named_with_the_agent(task):
-    class Lost:
-        def predict(self, X):
-            return np.full(len(X), np.nan)
-
-    with pytest.raises(DataError, match=r"row \d+ \(agent \d+\): base predictor 0 \(Lost\) says nan"):
-        fitted(task, base=[Lost()])
 
 
 # -- methods and graphs -----------------------------------------------------------------------------------------------
@@ -415,15 +373,6 @@ def test_a_given_graph_has_one_stage(task):
     assert model.n_iter_ == model.run_.wakes // 12
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_the_same_seed_gives_the_same_models(task, kind):
-    one, again, other = (fitted(task, kind, graph="learn", random_state=seed) for seed in (0, 0, 1))
-    assert np.array_equal(one.coef_, again.coef_)
-    assert one.graph_ == again.graph_
-    assert one.run_.bytes == again.run_.bytes
-    assert not np.array_equal(one.coef_, other.coef_)
-
-
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 
@@ -455,20 +404,6 @@ def test_the_same_seed_gives_the_same_models(task, kind):
 def test_bad_settings_are_refused_by_name(task, kind, settings, error, message):
     with pytest.raises(error, match=message):
         fitted(task, kind, **settings)
-
-
-@pytest.mark.parametrize("settings", [{"beta": -1.0}, {"base": []}, {"graph": ct.graphs.ring(3)}, {"method": "cd"}])
-def test_a_refused_fit_leaves_the_model_as_it_was(task, settings):
-    X, ids = task.train.X, task.train.owner
-    model = fitted(task)
-    before, state = model.predict_proba(X, agents=ids), {name for name in vars(model) if name.endswith("_")}
-    parameters = model.get_params()
-    with pytest.raises((ValueError, TypeError)):
-        model.set_params(**settings).fit(X, np.array(["no", "perhaps", "yes"])[ids % 3], agents=ids)
-    model.set_params(**{name: parameters[name] for name in settings})
-    assert {name for name in vars(model) if name.endswith("_")} == state
-    assert np.array_equal(model.predict_proba(X, agents=ids), before)
-    assert model.classes_.tolist() == [-1.0, 1.0]
 
 
 def test_slow_convergence_is_said(task):

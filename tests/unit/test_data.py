@@ -21,8 +21,7 @@ from scipy import sparse
 import coterie as ct
 from coterie.data import AgentData
 from coterie.data.frames import split_frame
-from coterie.data.ids import agent_codes, as_agent_ids, grouping, is_sorted
-from coterie.data.matrix import as_features
+from coterie.data.ids import agent_codes, is_sorted
 from coterie.data.sources.readers import ids_like, read_table
 from coterie.errors import DataError, MissingExtra, ParameterError
 
@@ -362,13 +361,6 @@ def test_columns_of_a_frame_have_one_precision():
     assert AgentData(single.assign(b=[1, 2])).X.dtype == np.float64
 
 
-@given(st.lists(st.integers(0, 5), max_size=40))
-def test_grouping_is_a_stable_sort(codes):
-    codes = np.array(codes, dtype=np.int64)
-    np.testing.assert_array_equal(grouping(codes, 7), np.argsort(codes, kind="stable"))
-    assert is_sorted(codes) == (codes.tolist() == sorted(codes.tolist()))
-
-
 def test_a_fall_between_two_parts_is_seen(monkeypatch):
     monkeypatch.setattr("coterie.data.ids._PART", 3)
     for fall in range(1, 9):
@@ -388,11 +380,6 @@ def test_numbers():
     assert found.tolist() == [2, -1, 0, -1, 2]
     assert data.numbers([]).tolist() == []
     assert AgentData([[1], [2]], agents=[5, 3]).numbers(np.array([5.0, 3.0, 4.5])).tolist() == [1, 0, -1]
-
-
-def test_index():
-    assert small().index("cy") == 2
-    assert AgentData([[1], [2]], agents=[5, 3]).index(np.int64(5)) == 1
 
 
 def test_where_names_the_row_of_the_input():
@@ -675,28 +662,6 @@ def test_rows_of_agents_that_are_numbered_already():
 
 
 # -------------------------------------------------------------------------------------------------- helpers
-
-
-def test_as_agent_ids_coerces_no_list():
-    assert as_agent_ids([1, "1", (2, 3)], 3).tolist() == [1, "1", (2, 3)]
-    assert as_agent_ids(None, 2).tolist() == [0, 0]
-    array = np.array([1, 2])
-    assert as_agent_ids(array).dtype == array.dtype
-
-
-def test_as_features_keeps_missing_values():
-    matrix, names = as_features(pd.DataFrame({"a": pd.Series([1, None], dtype="Int64")}))
-    np.testing.assert_array_equal(matrix, [[1], [np.nan]])
-    assert names == ("a",)
-
-
-def test_split_frame_gives_columns_in_the_order_asked():
-    rest, (who, age) = split_frame(frame(), "who", "age")
-    assert list(rest.columns) == ["ill", "score"]
-    assert list(who) == ["bo", "anna", "bo"]
-    assert list(age) == [31, 27, 44]
-    X = np.zeros((2, 2))
-    assert split_frame(X) == (X, [])
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".CSV", ".parquet", ".feather"])

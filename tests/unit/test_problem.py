@@ -15,7 +15,6 @@ from scipy.sparse import linalg as sparse_linalg
 
 import coterie as ct
 from coterie.errors import CoterieError, DataError, GraphError, MismatchError, ParameterError
-from coterie.problem.confidence import confidences
 from references import Naive, as_data, hinge_bound, random_blocks, random_weights
 
 LOSSES = {
@@ -159,13 +158,6 @@ def test_solve_has_no_gradient_left(seed, loss_name, objective, sizes, p, ridge,
     gradient = naive.gradient(theta).ravel()
     gain = 0.5 * float(gradient @ linalg.solve(naive.hessian(theta), gradient, assume_a="pos"))
     assert gain <= 1e-11 * naive.value(theta)
-
-
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_solve_squared_in_closed_form(objective, kind):
-    problem, naive = make(objective, "squared", kind, seed=5, sizes=(4, 0, 1, 9, 3, 6, 2), ridge=0.02)
-    assert_optimal(problem, naive, problem.solve(), squared_solution(naive))
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.5, 0.99])
@@ -663,18 +655,6 @@ def test_block_lipschitz(objective, loss_name, kind):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_block_lipschitz_is_attained_by_the_squared_loss(objective):
-    problem, naive = make(objective, "squared", seed=38)
-    for i in range(naive.n):
-        X, _ = naive.rows[i]
-        top = np.linalg.eigh(X.T @ X)[1][:, -1]
-        step = np.zeros((naive.n, naive.p))
-        step[i] = top
-        change = np.linalg.norm(naive.gradient(step)[i] - naive.gradient(0 * step)[i])
-        assert problem.block_lipschitz[i] == pytest.approx(change, rel=1e-9)
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
 def test_block_lipschitz_of_the_hinge_is_infinite(objective):
     rng = np.random.default_rng(39)
     blocks = random_blocks(rng, (4, 5, 3, 4, 2, 6), 2, ct.Hinge())
@@ -743,10 +723,6 @@ def test_numbers_have_their_bounds(objective, name):
     for value in values:
         with pytest.raises(ParameterError, match=message):
             getattr(ct.Problem, objective)(np.eye(2) if objective == "propagation" else DATA, PAIR, **{name: value})
-
-
-def test_confidences_are_sizes_against_the_largest():
-    assert confidences([25, 0, 250], 100).tolist() == [0.25, 1e-9, 1.0]
 
 
 @pytest.mark.parametrize(
