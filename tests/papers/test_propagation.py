@@ -154,17 +154,3 @@ def test_fifty_thousand_ties_against_a_direct_solver(shape):
     theta = ct.Problem.propagation(models, graph, alpha=ALPHA, confidence=confidence).solve()
     np.testing.assert_allclose(theta, closed_form(models, graph, confidence), rtol=0, atol=1e-11)
     assert stationarity(theta, models, graph, confidence) <= 1e-10
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", ["random", "planar"])
-def test_a_million_ties(shape):
-    rng = np.random.default_rng(1)
-    n = 150_000
-    graph = random_ties(n, 1_000_000, rng) if shape == "random" else ct.graphs.knn(rng.random((n, 2)), neighbours=12)
-    assert graph.n_edges >= 1_000_000
-    models, confidence = drawn(n, 20, rng)
-    theta = ct.Problem.propagation(models, graph, alpha=ALPHA, confidence=confidence).solve()
-    tied = ~graph.isolated
-    np.testing.assert_array_equal(theta[~tied], models[~tied])
-    assert stationarity(theta, models, graph, confidence) <= 1e-10

@@ -171,48 +171,7 @@ def test_an_agent_without_rows_learns_from_its_neighbours(task, kind):
     assert np.abs(model.coef_[3] - mean).sum() < 0.2 * np.abs(mean).sum()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", MODELS)
-def test_an_agent_without_rows_finds_peers(task, kind):
-    X, y, ids = arguments(task, kind)
-    keep = ids != 3
-    model = MODELS[kind](base=16, members=range(12)).fit(X[keep], y[keep], agents=ids[keep])
-    assert model.graph_.degrees[3] > 0
-    assert np.isfinite(model.predict(X[~keep], agents=ids[~keep])).all()
-
-
-def test_one_agent_has_nobody_to_learn_from(task):
-    X, y, _ = arguments(task, "classifier")
-    model = ct.BoostedClassifier(base=16).fit(X, y)
-    assert model.graph_ == ct.graphs.empty(1)
-    assert model.run_.before is None
-    assert model.run_.bytes == 0
-    assert model.score(X, y) > 0.6
-
-
-def test_two_agents_find_each_other(task):
-    X, y, ids = arguments(task, "classifier")
-    model = ct.BoostedClassifier(base=16).fit(X, y, agents=ids % 2)
-    assert model.graph_.n_edges == 1
-
-
 # -- base predictors --------------------------------------------------------------------------------------------------
-
-
-def test_a_number_is_so_many_stumps(task):
-    one, other = fitted(task, base=10), fitted(task, base=ct.Stumps(10))
-    assert one.base_ == other.base_
-    assert np.array_equal(one.coef_, other.coef_)
-
-
-def test_stumps_at_quantiles(task):
-    model = fitted(task, base=ct.Stumps(6, spread="quantile"))
-    np.testing.assert_allclose(
-        model.base_.threshold.reshape(2, 3), np.quantile(task.train.X, [1 / 6, 1 / 2, 5 / 6], axis=0).T, atol=0.05
-    )
-    asked = ct.Stumps(6, spread="quantile").fitted(task.train.X)
-    assert np.array_equal(said(model, task.train.X), asked.transform(task.train.X))
-    assert np.array_equal(model.coef_, fitted(task, base=model.base_).coef_)
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -237,14 +196,6 @@ def test_trees_survive_cloning(task):
     with sklearn.config_context(enable_metadata_routing=True):
         asks = clone(model.set_fit_request(agents=True))
         assert asks.get_metadata_routing().fit.requests["agents"] is True
-
-
-def test_a_function_of_x(task):
-    model = fitted(task, base=lambda X: np.hstack([np.sign(X), np.sin(3.0 * X)]))
-    X, ids = task.train.X, task.train.owner
-    votes = (np.hstack([np.sign(X), np.sin(3.0 * X)]) * model.coef_[ids]).sum(axis=1)
-    expected = votes + model.intercept_[ids]
-    np.testing.assert_allclose(model.decision_function(X, agents=ids), expected)
 
 
 def test_a_predictor_that_gives_no_number_is_named_with_the_agent(task):
@@ -276,13 +227,6 @@ def test_baselines_are_exact(task, kind, baseline):
         problem = ct.Problem.boosting(task.train, task.graph, base=model.base_, beta=3.0)
         found, best = (problem.value(theta) for theta in (weights(model), expected.models(problem)))
         assert found == pytest.approx(best, rel=1e-6)
-
-
-@pytest.mark.parametrize("baseline", ["local", "global"])
-def test_baselines_that_need_no_graph_learn_none(task, baseline):
-    model = fitted(task, method=baseline, graph="learn")
-    assert model.graph_.n_edges == 0
-    assert model.run_.bytes == 0
 
 
 def test_components_are_those_of_a_graph_learned_from_models_that_learn(moons):

@@ -276,6 +276,7 @@ def test_sparse_rows_are_the_same_as_dense():
         ({"y": ["a", "b", "c", "d"]}, "y holds 'a': a regressor needs numbers"),
         ({"y": [1.0, 2.0]}, "2 labels for 4 rows"),
         ({"y": [1.0, np.nan, 2.0, 3.0]}, r"row 1 \(agent 'a'\): the label is missing"),
+        ({"y": [1.0, np.nan, np.nan, 3.0]}, r"row 1 \(agent 'a'\) and 1 more: the label is missing"),
         ({"y": [1.0, np.inf, 2.0, 3.0]}, "row 1: the label is inf"),
         ({"y": None}, "y is missing"),
         ({"y": np.ones((4, 2))}, "1d array"),

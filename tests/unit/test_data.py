@@ -22,8 +22,8 @@ import coterie as ct
 from coterie.data import AgentData
 from coterie.data.frames import split_frame
 from coterie.data.ids import agent_codes, is_sorted
-from coterie.data.sources.readers import ids_like, read_table
-from coterie.errors import DataError, MissingExtra, ParameterError
+from coterie.data.sources.readers import read_table
+from coterie.errors import DataError, ParameterError
 
 ID_KINDS = {
     "integers": st.integers(-3, 3),
@@ -277,11 +277,6 @@ def test_columns_may_be_numbered():
     data = AgentData(pd.DataFrame([[1.0, 7], [2.0, 6]]), agents=1)
     assert data.members == (6, 7)
     assert data.feature_names == ("0",)
-
-
-@pytest.mark.parametrize("values", [["a", "b"], [1, 2], [dt.date(2020, 1, 1), dt.date(2019, 1, 1)], [True, False]])
-def test_polars_ids_are_those_of_a_list(values):
-    assert_same(AgentData([[1], [2]], agents=pl.Series(values)), AgentData([[1], [2]], agents=values))
 
 
 def test_polars_is_imported_by_nobody_but_its_users():
@@ -698,21 +693,6 @@ def test_ids_of_a_csv_file_stay_as_they_are_written(tmp_path, written, read):
     assert found["x"].tolist() == [7] * len(read)  # other columns are numbers where they can be
 
 
-@pytest.mark.parametrize(
-    ("ids", "members", "found"),
-    [
-        ([1, 2], ("1", "b"), ["1", "2"]),
-        (["1", None], ("1", "b"), ["1", None]),
-        (["1", "new"], (1, 2), [1, "new"]),
-        (["1", " 2", "007", "1e5", "1.50"], (1, 2), [1, 2, "007", "1e5", 1.5]),
-        (["1.50", "007"], ("1.50", "b"), ["1.50", "007"]),
-        ([1, 2], (1, 2), [1, 2]),
-    ],
-)
-def test_ids_of_one_file_are_read_as_those_of_another(ids, members, found):
-    assert ids_like(pd.Series(ids), members).tolist() == found
-
-
 def test_read_table_refuses(tmp_path):
     def refused(name, content, message):
         path = tmp_path / name
@@ -732,13 +712,3 @@ def test_read_table_refuses(tmp_path):
     refused("ragged.csv", b"a,b\n1,2\n1,2,3\n", "cannot be read as .csv")
     pytest.importorskip("pyarrow")
     refused("damaged.parquet", b"not parquet at all", "cannot be read as .parquet")
-
-
-@pytest.mark.parametrize("suffix", [".parquet", ".feather"])
-def test_read_table_says_what_to_install(tmp_path, monkeypatch, suffix):
-    path = tmp_path / f"table{suffix}"
-    path.write_bytes(b"x")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setitem(sys.modules, "fastparquet", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'coterie\[pyarrow\]'"):
-        read_table(path)

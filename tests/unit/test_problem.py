@@ -339,15 +339,6 @@ def test_components_without_data_are_zero_and_undetermined(objective, ridge, los
     assert np.isfinite(local).all()
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("loss_name", ["squared", "logistic", "hinge"])
-def test_nobody_has_ties(objective, loss_name):
-    rng, loss = np.random.default_rng(17), LOSSES[loss_name]
-    problem, _ = build(objective, random_blocks(rng, (5, 0, 7), 2, loss), np.zeros((3, 3)), loss, ridge=0.1)
-    np.testing.assert_allclose(problem.solve(), problem.local(), rtol=0, atol=1e-7)
-    np.testing.assert_array_equal(problem.determined, [objective == "separate", False, objective == "separate"])
-
-
 # ---------------------------------------------------------------- scales
 
 
@@ -566,28 +557,6 @@ def test_large_hinge_against_its_dual(n, p):
 
 
 # ---------------------------------------------------------------- models trained alone
-
-
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_local_squared_is_least_squares_of_least_norm(objective, kind):
-    problem, naive = make(objective, "squared", kind, seed=31, sizes=(9, 1, 0, 2, 6), ridge=0.0)
-    local = problem.local()
-    for i in range(naive.n):
-        X, y = naive.rows[i]
-        expected = np.linalg.lstsq(X, y, rcond=None)[0] if len(X) else np.zeros(naive.p)
-        np.testing.assert_allclose(local[i], expected, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("loss_name", SMOOTH)
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_local_models_have_no_gradient(objective, loss_name):
-    problem, naive = make(objective, loss_name, seed=32, sizes=(9, 1, 0, 2, 30), ridge=0.03)
-    for i, t in enumerate(problem.local()):
-        zero = np.abs(naive.f_gradient(i, 0 * t)).max()
-        assert np.abs(naive.f_gradient(i, t)).max() <= 1e-9 * zero
-        H = 2 * naive.r[i] * np.eye(naive.p)  # strongly convex: the gradient bounds the distance to the optimum
-        assert np.linalg.norm(linalg.solve(H, naive.f_gradient(i, t))) <= 1e-6
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -1043,19 +1043,6 @@ def test_a_loss_of_pooled_examples_is_refused():
 # -- around it -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", RUNS, ids=["learned", "given", "stale", "sdca", "rounds"])
-def test_sources_give_what_the_rows_give(given, tmp_path):
-    data = make("logistic")
-    rows = {i: (data.X[data.start[i] : data.start[i + 1]], data.y[data.start[i] : data.start[i + 1]]) for i in range(5)}
-    np.savez(tmp_path / "four.npz", X=rows[4][0], y=rows[4][1])
-    sources = {i: lambda i=i: rows[i] for i in range(4)} | {4: tmp_path / "four.npz"}
-    one = ct.relationship(data, "logistic", LAM, tol=1e-3, **given)
-    two = ct.relationship(sources, "logistic", LAM, tol=1e-3, **given)
-    assert two.members == one.members
-    np.testing.assert_array_equal(two.weights, one.weights)
-    assert two.trace.equals(one.trace)
-
-
 @pytest.mark.parametrize("given", [*RUNS, {"method": "exact"}, {"method": "single-task"}])
 def test_progress_is_told_and_told_last_that_it_is_done(given):
     told = []
