@@ -183,15 +183,6 @@ def test_one_row_or_two_of_every_agent(kind, m):
     assert np.isfinite(answers(model, X, ids + 100)).all()
 
 
-def test_agents_of_one_class():
-    X, y, ids = table("classes")
-    y[ids < 6] = "no"
-    model = ct.CollaborativeClassifier().fit(X, y, agents=ids)
-    p = model.predict_proba(X, agents=ids)[:, 1]
-    assert np.isfinite(model.coef_).all()
-    assert 0.0 < p[ids < 6].mean() < 0.3
-
-
 def test_constant_labels():
     X, _, ids = table()
     model = ct.CollaborativeRegressor().fit(X, np.full(len(X), 7.0), agents=ids)

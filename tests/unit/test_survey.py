@@ -812,34 +812,3 @@ def test_the_order_of_work_changes_nothing(tmp_path, monkeypatch):
     assert one.columns == two.columns
     assert (one.label_mean, one.label_scale) == (two.label_mean, two.label_scale)
     check(one, frame)
-
-
-def folder_of_many(folder, count, kind):
-    """So many files of two rows; text written by hand, since pandas takes a while."""
-    rng = np.random.default_rng(0)
-    x, flip = rng.normal(size=(count, 2)).round(6), rng.random(count) < 0.5
-    for k in range(count):
-        rows = "".join(f"{value},{'red' if flip[k] else 'blue'},{value * k}\n" for value in x[k].tolist())
-        if kind == "csv":
-            (folder / f"{k}.csv").write_text("x,colour,y\n" + rows)
-        elif k < 100:
-            table = pa.table({"x": x[k], "colour": ["red" if flip[k] else "blue"] * 2, "y": x[k] * k})
-            pq.write_table(table, folder / f"{k}.parquet", compression="none")
-        else:  # writing them takes longer than reading
-            x[k] = x[k % 100]
-            (folder / f"{k}.parquet").hardlink_to(folder / f"{k % 100}.parquet")
-    return x
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [pytest.param("csv", marks=pytest.mark.slow), "parquet"])
-def test_ten_thousand_files(tmp_path, kind):
-    x = folder_of_many(tmp_path, 10_000, kind)
-    found = survey(tmp_path, target="y")
-    assert found.members == tuple(range(10_000))
-    assert found.columns.means[0] == pytest.approx(x.mean(), rel=1e-12, abs=1e-15)
-    which = np.arange(0, 10_000, 7)
-    loaded = found.load(which)
-    np.testing.assert_allclose(loaded.X[:, 0], x[which].ravel(), rtol=0, atol=0)
-    factor = which if kind == "csv" else which % 100
-    np.testing.assert_allclose(loaded.y, (x[which] * factor[:, None]).ravel(), rtol=1e-12)

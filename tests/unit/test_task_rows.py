@@ -76,16 +76,6 @@ def test_one_order(both):
     same(apart.tasks.load(some), here.data.only(some), rtol=0.0)
 
 
-def test_folds_are_the_same_whoever_asks():
-    rows, owner = SIZES.sum(), np.repeat(np.arange(6), SIZES)
-    wanted = np.empty(rows, int)
-    wanted[np.lexsort([np.random.default_rng(0).uniform(size=rows), owner])] = np.arange(rows) % FOLDS
-    assert fold_numbers(SIZES, np.arange(6)).tolist() == wanted.tolist()
-    for which in ([0], [5, 0, 1], [2, 4], []):
-        mine = np.concatenate([np.zeros(0, int), *(wanted[owner == k] for k in which)])
-        assert fold_numbers(SIZES, np.array(which, int)).tolist() == mine.tolist()
-
-
 def test_training_rows_are_all_but_a_fold(both):
     folds = fold_numbers(SIZES, np.arange(6))
     for k in range(FOLDS):

@@ -442,22 +442,6 @@ def neighbours():
     return X, X @ [1.0, -1.0, 2.0, 0.5] + 0.5 * random.normal(size=24), ids
 
 
-@pytest.mark.slow
-def test_agents_that_want_the_same_model_collaborate(neighbours):
-    estimator = ct.CollaborativeRegressor("cd", graph=ct.graphs.complete(4))
-    result = tune(estimator, *neighbours, {"coupling": [0.01, 100.0]})
-    assert result.best_params_ == {"coupling": 100.0}
-    X, y, ids = neighbours
-    fold, scores = folds(ids), []
-    for k in range(3):
-        test = fold == k
-        model = ct.CollaborativeRegressor("cd", graph=ct.graphs.complete(4), coupling=100.0)
-        error = model.fit(X[~test], y[~test], agents=ids[~test]).predict(X[test], agents=ids[test]) - y[test]
-        scores.append(-np.mean(error**2))
-    assert result.best_score_ == pytest.approx(np.mean(scores))
-    assert result.best_estimator_.coef_.shape == (4, 4)
-
-
 def test_the_default_grid_is_of_what_the_estimator_has(neighbours):
     X, y, ids = neighbours
     result = tune(ct.CollaborativeClassifier("cd", graph=ct.graphs.complete(4)), X, y > 0, ids)
