@@ -24,6 +24,7 @@ from coterie.data.frames import split_frame
 from coterie.data.ids import agent_codes, is_sorted
 from coterie.data.sources.readers import read_table
 from coterie.errors import DataError, ParameterError
+from references import assert_same_rows, dense
 
 ID_KINDS = {
     "integers": st.integers(-3, 3),
@@ -67,22 +68,6 @@ def frame():
             "score": [0.5, 1.5, 2.5],
         }
     )
-
-
-def dense(data):
-    return data.X.toarray() if data.is_sparse else data.X
-
-
-def assert_same(a, b):
-    assert a.members == b.members
-    assert a.feature_names == b.feature_names
-    assert all(data.X.has_canonical_format for data in (a, b) if data.is_sparse)
-    np.testing.assert_array_equal(dense(a), dense(b))
-    for name in ("start", "sizes", "owner", "origin"):
-        np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
-    assert (a.y is None) == (b.y is None)
-    if a.y is not None:
-        np.testing.assert_array_equal(a.y, b.y)
 
 
 # ------------------------------------------------------------------------------------------------ grouping
@@ -135,7 +120,7 @@ def test_rows_of_an_agent_keep_their_order_in_large_data():
 
 def test_stored_values_have_the_promised_types():
     data = small(X=np.asfortranarray(np.arange(10.0).reshape(5, 2)))
-    assert_same(data, small())
+    assert_same_rows(data, small())
     assert data.X.dtype == data.y.dtype == np.float64
     assert data.X.flags.c_contiguous
     for name in ("start", "sizes", "owner", "origin"):
@@ -239,7 +224,7 @@ EXPECTED = AgentData([[31, 0.5], [27, 1.5], [44, 2.5]], y=[1, 0, 1], agents=["bo
 )
 def test_matrices_give_the_same_data(wrap):
     X = wrap([[31, 0.5], [27, 1.5], [44, 2.5]])
-    assert_same(AgentData(X, [True, False, True], ("bo", "anna", "bo")), EXPECTED)
+    assert_same_rows(AgentData(X, [True, False, True], ("bo", "anna", "bo")), EXPECTED)
 
 
 def convert_dtypes(table):
@@ -296,7 +281,7 @@ def test_polars_is_imported_by_nobody_but_its_users():
 def test_data_are_read_only(wrap, roundtrip):
     original = small(X=wrap(np.arange(10.0).reshape(5, 2)))
     data = roundtrip(original)
-    assert_same(data, original)
+    assert_same_rows(data, original)
     features = (data.X.data, data.X.indices, data.X.indptr) if data.is_sparse else (data.X,)
     for array in (*features, data.y, data.start, data.sizes, data.owner, data.origin):
         assert not array.flags.writeable
@@ -390,9 +375,9 @@ def test_with_labels():
     data = small(y=None)
     assert data.y is None
     assert data.rows_of("bo")[1] is None
-    assert_same(data.with_labels(range(5)), small())
+    assert_same_rows(data.with_labels(range(5)), small())
     assert data.y is None
-    assert_same(small().with_labels(None), data)
+    assert_same_rows(small().with_labels(None), data)
 
 
 def test_labels_of_a_part_are_those_of_its_rows_as_they_are_stored():
@@ -422,10 +407,10 @@ def test_relabel(wrap):
     X = wrap(np.arange(10.0).reshape(5, 2))
     data = small(X=X, members=["anna", "bo", "cy", "dee"])
     moved = data.relabel([3, 1, 2, 0])
-    assert_same(moved, small(X=X, members=["dee", "bo", "cy", "anna"]))
+    assert_same_rows(moved, small(X=X, members=["dee", "bo", "cy", "anna"]))
     # A cycle, which unlike a swap differs from its inverse.
     assert data.relabel([1, 2, 3, 0]).members == ("bo", "cy", "dee", "anna")
-    assert_same(data.relabel([1, 2, 3, 0]), small(X=X, members=["bo", "cy", "dee", "anna"]))
+    assert_same_rows(data.relabel([1, 2, 3, 0]), small(X=X, members=["bo", "cy", "dee", "anna"]))
 
 
 @pytest.mark.parametrize("wrap", [np.array, sparse.csr_array])
@@ -456,7 +441,7 @@ def test_restrict_is_selecting_before(rows, as_sparse):
     X, y = np.arange(1.0, len(rows) + 1)[:, None], np.arange(len(rows))
     wrap = sparse.csr_array if as_sparse else np.array
     whole = AgentData(wrap(X), y, ids, members=range(4))
-    assert_same(whole.restrict(mask), AgentData(wrap(X[mask]), y[mask], ids[mask], members=range(4)))
+    assert_same_rows(whole.restrict(mask), AgentData(wrap(X[mask]), y[mask], ids[mask], members=range(4)))
 
 
 def test_repr():
@@ -649,7 +634,7 @@ def test_labels_agents_and_members_that_are_refused(given, message):
 def test_rows_of_agents_that_are_numbered_already():
     X, y, ids = np.arange(10.0).reshape(5, 2), np.arange(5.0), ["b", "a", "c", "a", "b"]
     codes, members = agent_codes(ids)
-    assert_same(AgentData.of_codes(X, y, codes, members), AgentData(X, y, agents=ids))
+    assert_same_rows(AgentData.of_codes(X, y, codes, members), AgentData(X, y, agents=ids))
     with pytest.raises(DataError, match=r"row 3 \(agent 'a'\): column 1 of X is nan"):
         AgentData.of_codes(np.where(X == 7.0, np.nan, X), y, codes, members)
     with pytest.raises(DataError, match="y has 4 labels for 5 rows"):

@@ -28,6 +28,7 @@ from coterie.multitask.spectrum import singular_values
 from coterie.multitask.training import Options, Training
 from coterie.multitask.worker import Request, Worker
 from coterie.multitask.workers import LocalWorkers, local_workers
+from references import dense, loads
 
 pytestmark = pytest.mark.compiled
 
@@ -106,10 +107,6 @@ def make(loss, kind="dense", sizes=SIZES, d=D, seed=0, shared=0.7):
     return ct.AgentData(sparse.csr_array(X) if kind == "sparse" else X, y, owner, members=range(m))
 
 
-def dense(data):
-    return data.X.toarray() if data.is_sparse else np.asarray(data.X)
-
-
 def losses_of(data, name, W):
     """``sum_i 1/n_i sum_j l(w_i . x_ij, y_ij)`` for W, (m, d)."""
     margins = np.einsum("rk,rk->r", dense(data), W[data.owner])
@@ -130,15 +127,6 @@ def joint(data, name, lam, W):
 
 def conjugates_of(data, name, a):
     return float(np.sum(LOSSES[name][3](a, data.y) / data.sizes[data.owner]))
-
-
-def loads(data, a):
-    """``b_i = 1/n_i X_i' a_i``."""
-    X, B = dense(data), np.zeros((data.n, data.p))
-    for i in range(data.n):
-        rows = slice(data.start[i], data.start[i + 1])
-        B[i] = X[rows].T @ a[rows] / data.sizes[i]
-    return B
 
 
 def dual(data, name, lam, sigma, a):
