@@ -141,14 +141,6 @@ def test_pieces_are_forgotten_when_compiled_code_changes(monkeypatch):
     assert fingerprint.__wrapped__(experiment) != before
 
 
-@pytest.mark.slow
-def test_processes_find_what_one_process_finds(tmp_path):
-    (experiment,) = find("propagation-admm-figure-4")
-    alone = reproduce(experiment, tmp_path / "one", quick=True)
-    together = reproduce(experiment, tmp_path / "two", quick=True, workers=2)
-    assert together.rows == alone.rows
-
-
 def claim(kind, *given, values, **more):
     """One row, judged beside some values."""
     [found] = judged([kind("x", *given[:1], "ours", *given[1:], **more)], {"ours": values})

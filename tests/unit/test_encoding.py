@@ -551,6 +551,3 @@ def test_arbitrary_objects_are_encoded_or_refused(rows, width, data):
             continue
         assert np.isfinite(matrix).all()
         np.testing.assert_array_equal(columns.apply(kind()), matrix)
-
-
-# -------------------------------------------------------------------------------------------------- agents

@@ -194,15 +194,6 @@ def test_unlabelled_points_have_means():
     np.testing.assert_allclose(exact_weights(points, ct.Location(ct.Squared()), lam, sigma), expected, atol=1e-12)
 
 
-@pytest.mark.slow
-def test_hundreds_of_unknowns():
-    loss, m = ct.Logistic(), 12
-    data = make(loss, sizes=(100,) * m, d=50)
-    root = np.random.default_rng(3).normal(size=(m, m))
-    sigma = root @ root.T / np.sum(root**2)
-    assert_optimal(data, loss, 0.01, sigma, exact_weights(data, loss, 0.01, sigma))
-
-
 def test_gram_matrices_in_chunks(monkeypatch):
     loss, sigma = ct.Squared(), COVARIANCES["full"]
     for kind in ("dense", "sparse"):
