@@ -636,7 +636,7 @@ def test_rows_of_agents_that_are_numbered_already():
         AgentData.of_codes(X, y[:4], codes, members)
 
 
-# -------------------------------------------------------------------------------------------------- helpers
+# -------------------------------------------------------------------------------------------------- files
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".CSV", ".parquet", ".feather"])
