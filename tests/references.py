@@ -177,6 +177,31 @@ def random_blocks(rng, sizes, p, loss, noise=0.5):
     return blocks
 
 
+def dense(data):
+    return data.X.toarray() if data.is_sparse else np.asarray(data.X)
+
+
+def assert_same_rows(a, b):
+    """Two AgentData hold the same, in the same places; one may be sparse."""
+    assert a.members == b.members
+    assert a.feature_names == b.feature_names
+    assert all(data.X.has_canonical_format for data in (a, b) if data.is_sparse)
+    np.testing.assert_array_equal(dense(a), dense(b))
+    for name in ("start", "sizes", "owner", "origin"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
+        assert getattr(a, name).dtype == getattr(b, name).dtype == np.int64, name
+    assert (a.y is None) == (b.y is None)
+    if a.y is not None:
+        np.testing.assert_array_equal(a.y, b.y)
+
+
+def loads(data, a):
+    """``b_i = 1/n_i sum_j a_ij x_ij`` of dual variables, for each task."""
+    b = np.zeros((data.n, data.p))
+    np.add.at(b, data.owner, (a / data.sizes[data.owner])[:, None] * dense(data))
+    return b
+
+
 def as_data(blocks, loss, kind="dense"):
     X = np.vstack([X for X, _ in blocks])
     y = None if isinstance(loss, ct.Location) else np.concatenate([y for _, y in blocks])

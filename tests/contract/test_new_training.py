@@ -3,68 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 import coterie as ct
-from coterie.core.letters import Vector
-from coterie.core.linear import axpy, copy_to, gather, scatter
-from coterie.core.training import Job, new_job
+from coterie.core.linear import copy_to
 from coterie.core.world import EVERYONE, send
 from coterie.errors import ContractError
 from coterie.testing import check_method
 from coterie.testing.methods import METHOD_CHECKS
+from shown import shown
 
-
-class Own(NamedTuple):
-    theta: np.ndarray
-    heard: np.ndarray
-    job: Job
-
-
-class Tie(NamedTuple):
-    nothing: np.ndarray
-
-
-@ct.method
-class GossipLearning(NamedTuple):
-    """Train the mean of my model and of the last one that came (Ormandi et al. 2013)."""
-
-    local: Any = ct.SGD(0.1, batch=2, steps=2)
-
-    letters = {0: Vector()}
-    minimises = None
-
-    def scratch_size(self, world, p):
-        return p
-
-    def start(self, world, theta):
-        heard = np.ascontiguousarray(theta[:, world.sent])
-        return Own(theta.copy(), heard, new_job(self.local, theta)), Tie(np.zeros((world.peer.shape[0], 0)))
-
-    def prepare(self, data, me, ties, chance, outbox, phase):
-        if phase > 0:
-            return False
-        copy_to(me.theta, me.job.theta)
-        scatter(me.heard, data.sent, me.job.theta)
-        axpy(1.0, me.theta, me.job.theta)
-        axpy(-0.5, me.job.theta, me.job.theta)
-        return True
-
-    def publish(self, data, me, ties, chance, outbox):
-        copy_to(me.job.theta, me.theta)
-        gather(me.theta, data.sent, me.heard)
-        send(outbox, EVERYONE, 0, me.heard)
-
-    def receive(self, data, me, ties, letter, outbox):
-        if letter.kind == 0 and letter.text.shape[0] == me.heard.shape[0]:
-            copy_to(letter.text, me.heard)
+LOCAL = ct.SGD(0.1, batch=2, steps=2)
+GossipLearning = shown("how-to/bring-a-method.md", "gossip.py").GossipLearning
 
 
 def test_it_keeps_every_promise():
-    check_method(GossipLearning())
+    check_method(GossipLearning(LOCAL))
 
 
 @ct.method
@@ -116,24 +73,24 @@ class Exploding(GossipLearning):
 @pytest.mark.parametrize(
     ("fault", "promise"),
     [
-        (Trusting(), "ignores bad letters"),
-        (Told(), "keeps to what it declares"),
-        pytest.param(Curious(), "trains all at once", marks=[pytest.mark.compiled, pytest.mark.slow]),
-        (Counting(), "ignores names"),
-        (Counting(), "trains alone without ties"),
-        (Exploding(), "repeats itself"),
-        (Exploding(), "bears with the network"),
-        (Exploding(), "goes on after changes"),
+        (Trusting, "ignores bad letters"),
+        (Told, "keeps to what it declares"),
+        pytest.param(Curious, "trains all at once", marks=[pytest.mark.compiled, pytest.mark.slow]),
+        (Counting, "ignores names"),
+        (Counting, "trains alone without ties"),
+        (Exploding, "repeats itself"),
+        (Exploding, "bears with the network"),
+        (Exploding, "goes on after changes"),
     ],
-    ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
+    ids=lambda value: getattr(value, "__name__", value),
 )
 @pytest.mark.every_case
 @pytest.mark.plain
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_planted_faults_are_found(fault, promise):
-    METHOD_CHECKS[promise](GossipLearning())
+    METHOD_CHECKS[promise](GossipLearning(LOCAL))
     with pytest.raises(ContractError):
-        METHOD_CHECKS[promise](fault)
+        METHOD_CHECKS[promise](fault(LOCAL))
 
 
 @ct.rule

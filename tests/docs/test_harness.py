@@ -110,38 +110,6 @@ def test_a_right_page(page):
     ]
 
 
-def test_the_source_of_other_blocks_can_be_read(page):
-    """As Numba does, of rules that an earlier block defines."""
-    page(
-        """
-        ```python
-        >>> x = 1
-        >>> def rule(x):
-        ...     return x + 1
-        ```
-
-        ```python
-        >>> import inspect
-        >>> print(inspect.getsource(rule))
-        def rule(x):
-            return x + 1
-        >>> def plain(): pass
-        ```
-
-        ```python
-        def plain(x):
-            return x
-        ```
-
-        ```python
-        >>> print(inspect.getsource(plain))
-        def plain(x):
-            return x
-        ```
-        """
-    )
-
-
 WRONG = {
     "other output of a doctest": (
         """

@@ -87,15 +87,6 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path, diary, monkeypatch):
     assert again.rows == outcome.rows
 
 
-def test_a_torn_piece_is_worked_out_again(tmp_path, diary):
-    whole = reproduce(TOY, tmp_path)
-    victim = sorted((tmp_path / "pieces" / TOY.name).iterdir())[0]
-    victim.write_text(victim.read_text()[:10])
-    before = len(diary())
-    assert reproduce(TOY, tmp_path).rows == whole.rows
-    assert len(diary()) == before + 1
-
-
 def test_fresh_and_quick_do_not_use_what_is_kept(tmp_path, diary):
     reproduce(TOY, tmp_path)
     reproduce(TOY, tmp_path, quick=True)
@@ -148,27 +139,6 @@ def test_pieces_are_forgotten_when_compiled_code_changes(monkeypatch):
     before = fingerprint(experiment)
     monkeypatch.setattr("coterie.studies.sources.digest", lambda: "another core")
     assert fingerprint.__wrapped__(experiment) != before
-
-
-def test_a_name_given_and_found_is_refused(tmp_path):
-    def echo(a):
-        return {"a": 2}
-
-    bad = Experiment("bad-figure-1", "", lambda quick: iter_once([{"a": 1}]), echo, claims, draw, minutes=0.0)
-    with pytest.raises(ParameterError, match="the job returned a, which is one of its settings"):
-        reproduce(bad, tmp_path)
-
-
-def iter_once(batch):
-    yield batch
-
-
-@pytest.mark.slow
-def test_processes_find_what_one_process_finds(tmp_path):
-    (experiment,) = find("propagation-admm-figure-4")
-    alone = reproduce(experiment, tmp_path / "one", quick=True)
-    together = reproduce(experiment, tmp_path / "two", quick=True, workers=2)
-    assert together.rows == alone.rows
 
 
 def claim(kind, *given, values, **more):

@@ -50,15 +50,6 @@ def test_both_forms_are_the_dense_formula(kind, m, form):
     np.testing.assert_allclose(block.some(some).apply(vectors[some]), block.apply(vectors)[some], atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["diagonal", "full"])
-def test_covariance_and_gain_are_those_of_the_precision(kind):
-    """A_i^-1 = V - V C_i V and J_i = A_i^-1 H_i = V C_i, with A_i = H_i + V^-1."""
-    _, V, H, C, _ = blocks(np.random.default_rng(1), M, kind)
-    inverse = np.linalg.inv(H + np.linalg.inv(matrix(V)))
-    np.testing.assert_allclose(matrix(V) - matrix(V) @ C @ matrix(V), inverse, atol=1e-10)
-    np.testing.assert_allclose(matrix(V) @ C, inverse @ H, atol=1e-10)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_roots_and_products(kind):
     rng = np.random.default_rng(2)

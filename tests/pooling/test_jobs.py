@@ -12,7 +12,6 @@ import coterie as ct
 from coterie.core import batches
 from coterie.core.compile import PLAIN
 from coterie.pooling import blocks, fitted
-from coterie.pooling.sample import Sample
 
 N = 120
 JOBS = (3, None) if PLAIN else (2, 3, 7, None)
@@ -85,12 +84,6 @@ def test_threads_do_the_work_they_are_asked_for(monkeypatch):
     assert any(name.startswith("coterie") for name in workers)
 
 
-def test_little_work_is_not_shared_out():
-    assert batches.jobs(None, 100) == 1
-    assert batches.jobs(None, 1e6) is None
-    assert batches.jobs(2, 100) == 2
-
-
 @pytest.mark.slow
 def test_progress_is_told_by_whoever_asked(monkeypatch):
     monkeypatch.setattr(fitted, "SAMPLE", 70)
@@ -124,7 +117,3 @@ def test_threads_are_no_part_of_a_model(tmp_path):
     assert model.get_params()["n_jobs"] == 2
     assert ct.load(ct.save(model, tmp_path / "model")).n_jobs is None
     assert "n_jobs" not in (tmp_path / "model" / "model.json").read_text()
-
-
-def test_a_sample_on_its_own_takes_one_thread():
-    assert Sample([], 1).n_jobs == 1

@@ -10,7 +10,6 @@ from coterie.core import batches
 from coterie.pooling import fit, fit_agents, fitted, sharpness, targets_of
 from coterie.pooling.fitted import Counter, models_of
 from coterie.pooling.rows import Ranked, Shard
-from coterie.pooling.sums import Here, added
 
 N = 130
 
@@ -158,12 +157,6 @@ def test_a_sample_is_even_over_the_order_and_leaves_out_agents_without_rows():
     ranked = Ranked(np.array([0, 2, 3, 4, 1, 5]), sizes)
     assert ranked.sample(10).tolist() == [1, 3, 4, 5]
     assert ranked.sample(2).tolist() == [3, 5]
-
-
-def test_answers_are_added_part_by_part():
-    assert added([(1.0, np.array([1.0, 2.0])), (2.0, np.array([3.0, 4.0]))])[1].tolist() == [4.0, 6.0]
-    assert added([3.0]) == 3.0
-    assert Here(5).each(lambda held, more: held + more, 2) == [7]
 
 
 @pytest.mark.parametrize("noise", [1e-1, 1e-3, 1e-6])

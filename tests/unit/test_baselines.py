@@ -94,21 +94,6 @@ def test_global_logistic_is_logistic_regression_on_pooled_data(kind):
     np.testing.assert_allclose(GlobalModel().models(problem), np.tile(fit.coef_[0], (8, 1)), atol=1e-7)
 
 
-def test_confidence_size_and_collaborative_agree_without_a_ridge():
-    blocks = blocks_of(ct.Squared())
-    expected = np.linalg.lstsq(*pool(blocks))[0]
-    for name in ("collaborative", "personalized"):
-        models = GlobalModel().models(kinds(name, blocks, ct.Squared(), ridge=0.0))
-        np.testing.assert_allclose(models, np.tile(expected, (8, 1)), atol=1e-9)
-
-
-def test_global_model_of_separate_counts_every_agent_once():
-    blocks = blocks_of(ct.Location(ct.Squared()))
-    models = GlobalModel().models(kinds("separate", blocks, ct.Location(ct.Squared()), ridge=0.0))
-    centres = [X.mean(axis=0) for X, _ in blocks if len(X)]
-    np.testing.assert_allclose(models, np.tile(np.mean(centres, axis=0), (8, 1)), atol=1e-12)
-
-
 def test_global_model_of_propagation_is_the_mean_weighted_by_confidence():
     rng = np.random.default_rng(3)
     models, c = rng.normal(size=(8, 2)), rng.uniform(0.1, 1.0, 8)
@@ -153,16 +138,6 @@ def pooled_minimum(naive, trust, agents):
         options={"gtol": 1e-7},
     )
     return found.fun
-
-
-def test_every_component_is_a_regression_of_its_own():
-    blocks = blocks_of(ct.Squared())
-    models = ComponentModels().models(kinds("collaborative", blocks, ct.Squared()))
-    for agents in COMPONENTS:
-        X, y = pool(blocks, agents)
-        alpha = 2 * 0.2 * len(agents)
-        expected = Ridge(alpha=alpha, fit_intercept=False).fit(X, y).coef_ if len(y) else np.zeros(3)
-        np.testing.assert_allclose(models[agents], np.tile(expected, (len(agents), 1)), atol=1e-9)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)

@@ -10,9 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import coterie as ct
-from coterie.data.dictionaries import StumpDictionary
-from coterie.errors import DataError, GraphError, MismatchError, ParameterError
-from coterie.estimators.boosted import between
+from coterie.errors import DataError, MismatchError, ParameterError
 from coterie.estimators.over_graph import LEARNING
 
 pytestmark = pytest.mark.compiled
@@ -149,14 +147,6 @@ def test_regression_recovers_the_step_of_each_agent():
     assert model.score(X, y, agents=ids) > 0.99
 
 
-@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
-def test_a_regressor_does_not_depend_on_units(task, unit):
-    X, y, ids = arguments(task, "regressor")
-    one = fitted(task, "regressor")
-    other = ct.BoostedRegressor(base=16, graph=task.graph).fit(X, unit * (y + 7.0), agents=ids)
-    np.testing.assert_allclose(other.predict(X, agents=ids) / unit - 7.0, one.predict(X, agents=ids), atol=1e-6)
-
-
 def test_targets_that_never_change_are_predicted_as_they_are(task):
     X, ids = task.train.X, task.train.owner
     model = ct.BoostedRegressor(base=8).fit(X, np.full(len(X), 1e-6), agents=ids)
@@ -181,71 +171,7 @@ def test_an_agent_without_rows_learns_from_its_neighbours(task, kind):
     assert np.abs(model.coef_[3] - mean).sum() < 0.2 * np.abs(mean).sum()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", MODELS)
-def test_an_agent_without_rows_finds_peers(task, kind):
-    X, y, ids = arguments(task, kind)
-    keep = ids != 3
-    model = MODELS[kind](base=16, members=range(12)).fit(X[keep], y[keep], agents=ids[keep])
-    assert model.graph_.degrees[3] > 0
-    assert np.isfinite(model.predict(X[~keep], agents=ids[~keep])).all()
-
-
-def test_one_agent_has_nobody_to_learn_from(task):
-    X, y, _ = arguments(task, "classifier")
-    model = ct.BoostedClassifier(base=16).fit(X, y)
-    assert model.graph_ == ct.graphs.empty(1)
-    assert model.run_.before is None
-    assert model.run_.bytes == 0
-    assert model.score(X, y) > 0.6
-
-
-def test_two_agents_find_each_other(task):
-    X, y, ids = arguments(task, "classifier")
-    model = ct.BoostedClassifier(base=16).fit(X, y, agents=ids % 2)
-    assert model.graph_.n_edges == 1
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-def test_the_order_of_the_rows_does_not_matter(task, classes):
-    X, ids = task.train.X, task.train.owner
-    y = three_classes(X) if classes == 3 else X[:, 0] > 0
-    order = np.random.default_rng(3).permutation(len(X))
-    straight, shuffled = (
-        ct.BoostedClassifier(base=16, graph=task.graph).fit(X[rows], y[rows], agents=ids[rows])
-        for rows in (np.arange(len(X)), order)
-    )
-    np.testing.assert_allclose(shuffled.coef_, straight.coef_, atol=1e-9)
-    assert np.array_equal(shuffled.predict(X[order], agents=ids[order]), straight.predict(X, agents=ids)[order])
-
-
 # -- base predictors --------------------------------------------------------------------------------------------------
-
-
-def test_a_number_is_so_many_stumps(task):
-    one, other = fitted(task, base=10), fitted(task, base=ct.Stumps(10))
-    assert one.base_ == other.base_
-    assert np.array_equal(one.coef_, other.coef_)
-
-
-def test_thresholds_lie_in_the_middle_between_values():
-    X = np.array([[0.0], [1.0], [2.0], [4.0]])
-    assert between(StumpDictionary([0, 0], [0.9, 2.0]), X).threshold.tolist() == [0.5, 3.0]
-
-
-def test_stumps_on_a_public_range(task):
-    model = fitted(task, base=ct.Stumps(4, low=-1.0, high=[1.0, 3.0]))
-    assert model.base_.to_arrays()["threshold"].tolist() == [-0.5, 0.5, 0.0, 2.0]
-
-
-def test_stumps_at_quantiles(task):
-    model = fitted(task, base=ct.Stumps(6, spread="quantile"))
-    np.testing.assert_allclose(
-        model.base_.threshold.reshape(2, 3), np.quantile(task.train.X, [1 / 6, 1 / 2, 5 / 6], axis=0).T, atol=0.05
-    )
-    asked = ct.Stumps(6, spread="quantile").fitted(task.train.X)
-    assert np.array_equal(said(model, task.train.X), asked.transform(task.train.X))
-    assert np.array_equal(model.coef_, fitted(task, base=model.base_).coef_)
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -272,14 +198,6 @@ def test_trees_survive_cloning(task):
         assert asks.get_metadata_routing().fit.requests["agents"] is True
 
 
-def test_a_function_of_x(task):
-    model = fitted(task, base=lambda X: np.hstack([np.sign(X), np.sin(3.0 * X)]))
-    X, ids = task.train.X, task.train.owner
-    votes = (np.hstack([np.sign(X), np.sin(3.0 * X)]) * model.coef_[ids]).sum(axis=1)
-    expected = votes + model.intercept_[ids]
-    np.testing.assert_allclose(model.decision_function(X, agents=ids), expected)
-
-
 def test_a_predictor_that_gives_no_number_is_named_with_the_agent(task):
     X, y, ids = arguments(task, "classifier")
     names = np.array([f"agent {k}" for k in ids])
@@ -293,15 +211,6 @@ def test_a_predictor_that_gives_no_number_is_named_with_the_agent(task):
     model.fit(np.where(odd == X, 0.0, X), y, agents=names)
     with pytest.raises(DataError, match=place):
         model.predict(X, agents=names)
-
-
-def test_an_estimator_that_gives_no_number_is_named_with_the_agent(task):
-    class Lost:
-        def predict(self, X):
-            return np.full(len(X), np.nan)
-
-    with pytest.raises(DataError, match=r"row \d+ \(agent \d+\): base predictor 0 \(Lost\) says nan"):
-        fitted(task, base=[Lost()])
 
 
 # -- methods and graphs -----------------------------------------------------------------------------------------------
@@ -318,13 +227,6 @@ def test_baselines_are_exact(task, kind, baseline):
         problem = ct.Problem.boosting(task.train, task.graph, base=model.base_, beta=3.0)
         found, best = (problem.value(theta) for theta in (weights(model), expected.models(problem)))
         assert found == pytest.approx(best, rel=1e-6)
-
-
-@pytest.mark.parametrize("baseline", ["local", "global"])
-def test_baselines_that_need_no_graph_learn_none(task, baseline):
-    model = fitted(task, method=baseline, graph="learn")
-    assert model.graph_.n_edges == 0
-    assert model.run_.bytes == 0
 
 
 def test_components_are_those_of_a_graph_learned_from_models_that_learn(moons):
@@ -415,15 +317,6 @@ def test_a_given_graph_has_one_stage(task):
     assert model.n_iter_ == model.run_.wakes // 12
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_the_same_seed_gives_the_same_models(task, kind):
-    one, again, other = (fitted(task, kind, graph="learn", random_state=seed) for seed in (0, 0, 1))
-    assert np.array_equal(one.coef_, again.coef_)
-    assert one.graph_ == again.graph_
-    assert one.run_.bytes == again.run_.bytes
-    assert not np.array_equal(one.coef_, other.coef_)
-
-
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 
@@ -437,38 +330,16 @@ def test_the_same_seed_gives_the_same_models(task, kind):
         ({"base": [DecisionTreeClassifier()]}, ParameterError, "DecisionTreeClassifier.* is not fitted"),
         ({"base": ct.Stumps(4, low=[0.0] * 3, high=1.0)}, ParameterError, "low has 3 values for 2 features"),
         ({"beta": 0}, ParameterError, "beta = 0: expected a positive"),
-        ({"coupling": -1.0}, ParameterError, "coupling = -1.0: expected a positive"),
         ({"graph": "learn", "lam": -1}, ParameterError, "lam=-1 must be a positive number"),
-        ({"coupling": 0.0}, ParameterError, "coupling = 0.0: expected a positive"),
-        ({"graph": "friends"}, ParameterError, "graph='friends' must be"),
-        ({"graph": ct.graphs.ring(5)}, GraphError, "5 agents and the data 12"),
-        ({"graph": ct.GraphRule(kappa=20)}, ParameterError, "kappa=20"),
         ({"members": range(11)}, DataError, "agent 11"),
         ({"confidence": [1.0]}, ParameterError, "confidence must hold one number for each of the 12"),
-        ({"random_state": -1}, ParameterError, "random_state = -1"),
-        ({"max_iter": 0}, ParameterError, "max_iter = 0"),
         ({"tol": -1.0}, ParameterError, "tol = -1.0"),
-        ({"n_neighbors": 0}, ParameterError, "n_neighbors = 0"),
         ({"method": "sgd"}, ParameterError, "unknown method 'sgd'"),
     ],
 )
 def test_bad_settings_are_refused_by_name(task, kind, settings, error, message):
     with pytest.raises(error, match=message):
         fitted(task, kind, **settings)
-
-
-@pytest.mark.parametrize("settings", [{"beta": -1.0}, {"base": []}, {"graph": ct.graphs.ring(3)}, {"method": "cd"}])
-def test_a_refused_fit_leaves_the_model_as_it_was(task, settings):
-    X, ids = task.train.X, task.train.owner
-    model = fitted(task)
-    before, state = model.predict_proba(X, agents=ids), {name for name in vars(model) if name.endswith("_")}
-    parameters = model.get_params()
-    with pytest.raises((ValueError, TypeError)):
-        model.set_params(**settings).fit(X, np.array(["no", "perhaps", "yes"])[ids % 3], agents=ids)
-    model.set_params(**{name: parameters[name] for name in settings})
-    assert {name for name in vars(model) if name.endswith("_")} == state
-    assert np.array_equal(model.predict_proba(X, agents=ids), before)
-    assert model.classes_.tolist() == [-1.0, 1.0]
 
 
 def test_slow_convergence_is_said(task):

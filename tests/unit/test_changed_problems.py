@@ -14,6 +14,7 @@ from scipy import sparse
 
 import coterie as ct
 from coterie.errors import DataError, GraphError, MismatchError, ParameterError
+from references import assert_same_rows
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 
@@ -81,23 +82,6 @@ def stored(X, kind):
     return sparse.csr_array(X) if kind == "sparse" else X
 
 
-def dense(data):
-    return data.X.toarray() if data.is_sparse else data.X
-
-
-def assert_same(a, b):
-    assert a.members == b.members
-    assert a.is_sparse == b.is_sparse
-    assert a.feature_names == b.feature_names
-    np.testing.assert_array_equal(dense(a), dense(b))
-    for name in ("start", "sizes", "owner", "origin"):
-        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
-        assert getattr(a, name).dtype == np.int64
-    assert (a.y is None) == (b.y is None)
-    if a.y is not None:
-        np.testing.assert_array_equal(a.y, b.y)
-
-
 @pytest.mark.parametrize("ids", MEMBERS)
 @pytest.mark.parametrize("old_kind", ["dense", "sparse"])
 @pytest.mark.parametrize("new_kind", ["dense", "sparse"])
@@ -118,7 +102,8 @@ def test_rows_arrive_as_if_they_had_been_there(ids, old_kind, new_kind, labelled
     bigger = data.with_rows(stored(more, new_kind), labels, agents=whose)
     both = None if y is None else np.concatenate([y, labels])
     afresh = ct.AgentData(stored(np.concatenate([X, more]), old_kind), both, who + whose, members)
-    assert_same(bigger, afresh)
+    assert_same_rows(bigger, afresh)
+    assert bigger.is_sparse == afresh.is_sparse
     assert data.n_rows == counts[0]  # which has not changed
     # And agent by agent: the old rows, then the new ones.
     for member in members:
@@ -143,7 +128,7 @@ def test_what_arrives_is_stored_like_the_rest():
     assert not dense.X.flags.writeable
     assert not dense.y.flags.writeable
     assert dense.y.tolist() == [1.0, 2.0, 3.0, 1.0, 0.0]
-    assert_same(pickle.loads(pickle.dumps(dense)), dense)
+    assert_same_rows(pickle.loads(pickle.dumps(dense)), dense)
 
 
 def test_rows_arrive_twice_after_others_were_dropped_and_agents_renumbered():

@@ -45,22 +45,6 @@ def test_boosting_from_end_to_end(table, tmp_path):
     assert np.mean(np.array(predicted["predictions"]) == y) > 0.8
 
 
-@pytest.mark.slow
-def test_boosted_regression_from_end_to_end(table, tmp_path):
-    frame = pd.read_csv(table).assign(bought=lambda frame: np.where(frame["a"] > 0.2, 3.25, 1.5))
-    frame.to_csv(tmp_path / "numbers.csv", index=False)
-    fitted = fit(tmp_path / "numbers.csv", tmp_path / "m", "--method", "boosting", "--stumps", 40, "--holdout", 0.25)
-    assert fitted["task"] == "regression"
-    assert set(fitted["holdout"]) == {"held-out rows", "R2 alone", "R2 one model", "R2 together"}
-    assert isinstance(ct.load(tmp_path / "m"), ct.BoostedRegressor)
-    new = frame.drop(columns="bought")
-    new.loc[0, "user"] = "a stranger"
-    new.to_csv(tmp_path / "new.csv", index=False)
-    predicted = invoke("predict", tmp_path / "m", tmp_path / "new.csv")
-    assert predicted["never_met"] == ["a stranger"]
-    assert np.corrcoef(predicted["predictions"][1:], frame["bought"][1:])[0, 1] > 0.9
-
-
 @pytest.mark.parametrize("method", ["cd", "boosting"])
 def test_the_graph_is_learned_by_default(table, tmp_path, method):
     options = ["--method", method, *(["--stumps", 20] if method == "boosting" else [])]

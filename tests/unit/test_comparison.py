@@ -98,19 +98,6 @@ def test_methods_with_a_server_are_judged_by_the_models_of_its_clients(problem, 
         ct.compare({"FedAvg": (ct.FedAvg(local), others)}, problem, vectors=100)
 
 
-@pytest.mark.plain
-def test_rmse_is_the_mean_over_agents_that_have_test_rows():
-    rng = np.random.default_rng(0)
-    train = ct.AgentData(rng.normal(size=(9, 2)), rng.normal(size=9), agents=np.arange(9) % 3)
-    test = ct.AgentData(rng.normal(size=(5, 2)), rng.normal(size=5), agents=[0, 0, 2, 2, 2], members=range(3))
-    problem = ct.Problem.separate(train, ct.graphs.complete(3), loss="squared", ridge=0.1)
-    theta = problem.solve()
-    result = ct.compare(["djam"], problem, wakes=5, test=test)
-    errors = [np.sqrt(np.mean((test.X[test.owner == i] @ theta[i] - test.y[test.owner == i]) ** 2)) for i in (0, 2)]
-    assert result.score == "rmse"
-    assert result.optimum["rmse"] == pytest.approx(np.mean(errors))
-
-
 def test_figures_show_every_method_and_the_optimum(result):
     for gap in (False, True):
         value, accuracy = result.figure(gap=gap).axes

@@ -5,7 +5,6 @@ have the published digest.
 """
 
 import gzip
-import io
 import json
 import struct
 import tarfile
@@ -16,9 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.io import savemat
-from typer.testing import CliRunner
 
-from coterie.cli import data as commands
 from coterie.datasets.convert import COMPUTER_COLUMNS, CONVERTERS, SCHOOL_COLUMNS, SIXTEEN_DOMAINS, Originals, convert
 from coterie.datasets.sources import SOURCES, content_digest, read_arrays
 from coterie.errors import DataError, ParameterError
@@ -378,23 +375,3 @@ def test_originals_read_a_name_that_ends_alike_only_at_a_slash():
     with pytest.raises(DataError, match=r"there is no convert\.py in"):
         files.read("convert.py")
     assert files.read("test_convert.py") == Path(__file__).read_bytes()
-
-
-# -- the command ------------------------------------------------------------------------------------------------------
-
-
-def test_the_command_converts_into_the_cache(tmp_path, monkeypatch):
-    path = real("computers") / "computers.npz"
-    monkeypatch.setenv("COTERIE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("COTERIE_DATA", raising=False)
-    write_computers(tmp_path, read_arrays(path))
-    done = CliRunner().invoke(commands.app, ["convert", "computers", str(tmp_path), "--json"])
-    made = tmp_path / "cache" / "data" / "computers.npz"
-    assert json.loads(done.stdout) == {"name": "computers", "file": str(made), "digest": SOURCES["computers"].digest}
-    with np.load(io.BytesIO(made.read_bytes()), allow_pickle=False) as file:
-        assert file["X"].shape == (3800, 14)
-    listed = json.loads(CliRunner().invoke(commands.app, ["list", "--json"]).stdout)
-    assert {line["name"]: line["file"] for line in listed["datasets"]}["computers"] == str(made)
-    checked = CliRunner().invoke(commands.app, ["check", "--json"])
-    assert checked.exit_code == 0
-    assert [line["good"] for line in json.loads(checked.stdout)["files"]] == [True]

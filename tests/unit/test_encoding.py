@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-import subprocess
-import sys
 from decimal import Decimal
 from fractions import Fraction
 
@@ -17,12 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.estimator_checks import check_estimator
-from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d
 
 from coterie.data.columns import Columns
-from coterie.data.ids import agent_codes, agent_numbers
 from coterie.data.levels import MAX_LEVELS
 from coterie.errors import DataError, ParameterError
 
@@ -264,18 +258,6 @@ def test_arrays_of_other_numbers():
     np.testing.assert_array_equal(learned(masked)[1], [[1, 0, 2], [3, 1, 4], [5, 0, 6]])
 
 
-class Holder:
-    def __init__(self, array):
-        self.array = array
-
-    def __array__(self, dtype=None, copy=None):
-        return np.array(self.array, dtype=dtype)
-
-
-def test_objects_that_are_arrays():
-    np.testing.assert_array_equal(learned(Holder([[1.0], [2.0]]))[1], [[1], [2]])
-
-
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_constant_and_duplicate_columns_of_arrays(dtype):
     rng = np.random.default_rng(0)
@@ -426,11 +408,6 @@ def test_refusals_by_name(case):
         Columns.learn(X)
 
 
-def test_what_is_neither_number_nor_text_is_a_type_error_too():
-    with pytest.raises(TypeError, match=r"argument must be .* string.* number"):
-        Columns.learn(np.array([[{"foo": "bar"}]], object))
-
-
 def test_missing_error():
     with pytest.raises(ParameterError, match='missing must be "fill" or "error", got \'mean\''):
         Columns.learn([[1.0]], missing="mean")
@@ -479,39 +456,6 @@ def test_names_at_predict_as_scikit_learn_wants_them():
     numbered, _ = Columns.learn(pd.DataFrame([["a", 2], ["b", 4]]))
     assert numbered.input_names is None
     assert numbered.names == ("x0=b", "x1")
-
-
-class LeastSquares(RegressorMixin, BaseEstimator):
-    """The least that an estimator adds to Columns."""
-
-    def fit(self, X, y):
-        self.columns_, rows = Columns.learn(X, owner="LeastSquares")
-        self.n_features_in_ = self.columns_.n_features_in
-        if self.columns_.input_names is not None:
-            self.feature_names_in_ = np.array(self.columns_.input_names, object)
-        if y is None:
-            raise ValueError("requires y to be passed, but the target y is None")
-        y = check_array(column_or_1d(y, warn=True), ensure_2d=False)
-        check_consistent_length(rows, y)
-        self.coef_ = np.linalg.lstsq(self._design(rows), y.astype(float))[0]
-        return self
-
-    def predict(self, X):
-        check_is_fitted(self)
-        return self._design(self.columns_.apply(X, owner="LeastSquares")) @ self.coef_
-
-    def _design(self, rows):
-        return np.c_[rows.toarray() if sparse.issparse(rows) else rows, np.ones(rows.shape[0])]
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = tags.input_tags.sparse = True
-        return tags
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_messages_satisfy_scikit_learn():
-    check_estimator(LeastSquares(), on_skip=None)
 
 
 @pytest.mark.parametrize(
@@ -607,31 +551,3 @@ def test_arbitrary_objects_are_encoded_or_refused(rows, width, data):
             continue
         assert np.isfinite(matrix).all()
         np.testing.assert_array_equal(columns.apply(kind()), matrix)
-
-
-# -------------------------------------------------------------------------------------------------- agents
-
-
-def test_no_ids_give_all_rows_to_one_agent():
-    codes, members = agent_codes(None, rows=3)
-    assert (codes.tolist(), members) == ([0, 0, 0], (0,))
-    assert agent_codes([], members=["a", "b"])[1] == ("a", "b")
-    assert agent_codes(np.array([3, 1]), members=range(4))[0].tolist() == [3, 1]
-    assert agent_numbers(np.array([], int), {0: 0}).tolist() == []
-
-
-def test_arrays_import_nothing_but_numpy():
-    code = (
-        "import sys, numpy as np\n"
-        "from coterie.data.columns import Columns\nfrom coterie.data.ids import agent_codes, agent_numbers\n"
-        "columns, _ = Columns.learn(np.array([[1.0, 2.0, np.nan], [2.0, 2.0, 1.0], [2.0, 2.0, 4.0]]))\n"
-        "columns.apply([[1.0, None, 3.0]])\n"
-        "Columns.learn([['a', 1], ['b', 2]])\n"
-        "for ids in ([1, 2], ['a', 'b'], np.array([4, 5]), np.array(['x', 'y'])):\n"
-        "    codes, members = agent_codes(ids, rows=2)\n"
-        "    agent_codes(ids, members=members)\n"
-        "    agent_numbers(ids, {})\n"
-        "print([name for name in ('pandas', 'polars', 'scipy', 'sklearn', 'numba') if name in sys.modules])\n"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"

@@ -66,17 +66,6 @@ def test_classes_against_the_rest_are_separate_problems(task):
     np.testing.assert_allclose(model.predict_proba(X, agents=ids).sum(axis=1), 1.0)
 
 
-def test_an_agent_without_rows_learns_from_its_neighbours(task):
-    X, y, ids = arguments(task, "regressor")
-    keep = ids != 3
-    model = ct.CollaborativeRegressor("cd", graph=task.graph, members=range(12), tol=1e-13).fit(
-        X[keep], y[keep], agents=ids[keep]
-    )
-    theta = np.column_stack([model.coef_, model.intercept_])
-    mean = (task.graph.W @ theta)[3] / task.graph.degrees[3]
-    np.testing.assert_allclose(theta[3], mean, atol=1e-5)
-
-
 def test_graphs_of_every_kind(task):
     X, y, ids = arguments(task, "classifier")
     names = np.array([f"agent {k:02d}" for k in range(12)])[ids]
@@ -150,18 +139,6 @@ def test_features_of_very_different_sizes_do_not_hide_each_other(task):
     assert model.score(stamped, y, agents=ids) > 0.9
 
 
-@pytest.mark.compiled
-@pytest.mark.parametrize("method", ["admm", "djam"])
-def test_other_methods_reach_the_same_models(task, method):
-    one, other = (
-        ct.CollaborativeClassifier(name, graph=task.graph, tol=1e-12).fit(
-            task.train.X, task.train.y, agents=task.train.owner
-        )
-        for name in ("cd", method)
-    )
-    np.testing.assert_allclose(other.coef_, one.coef_, atol=1e-5)
-
-
 @pytest.mark.slow
 @pytest.mark.compiled
 def test_a_loss_with_a_kink_is_learned_by_admm(task):
@@ -170,15 +147,6 @@ def test_a_loss_with_a_kink_is_learned_by_admm(task):
     problem, _ = posed(task, "classifier", loss="hinge")
     best = problem.value(problem.solve())
     assert (model.run_.value - best) / best < 1e-6
-
-
-def test_propagation_smooths_the_models_trained_alone(task):
-    X, y, owner = task.train.X, task.train.y, task.train.owner
-    model = ct.CollaborativeClassifier("propagation", graph=task.graph, coupling=4.0, tol=1e-12).fit(X, y, agents=owner)
-    problem, back = posed(task, "classifier")
-    c = task.train.sizes / task.train.sizes.max()
-    best = ct.Problem.propagation(problem.local(), task.graph, alpha=0.8, confidence=c).solve()
-    np.testing.assert_allclose(models(model), back(best), atol=1e-4)
 
 
 @pytest.mark.parametrize("baseline", ["local", "global", "component", "ridge-to-mean"])

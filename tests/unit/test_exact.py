@@ -281,17 +281,6 @@ def test_the_log_tells_the_proof(caplog):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["logistic", "squared", "huber"])
-def test_a_hundred_thousand_agents(loss):
-    problem = make(loss, n=100_000, p=20, least=10, most=100)
-    best = problem.solve()
-    assert problem.gap(best) <= 1e-12 * problem.value(best)
-    theta = problem.local()
-    for i in (0, 777, 99_999):
-        assert np.abs(alone(problem, i)(theta[i])[1]).max() < 1e-12
-
-
-@pytest.mark.slow
 def test_propagation_among_a_million_agents():
     rng = np.random.default_rng(0)
     n = 1_000_000

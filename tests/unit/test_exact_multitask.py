@@ -8,6 +8,7 @@ import coterie as ct
 from coterie.errors import DataError, ParameterError
 from coterie.multitask import exact
 from coterie.multitask.exact import exact_weights
+from references import dense, loads
 
 SIZES = (5, 9, 1, 14, 7)
 LAM = 0.05
@@ -55,14 +56,6 @@ def margins(data, weights):
     return np.asarray(data.X @ weights.T)[np.arange(data.n_rows), data.owner]
 
 
-def loads(data, a):
-    """``b_i = 1/n_i sum_j a_ij x_ij``."""
-    X = data.X.toarray() if data.is_sparse else data.X
-    b = np.zeros((data.n, data.p))
-    np.add.at(b, data.owner, (a / data.sizes[data.owner])[:, None] * X)
-    return b
-
-
 def dual(data, loss, lam, sigma, a):
     conjugates = np.array([loss.conjugate(-u, y) for u, y in zip(a, data.y, strict=True)])
     b = loads(data, a)
@@ -82,7 +75,7 @@ def assert_optimal(data, loss, lam, sigma, weights):
 
 def coordinate_ascent(data, loss, lam, sigma, sweeps=4000):
     """Maximise D one coordinate at a time, for a conjugate ``u y + kappa u^2 / 2`` on an interval."""
-    X = data.X.toarray() if data.is_sparse else data.X
+    X = dense(data)
     share = 1 / data.sizes[data.owner]
     kernel = sigma[np.ix_(data.owner, data.owner)] * (X @ X.T) * np.outer(share, share) / lam
     low, high = np.array([loss.domain(y) for y in data.y]).T
@@ -199,15 +192,6 @@ def test_unlabelled_points_have_means():
     sigma, lam = np.array([[0.5, 0.2], [0.2, 0.5]]), 0.7
     expected = np.linalg.solve(np.eye(2) + lam * np.linalg.inv(sigma), np.array([[2.0, 0.0], [0.0, 4.0]]))
     np.testing.assert_allclose(exact_weights(points, ct.Location(ct.Squared()), lam, sigma), expected, atol=1e-12)
-
-
-@pytest.mark.slow
-def test_hundreds_of_unknowns():
-    loss, m = ct.Logistic(), 12
-    data = make(loss, sizes=(100,) * m, d=50)
-    root = np.random.default_rng(3).normal(size=(m, m))
-    sigma = root @ root.T / np.sum(root**2)
-    assert_optimal(data, loss, 0.01, sigma, exact_weights(data, loss, 0.01, sigma))
 
 
 def test_gram_matrices_in_chunks(monkeypatch):

@@ -19,6 +19,7 @@ from coterie.datasets.convert import convert
 from coterie.datasets.object_arrays import read_npz
 from coterie.datasets.sources import content_digest, read_arrays
 from coterie.errors import DataError, MismatchError, MissingDataError, ParameterError
+from references import dense
 
 # -- LEAF -------------------------------------------------------------------------------------------------------------
 
@@ -316,7 +317,7 @@ def same(one, other):
     for a, b in ((one.train, other.train), (one.test, other.test)):
         assert a.members == b.members
         assert a.is_sparse == b.is_sparse
-        np.testing.assert_array_equal(*(each.X.toarray() if each.is_sparse else each.X for each in (a, b)))
+        np.testing.assert_array_equal(dense(a), dense(b))
         np.testing.assert_array_equal(a.y, b.y)
         np.testing.assert_array_equal(a.sizes, b.sizes)
     assert one.feature_names == other.feature_names

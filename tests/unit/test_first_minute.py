@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -102,19 +101,6 @@ def test_the_demo_names_the_command_as_the_shell_finds_it(tmp_path, monkeypatch)
     assert command_from_here() == os.path.join("bin", "coterie")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     assert command_from_here() == "coterie"
-
-
-def test_agents_with_equally_many_rows_stand_in_the_order_of_their_errors():
-    """The first figure of the demo: all countries have 12 rows."""
-    rng = np.random.default_rng(0)
-    X, ids = rng.normal(size=(60, 2)), np.repeat(np.arange(10), 6)
-    model = ct.CollaborativeRegressor().fit(X, X[:, 0] * ids + rng.normal(size=60), agents=ids)
-    panels = ct.plots.gains(model.report()).axes
-    assert [axes.get_xlabel()[:24] for axes in panels] == ["agents, by their error a", "agents, by their error w"]
-    for axes in panels:
-        place, error = axes.collections[1].get_offsets().T
-        assert sorted(place) == list(range(1, 11))
-        assert np.all(np.diff(error[np.argsort(place)]) >= 0)
 
 
 def test_a_bar_tells_how_much_there_is_and_how_long_it_takes():

@@ -306,20 +306,11 @@ GENERATED = {
     "empty(5)": (lambda: empty(5), 5, 0, 5),
     "complete(1)": (lambda: complete(1), 1, 0, 1),
     "complete(7)": (lambda: complete(7), 7, 21, 1),
-    "ring(1)": (lambda: ring(1), 1, 0, 1),
-    "ring(2)": (lambda: ring(2), 2, 1, 1),
-    "ring(3)": (lambda: ring(3), 3, 3, 1),
-    "ring(4, 2)": (lambda: ring(4, 2), 4, 6, 1),
-    "ring(8, 4)": (lambda: ring(8, 4), 8, 28, 1),
-    "ring(8, 3)": (lambda: ring(8, 3), 8, 24, 1),
-    "ring(9, 4)": (lambda: ring(9, 4), 9, 36, 1),
     "ring(5, 100)": (lambda: ring(5, 100), 5, 10, 1),
     "path(1)": (lambda: path(1), 1, 0, 1),
     "path(6)": (lambda: path(6), 6, 5, 1),
     "star(1)": (lambda: star(1), 1, 0, 1),
     "star(6)": (lambda: star(6), 6, 5, 1),
-    "grid(1, 1)": (lambda: grid(1, 1), 1, 0, 1),
-    "grid(3, 5)": (lambda: grid(3, 5), 15, 22, 1),
     "erdos_renyi(1)": (lambda: erdos_renyi(1, 0.5, 0), 1, 0, 1),
     "erdos_renyi(20, 0)": (lambda: erdos_renyi(20, 0, 0), 20, 0, 20),
     "erdos_renyi(20, 1)": (lambda: erdos_renyi(20, 1, 0), 20, 190, 1),
@@ -536,10 +527,6 @@ def test_kernel_against_all_distances(p, cut):
     found = kernel(x, bandwidth=0.4, cut=cut).W.toarray()
     assert np.array_equal(found > 0, weights > 0)
     np.testing.assert_allclose(found, weights, rtol=1e-10)
-
-
-def test_kernel_keeps_nobody_when_all_are_far():
-    assert kernel(np.arange(4.0)[:, None] * 100, bandwidth=1.0) == empty(4)
 
 
 def test_a_weight_equal_to_the_cut_is_kept():

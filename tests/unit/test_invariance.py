@@ -9,9 +9,7 @@ import pytest
 from scipy.special import expit
 
 import coterie as ct
-from coterie.estimators.canonical import by_content
-from coterie.estimators.intercepts import calibrated, random_intercepts
-from coterie.estimators.task_rows import TaskRows
+from coterie.estimators.intercepts import random_intercepts
 
 pytestmark = pytest.mark.compiled
 
@@ -67,15 +65,6 @@ def test_neither_the_order_of_rows_nor_the_names_of_agents_matter(rows, name):
     np.testing.assert_allclose(answers(model, X, renamed), expected, rtol=0.0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_units_of_columns_do_not_matter(rows, name):
-    X, numbers, ids = rows
-    y = labels(numbers, name)
-    expected = answers(MODELS[name]().fit(X, y, agents=ids), X, ids)
-    other = X * [1e-3, 0.1, 300.0] + [7.0, -3.0, 1e4]
-    np.testing.assert_allclose(answers(MODELS[name]().fit(other, y, agents=ids), other, ids), expected, atol=1e-6)
-
-
 @pytest.mark.parametrize("name", REGRESSORS)
 @pytest.mark.parametrize(("unit", "shift"), [(1e3, 5.0), (-0.01, 1e3), (1.0, -40.0)])
 def test_units_of_labels_do_not_matter(rows, name, unit, shift):
@@ -98,21 +87,6 @@ def test_what_is_given_for_each_agent_is_in_the_order_of_agents(rows):
     renamed = ct.BoostedClassifier(base=16, graph=graph.relabel(order), confidence=confidence[order])
     renamed.fit(X, numbers > 0, agents=others[np.searchsorted(NAMES, ids)])
     np.testing.assert_allclose(renamed.coef_, model.coef_[order], rtol=0.0, atol=1e-10)
-
-
-def test_rows_and_agents_are_ordered_by_what_they_hold(rows):
-    X, numbers, ids = rows
-    rows, order = by_content(TaskRows.here(ct.AgentData(X, numbers, agents=ids)))
-    data = rows.data
-    assert data.members == tuple(NAMES[order])
-    rng = np.random.default_rng(2)
-    for unit, sign in ((1.0, 1.0), (1e3, -1.0)):
-        shuffle = rng.permutation(len(X))
-        other = (X * [unit, -2.0, sign] + 1.0)[shuffle], (sign * numbers)[shuffle]
-        again = by_content(TaskRows.here(ct.AgentData(*other, agents=ids[shuffle])))[0].data
-        assert again.members == data.members
-        assert np.array_equal(shuffle[again.origin], data.origin)
-        assert again.where(0).endswith(f"(agent {data.members[0]!r})")
 
 
 # -- few rows, one class ----------------------------------------------------------------------------------------------
@@ -189,15 +163,6 @@ def test_intercepts_vary_as_much_as_agents_do(classes, spread):
     error = np.sqrt(np.mean((found.own - 0.5 - b) ** 2))
     assert error < (0.12 if spread == 0.0 else 0.55)
     assert np.std(found.own) < spread + 0.1
-
-
-def test_one_class_gives_a_finite_intercept():
-    labels, owner = np.array([1.0] * 9 + [1.0, -1.0] * 20), np.repeat([0, 1, 2], [9, 20, 20])
-    own = random_intercepts(labels, owner, 3).own
-    assert 0.0 < own[0] < 5.0
-    slope, own = calibrated(labels, owner, 3, 3.0 * labels)
-    assert np.isfinite(own).all()
-    assert slope > 1.0
 
 
 # -- probabilities ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import coterie as ct
-from coterie.errors import ParameterError
 from coterie.estimators.over_graph import KAPPA, LEARNING
 from coterie.graphs.exact import exact_tie_weights
 
@@ -124,14 +123,6 @@ def test_a_rule_is_honoured(task):
     assert fitted(task, graph=rule, lam=10.0).graph_ == fitted(task, graph=rule).graph_
 
 
-def test_the_larger_lam_the_more_ties_and_the_lighter(task):
-    found = [fitted(task, lam=lam).graph_ for lam in (0.01, 0.1, 1.0, 10.0)]
-    ties, max_weight = [graph.n_edges for graph in found], [graph.weight.max() for graph in found]
-    assert ties == sorted(ties)
-    assert ties[0] < ties[-1]
-    assert max_weight == sorted(max_weight, reverse=True)
-
-
 @pytest.mark.compiled
 @pytest.mark.parametrize("method", ["cd", "admm", "djam"])
 def test_every_method_learns_on_the_same_graph(task, method):
@@ -188,23 +179,6 @@ def test_weights_of_the_two_terms_of_a_rule_differ(task):
     assert same(fitted(task, graph=ct.GraphRule(mu=3.0)).graph_, ct.graphs.Graph(best))
 
 
-@pytest.mark.slow
-def test_the_account_has_both_stages(task):
-    run = fitted(task, graph=LIMITED).run_
-    before = run.before
-    assert isinstance(before.method, ct.Learned)
-    assert before.wakes == LEARNING * 8
-    assert before.graph == run.graph
-    np.testing.assert_allclose(before.theta, separate(task).local(), atol=1e-9)  # models wait meanwhile
-    second = ct.simulate(run.problem, "cd", run.wakes - before.wakes, seed=0, start=before.theta)
-    np.testing.assert_array_equal(second.theta, run.theta)
-    for unit in ("letters", "vectors", "bytes"):
-        assert getattr(run, unit) == getattr(before, unit) + getattr(second, unit) > getattr(before, unit) > 0
-    assert run.bits(32) == pytest.approx(before.bits(32) + second.bits(32))
-    assert run.trace["wakes"].is_monotonic_increasing
-    assert run.trace["bytes"].iloc[-1] == run.bytes
-
-
 @pytest.mark.parametrize("kind", MODELS)
 def test_one_agent_has_nobody_to_learn_from(task, kind):
     X, y, _ = arguments(task, kind)
@@ -229,25 +203,6 @@ def test_an_agent_without_rows_finds_peers(task):
     assert model.graph_.degrees[3] > 0
     theta = model.run_.theta
     np.testing.assert_allclose(theta[3], (model.graph_.W @ theta)[3] / model.graph_.degrees[3], atol=1e-5)
-
-
-def test_the_same_seed_gives_the_same_models(task):
-    one, again, other = (fitted(task, random_state=seed) for seed in (0, 0, 1))
-    assert np.array_equal(one.coef_, again.coef_)
-    assert one.graph_ == again.graph_
-    assert same(one.graph_, other.graph_)
-    assert not np.array_equal(one.coef_, other.coef_)
-
-
-@pytest.mark.parametrize("lam", [0.0, -1.0, np.nan, np.inf])
-def test_a_lam_that_is_no_weight_is_refused(task, lam):
-    with pytest.raises(ParameterError, match="lam="):
-        fitted(task, lam=lam)
-
-
-def test_a_rule_that_asks_more_peers_than_there_are_is_refused(task):
-    with pytest.raises(ParameterError, match="kappa=8: an agent cannot ask so many peers, there are 8 agents"):
-        fitted(task, graph=ct.GraphRule(kappa=8))
 
 
 @pytest.mark.parametrize("most", [4, 30])

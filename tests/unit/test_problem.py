@@ -15,7 +15,6 @@ from scipy.sparse import linalg as sparse_linalg
 
 import coterie as ct
 from coterie.errors import CoterieError, DataError, GraphError, MismatchError, ParameterError
-from coterie.problem.confidence import confidences
 from references import Naive, as_data, hinge_bound, random_blocks, random_weights
 
 LOSSES = {
@@ -159,13 +158,6 @@ def test_solve_has_no_gradient_left(seed, loss_name, objective, sizes, p, ridge,
     gradient = naive.gradient(theta).ravel()
     gain = 0.5 * float(gradient @ linalg.solve(naive.hessian(theta), gradient, assume_a="pos"))
     assert gain <= 1e-11 * naive.value(theta)
-
-
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_solve_squared_in_closed_form(objective, kind):
-    problem, naive = make(objective, "squared", kind, seed=5, sizes=(4, 0, 1, 9, 3, 6, 2), ridge=0.02)
-    assert_optimal(problem, naive, problem.solve(), squared_solution(naive))
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.5, 0.99])
@@ -345,15 +337,6 @@ def test_components_without_data_are_zero_and_undetermined(objective, ridge, los
     local = problem.local()
     np.testing.assert_array_equal(local[3:], 0.0)
     assert np.isfinite(local).all()
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("loss_name", ["squared", "logistic", "hinge"])
-def test_nobody_has_ties(objective, loss_name):
-    rng, loss = np.random.default_rng(17), LOSSES[loss_name]
-    problem, _ = build(objective, random_blocks(rng, (5, 0, 7), 2, loss), np.zeros((3, 3)), loss, ridge=0.1)
-    np.testing.assert_allclose(problem.solve(), problem.local(), rtol=0, atol=1e-7)
-    np.testing.assert_array_equal(problem.determined, [objective == "separate", False, objective == "separate"])
 
 
 # ---------------------------------------------------------------- scales
@@ -576,28 +559,6 @@ def test_large_hinge_against_its_dual(n, p):
 # ---------------------------------------------------------------- models trained alone
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_local_squared_is_least_squares_of_least_norm(objective, kind):
-    problem, naive = make(objective, "squared", kind, seed=31, sizes=(9, 1, 0, 2, 6), ridge=0.0)
-    local = problem.local()
-    for i in range(naive.n):
-        X, y = naive.rows[i]
-        expected = np.linalg.lstsq(X, y, rcond=None)[0] if len(X) else np.zeros(naive.p)
-        np.testing.assert_allclose(local[i], expected, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("loss_name", SMOOTH)
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_local_models_have_no_gradient(objective, loss_name):
-    problem, naive = make(objective, loss_name, seed=32, sizes=(9, 1, 0, 2, 30), ridge=0.03)
-    for i, t in enumerate(problem.local()):
-        zero = np.abs(naive.f_gradient(i, 0 * t)).max()
-        assert np.abs(naive.f_gradient(i, t)).max() <= 1e-9 * zero
-        H = 2 * naive.r[i] * np.eye(naive.p)  # strongly convex: the gradient bounds the distance to the optimum
-        assert np.linalg.norm(linalg.solve(H, naive.f_gradient(i, t))) <= 1e-6
-
-
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_local_hinge_against_its_dual(objective):
     problem, naive = make(objective, "hinge", seed=33, sizes=(9, 1, 0, 2, 30), ridge=0.03)
@@ -660,18 +621,6 @@ def test_block_lipschitz(objective, loss_name, kind):
             other[i] += size * rng.normal(size=naive.p)
             change = np.linalg.norm(naive.gradient(other)[i] - naive.gradient(theta)[i])
             assert change <= problem.block_lipschitz[i] * np.linalg.norm(other[i] - theta[i]) * (1 + 1e-9)
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_block_lipschitz_is_attained_by_the_squared_loss(objective):
-    problem, naive = make(objective, "squared", seed=38)
-    for i in range(naive.n):
-        X, _ = naive.rows[i]
-        top = np.linalg.eigh(X.T @ X)[1][:, -1]
-        step = np.zeros((naive.n, naive.p))
-        step[i] = top
-        change = np.linalg.norm(naive.gradient(step)[i] - naive.gradient(0 * step)[i])
-        assert problem.block_lipschitz[i] == pytest.approx(change, rel=1e-9)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -743,10 +692,6 @@ def test_numbers_have_their_bounds(objective, name):
     for value in values:
         with pytest.raises(ParameterError, match=message):
             getattr(ct.Problem, objective)(np.eye(2) if objective == "propagation" else DATA, PAIR, **{name: value})
-
-
-def test_confidences_are_sizes_against_the_largest():
-    assert confidences([25, 0, 250], 100).tolist() == [0.25, 1e-9, 1.0]
 
 
 @pytest.mark.parametrize(

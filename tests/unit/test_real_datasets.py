@@ -466,8 +466,3 @@ def test_check_tells_good_files_from_bad_ones(empty):
     assert lines["computers"]["good"]
     assert not lines["school"]["good"]
     assert SOURCES["school"].digest in lines["school"]["problem"]
-
-
-def test_convert_refuses(empty):
-    done = CliRunner().invoke(commands.app, ["convert", "school", str(empty / "gone")])
-    assert isinstance(done.exception, DataError)

@@ -16,11 +16,9 @@ from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import FunctionTransformer
 
 import coterie as ct
-from coterie._folds import split
 from coterie.core.offsets import Offset, with_offsets
 from coterie.errors import DataError, MismatchError, ParameterError
-from coterie.estimators.intercepts import fold_numbers, random_intercepts, some_rows, without_levels
-from coterie.estimators.task_rows import TaskRows, spread
+from coterie.estimators.intercepts import random_intercepts, without_levels
 
 pytestmark = pytest.mark.compiled
 
@@ -118,14 +116,6 @@ def test_every_way_reaches_the_same_optimum(rows, kind, settings, same):
     assert one.correlation_[0, 2] < -0.8
 
 
-def test_a_covariance_that_is_given_is_in_the_order_of_agents(rows):
-    X, numbers, ids = rows
-    covariance = np.diag([0.1, 0.2, 0.3, 0.4])
-    covariance[0, 1] = covariance[1, 0] = 0.1
-    model = ct.RelationshipRegressor(covariance=covariance).fit(X, numbers, agents=ids)
-    np.testing.assert_array_equal(model.covariance_, covariance)
-
-
 def test_tasks_alone_are_regressions_with_an_intercept(rows):
     """Of tasks whose levels are far apart, nearly all of it is their own: ridge regression of centred rows."""
     X, numbers, ids = rows
@@ -171,32 +161,6 @@ def test_without_agents_there_is_one_task(rows):
     np.testing.assert_allclose(model.intercept_[0], numbers.mean() - X.mean(axis=0) @ ridge, atol=1e-4)
     assert model.covariance_.tolist() == model.correlation_.tolist() == [[1.0]]
     assert model.predict(X).shape == (130,)
-
-
-# -- their parts -----------------------------------------------------------------------------------------------------
-
-
-def test_levels_are_taken_off_as_far_as_was_said():
-    data = ct.AgentData(np.zeros((4, 1)), agents=["ann", "ann", "bob", "bob"])
-    left = without_levels(np.array([1.0, 3.0, 5.0, 7.0]), data, np.array([1.0, 0.5]))
-    assert left.tolist() == [-1.0, 1.0, 0.0, 2.0]
-
-
-def test_calibration_tests_each_row_once_and_divides_agents_evenly():
-    data = ct.AgentData(np.zeros((26, 1)), agents=np.repeat(list("abc"), [5, 20, 1]))
-    tested = np.zeros(26, int)
-    for train, test in split(fold_numbers(data.sizes, np.arange(data.n))):
-        assert np.array_equal(train, ~test)
-        assert np.bincount(data.owner[test], minlength=3)[:2].tolist() == [1, 4]
-        tested[test] += 1
-        assert some_rows(data, train).sizes.tolist() == np.bincount(data.owner[train], minlength=3).tolist()
-    assert (tested == 1).all()
-
-
-@pytest.mark.parametrize("storage", [np.asarray, sparse.csr_array])
-def test_a_column_that_does_not_vary_has_the_unit_one(storage):
-    found, deviation = spread(TaskRows.here(ct.AgentData(storage(np.array([[1.0, 7.0], [3.0, 7.0]])), [0.0, 1.0])))
-    assert (found.mean.tolist(), deviation.tolist()) == ([2.0, 7.0], [1.0, 1.0])
 
 
 # -- rows of every kind ----------------------------------------------------------------------------------------------
@@ -308,20 +272,6 @@ def test_parameters_and_copies(kind):
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_they_are_none_of_the_front_doors_estimators(kind):
-    assert not issubclass(MODELS[kind], (ct.CollaborativeClassifier, ct.CollaborativeRegressor))
-    assert not any("ollaborative" in parent.__name__ or "raph" in parent.__name__ for parent in MODELS[kind].__mro__)
-
-
-@pytest.mark.parametrize("kind", MODELS)
-def test_the_usual_loss_is_that_of_the_kind(rows, kind):
-    X, numbers, ids = rows
-    usual = {"classifier": "logistic", "regressor": "squared"}[kind]
-    one, other = (MODELS[kind](loss=loss).fit(X, labels(numbers, kind), agents=ids) for loss in (None, usual))
-    np.testing.assert_array_equal(one.coef_, other.coef_)
-
-
-@pytest.mark.parametrize("kind", MODELS)
 def test_defaults_are_those_of_the_function(kind):
     function = inspect.signature(ct.relationship).parameters
     theirs = {"max_iter": "alternations", "random_state": "seed"}
@@ -331,22 +281,6 @@ def test_defaults_are_those_of_the_function(kind):
         "loss": None,
         "features": None,
     }
-
-
-@pytest.mark.slow
-def test_progress_and_seed(rows):
-    X, numbers, ids = rows
-    told = []
-    model = ct.RelationshipClassifier(lam=0.1, random_state=1)
-    model.fit(X, levels(numbers), agents=ids, progress=lambda *said: told.append(said))
-    counts, parts = zip(*told, strict=True)
-    assert list(counts) == sorted(counts)
-    assert counts[-1] == sum(run.rounds for run in model.run_)
-    assert all(part >= 0.0 for part in parts)
-    same = ct.RelationshipClassifier(lam=0.1, random_state=1).fit(X, levels(numbers), agents=ids)
-    other = ct.RelationshipClassifier(lam=0.1, random_state=2).fit(X, levels(numbers), agents=ids)
-    assert np.array_equal(same.coef_, model.coef_)
-    assert not np.array_equal(other.coef_, model.coef_)
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------
@@ -421,15 +355,3 @@ def test_matrices_are_made_when_they_are_asked_for(rows, kind):
     before = model.covariance_
     again = model.set_params(lam=0.3).fit(X, y, agents=ids).covariance_
     assert not np.array_equal(again, before)
-
-
-def test_a_covariance_in_factors_is_the_covariance(rows):
-    X, numbers, ids = rows
-    Q, s, c = np.array([[1.0, 0.0], [1.0, 1.0], [-1.0, 0.0], [0.0, 2.0]]), np.array([0.1, 0.05]), 0.1
-    factors = (Q, s, c)
-    matrix = (Q * s) @ Q.T + c * np.eye(4)
-    factors, matrix = (Q, s / np.trace(matrix), c / np.trace(matrix)), matrix / np.trace(matrix)
-    y = labels(numbers, "classifier")
-    one, two = (ct.RelationshipClassifier(covariance=each).fit(X, y, agents=ids) for each in (matrix, factors))
-    np.testing.assert_allclose(two.covariance_, matrix, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(two.coef_, one.coef_, rtol=0, atol=1e-3)

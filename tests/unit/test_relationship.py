@@ -28,6 +28,7 @@ from coterie.multitask.spectrum import singular_values
 from coterie.multitask.training import Options, Training
 from coterie.multitask.worker import Request, Worker
 from coterie.multitask.workers import LocalWorkers, local_workers
+from references import dense, loads
 
 pytestmark = pytest.mark.compiled
 
@@ -106,10 +107,6 @@ def make(loss, kind="dense", sizes=SIZES, d=D, seed=0, shared=0.7):
     return ct.AgentData(sparse.csr_array(X) if kind == "sparse" else X, y, owner, members=range(m))
 
 
-def dense(data):
-    return data.X.toarray() if data.is_sparse else np.asarray(data.X)
-
-
 def losses_of(data, name, W):
     """``sum_i 1/n_i sum_j l(w_i . x_ij, y_ij)`` for W, (m, d)."""
     margins = np.einsum("rk,rk->r", dense(data), W[data.owner])
@@ -130,15 +127,6 @@ def joint(data, name, lam, W):
 
 def conjugates_of(data, name, a):
     return float(np.sum(LOSSES[name][3](a, data.y) / data.sizes[data.owner]))
-
-
-def loads(data, a):
-    """``b_i = 1/n_i X_i' a_i``."""
-    X, B = dense(data), np.zeros((data.n, data.p))
-    for i in range(data.n):
-        rows = slice(data.start[i], data.start[i + 1])
-        B[i] = X[rows].T @ a[rows] / data.sizes[i]
-    return B
 
 
 def dual(data, name, lam, sigma, a):
@@ -285,26 +273,6 @@ def test_every_row_of_the_trace_is_a_primal_and_a_dual_objective(settings):
         assert state.dual == pytest.approx(dual(data, "logistic", LAM, sigma, a), rel=1e-11)
 
 
-def test_a_task_without_variance_has_no_weights():
-    data, sigma = make("logistic"), COVARIANCES["a task without variance"]
-    found = ct.relationship(data, "logistic", LAM, covariance=sigma)
-    assert np.all(found.weights[2] == 0.0)
-    assert np.all(np.abs(found.weights[[0, 1, 3, 4]]).max(axis=1) > 0.1)
-    np.testing.assert_array_equal(found.correlation[2], [0, 0, 1, 0, 0])
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_the_exact_method_gives_the_same_weights(name):
-    data, sigma = make(name), COVARIANCES["rank 2"]
-    exact = ct.relationship(data, LOSSES[name][0], LAM, covariance=sigma, method="exact")
-    found = ct.relationship(data, LOSSES[name][0], LAM, covariance=sigma)
-    assert exact.value == pytest.approx(primal(data, name, LAM, sigma, exact.weights), rel=1e-9)
-    assert exact.value * (1 - 1e-9) <= found.value <= exact.value * (1 + 1e-6)
-    assert exact.converged
-    assert exact.vectors == 0
-    assert exact.bound <= exact.value * (1 + 1e-9)
-
-
 # -- one round -------------------------------------------------------------------------------------------------------
 
 
@@ -342,16 +310,17 @@ def best_step(name, X, y, w, a, curvature):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("rho", ["eigenvalue", "lemma10", 2.5])
-def test_a_round_solves_the_local_subproblems(rho, name):
-    # Algorithm 2 to its end: a wrong rho, 1/n_i, sigma_ii or lam would show here, and only here.
+@pytest.mark.parametrize(("rho", "eta"), [("eigenvalue", 1.0), ("lemma10", 1.0), (2.5, 1.0), ("eigenvalue", 0.4)])
+def test_a_round_solves_the_local_subproblems(rho, eta, name):
+    # Algorithm 2 to its end: a wrong rho, 1/n_i, sigma_ii or lam would show here, and only here. Of each step, a part
+    # eta is taken, with a rho as much smaller.
     data, sigma = make(name), COVARIANCES["full rank"]
     scale = np.sqrt(np.diagonal(sigma))
     number = {
         "eigenvalue": np.linalg.eigvalsh(sigma / np.outer(scale, scale)).max(),
         "lemma10": np.max(np.abs(sigma).sum(axis=0) / np.diagonal(sigma)),
     }.get(rho, rho)
-    training = training_of(data, LOSSES[name][0], 0.3, sigma, rho=rho, momentum=False, local_steps=20_000)
+    training = training_of(data, LOSSES[name][0], 0.3, sigma, rho=rho, eta=eta, momentum=False, local_steps=20_000)
     server, X = training.server, dense(data)
     for _ in range(2):  # from zero, and from where the first one ended
         before, a, W = server.vectors.copy(), dual_variables(server), server.weights.copy()
@@ -359,8 +328,8 @@ def test_a_round_solves_the_local_subproblems(rho, name):
         server.round()
         for i in range(data.n):
             rows = slice(data.start[i], data.start[i + 1])
-            db = best_step(name, X[rows], data.y[rows], W[i], a[rows], number * sigma[i, i] / 0.3)
-            np.testing.assert_allclose(server.vectors[i] - before[i], db, rtol=0, atol=1e-6)
+            db = best_step(name, X[rows], data.y[rows], W[i], a[rows], eta * number * sigma[i, i] / 0.3)
+            np.testing.assert_allclose(server.vectors[i] - before[i], eta * db, rtol=0, atol=1e-6)
         np.testing.assert_allclose(server.weights, W + sigma @ (server.vectors - before) / 0.3, rtol=0, atol=1e-12)
 
 
@@ -373,34 +342,6 @@ def test_momentum_of_a_worker_by_hand():
     ahead = 1.5 * (3.0 - 2 * 0.5) / (1.0 + 0.4 * 4.0)
     worker.improve(Request(1, np.array([[0.9]]), np.array([0.4]), 1.0, 0.5))
     np.testing.assert_allclose(worker.dual, [(3.0 - 2 * 1.1 + 1.6 * ahead) / (1.0 + 1.6)], rtol=1e-13)
-
-
-def test_one_round_of_a_worker_by_hand():
-    # x = 2, y = 3, w = 0.5, curvature 0.4, n = 2 rows (the other is zero): the best a is (y - x w) / (1 + 0.4/2 x^2).
-    data = ct.AgentData([[2.0], [0.0]], [3.0, 1.5], agents=["a", "a"])
-    worker = Worker(data, ct.Squared(), [0], passes=1.0, local_steps=None, seed=0)
-    update = worker.improve(Request(0, np.array([[0.5]]), np.array([0.4]), 1.0, 0.0))
-    a = (3.0 - 1.0) / (1.0 + 0.4 / 2 * 4.0)
-    np.testing.assert_allclose(worker.dual, [a, 1.5], rtol=1e-14)
-    np.testing.assert_allclose(update.change, [[2.0 * a / 2]], rtol=1e-14)
-    np.testing.assert_allclose(update.loss, [(2.0**2 / 2 + 1.5**2 / 2) / 2], rtol=1e-14)
-    np.testing.assert_allclose(update.after, [(a**2 / 2 - 3 * a + 1.5**2 / 2 - 1.5**2) / 2], rtol=1e-14)
-    np.testing.assert_array_equal(update.before, [0.0])
-
-
-@pytest.mark.parametrize("eta", [1.0, 0.4])
-def test_a_part_of_each_step_is_taken_with_a_rho_as_much_smaller(eta):
-    data, sigma = make("squared"), COVARIANCES["full rank"]
-    server = training_of(data, ct.Squared(), LAM, sigma, eta=eta, momentum=False, local_steps=20_000).server
-    curvature = eta * separability(sigma) * np.diagonal(sigma) / LAM
-    server.round()
-    server.evaluate()
-    for i in range(data.n):
-        rows = slice(data.start[i], data.start[i + 1])
-        X, y = dense(data)[rows], data.y[rows]
-        db = eta * best_step("squared", X, y, np.zeros(D), np.zeros(len(y)), curvature[i])
-        np.testing.assert_allclose(server.vectors[i], db, rtol=0, atol=1e-9)
-    assert server.dual == pytest.approx(dual(data, "squared", LAM, sigma, dual_variables(server)), rel=1e-12)
 
 
 # -- rho -------------------------------------------------------------------------------------------------------------
@@ -429,14 +370,6 @@ def test_rho_is_a_bound_and_the_eigenvalue_the_better_one(seed):
     scale = np.sqrt(np.diagonal(sigma))
     top = np.linalg.eigh(sigma / np.outer(scale, scale))[1][:, -1] / scale
     assert top @ sigma @ top / (top**2 @ np.diagonal(sigma)) == pytest.approx(eigenvalue, rel=1e-9)
-
-
-def test_tasks_without_variance_do_not_count_for_rho():
-    part = random_covariance(np.random.default_rng(0), 3)
-    sigma = np.zeros((4, 4))
-    sigma[np.ix_([0, 2, 3], [0, 2, 3])] = part
-    for bound in ("eigenvalue", "lemma10"):
-        assert separability(sigma, bound) == pytest.approx(separability(part, bound), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -490,17 +423,6 @@ def test_a_step_of_momentum_that_lowers_the_dual_is_taken_back():
     np.testing.assert_array_equal(server.vectors, before)
     np.testing.assert_array_equal(server.weights, sigma @ before / 0.3)
     assert server._momentum == 0.0
-
-
-def test_the_rho_that_equal_tasks_need_is_their_number():
-    data, sigma = equal_tasks()
-    assert separability(sigma) == pytest.approx(5.0, rel=1e-12)
-    assert separability(sigma, "lemma10") == pytest.approx(5.0, rel=1e-12)
-    found = ct.relationship(data, "squared", LAM, covariance=sigma, rho=5.0)
-    assert_solves(found, data, "squared", LAM, sigma)
-    one = make("squared", sizes=(20,))
-    alone = np.linalg.solve(dense(one).T @ dense(one) / 20 + LAM * np.eye(D), dense(one).T @ one.y / 20)
-    np.testing.assert_allclose(found.weights, np.tile(alone, (5, 1)), rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("momentum", [True, False])
@@ -577,10 +499,6 @@ def test_the_omega_step_with_a_ridge_is_a_matrix_square_root(shape, ridge):
     W = np.random.default_rng(0).normal(size=shape)
     root = linalg.sqrtm(W @ W.T + ridge**2 * np.eye(len(W))).real
     np.testing.assert_allclose(best_covariance(W, ridge).dense(), root / np.trace(root), rtol=0, atol=1e-9)
-
-
-def test_no_weights_have_no_relations():
-    np.testing.assert_array_equal(best_covariance(np.zeros((4, 3))).dense(), np.eye(4) / 4)
 
 
 def test_the_square_root_keeps_its_digits():
@@ -663,18 +581,6 @@ def proximal_gradient(data, name, lam, steps=60_000):
         if moved <= 1e-11 * np.abs(W).max():
             break
     return W
-
-
-def test_the_proximal_step_of_the_reference_is_one():
-    rng = np.random.default_rng(0)
-    W = rng.normal(size=(4, 3))
-
-    def objective(Z):
-        return 0.5 * np.sum((Z - W) ** 2) + 0.2 * np.linalg.svd(Z, compute_uv=False).sum() ** 2
-
-    Z = prox_of_squared_nuclear_norm(W, 0.4)
-    for scale in (1e-3, 1e-2, 1.0):
-        assert all(objective(Z + scale * rng.normal(size=W.shape)) > objective(Z) for _ in range(100))
 
 
 #: Loss, sizes of the tasks, features, lam.
@@ -892,14 +798,6 @@ def test_single_tasks_are_logistic_regressions():
         np.testing.assert_allclose(found.model(i), model.coef_[0], rtol=0, atol=1e-4)
 
 
-def test_single_tasks_are_the_tasks_without_relations():
-    data = make("huber")
-    alone = ct.relationship(data, ct.Huber(DELTA), LAM, method="single-task")
-    unrelated = ct.relationship(data, ct.Huber(DELTA), LAM / data.n, covariance=np.eye(data.n) / data.n)
-    assert alone.value == pytest.approx(unrelated.value, rel=1e-6)
-    np.testing.assert_allclose(alone.weights, unrelated.weights, rtol=0, atol=1e-2)
-
-
 # -- what is sent ----------------------------------------------------------------------------------------------------
 
 
@@ -1019,21 +917,11 @@ GOOD = make("logistic")
 EYE = np.eye(5) / 5
 
 
-def skewed():
+def changed(*places, value):
+    """No relations, but for these places."""
     matrix = EYE.copy()
-    matrix[0, 3] = 0.05
-    return matrix
-
-
-def negative():
-    matrix = EYE.copy()
-    matrix[1, 2] = matrix[2, 1] = 0.3
-    return matrix
-
-
-def missing():
-    matrix = EYE.copy()
-    matrix[1, 2] = np.nan
+    for place in places:
+        matrix[place] = value
     return matrix
 
 
@@ -1046,12 +934,18 @@ def missing():
         ),
         *(({"passes": passes}, "passes = .*: expected a positive finite number") for passes in (0, -1, np.nan, "all")),
         *(({"tol": tol}, "tol = .*: expected a positive finite number") for tol in (0.0, -1e-3, np.nan, "tight")),
-        ({"covariance": negative()}, "not positive semidefinite: its smallest eigenvalue is -0.1"),
+        (
+            {"covariance": changed((1, 2), (2, 1), value=0.3)},
+            "not positive semidefinite: its smallest eigenvalue is -0.1",
+        ),
         ({"covariance": np.eye(5)}, "trace 5: it must be 1"),
-        ({"covariance": skewed()}, "not symmetric: 0.05 for tasks 0 and 3, and 0 the other way round"),
+        (
+            {"covariance": changed((0, 3), value=0.05)},
+            "not symmetric: 0.05 for tasks 0 and 3, and 0 the other way round",
+        ),
         ({"covariance": np.eye(4) / 4}, r"must be 5 x 5, a row for each task; found shape \(4, 4\)"),
         ({"covariance": np.ones(5) / 5}, r"must be 5 x 5"),
-        ({"covariance": missing()}, "covariance of tasks 1 and 2 is nan"),
+        ({"covariance": changed((1, 2), value=np.nan)}, "covariance of tasks 1 and 2 is nan"),
         ({"covariance": [["a"] * 5] * 5}, "must be a matrix of numbers"),
         ({"covariance": "identity"}, "must be a matrix of numbers"),
         ({"covariance": EYE, "method": "single-task"}, "has no covariance"),
@@ -1103,14 +997,6 @@ def test_a_task_of_one_class_is_welcome(name):
     assert_solves(ct.relationship(data, LOSSES[name][0], LAM, covariance=sigma), data, name, LAM, sigma)
 
 
-def test_the_joint_optimum_with_a_task_of_one_class():
-    data = of_one_class()
-    best = joint(data, "logistic", LAM, proximal_gradient(data, "logistic", LAM))
-    found = ct.relationship(data, "logistic", LAM)
-    assert_joint(found, data, "logistic", LAM, best)
-    assert found.converged
-
-
 def test_labels_of_one_value_are_fine_for_regression():
     y = GOOD.y.copy()
     y[GOOD.start[3] : GOOD.start[4]] = -1.0
@@ -1143,19 +1029,6 @@ def test_a_loss_of_pooled_examples_is_refused():
 
 
 # -- around it -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("given", RUNS, ids=["learned", "given", "stale", "sdca", "rounds"])
-def test_sources_give_what_the_rows_give(given, tmp_path):
-    data = make("logistic")
-    rows = {i: (data.X[data.start[i] : data.start[i + 1]], data.y[data.start[i] : data.start[i + 1]]) for i in range(5)}
-    np.savez(tmp_path / "four.npz", X=rows[4][0], y=rows[4][1])
-    sources = {i: lambda i=i: rows[i] for i in range(4)} | {4: tmp_path / "four.npz"}
-    one = ct.relationship(data, "logistic", LAM, tol=1e-3, **given)
-    two = ct.relationship(sources, "logistic", LAM, tol=1e-3, **given)
-    assert two.members == one.members
-    np.testing.assert_array_equal(two.weights, one.weights)
-    assert two.trace.equals(one.trace)
 
 
 @pytest.mark.parametrize("given", [*RUNS, {"method": "exact"}, {"method": "single-task"}])

@@ -409,19 +409,6 @@ def test_agents_of_any_kind_are_reported():
     assert report.to_dict()["gains"][2]["agent"] == "('ward', 2)"
 
 
-def test_a_fit_does_not_pay_for_the_report():
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, numpy as np, coterie as ct\n"
-        "X = np.random.default_rng(0).normal(size=(40, 2))\n"
-        "ct.CollaborativeRegressor().fit(X, X[:, 0], agents=np.arange(40) % 4)\n"
-        "assert 'coterie.estimators.report' not in sys.modules and 'pandas' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 # -- figures ----------------------------------------------------------------------------------------------------------
 
 

@@ -500,17 +500,6 @@ def test_of_very_many_agents_some_are_shown(monkeypatch):
     assert page["agents"]["together"][place] == pytest.approx(expected, rel=6e-5)
 
 
-def test_numbers_are_short_and_none_where_there_is_none():
-    assert documents.numbers(np.array([1 / 3, 2.0, np.nan, np.inf, 123456.7, 0.0])) == [
-        0.33333,
-        2,
-        None,
-        None,
-        123460,
-        0,
-    ]
-
-
 def test_a_page_says_what_agents_are_and_what_is_predicted(tmp_path):
     """Whoever is sent the page has not seen the table."""
     X, y, codes = rows()
@@ -614,11 +603,6 @@ def test_text_is_legible(theme):
         assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
     for shape in ("edge", "together", "alone", "one", "stand", "none"):  # lines and points that mean something
         assert contrast(colours[shape], colours["panel"]) >= 3.0, shape
-
-
-def test_contrast_is_computed_as_it_should_be():
-    assert contrast("#ffffff", "#000000") == pytest.approx(21.0)
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
 
 def test_many_tied_agents_are_drawn_near_each_other():

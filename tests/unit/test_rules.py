@@ -55,14 +55,6 @@ def test_wrong_argument_names_are_refused_when_the_rule_is_defined():
                 return z
 
 
-def test_a_rule_without_fields_can_be_called():
-    @njit
-    def use(loss):
-        return loss.value(0.3, -1.0)
-
-    assert use(Logistic()) == Logistic().value(0.3, -1.0)
-
-
 def test_changing_a_parameter_does_not_recompile():
     @rule
     class Scale(NamedTuple):

@@ -55,12 +55,6 @@ def test_rows_are_grouped_and_of_the_promised_sizes(dtype):
     assert abs(X.std() - 1.0) < 0.01
 
 
-def test_rows_are_those_of_the_seed():
-    first, again = scale.make_rows(50), scale.make_rows(50)
-    for a, b in zip(first, again, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 def test_the_table_says_what_was_not_finished(results):
     told = {row[0]: row[1:] for row in scale.main_table(results, "cpu", 1)}
     assert told["`AgentData`"] == ["1.00", "10.0", "100", "1.00, 1.00"]

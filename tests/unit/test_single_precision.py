@@ -88,21 +88,6 @@ def test_exact_solutions(numbers, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "method", [ct.CoordinateDescent(), pytest.param(ct.CollaborativeADMM(1.0), marks=pytest.mark.slow)], ids=repr
-)
-def test_agents_that_learn(numbers, kind, method):
-    graph = ct.graphs.ring(N)
-    pose = ct.Problem.personalized if isinstance(method, type(ct.CoordinateDescent())) else ct.Problem.collaborative
-    one, other = (
-        ct.simulate(pose(data, graph, loss=ct.Logistic()), method, wakes=200, seed=3).theta
-        for data in both(numbers, kind)
-    )
-    same(one, other)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
 def test_gradients_of_any_length(kind):
     """Sums are added in an order that depends on how many columns and rows there are, and on nothing else."""
     for p in (1, 2, 3, 4, 5, 8, 13, 16, 20, 33, 64, 100):
@@ -140,16 +125,6 @@ def test_propagation(numbers):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("spread", ["uniform", "quantile"])
-def test_boosting(numbers, kind, spread):
-    one, other = (
-        ct.Problem.boosting(data, ct.graphs.ring(N), base=ct.Stumps(20, spread=spread)) for data in both(numbers, kind)
-    )
-    same(one.base.threshold, other.base.threshold)
-    same(*(ct.simulate(problem, ct.FrankWolfeBoosting(), wakes=100, seed=3).theta for problem in (one, other)))
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_private_rows(numbers, kind):
     from coterie.privacy.local import perturbed
 
@@ -157,16 +132,11 @@ def test_private_rows(numbers, kind):
     same(one.X, other.X)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_relationship(numbers, kind):
-    one, other = (ct.relationship(data, ct.Squared(), rounds=5) for data in both(numbers, kind))
-    same(one.weights, other.weights)
-
-
 MODELS = {
     "pooling": (ct.CollaborativeClassifier, {}),
     "pooling, additive": (ct.CollaborativeClassifier, {"design": "additive"}),
     "cd": (ct.CollaborativeClassifier, {"method": "cd"}),
+    "admm": (ct.CollaborativeClassifier, {"method": "admm"}),
     "local": (ct.CollaborativeClassifier, {"method": "local"}),
     "numbers": (ct.CollaborativeRegressor, {}),
     "boosted": (ct.BoostedClassifier, {"base": 20}),

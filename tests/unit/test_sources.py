@@ -124,19 +124,6 @@ def test_collaborative_estimators_take_files(tmp_path):
         np.testing.assert_array_equal(found.predict(features), wanted.predict(features))  # knows the column of ids
 
 
-def test_collaborative_estimators_encode_as_with_a_frame(tmp_path):
-    frame = visits().drop(columns="score")
-    frame["colour"] = pd.Categorical(np.where(frame.index % 3, "red", "blue"))
-    frame.loc[::7, "age"] = np.nan
-    files = spread(frame, tmp_path / "visits")
-    wanted = ct.CollaborativeClassifier().fit(
-        in_order(frame).drop(columns="ill"), in_order(frame)["ill"], agents="clinic"
-    )
-    found = ct.CollaborativeClassifier().fit(files, "ill", agents="clinic")
-    assert found._columns == wanted._columns
-    np.testing.assert_allclose(found.coef_, wanted.coef_, rtol=1e-9, atol=1e-12)
-
-
 def test_a_mapping_keeps_its_order():
     frame = visits()
     tasks = {f"{k} clinic": rows[["age", "dose", "score"]] for k, rows in frame.groupby("clinic", sort=False)}

@@ -18,10 +18,8 @@ from scipy import sparse
 
 import coterie as ct
 from coterie.data.columns import Columns
-from coterie.data.raw import read
 from coterie.data.sources import is_source
 from coterie.data.sources.survey import deal, survey
-from coterie.data.summaries import summarise
 from coterie.errors import DataError, MissingExtra, ParameterError
 
 pa = pytest.importorskip("pyarrow")
@@ -201,16 +199,6 @@ def test_constants_that_differ_between_pieces_are_no_constant(monkeypatch):
 def test_minus_zero_is_zero():
     X = np.array([[0.0, -0.0], [1.0, 1.0], [-0.0, 0.0]])
     assert survey({0: (X, [0, 1, 2])}, target=None).columns.names == ("x0",)
-
-
-def test_all_bits_of_a_fingerprint_tell_columns_apart():
-    """Ones and zeros differ in few bits, and high ones: they have to be scrambled."""
-    rng = np.random.default_rng(0)
-    X = np.column_stack([rng.permutation(np.repeat([0.0, 1.0], 32)) for _ in range(200)])
-    prints = [column.values_print for column in summarise(read(X, "test"), first=0)]
-    for side in range(2):
-        for shift in (0, 32):
-            assert len({(print_[side] >> shift) & 0xFFFFFFFF for print_ in prints}) == 200
 
 
 def test_many_texts_are_refused_or_cut_as_in_one_place():
@@ -594,17 +582,6 @@ def test_all_bad_agents_are_listed(bad):
         assert BAD[name][1] in line, line
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_each_kind_of_bad_agent(bad, name):
-    some = {agent: bad[agent] for agent in ("good 0", "good 1", name)}
-    with pytest.raises(DataError) as caught:
-        survey(some, target="y")
-    message = str(caught.value)
-    assert message.startswith(f"agent '{name}'")
-    assert BAD[name][1] in message
-    assert message.endswith('; correct what is wrong, or leave such agents out: ct.Source(..., bad_agents="skip")')
-
-
 def test_bad_agents_are_left_out_if_asked(bad, caplog):
     found = survey(ct.Source(bad, bad_agents="skip"), target="y")
     wanted = survey({name: rows for name, rows in bad.items() if name.startswith("good")}, target="y")
@@ -808,16 +785,6 @@ def test_what_is_no_source_is_refused(arguments, message):
 # -- who loads what --------------------------------------------------------------------------------------------------
 
 
-def test_shards_are_balanced_by_rows():
-    sizes = [50, 1, 1, 1, 20, 30, 1]
-    found = survey({k: (np.ones((n, 1)), np.arange(n)) for k, n in enumerate(sizes)}, target=None)
-    hands = deal(found.sizes, 2)
-    assert sorted(np.concatenate(hands)) == list(range(7))
-    assert [int(found.sizes[hand].sum()) for hand in hands] == [52, 52]
-    assert all((np.diff(hand) > 0).all() for hand in hands)
-    assert len(deal(found.sizes, 100)) == 7
-
-
 def test_what_is_sent_to_workers_is_small(tmp_path):
     frame = pd.concat([shops(400, seed) for seed in range(20)])
     for k in range(20):
@@ -845,34 +812,3 @@ def test_the_order_of_work_changes_nothing(tmp_path, monkeypatch):
     assert one.columns == two.columns
     assert (one.label_mean, one.label_scale) == (two.label_mean, two.label_scale)
     check(one, frame)
-
-
-def folder_of_many(folder, count, kind):
-    """So many files of two rows; text written by hand, since pandas takes a while."""
-    rng = np.random.default_rng(0)
-    x, flip = rng.normal(size=(count, 2)).round(6), rng.random(count) < 0.5
-    for k in range(count):
-        rows = "".join(f"{value},{'red' if flip[k] else 'blue'},{value * k}\n" for value in x[k].tolist())
-        if kind == "csv":
-            (folder / f"{k}.csv").write_text("x,colour,y\n" + rows)
-        elif k < 100:
-            table = pa.table({"x": x[k], "colour": ["red" if flip[k] else "blue"] * 2, "y": x[k] * k})
-            pq.write_table(table, folder / f"{k}.parquet", compression="none")
-        else:  # writing them takes longer than reading
-            x[k] = x[k % 100]
-            (folder / f"{k}.parquet").hardlink_to(folder / f"{k % 100}.parquet")
-    return x
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [pytest.param("csv", marks=pytest.mark.slow), "parquet"])
-def test_ten_thousand_files(tmp_path, kind):
-    x = folder_of_many(tmp_path, 10_000, kind)
-    found = survey(tmp_path, target="y")
-    assert found.members == tuple(range(10_000))
-    assert found.columns.means[0] == pytest.approx(x.mean(), rel=1e-12, abs=1e-15)
-    which = np.arange(0, 10_000, 7)
-    loaded = found.load(which)
-    np.testing.assert_allclose(loaded.X[:, 0], x[which].ravel(), rtol=0, atol=0)
-    factor = which if kind == "csv" else which % 100
-    np.testing.assert_allclose(loaded.y, (x[which] * factor[:, None]).ravel(), rtol=1e-12)

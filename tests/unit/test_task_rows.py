@@ -17,6 +17,7 @@ from coterie.estimators.intercepts import FOLDS, fold_numbers
 from coterie.estimators.task_changes import TrainingTasks, centers, encoded, held_out_margins, in_units, margins
 from coterie.estimators.task_rows import TaskRows, spread
 from coterie.multitask.sources import ChangedTasks, Tasks, TasksElsewhere
+from references import dense
 
 SIZES = np.array([7, 1, 12, 2, 9, 30])
 STORAGE = {"dense": np.asarray, "sparse": sparse.csr_array}
@@ -48,14 +49,13 @@ def same(one, other, **near):
     """Two AgentData of the same rows."""
     assert one.members == other.members
     assert one.sizes.tolist() == other.sizes.tolist()
-    dense = [each.X.toarray() if each.is_sparse else each.X for each in (one, other)]
-    np.testing.assert_allclose(*dense, **near)
+    np.testing.assert_allclose(dense(one), dense(other), **near)
     np.testing.assert_allclose(one.y, other.y, **near)
 
 
 def test_means_and_deviations(both):
     here, apart = both
-    X = here.data.X.toarray() if here.data.is_sparse else here.data.X
+    X = dense(here.data)
     for rows in both:
         found, deviation = spread(rows)
         assert found.labels.tolist() == here.data.y.tolist()
@@ -74,16 +74,6 @@ def test_one_order(both):
     assert apart.sizes.tolist() == here.sizes.tolist() == apart.data.sizes.tolist()
     some = np.array([4, 1, 2])  # in whichever order they are asked for
     same(apart.tasks.load(some), here.data.only(some), rtol=0.0)
-
-
-def test_folds_are_the_same_whoever_asks():
-    rows, owner = SIZES.sum(), np.repeat(np.arange(6), SIZES)
-    wanted = np.empty(rows, int)
-    wanted[np.lexsort([np.random.default_rng(0).uniform(size=rows), owner])] = np.arange(rows) % FOLDS
-    assert fold_numbers(SIZES, np.arange(6)).tolist() == wanted.tolist()
-    for which in ([0], [5, 0, 1], [2, 4], []):
-        mine = np.concatenate([np.zeros(0, int), *(wanted[owner == k] for k in which)])
-        assert fold_numbers(SIZES, np.array(which, int)).tolist() == mine.tolist()
 
 
 def test_training_rows_are_all_but_a_fold(both):
@@ -108,7 +98,7 @@ def test_centers_and_margins(both):
             np.testing.assert_allclose(centers(rows, FOLDS), wanted, rtol=1e-13)
             np.testing.assert_allclose(centers(rows, 0), wanted[:1], rtol=1e-13)
     models, one = rng.normal(size=(6, FOLDS, 4)), rng.normal(size=(6, 4))
-    X = here.data.X.toarray() if here.data.is_sparse else here.data.X
+    X = dense(here.data)
     own = models[here.owner, fold_numbers(SIZES, np.arange(6))]
     for rows in both:
         np.testing.assert_allclose(held_out_margins(rows, models), (X * own).sum(axis=1), rtol=1e-9, atol=1e-9)
@@ -131,13 +121,13 @@ def test_changes_are_those_of_whoever_has_all_rows(both, numbers):
 
 def test_a_sample_is_spread_over_all_rows(both):
     here = both[0]
-    X = here.data.X.toarray() if here.data.is_sparse else here.data.X
+    X = dense(here.data)
     for rows in both:
         some, everything = (rows.sample(count) for count in (20, 1000))
-        dense = [each.toarray() if here.data.is_sparse else each for each in (some, everything)]
-        assert dense[1].tolist() == X.tolist()
-        assert len(dense[0]) == 20
-        places = [X.tolist().index(row) for row in dense[0].tolist()]
+        some, everything = (each.toarray() if here.data.is_sparse else each for each in (some, everything))
+        assert everything.tolist() == X.tolist()
+        assert len(some) == 20
+        places = [X.tolist().index(row) for row in some.tolist()]
         assert places == sorted(places)
         assert places[0] == 0
         assert places[-1] == 60

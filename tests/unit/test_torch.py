@@ -66,16 +66,6 @@ def test_value_and_gradient_are_those_of_the_compiled_network(pair, theta):
     assert_allclose(ours.gradient(theta), compiled.gradient(theta), rtol=0, atol=1e-12)
 
 
-def test_the_gradient_is_that_of_finite_differences(pair, theta):
-    problem, step = pair[0], 1e-6
-    gradient = problem.gradient(theta)
-    for i, k in [(0, 0), (1, 7), (2, 22), (5, 38), (3, 5)]:
-        there, back = theta.copy(), theta.copy()
-        there[i, k] += step
-        back[i, k] -= step
-        assert gradient[i, k] == pytest.approx((problem.value(there) - problem.value(back)) / (2 * step), abs=1e-8)
-
-
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_many_agents_at_once_are_one_after_the_other(graph, theta, dtype):
     model = ct.Torch(network(), F.cross_entropy, dtype=dtype, chunk=2)

@@ -86,30 +86,6 @@ class Sure(ClassifierMixin, BaseEstimator):
 # ----------------------------------------------------------------------------------------------------- folds
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("count", [2, 3, 5])
-def test_each_agents_rows_are_dealt_out_evenly(count, shuffle):
-    sizes = np.array([1, 2, 3, 4, 7, 30])
-    ids = np.random.default_rng(0).permutation(np.repeat(list("abcdef"), sizes))
-    fold = folds(ids, count, shuffle=shuffle)
-    for agent, size in zip("abcdef", sizes, strict=True):
-        own = fold[ids == agent]
-        if size == 1:
-            assert own.tolist() == [-1]
-            continue
-        tested = np.bincount(own, minlength=count)
-        assert len(tested) == count
-        assert tested.sum() == size  # every row is tested, once
-        assert tested.max() - tested.min() <= 1
-        assert tested.max() < size  # something is left to train on
-
-
-def test_folds_follow_their_seed():
-    ids = np.repeat(np.arange(20), 7)
-    np.testing.assert_array_equal(folds(ids, seed=4), folds(ids, seed=4))
-    assert (folds(ids, seed=4) != folds(ids, seed=5)).any()
-
-
 def test_folds_are_those_that_results_were_measured_with():
     """Of reports and of papers: the first rows of each agent's permutation, dealt out from a fold of its own."""
     ids = np.repeat(list("abc"), [5, 3, 1])
@@ -121,18 +97,6 @@ def test_small_agents_do_not_share_the_first_fold():
     fold = folds(np.repeat(np.arange(300), 2), 3).reshape(300, 2)
     assert np.all(fold[:, 0] != fold[:, 1])
     assert np.bincount(fold.ravel()).min() > 150  # 200 each, on average
-
-
-@pytest.mark.parametrize("names", [["no", "yes"], [0, 1], [3.5, None]])
-def test_classes_are_spread_within_each_agent(names):
-    random = np.random.default_rng(0)
-    ids, codes = np.repeat(["ann", "bob"], 30), np.tile(np.arange(30) < 6, 2).astype(int)
-    shuffled = random.permutation(60)
-    ids, codes = ids[shuffled], codes[shuffled]
-    fold = folds(ids, 3, y=np.array(names, dtype=object)[codes])
-    for agent in ("ann", "bob"):
-        for code, each in ((1, 2), (0, 8)):
-            assert np.bincount(fold[(ids == agent) & (codes == code)]).tolist() == [each] * 3
 
 
 def test_folds_refuses():
@@ -476,22 +440,6 @@ def neighbours():
     random = np.random.default_rng(3)
     X, ids = random.normal(size=(24, 4)), np.tile(["ann", "bob", "cyd", "dan"], 6)
     return X, X @ [1.0, -1.0, 2.0, 0.5] + 0.5 * random.normal(size=24), ids
-
-
-@pytest.mark.slow
-def test_agents_that_want_the_same_model_collaborate(neighbours):
-    estimator = ct.CollaborativeRegressor("cd", graph=ct.graphs.complete(4))
-    result = tune(estimator, *neighbours, {"coupling": [0.01, 100.0]})
-    assert result.best_params_ == {"coupling": 100.0}
-    X, y, ids = neighbours
-    fold, scores = folds(ids), []
-    for k in range(3):
-        test = fold == k
-        model = ct.CollaborativeRegressor("cd", graph=ct.graphs.complete(4), coupling=100.0)
-        error = model.fit(X[~test], y[~test], agents=ids[~test]).predict(X[test], agents=ids[test]) - y[test]
-        scores.append(-np.mean(error**2))
-    assert result.best_score_ == pytest.approx(np.mean(scores))
-    assert result.best_estimator_.coef_.shape == (4, 4)
 
 
 def test_the_default_grid_is_of_what_the_estimator_has(neighbours):
