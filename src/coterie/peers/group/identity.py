@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from ..._files import private_folder, read_bounded, write_atomic, write_new
+from ..._files import Where, private_folder, read_bounded, write_atomic, write_new
 from ...errors import CoterieError, DataError, IdentityError, ParameterError, SignatureError
 from .records import read_json, to_json
 from .signed import SigningKey, signer
@@ -400,7 +399,7 @@ class Identity:
     tls: ec.EllipticCurvePrivateKey = field(repr=False, compare=False)
 
     @classmethod
-    def make(cls, folder: str | os.PathLike[str], name: str, listen: str | None = None) -> Identity:
+    def make(cls, folder: Where, name: str, listen: str | None = None) -> Identity:
         """New keys in a folder, which is made if it does not exist. Keys that are there are never overwritten."""
         described = _Described(name=name, listen=listen)
         where = private_folder(folder)
@@ -419,7 +418,7 @@ class Identity:
             (self.folder / name).unlink(missing_ok=True)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Identity:
+    def load(cls, folder: Where) -> Identity:
         """The identity in a folder."""
         where = Path(folder)
         path = where / "identity.json"
@@ -441,7 +440,7 @@ class Identity:
     def rekey(self) -> Identity:
         """The same identity with another TLS key, in place of one that is lost or was seen by others."""
         key = new_tls_key()
-        write_atomic(self.tls_key, private_pem(key), private=True)
+        write_atomic(self.folder / "tls.key", private_pem(key), private=True)
         return replace(self, tls=key)
 
     @cached_property
@@ -460,31 +459,7 @@ class Identity:
         return public_bytes(self.signing_key)
 
     @property
-    def tls_key(self) -> Path:
-        """File of the TLS key."""
-        return self.folder / "tls.key"
-
-    @property
-    def tls_certificate(self) -> Path:
-        """File of the certificate, after joining."""
-        return self.folder / "tls.crt"
-
-    @property
     def certificate(self) -> x509.Certificate:
         """The certificate, after joining."""
-        return read_certificate(read_bounded(self.tls_certificate), str(self.tls_certificate))
-
-    @property
-    def ca_certificate(self) -> Path:
-        """File of the authority's certificate, after joining."""
-        return self.folder / "ca.crt"
-
-    @property
-    def charter(self) -> Path:
-        """File of the charter, after joining."""
-        return self.folder / "charter.json"
-
-    @property
-    def roster(self) -> Path:
-        """File of the signed roster, after joining."""
-        return self.folder / "roster"
+        path = self.folder / "tls.crt"
+        return read_certificate(read_bounded(path), str(path))

@@ -97,11 +97,11 @@ def install_certificate(folder: Path, bulletin: Bulletin, now: datetime | None =
         raise DataError(f"{' '.join(bulletin.topic)} is not a certificate of {peer.name}")
     new = certificate_in(bulletin)
     with locked(folder):
-        ca = ids.issuer_of(new, ids.read_authorities(peer.ca_certificate))
+        ca = ids.issuer_of(new, ids.read_authorities(peer.folder / "ca.crt"))
         if new.not_valid_after_utc <= peer.certificate.not_valid_after_utc:
             return None
         ids.check_certificate(new, ca, name=peer.name, key=peer.tls, endpoint=peer.listen, now=now)
-        write_atomic(peer.tls_certificate, ids.certificate_pem(new))
+        write_atomic(peer.folder / "tls.crt", ids.certificate_pem(new))
     return new.not_valid_after_utc
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._files import locked, read_bounded, write_atomic
+from ..._files import Where, locked, read_bounded, write_atomic
 from ...core.world import EVERYONE
 from ...errors import CoterieError, DataError, IdentityError, LedgerError, ParameterError, RemovedError, StateError
 from ..app.metrics import Log, Metrics, health, prometheus
@@ -61,7 +61,7 @@ class Program:
         self,
         node: Node,
         transport: Transport,
-        folder: str | os.PathLike[str],
+        folder: Where,
         log: Log,
         *,
         lab: bool = False,  # an experiment: obey the file "blocked", write the model often, end with the parent process

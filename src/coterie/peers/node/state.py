@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from ... import _archive
-from ..._files import naming, sync, with_checksum, without_checksum, write_all, write_atomic
+from ..._files import Where, naming, sync, with_checksum, without_checksum, write_all, write_atomic
 from ...core.loop import ANEW
 from ...errors import DataError, StateError
 
@@ -76,7 +76,7 @@ class FileStore:
     and no name changes. Contents are numbered, and have a checksum each; of a save that was cut off, the other is left.
     """
 
-    def __init__(self, path: str | os.PathLike[str]):
+    def __init__(self, path: Where):
         self.path = Path(path)
         self._room = self._number = self._file = 0  # bytes for each; the number of the last; which file that is
 
