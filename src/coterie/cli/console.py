@@ -130,14 +130,21 @@ def check_writable(path: Path) -> None:
         raise DataError(f"cannot write to {path}: {ancestor} is not a folder that can be written to")
 
 
+@contextmanager
+def writing(what: str, path: Path) -> Iterator[None]:
+    """Say what could not be written where."""
+    try:
+        yield
+    except (OSError, DataError) as error:
+        raise DataError(f"cannot write {what} to {path}: {error}") from None
+
+
 def write_figures(figures: dict[str, Any], folder: Path) -> list[str]:
     """Write figures to a folder under their names; the paths of the files."""
     from .. import plots  # most commands draw nothing
 
-    try:
+    with writing("figures", folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, figure in figures.items():
             plots.save(figure, folder / name)
-    except OSError as error:
-        raise DataError(f"cannot write figures to {folder}: {error}") from None
     return [str(folder / name) for name in figures]

@@ -94,7 +94,7 @@ def prometheus(status: Mapping[str, Any]) -> str:
     labels = {"name": status["name"], "run": status["run"]}
     lines: list[str] = []
 
-    def add(metric: str, values: Iterable[tuple[Any, Mapping[str, str]]]) -> None:
+    def add(metric: str, values: Iterable[tuple[Any, dict[str, str]]]) -> None:
         """Values that are known, each with its own labels."""
         known = [(value, labels | own) for value, own in values if isinstance(value, int | float)]
         if known:

@@ -31,9 +31,9 @@ from msgspec import Meta
 from ..._files import private_folder, read_bounded, write_atomic
 from ...errors import DataError, FileError, ParameterError, SignatureError
 from ..wire.limits import Buckets
-from ..wire.packet import OVERHEAD, Refused
+from ..wire.packet import OVERHEAD, Refused, parsed
 from .charter import Charter
-from .identity import NAME
+from .identity import NAME, parsing
 from .records import Count, from_msgpack
 from .signed import Signed, SigningKey
 
@@ -191,7 +191,7 @@ class Board:
         ordered = [self.signed[topic] for topic in sorted(self.held)]
         start = self._next.get(to, 0) % len(ordered)
         first = next(self.packets(ordered[start:] + ordered[:start]))
-        self._next[to] = start + len(msgspec.msgpack.decode(first, type=list[bytes]))
+        self._next[to] = start + len(_bundle(first))
         return first
 
     def packets(self, signed: Iterable[bytes]) -> Iterator[bytes]:
@@ -206,6 +206,9 @@ class Board:
             yield msgspec.msgpack.encode(bundle)
 
 
+_bundle = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
 def _number(signed: bytes) -> int:
     """A bulletin as a number: all of those that are here make the digest."""
     return int.from_bytes(hashlib.sha256(signed).digest()[:DIGEST])
@@ -213,12 +216,10 @@ def _number(signed: bytes) -> int:
 
 def certificate_in(bulletin: Bulletin) -> x509.Certificate:
     """The certificate that a bulletin brings to whom it is about."""
-    try:
+    with parsing(f"the certificate for {bulletin.about}"):
         found = x509.load_der_x509_certificate(bulletin.body)
         _ = found.subject, found.extensions, found.not_valid_after_utc  # they are parsed when asked for
         return found
-    except Exception as error:  # whatever is wrong with it
-        raise DataError(f"the certificate for {bulletin.about} cannot be read: {error!s:.200}") from None
 
 
 class _Package(msgspec.Struct, frozen=True, array_like=True):
@@ -244,11 +245,8 @@ def unpackaged(data: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def unbundled(content: bytes) -> list[bytes]:
-    """The bulletins in a packet; a :class:`~coterie.errors.DataError` for anything else."""
-    try:
-        return msgspec.msgpack.decode(content, type=list[bytes])
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise DataError(f"not bulletins: {error}") from None
+    """The bulletins in a packet; :class:`Refused` for anything else."""
+    return parsed(_bundle, content, "not bulletins")
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

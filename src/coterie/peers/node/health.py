@@ -15,7 +15,6 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -26,7 +25,7 @@ from ...errors import SignatureError
 from ..group.records import Finite
 from ..group.signed import verify
 from ..wire.limits import Buckets
-from ..wire.packet import OVERHEAD, SIGNATURE, Refused, Whole
+from ..wire.packet import OVERHEAD, SIGNATURE, Refused, Whole, parsed
 from ..wire.packet import Counter as Number
 from .checks import expires_in
 
@@ -178,19 +177,13 @@ class HealthBoard:
             raise Refused("rate", f"records of health from {sender}")
         if len(content) > MAX_RECORDS * (RECORD_BYTES + FRAME):
             raise Refused("size", f"{len(content)} bytes of records from {sender}")
-        try:
-            told = _batch(content)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise Refused("format", f"records of health from {sender}: {error}") from None
+        told = parsed(_batch, content, f"records of health from {sender}")
         return sum(self._take_one(now, sender, age, signed) for age, signed in told)
 
     def _take_one(self, now: float, sender: int, age: float, signed: bytes) -> bool:
         if len(signed) > RECORD_BYTES:
             raise Refused("size", f"a record of {len(signed)} bytes from {sender}; at most {RECORD_BYTES}")
-        try:
-            record = _record(signed[SIGNATURE:])
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise Refused("format", f"a record of health from {sender}: {error}") from None
+        record = parsed(_record, signed[SIGNATURE:], f"a record of health from {sender}")
         owner = record.address
         key, known = self._keys.get(owner), self._known.get(owner)
         if key is None or not age < EXPIRES:
@@ -266,9 +259,9 @@ def record_of(status: Mapping[str, Any], address: int, start: int, number: int, 
     )
 
 
-def days_left(expires: str | None, now: datetime | None = None) -> int | None:
+def days_left(expires: str | None) -> int | None:
     """Whole days until a moment in ISO 8601, or None where there is none."""
-    left = expires_in(expires, time.time() if now is None else now.timestamp())
+    left = expires_in(expires, time.time())
     return None if left is None else max(-100_000, min(100_000, int(left // 86400.0)))
 
 

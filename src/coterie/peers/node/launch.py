@@ -18,7 +18,7 @@ from ..group.amendments import settle
 from ..group.charter import Charter
 from ..group.groups import Membership, keep_authorities, membership
 from ..group.networks import model_of
-from ..group.roster import Relay, Roster, newer, read_roster
+from ..group.roster import Relay, Roster, read_roster, relation
 from ..model.work import method_of, read_work
 from ..transport import contacts_of
 from .node import Node
@@ -164,7 +164,7 @@ def _newest(
     for k, signed in enumerate(found):
         with contextlib.suppress(DataError):
             new = read_roster(signed, charter, held=roster)
-            if newer(roster, new):
+            if relation(roster, new) == "newer":
                 roster = new
                 if k > 0:
                     with locked(folder):

@@ -429,10 +429,7 @@ class Node:
         elif packet.kind == wire.HEALTH:
             self.health.take(now, j, content)
         elif packet.kind == wire.BULLETIN:
-            try:
-                out = self.take_bulletins(now, unbundled(content), j)
-            except DataError as error:
-                raise Refused("format", str(error)) from None
+            out = self.take_bulletins(now, unbundled(content), j)
         else:
             raise Refused("format", f"kind {packet.kind} from {j}")
         self.mail.received["notices"] += 1

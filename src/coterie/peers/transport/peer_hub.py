@@ -120,7 +120,7 @@ class PeerHub(Hub):
         if kind == LETTER:
             self.counts["sent"] += 1
         if not channel.push(data):
-            self.dropped_to(name, "queue full")
+            self.drop("to", name, "queue full")
 
     def _through(self, relay: str, name: str, kind: int, body: bytes) -> bool:
         channel, contact = self.channels.get(relay), self.contacts.get(name)
@@ -139,10 +139,10 @@ class PeerHub(Hub):
         place = self.place(name)
         linked = name in self.links
         if (place is None and not self.relays) and not linked:
-            self.dropped_to(name, "unreachable")
+            self.drop("to", name, "unreachable")
             return
         if not linked and now < self._alone_until.get(name, 0.0):
-            self.dropped_to(name, "unreachable")
+            self.drop("to", name, "unreachable")
             return
         waiting = self._waiting.get(name)
         if waiting is None:
@@ -150,7 +150,7 @@ class PeerHub(Hub):
         waiting.frames.append((kind, body))
         if len(waiting.frames) > self.limits.waiting:
             waiting.frames.popleft()
-            self.dropped_to(name, "queue full")
+            self.drop("to", name, "queue full")
         if len(self._waiting) * self.limits.waiting > WAITING_IN_ALL:
             self._give_up(next(iter(self._waiting)), "queue full")
         if place is None:
@@ -162,7 +162,7 @@ class PeerHub(Hub):
     def _give_up(self, name: str, reason: str) -> None:
         waiting = self._waiting.pop(name, None)
         for _ in () if waiting is None else waiting.frames:
-            self.dropped_to(name, reason)
+            self.drop("to", name, reason)
 
     def _flush(self, name: str) -> None:
         waiting = self._waiting.pop(name, None)
