@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -112,13 +114,30 @@ def waiting(text: str, quiet: bool) -> Iterator[None]:
 
 
 @contextmanager
+def until_signal(*numbers: signal.Signals) -> Iterator[threading.Event]:
+    """Set by Ctrl-C, and by the other signals that want a process to end."""
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def warnings_said() -> Iterator[None]:
     """Say what the library warns of, once, without a source line."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         yield
     for message in dict.fromkeys(str(warning.message) for warning in caught):
-        talk.print(f"[yellow]warning:[/] {escape(message)}", soft_wrap=True)
+        note(message, "warning")
+
+
+def note(text: str, kind: str = "note") -> None:
+    """Say something beside the result."""
+    talk.print(f"[yellow]{kind}:[/] {escape(text)}", soft_wrap=True)
 
 
 def check_writable(path: Path) -> None:

@@ -152,32 +152,37 @@ def _escaped(text: Any) -> str:
     return str(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
+class Answers(BaseHTTPRequestHandler):
+    """How pages of this machine are answered. Nothing is logged: addresses may hold a secret."""
+
+    def answer(self, status: int, kind: str, body: bytes, headers: Mapping[str, str] = {}) -> None:
+        """All of an answer."""
+        self.send_response(status)
+        for name, value in {**headers, "Content-Type": kind, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        with contextlib.suppress(OSError):  # whoever asked has gone
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
 class Metrics:
     """Serves ``/metrics`` and ``/healthz`` at http://127.0.0.1:port, to this machine alone; port 0 for any free one."""
 
     def __init__(self, port: int, text: Callable[[], str], health: Callable[[], tuple[bool, dict[str, Any]]]):
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Answers):
             timeout = 10  # seconds for a request: none holds a thread for long
 
             def do_GET(self) -> None:
                 if self.path == "/metrics":
-                    self._answer(200, "text/plain; version=0.0.4; charset=utf-8", text())
+                    self.answer(200, "text/plain; version=0.0.4; charset=utf-8", text().encode())
                 elif self.path == "/healthz":
                     well, found = health()
-                    self._answer(200 if well else 503, "application/json", json.dumps(found) + "\n")
+                    self.answer(200 if well else 503, "application/json", json.dumps(found).encode() + b"\n")
                 else:
-                    self._answer(404, "text/plain; charset=utf-8", "look at /metrics or /healthz\n")
-
-            def _answer(self, code: int, kind: str, content: str) -> None:
-                body = content.encode()
-                self.send_response(code)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
+                    self.answer(404, "text/plain; charset=utf-8", b"look at /metrics or /healthz\n")
 
         try:
             self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)

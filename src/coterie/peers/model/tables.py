@@ -199,8 +199,9 @@ def work_of(charter: Charter, X: np.ndarray, y: np.ndarray, holdout: float | Non
     if charter.network:
         model = model_of(charter) if model is None else model
         work = _network_work(charter, X[~aside], y[~aside], X[seen], model)
-        return work._replace(seen_labels=y[seen], aside=bool(aside.any()))
-    work = (_pooling_work if charter.objective == "pooling" else _graph_work)(charter, X[~aside], y[~aside], X[seen])
+    else:
+        make = _pooling_work if charter.objective == "pooling" else _graph_work
+        work = make(charter, X[~aside], y[~aside], X[seen])
     return work._replace(seen_labels=y[seen], aside=bool(aside.any()))
 
 
