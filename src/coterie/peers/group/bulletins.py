@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -30,7 +29,7 @@ from msgspec import Meta
 
 from ..._files import private_folder, read_bounded, write_atomic
 from ...errors import DataError, FileError, ParameterError, SignatureError
-from ..wire.limits import Buckets
+from ..wire.limits import Buckets, once
 from ..wire.packet import OVERHEAD, Refused, parsed
 from .charter import Charter
 from .identity import NAME, parsing
@@ -179,10 +178,7 @@ class Board:
 
     def may_bring(self, now: float, to: int) -> bool:
         """Whether it is long enough since somebody was last brought some."""
-        if now < self._brought.get(to, -math.inf) + BRING_EVERY:
-            return False
-        self._brought[to] = now
-        return True
+        return once(self._brought, to, now, BRING_EVERY)
 
     def answer(self, now: float, to: int) -> bytes | None:
         """What to bring to somebody who has other bulletins: as many as a packet carries, and the next ones later."""

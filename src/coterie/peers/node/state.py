@@ -54,21 +54,6 @@ class Store(Protocol):
         """Replace it. When this returns, the content is safe; when it raises OSError, the old or the new one is."""
 
 
-class MemoryStore:
-    """A state in memory, for simulations."""
-
-    def __init__(self) -> None:
-        self._content: bytes | None = None
-
-    def load(self) -> bytes | None:
-        """The last content saved, or None."""
-        return self._content
-
-    def save(self, content: bytes) -> None:
-        """Replace it."""
-        self._content = content
-
-
 class FileStore:
     """A state on disk, for its owner's eyes only: a file with room for the last content saved, and the one before.
 
