@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..errors import IdentityError, ParameterError
-from .console import AsJson, bar, show, talk, until_signal, waiting
+from .console import AsJson, bar, columns, show, talk, until_signal, waiting
 from .peers import app
 
 if TYPE_CHECKING:
@@ -229,25 +229,21 @@ def table_of(report: dict[str, Any], limit: float | None = None) -> Table:
         parts.append(f"gap {report['gap']:.1e}")
     elif report.get("apart"):
         parts.append("ends of ties do not agree yet")
-    table = Table(title="; ".join(parts))
-    table.add_column("peer", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    columns = ("wakes", "in", "out", "refused", "score", "alone", "releases" if private else "distance")
-    for column in columns:
-        table.add_column(column, justify="right")
+    numbers = ("wakes", "in", "out", "refused", "score", "alone", "releases" if private else "distance")
+    table = Table(*columns("peer", "state", right=numbers, no_wrap=True), title="; ".join(parts))
     colours = {"up": "green", "paused": "yellow", "cut off": "magenta", "killed": "red", "failed": "bold red"}
     for row in peers:
         name = row["name"] if row["name"] == f"p{row['agent']}" else f"{row['name']} {row['agent']}"
         state = row["state"]
-        numbers = [f"{row[key]:,}" if key in row else "" for key in ("wakes", "letters_in", "letters_out", "refused")]
-        numbers += [f"{row[key]:.3f}" if row.get(key) is not None else "" for key in ("score", "score_alone")]
+        cells = [f"{row[key]:,}" if key in row else "" for key in ("wakes", "letters_in", "letters_out", "refused")]
+        cells += [f"{row[key]:.3f}" if row.get(key) is not None else "" for key in ("score", "score_alone")]
         if private:
             made, left = row.get("releases"), row.get("releases_left")
-            numbers.append("" if made is None or left is None else f"{made} of {made + left}")
+            cells.append("" if made is None or left is None else f"{made} of {made + left}")
         else:
-            numbers.append("" if row["distance"] is None else f"{row['distance']:.1e}")
+            cells.append("" if row["distance"] is None else f"{row['distance']:.1e}")
         colour = colours.get(state)
-        table.add_row(escape(name), f"[{colour}]{state}[/]" if colour else state, *numbers)
+        table.add_row(escape(name), f"[{colour}]{state}[/]" if colour else state, *cells)
     return table
 
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..errors import DataError, ParameterError
-from .console import AUDIT_FAILED, BAD_INPUT, AsJson, note, out, show
+from .console import AUDIT_FAILED, BAD_INPUT, AsJson, columns, note, out, show
 from .groups import Folder
 
 
@@ -87,9 +87,8 @@ def audit_peer(
         verdict = f"every line fits the one before{torn}. The last one is {found.head[:16]}"
         if found.broken is not None:
             verdict = f"[bold red]changed after it was written: {escape(found.broken)}[/]"
-        table = Table(title=f"{len(found.entries)} events", caption=verdict)
-        for column in ("", "when", "event", ""):
-            table.add_column(column, overflow="fold")
+        heads = columns("", "when", "event", "", overflow="fold")
+        table = Table(*heads, title=f"{len(found.entries)} events", caption=verdict)
         for entry in shown:
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.at))
             told = ", ".join(f"{key} {_short(value)}" for key, value in entry.fields.items() if value not in ([], None))

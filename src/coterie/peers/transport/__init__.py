@@ -23,9 +23,8 @@ class Contact(NamedTuple):
     name: str
     address: int
     endpoint: str | None = None  # "host:port", or None: nobody can connect to it, it is reached through a relay
-    key: bytes | None = (
-        None  # its Ed25519 public key: what it knocks with, and what letters through relays are sealed for
-    )
+    #: Its Ed25519 public key: what it knocks with, and what letters through relays are sealed for.
+    key: bytes | None = None
 
 
 def contacts_of(roster: Any) -> list[Contact]:
