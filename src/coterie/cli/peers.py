@@ -200,7 +200,7 @@ def run_peer(
     else:
         from ..peers.node.jobs import Feed, prepared
 
-        feed = None if data is None else Feed(folder, data, settings.holdout, Feed.stamp(data), model)
+        feed = None if data is None else Feed(folder, data, settings.holdout, model)
         content = prepared(folder, data, settings.holdout, model)
     if settings.nice:
         os.nice(settings.nice)

@@ -45,10 +45,11 @@ OF_TIES = {"weight": "tie_weight", "alive": "tie_connected", "heard": "tie_heard
 LOUD = ("trouble", "removed", "refused", "served", "muted", "warning", "error", "critical")
 
 
-class Log:
+class Log(logging.Handler):
     """One json object a line, with a bound on how many of a kind there are in a minute."""
 
     def __init__(self, stream: TextIO = sys.stderr, clock: Callable[[], float] = time.time, level: str = "info"):
+        super().__init__(logging.INFO)
         self._stream, self._clock, self._all = stream, clock, level == "info"
         self._lines = Buckets(LINES / 60.0, LINES)
         self.silenced: dict[str, int] = {}
@@ -56,8 +57,12 @@ class Log:
     def take_over(self) -> None:
         """What the library logs comes here, too."""
         logger = logging.getLogger("coterie")
-        logger.handlers = [_Handler(self)]
+        logger.handlers = [self]
         logger.propagate = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """A record of the library's log, as an event."""
+        self(record.levelname.lower(), what=record.getMessage())
 
     def __call__(self, event: str, **fields: Any) -> None:
         """Log an event, if there were not too many of its kind."""
@@ -73,17 +78,6 @@ class Log:
         line = json.dumps({"at": round(now, 3), "event": event, **fields}, default=str)
         with contextlib.suppress(OSError, ValueError):  # a closed terminal is no reason to stop
             print(line, file=self._stream, flush=True)
-
-
-class _Handler(logging.Handler):
-    """Records of the library's log as events."""
-
-    def __init__(self, log: Log):
-        super().__init__(logging.INFO)
-        self._log = log
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._log(record.levelname.lower(), what=record.getMessage())
 
 
 def prometheus(status: Mapping[str, Any]) -> str:

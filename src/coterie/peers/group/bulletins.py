@@ -112,7 +112,7 @@ class Board:
         self._until: dict[Topic, datetime] = {}
         self._next: dict[int, int] = {}  # where to go on with somebody
         self._brought: dict[int, float] = {}  # when somebody was last answered with bulletins
-        self._read = Buckets(BULLETINS_PER_SECOND, BULLETINS_AT_ONCE)
+        self.reads = Buckets(BULLETINS_PER_SECOND, BULLETINS_AT_ONCE)  # how many of a member are looked at
 
     def knows(self, signed: bytes) -> bool:
         """Whether it is here already."""
@@ -122,10 +122,6 @@ class Board:
     def digest(self) -> bytes:
         """Of all that is here, in whatever order it came; of nothing, nothing."""
         return self._digest.to_bytes(DIGEST) if self.held else b""
-
-    def may_read(self, now: float, by: int) -> bool:
-        """Whether one more of a member is to be looked at."""
-        return self._read.take(by, now)
 
     def take(self, signed: bytes) -> Bulletin:
         """Keep a bulletin, if it is signed, and newer than the one that is here; or it is :class:`Refused`."""

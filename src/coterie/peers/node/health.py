@@ -125,7 +125,9 @@ class HealthBoard:
         self._known: dict[int, _Known] = {}
         self._news: set[int] = set()  # whose records were not passed on yet
         self._packets = Buckets(PER_SECOND, BURST)
-        self._wait, self._at = FIRST_WAIT, math.inf
+        self._wait = FIRST_WAIT
+        #: When to ask for a :meth:`batch`; infinity while there is nothing to tell.
+        self.next_time = math.inf
 
     def admit(self, keys: Mapping[int, bytes]) -> None:
         """Whose records are kept: addresses and public keys of the members."""
@@ -139,12 +141,7 @@ class HealthBoard:
         """Begin, with the number of this start."""
         self.start = start
         if self.shares:
-            self._at = now + FIRST_WAIT
-
-    @property
-    def next_time(self) -> float:
-        """When to ask for a :meth:`batch`; infinity while there is nothing to tell."""
-        return self._at
+            self.next_time = now + FIRST_WAIT
 
     def batch(self, now: float) -> bytes | None:
         """What to send to all neighbours now, or None: the own record, what is new, and some others by chance."""
@@ -163,7 +160,7 @@ class HealthBoard:
         self._news -= set(chosen)
         told += [(round(now - self._known[j].born, 1), self._known[j].signed) for j in chosen]
         spread = 0.75 + 0.5 * self._chance()  # so that members do not all speak at the same time
-        self._at = now + self._wait * spread if told or self.shares else math.inf
+        self.next_time = now + self._wait * spread if told or self.shares else math.inf
         self._wait = min(2.0 * self._wait, LONGEST_WAIT)
         return _encode(told) if told else None
 
@@ -200,8 +197,8 @@ class HealthBoard:
             return False
         self._known[owner] = _Known(record, signed, now - age)
         self._news.add(owner)
-        if self._at == math.inf:
-            self._at = now + self._wait * self._chance()
+        if self.next_time == math.inf:
+            self.next_time = now + self._wait * self._chance()
         return True
 
     def rows(self, now: float) -> list[dict[str, Any]]:

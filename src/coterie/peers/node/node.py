@@ -258,7 +258,7 @@ class Node:
         for signed in bulletins:
             if board.knows(signed):
                 continue
-            if by is not None and not board.may_read(now, by):
+            if by is not None and not board.reads.take(by, now):
                 self.mail.refuse(Refused("rate", f"bulletins from {by}"), by)
                 break
             try:

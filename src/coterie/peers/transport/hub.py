@@ -225,6 +225,11 @@ class Hub:
         except Exception:
             log.exception("%s could not take a list of members", self.me)
 
+    def publish(self, signed: bytes) -> None:
+        """A list of members to everybody who is connected."""
+        for channel in self.channels.values():
+            channel.push(frame(LIST, signed))
+
     def drop(self, way: str, name: str, reason: str) -> None:
         """Something "from" or "to" a member comes to nothing."""
         self.counts[f"dropped: {reason}"] += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..group.identity import split_endpoint
 from ..wire.limits import Buckets
@@ -26,14 +26,11 @@ WAITING_IN_ALL = 1024
 GIVEN, GIVEN_AT_ONCE = 0.1, 2.0
 
 
-class _Waiting:
+class _Waiting(NamedTuple):
     """Frames for somebody who is not connected yet."""
 
-    __slots__ = ("frames", "until")
-
-    def __init__(self, until: float):
-        self.frames: deque[tuple[int, bytes]] = deque()
-        self.until = until
+    until: float
+    frames: deque[tuple[int, bytes]]
 
 
 class PeerHub(Hub):
@@ -146,7 +143,7 @@ class PeerHub(Hub):
             return
         waiting = self._waiting.get(name)
         if waiting is None:
-            waiting = self._waiting[name] = _Waiting(now + self.limits.wait)
+            waiting = self._waiting[name] = _Waiting(now + self.limits.wait, deque())
         waiting.frames.append((kind, body))
         if len(waiting.frames) > self.limits.waiting:
             waiting.frames.popleft()
@@ -171,8 +168,7 @@ class PeerHub(Hub):
 
     def publish(self, signed: bytes) -> None:
         """A list of members to everybody who is connected, and to neighbours that a relay is connected with."""
-        for channel in self.channels.values():
-            channel.push(frame(LIST, signed))
+        super().publish(signed)
         for name in self.links.keys() - self.channels.keys():
             if any(name in names for names in self.present.values()):
                 self.send(name, LIST, signed)

@@ -79,11 +79,6 @@ class RelayHub(Hub):
     def _presence(self) -> bytes:
         return frame(PRESENT, "\n".join(self.channels).encode())
 
-    def publish(self, signed: bytes) -> None:
-        """A list of members to everybody."""
-        for channel in self.channels.values():
-            channel.push(frame(LIST, signed))
-
 
 class TlsRelay(Endpoint[RelayHub]):
     """Listens, and forwards in the background. Its certificate must not have the name of a member.
@@ -107,7 +102,7 @@ class TlsRelay(Endpoint[RelayHub]):
         self._limits = self._limits._replace(letters=MANY * self._rate, queue_bytes=QUEUE_BYTES)
         self.endpoint = listen
         self._keys: dict[str, bytes | None] = {}
-        self._roster: DeliverRoster | None = None
+        self._roster: DeliverRoster = lambda signed: None
         self.admit(contacts)
 
     def admit(self, contacts: Iterable[Contact], revoked: Iterable[str] = ()) -> None:
@@ -149,5 +144,4 @@ class TlsRelay(Endpoint[RelayHub]):
         self.close()
 
     def _take_roster(self, signed: bytes) -> None:
-        if self._roster is not None:
-            self._roster(signed)
+        self._roster(signed)
