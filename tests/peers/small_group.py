@@ -14,11 +14,25 @@ from coterie.peers.group.roster import Member, Roster, sign_roster
 from coterie.peers.model.tables import work_of
 from coterie.peers.model.work import method_of
 from coterie.peers.node.node import Node
-from coterie.peers.node.state import MemoryStore
 from coterie.peers.wire.packet import VERSION, Packet, write_packet
 from coterie.privacy import Ledger
 
 P = 3
+
+
+class MemoryStore:
+    """A state in memory."""
+
+    def __init__(self):
+        self._content = None
+
+    def load(self):
+        return self._content
+
+    def save(self, content):
+        self._content = content
+
+
 #: A ring with a chord.
 TIES = [(0, 1, 1.0), (1, 2, 0.5), (2, 3, 2.0), (0, 3, 0.7), (0, 2, 1.5)]
 

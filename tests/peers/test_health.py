@@ -7,14 +7,13 @@ import math
 
 import msgspec
 import pytest
-from small_group import SmallGroup, key_of, public
+from small_group import MemoryStore, SmallGroup, key_of, public
 
 from coterie.peers.app.metrics import Log
 from coterie.peers.app.status import status_of as status_of_program
 from coterie.peers.node import health
 from coterie.peers.node.health import HEALTH_SEAL, HealthBoard, HealthRecord, days_left, record_of
 from coterie.peers.node.program import Program
-from coterie.peers.node.state import MemoryStore
 from coterie.peers.transport.memory import Exchange, Memory
 from coterie.peers.wire.gate import Refused
 from coterie.peers.wire.packet import HEALTH

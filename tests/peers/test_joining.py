@@ -170,11 +170,11 @@ def test_a_relay_goes_on_with_a_full_disk_and_a_broken_certificate(relay):
     assert eventually(lambda: (hub.folder / "status.json").exists())
     (hub.folder / "status.json").unlink()
     (hub.folder / "status.json").mkdir()  # nothing can be written there
-    good = hub.tls_certificate.read_bytes()
-    hub.tls_certificate.write_bytes(b"nothing of the kind")
+    good = (hub.folder / "tls.crt").read_bytes()
+    (hub.folder / "tls.crt").write_bytes(b"nothing of the kind")
     complaints = ("cannot be used for TLS", "status.json")
     assert eventually(lambda: all(words in said.read_text() for words in complaints))
     assert process.poll() is None
-    hub.tls_certificate.write_bytes(good)
+    (hub.folder / "tls.crt").write_bytes(good)
     (hub.folder / "status.json").rmdir()
     assert eventually(lambda: (hub.folder / "status.json").is_file())

@@ -666,7 +666,7 @@ def test_a_private_peer_takes_in_new_rows_within_its_budget():
 def test_a_changed_file_is_read_again_and_a_bad_one_is_reported(tmp_path):
     (tmp_path / "charter.json").write_bytes(charter_json(charter()))
     data = written(tmp_path / "rows.csv", "age,dose,ill\n1,2,no\n3,4,yes\n")
-    feed = Feed(tmp_path, data, None, Feed.stamp(data))
+    feed = Feed(tmp_path, data, None)
     assert read_work(prepared(tmp_path, data, None)).size == 2
     assert [feed.look() for _ in range(3)] == [None] * 3
     written(data, "age,dose,ill\n1,2,no\n3,4,yes\n5,6,no\n")
@@ -692,7 +692,7 @@ def test_a_running_peer_goes_on_with_the_old_rows_until_there_are_good_ones(tmp_
     group = group_of(agreed, [train[train.clinic == i] for i in range(8)]).start().run(5.0)
     (tmp_path / "charter.json").write_bytes(charter_json(agreed))
     data = tmp_path / "rows.csv"
-    feed, log = Feed(tmp_path, data, None, None), io.StringIO()
+    feed, log = Feed(tmp_path, data, None), io.StringIO()
     node = group.nodes[0]
     program = Program(node, Memory(Exchange(by_hand=True), "m0", 0), tmp_path, Log(log), feed=feed)
 

@@ -18,7 +18,6 @@ from coterie.peers.group.roster import (
     Relay,
     Roster,
     make_mandate,
-    newer,
     read_roster,
     relation,
     sign_roster,
@@ -80,11 +79,10 @@ def test_only_the_steward_signs_and_only_for_its_run():
 
 def test_versions():
     old = roster(version=3)
-    assert newer(None, old)
-    assert newer(old, roster(version=4))
-    assert not newer(old, roster(version=3))
-    assert not newer(old, roster(version=2))
-    assert not newer(old, Roster("0" * 32, 9))
+    assert relation(old, roster(version=4)) == "newer"
+    assert relation(old, roster(version=3)) != "newer"
+    assert relation(old, roster(version=2)) != "newer"
+    assert relation(old, Roster("0" * 32, 9)) != "newer"
 
 
 def test_changes_make_new_versions():
@@ -215,7 +213,7 @@ def test_versions_are_chained():
     assert [version for version, _ in later.history] == [3, 2, 1]
     assert later.history[-1] == (1, first.digest)
     assert (relation(first, later), relation(later, first), relation(later, later)) == ("newer", "older", "same")
-    assert newer(first, later)
+    assert relation(first, later) == "newer"
     long = grown(first, HISTORY + 5)
     assert len(long.history) == HISTORY
     assert relation(first, long) == "newer"  # out of sight: the version counts
@@ -229,7 +227,7 @@ def test_a_fork_is_seen_from_both_sides_whatever_the_versions():
     for a in (one, grown(one, 1), grown(one, 5)):
         for b in (other, grown(other, 1), grown(other, 9)):
             assert relation(a, b) == relation(b, a) == "fork"
-            assert not newer(a, b)
+            assert relation(a, b) != "newer"
     assert relation(base, one) == relation(base, other) == "newer"
 
 

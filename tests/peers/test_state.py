@@ -10,7 +10,7 @@ import stat
 import msgspec
 import numpy as np
 import pytest
-from small_group import WORDS, P, SmallGroup
+from small_group import WORDS, MemoryStore, P, SmallGroup
 
 from coterie.core.loop import ANEW
 from coterie.core.methods import METHODS
@@ -75,7 +75,7 @@ def test_whose_state_it_is():
     record = states.read_record(content)
 
     def begin(member=0, words="cd", **other):
-        store = states.MemoryStore()
+        store = MemoryStore()
         store.save(states.write_record(msgspec.structs.replace(record, **other)))
         return SmallGroup(words).make(member, store=store)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -112,13 +114,30 @@ def waiting(text: str, quiet: bool) -> Iterator[None]:
 
 
 @contextmanager
+def until_signal(*numbers: signal.Signals) -> Iterator[threading.Event]:
+    """Set by Ctrl-C, and by the other signals that want a process to end."""
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def warnings_said() -> Iterator[None]:
     """Say what the library warns of, once, without a source line."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         yield
     for message in dict.fromkeys(str(warning.message) for warning in caught):
-        talk.print(f"[yellow]warning:[/] {escape(message)}", soft_wrap=True)
+        note(message, "warning")
+
+
+def note(text: str, kind: str = "note") -> None:
+    """Say something beside the result."""
+    talk.print(f"[yellow]{kind}:[/] {escape(text)}", soft_wrap=True)
 
 
 def check_writable(path: Path) -> None:
@@ -130,14 +149,21 @@ def check_writable(path: Path) -> None:
         raise DataError(f"cannot write to {path}: {ancestor} is not a folder that can be written to")
 
 
+@contextmanager
+def writing(what: str, path: Path) -> Iterator[None]:
+    """Say what could not be written where."""
+    try:
+        yield
+    except (OSError, DataError) as error:
+        raise DataError(f"cannot write {what} to {path}: {error}") from None
+
+
 def write_figures(figures: dict[str, Any], folder: Path) -> list[str]:
     """Write figures to a folder under their names; the paths of the files."""
     from .. import plots  # most commands draw nothing
 
-    try:
+    with writing("figures", folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, figure in figures.items():
             plots.save(figure, folder / name)
-    except OSError as error:
-        raise DataError(f"cannot write figures to {folder}: {error}") from None
     return [str(folder / name) for name in figures]

@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 from typer.main import get_command
 
 from ..errors import DataError, IdentityError, ParameterError
-from .console import AsJson, show
+from .console import AsJson, columns, show
 
 group = typer.Typer(no_args_is_help=True, help="A group of peers, as its steward sees it; and joining one.")
 
@@ -348,9 +348,8 @@ def show_group(
     charter, signed = read_charter(read_bounded(folder / "charter.json")), read_bounded(folder / "roster")
     roster = read_roster(signed, charter)
     names = {member.address: member.name for member in roster.members}
-    table = Table(title=f"run {charter.run}: {charter.method}, {charter.objective}; members, {told(roster)}")
-    for column in ("name", "address", "endpoint", "neighbours"):
-        table.add_column(column)
+    title = f"run {charter.run}: {charter.method}, {charter.objective}; members, {told(roster)}"
+    table = Table(*columns("name", "address", "endpoint", "neighbours"), title=title)
     for member in roster.members:
         near = ", ".join(f"{names[j]} ({w:g})" for j, w in sorted(roster.neighbours(member.address).items()))
         table.add_row(member.name, str(member.address), member.endpoint or "through a relay", near)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import signal
 import threading
@@ -16,8 +15,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ..errors import IdentityError, MissingExtra, ParameterError
-from .console import AsJson, bar, show, talk, waiting
+from ..errors import IdentityError, ParameterError
+from .console import AsJson, bar, columns, show, talk, until_signal, waiting
 from .peers import app
 
 if TYPE_CHECKING:
@@ -90,21 +89,18 @@ def lab_command(
         raise ParameterError("--agent, --target and --ties go with --data")
     if data is not None and (agent is None or target is None):
         raise ParameterError("--data needs --agent and --target, the columns that say whose row it is, and what")
-    if importlib.util.find_spec("nacl") is None:
-        raise MissingExtra('peers on a network need pynacl: pip install "coterie[network]"')
     from ..core.methods import METHODS
+    from ..peers.lab import Lab, charter_fields, from_table, synthetic
+    from ..peers.lab.processes import check_folder
+    from ..peers.lab.tasks import RATE
 
     if method in METHODS and not METHODS[method].promises.minimises:
         raise ParameterError(
             f"--method {method} minimises no objective, and the lab measures how near peers come to the minimum "
             "of one: watch it in ct.simulate, or found a group of real peers with coterie group create"
         )
-    from ..peers.lab import Lab, charter_fields, from_table, synthetic
-    from ..peers.lab.processes import check_folder
-    from ..peers.lab.tasks import RATE
-
     check_folder(folder)
-    with _until_signal() as stop:
+    with until_signal(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as stop:
         if data is not None:
             task = from_table(data, agent or "", target or "", n, ties, neighbours)
         else:
@@ -233,25 +229,21 @@ def table_of(report: dict[str, Any], limit: float | None = None) -> Table:
         parts.append(f"gap {report['gap']:.1e}")
     elif report.get("apart"):
         parts.append("ends of ties do not agree yet")
-    table = Table(title="; ".join(parts))
-    table.add_column("peer", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    columns = ("wakes", "in", "out", "refused", "score", "alone", "releases" if private else "distance")
-    for column in columns:
-        table.add_column(column, justify="right")
+    numbers = ("wakes", "in", "out", "refused", "score", "alone", "releases" if private else "distance")
+    table = Table(*columns("peer", "state", right=numbers, no_wrap=True), title="; ".join(parts))
     colours = {"up": "green", "paused": "yellow", "cut off": "magenta", "killed": "red", "failed": "bold red"}
     for row in peers:
         name = row["name"] if row["name"] == f"p{row['agent']}" else f"{row['name']} {row['agent']}"
         state = row["state"]
-        numbers = [f"{row[key]:,}" if key in row else "" for key in ("wakes", "letters_in", "letters_out", "refused")]
-        numbers += [f"{row[key]:.3f}" if row.get(key) is not None else "" for key in ("score", "score_alone")]
+        cells = [f"{row[key]:,}" if key in row else "" for key in ("wakes", "letters_in", "letters_out", "refused")]
+        cells += [f"{row[key]:.3f}" if row.get(key) is not None else "" for key in ("score", "score_alone")]
         if private:
             made, left = row.get("releases"), row.get("releases_left")
-            numbers.append("" if made is None or left is None else f"{made} of {made + left}")
+            cells.append("" if made is None or left is None else f"{made} of {made + left}")
         else:
-            numbers.append("" if row["distance"] is None else f"{row['distance']:.1e}")
+            cells.append("" if row["distance"] is None else f"{row['distance']:.1e}")
         colour = colours.get(state)
-        table.add_row(escape(name), f"[{colour}]{state}[/]" if colour else state, *numbers)
+        table.add_row(escape(name), f"[{colour}]{state}[/]" if colour else state, *cells)
     return table
 
 
@@ -274,19 +266,6 @@ def _shown(quiet: bool, limit: float) -> Iterator[Callable[[dict[str, Any]], Non
                 talk.print(str(table_of(report, limit).title), soft_wrap=True)
 
         yield line
-
-
-@contextlib.contextmanager
-def _until_signal() -> Iterator[threading.Event]:
-    """Set by Ctrl-C, and by the signals that want a process to end."""
-    stop, before = threading.Event(), {}
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        before[number] = signal.signal(number, lambda *_: stop.set())
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _conclusion(report: dict[str, Any]) -> Table:

@@ -31,7 +31,7 @@ from ..estimators.storage import load, save
 from ..estimators.tuning import tune as cross_validate
 from ..graphs.builders import read_ties
 from ..problem.baselines import BASELINES
-from .console import AsJson, Seed, bar, check_writable, show, talk, waiting, warnings_said, write_figures
+from .console import AsJson, Seed, bar, check_writable, show, talk, waiting, warnings_said, write_figures, writing
 
 # -- fit --------------------------------------------------------------------------------------------------------------
 
@@ -152,14 +152,13 @@ def fit(
     found: dict[str, Any] = {}
     with warnings_said():
         if tune or holdout > 0:
-            found = _tried(estimator, settings, features, ids, y, tune=tune, holdout=holdout, seed=seed, quiet=as_json)
+            rows = {"X": features, "y": y, "agents": ids}
+            found = _tried(estimator, settings, rows, tune, held_out(ids, holdout, seed), seed, as_json)
         with bar("learning one model for each agent", as_json, known=False) as progress:
             # By their names, which the model keeps.
             model = estimator(**settings).fit(frame, target, agents=agent, progress=progress)
-    try:
+    with writing("the model", output):
         save(model, output)
-    except OSError as error:
-        raise DataError(f"cannot write the model to {output}: {error}") from None
     result = {"task": str(kind), "agents": len(model.agents_), "rows": len(frame), "features": features.shape[1]}
     _show_fit(result | found | {"model": str(output)} | _told(model), output, as_json)
 
@@ -185,28 +184,19 @@ def _settings(estimator: Any, ctx: typer.Context) -> dict[str, Any]:
 
 
 def _tried(
-    estimator: Any,
-    settings: dict[str, Any],
-    X: Any,
-    ids: Any,
-    y: Any,
-    *,
-    tune: bool,
-    holdout: float,
-    seed: int,
-    quiet: bool,
+    estimator: Any, settings: dict[str, Any], rows: dict[str, Any], tune: bool, test: np.ndarray, seed: int, quiet: bool
 ) -> dict[str, Any]:
     """What is tried on a part of the rows: settings by cross-validation, which are changed here, and the gain."""
-    everyone, test, found = agent_codes(ids)[1], held_out(ids, holdout, seed), {}
+    everyone, found = agent_codes(rows["agents"])[1], {}
+    train, unseen = ({name: part[some] for name, part in rows.items()} for some in (~test, test))
     if tune:
         with bar("cross-validation", quiet) as progress:
             model = estimator(**settings, members=everyone)
-            train = X[~test], y[~test], ids[~test]
-            chosen = cross_validate(model, *train, random_state=seed, refit=False, progress=progress)
+            chosen = cross_validate(model, **train, random_state=seed, refit=False, progress=progress)
         settings |= chosen.best_params_
         found["tuned"] = chosen.best_params_ | {"cross-validated score": chosen.best_score_}
-    if holdout > 0:
-        found["holdout"] = _measure_gain(estimator, settings | {"members": everyone}, X, y, ids, test, quiet)
+    if test.any():
+        found["holdout"] = _measure_gain(estimator, settings | {"members": everyone}, train, unseen, quiet)
     return found
 
 
@@ -256,15 +246,14 @@ def held_out(ids: Any, share: float, seed: int) -> np.ndarray:
 
 
 def _measure_gain(
-    estimator: Any, settings: dict[str, Any], X: Any, y: Any, ids: Any, test: np.ndarray, quiet: bool
+    estimator: Any, settings: dict[str, Any], train: dict[str, Any], unseen: dict[str, Any], quiet: bool
 ) -> dict[str, float]:
     """Scores on held-out rows: alone, with one model for all, and together."""
-    train = {"X": X[~test], "y": y[~test], "agents": ids[~test]}
     pools = settings["method"] == "pooling"
     if pools:
         with bar("measuring the gain", quiet, known=False) as progress:
             model = estimator(**settings).fit(**train, progress=progress)
-        scores = {name: found["score"] for name, found in compared(model, X[test], y[test], ids[test]).items()}
+        scores = {name: found["score"] for name, found in compared(model, *unseen.values()).items()}
     else:
         scores = {}
         # Nobody talks to anybody, and nothing else was asked for.
@@ -274,12 +263,12 @@ def _measure_gain(
         for name, way in ways.items():
             with bar(f"measuring the gain, {name}", quiet, known=False) as progress:
                 model = estimator(**way).fit(**train, progress=progress)
-            scores[name] = model.score(X[test], y[test], agents=ids[test])
+            scores[name] = model.score(**unseen)
     metric = "accuracy" if model._kind == "classifier" else "R2"
     if scores["together"] < max(scores["alone"], scores["one model"]) and not quiet:
         other = "boosting" if pools else "pooling"
         talk.print(f"together is not the best on these rows: compare --method {other}")
-    return {"held-out rows": int(test.sum())} | {f"{metric} {name}": score for name, score in scores.items()}
+    return {"held-out rows": len(unseen["y"])} | {f"{metric} {name}": score for name, score in scores.items()}
 
 
 def _ridge(text: str) -> float | str:
@@ -344,10 +333,8 @@ def predict(
             more |= {f"probability of {name}": found[:, k] for k, name in enumerate(fitted.classes_.tolist())}
     table = frame.assign(prediction=predictions, **more)
     if output is not None:
-        try:
+        with writing("predictions", output):
             write_atomic(output, table.to_csv(index=False).encode(), durable=False)
-        except (OSError, DataError) as error:
-            raise DataError(f"cannot write predictions to {output}: {error}") from None
     if as_json:
         show({"predictions": predictions, **more, "never_met": strangers, "output": output}, "", as_json)
         return

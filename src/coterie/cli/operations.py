@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..errors import DataError, ParameterError
-from .console import AUDIT_FAILED, BAD_INPUT, AsJson, out, show, talk
+from .console import AUDIT_FAILED, BAD_INPUT, AsJson, columns, note, out, show
 from .groups import Folder
 
 
@@ -83,13 +83,12 @@ def audit_peer(
         whole = {"good": found.broken is None, "broken": found.broken, "torn": found.torn, "head": found.head}
         print(json.dumps(whole | {"events": events}))
     else:
-        note = f"; {found.torn} torn by a crash" if found.torn else ""
-        verdict = f"every line fits the one before{note}. The last one is {found.head[:16]}"
+        torn = f"; {found.torn} torn by a crash" if found.torn else ""
+        verdict = f"every line fits the one before{torn}. The last one is {found.head[:16]}"
         if found.broken is not None:
             verdict = f"[bold red]changed after it was written: {escape(found.broken)}[/]"
-        table = Table(title=f"{len(found.entries)} events", caption=verdict)
-        for column in ("", "when", "event", ""):
-            table.add_column(column, overflow="fold")
+        heads = columns("", "when", "event", "", overflow="fold")
+        table = Table(*heads, title=f"{len(found.entries)} events", caption=verdict)
         for entry in shown:
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.at))
             told = ", ".join(f"{key} {_short(value)}" for key, value in entry.fields.items() if value not in ([], None))
@@ -122,12 +121,12 @@ def install_peer(
     if data is not None and not data.is_file():
         raise DataError(f"{folder / 'peer.toml'}: data = {settings.data!r} is not a file: {data}")
     if data is None and not relay:
-        _note(f"{folder / 'peer.toml'} names no data, so the peer will have no rows")
+        note(f"{folder / 'peer.toml'} names no data, so the peer will have no rows")
     steward = None if relay else settings.path(folder.resolve(), "steward")
     if steward is not None and not steward.is_dir():
         raise DataError(f"{folder / 'peer.toml'}: steward = {settings.steward!r} is not a folder: {steward}")
     if user is not None and user != owner_of(folder):
-        _note(f"{folder} is not {user}'s, who could not read it: sudo chown -R {user} {folder}")
+        note(f"{folder} is not {user}'s, who could not read it: sudo chown -R {user} {folder}")
     if not output.is_dir():
         raise ParameterError(f"--output {output} is not a folder")
     unit = unit_of(folder, joined.identity.name, user or owner_of(folder), data=data, steward=steward, relay=relay)
@@ -136,10 +135,6 @@ def install_peer(
     show(
         {"unit": str(path), "commands": commands}, "\n  ".join([f"{path}. To run it from now on:", *commands]), as_json
     )
-
-
-def _note(text: str) -> None:
-    talk.print(f"[yellow]note:[/] {escape(text)}", soft_wrap=True)
 
 
 __all__ = ["audit_peer", "check_peer", "install_peer", "mute_peer"]

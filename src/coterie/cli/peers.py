@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import CoterieError, IdentityError, ParameterError
-from .console import EXIT_CODES, NOT_NOW, AsJson, refuse, run, show, talk
+from .console import EXIT_CODES, NOT_NOW, AsJson, note, refuse, run, show, talk
 from .groups import Folder, brings_model, check_peer_folder, group, ties_of
 from .operations import audit_peer, check_peer, install_peer, mute_peer
 from .status import peer_status
@@ -200,7 +200,7 @@ def run_peer(
     else:
         from ..peers.node.jobs import Feed, prepared
 
-        feed = None if data is None else Feed(folder, data, settings.holdout, Feed.stamp(data), model)
+        feed = None if data is None else Feed(folder, data, settings.holdout, model)
         content = prepared(folder, data, settings.holdout, model)
     if settings.nice:
         os.nice(settings.nice)
@@ -290,26 +290,18 @@ def predict(
     notes: list[str] = []
     if output is not None:
         rows, served = predict_file(folder, data, output, file, notes)
-        result = {"rows": rows, "model": served, "output": str(output), "notes": notes}
-        show(result, f"{rows} rows with the model {words.get(served, served)}: {output}", as_json)
-        if not as_json:
-            _tell(notes)
-        return
-    columns, served = predict_table(folder, data, file, notes)
-    rows = len(columns["prediction"])
-    if as_json:
-        told = {"rows": rows, "model": served, "notes": notes}
-        show(told | {name: column.tolist() for name, column in columns.items()}, "", True)
+        told: dict[str, Any] = {"output": str(output)}
     else:
-        _tell(notes)
-        talk.print(f"{rows} rows with the model {words.get(served, served)}")
+        columns, served = predict_table(folder, data, file, notes)
+        rows, told = len(columns["prediction"]), {name: column.tolist() for name, column in columns.items()}
+    text = f"{rows} rows with the model {words.get(served, served)}"
+    for one in () if as_json else notes:
+        note(one)
+    if output is not None or as_json:
+        show({"rows": rows, "model": served, "notes": notes} | told, f"{text}: {output}", as_json)
+    else:
+        talk.print(text)
         print(csv_of(columns), end="")
-
-
-def _tell(notes: list[str]) -> None:
-    """Say on standard error what was done to the rows."""
-    for note in notes:
-        talk.print(f"note: {note}", markup=False)
 
 
 # -- relays -----------------------------------------------------------------------------------------------------------

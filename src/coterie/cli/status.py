@@ -47,55 +47,12 @@ def _relay_table(status: dict[str, Any]) -> Table:
 
 
 def _status_table(status: dict[str, Any]) -> Table:
-    state = _state(status)
-    table = Table(title=f"{status['name']}: {state}", show_header=False)
+    table = Table(title=f"{status['name']}: {_state(status)}", show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    kind = "accuracy" if status.get("classes") else "rmse"
-    score, alone = (status.get(name) for name in ("score", "score_alone"))
-    rows = {
-        "method": escape(status["method"]),
-        "wakes": f"{status['wakes']:,} (start {status['starts']}, up {status['uptime']:.0f} s)",
-        "letters": f"{status['letters_in']:,} in, {status['letters_out']:,} out ({status['bytes_out'] / 1e6:.2f} MB)",
-        "refused": ", ".join(f"{count:,} {reason}" for reason, count in sorted(status["refused"].items())) or "none",
-        kind: "no rows" if score is None else f"{score:.4g} together, {alone:.4g} alone, on {_judged_by(status)}",
-    }
-    if status.get("served") == "own" and alone is not None:  # nothing is learned together that could be compared
-        rows[kind] = f"{alone:.4g} alone, on {_judged_by(status)}"
-    if "epsilon" in status:
-        total = status["releases"] + status["releases_left"]
-        rows["privacy"] = (
-            f"{status['releases']} of {total} releases made; the budget is epsilon {status['epsilon']:g} "
-            f"at delta {status['delta']:.3g}"
-        )
-        if status.get("waits"):
-            rows["privacy"] += "; it waits for its neighbours before it makes another"
-        elif not status["releases_left"]:
-            rows["privacy"] += "; it has nothing new to say, and listens"
-    by = [
-        f"{name}: " + ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
-        for name, reasons in sorted(status.get("refused_by", {}).items())
-    ]
-    if by:
-        rows["refused from"] = escape("; ".join(by))
-    if status.get("muted"):
-        rows["muted"] = escape(", ".join(status["muted"]))
-    if status.get("served"):
-        rows["served"] = escape(_served(status))
-    if status.get("certificate_expires"):
-        rows["certificate"] = f"until {status['certificate_expires'][:10]}"
-    if status.get("status_error"):
-        rows["disk"] = escape(status["status_error"])
-    if status.get("proposal"):
-        proposal = status["proposal"]
-        rows["charter"] = escape(f"the steward proposes {proposal['changes']}; accept with {proposal['accept']}")
-    if status.get("trouble"):
-        rows["trouble"] = ", ".join(f"{count} {what}" for what, count in status["trouble"].items())
-        if status.get("last_trouble") and status["last_trouble"] not in status.get("alarms", {}).values():
-            rows["trouble"] += escape(f"; the last one: {status['last_trouble']}")
-    rows |= {name: escape(text) for name, text in status.get("alarms", {}).items()}
-    for name, value in rows.items():
-        table.add_row(name, value)
+    for name, text in _rows(status).items():
+        if text:
+            table.add_row(name, escape(text))
     width = max((len(tie["name"]) for tie in status["ties"]), default=0)
     for k, tie in enumerate(status["ties"]):
         heard = "never heard" if tie["heard"] is None else f"heard {tie['heard']:.0f} s ago"
@@ -106,6 +63,52 @@ def _status_table(status: dict[str, Any]) -> Table:
     if not status["ties"]:
         table.add_row("ties", "none")
     return table
+
+
+def _rows(status: dict[str, Any]) -> dict[str, str | None]:
+    """What there is to say of a peer, by what it is about; nothing of what does not matter now."""
+    kind = "accuracy" if status.get("classes") else "rmse"
+    score, alone = (status.get(name) for name in ("score", "score_alone"))
+    by = [f"{name}: {_counted(reasons)}" for name, reasons in sorted(status.get("refused_by", {}).items())]
+    expires, proposal = status.get("certificate_expires"), status.get("proposal")
+    rows: dict[str, str | None] = {
+        "method": status["method"],
+        "wakes": f"{status['wakes']:,} (start {status['starts']}, up {status['uptime']:.0f} s)",
+        "letters": f"{status['letters_in']:,} in, {status['letters_out']:,} out ({status['bytes_out'] / 1e6:.2f} MB)",
+        "refused": _counted(status["refused"]) or "none",
+        kind: "no rows" if score is None else f"{score:.4g} together, {alone:.4g} alone, on {_judged_by(status)}",
+    }
+    if status.get("served") == "own" and alone is not None:  # nothing is learned together that could be compared
+        rows[kind] = f"{alone:.4g} alone, on {_judged_by(status)}"
+    if "epsilon" in status:
+        rows["privacy"] = _privacy(status)
+    rows |= {
+        "refused from": "; ".join(by),
+        "muted": ", ".join(status.get("muted") or ()),
+        "served": _served(status) if status.get("served") else None,
+        "certificate": f"until {expires[:10]}" if expires else None,
+        "disk": status.get("status_error"),
+        "charter": proposal and f"the steward proposes {proposal['changes']}; accept with {proposal['accept']}",
+        "trouble": ", ".join(f"{count} {what}" for what, count in (status.get("trouble") or {}).items()),
+    }
+    last, alarms = status.get("last_trouble"), status.get("alarms", {})
+    if rows["trouble"] and last and last not in alarms.values():
+        rows["trouble"] += f"; the last one: {last}"
+    return rows | alarms
+
+
+def _counted(reasons: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
+
+
+def _privacy(status: dict[str, Any]) -> str:
+    """How much of the budget is spent, and what is to come."""
+    made, left = status["releases"], status["releases_left"]
+    budget = f"epsilon {status['epsilon']:g} at delta {status['delta']:.3g}"
+    text = f"{made} of {made + left} releases made; the budget is {budget}"
+    if status.get("waits"):
+        return f"{text}; it waits for its neighbours before it makes another"
+    return text if left else f"{text}; it has nothing new to say, and listens"
 
 
 def _judged_by(status: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from .console import talk
+from .console import talk, until_signal
 
 
 def watch(
@@ -25,10 +25,7 @@ def watch(
     from ..peers.app.watch.server import Server
     from ..peers.app.watch.sources import source_of
 
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    with Server(source_of(what), port) as server:
+    with until_signal(signal.SIGINT, signal.SIGTERM) as stop, Server(source_of(what), port) as server:
         print(server.url, flush=True)
         talk.print(f"Watching {what}. The address is for you alone: it holds a secret. Ctrl-C ends.", soft_wrap=True)
         if not no_browser and _has_screen():

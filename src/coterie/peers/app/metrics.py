@@ -8,7 +8,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TextIO
 
@@ -20,14 +20,36 @@ from ..wire.limits import Buckets
 LINES = 6.0
 #: What tells of a peer's data. Of a private peer, nobody but its owner is told that.
 TELLING = ("score", "score_alone", "objective", "served", "why", "influence")
+#: Metrics by what they show of a status, and of each of its ties.
+FIELDS = {
+    "wakes": "wakes_total",
+    "starts": "starts_total",
+    "uptime": "uptime_seconds",
+    "letters_in": "letters_received_total",
+    "letters_out": "letters_sent_total",
+    "bytes_out": "bytes_sent_total",
+    "score": "score",
+    "score_alone": "score_alone",
+    "objective": "own_loss",
+    "releases": "releases_total",
+    "releases_left": "releases_left",
+    "memory_mb": "memory_megabytes",
+    "roster": "roster_version",
+    "members": "members",
+    "rows": "rows",
+    "age": "status_age_seconds",
+    "state_age": "state_age_seconds",
+}
+OF_TIES = {"weight": "tie_weight", "alive": "tie_connected", "heard": "tie_heard_seconds", "influence": "tie_influence"}
 #: Events that are logged at any level; what the library warns of is one, too.
 LOUD = ("trouble", "removed", "refused", "served", "muted", "warning", "error", "critical")
 
 
-class Log:
+class Log(logging.Handler):
     """One json object a line, with a bound on how many of a kind there are in a minute."""
 
     def __init__(self, stream: TextIO = sys.stderr, clock: Callable[[], float] = time.time, level: str = "info"):
+        super().__init__(logging.INFO)
         self._stream, self._clock, self._all = stream, clock, level == "info"
         self._lines = Buckets(LINES / 60.0, LINES)
         self.silenced: dict[str, int] = {}
@@ -35,8 +57,12 @@ class Log:
     def take_over(self) -> None:
         """What the library logs comes here, too."""
         logger = logging.getLogger("coterie")
-        logger.handlers = [_Handler(self)]
+        logger.handlers = [self]
         logger.propagate = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """A record of the library's log, as an event."""
+        self(record.levelname.lower(), what=record.getMessage())
 
     def __call__(self, event: str, **fields: Any) -> None:
         """Log an event, if there were not too many of its kind."""
@@ -54,87 +80,45 @@ class Log:
             print(line, file=self._stream, flush=True)
 
 
-class _Handler(logging.Handler):
-    """Records of the library's log as events."""
-
-    def __init__(self, log: Log):
-        super().__init__(logging.INFO)
-        self._log = log
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._log(record.levelname.lower(), what=record.getMessage())
-
-
 def prometheus(status: Mapping[str, Any]) -> str:
     """A status as Prometheus text."""
     if not status.get("name"):
         return "\n"  # it has just begun
-    private = "epsilon" in status  # any user of this machine may ask here
+    told, now = _told(status), time.time()  # any user of this machine may ask here
     labels = {"name": status["name"], "run": status["run"]}
     lines: list[str] = []
 
-    def add(metric: str, kind: str, values: Mapping[tuple[tuple[str, str], ...], float]) -> None:
-        lines.append(f"# TYPE coterie_{metric} {kind}")
-        for extra, value in values.items():
-            inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in (labels | dict(extra)).items())
+    def add(metric: str, values: Iterable[tuple[Any, dict[str, str]]]) -> None:
+        """Values that are known, each with its own labels."""
+        known = [(value, labels | own) for value, own in values if isinstance(value, int | float)]
+        if known:
+            lines.append(f"# TYPE coterie_{metric} {'counter' if metric.endswith('_total') else 'gauge'}")
+        for value, all_labels in known:
+            inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in all_labels.items())
             lines.append(f"coterie_{metric}{{{inside}}} {value}")
 
-    for field, metric, kind in (
-        ("wakes", "wakes_total", "counter"),
-        ("starts", "starts_total", "counter"),
-        ("uptime", "uptime_seconds", "gauge"),
-        ("letters_in", "letters_received_total", "counter"),
-        ("letters_out", "letters_sent_total", "counter"),
-        ("bytes_out", "bytes_sent_total", "counter"),
-        ("score", "score", "gauge"),
-        ("score_alone", "score_alone", "gauge"),
-        ("objective", "own_loss", "gauge"),
-        ("releases", "releases_total", "counter"),
-        ("releases_left", "releases_left", "gauge"),
-        ("memory_mb", "memory_megabytes", "gauge"),
-        ("roster", "roster_version", "gauge"),
-        ("members", "members", "gauge"),
-        ("rows", "rows", "gauge"),
-        ("age", "status_age_seconds", "gauge"),
-        ("state_age", "state_age_seconds", "gauge"),
-    ):
-        if field in TELLING and private:
-            continue
-        if isinstance(status.get(field), int | float):
-            add(metric, kind, {(): status[field]})
+    for field, metric in FIELDS.items():
+        add(metric, [(told.get(field), {})])
     for field, metric, key in (("refused", "refused_total", "reason"), ("trouble", "trouble_total", "kind")):
-        if status.get(field):
-            add(metric, "counter", {((key, name),): count for name, count in status[field].items()})
-    if status.get("refused_by"):
-        by = status["refused_by"].items()
-        add("refused_by_total", "counter", {_of(peer=j, reason=r): n for j, counts in by for r, n in counts.items()})
-    if status.get("strangers"):
-        add("strangers_total", "counter", {(): _total(status["strangers"])})
-    now = time.time()
-    expires = expires_in(status.get("certificate_expires"), now)
-    if expires is not None:
-        add("certificate_expires_seconds", "gauge", {(): round(expires)})
-    if "status_error" in status:
-        add("status_written", "gauge", {(): float(status["status_error"] is None)})
-    if "free_mb" in (status.get("disk") or {}):
-        add("disk_free_megabytes", "gauge", {(): status["disk"]["free_mb"]})
-    if status.get("served") and not private:
-        add("served_alone", "gauge", {(): float(status["served"] == "alone")})
-    if status.get("muted"):
-        add("muted", "gauge", {(("peer", name),): 1.0 for name in status["muted"]})
-    if "at" in status:
-        level = worst(findings(_told(status), status.get("age", 0.0), now))
-        add("health", "gauge", {(): float(LEVELS.index(level))})
-    if status.get("ties"):
-        for metric, field in (
-            ("tie_weight", "weight"),
-            ("tie_connected", "alive"),
-            ("tie_heard_seconds", "heard"),
-            ("tie_influence", "influence"),
-        ):
-            known = {tie["name"]: tie[field] for tie in status["ties"] if tie.get(field) is not None}
-            if known and not (field in TELLING and private):
-                add(metric, "gauge", {(("peer", name),): float(value) for name, value in known.items()})
+        add(metric, [(count, {key: name}) for name, count in (told.get(field) or {}).items()])
+    by = (told.get("refused_by") or {}).items()
+    add("refused_by_total", [(n, {"peer": j, "reason": reason}) for j, counts in by for reason, n in counts.items()])
+    if told.get("strangers"):
+        add("strangers_total", [(_total(told["strangers"]), {})])
+    expires = expires_in(told.get("certificate_expires"), now)
+    add("certificate_expires_seconds", [(None if expires is None else round(expires), {})])
+    if "status_error" in told:
+        add("status_written", [(float(told["status_error"] is None), {})])
+    add("disk_free_megabytes", [((told.get("disk") or {}).get("free_mb"), {})])
+    if told.get("served"):
+        add("served_alone", [(float(told["served"] == "alone"), {})])
+    add("muted", [(1.0, {"peer": name}) for name in told.get("muted") or ()])
+    if "at" in told:
+        add("health", [(float(LEVELS.index(worst(findings(told, told.get("age", 0.0), now)))), {})])
+    for field, metric in OF_TIES.items():
+        if field not in TELLING or "epsilon" not in told:
+            known = [tie for tie in told.get("ties") or () if tie.get(field) is not None]
+            add(metric, [(float(tie[field]), {"peer": tie["name"]}) for tie in known])
     return "\n".join(lines) + "\n"
 
 
@@ -153,10 +137,6 @@ def _told(status: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in status.items() if name not in left_out}
 
 
-def _of(**labels: str) -> tuple[tuple[str, str], ...]:
-    return tuple(labels.items())
-
-
 def _total(counts: Any) -> int:
     """The sum of counts, however they are grouped."""
     return sum(map(_total, counts.values())) if isinstance(counts, Mapping) else int(counts)
@@ -166,32 +146,37 @@ def _escaped(text: Any) -> str:
     return str(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
+class Answers(BaseHTTPRequestHandler):
+    """How pages of this machine are answered. Nothing is logged: addresses may hold a secret."""
+
+    def answer(self, status: int, kind: str, body: bytes, headers: Mapping[str, str] = {}) -> None:
+        """All of an answer."""
+        self.send_response(status)
+        for name, value in {**headers, "Content-Type": kind, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        with contextlib.suppress(OSError):  # whoever asked has gone
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
 class Metrics:
     """Serves ``/metrics`` and ``/healthz`` at http://127.0.0.1:port, to this machine alone; port 0 for any free one."""
 
     def __init__(self, port: int, text: Callable[[], str], health: Callable[[], tuple[bool, dict[str, Any]]]):
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Answers):
             timeout = 10  # seconds for a request: none holds a thread for long
 
             def do_GET(self) -> None:
                 if self.path == "/metrics":
-                    self._answer(200, "text/plain; version=0.0.4; charset=utf-8", text())
+                    self.answer(200, "text/plain; version=0.0.4; charset=utf-8", text().encode())
                 elif self.path == "/healthz":
                     well, found = health()
-                    self._answer(200 if well else 503, "application/json", json.dumps(found) + "\n")
+                    self.answer(200 if well else 503, "application/json", json.dumps(found).encode() + b"\n")
                 else:
-                    self._answer(404, "text/plain; charset=utf-8", "look at /metrics or /healthz\n")
-
-            def _answer(self, code: int, kind: str, content: str) -> None:
-                body = content.encode()
-                self.send_response(code)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
+                    self.answer(404, "text/plain; charset=utf-8", b"look at /metrics or /healthz\n")
 
         try:
             self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)

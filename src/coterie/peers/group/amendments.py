@@ -200,7 +200,7 @@ def accept(folder: Where, run: str | None = None) -> Accepted:
         raise DataError(f"run {new.run} is signed by a steward of another group: do not accept it")
     what = f"the charter of run {new.run}"
     first = read_roster(found.roster, new, f"the list of members of {what}")
-    _own_entry(peer, first, what, before=_own_entry(peer, roster, str(peer.roster)))
+    _own_entry(peer, first, what, before=_own_entry(peer, roster, str(peer.folder / "roster")))
     check_usable(new, what)
     notes, changes = _notes(peer.folder, charter, new), differences(charter, new)
     write_atomic(peer.folder / ACCEPTED, encoded(_Acceptance(charter.run, found)), private=True)
@@ -263,8 +263,8 @@ def settle(folder: Path) -> bool:
         sync_folder(folder)
         _begin(peer, new, f"run {new.run}")  # with a ledger of its own
         write_atomic(folder / BEGAN, json.dumps({"run": new.run, "from": found.run}).encode())
-        write_atomic(peer.charter, charter_json(new))
-        write_atomic(peer.roster, found.amendment.roster)
+        write_atomic(peer.folder / "charter.json", charter_json(new))
+        write_atomic(peer.folder / "roster", found.amendment.roster)
         marker.unlink()
         sync_folder(folder)
     return True

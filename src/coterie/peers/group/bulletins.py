@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -30,10 +29,10 @@ from msgspec import Meta
 
 from ..._files import private_folder, read_bounded, write_atomic
 from ...errors import DataError, FileError, ParameterError, SignatureError
-from ..wire.limits import Buckets
-from ..wire.packet import OVERHEAD, Refused
+from ..wire.limits import Buckets, once
+from ..wire.packet import OVERHEAD, Refused, parsed
 from .charter import Charter
-from .identity import NAME
+from .identity import NAME, parsing
 from .records import Count, from_msgpack
 from .signed import Signed, SigningKey
 
@@ -113,7 +112,7 @@ class Board:
         self._until: dict[Topic, datetime] = {}
         self._next: dict[int, int] = {}  # where to go on with somebody
         self._brought: dict[int, float] = {}  # when somebody was last answered with bulletins
-        self._read = Buckets(BULLETINS_PER_SECOND, BULLETINS_AT_ONCE)
+        self.reads = Buckets(BULLETINS_PER_SECOND, BULLETINS_AT_ONCE)  # how many of a member are looked at
 
     def knows(self, signed: bytes) -> bool:
         """Whether it is here already."""
@@ -123,10 +122,6 @@ class Board:
     def digest(self) -> bytes:
         """Of all that is here, in whatever order it came; of nothing, nothing."""
         return self._digest.to_bytes(DIGEST) if self.held else b""
-
-    def may_read(self, now: float, by: int) -> bool:
-        """Whether one more of a member is to be looked at."""
-        return self._read.take(by, now)
 
     def take(self, signed: bytes) -> Bulletin:
         """Keep a bulletin, if it is signed, and newer than the one that is here; or it is :class:`Refused`."""
@@ -179,10 +174,7 @@ class Board:
 
     def may_bring(self, now: float, to: int) -> bool:
         """Whether it is long enough since somebody was last brought some."""
-        if now < self._brought.get(to, -math.inf) + BRING_EVERY:
-            return False
-        self._brought[to] = now
-        return True
+        return once(self._brought, to, now, BRING_EVERY)
 
     def answer(self, now: float, to: int) -> bytes | None:
         """What to bring to somebody who has other bulletins: as many as a packet carries, and the next ones later."""
@@ -191,7 +183,7 @@ class Board:
         ordered = [self.signed[topic] for topic in sorted(self.held)]
         start = self._next.get(to, 0) % len(ordered)
         first = next(self.packets(ordered[start:] + ordered[:start]))
-        self._next[to] = start + len(msgspec.msgpack.decode(first, type=list[bytes]))
+        self._next[to] = start + len(_bundle(first))
         return first
 
     def packets(self, signed: Iterable[bytes]) -> Iterator[bytes]:
@@ -206,6 +198,9 @@ class Board:
             yield msgspec.msgpack.encode(bundle)
 
 
+_bundle = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
 def _number(signed: bytes) -> int:
     """A bulletin as a number: all of those that are here make the digest."""
     return int.from_bytes(hashlib.sha256(signed).digest()[:DIGEST])
@@ -213,12 +208,10 @@ def _number(signed: bytes) -> int:
 
 def certificate_in(bulletin: Bulletin) -> x509.Certificate:
     """The certificate that a bulletin brings to whom it is about."""
-    try:
+    with parsing(f"the certificate for {bulletin.about}"):
         found = x509.load_der_x509_certificate(bulletin.body)
         _ = found.subject, found.extensions, found.not_valid_after_utc  # they are parsed when asked for
         return found
-    except Exception as error:  # whatever is wrong with it
-        raise DataError(f"the certificate for {bulletin.about} cannot be read: {error!s:.200}") from None
 
 
 class _Package(msgspec.Struct, frozen=True, array_like=True):
@@ -244,11 +237,8 @@ def unpackaged(data: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def unbundled(content: bytes) -> list[bytes]:
-    """The bulletins in a packet; a :class:`~coterie.errors.DataError` for anything else."""
-    try:
-        return msgspec.msgpack.decode(content, type=list[bytes])
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise DataError(f"not bulletins: {error}") from None
+    """The bulletins in a packet; :class:`Refused` for anything else."""
+    return parsed(_bundle, content, "not bulletins")
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

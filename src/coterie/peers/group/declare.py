@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from os import PathLike
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 
+from ..._files import Where
 from ...errors import DataError, ParameterError
 from .charter import FITTED, Charter, Curves, Encoding, Network
 
@@ -56,7 +56,7 @@ def declared(text: str) -> dict[str, Any]:
     return {"features": features, "columns": columns}
 
 
-def from_model(path: str | PathLike[str]) -> dict[str, Any]:
+def from_model(path: Where) -> dict[str, Any]:
     """Fields of a charter from a model that ``coterie fit`` has saved: columns, levels, means, knots, classes and loss.
 
     All of them were learned from the sample rows, and become public.

@@ -538,17 +538,17 @@ def _accept(peer: Identity, found: Invitation, what: str, durable: bool = True) 
         )
     with locked(peer.folder):
         signed: bytes | None = found.roster
-        if peer.roster.exists():
+        if (peer.folder / "roster").exists():
             signed = _update(peer, found, roster, certificate, what)
         else:
             _begin(peer, found.charter, what)
         newest = roster if signed is not None else _joined(peer)[1]
-        write_atomic(peer.tls_certificate, ids.certificate_pem(certificate), durable=durable)
-        write_atomic(peer.ca_certificate, authorities_pem(newest, ids.certificate_pem(ca)), durable=durable)
+        write_atomic(peer.folder / "tls.crt", ids.certificate_pem(certificate), durable=durable)
+        write_atomic(peer.folder / "ca.crt", authorities_pem(newest, ids.certificate_pem(ca)), durable=durable)
         if signed is not None:
             # The roster comes last: a peer that has one has joined.
-            write_atomic(peer.charter, charter_json(found.charter), durable=durable)
-            write_atomic(peer.roster, signed, durable=durable)
+            write_atomic(peer.folder / "charter.json", charter_json(found.charter), durable=durable)
+            write_atomic(peer.folder / "roster", signed, durable=durable)
 
 
 def check_usable(charter: Charter, what: str) -> None:
@@ -578,7 +578,7 @@ def _update(
     peer: Identity, found: Invitation, roster: Roster, certificate: x509.Certificate, what: str
 ) -> bytes | None:
     """The roster to go on with, if it is a new one."""
-    charter = charter_in(peer.folder)
+    charter, path = charter_in(peer.folder), peer.folder / "roster"
     if charter.run != found.charter.run:
         if found.charter.amends is not None and found.charter.steward == charter.steward:
             raise DataError(
@@ -597,10 +597,8 @@ def _update(
         return found.roster if word == "newer" else None
     # Newer rosters get around without invitations; but an invitation whose certificate is older, too, is old.
     if certificate.not_valid_before_utc <= peer.certificate.not_valid_before_utc:
-        raise DataError(
-            f"{what} is old: its roster is version {roster.version}, and {peer.roster} is version {held.version}"
-        )
-    _own_entry(peer, held, str(peer.roster))
+        raise DataError(f"{what} is old: its roster is version {roster.version}, and {path} is version {held.version}")
+    _own_entry(peer, held, str(path))
     return None
 
 
@@ -608,7 +606,7 @@ def _relation(peer: Identity, charter: Charter, held: Roster, new: Roster, signe
     """What another list is to the one that a peer holds, if they are no fork."""
     word = relation(held, new)
     if word == "fork":
-        raise DataError(f"{what}: {described(Fork(read_bounded(peer.roster), signed), charter)}")
+        raise DataError(f"{what}: {described(Fork(read_bounded(peer.folder / 'roster'), signed), charter)}")
     return word
 
 
@@ -625,14 +623,14 @@ def refresh(folder: Where, roster_file: Where) -> Roster:
         roster = read_roster(content, charter, what, held)
         if _relation(peer, charter, held, roster, content, what) != "newer":
             raise DataError(f"{what} is version {roster.version}; {peer.name} has version {held.version} already")
-        old = _own_entry(peer, held, str(peer.roster), RemovedError)
+        old = _own_entry(peer, held, str(peer.folder / "roster"), RemovedError)
         try:
             _own_entry(peer, roster, what, RemovedError, old)
         except RemovedError:
-            write_atomic(peer.roster, content)
+            write_atomic(peer.folder / "roster", content)
             raise
         keep_authorities(peer.folder, roster)
-        write_atomic(peer.roster, content)
+        write_atomic(peer.folder / "roster", content)
         return roster
 
 
@@ -658,9 +656,9 @@ def membership(folder: Where) -> Membership:
     """What a peer knows after joining, checked as a whole; a RemovedError if it is no member any more."""
     peer = Identity.load(folder)
     charter, roster = _joined(peer)
-    me = _own_entry(peer, roster, str(peer.roster), RemovedError)
+    me = _own_entry(peer, roster, str(peer.folder / "roster"), RemovedError)
     certificate = peer.certificate
-    ca = ids.issuer_of(certificate, ids.read_authorities(peer.ca_certificate))
+    ca = ids.issuer_of(certificate, ids.read_authorities(peer.folder / "ca.crt"))
     ids.check_certificate(certificate, ca, name=peer.name, key=peer.tls, endpoint=peer.listen)
     if ids.serial_of(certificate) in roster.revoked:
         raise IdentityError(f"{REVOKED}: coterie group request {peer.folder} --new-tls-key")
@@ -668,7 +666,7 @@ def membership(folder: Where) -> Membership:
 
 
 def _joined(peer: Identity) -> tuple[Charter, Roster]:
-    if not peer.roster.exists():
+    if not (peer.folder / "roster").exists():
         raise IdentityError(f"{peer.name} has not joined a group: there is no roster in {peer.folder}")
     charter = charter_in(peer.folder)
     return charter, roster_in(peer.folder, charter)

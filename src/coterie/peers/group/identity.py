@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from ..._files import private_folder, read_bounded, write_atomic, write_new
+from ..._files import Where, private_folder, read_bounded, write_atomic, write_new
 from ...errors import CoterieError, DataError, IdentityError, ParameterError, SignatureError
 from .records import read_json, to_json
 from .signed import SigningKey, signer
@@ -51,12 +50,12 @@ AuthorityKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519P
 # -- names and endpoints ---------------------------------------------------------------------------------------------
 
 
-def check_name(name: Any, what: str = "name") -> str:
-    """A member's name, if it is one; `what` is what to call it in an error."""
+def check_name(name: Any) -> str:
+    """A member's name, if it is one."""
     if not (isinstance(name, str) and NAME.fullmatch(name)):
         shown = repr(name) if len(repr(name)) <= 80 else f"{repr(name)[:80]}..."
         raise ParameterError(
-            f'{what}={shown} must be 1 to 63 of a-z, 0-9, "_", "." and "-", and begin with a letter or a digit'
+            f'name={shown} must be 1 to 63 of a-z, 0-9, "_", "." and "-", and begin with a letter or a digit'
         )
     return name
 
@@ -137,11 +136,9 @@ def read_key(path: Path, kind: Any, words: str) -> Any:
 # -- certificates ----------------------------------------------------------------------------------------------------
 
 
-def make_ca(
-    name: str, days: int = CA_DAYS, now: datetime | None = None
-) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+def make_ca(name: str, days: int = CA_DAYS) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
     """An authority of one's own: a key, and a certificate that it has signed itself."""
-    key, moment = new_tls_key(), _moment(now)
+    key, moment = new_tls_key(), _moment(None)
     subject = _named(name)
     return key, _issued(subject, key.public_key(), subject, key, moment - SKEW, moment + timedelta(days=days), ca=True)
 
@@ -177,7 +174,7 @@ def _issued(
 def check_ca(certificate: x509.Certificate, key: AuthorityKey | None = None, now: datetime | None = None) -> None:
     """Refuse a certificate that cannot sign those of members; `key` must be its own."""
     what = "the authority's certificate"
-    with _parsing(what):
+    with parsing(what):
         constraints, usage = (_extension(certificate, kind) for kind in (x509.BasicConstraints, x509.KeyUsage))
         if constraints is None or not constraints.ca or not (usage is None or usage.key_cert_sign):
             raise DataError(f"{what} is not one that may sign certificates (BasicConstraints, KeyUsage)")
@@ -196,7 +193,7 @@ def make_csr(tls_key: ec.EllipticCurvePrivateKey, name: str, public: bytes) -> b
 def read_csr(pem: bytes, name: str, public: bytes) -> x509.CertificateSigningRequest:
     """A request for a certificate, if it is by this name, for a P-256 key that has signed it, with this signing key."""
     what = f"the certificate request of {name}"
-    with _parsing(what):
+    with parsing(what):
         csr = x509.load_pem_x509_csr(pem)
         key = csr.public_key()
         if not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)):
@@ -256,7 +253,7 @@ def check_certificate(
 ) -> None:
     """Refuse a certificate that is not of this member, from this authority, and good for TLS today."""
     what = f"the certificate of {name}"
-    with _parsing(what):
+    with parsing(what):
         check_ca(ca, now=now)
         try:
             certificate.verify_directly_issued_by(ca)
@@ -281,7 +278,7 @@ def check_certificate(
 
 def read_certificate(pem: bytes, what: str = "the certificate") -> x509.Certificate:
     """A certificate from its PEM."""
-    with _parsing(what):
+    with parsing(what):
         certificate = x509.load_pem_x509_certificate(pem)
         # They are parsed when asked for.
         _ = certificate.subject, certificate.issuer, certificate.extensions, certificate.public_key()
@@ -305,10 +302,8 @@ def serial_of(certificate: x509.Certificate) -> str:
 
 def read_authorities(path: Path) -> list[x509.Certificate]:
     """All certificates in a file, at least one."""
-    try:
+    with parsing(f"the authorities' certificates {path}"):
         return x509.load_pem_x509_certificates(read_bounded(path))
-    except ValueError as error:
-        raise DataError(f"the authorities' certificates {path} cannot be read: {error!s:.200}") from None
 
 
 def issuer_of(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> x509.Certificate:
@@ -363,7 +358,7 @@ def _check_dates(certificate: x509.Certificate, what: str, now: datetime | None)
 
 
 @contextlib.contextmanager
-def _parsing(what: str) -> Iterator[None]:
+def parsing(what: str) -> Iterator[None]:
     """Whatever is wrong with something that others have made, say what it is."""
     try:
         yield
@@ -400,7 +395,7 @@ class Identity:
     tls: ec.EllipticCurvePrivateKey = field(repr=False, compare=False)
 
     @classmethod
-    def make(cls, folder: str | os.PathLike[str], name: str, listen: str | None = None) -> Identity:
+    def make(cls, folder: Where, name: str, listen: str | None = None) -> Identity:
         """New keys in a folder, which is made if it does not exist. Keys that are there are never overwritten."""
         described = _Described(name=name, listen=listen)
         where = private_folder(folder)
@@ -419,7 +414,7 @@ class Identity:
             (self.folder / name).unlink(missing_ok=True)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Identity:
+    def load(cls, folder: Where) -> Identity:
         """The identity in a folder."""
         where = Path(folder)
         path = where / "identity.json"
@@ -441,7 +436,7 @@ class Identity:
     def rekey(self) -> Identity:
         """The same identity with another TLS key, in place of one that is lost or was seen by others."""
         key = new_tls_key()
-        write_atomic(self.tls_key, private_pem(key), private=True)
+        write_atomic(self.folder / "tls.key", private_pem(key), private=True)
         return replace(self, tls=key)
 
     @cached_property
@@ -460,31 +455,7 @@ class Identity:
         return public_bytes(self.signing_key)
 
     @property
-    def tls_key(self) -> Path:
-        """File of the TLS key."""
-        return self.folder / "tls.key"
-
-    @property
-    def tls_certificate(self) -> Path:
-        """File of the certificate, after joining."""
-        return self.folder / "tls.crt"
-
-    @property
     def certificate(self) -> x509.Certificate:
         """The certificate, after joining."""
-        return read_certificate(read_bounded(self.tls_certificate), str(self.tls_certificate))
-
-    @property
-    def ca_certificate(self) -> Path:
-        """File of the authority's certificate, after joining."""
-        return self.folder / "ca.crt"
-
-    @property
-    def charter(self) -> Path:
-        """File of the charter, after joining."""
-        return self.folder / "charter.json"
-
-    @property
-    def roster(self) -> Path:
-        """File of the signed roster, after joining."""
-        return self.folder / "roster"
+        path = self.folder / "tls.crt"
+        return read_certificate(read_bounded(path), str(path))

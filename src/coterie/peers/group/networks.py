@@ -10,11 +10,11 @@ module.
 from __future__ import annotations
 
 import runpy
-from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..._files import Where
 from ...core.models import Linear, TwoLayer
 from ...core.world import PERSONAL
 from ...errors import CoterieError, DataError, ParameterError
@@ -34,7 +34,7 @@ class Shape(NamedTuple):
     parts: dict[str, slice]
 
 
-def model_of(charter: Charter, file: str | PathLike[str] | None = None) -> Any:
+def model_of(charter: Charter, file: Where | None = None) -> Any:
     """The model that a charter asks for; `file` is the owner's own, for a charter that describes none."""
     network = charter.network
     if not network:
@@ -64,7 +64,7 @@ def two_layer(charter: Charter) -> TwoLayer:
     return TwoLayer(charter.width, charter.network.hidden, 1 if charter.labels is None else 2)
 
 
-def load_model(file: str | PathLike[str]) -> Any:
+def load_model(file: Where) -> Any:
     """What ``model()`` of a Python file returns, which is run: only the owner of this machine can have named it."""
     try:
         scope = runpy.run_path(str(file))

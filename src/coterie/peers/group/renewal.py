@@ -22,7 +22,7 @@ from .bulletins import CERTIFICATE, CHARTER, FOLDER, Board, Bulletin, Topic, cer
 from .charter import charter_in
 from .groups import Group, _joined, refresh, steward_at
 from .identity import MEMBER_DAYS, Identity
-from .roster import Roster, newer, read_roster, signers
+from .roster import Roster, read_roster, relation, signers
 
 #: A new certificate must be good for at least this much longer than the old one.
 WORTH_IT = timedelta(days=1)
@@ -97,11 +97,11 @@ def install_certificate(folder: Path, bulletin: Bulletin, now: datetime | None =
         raise DataError(f"{' '.join(bulletin.topic)} is not a certificate of {peer.name}")
     new = certificate_in(bulletin)
     with locked(folder):
-        ca = ids.issuer_of(new, ids.read_authorities(peer.ca_certificate))
+        ca = ids.issuer_of(new, ids.read_authorities(peer.folder / "ca.crt"))
         if new.not_valid_after_utc <= peer.certificate.not_valid_after_utc:
             return None
         ids.check_certificate(new, ca, name=peer.name, key=peer.tls, endpoint=peer.listen, now=now)
-        write_atomic(peer.tls_certificate, ids.certificate_pem(new))
+        write_atomic(peer.folder / "tls.crt", ids.certificate_pem(new))
     return new.not_valid_after_utc
 
 
@@ -149,7 +149,7 @@ def update(folder: Where, source: Where) -> tuple[Roster, list[Topic]]:
             content = read_bounded(path / "roster")
             # After an amendment it is of the next run: that is for `peer accept`.
             same = charter_in(path).run == charter.run
-            if same and newer(held, read_roster(content, charter, str(path / "roster"))):
+            if same and relation(held, read_roster(content, charter, str(path / "roster"))) == "newer":
                 held = refresh(peer.folder, path / "roster")
         return held, new
     try:

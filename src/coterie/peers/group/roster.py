@@ -295,11 +295,6 @@ def _continues(new: Roster, version: int, digest: bytes) -> bool:
     return reached or (version, digest) in new.history
 
 
-def newer(old: Roster | None, new: Roster) -> bool:
-    """Whether a roster may replace another."""
-    return old is None or relation(old, new) == "newer"
-
-
 def signers(
     charter: Charter, roster: Roster | _Head, held: Roster | None = None, version: int | None = None
 ) -> set[bytes]:
@@ -403,9 +398,9 @@ class Fork(msgspec.Struct, frozen=True):
     other: bytes
 
 
-def read_fork(content: bytes, what: str = "the fork") -> Fork:
+def read_fork(content: bytes) -> Fork:
     """The evidence from a file. The lists in it are not checked yet."""
-    return from_msgpack(content, Fork, what)
+    return from_msgpack(content, Fork, "the fork")
 
 
 def lists_in(content: bytes) -> list[bytes]:

@@ -11,7 +11,6 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -19,7 +18,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from ..._files import read_bounded, write_atomic
+from ..._files import Where, read_bounded, write_atomic
 from ...errors import DataError, ParameterError
 from ..model.cells import column_of, numbers, read_cells
 from .charter import Charter, charter_in
@@ -51,11 +50,7 @@ class Scale(NamedTuple):
 
 
 def write_scale(
-    folder: str | PathLike[str],
-    data: str | PathLike[str],
-    ranges: Sequence[str] = (),
-    epsilon: float | None = None,
-    output: str | PathLike[str] | None = None,
+    folder: Where, data: Where, ranges: Sequence[str] = (), epsilon: float | None = None, output: Where | None = None
 ) -> Path:
     """Write what a peer says of its columns, for the steward. With `epsilon` it is epsilon-private, and only once."""
     where = Path(folder)
@@ -139,7 +134,7 @@ def _noisy(values: np.ndarray, bounds: tuple[float, float], epsilon: float) -> t
     return low + (high - low) * first, (high - low) * spread
 
 
-def combined(group: str | PathLike[str], files: Sequence[str | PathLike[str]]) -> Scale:
+def combined(group: Where, files: Sequence[Where]) -> Scale:
     """What to agree on: medians over members, so that a lie of less than half of them stays among honest numbers."""
     charter = charter_in(group)
     said = [read_json(Path(path), Said) for path in files]

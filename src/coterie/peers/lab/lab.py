@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..._files import plain, private_folder, write_atomic
+from ..._files import Where, plain, private_folder, write_atomic
 from ...data import AgentData
 from ...errors import IdentityError
 from ...graphs import Graph, empty, knn
@@ -50,7 +50,7 @@ class Lab:
     ``fields`` are those of the charter that the task does not say: :func:`~coterie.peers.lab.tasks.charter_fields`.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], task: LabTask, **fields: Any):
+    def __init__(self, folder: Where, task: LabTask, **fields: Any):
         self.folder, self.task, self.fields = Path(folder).resolve(), task, fields
         self.n = len(task.frames)
         self.folders = [self.folder / f"p{i}" for i in range(self.n)]

@@ -34,10 +34,10 @@ def peers_of(folder: Path) -> list[Path]:
 def check_folder(folder: Path) -> None:
     """Refuse a folder that is in use, or not for labs."""
     where = _folder_option(folder)
-    if running(folder) is not None:
+    if running(folder):
         raise IdentityError(f"a lab is running in {folder}, as process {running(folder)}: coterie lab stop{where}")
     if (folder / "lab.json").exists():
-        left = [peer.name for peer in peers_of(folder) if running(peer) is not None]
+        left = [peer.name for peer in peers_of(folder) if running(peer)]
         if left:
             raise IdentityError(f"peers of an earlier lab still run in {folder}, {left[0]}: coterie lab stop{where}")
     elif folder.exists() and (not folder.is_dir() or any(one.name != "lock" for one in folder.iterdir())):
@@ -57,7 +57,7 @@ def kill(folder: Path) -> None:
     """SIGKILL to the peer of a folder; returns when it is gone."""
     send_signal(folder, signal.SIGKILL)
     (folder / "paused").unlink(missing_ok=True)
-    wait_until(lambda: not is_running(folder), END, f"{folder.name} does not end")
+    wait_until(lambda: not running(folder), END, f"{folder.name} does not end")
 
 
 def pause(folder: Path) -> None:
@@ -74,10 +74,10 @@ def resume(folder: Path) -> None:
 
 def start(folder: Path) -> None:
     """Ask the lab to start the peer of a folder; returns when it runs."""
-    if is_running(folder):
+    if running(folder):
         raise IdentityError(f"{folder.name} is running already")
     (folder / "start").touch()
-    wait_until(lambda: is_running(folder), START, f"{folder.name} has not started")
+    wait_until(lambda: running(folder), START, f"{folder.name} has not started")
 
 
 def partition(folders: Sequence[Path], some: Sequence[int]) -> None:
@@ -86,11 +86,6 @@ def partition(folders: Sequence[Path], some: Sequence[int]) -> None:
     for i, folder in enumerate(folders):
         away = rest if i in set(some) else list(some)
         write_atomic(folder / "blocked", json.dumps(away).encode(), private=True, durable=False)
-
-
-def is_running(folder: Path) -> bool:
-    """Whether a process runs in a folder."""
-    return running(folder) is not None
 
 
 def send_signal(folder: Path, number: int) -> None:
@@ -102,7 +97,7 @@ def send_signal(folder: Path, number: int) -> None:
         os.kill(pid, number)
 
 
-def wait_until(holds: Callable[[], bool], seconds: float, otherwise: str) -> None:
+def wait_until(holds: Callable[[], object], seconds: float, otherwise: str) -> None:
     """Wait, or say what was waited for in vain."""
     deadline = time.monotonic() + seconds
     while not holds():
@@ -114,17 +109,17 @@ def wait_until(holds: Callable[[], bool], seconds: float, otherwise: str) -> Non
 def stop_lab(folder: Path) -> list[str]:
     """End the lab of a folder, and whatever is left of it: the names of peers that nobody else ended."""
     folders = peers_of(folder)
-    if is_running(folder):
+    if running(folder):
         send_signal(folder, signal.SIGTERM)
-        wait_until(lambda: not is_running(folder), 2 * END + 0.2 * len(folders), "the lab does not end")
-    left = [peer for peer in folders if is_running(peer)]
+        wait_until(lambda: not running(folder), 2 * END + 0.2 * len(folders), "the lab does not end")
+    left = [peer for peer in folders if running(peer)]
     for number, seconds in ((signal.SIGTERM, END), (signal.SIGKILL, END)):
         for peer in left:
             with contextlib.suppress(IdentityError):
                 send_signal(peer, number)
                 resume(peer)
         with contextlib.suppress(IdentityError):
-            wait_until(lambda: not any(is_running(peer) for peer in left), seconds, "peers do not end")
+            wait_until(lambda: not any(running(peer) for peer in left), seconds, "peers do not end")
     return [peer.name for peer in left]
 
 

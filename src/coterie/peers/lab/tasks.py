@@ -74,8 +74,8 @@ def from_table(
     """
     import pandas as pd
 
-    from ...data import AgentData
     from ...data.frames import split_frame
+    from ...data.ids import agent_codes
     from ...data.sources.readers import read_table
     from ...graphs.builders import read_ties
     from ..model.tables import spelt
@@ -87,33 +87,31 @@ def from_table(
     for name in features.columns:
         if not pd.api.types.is_numeric_dtype(features[name]):
             raise DataError(f"{table}: column {name!r} does not hold numbers: turn it into numbers, or leave it out")
-    everyone = AgentData(np.zeros((len(frame), 1)), agents=ids)
-    if n is not None and n > everyone.n:
-        raise ParameterError(f"{n} peers: {table} has rows of {everyone.n} agents only")
+    owner, members = agent_codes(ids)
+    if n is not None and n > len(members):
+        raise ParameterError(f"{n} peers: {table} has rows of {len(members)} agents only")
     classes = sorted({spelt(value) for value in y.unique()})
     if len(classes) != 2 and not pd.api.types.is_numeric_dtype(y):
         raise DataError(f"column {target!r} of {table} has {len(classes)} classes: peers know two, or numbers")
     values = features.to_numpy(float)
     spread = values.std(axis=0)
-    owner = np.empty(len(frame), int)
-    owner[everyone.origin] = everyone.owner
-    number = everyone.n if n is None else n
+    number = len(members) if n is None else n
     fields = {
         "features": [str(name) for name in features.columns],
         "target": target,
         "labels": classes if len(classes) == 2 else None,
         "center": values.mean(axis=0).tolist(),
         "scale": np.where(spread > 0, spread, 1.0).tolist(),
-        "max_rows": int(everyone.sizes[:number].max()),
+        "max_rows": int(np.bincount(owner)[:number].max()),
     }
     graph = None
     if ties is not None:
         from ...graphs import Graph
 
-        graph = Graph(read_ties(ties, everyone.members).W[:number, :number])
+        graph = Graph(read_ties(ties, members).W[:number, :number])
     rows = frame.drop(columns=agent)
     frames = [rows[owner == i] for i in range(number)]
-    return LabTask(fields, list(everyone.members[:number]), frames, None, graph, neighbours)
+    return LabTask(fields, list(members[:number]), frames, None, graph, neighbours)
 
 
 def charter_fields(

@@ -53,9 +53,8 @@ def alone(loss: Any, X: np.ndarray, y: np.ndarray, intercept: bool, standard: bo
     U, s, Vt = np.linalg.svd(Z, full_matrices=False)
     kept = s > 1e-10 * max(1.0, float(s.max(initial=0.0)))
     U, s, Vt = U[:, kept], s[kept], Vt[kept]
-    level, spread, noise, weight, means, inner = (
-        _numbers(U, s, y, intercept) if loss.likelihood == GAUSSIAN else (_classes(U, s, y, intercept))
-    )
+    posteriors = _numbers if loss.likelihood == GAUSSIAN else _classes
+    level, spread, noise, weight, means, inner = posteriors(U, s, y, intercept)
     # theta = means in the basis Vt, mixed; what the rows do not see keeps its prior.
     center = weight @ means
     apart = means - center
@@ -125,11 +124,6 @@ def _classes(U: np.ndarray, s: np.ndarray, y: np.ndarray, intercept: bool) -> An
     weight = _mixed(np.array(logs))
     found = np.array(levels)
     level = float(weight @ found[:, 0])
-    return (
-        (level, float(weight @ (found[:, 1] + (found[:, 0] - level) ** 2))),
-        spread,
-        1.0,
-        weight,
-        (np.array(means).reshape(len(spread), r)),
-        np.array(inner).reshape(len(spread), r, r),
-    )
+    apart = float(weight @ (found[:, 1] + (found[:, 0] - level) ** 2))
+    k = len(spread)
+    return (level, apart), spread, 1.0, weight, np.array(means).reshape(k, r), np.array(inner).reshape(k, r, r)

@@ -11,12 +11,12 @@ import gzip
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..._files import Where
 from ...errors import DataError
 
 #: Rows of a table by the names of its columns; a gap is None.
@@ -29,7 +29,7 @@ GAPS = frozenset(
 TRUTH = {"true": 1.0, "false": 0.0}
 
 
-def read_cells(table: str | PathLike[str] | Any) -> Cells:
+def read_cells(table: Where | Any) -> Cells:
     """The cells of a csv file, or of a frame of pandas; a parquet or feather file is read with pandas."""
     if hasattr(table, "columns"):
         return _of_frame(table)

@@ -9,13 +9,12 @@ import base64
 import csv
 import io
 import json
-from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._files import read_bounded, write_atomic
+from ..._files import Where, read_bounded, write_atomic
 from ..._laplace import expit, moderated
 from ...core.losses import BERNOULLI
 from ...core.models import Linear
@@ -61,7 +60,7 @@ def _unpacked(text: str, p: int) -> np.ndarray:
     return full + np.tril(full, -1).T
 
 
-def read_model(folder: str | PathLike[str], charter: Charter) -> Model:
+def read_model(folder: Where, charter: Charter) -> Model:
     """The model of a peer; of format 1 there was no covariance."""
     path = Path(folder) / "model.json"
     if not path.exists():
@@ -105,10 +104,7 @@ def predicted(charter: Charter, model: Model, X: np.ndarray, network: Any = _LIN
 
 
 def predict_table(
-    folder: str | PathLike[str],
-    table: str | PathLike[str],
-    file: str | PathLike[str] | None = None,
-    notes: list[str] | None = None,
+    folder: Where, table: Where, file: Where | None = None, notes: list[str] | None = None
 ) -> tuple[dict[str, np.ndarray], str]:
     """Predictions for a table, by the model in a peer's folder: columns by name, and which model it was.
 
@@ -139,10 +135,10 @@ def csv_of(columns: dict[str, np.ndarray]) -> str:
 
 
 def predict_file(
-    folder: str | PathLike[str],
-    table: str | PathLike[str],
-    output: str | PathLike[str],
-    file: str | PathLike[str] | None = None,
+    folder: Where,
+    table: Where,
+    output: Where,
+    file: Where | None = None,
     notes: list[str] | None = None,
 ) -> tuple[int, str]:
     """Write predictions of :func:`predict_table` as csv: how many, and which model it was."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from os import PathLike
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..._files import read_bounded
+from ..._files import Where, read_bounded
 from ...core.letters import lengths_of, longest
 from ...core.linear import DenseRows
 from ...core.losses import Location, Squared
@@ -156,13 +155,13 @@ def dictionary_of(charter: Charter) -> Stumps:
     return made
 
 
-def read_rows(charter: Charter, table: str | PathLike[str] | Any) -> Rows:
+def read_rows(charter: Charter, table: Where | Any) -> Rows:
     """Rows of a file or of a frame of pandas, as the charter says."""
     where = "the table" if hasattr(table, "columns") else str(table)
     return rows_of_cells(charter, read_cells(table), where)
 
 
-def rows_of(charter: Charter, table: str | PathLike[str] | Any) -> tuple[np.ndarray, np.ndarray]:
+def rows_of(charter: Charter, table: Where | Any) -> tuple[np.ndarray, np.ndarray]:
     """Features and labels of a table, as the charter says."""
     rows = read_rows(charter, table)
     return rows.X, rows.y
@@ -200,8 +199,9 @@ def work_of(charter: Charter, X: np.ndarray, y: np.ndarray, holdout: float | Non
     if charter.network:
         model = model_of(charter) if model is None else model
         work = _network_work(charter, X[~aside], y[~aside], X[seen], model)
-        return work._replace(seen_labels=y[seen], aside=bool(aside.any()))
-    work = (_pooling_work if charter.objective == "pooling" else _graph_work)(charter, X[~aside], y[~aside], X[seen])
+    else:
+        make = _pooling_work if charter.objective == "pooling" else _graph_work
+        work = make(charter, X[~aside], y[~aside], X[seen])
     return work._replace(seen_labels=y[seen], aside=bool(aside.any()))
 
 
@@ -316,9 +316,7 @@ def trained_alone(work: Work, local: Any) -> np.ndarray:
     return found
 
 
-def work_of_table(
-    charter: Charter, table: str | PathLike[str] | None, holdout: float | None = None, model: Any = None
-) -> Work:
+def work_of_table(charter: Charter, table: Where | None, holdout: float | None = None, model: Any = None) -> Work:
     """What a peer works on with the rows of a file; without one, it has none."""
     rows = no_rows(charter) if table is None else read_rows(charter, table)
     if not len(rows.X) and charter.objective != "pooling":

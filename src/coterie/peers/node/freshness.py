@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterator
 
 from ..wire.gate import Gate
-from ..wire.limits import Buckets
+from ..wire.limits import Buckets, once
 from ..wire.packet import Packet
 
 #: Seconds until a question that was not answered is asked again, the first time and at most.
@@ -115,10 +115,7 @@ class Freshness:
 
     def doubled(self, now: float, j: int, every: float = DOUBLED_EVERY) -> bool:
         """Two processes run with the identity of j: whether that is news."""
-        if now < self._doubled.get(j, -math.inf) + every:
-            return False
-        self._doubled[j] = now
-        return True
+        return once(self._doubled, j, now, every)
 
     def doubles_are_over(self, now: float) -> bool:
         """Whether there were two processes, and nobody has noticed any for long; said once."""

@@ -15,7 +15,6 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -26,7 +25,7 @@ from ...errors import SignatureError
 from ..group.records import Finite
 from ..group.signed import verify
 from ..wire.limits import Buckets
-from ..wire.packet import OVERHEAD, SIGNATURE, Refused, Whole
+from ..wire.packet import OVERHEAD, SIGNATURE, Refused, Whole, parsed
 from ..wire.packet import Counter as Number
 from .checks import expires_in
 
@@ -126,7 +125,9 @@ class HealthBoard:
         self._known: dict[int, _Known] = {}
         self._news: set[int] = set()  # whose records were not passed on yet
         self._packets = Buckets(PER_SECOND, BURST)
-        self._wait, self._at = FIRST_WAIT, math.inf
+        self._wait = FIRST_WAIT
+        #: When to ask for a :meth:`batch`; infinity while there is nothing to tell.
+        self.next_time = math.inf
 
     def admit(self, keys: Mapping[int, bytes]) -> None:
         """Whose records are kept: addresses and public keys of the members."""
@@ -140,12 +141,7 @@ class HealthBoard:
         """Begin, with the number of this start."""
         self.start = start
         if self.shares:
-            self._at = now + FIRST_WAIT
-
-    @property
-    def next_time(self) -> float:
-        """When to ask for a :meth:`batch`; infinity while there is nothing to tell."""
-        return self._at
+            self.next_time = now + FIRST_WAIT
 
     def batch(self, now: float) -> bytes | None:
         """What to send to all neighbours now, or None: the own record, what is new, and some others by chance."""
@@ -164,7 +160,7 @@ class HealthBoard:
         self._news -= set(chosen)
         told += [(round(now - self._known[j].born, 1), self._known[j].signed) for j in chosen]
         spread = 0.75 + 0.5 * self._chance()  # so that members do not all speak at the same time
-        self._at = now + self._wait * spread if told or self.shares else math.inf
+        self.next_time = now + self._wait * spread if told or self.shares else math.inf
         self._wait = min(2.0 * self._wait, LONGEST_WAIT)
         return _encode(told) if told else None
 
@@ -178,19 +174,13 @@ class HealthBoard:
             raise Refused("rate", f"records of health from {sender}")
         if len(content) > MAX_RECORDS * (RECORD_BYTES + FRAME):
             raise Refused("size", f"{len(content)} bytes of records from {sender}")
-        try:
-            told = _batch(content)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise Refused("format", f"records of health from {sender}: {error}") from None
+        told = parsed(_batch, content, f"records of health from {sender}")
         return sum(self._take_one(now, sender, age, signed) for age, signed in told)
 
     def _take_one(self, now: float, sender: int, age: float, signed: bytes) -> bool:
         if len(signed) > RECORD_BYTES:
             raise Refused("size", f"a record of {len(signed)} bytes from {sender}; at most {RECORD_BYTES}")
-        try:
-            record = _record(signed[SIGNATURE:])
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise Refused("format", f"a record of health from {sender}: {error}") from None
+        record = parsed(_record, signed[SIGNATURE:], f"a record of health from {sender}")
         owner = record.address
         key, known = self._keys.get(owner), self._known.get(owner)
         if key is None or not age < EXPIRES:
@@ -207,8 +197,8 @@ class HealthBoard:
             return False
         self._known[owner] = _Known(record, signed, now - age)
         self._news.add(owner)
-        if self._at == math.inf:
-            self._at = now + self._wait * self._chance()
+        if self.next_time == math.inf:
+            self.next_time = now + self._wait * self._chance()
         return True
 
     def rows(self, now: float) -> list[dict[str, Any]]:
@@ -266,9 +256,9 @@ def record_of(status: Mapping[str, Any], address: int, start: int, number: int, 
     )
 
 
-def days_left(expires: str | None, now: datetime | None = None) -> int | None:
+def days_left(expires: str | None) -> int | None:
     """Whole days until a moment in ISO 8601, or None where there is none."""
-    left = expires_in(expires, time.time() if now is None else now.timestamp())
+    left = expires_in(expires, time.time())
     return None if left is None else max(-100_000, min(100_000, int(left // 86400.0)))
 
 

@@ -63,20 +63,17 @@ def prepared(folder: Path, data: Path | None, holdout: float | None, model: Path
 class Feed:
     """Watches the file of a peer's rows. :meth:`look` now and then; it never waits."""
 
-    def __init__(
-        self, folder: Path, data: Path, holdout: float | None, stamp: tuple[int, ...] | None, model: Path | None = None
-    ):
+    def __init__(self, folder: Path, data: Path, holdout: float | None, model: Path | None = None):
         self.folder, self.data, self.holdout, self.model = folder, data, holdout, model
-        self._taken = self._seen = stamp  # of the file as it was when it was read, and looked at, last
+        self._taken = self._seen = self._stamp()  # of the file as it was when it was read, and looked at, last
         self._reader: threading.Thread | None = None
         self._work: Work | None = None
         self._error: DataError | None = None
 
-    @staticmethod
-    def stamp(data: Path) -> tuple[int, ...] | None:
-        """What changes with a file; None if there is none."""
+    def _stamp(self) -> tuple[int, ...] | None:
+        """What changes with the file; None if there is none."""
         try:
-            found = data.stat()
+            found = self.data.stat()
         except OSError:
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
@@ -91,7 +88,7 @@ class Feed:
             if error is not None:
                 raise error
             return work
-        now = self.stamp(self.data)
+        now = self._stamp()
         if now is not None and now != self._taken and now == self._seen:
             self._taken = now
             self._reader = threading.Thread(target=self._read, name="rows", daemon=True)

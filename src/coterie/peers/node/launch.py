@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import queue
-import signal
 import threading
 import time
 from pathlib import Path
@@ -19,10 +18,9 @@ from ..group.amendments import settle
 from ..group.charter import Charter
 from ..group.groups import Membership, keep_authorities, membership
 from ..group.networks import model_of
-from ..group.roster import Relay, Roster, newer, read_roster
+from ..group.roster import Relay, Roster, read_roster, relation
 from ..model.work import method_of, read_work
 from ..transport import contacts_of
-from .jobs import Feed
 from .node import Node
 from .office import RelayOffice
 from .past import start_from_past
@@ -41,12 +39,10 @@ def launch(
     work: bytes,
     *,
     settings: Settings | None = None,
-    wakes: int | None = None,
     lab: bool = False,
-    feed: Feed | None = None,
-    steward: Path | None = None,
     model: Path | None = None,  # the file of its model, where members bring it
     kind: type[Node] = Node,  # a test may run one that means harm
+    **how: Any,  # to run it: as a Program is told
 ) -> None:
     """Run the peer of a folder, with its work as bytes, until a signal stops it."""
     from ..transport.over_tls import TlsTransport
@@ -91,23 +87,12 @@ def launch(
             letter_bytes=charter.letter_bytes,
             letters_per_second=charter.letters_per_second,
         )
-        expires = joined.expires.isoformat()
         began = start_from_past(folder, node)
         if began is not None:
             log("began", what=began)
-        program = Program(
-            node,
-            transport,
-            folder,
-            log,
-            lab=lab,
-            wakes=wakes,
-            expires=expires,
-            feed=feed,
-            settings=settings,
-            steward=steward,
-        )
-        signals.of(program)
+        expires = joined.expires.isoformat()
+        program = Program(node, transport, folder, log, lab=lab, expires=expires, settings=settings, **how)
+        signals.call(program.stop)
         program.run()
     if program.again:
         settle(folder)
@@ -125,10 +110,7 @@ def launch_relay(folder: Path) -> None:
     if not isinstance(joined.me, Relay):
         raise IdentityError(f"{joined.me.name} is no relay: run it with coterie peer run {folder}")
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGUSR1", signal.SIGTERM)):
-        signal.signal(number, lambda *_: stop.set())
-    if hasattr(signal, "SIGUSR2"):
-        signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # its status is never old
+    Signals().call(lambda _leave: stop.set())
     raise_descriptors()
     log, me, roster = Log(), joined.me, joined.roster
     relay = TlsRelay(
@@ -182,7 +164,7 @@ def _newest(
     for k, signed in enumerate(found):
         with contextlib.suppress(DataError):
             new = read_roster(signed, charter, held=roster)
-            if newer(roster, new):
+            if relation(roster, new) == "newer":
                 roster = new
                 if k > 0:
                     with locked(folder):

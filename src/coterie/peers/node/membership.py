@@ -6,7 +6,6 @@ neither continues the other are a fork: the one that is held stays, and everybod
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from ...errors import DataError, SignatureError
 from ..group.bulletins import CHARTER, Board, packaged, room
 from ..group.charter import Charter
 from ..group.roster import Fork, Roster, read_roster, relation, signers
-from ..wire.limits import Buckets
+from ..wire.limits import Buckets, once
 from ..wire.packet import Refused
 from .mailbox import NOBODY
 
@@ -75,11 +74,11 @@ class Members:
 
     def may_bring(self, now: float, to: int) -> bool:
         """Whether it is long enough since somebody was last given the list of members."""
-        return _since(self._brought, to, now, BRING_EVERY)
+        return once(self._brought, to, now, BRING_EVERY)
 
     def leaves(self, now: float, j: int) -> None:
         """A member says that it goes for good; refused if it does that again and again."""
-        if not _since(self._left, j, now, LEAVE_EVERY):
+        if not once(self._left, j, now, LEAVE_EVERY):
             raise Refused("rate", f"{j} leaves again and again")
         self.gone.add(j)
 
@@ -129,11 +128,3 @@ class Members:
             self.fork = None
         self.mute(self.muted)
         self.board.trust(signers(self._charter, roster))
-
-
-def _since(last: dict[int, float], j: int, now: float, every: float) -> bool:
-    """Whether it is so long since something was last done for j; then it is done now."""
-    if now < last.get(j, -math.inf) + every:
-        return False
-    last[j] = now
-    return True

@@ -258,7 +258,7 @@ class Node:
         for signed in bulletins:
             if board.knows(signed):
                 continue
-            if by is not None and not board.may_read(now, by):
+            if by is not None and not board.reads.take(by, now):
                 self.mail.refuse(Refused("rate", f"bulletins from {by}"), by)
                 break
             try:
@@ -429,10 +429,7 @@ class Node:
         elif packet.kind == wire.HEALTH:
             self.health.take(now, j, content)
         elif packet.kind == wire.BULLETIN:
-            try:
-                out = self.take_bulletins(now, unbundled(content), j)
-            except DataError as error:
-                raise Refused("format", str(error)) from None
+            out = self.take_bulletins(now, unbundled(content), j)
         else:
             raise Refused("format", f"kind {packet.kind} from {j}")
         self.mail.received["notices"] += 1

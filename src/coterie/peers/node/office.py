@@ -83,11 +83,10 @@ class Office:
         self._install()
         self._keep()
         self._bring_to_relays()
-        if (
-            self.node.group.for_visitors != self._for_visitors
-        ):  # for who is no member, or still in a run that was amended
-            self._for_visitors = self.node.group.for_visitors
-            self.program.transport.keep_roster(self._for_visitors)
+        visitors = self.node.group.for_visitors
+        if visitors != self._for_visitors:
+            self._for_visitors = visitors
+            self.program.transport.keep_roster(visitors)
         self._look_at_certificate()
         self._look_at_expiry()
         self._look_at_proposal()

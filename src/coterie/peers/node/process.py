@@ -15,13 +15,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..._files import Where
 from ...errors import IdentityError
-
-if TYPE_CHECKING:
-    from .program import Program
 
 try:
     import fcntl
@@ -56,7 +53,7 @@ def only_one(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def running(folder: str | os.PathLike[str]) -> int | None:
+def running(folder: Where) -> int | None:
     """The process that runs the peer of a folder, or None."""
     try:
         handle = os.open(Path(folder) / "lock", os.O_RDWR | os.O_CLOEXEC)
@@ -94,7 +91,7 @@ class Signals:
     """
 
     def __init__(self) -> None:
-        self._program: Program | None = None
+        self._stop: Callable[[bool], object] | None = None
         self._came: int | None = None
         for number in (signal.SIGTERM, signal.SIGINT, getattr(signal, "SIGUSR1", signal.SIGTERM)):
             signal.signal(number, self._take)
@@ -103,12 +100,12 @@ class Signals:
 
     def _take(self, number: int, _frame: Any) -> None:
         self._came = number
-        if self._program is not None:
-            self._program.stop(leave=number not in (signal.SIGTERM, signal.SIGINT))
+        if self._stop is not None:
+            self._stop(number not in (signal.SIGTERM, signal.SIGINT))
 
-    def of(self, program: Program) -> None:
-        """From now on, they are for this one."""
-        self._program = program
+    def call(self, stop: Callable[[bool], object]) -> None:
+        """From now on, they call this: with True for one who leaves."""
+        self._stop = stop
         if self._came is not None:
             self._take(self._came, None)
 

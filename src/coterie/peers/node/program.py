@@ -13,13 +13,14 @@ import socket
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..._files import locked, read_bounded, write_atomic
+from ..._files import Where, locked, read_bounded, write_atomic
 from ...core.world import EVERYONE
 from ...errors import CoterieError, DataError, IdentityError, LedgerError, ParameterError, RemovedError, StateError
 from ..app.metrics import Log, Metrics, health, prometheus
@@ -61,7 +62,7 @@ class Program:
         self,
         node: Node,
         transport: Transport,
-        folder: str | os.PathLike[str],
+        folder: Where,
         log: Log,
         *,
         lab: bool = False,  # an experiment: obey the file "blocked", write the model often, end with the parent process
@@ -81,8 +82,8 @@ class Program:
         self._wakes_before = node.wakes
         self._blocked: frozenset[int] = frozenset()
         self._linked: tuple[bytes, frozenset[int]] = (b"", frozenset())  # the list of members, and the neighbours
-        self._told: dict[str, int] = {}
-        self._strangers: dict[str, dict[str, int]] = {}
+        self._told: Counter[str] = Counter()  # of refusals, by reason
+        self._strangers: Counter[str] = Counter()  # by source
         self._last_trouble = ""
         self._here: set[int] = set()
         self._roster_stamp, self._roster_version = 0, node.group.roster.version
@@ -377,26 +378,18 @@ class Program:
 
     def _summarise(self) -> None:
         """One line for all that was refused since the last one."""
-        refused = dict(self.node.mail.gate.refused)
-        new = {reason: count - self._told.get(reason, 0) for reason, count in refused.items()}
-        new = {reason: count for reason, count in new.items() if count}
-        if new:
+        refused = self.node.mail.gate.refused.copy()
+        if new := refused - self._told:
             self.log("refused", **new, last=self.node.mail.last_refusal)
         if self.node.trouble.last != self._last_trouble:
             self._last_trouble = self.node.trouble.last
             self.log("trouble", what=self._last_trouble)
         self._told = refused
-        came = self.transport.strangers()
-        new_ones = {
-            source: sum(counts.values()) - sum(self._strangers.get(source, {}).values())
-            for source, counts in came.items()
-        }
-        busiest = sorted((source for source in came if new_ones[source] > 0), key=lambda source: -new_ones[source])
-        if busiest:
-            told = {source: came[source] for source in busiest[:STRANGERS_TOLD]}
-            self.log(
-                "strangers", connections=sum(new_ones[source] for source in busiest), sources=len(busiest), busiest=told
-            )
+        reasons = self.transport.strangers()
+        came = Counter({source: sum(counts.values()) for source, counts in reasons.items()})
+        if strangers := came - self._strangers:
+            busiest = {source: reasons[source] for source, _ in strangers.most_common(STRANGERS_TOLD)}
+            self.log("strangers", connections=strangers.total(), sources=len(strangers), busiest=busiest)
         self._strangers = came
 
     def _look_who_is_muted(self) -> None:

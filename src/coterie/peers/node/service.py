@@ -79,14 +79,7 @@ WantedBy=multi-user.target
 
 
 def unit_of(
-    folder: Where,
-    name: str,
-    user: str,
-    *,
-    data: Path | None = None,
-    steward: Path | None = None,
-    relay: bool = False,
-    python: str = sys.executable,
+    folder: Where, name: str, user: str, *, data: Path | None = None, steward: Path | None = None, relay: bool = False
 ) -> str:
     """The text of a unit. ``data`` is where the rows are, which it may read; ``steward`` the group's folder, where it
     renews certificates.
@@ -95,7 +88,7 @@ def unit_of(
     if not re.fullmatch(r"[a-z_][a-z0-9_-]*\$?", user):
         raise ParameterError(f"user={user!r:.80} is not the name of a user")
     # Not resolved: the interpreter of a virtual environment is a link, and is found by its own name.
-    interpreter = Path(os.path.abspath(python))
+    interpreter = Path(os.path.abspath(sys.executable))
     used = [where, interpreter, *(path.resolve() for path in (data, steward) if path is not None)]
     for path in used:
         if not re.fullmatch(r"[\w@+=:,./-]+", str(path), re.ASCII):

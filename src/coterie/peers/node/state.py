@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from ... import _archive
-from ..._files import naming, sync, with_checksum, without_checksum, write_all, write_atomic
+from ..._files import Where, naming, sync, with_checksum, without_checksum, write_all, write_atomic
 from ...core.loop import ANEW
 from ...errors import DataError, StateError
 
@@ -54,21 +54,6 @@ class Store(Protocol):
         """Replace it. When this returns, the content is safe; when it raises OSError, the old or the new one is."""
 
 
-class MemoryStore:
-    """A state in memory, for simulations."""
-
-    def __init__(self) -> None:
-        self._content: bytes | None = None
-
-    def load(self) -> bytes | None:
-        """The last content saved, or None."""
-        return self._content
-
-    def save(self, content: bytes) -> None:
-        """Replace it."""
-        self._content = content
-
-
 class FileStore:
     """A state on disk, for its owner's eyes only: a file with room for the last content saved, and the one before.
 
@@ -76,7 +61,7 @@ class FileStore:
     and no name changes. Contents are numbered, and have a checksum each; of a save that was cut off, the other is left.
     """
 
-    def __init__(self, path: str | os.PathLike[str]):
+    def __init__(self, path: Where):
         self.path = Path(path)
         self._room = self._number = self._file = 0  # bytes for each; the number of the last; which file that is
 

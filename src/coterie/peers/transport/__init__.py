@@ -23,9 +23,8 @@ class Contact(NamedTuple):
     name: str
     address: int
     endpoint: str | None = None  # "host:port", or None: nobody can connect to it, it is reached through a relay
-    key: bytes | None = (
-        None  # its Ed25519 public key: what it knocks with, and what letters through relays are sealed for
-    )
+    #: Its Ed25519 public key: what it knocks with, and what letters through relays are sealed for.
+    key: bytes | None = None
 
 
 def contacts_of(roster: Any) -> list[Contact]:
@@ -57,25 +56,20 @@ class Transport(Protocol):
     @property
     def contact(self) -> Contact:
         """Who I am, as others must know me to reach me."""
-        ...
 
     @property
     def serial(self) -> str | None:
         """Serial number of my certificate, in lower-case hex without leading zeros; None if there is none."""
-        ...
 
     @property
     def counts(self) -> Mapping[str, int]:
         """How many packets were ``sent``, ``received``, and ``dropped: <reason>``: a copy. Sent is not delivered."""
-        ...
 
     def dropped(self) -> dict[int, dict[str, int]]:
         """Packets that were dropped, by member: ``from: <reason>`` and ``to: <reason>``. A copy."""
-        ...
 
     def strangers(self) -> dict[str, dict[str, int]]:
         """Connections that came to nothing before a name was proven: reasons by source, of the last sources. A copy."""
-        ...
 
     def open(self, deliver: Deliver, roster: DeliverRoster | None = None) -> None:
         """Start. Packets may come before this returns. After :meth:`close`, it may be opened again.
@@ -85,7 +79,6 @@ class Transport(Protocol):
         good as the transport's access control, that the signature must prove. What it raises is logged.
         ``roster(signed)`` is called with every signed roster that a member publishes: unchecked, so verify it.
         """
-        ...
 
     def admit(self, contacts: Iterable[Contact], revoked: Iterable[str] = ()) -> None:
         """Whom to let in, and to whom packets may go: everybody in the roster. Replaces those of before.
@@ -93,7 +86,6 @@ class Transport(Protocol):
         Members that are linked are admitted too. Certificates with these serial numbers are refused at once, also
         where there is a connection.
         """
-        ...
 
     def link(self, contacts: Iterable[Contact]) -> None:
         """Neighbours to stay connected with, instead of those of before. At once for :meth:`send`, soon for the wires.
@@ -101,18 +93,15 @@ class Transport(Protocol):
         Each side links for itself: my broadcasts go to those I link, whether or not they link me. Connections with
         those that stay are not touched.
         """
-        ...
 
     def send(self, to: int, data: bytes) -> None:
         """Send a packet, at most once. Never waits for the other side, never raises for a peer that is not there.
 
         ``to`` is an address, linked or only admitted; or ``EVERYONE``, all linked neighbours and nobody else.
         """
-        ...
 
     def publish_roster(self, signed: bytes, to: int = EVERYONE) -> None:
         """Give a signed roster to everybody connected, or at least to one member; at most once, like packets."""
-        ...
 
     def keep_roster(self, signed: bytes) -> None:
         """The roster for *visitors*: those with a good certificate that are not admitted.
@@ -120,26 +109,21 @@ class Transport(Protocol):
         Such a one is so new that we do not know it yet, or was removed. It is handed this roster and may hand over its
         own, which is delivered like any other; nothing else passes until it is admitted.
         """
-        ...
 
     def reload(self) -> None:
         """Read my certificate and the authority's anew, for connections that are made from now on."""
-        ...
 
     def use_relays(self, relays: Iterable[Reachable]) -> None:
         """Go through these where there is no other way, instead of those of before."""
-        ...
 
     def alive(self) -> set[int]:
         """Addresses that were seen alive and not yet seen to vanish, as far as the transport can tell."""
-        ...
 
     def close(self) -> None:
         """Stop: nothing is sent any more, nothing delivered once it returns (unless called inside ``deliver``).
 
         Twice is fine. Never raises.
         """
-        ...
 
 
 __all__ = ["Contact", "Deliver", "DeliverRoster", "Reachable", "Transport", "contacts_of"]

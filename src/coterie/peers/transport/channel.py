@@ -262,9 +262,9 @@ class Channel(asyncio.BufferedProtocol):
                         if kind == PING:
                             continue
                         if body is None:
-                            hub.dropped_from(self.name or "", "too large")  # it was passed over
+                            hub.drop("from", self.name or "", "too large")  # it was passed over
                         elif kind == LIST and not self._lists.take(self.last_in):
-                            hub.dropped_from(self.name or "", "too many lists")
+                            hub.drop("from", self.name or "", "too many lists")
                         else:
                             hub.take(self, kind, body)
                         if self.stage == OVER:

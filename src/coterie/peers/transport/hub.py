@@ -215,7 +215,7 @@ class Hub:
         if kind == LIST:
             self.take_list(body)
         else:
-            self.dropped_from(channel.name or "", "unknown kind")
+            self.drop("from", channel.name or "", "unknown kind")
 
     def take_list(self, signed: bytes) -> None:
         """A list of members, which may be anybody's: whoever gets it verifies it."""
@@ -225,17 +225,16 @@ class Hub:
         except Exception:
             log.exception("%s could not take a list of members", self.me)
 
-    def dropped_from(self, name: str, reason: str) -> None:
-        """Something that a member sent comes to nothing."""
-        self.counts[f"dropped: {reason}"] += 1
-        if name in self.admitted:
-            self.dropped.setdefault(name, Counter())[f"from: {reason}"] += 1
+    def publish(self, signed: bytes) -> None:
+        """A list of members to everybody who is connected."""
+        for channel in self.channels.values():
+            channel.push(frame(LIST, signed))
 
-    def dropped_to(self, name: str, reason: str) -> None:
-        """Something for a member comes to nothing."""
+    def drop(self, way: str, name: str, reason: str) -> None:
+        """Something "from" or "to" a member comes to nothing."""
         self.counts[f"dropped: {reason}"] += 1
         if name in self.admitted:
-            self.dropped.setdefault(name, Counter())[f"to: {reason}"] += 1
+            self.dropped.setdefault(name, Counter())[f"{way}: {reason}"] += 1
 
     # -- links
 

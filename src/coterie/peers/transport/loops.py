@@ -9,9 +9,9 @@ import re
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from ..._files import Where
 from ...errors import ParameterError
 from ..group.identity import check_name, split_endpoint
 from ..wire.limits import Limits, descriptors
@@ -144,10 +144,12 @@ class Endpoint(Generic[AnyHub]):
         run: str,
         name: str,
         listen: str | None,
-        folder: str | Path | None,
-        credentials: Credentials | None,
-        limits: Limits,
-        uvloop: bool | None,
+        folder: Where | None = None,
+        *,
+        credentials: Credentials | None = None,
+        letter_bytes: int = 200_000,
+        limits: Limits | None = None,
+        uvloop: bool | None = None,
     ):
         if not RUN.fullmatch(run):
             raise ParameterError(f"run={run!r:.140} must be 1 to 128 letters, digits, - and _")
@@ -156,7 +158,7 @@ class Endpoint(Generic[AnyHub]):
         self.name, self._run = check_name(name), run
         self._listen = None if listen is None else split_endpoint(listen, "listen")
         self._papers = Papers(credentials or Credentials.of(folder or ""), run)
-        self._limits, self._uvloop = limits, uvloop
+        self._limits, self._uvloop = (limits or Limits())._replace(letter=letter_bytes), uvloop
         self._kept: bytes | None = None
         self._revoked: frozenset[str] = frozenset()
         self._changing = threading.RLock()
@@ -184,7 +186,7 @@ class Endpoint(Generic[AnyHub]):
         self._kept = kept = bytes(signed)
         self._do(lambda hub: setattr(hub, "kept", kept))
 
-    def _dropped(self) -> dict[str, dict[str, int]]:
+    def dropped(self) -> dict[Any, dict[str, int]]:
         """What was dropped of letters from and to members, by name, since it was opened."""
         hub = self._hub
         return {} if hub is None else {name: dict(counts) for name, counts in dict(hub.dropped).items()}

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from pathlib import Path
+from typing import Any
 
+from ..._files import Where
 from ...core.world import EVERYONE
 from ...errors import ParameterError
 from ..group.identity import check_name, split_endpoint
@@ -20,7 +21,7 @@ from . import Contact, Deliver, DeliverRoster, Reachable
 from .channel import LIST
 from .loops import Endpoint
 from .peer_hub import PeerHub, named
-from .proofs import Credentials, Seals
+from .proofs import Seals
 
 
 class TlsTransport(Endpoint[PeerHub]):
@@ -52,21 +53,18 @@ class TlsTransport(Endpoint[PeerHub]):
         name: str,
         address: int,
         listen: str | None,
-        folder: str | Path | None = None,
+        folder: Where | None = None,
         *,
-        credentials: Credentials | None = None,
         contacts: Iterable[Contact] = (),
         relays: Iterable[Reachable] = (),
         endpoint: str | None = None,
         seed: bytes | None = None,
-        letter_bytes: int = 200_000,
         letters_per_second: float | None = None,
-        limits: Limits | None = None,
-        uvloop: bool | None = None,
+        **how: Any,
     ):
+        super().__init__(run, name, listen, folder, **how)
         rate = None if letters_per_second is None else 2.0 * letters_per_second
-        limits = (limits or Limits())._replace(letter=letter_bytes, letters=rate)
-        super().__init__(run, name, listen, folder, credentials, limits, uvloop)
+        self._limits = self._limits._replace(letters=rate)
         reached = endpoint if endpoint is not None else listen
         self.contact = Contact(name, address, reached, None if seed is None else public_of(seed))
         self._seed = seed
@@ -87,7 +85,7 @@ class TlsTransport(Endpoint[PeerHub]):
     def dropped(self) -> dict[int, dict[str, int]]:
         """What was dropped of letters from and to members, since it was opened."""
         known = self._addresses
-        return {known[name]: counts for name, counts in self._dropped().items() if name in known}
+        return {known[name]: counts for name, counts in super().dropped().items() if name in known}
 
     def alive(self) -> set[int]:
         """Members with which there is a connection now, straight or through a relay."""
@@ -177,7 +175,7 @@ class TlsTransport(Endpoint[PeerHub]):
         names = []
         for contact in goals:
             if contact is None or reason is not None:
-                thread.call(hub.dropped_to, "" if contact is None else contact.name, reason or "unknown address")
+                thread.call(hub.drop, "to", "" if contact is None else contact.name, reason or "unknown address")
             else:
                 names.append(contact.name)
         if names and not thread.call(hub.send_letter, names, payload):
@@ -195,7 +193,7 @@ class TlsTransport(Endpoint[PeerHub]):
     def _hand(self, hub: PeerHub, deliver: Deliver, sender: str, body: bytes) -> None:
         address = self._addresses.get(sender)
         if address is None or hub is not self._hub:
-            hub.dropped_from(sender, "not admitted")
+            hub.drop("from", sender, "not admitted")
         else:
             hub.counts["received"] += 1
             deliver(address, body)

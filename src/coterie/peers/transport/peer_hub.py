@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..group.identity import split_endpoint
 from ..wire.limits import Buckets
@@ -26,14 +26,11 @@ WAITING_IN_ALL = 1024
 GIVEN, GIVEN_AT_ONCE = 0.1, 2.0
 
 
-class _Waiting:
+class _Waiting(NamedTuple):
     """Frames for somebody who is not connected yet."""
 
-    __slots__ = ("frames", "until")
-
-    def __init__(self, until: float):
-        self.frames: deque[tuple[int, bytes]] = deque()
-        self.until = until
+    until: float
+    frames: deque[tuple[int, bytes]]
 
 
 class PeerHub(Hub):
@@ -120,7 +117,7 @@ class PeerHub(Hub):
         if kind == LETTER:
             self.counts["sent"] += 1
         if not channel.push(data):
-            self.dropped_to(name, "queue full")
+            self.drop("to", name, "queue full")
 
     def _through(self, relay: str, name: str, kind: int, body: bytes) -> bool:
         channel, contact = self.channels.get(relay), self.contacts.get(name)
@@ -139,18 +136,18 @@ class PeerHub(Hub):
         place = self.place(name)
         linked = name in self.links
         if (place is None and not self.relays) and not linked:
-            self.dropped_to(name, "unreachable")
+            self.drop("to", name, "unreachable")
             return
         if not linked and now < self._alone_until.get(name, 0.0):
-            self.dropped_to(name, "unreachable")
+            self.drop("to", name, "unreachable")
             return
         waiting = self._waiting.get(name)
         if waiting is None:
-            waiting = self._waiting[name] = _Waiting(now + self.limits.wait)
+            waiting = self._waiting[name] = _Waiting(now + self.limits.wait, deque())
         waiting.frames.append((kind, body))
         if len(waiting.frames) > self.limits.waiting:
             waiting.frames.popleft()
-            self.dropped_to(name, "queue full")
+            self.drop("to", name, "queue full")
         if len(self._waiting) * self.limits.waiting > WAITING_IN_ALL:
             self._give_up(next(iter(self._waiting)), "queue full")
         if place is None:
@@ -162,7 +159,7 @@ class PeerHub(Hub):
     def _give_up(self, name: str, reason: str) -> None:
         waiting = self._waiting.pop(name, None)
         for _ in () if waiting is None else waiting.frames:
-            self.dropped_to(name, reason)
+            self.drop("to", name, reason)
 
     def _flush(self, name: str) -> None:
         waiting = self._waiting.pop(name, None)
@@ -171,8 +168,7 @@ class PeerHub(Hub):
 
     def publish(self, signed: bytes) -> None:
         """A list of members to everybody who is connected, and to neighbours that a relay is connected with."""
-        for channel in self.channels.values():
-            channel.push(frame(LIST, signed))
+        super().publish(signed)
         for name in self.links.keys() - self.channels.keys():
             if any(name in names for names in self.present.values()):
                 self.send(name, LIST, signed)

@@ -33,6 +33,7 @@ from nacl.bindings import (
 from nacl.exceptions import CryptoError
 from nacl.utils import random
 
+from ..._files import Where
 from ...errors import ParameterError
 from ..group.signed import SIGNATURE, is_signed
 
@@ -58,7 +59,7 @@ class Credentials(NamedTuple):
     authority: Path
 
     @classmethod
-    def of(cls, folder: str | Path) -> Credentials:
+    def of(cls, folder: Where) -> Credentials:
         """Those in a folder."""
         return cls(Path(folder) / "tls.key", Path(folder) / "tls.crt", Path(folder) / "ca.crt")
 

@@ -7,19 +7,18 @@ pass off one as another member's. Lists of members are not sealed: it has them i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
+from ..._files import Where
 from ...errors import ParameterError
 from ..group.identity import check_name
-from ..wire.limits import Buckets, Limits
+from ..wire.limits import Buckets
 from . import Contact, DeliverRoster
 from .channel import FORWARD, LETTER, LIST, PRESENT, Channel, forward, frame, read_forward
 from .hub import Hub
 from .loops import Endpoint
 from .peer_hub import MANY
-from .proofs import OVERHEAD, Credentials
+from .proofs import OVERHEAD
 
 #: Bytes that wait for one member.
 QUEUE_BYTES = 1 << 20
@@ -44,21 +43,21 @@ class RelayHub(Hub):
             return
         sender, found = channel.name or "", read_forward(body)
         if found is None or found[1] not in (LETTER, LIST):
-            self.dropped_from(sender, "out of place")
+            self.drop("from", sender, "out of place")
             return
         name, inner, content = found
         goal = self.channels.get(name)
         ways = self._ways.setdefault(sender, Buckets(self._rate, 4.0 * self._rate))
         if goal is None:
-            self.dropped_from(sender, "absent")
+            self.drop("from", sender, "absent")
         elif inner == LETTER and len(content) > self.limits.letter + OVERHEAD:
-            self.dropped_from(sender, "too large")
+            self.drop("from", sender, "too large")
         elif not ways.take(name, channel.last_in):
-            self.dropped_from(sender, "too many")
+            self.drop("from", sender, "too many")
         else:
             self.counts["forwarded"] += 1
             if not goal.push(frame(FORWARD, forward(sender, inner, content))):
-                self.dropped_to(name, "queue full")
+                self.drop("to", name, "queue full")
 
     def connected(self, name: str, channel: Channel) -> None:
         """Tell it who is here; the others hear of it soon."""
@@ -80,35 +79,30 @@ class RelayHub(Hub):
     def _presence(self) -> bytes:
         return frame(PRESENT, "\n".join(self.channels).encode())
 
-    def publish(self, signed: bytes) -> None:
-        """A list of members to everybody."""
-        for channel in self.channels.values():
-            channel.push(frame(LIST, signed))
-
 
 class TlsRelay(Endpoint[RelayHub]):
-    """Listens, and forwards in the background. Its certificate must not have the name of a member."""
+    """Listens, and forwards in the background. Its certificate must not have the name of a member.
+
+    Folder, credentials, letter_bytes, limits and uvloop are those of an :class:`Endpoint`.
+    """
 
     def __init__(
         self,
         run: str,
         name: str,
         listen: str,
-        folder: str | Path | None = None,
+        folder: Where | None = None,
         *,
-        credentials: Credentials | None = None,
         contacts: Iterable[Contact] = (),
-        letter_bytes: int = 200_000,
         letters_per_second: float = 1000.0,
-        limits: Limits | None = None,
-        uvloop: bool | None = None,
+        **how: Any,
     ):
+        super().__init__(run, name, listen, folder, **how)
         self._rate = 2.0 * letters_per_second
-        limits = (limits or Limits())._replace(letter=letter_bytes, letters=MANY * self._rate, queue_bytes=QUEUE_BYTES)
-        super().__init__(run, name, listen, folder, credentials, limits, uvloop)
+        self._limits = self._limits._replace(letters=MANY * self._rate, queue_bytes=QUEUE_BYTES)
         self.endpoint = listen
         self._keys: dict[str, bytes | None] = {}
-        self._roster: DeliverRoster | None = None
+        self._roster: DeliverRoster = lambda signed: None
         self.admit(contacts)
 
     def admit(self, contacts: Iterable[Contact], revoked: Iterable[str] = ()) -> None:
@@ -128,10 +122,6 @@ class TlsRelay(Endpoint[RelayHub]):
         """Call a function with every list of members that comes. Unchecked: verify it."""
         self._roster = roster
 
-    def dropped(self) -> dict[str, dict[str, int]]:
-        """What was dropped of letters from and to members, by name."""
-        return self._dropped()
-
     def alive(self) -> set[str]:
         """Names of the members that are connected."""
         hub = self._hub
@@ -150,11 +140,8 @@ class TlsRelay(Endpoint[RelayHub]):
         self.open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _take_roster(self, signed: bytes) -> None:
-        if self._roster is not None:
-            self._roster(signed)
+        self._roster(signed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Container, Hashable
 from typing import NamedTuple
@@ -63,6 +64,14 @@ class Buckets:
         """Forget all others."""
         for whose in [whose for whose in self._of if whose not in known]:
             del self._of[whose]
+
+
+def once(last: dict[int, float], j: int, now: float, every: float) -> bool:
+    """Whether it is so long since something was last done for j; then it is done now."""
+    if now < last.get(j, -math.inf) + every:
+        return False
+    last[j] = now
+    return True
 
 
 class Limits(NamedTuple):

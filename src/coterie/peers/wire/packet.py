@@ -11,7 +11,7 @@ which a method never hears: those kinds are below zero.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -32,6 +32,7 @@ HELLO, WELCOME, BYE, ROSTER, HEALTH, BULLETIN, DUPLICATE = -1, -2, -3, -4, -5, -
 #: Numbers that a double holds exactly.
 Whole = Annotated[int, Meta(ge=0, lt=1 << 53)]
 Counter = Annotated[int, Meta(ge=1, lt=1 << 53)]
+Content = TypeVar("Content")
 Nonce = Annotated[bytes, Meta(min_length=16, max_length=16)]
 
 
@@ -90,7 +91,8 @@ def write_packet(packet: Packet, sign: Callable[[bytes], bytes]) -> bytes:
     return sign(CONTEXT + text) + text
 
 
-def _read(decode: Callable[[bytes], Any], content: bytes, what: str) -> Any:
+def parsed(decode: Callable[[bytes], Content], content: bytes, what: str) -> Content:
+    """What others have written; ``what`` says of anything else that it is :class:`Refused`."""
     try:
         return decode(content)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -101,7 +103,7 @@ def read_packet(data: bytes) -> tuple[Packet, bytes, bytes]:
     """What a packet claims, its signature, and what that must be a signature of: nothing is verified yet."""
     if len(data) <= SIGNATURE:
         raise Refused("format", f"{len(data)} bytes are not a packet")
-    return _read(_packet, data[SIGNATURE:], "not a packet"), data[:SIGNATURE], CONTEXT + data[SIGNATURE:]
+    return parsed(_packet, data[SIGNATURE:], "not a packet"), data[:SIGNATURE], CONTEXT + data[SIGNATURE:]
 
 
 def write_hello(nonce: bytes, roster: int, digest: bytes = b"", bulletins: bytes = b"") -> bytes:
@@ -111,8 +113,7 @@ def write_hello(nonce: bytes, roster: int, digest: bytes = b"", bulletins: bytes
 
 def read_hello(content: bytes) -> Hello:
     """The content of a HELLO or WELCOME; :class:`Refused` for anything else."""
-    found: Hello = _read(_hello, content, "not a greeting")
-    return found
+    return parsed(_hello, content, "not a greeting")
 
 
 def write_duplicate(one: int, other: int) -> bytes:
@@ -122,5 +123,4 @@ def write_duplicate(one: int, other: int) -> bytes:
 
 def read_duplicate(content: bytes) -> Duplicate:
     """The content of a DUPLICATE; :class:`Refused` for anything else."""
-    found: Duplicate = _read(_duplicate, content, "not two boots")
-    return found
+    return parsed(_duplicate, content, "not two boots")

@@ -13,6 +13,7 @@ import json
 import secrets
 import threading
 import time
+from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -21,15 +22,16 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from ....errors import ParameterError
+from ..metrics import Answers
 from .history import History
 from .sources import Source, View
 
-#: Files of the page, and what they are. No other file is ever read.
+#: What files of the page are, and their names. No other file is ever read.
 PAGE = {
-    "": ("index.html", "text/html; charset=utf-8"),
-    "watch.js": ("watch.js", "text/javascript; charset=utf-8"),
-    "watch.css": ("watch.css", "text/css; charset=utf-8"),
-    "icon.svg": ("icon.svg", "image/svg+xml"),
+    "": ("text/html; charset=utf-8", "index.html"),
+    "watch.js": ("text/javascript; charset=utf-8", "watch.js"),
+    "watch.css": ("text/css; charset=utf-8", "watch.css"),
+    "icon.svg": ("image/svg+xml", "icon.svg"),
 }
 #: Seconds between two looks at whether to end.
 POLL = 0.05
@@ -202,20 +204,20 @@ class Server:
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         server = self
-        page = {name: (files(__package__).joinpath(file).read_bytes(), kind) for name, (file, kind) in PAGE.items()}
+        page = {name: (kind, files(__package__).joinpath(file).read_bytes()) for name, (kind, file) in PAGE.items()}
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Answers):
             timeout = PATIENCE
             server_version, sys_version = "coterie", ""
 
-            def do_GET(self) -> None:
+            def do_GET(self) -> None:  # noqa: N802 - the name that the base class looks for
                 if self.headers.get_all("Host", []) not in ([f"127.0.0.1:{server.port}"], [f"localhost:{server.port}"]):
                     self._say(HTTPStatus.FORBIDDEN, "This page is at 127.0.0.1 alone.")
                     return
                 parts = urlsplit(self.path)
                 token, _, name = parts.path.removeprefix("/").partition("/")
                 if server._use_ticket(token):
-                    self._send(HTTPStatus.SEE_OTHER, b"", "text/plain", {"Location": f"/{server.token}/"})
+                    self._send(HTTPStatus.SEE_OTHER, "text/plain", b"", {"Location": f"/{server.token}/"})
                 elif not _same(token, server.token):
                     self._say(HTTPStatus.FORBIDDEN, "Use the address that coterie watch has printed.")
                 elif name in page:
@@ -225,10 +227,10 @@ class Server:
                     if found is None:
                         self._say(HTTPStatus.NOT_FOUND, "There is no such page.")
                     else:
-                        self._send(HTTPStatus.OK, json.dumps(found).encode(), "application/json")
+                        self._send(HTTPStatus.OK, "application/json", json.dumps(found).encode())
 
             def _refuse(self) -> None:
-                self._send(HTTPStatus.METHOD_NOT_ALLOWED, b"GET alone\n", "text/plain", {"Allow": "GET"})
+                self._send(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"GET alone\n", {"Allow": "GET"})
 
             def __getattr__(self, name: str) -> Any:
                 if name.startswith("do_"):  # any other method
@@ -236,20 +238,10 @@ class Server:
                 raise AttributeError(name)
 
             def _say(self, status: HTTPStatus, text: str) -> None:
-                self._send(status, text.encode() + b"\n", "text/plain; charset=utf-8")
+                self._send(status, "text/plain; charset=utf-8", text.encode() + b"\n")
 
-            def _send(self, status: HTTPStatus, body: bytes, kind: str, more: dict[str, str] | None = None) -> None:
-                self.send_response(status)
-                for name, value in (HEADERS | (more or {})).items():
-                    self.send_header(name, value)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                with contextlib.suppress(OSError):  # the browser has gone
-                    self.wfile.write(body)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Nothing: addresses hold the token."""
+            def _send(self, status: HTTPStatus, kind: str, body: bytes, more: Mapping[str, str] = {}) -> None:
+                self.answer(status, kind, body, {**HEADERS, **more})
 
         return Handler
 
