@@ -241,7 +241,7 @@ def test_the_same_seed_gives_the_same_models(task):
 
 @pytest.mark.parametrize("lam", [0.0, -1.0, np.nan, np.inf])
 def test_a_lam_that_is_no_weight_is_refused(task, lam):
-    with pytest.raises(ParameterError, match="lam="):
+    with pytest.raises(ParameterError, match="lam = "):
         fitted(task, lam=lam)
 
 

@@ -34,13 +34,13 @@ from typing import Any
 import numpy as np
 
 from ..._checks import integer, positive
-from ...errors import MismatchError, ParameterError
+from ...errors import MismatchError
 from .. import proximal
 from ..compile import inline
 from ..letters import Number, Vector
 from ..linear import axpy, copy_to, fill, total
 from ..method import NamedTuple, method
-from ..rules import checked
+from ..rules import Or, checked
 from ..world import EVERYONE, VACANT, choose, importance, owners, send
 
 #: Kinds of letters: my model, to remember; my end of an edge, to answer; and my end of it as an answer.
@@ -197,22 +197,7 @@ def settle_and_balance(data, me, ties, slot, text, copy):
         ties.rho[slot] = new
 
 
-class _Penalty:
-    """A positive number; "auto" is one inside, for one compiled type."""
-
-    def __call__(self, name, value):
-        if isinstance(value, str) and value == "auto":
-            return AUTO
-        try:
-            return positive(name, value)
-        except ParameterError as error:
-            raise ParameterError(f'{error}, or "auto"') from None
-
-    def told(self, rho):
-        return "auto" if rho == AUTO else rho
-
-
-@checked(rho=_Penalty(), steps=partial(integer, least=0))
+@checked(rho=Or("auto", positive, AUTO), steps=partial(integer, least=0))
 @method
 class CollaborativeADMM(NamedTuple):
     """Alternating directions over the edges, CL Section 4.2 (gossip) and Appendix D (synchronous rounds).
