@@ -260,7 +260,7 @@ def test_one_agent_and_many_agents():
         ((1, 0.0, 1), "lam = 0.0: expected a positive finite number: without it the best weights are not unique"),
         (
             (1, 1, 0),
-            "delta = 0: expected a positive .*: it keeps the logarithm smooth at an agent without ties; 0.01 or less works",
+            "delta = 0: expected a positive .*: it keeps the logarithm smooth at an agent without ties; 0.01 or less",
         ),
         ((1, 1, np.nan), r"delta = nan: expected a positive finite number$"),
     ],

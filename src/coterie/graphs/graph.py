@@ -93,7 +93,7 @@ class Graph:
     @classmethod
     def from_ties(cls, start: Ints, peer: Ints, weight: Floats) -> Graph:
         """The graph that has these arrays, from a file."""
-        i = np.repeat(np.arange(start.shape[0] - 1), np.diff(start))
+        i = owners(start)
         once = i < peer
         return cls.from_edges(start.shape[0] - 1, i[once], peer[once], weight[once])
 
@@ -117,17 +117,10 @@ class Graph:
         >>> graph.isolated
         array([False, False, False,  True])
         """
-        n = _checks.integer("n", n)
-        i, j = check_ends("i", i, n), check_ends("j", j, n)
-        if i.size != j.size:
-            raise GraphError(f"i names {i.size} ends and j {j.size}: expected one of each for every edge")
+        n, i, j, weights = check_edges(n, i, j, weight, "edge")
         if (loops := i == j).any():
             edge = loops.argmax()
             raise GraphError(f"edge {edge} ties agent {i[edge]} to itself: leave it out")
-        try:
-            weights = np.broadcast_to(np.asarray(weight, dtype=np.float64), i.shape)
-        except (TypeError, ValueError):
-            raise GraphError(f"weight must be a number, or one number for each of the {i.size} edges") from None
         refuse_bad_weights(i, j, weights)
 
         pair = np.minimum(i, j) * n + np.maximum(i, j)
@@ -314,12 +307,7 @@ class Graph:
         if not isinstance(other, Graph):
             return NotImplemented
         return self.directed == other.directed and all(
-            np.array_equal(ours, theirs)
-            for ours, theirs in (
-                (self.start, other.start),
-                (self.peer, other.peer),
-                (self.weight, other.weight),
-            )
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in self.digest_parts
         )
 
     def __hash__(self) -> int:
@@ -380,7 +368,19 @@ def compressed(W: Any) -> sparse.csr_array:
     return csr
 
 
-def check_ends(name: str, agents: ArrayLike, n: int) -> Ints:
+def check_edges(n: Any, i: ArrayLike, j: ArrayLike, weight: ArrayLike, what: str) -> tuple[int, Ints, Ints, Floats]:
+    """How many agents there are, the two ends of every edge, and its weight; `what` is the word for one."""
+    n = _checks.integer("n", n)
+    i, j = _check_ends("i", i, n), _check_ends("j", j, n)
+    if i.size != j.size:
+        raise GraphError(f"i names {i.size} ends and j {j.size}: expected one of each for every {what}")
+    try:
+        return n, i, j, np.broadcast_to(np.asarray(weight, dtype=np.float64), i.shape)
+    except (TypeError, ValueError):
+        raise GraphError(f"weight must be a number, or one number for each of the {i.size} {what}s") from None
+
+
+def _check_ends(name: str, agents: ArrayLike, n: int) -> Ints:
     """One end of every edge, each an agent in 0 .. n - 1."""
     ends = np.asarray(agents)
     if ends.ndim != 1 or (ends.dtype.kind not in "iu" and ends.size):  # [] is an array of floats

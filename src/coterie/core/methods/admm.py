@@ -41,10 +41,9 @@ from ..letters import Number, Vector
 from ..linear import axpy, copy_to, fill, total
 from ..method import NamedTuple, method
 from ..rules import Or, checked
-from ..world import EVERYONE, VACANT, choose, importance, owners, send
+from ..world import VACANT, choose, importance, owners, send
+from .djam import ANSWER, ASK, DJAM, MODEL, Own
 
-#: Kinds of letters: my model, to remember; my end of an edge, to answer; and my end of it as an answer.
-MODEL, ASK, ANSWER = 0, 1, 2
 #: ``rho`` of a method that finds it by itself.
 AUTO = 0.0
 #: No honest rho is further from 1 than this.
@@ -56,13 +55,6 @@ IMBALANCE, STEP, RARER = 4.0, 2.0, 1.2
 FLOOR = 0.3
 #: What is watched of an edge: primal and dual residuals since the last look at rho, exchanges since, and when to look.
 WATCH = 4
-
-
-class Own(NamedTuple):
-    """State of the agents."""
-
-    theta: np.ndarray  # (n, p) T_i^i
-    cache: Any  # what the solver keeps
 
 
 class Tie(NamedTuple):
@@ -270,9 +262,7 @@ class CollaborativeADMM(NamedTuple):
         for k in range(WATCH):
             ties.cache[slot, k] = 2.0 if k == WATCH - 1 else 0.0
 
-    def greet(self, data, me, ties, outbox):
-        """The initial swap of models."""
-        send(outbox, EVERYONE, MODEL, me.theta)
+    greet = DJAM.greet
 
     def wake(self, data, me, ties, chance, outbox):
         """Step 1 at this end, and an invitation to the other."""
