@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -86,6 +86,15 @@ def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
     if not isinstance(value, str) or value not in names:
         raise ParameterError(f"{name} = {value!r}: expected {', '.join(map(repr, names[:-1]))} or {names[-1]!r}")
     return value
+
+
+def named(what: str, value: Any, known: Mapping[str, Any], more: str = "") -> Any:
+    """What a name on a list stands for; what is no name as it is."""
+    if not isinstance(value, str):
+        return value
+    if value not in known:
+        raise ParameterError(f"unknown {what} {value!r}: choose one of {', '.join(known)}{more}")
+    return known[value]
 
 
 def numbers(name: str, values: Any, zero: bool = False) -> NDArray[np.float64]:

@@ -328,13 +328,13 @@ def gather(data, me, ties, trim, found, values):
     for k in range(p):
         at = k if k < p - 1 else 4 * p + 1
         found[k] = agreed(data, me, ties, trim, p + k, at, -1, 0.0, values)
-        middle, radius, seen = 0.0, math.inf, judges and (spread[k] > 0.0 or k == p - 1)
+        center, radius, seen = 0.0, math.inf, judges and (spread[k] > 0.0 or k == p - 1)
         if seen:
-            middle = me.cache.model[k] if k < p - 1 else level
+            center = me.cache.model[k] if k < p - 1 else level
             radius = PLAUSIBLE * math.sqrt(scale / spread[k]) if spread[k] > 0.0 else PLAUSIBLE * math.sqrt(scale)
         elif judges and found[3 * p + k] > 0.0:  # my rows cannot tell: no more than what a column could usually do
             radius = UNSEEN * math.sqrt(scale / found[3 * p + k])
-        found[k] = clipped(found[k], middle, radius)
+        found[k] = clipped(found[k], center, radius)
         found[p + k] = min(agreed(data, me, ties, trim, p + k, p + k, at, found[k], values), radius * radius)
         if seen and not gaussian:  # few labels do not speak against too wide a population: at most my broad prior
             slack = me.cache.facts[STRENGTH] if k < p - 1 else 1.0

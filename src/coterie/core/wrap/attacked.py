@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._checks import integer, within
+from ..._checks import integer, named, within
 from ...errors import MismatchError, ParameterError
 from ..compile import inline, noinline
 from ..letters import Vector, is_numbers
@@ -175,10 +175,7 @@ def falsify(self, data, me, ties, outbox, first):
 def _liars(method, agents, lie="sign-flip"):
     """What an attacked method is made of; refuse one of which nobody can say what a lie would be."""
     method = resolve_method(method)
-    if isinstance(lie, str):
-        if lie not in LIES:
-            raise ParameterError(f"unknown lie {lie!r}: choose one of {', '.join(LIES)}, or pass a ct.Lie(...)")
-        lie = LIES[lie]
+    lie = named("lie", lie, LIES, ", or pass a ct.Lie(...)")
     if not isinstance(lie, Lie):
         raise ParameterError(f"lie={lie!r} must be one of {', '.join(LIES)}, or a ct.Lie(...)")
     if isinstance(agents, str) or not isinstance(agents, Iterable):

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._checks import integer
+from ..._checks import integer, named
 from ...errors import MismatchError, ParameterError
 from ..compile import inline, noinline
 from ..letters import Addresses
@@ -457,10 +457,7 @@ SAMPLERS = {"ideal": Ideal(), "shuffle": Shuffle(), "friends": Friends()}
 
 def resolve_sampler(sampling: Any) -> Any:
     """A sampler given as a rule or by its name."""
-    if isinstance(sampling, str):
-        if sampling not in SAMPLERS:
-            raise ParameterError(f"unknown sampling {sampling!r}: choose one of {', '.join(SAMPLERS)}")
-        return SAMPLERS[sampling]
+    sampling = named("sampling", sampling, SAMPLERS)
     if not isinstance(sampling, Sampler):
         raise ParameterError(f"{sampling!r} does not sample peers: choose one of {', '.join(SAMPLERS)}")
     return sampling
