@@ -19,6 +19,7 @@ from .._archive import filled, flat
 from .._threads import threads
 from ..core import events, loop
 from ..core.levels import stranger
+from ..core.method import finished_by, shown_by
 from ..core.world import NEEDS_ROOM, REFUSED, SHARED, VACANT, World, new_outbox, owners, stored_once
 from ..core.wrap.parts import has_inside
 from ..errors import CapacityError, ConvergenceError, MismatchError, ParameterError
@@ -180,20 +181,14 @@ class Driver(ABC):
     @property
     def theta(self) -> np.ndarray:
         """Models as agents would use them now, read-only."""
-        if self.method.inspection.shown is None:
-            view: np.ndarray = self.own.theta.view()
-        else:
-            view = self.method.inspection.shown(self.world, self.own, self.tie)
+        view = shown_by(*self.agents).view()
         view.flags.writeable = False
         return view
 
     @property
     def final(self) -> np.ndarray:
         """Models that the agents have in the end: those of :attr:`theta`, or what they keep to themselves."""
-        if self.method.privacy.finish is None:
-            return self.theta.copy()
-        models: np.ndarray = self.method.privacy.finish(self.world, self.own, self.tie)
-        return models
+        return finished_by(*self.agents)
 
     @property
     def population(self) -> Any:

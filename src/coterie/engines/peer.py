@@ -13,6 +13,7 @@ import numpy as np
 from ..core import loop
 from ..core.letters import Bounds, Contents, longest
 from ..core.linear import DenseRows
+from ..core.method import finished_by, shown_by
 from ..core.models import Linear
 from ..core.world import NEEDS_ROOM, REFUSED, VACANT, World, new_outbox, system_dice
 from ..errors import CapacityError, DataError, LedgerError, ParameterError
@@ -117,17 +118,12 @@ class Peer:
     @property
     def theta(self) -> np.ndarray:
         """Model of the agent as it would use it now, a copy."""
-        shown = self.method.inspection.shown
-        model: np.ndarray = self._own.theta[0] if shown is None else shown(self.world, self._own, self._tie)[0]
-        return model.copy()
+        return shown_by(self.method, self.world, self._own, self._tie)[0].copy()
 
     @property
     def final(self) -> np.ndarray:
         """The model for the agent's own use. Of a private method, it may depend on data in the clear: never send it."""
-        if self.method.privacy.finish is None:
-            return self.theta
-        model: np.ndarray = self.method.privacy.finish(self.world, self._own, self._tie)[0]
-        return model
+        return finished_by(self.method, self.world, self._own, self._tie)[0]
 
     def greet(self) -> list[Outgoing]:
         """The letters of the initial swap."""

@@ -71,7 +71,7 @@ def own_models(world: World, anchor: np.ndarray, bend: np.ndarray) -> np.ndarray
 def best_of(world: World, trials: Sequence[Callable[[World], np.ndarray]]) -> np.ndarray:
     """For each agent, which of some ways to make models does best on examples that were left out."""
     scores = np.zeros((len(trials), world.address.shape[0]))
-    for seen, held in _folds(world):
+    for seen, held in folds(world):
         for score, trial in zip(scores, trials, strict=True):
             theta = trial(seen)
             with np.errstate(all="ignore"):
@@ -80,7 +80,7 @@ def best_of(world: World, trials: Sequence[Callable[[World], np.ndarray]]) -> np
     return np.argmin(scores, axis=0)
 
 
-def _folds(world: World) -> Iterator[tuple[World, World]]:
+def folds(world: World) -> Iterator[tuple[World, World]]:
     """Divide every agent's examples into parts: the world without one of them, and the world of that alone."""
     sizes = np.diff(world.row_start)
     # Rows may be sorted by label. An agent's parts do not depend on who else is in the world.
