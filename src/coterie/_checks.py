@@ -119,6 +119,19 @@ def numbers(name: str, values: Any, zero: bool = False) -> NDArray[np.float64]:
     return array
 
 
+def integers(
+    name: str, values: Any, shape: tuple[int | None, ...], expected: str, error: type[Exception] = ParameterError
+) -> NDArray[np.int64]:
+    """An array of integers of a shape, in which None stands for any number."""
+    array = np.asarray(values)
+    fits = array.ndim == len(shape) and all(
+        each in (None, found) for each, found in zip(shape, array.shape, strict=True)
+    )
+    if not fits or (array.dtype.kind not in "iu" and array.size):  # [] is an array of floats
+        raise error(f"{name} has shape {array.shape} and type {array.dtype}: expected {expected}")
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
 def generator(seed: Any) -> np.random.Generator:
     """A generator from an explicit seed. None is refused: a graph nobody can draw again is of little use."""
     if isinstance(seed, np.random.Generator):

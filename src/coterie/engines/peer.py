@@ -75,11 +75,9 @@ class Peer:
         features = world.roles.shape[0] or (world.rows.values.shape[1] if dense else theta.size)
         if theta.shape != (features,) or not np.all(np.isfinite(theta)):
             raise ParameterError(f"theta must be a model of {features} finite numbers; found {theta!r}")
-        self.method, self.world = method, world
-        self._own, self._tie = method.start(world, theta[None, :])
+        self.method = method
         self._contents = Contents(method.letters, Bounds(world.sent.shape[0] or theta.shape[0]))
-        self._outbox = new_outbox(method, world, theta.shape[0], method.traffic.max_letters)
-        self._egress = self._new_egress()
+        self.resume(world, *method.start(world, theta[None, :]))
         self._account = loop.new_account(method)
         self._ledger = ledger
         plan = method.privacy.plan

@@ -237,12 +237,7 @@ class Graph:
         >>> Graph([[0, 2, 0], [2, 0, 1], [0, 1, 0]]).relabel([1, 0, 2]).degrees
         array([3., 2., 1.])
         """
-        permutation = np.asarray(order)
-        if permutation.shape != (self.n,) or permutation.dtype.kind not in "iu":
-            raise ParameterError(
-                f"order has shape {permutation.shape} and type {permutation.dtype}: "
-                f"expected the {self.n} agents' integers"
-            )
+        permutation = _checks.integers("order", order, (self.n,), f"the {self.n} agents' integers")
         missing = np.setdiff1d(np.arange(self.n), permutation)
         if missing.size:
             raise ParameterError(
@@ -268,16 +263,12 @@ class Graph:
         >>> graph.neighbours(1)
         array([0])
         """
-        numbers = np.asarray(agents)
-        if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):  # [] is an array of floats
-            raise ParameterError(
-                f"agents has shape {numbers.shape} and type {numbers.dtype}: expected a list of agents' integers"
-            )
+        numbers = _checks.integers("agents", agents, (None,), "a list of agents' integers")
         outside = (numbers < 0) | (numbers >= self.n)
         if outside.any():
             raise ParameterError(f"agents holds {numbers[outside.argmax()]}: the agents are 0 to {self.n - 1}")
         stays = np.ones(self.n, dtype=bool)
-        stays[numbers.astype(np.int64)] = False
+        stays[numbers] = False
         i = owners(self.start)
         kept = stays[i] & stays[self.peer]
         start = np.concatenate(([0], np.cumsum(np.bincount(i[kept], minlength=self.n))))
@@ -382,14 +373,12 @@ def check_edges(n: Any, i: ArrayLike, j: ArrayLike, weight: ArrayLike, what: str
 
 def _check_ends(name: str, agents: ArrayLike, n: int) -> Ints:
     """One end of every edge, each an agent in 0 .. n - 1."""
-    ends = np.asarray(agents)
-    if ends.ndim != 1 or (ends.dtype.kind not in "iu" and ends.size):  # [] is an array of floats
-        raise GraphError(f"{name} has shape {ends.shape} and type {ends.dtype}: expected one integer for every edge")
+    ends = _checks.integers(name, agents, (None,), "one integer for every edge", GraphError)
     outside = (ends < 0) | (ends >= n)
     if outside.any():
         edge = outside.argmax()
         raise GraphError(f"edge {edge} has {name} = {ends[edge]}: the agents are 0 to {n - 1}")
-    return ends.astype(np.int64)
+    return ends
 
 
 def refuse_loops(i: Ints, j: Ints, weight: Floats) -> None:

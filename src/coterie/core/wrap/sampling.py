@@ -20,16 +20,17 @@ when its agent wakes, ``merge`` when one of its letters arrives.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._checks import integer, named
+from ..._checks import integer, integers, named
 from ...errors import MismatchError, ParameterError
 from ..compile import inline, noinline
 from ..letters import Addresses
 from ..method import complete
-from ..rules import checked, made_by
+from ..rules import checked
 from ..world import VACANT, send, slot_of
 
 #: Kinds of letters, of which a host of samplers must know: a part of my view, to be answered; and the answer.
@@ -386,17 +387,7 @@ def unlisted(peers, place, candidates):
     return VACANT
 
 
-def _listed(among):
-    listed = np.asarray(among)
-    if listed.ndim != 2 or listed.dtype.kind not in "iu":
-        raise ParameterError(
-            f"Candidates of shape {listed.shape} and type {listed.dtype}: expected a row of agents' integers for "
-            "each agent"
-        )
-    return (np.ascontiguousarray(listed, dtype=np.int64),)
-
-
-@made_by(_listed)
+@checked(among=partial(integers, shape=(None, None), expected="a row of agents' integers for each agent"))
 @sampler
 class Candidates(NamedTuple):
     """Peers of a list that each agent is given; and now and then a neighbour who is not in it.
