@@ -15,6 +15,7 @@ from ..core.linear import frozen, margins_kernel, row_norms_kernel, rows_of, sca
 from ..core.losses import SIGNS
 from ..data import AgentData
 from ..errors import DataError, MismatchError
+from ..problem.modelled import refuse_labels
 
 #: What of a worker changes in a run.
 CHANGING = ("dual", "before", "vectors", "last_vectors", "last_weights")
@@ -183,23 +184,14 @@ def check_tasks(data: AgentData, loss: Any) -> None:
     """Refuse tasks without rows, all at once, and labels that the loss has no use for. Rows of one class will do."""
     if data.y is None:
         raise DataError("the data have no labels: relationship learning needs y")
-    _refuse(data, data.sizes == 0, "has no rows: every task needs some, or must be left out")
-    check_loss(loss)
-    if loss.labels != SIGNS:
-        return
-    bad = np.flatnonzero(np.abs(data.y) != 1.0)
-    if bad.size:
+    empty = np.flatnonzero(data.sizes == 0)
+    if empty.size:
+        others = ", ".join(repr(data.members[i]) for i in empty[1:20].tolist()) + (", ..." if empty.size > 20 else "")
+        more = f"; so it is with {empty.size - 1} more: {others}" if empty.size > 1 else ""
         raise DataError(
-            f"{data.where(bad[0])}: the label is {data.y[bad[0]]:g}; {loss!r} needs -1 or +1: encode the classes so, "
-            "or use ct.RelationshipClassifier, which does"
+            f"task {data.members[empty[0]]!r} has no rows: every task needs some, or must be left out{more}"
         )
-
-
-def _refuse(data: AgentData, which: np.ndarray, reason: str) -> None:
-    """Name the tasks that do not do, the first twenty of them."""
-    bad = np.flatnonzero(which)
-    if not bad.size:
-        return
-    others = ", ".join(repr(data.members[i]) for i in bad[1:20].tolist()) + (", ..." if bad.size > 20 else "")
-    more = f"; so it is with {bad.size - 1} more: {others}" if bad.size > 1 else ""
-    raise DataError(f"task {data.members[bad[0]]!r} {reason}{more}")
+    check_loss(loss)
+    if loss.labels == SIGNS:
+        why = f"{loss!r} needs -1 or +1: encode the classes so, or use ct.RelationshipClassifier, which does"
+        refuse_labels(data, np.abs(data.y) != 1.0, why)

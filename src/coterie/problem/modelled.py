@@ -46,11 +46,15 @@ def check_rows(model: Any, data: AgentData) -> None:
     if hasattr(model, "check"):
         model.check(data.X[:FEW].toarray() if data.is_sparse else data.X[:FEW], data.y[:FEW])
     classes = getattr(model, "classes", 0)
-    bad = np.flatnonzero(~np.isin(data.y, np.arange(classes))) if classes else np.zeros(0, int)
-    if bad.size:
-        raise DataError(
-            f"{data.where(int(bad[0]))} has label {data.y[bad[0]]:g}: {model!r} takes classes 0 to {classes - 1}"
-        )
+    if classes:
+        refuse_labels(data, ~np.isin(data.y, np.arange(classes)), f"{model!r} takes classes 0 to {classes - 1}")
+
+
+def refuse_labels(data: AgentData, bad: np.ndarray, why: str) -> None:
+    """Name the first of the rows whose labels are bad, if there are any."""
+    if bad.any():
+        row = int(bad.argmax())
+        raise DataError(f"{data.where(row)} has label {data.y[row]:g}: {why}")
 
 
 #: The agent that :meth:`Problem.federated` adds.
