@@ -1121,7 +1121,7 @@ def test_labels_of_one_value_are_fine_for_regression():
     ("data", "says"),
     [
         (ct.AgentData([[1.0], [2.0]], [1, -1], ["a", "a"], members=["a", "b"]), "task 'b' has no rows"),
-        (relabelled((GOOD.y + 1) / 2), "the label is 0; .* needs -1 or \\+1"),
+        (relabelled((GOOD.y + 1) / 2), "has label 0: .* needs -1 or \\+1"),
         (relabelled(None), "the data have no labels"),
         ({}, "data is an empty mapping"),
         (np.ones((3, 2)), "data must be an AgentData, or a mapping"),

@@ -127,14 +127,8 @@ class Own(NamedTuple):
 @inline
 def among(agents, address):
     """Whether an agent is one of these, which are in order."""
-    low, high = 0, agents.shape[0]
-    while low < high:
-        middle = (low + high) // 2
-        if agents[middle] < address:
-            low = middle + 1
-        else:
-            high = middle
-    return low < agents.shape[0] and agents[low] == address
+    place = np.searchsorted(agents, address)
+    return place < agents.shape[0] and agents[place] == address
 
 
 @noinline

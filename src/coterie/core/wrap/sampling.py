@@ -31,14 +31,12 @@ from ..compile import inline, noinline
 from ..letters import Addresses
 from ..method import complete
 from ..rules import checked
-from ..world import VACANT, send, slot_of
+from ..world import FACTOR, MODULUS, VACANT, send, slot_of
 
 #: Kinds of letters, of which a host of samplers must know: a part of my view, to be answered; and the answer.
 SHUFFLE, SHUFFLED = 3, 4
 #: Addresses and ages are below it.
 FARTHEST = 2.0**53
-#: The generator of Park and Miller: small enough for plain and compiled integers alike.
-FACTOR, MODULUS = 48271, 2147483647
 
 
 class Everyone(NamedTuple):
