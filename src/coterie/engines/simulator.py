@@ -305,15 +305,10 @@ def _watched(
     here, liars = fetch is True, ", ".join(map(str, driver.method.inspection.liars))
     traces = ([] if earlier is None else [earlier.trace]) + ([pd.DataFrame(records)] if records else [])
     return Run(
-        problem=driver.problem,
-        method=driver.method,
+        **{name: getattr(driver, name) for name in ("problem", "method", "wakes", "time", "vectors", "bytes")},
         theta=driver.final if here else cast(np.ndarray, None),
         trace=pd.concat(traces, ignore_index=True),
-        wakes=driver.wakes,
-        time=driver.time,
         letters=int(driver.account[loop.LETTERS]),
-        vectors=driver.vectors,
-        bytes=driver.bytes,
         seed=asked.seed,
         tally=driver.account[loop.KINDS :].reshape(-1, 2).copy(),
         lost=int(driver.account[loop.LOST]),

@@ -29,14 +29,12 @@ class Tasks:
     @property
     def members(self) -> tuple[Hashable, ...]:
         """Ids, in the order of weights and covariance."""
-        members: tuple[Hashable, ...] = self.found.members
-        return members
+        return tuple(self.found.members)
 
     @property
     def sizes(self) -> np.ndarray:
         """Rows of each task."""
-        sizes: np.ndarray = self.found.sizes
-        return sizes
+        return np.asarray(self.found.sizes)
 
     def load(self, which: ArrayLike) -> AgentData:
         """The rows of some tasks, by their numbers, with labels as the loss has them; in this order."""

@@ -118,21 +118,9 @@ class Worker:
         self._draft[:] = request.weights + request.momentum * (request.weights - self.last_weights)
         self._draft -= request.curvature[:, None] * ahead
         self.before, self.last_vectors, self.last_weights = self.dual.copy(), self.vectors, request.weights.copy()
-        ascend_kernel(
-            self.loss,
-            self.smooth,
-            self.rows,
-            self.start,
-            self.labels,
-            self.square,
-            request.curvature * self.row_weight,
-            self.steps,
-            self.seeds,
-            request.number,
-            self.dual,
-            self._draft,
-            self._order,
-        )
+        examples, bend = (self.rows, self.start, self.labels, self.square), request.curvature * self.row_weight
+        steps = self.steps, self.seeds, request.number
+        ascend_kernel(self.loss, self.smooth, *examples, bend, *steps, self.dual, self._draft, self._order)
         self.vectors = self._vectors(self.dual)
         after = self._conjugates()
         return Update(self.vectors - self.last_vectors, loss, slack, before, after)

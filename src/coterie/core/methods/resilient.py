@@ -67,6 +67,8 @@ from .pooling import FLOOR, Population, fits_likelihood
 SUMMARY = 0
 #: No honest letter holds a larger number.
 FARTHEST = 1e60
+#: A mean and how far things are from it: models about the common one, and then columns about a typical row.
+MOMENTS = Numbers(1, 0, FARTHEST), Numbers(1, 0, FARTHEST, least=0.0)
 #: What an agent has worked out: how labels vary (0 for classes); noise, evidence and strength of the broad model; and
 #: whether it has.
 SCALE, NOISE, EVIDENCE, STRENGTH, DONE = 0, 1, 2, 3, 4
@@ -550,15 +552,7 @@ class ResilientPooling(NamedTuple):
     doubt: float = 0.05
     intercept: bool = True
 
-    letters = {
-        SUMMARY: (
-            Numbers(1, 0, FARTHEST),
-            Numbers(1, 0, FARTHEST, 0.0),
-            Numbers(1, 0, FARTHEST),
-            Numbers(1, 0, FARTHEST, 0.0),
-            Number(0.0, FARTHEST),
-        )
-    }
+    letters = {SUMMARY: (*MOMENTS, *MOMENTS, Number(0.0, FARTHEST))}
     footprint = "ties"
     minimises = False  # it comes to rest at a fixed point of its own
 
