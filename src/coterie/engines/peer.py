@@ -67,6 +67,9 @@ class Peer:
     [1.0]
     """
 
+    _own: Any
+    _tie: Any
+
     def __init__(self, method: Any, world: World, theta: np.ndarray, ledger: Any = None):
         if world.address.shape != (1,):
             raise ParameterError(f"a peer is a world of one agent, not of {world.address.shape[0]}")
@@ -194,11 +197,11 @@ class Peer:
     def renew(self, world: World) -> None:
         """Go on in another world: other rows, ties or weights. What is known of neighbours that stay is kept."""
         own, tie = self.method.start(world, self._own.theta)
-        self._own = loop.moved(self._own, own, slice(None), slice(None), skip=loop.ANEW)
+        own = loop.moved(self._own, own, slice(None), slice(None), skip=loop.ANEW)
         _, there, here = np.intersect1d(self.world.peer, world.peer, return_indices=True)
         stay = world.peer[here] != VACANT
         tie = loop.moved(self._tie, tie, there[stay], here[stay], skip=loop.ANEW)
-        self.resume(world, self._own, tie)
+        self.resume(world, own, tie)
 
     def recover(self) -> None:
         """Take over the last release if the state is from before it: its letters were kept, and may be sent already.

@@ -54,7 +54,7 @@ def refuse_labels(data: AgentData, bad: np.ndarray, why: str) -> None:
     """Name the first of the rows whose labels are bad, if there are any."""
     if bad.any():
         row = int(bad.argmax())
-        raise DataError(f"{data.where(row)} has label {data.y[row]:g}: {why}")
+        raise DataError(f"{data.where(row)} has label {np.asarray(data.y)[row]:g}: {why}")
 
 
 #: The agent that :meth:`Problem.federated` adds.
