@@ -1072,7 +1072,7 @@ def missing():
         ({"local_steps": True}, "local_steps = True: expected an integer >= 1"),
         ({"seed": -1}, "seed = -1: expected an integer >= 0"),
         ({"seed": None}, "seed = None: expected an integer >= 0"),
-        ({"engine": "ray"}, "engine = 'ray': expected a ct.Cluster"),
+        ({"engine": "ray"}, "engine='ray' must be a ct.Cluster"),
         ({"engine": ct.Cluster(), "method": "exact"}, "leave engine out"),
         ({"engine": ct.Cluster(), "method": "sdca"}, "leave engine out"),
         ({"method": "sdca", "eta": 0.5}, "eta is for workers that take their steps at the same time"),

@@ -232,9 +232,9 @@ class Conditions:
         part[np.array(list(self.always), np.int64)] = 1.0
         for agent, factor in self.slow.items():
             interval[agent] = factor
-        letters = map(float, (self.latency, self.jitter, self.loss, self.duplication))
         absences = np.array(times, float), np.array(agents, np.int64), np.array(changes, np.int64)
-        return Channel(*letters, *absences, part, interval)
+        latency, jitter, loss = float(self.latency), float(self.jitter), float(self.loss)
+        return Channel(latency, jitter, loss, float(self.duplication), *absences, part, interval)
 
 
 def _read_trace(path: str | os.PathLike[str]) -> list[tuple[int, float, float]]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from .._archive import filled, flat
+from .._checks import flag
 from .._threads import threads
 from ..core import events, loop
 from ..core.levels import stranger
@@ -75,8 +76,7 @@ def options_of(given: Mapping[str, Any]) -> Options:
     options = Options(**given)
     if not (options.fetch is None or isinstance(options.fetch, bool) or callable(options.fetch)):
         raise ParameterError(f"fetch={options.fetch!r} must be True, False, or a function of a number and of models")
-    if not isinstance(options.lock_free, (bool, np.bool_)):
-        raise ParameterError(f"lock_free={options.lock_free!r} must be True or False")
+    flag("lock_free", options.lock_free)
     if options.conditions is not None and not isinstance(options.conditions, Conditions):
         raise ParameterError(f"conditions={options.conditions!r} must be a ct.Conditions")
     if not (options.capacity is None or isinstance(options.capacity, Integral)):

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from .._checks import floats
+from .._checks import flag, floats
 from .._digest import digest_of
 from ..core import loop
 from ..core.methods import check_fit
@@ -174,8 +174,8 @@ def simulate(
         raise ParameterError(f"simulate needs a Problem; found {type(problem).__name__}")
     method = resolve_method(method)
     observers, watchers, given = observers_of(observe), watchers_of(watch), options_of(options)
-    if not (keep_state is None or isinstance(keep_state, bool)):
-        raise ParameterError(f"keep_state={keep_state!r} must be True, False, or None")
+    if keep_state is not None:
+        flag("keep_state", keep_state)
     if not isinstance(changes, Sequence):
         raise ParameterError(f"changes={changes!r} must be a list of (moment, Problem)")
     lengths = {"wakes": wakes, "rounds": rounds, "vectors": vectors, "bytes": bytes}

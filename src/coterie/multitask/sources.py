@@ -15,8 +15,8 @@ from ..data import AgentData
 from ..data.frames import is_frame
 from ..data.sources import as_source, is_source, placed
 from ..data.sources.survey import survey
-from ..errors import DataError
-from .worker import check_loss, check_tasks
+from ..errors import DataError, MismatchError
+from .worker import check_tasks
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,8 @@ def tasks_of(
     >>> tasks.members, tasks.sizes, tasks.load([1]).y
     (('north', 'south'), array([2, 2]), array([ 1., -1.]))
     """
-    check_loss(loss)
+    if not hasattr(loss, "conjugate"):
+        raise MismatchError(f"{loss!r} has no conjugate, and so no dual: choose another loss")
     if isinstance(data, AgentData):
         check_tasks(data, loss)
         return TasksHere(data)

@@ -14,7 +14,7 @@ from ..core.dual_ascent import ascend_kernel, conjugate_kernel, evaluate_kernel,
 from ..core.linear import frozen, margins_kernel, row_norms_kernel, rows_of, scatter_kernel
 from ..core.losses import SIGNS
 from ..data import AgentData
-from ..errors import DataError, MismatchError
+from ..errors import DataError
 from ..problem.modelled import refuse_labels
 
 #: What of a worker changes in a run.
@@ -162,12 +162,6 @@ class Worker:
         return out
 
 
-def check_loss(loss: Any) -> None:
-    """Refuse a loss without a dual."""
-    if not hasattr(loss, "conjugate"):
-        raise MismatchError(f"{loss!r} has no conjugate, and so no dual: choose another loss")
-
-
 def check_tasks(data: AgentData, loss: Any) -> None:
     """Refuse tasks without rows, all at once, and labels that the loss has no use for. Rows of one class will do."""
     if data.y is None:
@@ -179,7 +173,6 @@ def check_tasks(data: AgentData, loss: Any) -> None:
         raise DataError(
             f"task {data.members[empty[0]]!r} has no rows: every task needs some, or must be left out{more}"
         )
-    check_loss(loss)
     if loss.labels == SIGNS:
         why = f"{loss!r} needs -1 or +1: encode the classes so, or use ct.RelationshipClassifier, which does"
         refuse_labels(data, np.abs(data.y) != 1.0, why)
