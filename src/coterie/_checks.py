@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -88,6 +88,15 @@ def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
     return value
 
 
+def named(what: str, value: Any, known: Mapping[str, Any], more: str = "") -> Any:
+    """What a name on a list stands for; what is no name as it is."""
+    if not isinstance(value, str):
+        return value
+    if value not in known:
+        raise ParameterError(f"unknown {what} {value!r}: choose one of {', '.join(known)}{more}")
+    return known[value]
+
+
 def numbers(name: str, values: Any, zero: bool = False) -> NDArray[np.float64]:
     """An array of any shape of positive finite numbers, or of nonnegative ones if `zero` may be among them."""
     expected = f"a {'nonnegative' if zero else 'positive'} finite number"
@@ -108,6 +117,19 @@ def numbers(name: str, values: Any, zero: bool = False) -> NDArray[np.float64]:
         place = f"[{', '.join(map(str, where))}]" if where else ""
         raise ParameterError(f"{name}{place} = {float(array[where])!r}: expected {expected}")
     return array
+
+
+def integers(
+    name: str, values: Any, shape: tuple[int | None, ...], expected: str, error: type[Exception] = ParameterError
+) -> NDArray[np.int64]:
+    """An array of integers of a shape, in which None stands for any number."""
+    array = np.asarray(values)
+    fits = array.ndim == len(shape) and all(
+        each in (None, found) for each, found in zip(shape, array.shape, strict=True)
+    )
+    if not fits or (array.dtype.kind not in "iu" and array.size):  # [] is an array of floats
+        raise error(f"{name} has shape {array.shape} and type {array.dtype}: expected {expected}")
+    return np.ascontiguousarray(array, dtype=np.int64)
 
 
 def generator(seed: Any) -> np.random.Generator:

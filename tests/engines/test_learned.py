@@ -307,15 +307,15 @@ def test_a_run_does_not_depend_on_who_looks(conditions):
 
 
 BAD_RULES = {
-    "lam=-1.0 must be a positive number": {"lam": -1.0},
+    "lam = -1.0: expected a positive finite number": {"lam": -1.0},
     "not unique": {"lam": 0.0},
-    "mu=-2.0": {"mu": -2.0},
-    "delta=0.0 must be > 0": {"delta": 0.0},
-    "delta=-0.1 must be > 0": {"delta": -0.1},
-    "kappa=0 must be a whole number": {"kappa": 0},
-    "kappa=2.5 must be a whole number": {"kappa": 2.5},
-    "exact, local, paper": {"step": "long"},
-    "max_edges=0": {"max_edges": 0},
+    "mu = -2.0": {"mu": -2.0},
+    "delta = 0.0: expected a positive": {"delta": 0.0},
+    "delta = -0.1: expected a positive": {"delta": -0.1},
+    "kappa = 0: expected an integer": {"kappa": 0},
+    "kappa = 2.5: expected an integer": {"kappa": 2.5},
+    "'exact', 'local' or 'paper'": {"step": "long"},
+    "max_edges = 0": {"max_edges": 0},
 }
 BAD_LEARNERS = {
     "unknown method .local.: choose one of cd": ("local",),
@@ -323,8 +323,8 @@ BAD_LEARNERS = {
     "unknown method": ("nobody",),
     "learns its graph already": (ct.Learned("cd"),),
     r"must be a ct\.GraphRule": ("cd", "exact"),
-    "every=0 must be a positive number": ("cd", RULE, 0),
-    "every=inf must be a positive number": ("cd", RULE, np.inf),
+    "every = 0: expected a positive": ("cd", RULE, 0),
+    "every = inf: expected a positive": ("cd", RULE, np.inf),
     "unknown sampling 'gossip': choose one of ideal, shuffle": ("cd", RULE, 100, "gossip"),
 }
 

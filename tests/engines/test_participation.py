@@ -135,7 +135,7 @@ def test_by_clocks_it_reaches_the_same_optimum_later():
         ("there are 8 in all", {"participation": 8, "always": [1]}, "rounds"),
         ("always: there is no agent number 8", {"participation": 0.5, "always": [8]}, "rounds"),
         ("slow: there is no agent number 'a'", {"slow": {"a": 2.0}}, "rounds"),
-        ("must be a positive number", {"slow": {1: 0.0}}, None),
+        ("expected a positive finite number", {"slow": {1: 0.0}}, None),
         ("more than once", {"slow": {1: 0.5}}, "rounds"),
         ("must be a mapping", {"slow": [1]}, None),
         (r"must be \(agent number, begin, end\)", {"available": [(1, 2)]}, None),

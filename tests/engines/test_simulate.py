@@ -369,7 +369,7 @@ def test_capacity_bounds_the_letters_under_way():
 )
 def test_bad_conditions_are_refused(name, values):
     for value in values:
-        with pytest.raises(ParameterError, match=f"{name}={value!r}"):
+        with pytest.raises(ParameterError, match=f"{name}( = |=){value!r}"):
             ct.Conditions(**{name: value})
 
 

@@ -253,13 +253,16 @@ def test_one_agent_and_many_agents():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ((0, 1, 1), "mu=0 must be a positive number: the weights"),
-        ((np.inf, 1, 1), "mu=inf must be a positive number"),
-        (("much", 1, 1), "mu='much' must be a number"),
-        ((1, -1.0, 1), r"lam=-1.0 must be a positive number$"),
-        ((1, 0.0, 1), "lam=0.0 must be a positive number: without it the best weights are not unique"),
-        ((1, 1, 0), "delta=0 must be > 0: it keeps the logarithm smooth at an agent without ties; 0.01 or less works"),
-        ((1, 1, np.nan), r"delta=nan must be > 0$"),
+        ((0, 1, 1), "mu = 0: expected a positive finite number: the weights"),
+        ((np.inf, 1, 1), "mu = inf: expected a positive finite number"),
+        (("much", 1, 1), "mu = 'much': expected a positive finite number"),
+        ((1, -1.0, 1), r"lam = -1.0: expected a positive finite number$"),
+        ((1, 0.0, 1), "lam = 0.0: expected a positive finite number: without it the best weights are not unique"),
+        (
+            (1, 1, 0),
+            "delta = 0: expected a positive .*: it keeps the logarithm smooth at an agent without ties; 0.01 or less",
+        ),
+        ((1, 1, np.nan), r"delta = nan: expected a positive finite number$"),
     ],
 )
 def test_refused_parameters(parameters, message):

@@ -298,7 +298,7 @@ def test_defaults_are_those_of_the_function(kind):
         ("classifier", {"method": "cd"}, ParameterError, "method = 'cd': expected"),
         ("classifier", {"covariance": np.eye(3)}, ParameterError, "covariance must be 4 x 4"),
         ("classifier", {"covariance": np.eye(4)}, ParameterError, "trace 4"),
-        ("regressor", {"engine": "ray"}, ParameterError, "engine = 'ray': expected a ct.Cluster"),
+        ("regressor", {"engine": "ray"}, ParameterError, "engine='ray' must be a ct.Cluster"),
         ("classifier", {"method": "exact", "loss": "hinge"}, MismatchError, 'use method="sdca"'),
         ("regressor", {"max_iter": 0}, ParameterError, "max_iter = 0"),
         ("regressor", {"random_state": -1}, ParameterError, "random_state = -1"),

@@ -966,7 +966,7 @@ def changed(*places, value):
         ({"local_steps": True}, "local_steps = True: expected an integer >= 1"),
         ({"seed": -1}, "seed = -1: expected an integer >= 0"),
         ({"seed": None}, "seed = None: expected an integer >= 0"),
-        ({"engine": "ray"}, "engine = 'ray': expected a ct.Cluster"),
+        ({"engine": "ray"}, "engine='ray' must be a ct.Cluster"),
         ({"engine": ct.Cluster(), "method": "exact"}, "leave engine out"),
         ({"engine": ct.Cluster(), "method": "sdca"}, "leave engine out"),
         ({"method": "sdca", "eta": 0.5}, "eta is for workers that take their steps at the same time"),
@@ -1007,7 +1007,7 @@ def test_labels_of_one_value_are_fine_for_regression():
     ("data", "says"),
     [
         (ct.AgentData([[1.0], [2.0]], [1, -1], ["a", "a"], members=["a", "b"]), "task 'b' has no rows"),
-        (relabelled((GOOD.y + 1) / 2), "the label is 0; .* needs -1 or \\+1"),
+        (relabelled((GOOD.y + 1) / 2), "has label 0: .* needs -1 or \\+1"),
         (relabelled(None), "the data have no labels"),
         ({}, "data is an empty mapping"),
         (np.ones((3, 2)), "data must be an AgentData, or a mapping"),

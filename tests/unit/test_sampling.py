@@ -242,7 +242,8 @@ def test_a_newcomer_with_one_address_becomes_known():
     ("make", "given", "message"),
     [
         *((resolve_sampler, [bad], "ideal, shuffle") for bad in ("gossip", 3, Ideal, None)),
-        *((Shuffle, bad, "1 <= swap <= size") for bad in ((0, 0), (4, 5), (4, 0), (4.0, 2), ("4", 2))),
+        *((Shuffle, bad, "expected an integer >= 1") for bad in ((0, 0), (4, 0), (4.0, 2), ("4", 2))),
+        (Shuffle, (4, 5), "expected swap <= size"),
         (Friends, [2, 3], r"Friends\(size=2, swap=3\)"),
     ],
 )

@@ -91,6 +91,10 @@ def allocation_weights(
     return shares / shares.mean()
 
 
+#: What a plan is made of.
+PLAN = ("mechanism", "epsilon", "delta", "accountant", "noise")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """A guarantee of privacy and the noise that gives it. It is checked when it is made.
@@ -186,21 +190,14 @@ class Plan:
 
     def describe(self) -> dict[str, Any]:
         """The plan as plain values, for a json file; :meth:`of` reads them back without the loss of a bit."""
-        return {
-            "mechanism": self.mechanism,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "accountant": self.accountant,
-            "noise": self.noise.tolist(),
-        }
+        return {name: getattr(self, name) for name in PLAN} | {"noise": self.noise.tolist()}
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Plan:
         """The plan that :meth:`describe` described, checked again."""
-        fields = ("mechanism", "epsilon", "delta", "accountant", "noise")
-        if not isinstance(described, Mapping) or set(described) != set(fields):
-            raise ParameterError(f"described = {described!r}: expected {', '.join(fields)}, and nothing else")
-        return cls(*(described[name] for name in fields))
+        if not isinstance(described, Mapping) or set(described) != set(PLAN):
+            raise ParameterError(f"described = {described!r}: expected {', '.join(PLAN)}, and nothing else")
+        return cls(**described)
 
     @property
     def digest(self) -> str:
@@ -216,7 +213,7 @@ class Plan:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Made anew, so that a plan from a pickle is as checked and as read-only as any other.
-        return type(self), (self.mechanism, self.epsilon, self.delta, self.accountant, self.noise)
+        return type(self), tuple(getattr(self, name) for name in PLAN)
 
     def __repr__(self) -> str:
         low, high = f"{self.noise.min():.3g}", f"{self.noise.max():.3g}"

@@ -37,11 +37,6 @@ _chosen = _backend()
 #: Whether loops run as plain Python.
 PLAIN: bool = _chosen.PLAIN
 kernel, inline, inline_sum, noinline = _chosen.kernel, _chosen.inline, _chosen.inline_sum, _chosen.noinline
-or_numpy, room, fetch, register, expose = (
-    _chosen.or_numpy,
-    _chosen.room,
-    _chosen.fetch,
-    _chosen.register,
-    _chosen.expose,
-)
+or_numpy, room, fetch = _chosen.or_numpy, _chosen.room, _chosen.fetch
+register, expose = _chosen.register, _chosen.expose
 overload, class_of, packed, each_field = _chosen.overload, _chosen.class_of, _chosen.packed, _chosen.each_field

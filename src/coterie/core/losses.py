@@ -26,7 +26,7 @@ import re
 from operator import attrgetter
 from typing import Any
 
-from .._checks import positive
+from .._checks import named, positive
 from ..errors import DataError, DeclarationError, ParameterError
 from .compile import class_of, overload
 from .exponential import exp_minus
@@ -573,10 +573,7 @@ LOSSES: dict[str, Any] = {
 
 def resolve_loss(loss: Any, pooled: bool = False) -> Any:
     """A loss given as a value or by its name on the list; those of all examples together only where they fit."""
-    if isinstance(loss, str):
-        if loss not in LOSSES:
-            raise ParameterError(f"unknown loss {loss!r}: choose one of {', '.join(LOSSES)}, or pass a loss itself")
-        loss = LOSSES[loss]
+    loss = named("loss", loss, LOSSES, ", or pass a loss itself")
     if isinstance(loss, type) or not getattr(loss, "is_loss", False):
         why = "a class" if isinstance(loss, type) else "its class is not decorated with @ct.loss"
         raise ParameterError(

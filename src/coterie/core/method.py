@@ -292,6 +292,20 @@ class Composition(Method):
         return tuple(getattr(state, "model", state) for state in (own, tie))
 
 
+def shown_by(method: Any, world: Any, own: Any, tie: Any) -> np.ndarray:
+    """Models as agents of a world would use them now."""
+    shown = method.inspection.shown
+    models: np.ndarray = own.theta if shown is None else shown(world, own, tie)
+    return models
+
+
+def finished_by(method: Any, world: Any, own: Any, tie: Any) -> np.ndarray:
+    """Models that they have in the end: those, or what they keep to themselves. Their own, to be changed."""
+    finish = method.privacy.finish
+    models: np.ndarray = shown_by(method, world, own, tie).copy() if finish is None else finish(world, own, tie)
+    return models
+
+
 def can_open(method: Any) -> bool:
     """Whether a method, and one that it is around, can begin a tie while it runs."""
     return method.open is not None and ("method" not in method._fields or can_open(method.method))

@@ -140,12 +140,18 @@ def _add_products(slopes, X, m, q, weights, biases):
 
 
 @inline
-def _forward(model, data, first, m, theta, X, hidden, score):
-    """Activations and scores of m rows, which are copied to where sums over several of them are fast."""
-    f, q, c = model.inputs, model.hidden, model.outputs
+def _take_rows(data, first, m, X):
+    """Copy m rows to where sums over several of them are fast."""
     for r in range(m):
         fill(0.0, X[r])
         data.rows.add(first + r, 1.0, X[r])
+
+
+@inline
+def _forward(model, data, first, m, theta, X, hidden, score):
+    """Activations and scores of m rows, which are copied to where sums over several of them are fast."""
+    f, q, c = model.inputs, model.hidden, model.outputs
+    _take_rows(data, first, m, X)
     _products(X, m, q, theta[: q * f], theta[q * f : q * (f + 1)], hidden)
     for r in range(m):
         mine = hidden[r]
@@ -169,15 +175,17 @@ def _likelihoods(score):
 
 
 @inline
-def _slopes(score, label):
-    """Scores of a row become the slopes of its loss: cross entropy of softmax, or half the squared error of one."""
+def _slopes(score, label, weight):
+    """Scores of a row become slopes of its loss, weighted: cross entropy of softmax, or half a squared error of one."""
     if score.shape[0] == 1:
         score[0] -= label
-        return
-    _, total = _likelihoods(score)
+    else:
+        _, total = _likelihoods(score)
+        for c in range(score.shape[0]):
+            score[c] /= total
+        score[int(label)] -= 1.0
     for c in range(score.shape[0]):
-        score[c] /= total
-    score[int(label)] -= 1.0
+        score[c] *= weight
 
 
 @inline
@@ -203,8 +211,11 @@ def _sheets(model, sheet):
     )
 
 
-def _cross_entropy(score, labels):
-    """Losses of rows, and their slopes, which take the place of scores."""
+def _losses(score, labels):
+    """The same with NumPy: losses of all rows, and their slopes, which take the place of scores."""
+    if score.shape[1] == 1:
+        score[:, 0] -= labels
+        return 0.5 * score[:, 0] ** 2, score
     mine = np.arange(score.shape[0]), labels.astype(np.int64)
     score -= score.max(axis=1, keepdims=True) if score.size else 0.0
     wanted, score = score[mine], np.exp(score)
@@ -214,27 +225,17 @@ def _cross_entropy(score, labels):
     return np.log(total[:, 0]) - wanted, score
 
 
-def _all_slopes(model, data, theta):
-    """Features and activations of all rows, their losses, and the slopes of these: for the process of one agent."""
-    w, b, v, c = (theta[part] for part in model.parts.values())
+def _value(model, data, theta):
+    """The same with NumPy, for the process of one agent."""
     X = matrix_of(data.rows, model.inputs)
-    hidden = np.tanh(X @ w.reshape(model.hidden, -1).T + b)
-    score = hidden @ v.reshape(model.outputs, -1).T + c
-    if model.outputs == 1:
-        score[:, 0] -= data.labels
-        return X, hidden, 0.5 * score[:, 0] ** 2, score
-    return X, hidden, *_cross_entropy(score, data.labels)
-
-
-def _two_layer_value(model, data, theta):
-    """The same with NumPy."""
-    return float(data.row_weight * _all_slopes(model, data, theta)[2].sum())
+    return float(data.row_weight * _losses(model.activate(theta, X)[1], data.labels)[0].sum())
 
 
 def _add_two_layer_gradient(model, data, theta, scale, out):
     """The same with NumPy."""
-    X, hidden, _, slope = _all_slopes(model, data, theta)
-    slope *= scale * data.row_weight
+    X = matrix_of(data.rows, model.inputs)
+    hidden, score = model.activate(theta, X)
+    slope = scale * data.row_weight * _losses(score, data.labels)[1]
     w, b, v, c = model.parts.values()
     back = (slope @ theta[v].reshape(model.outputs, -1)) * (1.0 - hidden * hidden)
     out[w] += (back.T @ X).ravel()
@@ -290,11 +291,16 @@ class TwoLayer(NamedTuple):
 
     def predict(self, theta, X):
         """Scores (rows, classes), or numbers (rows,) of one output."""
-        w, b, v, c = (theta[part] for part in self.parts.values())
-        score = np.tanh(X @ w.reshape(self.hidden, -1).T + b) @ v.reshape(self.outputs, -1).T + c
+        _, score = self.activate(theta, X)
         return score[:, 0] if self.outputs == 1 else score
 
-    @or_numpy(_two_layer_value)
+    def activate(self, theta, X):
+        """Activations of rows, and their scores."""
+        w, b, v, c = (theta[part] for part in self.parts.values())
+        hidden = np.tanh(X @ w.reshape(self.hidden, -1).T + b)
+        return hidden, hidden @ v.reshape(self.outputs, -1).T + c
+
+    @or_numpy(_value)
     def value(self, data, theta):
         """The losses of the agent's rows."""
         X, hidden, _, score = _sheets(self, data.sheet)
@@ -316,10 +322,8 @@ class TwoLayer(NamedTuple):
             m = min(ROWS, data.labels.shape[0] - first)
             _forward(self, data, first, m, theta, X, hidden, score)
             for r in range(m):
-                _slopes(score[r], data.labels[first + r])
                 mine, activation, slopes = back[r], hidden[r], score[r]
-                for k in range(c):
-                    slopes[k] *= weight
+                _slopes(slopes, data.labels[first + r], weight)
                 fill(0.0, mine)
                 for k in range(c):
                     axpy(slopes[k], theta[head + k * q : head + (k + 1) * q], mine)
@@ -329,21 +333,10 @@ class TwoLayer(NamedTuple):
             _add_products(back, X, m, q, out[:body], out[body:head])
 
 
-def _softmax_slopes(model, data, theta):
-    """All rows, their losses, and the slopes of these in the scores: for the process of one agent."""
-    X = matrix_of(data.rows, model.inputs)
-    return X, *_cross_entropy(model.predict(theta, X), data.labels)
-
-
-def _softmax_value(model, data, theta):
-    """The same with NumPy."""
-    return float(data.row_weight * _softmax_slopes(model, data, theta)[1].sum())
-
-
 def _add_softmax_gradient(model, data, theta, scale, out):
     """The same with NumPy."""
-    X, _, slope = _softmax_slopes(model, data, theta)
-    slope *= scale * data.row_weight
+    X = matrix_of(data.rows, model.inputs)
+    slope = scale * data.row_weight * _losses(model.predict(theta, X), data.labels)[1]
     w, b = model.parts.values()
     out[w] += (slope.T @ X).ravel()
     out[b] += slope.sum(axis=0)
@@ -354,9 +347,7 @@ def _score(model, data, first, m, theta):
     """Rows, copied to where sums over several of them are fast, and their scores."""
     f, c = model.inputs, model.classes
     X, score = data.sheet[: ROWS * f].reshape(ROWS, f), data.sheet[ROWS * f : ROWS * (f + c)].reshape(ROWS, c)
-    for r in range(m):
-        fill(0.0, X[r])
-        data.rows.add(first + r, 1.0, X[r])
+    _take_rows(data, first, m, X)
     _products(X, m, c, theta[: c * f], theta[c * f :], score)
     return X, score
 
@@ -400,15 +391,19 @@ class Softmax(NamedTuple):
 
     def predict(self, theta, X):
         """Scores (rows, classes)."""
+        return self.activate(theta, X)[1]
+
+    def activate(self, theta, X):
+        """The rows themselves, which are what the head sees, and their scores."""
         w, b = (theta[part] for part in self.parts.values())
-        return X @ w.reshape(self.classes, -1).T + b
+        return X, X @ w.reshape(self.classes, -1).T + b
 
     def curvatures(self, rows, start):
         """A bound for each agent: cross entropy has a Hessian of at most 1/2 in scores, and rows have a one more."""
         sizes = np.diff(start)
         return np.where(sizes > 0, 0.5 * (gram_norms(rows, start, self.inputs) / np.maximum(sizes, 1) + 1.0), 0.0)
 
-    @or_numpy(_softmax_value)
+    @or_numpy(_value)
     def value(self, data, theta):
         """The losses of the agent's rows."""
         value = 0.0
@@ -427,8 +422,5 @@ class Softmax(NamedTuple):
             m = min(ROWS, data.labels.shape[0] - first)
             X, score = _score(self, data, first, m, theta)
             for r in range(m):
-                slopes = score[r]
-                _slopes(slopes, data.labels[first + r])
-                for k in range(c):
-                    slopes[k] *= weight
+                _slopes(score[r], data.labels[first + r], weight)
             _add_products(score, X, m, c, out[: c * self.inputs], out[c * self.inputs :])

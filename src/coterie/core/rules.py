@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from .._checks import choice
-from ..errors import DeclarationError
+from ..errors import DeclarationError, ParameterError
 from .compile import expose, overload, packed, register
 
 #: That of typing, by a name that type checkers do not follow: they refuse class attributes in one, Python does not.
@@ -179,6 +179,26 @@ class Word:
     def told(self, number):
         """The word again."""
         return self.words[number]
+
+
+class Or:
+    """For :func:`checked`: what passes a check, or a word for it, such as None, which is a number inside."""
+
+    def __init__(self, word, check, inside):
+        self.word, self.check, self.inside = word, check, inside
+
+    def __call__(self, name, value):
+        """What was checked, or the number."""
+        if (value is None or isinstance(value, str)) and value == self.word:
+            return self.inside
+        try:
+            return self.check(name, value)
+        except ParameterError as error:
+            raise ParameterError(f"{error}, or {self.word!r}") from None
+
+    def told(self, number):
+        """The word again."""
+        return self.word if number == self.inside else number
 
 
 def _content(value):

@@ -20,8 +20,9 @@ from .rules import remake, rule
 
 #: An empty slot in a list of ties; also the slot of a sender I have no tie to.
 VACANT = -1
-#: The prime modulus of the generator that picks the rows of a minibatch.
-LEHMER = 2**31 - 1
+#: Lehmer's generator with the constants of Park, Miller and Stockmeyer (1993), which picks the rows of a minibatch:
+#: small enough for plain and compiled integers alike.
+FACTOR, MODULUS = 48271, 2**31 - 1
 #: In the place of a die where none was thrown.
 NO_DIE = -1.0
 #: What becomes of a parameter: it stays with its agent, is one and the same for all, or is tied over the graph.
@@ -287,13 +288,12 @@ def data_of(world, k, following=VACANT):
 def pick_rows(die, m, out):
     """Rows of a minibatch, each of them any of m with the same probability: one die begins a sequence that picks them.
 
-    Lehmer's generator with the constants of Park, Miller and Stockmeyer (1993). One die for each row would take as much
-    memory as the rows of all steps.
+    One die for each row would take as much memory as the rows of all steps.
     """
-    state = 1 + int(die * (LEHMER - 1))
+    state = 1 + int(die * (MODULUS - 1))
     for k in range(out.shape[0]):
-        state = state * 48271 % LEHMER
-        out[k] = min(int(state / LEHMER * m), m - 1)
+        state = state * FACTOR % MODULUS
+        out[k] = min(int(state / MODULUS * m), m - 1)
 
 
 @inline

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import socket
 import warnings
@@ -11,9 +10,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Any, TypeVar
 
+from .._checks import integer, positive
 from .._version import __version__
 from .._workers import Record, WorkerLog, causes, replay
 from ..errors import ClusterError, MissingExtra, ParameterError
@@ -90,12 +89,9 @@ class Cluster:
             raise ParameterError(
                 f'Cluster(address={self.address!r}): address must be a text such as "10.0.0.1:6379" or "auto", or None'
             )
-        if self.shards is not None and not (_whole(self.shards) and self.shards >= 1):
-            raise ParameterError(f"Cluster(shards={self.shards!r}): shards must be a whole number >= 1, or None")
-        number = isinstance(self.cpus, Real) and not isinstance(self.cpus, bool)
-        if not (number and math.isfinite(self.cpus) and self.cpus > 0):
-            raise ParameterError(f"Cluster(cpus={self.cpus!r}): cpus must be a number > 0")
-        if self.cpus > 1 and not float(self.cpus).is_integer():
+        if self.shards is not None:
+            integer("Cluster: shards", self.shards)
+        if positive("Cluster: cpus", self.cpus) > 1 and not float(self.cpus).is_integer():
             raise ParameterError(f"Cluster(cpus={self.cpus!r}): above 1, cpus must be a whole number")
         if not (self.folder is None or (isinstance(self.folder, str | os.PathLike) and os.fspath(self.folder))):
             raise ParameterError(f"Cluster(folder={self.folder!r}): folder must be a path, or None")
@@ -355,7 +351,3 @@ def _knock(address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK).close()
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .._checks import nonnegative, positive, probability
 from ..core.events import Channel
 from ..errors import FileError, ParameterError
 
@@ -73,10 +74,9 @@ class Conditions:
     available: Any = ()
 
     def __post_init__(self) -> None:
-        for name, top in (("latency", math.inf), ("jitter", 1.0), ("loss", 1.0), ("duplication", 1.0)):
-            value: Any = getattr(self, name)
-            if not isinstance(value, Real) or not (0.0 <= float(value) <= top and math.isfinite(value)):
-                raise ParameterError(f"{name}={value!r} must lie between 0 and {top:g}")
+        nonnegative("latency", self.latency)
+        for name in ("jitter", "loss", "duplication"):
+            probability(name, getattr(self, name))
         if self.loss == 1.0:
             raise ParameterError("loss=1.0: no letter would ever arrive; it must be below 1")
         if isinstance(self.available, str | os.PathLike):
@@ -96,10 +96,7 @@ class Conditions:
         if not isinstance(self.slow, Mapping):
             raise ParameterError(f"slow={self.slow!r} must be a mapping of agent numbers to factors")
         for agent, factor in self.slow.items():
-            if isinstance(factor, bool) or not (isinstance(factor, Real) and 0 < factor < math.inf):
-                raise ParameterError(
-                    f"slow: agent {agent!r} has the factor {factor!r}, which must be a positive number"
-                )
+            positive(f"slow: the factor of agent {agent!r}", factor)
 
     def check(self, n: int, unit: str) -> None:
         """Refuse what does not go with n agents, or with the unit in which a run is measured.
@@ -235,17 +232,9 @@ class Conditions:
         part[np.array(list(self.always), np.int64)] = 1.0
         for agent, factor in self.slow.items():
             interval[agent] = factor
-        return Channel(
-            float(self.latency),
-            float(self.jitter),
-            float(self.loss),
-            float(self.duplication),
-            np.array(times, float),
-            np.array(agents, np.int64),
-            np.array(changes, np.int64),
-            part,
-            interval,
-        )
+        absences = np.array(times, float), np.array(agents, np.int64), np.array(changes, np.int64)
+        latency, jitter, loss = float(self.latency), float(self.jitter), float(self.loss)
+        return Channel(latency, jitter, loss, float(self.duplication), *absences, part, interval)
 
 
 def _read_trace(path: str | os.PathLike[str]) -> list[tuple[int, float, float]]:

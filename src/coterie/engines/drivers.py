@@ -16,9 +16,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from .._archive import filled, flat
+from .._checks import flag
 from .._threads import threads
 from ..core import events, loop
 from ..core.levels import stranger
+from ..core.method import finished_by, shown_by
 from ..core.world import NEEDS_ROOM, REFUSED, SHARED, VACANT, World, new_outbox, owners, stored_once
 from ..core.wrap.parts import has_inside
 from ..errors import CapacityError, ConvergenceError, MismatchError, ParameterError
@@ -74,8 +76,7 @@ def options_of(given: Mapping[str, Any]) -> Options:
     options = Options(**given)
     if not (options.fetch is None or isinstance(options.fetch, bool) or callable(options.fetch)):
         raise ParameterError(f"fetch={options.fetch!r} must be True, False, or a function of a number and of models")
-    if not isinstance(options.lock_free, (bool, np.bool_)):
-        raise ParameterError(f"lock_free={options.lock_free!r} must be True or False")
+    flag("lock_free", options.lock_free)
     if options.conditions is not None and not isinstance(options.conditions, Conditions):
         raise ParameterError(f"conditions={options.conditions!r} must be a ct.Conditions")
     if not (options.capacity is None or isinstance(options.capacity, Integral)):
@@ -151,7 +152,7 @@ class Driver(ABC):
         self.world = world_of(problem, choice, method.ties.spare, once, method.training.batch)
         self.own, self.tie = stored_once(method, self.world, theta) if once else method.start(self.world, theta)
         self.outbox = new_outbox(method, self.world, problem.p, capacity)
-        self.account = loop.new_account(method)
+        self.egress, self.account = loop.new_egress(0, 1), loop.new_account(method)
         self.done, self.time = 0, 0.0
 
     def __enter__(self) -> Self:
@@ -180,20 +181,14 @@ class Driver(ABC):
     @property
     def theta(self) -> np.ndarray:
         """Models as agents would use them now, read-only."""
-        if self.method.inspection.shown is None:
-            view: np.ndarray = self.own.theta.view()
-        else:
-            view = self.method.inspection.shown(self.world, self.own, self.tie)
+        view = shown_by(*self.agents).view()
         view.flags.writeable = False
         return view
 
     @property
     def final(self) -> np.ndarray:
         """Models that the agents have in the end: those of :attr:`theta`, or what they keep to themselves."""
-        if self.method.privacy.finish is None:
-            return self.theta.copy()
-        models: np.ndarray = self.method.privacy.finish(self.world, self.own, self.tie)
-        return models
+        return finished_by(*self.agents)
 
     @property
     def population(self) -> Any:
@@ -264,9 +259,10 @@ class Driver(ABC):
     def advance(self, steps: int, budget: loop.Budget) -> None:
         """Take at most so many steps, and stop when the budget is spent."""
 
-    @abstractmethod
     def meet(self, world: World, who: np.ndarray | None = None) -> None:
         """Let the agents, or those that are named, greet those they are tied to in this world."""
+        loop.meet(self.method, world, self.own, self.tie, self.outbox, self.egress, self.account, who=who)
+        self.settle()
 
     def change(self, problem: Problem) -> None:
         """Go on with another problem for the same agents: other data, other ties.
@@ -331,6 +327,15 @@ class Driver(ABC):
         if self.outbox.cursor[REFUSED]:
             raise undeliverable(self.method, self.outbox)
 
+    def settle(self) -> bool:
+        """Raise if a letter was refused, and make room where an agent needs it. Says whether one did."""
+        self.outbox.cursor[REFUSED] += self.egress.counter[1]  # there is no other host
+        self.check()
+        short = bool(self.outbox.cursor[NEEDS_ROOM])
+        if short:
+            self.widen()
+        return short
+
 
 def undeliverable(method: Any, outbox: Any) -> CapacityError:
     """What to say of a letter that was refused."""
@@ -390,7 +395,6 @@ class Immediate(Driver):
         )
         self.schedule = schedule
         self.who, self.when, self.fate = seeds(asked.seed, 3)
-        self.egress = loop.new_egress(0, 1)
         self.asked, self.elapsed = 0, 0.0
         self.drawn = self._draw(0)
         self.meet(self.world)
@@ -411,11 +415,6 @@ class Immediate(Driver):
         self.asked += count
         return [order, peers, dice, np.ones(count)]
 
-    def meet(self, world: World, who: np.ndarray | None = None) -> None:
-        """Let the agents, or those that are named, greet those they are tied to in this world."""
-        loop.meet(self.method, world, self.own, self.tie, self.outbox, self.egress, self.account, who=who)
-        self.settle()
-
     def advance(self, steps: int, budget: loop.Budget) -> None:
         """Take at most so many steps, and stop when the budget is spent."""
         if steps > len(self.drawn[0]):  # what was drawn and not used comes first: draws do not depend on budgets
@@ -434,15 +433,6 @@ class Immediate(Driver):
         self.time = self.elapsed / self._problem.n
         self.done += done
         self.drawn = [part[done:] for part in self.drawn]
-
-    def settle(self) -> bool:
-        """Raise if a letter was refused, and make room where an agent needs it. Says whether one did."""
-        self.outbox.cursor[REFUSED] += self.egress.counter[1]  # there is no other host
-        self.check()
-        short = bool(self.outbox.cursor[NEEDS_ROOM])
-        if short:
-            self.widen()
-        return short
 
 
 def _array(events: Any) -> np.ndarray:
@@ -527,7 +517,6 @@ class Synchronous(Driver):
         super().__init__(asked, choice, letters)
         self.fate, self.who = seeds(asked.seed, 2)
         self.conditions, self.acted = conditions, 0
-        self.egress = loop.new_egress(0, 1)
         self.meet(self.world)
 
     @property
@@ -540,11 +529,6 @@ class Synchronous(Driver):
         self.capacity = problem.n + problem.graph.peer.shape[0]
         super().change(problem)
 
-    def meet(self, world: World, who: np.ndarray | None = None) -> None:
-        """Let the agents, or those that are named, greet those they are tied to in this world."""
-        loop.meet(self.method, world, self.own, self.tie, self.outbox, self.egress, self.account, who=who)
-        self.check()
-
     def advance(self, steps: int, budget: loop.Budget) -> None:
         """Take at most so many steps, and stop when the budget is spent."""
         if self.method.training.jobs or self.conditions is not None:
@@ -552,13 +536,11 @@ class Synchronous(Driver):
             return
         while True:
             done = loop.rounds(*self.agents, steps, self.outbox, self.egress, self.account, budget)
-            self.check()
             self.done += done
             self.acted += done * self._problem.n
             steps -= done
-            if not self.outbox.cursor[NEEDS_ROOM]:
+            if not self.settle():
                 break
-            self.widen()
         self.time = float(self.done)
 
     def _one_by_one(self, steps: int, budget: loop.Budget) -> None:
@@ -575,11 +557,9 @@ class Synchronous(Driver):
                 act(*self.agents, present, dice, float(self.done), *post)
             else:
                 loop.partial_round(*self.agents, present, *post)
-            self.check()
+            self.settle()
             self.done += 1
             self.acted += int(np.count_nonzero(present))
-            if self.outbox.cursor[NEEDS_ROOM]:
-                self.widen()
         self.time = float(self.done)
 
 

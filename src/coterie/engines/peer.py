@@ -13,6 +13,7 @@ import numpy as np
 from ..core import loop
 from ..core.letters import Bounds, Contents, longest
 from ..core.linear import DenseRows
+from ..core.method import finished_by, shown_by
 from ..core.models import Linear
 from ..core.world import NEEDS_ROOM, REFUSED, VACANT, World, new_outbox, system_dice
 from ..errors import CapacityError, DataError, LedgerError, ParameterError
@@ -66,6 +67,9 @@ class Peer:
     [1.0]
     """
 
+    _own: Any
+    _tie: Any
+
     def __init__(self, method: Any, world: World, theta: np.ndarray, ledger: Any = None):
         if world.address.shape != (1,):
             raise ParameterError(f"a peer is a world of one agent, not of {world.address.shape[0]}")
@@ -74,11 +78,9 @@ class Peer:
         features = world.roles.shape[0] or (world.rows.values.shape[1] if dense else theta.size)
         if theta.shape != (features,) or not np.all(np.isfinite(theta)):
             raise ParameterError(f"theta must be a model of {features} finite numbers; found {theta!r}")
-        self.method, self.world = method, world
-        self._own, self._tie = method.start(world, theta[None, :])
+        self.method = method
         self._contents = Contents(method.letters, Bounds(world.sent.shape[0] or theta.shape[0]))
-        self._outbox = new_outbox(method, world, theta.shape[0], method.traffic.max_letters)
-        self._egress = self._new_egress()
+        self.resume(world, *method.start(world, theta[None, :]))
         self._account = loop.new_account(method)
         self._ledger = ledger
         plan = method.privacy.plan
@@ -117,17 +119,12 @@ class Peer:
     @property
     def theta(self) -> np.ndarray:
         """Model of the agent as it would use it now, a copy."""
-        shown = self.method.inspection.shown
-        model: np.ndarray = self._own.theta[0] if shown is None else shown(self.world, self._own, self._tie)[0]
-        return model.copy()
+        return shown_by(self.method, self.world, self._own, self._tie)[0].copy()
 
     @property
     def final(self) -> np.ndarray:
         """The model for the agent's own use. Of a private method, it may depend on data in the clear: never send it."""
-        if self.method.privacy.finish is None:
-            return self.theta
-        model: np.ndarray = self.method.privacy.finish(self.world, self._own, self._tie)[0]
-        return model
+        return finished_by(self.method, self.world, self._own, self._tie)[0]
 
     def greet(self) -> list[Outgoing]:
         """The letters of the initial swap."""
@@ -200,11 +197,11 @@ class Peer:
     def renew(self, world: World) -> None:
         """Go on in another world: other rows, ties or weights. What is known of neighbours that stay is kept."""
         own, tie = self.method.start(world, self._own.theta)
-        self._own = loop.moved(self._own, own, slice(None), slice(None), skip=loop.ANEW)
+        own = loop.moved(self._own, own, slice(None), slice(None), skip=loop.ANEW)
         _, there, here = np.intersect1d(self.world.peer, world.peer, return_indices=True)
         stay = world.peer[here] != VACANT
         tie = loop.moved(self._tie, tie, there[stay], here[stay], skip=loop.ANEW)
-        self.resume(world, self._own, tie)
+        self.resume(world, own, tie)
 
     def recover(self) -> None:
         """Take over the last release if the state is from before it: its letters were kept, and may be sent already.

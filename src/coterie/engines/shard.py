@@ -20,6 +20,7 @@ from .._workers import Record, WorkerLog
 from ..core import loop
 from ..core.letters import lengths_of, longest
 from ..core.linear import frozen
+from ..core.method import finished_by, shown_by
 from ..core.methods import check_fit
 from ..core.private.terms import Terms
 from ..core.world import EVERYONE, NEEDS_ROOM, REFUSED, VACANT, Heard, World, new_outbox, stored_once
@@ -325,9 +326,7 @@ class Shard:
     @property
     def theta(self) -> np.ndarray:
         """Models as agents would use them now."""
-        shown = self.method.inspection.shown
-        models: np.ndarray = self.own.theta if shown is None else shown(self.world, self.own, self.tie)
-        return models
+        return shown_by(*self._agents())
 
     def border(self) -> Any:
         """Models of those who are tied to each goal, as they are now."""
@@ -350,10 +349,7 @@ class Shard:
 
     def models(self, final: bool) -> np.ndarray:
         """Models of the agents: as they are, or those that the agents have in the end."""
-        if final and self.method.privacy.finish is not None:
-            finished: np.ndarray = self.method.privacy.finish(self.world, self.own, self.tie)
-            return finished
-        return self.theta.copy()
+        return finished_by(*self._agents()) if final else self.theta.copy()
 
     def call(self, function: Callable[[int, np.ndarray], Any]) -> Any:
         """What a function makes of the number of the first agent, and of the models that they have in the end."""

@@ -25,7 +25,7 @@ from ..errors import ClusterError, CoterieError, DataError, MismatchError, Param
 from ..problem import Problem, ShardedProblem
 from ..problem.baselines import Baseline
 from ..problem.sharded import block_of, pose_of
-from .cluster import Cluster, check_importable
+from .cluster import Cluster, check_cluster, check_importable
 from .drivers import ELSEWHERE, Asked, Driver, Options, seeds
 from .shard import Facts, Shard, Summary
 from .worlds import check_choice, choices
@@ -283,8 +283,7 @@ class Shards(Driver):
 def check_engine(method: Any, problem: Any, options: Options, others: Mapping[str, Any]) -> None:
     """Refuse an engine that is none, and what a cluster cannot do; `others` must be left out."""
     engine, choice = options.engine, options.choice
-    if not isinstance(engine, Cluster):
-        raise ParameterError(f"engine={engine!r} must be a ct.Cluster, or None for this process")
+    check_cluster(engine)
     Shards.refuse(options, problem.n)
     for name, value in others.items():
         if value is not None and name != "wakes":

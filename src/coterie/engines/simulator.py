@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from .._checks import floats
+from .._checks import flag, floats
 from .._digest import digest_of
 from ..core import loop
 from ..core.methods import check_fit
@@ -174,8 +174,8 @@ def simulate(
         raise ParameterError(f"simulate needs a Problem; found {type(problem).__name__}")
     method = resolve_method(method)
     observers, watchers, given = observers_of(observe), watchers_of(watch), options_of(options)
-    if not (keep_state is None or isinstance(keep_state, bool)):
-        raise ParameterError(f"keep_state={keep_state!r} must be True, False, or None")
+    if keep_state is not None:
+        flag("keep_state", keep_state)
     if not isinstance(changes, Sequence):
         raise ParameterError(f"changes={changes!r} must be a list of (moment, Problem)")
     lengths = {"wakes": wakes, "rounds": rounds, "vectors": vectors, "bytes": bytes}
@@ -305,15 +305,10 @@ def _watched(
     here, liars = fetch is True, ", ".join(map(str, driver.method.inspection.liars))
     traces = ([] if earlier is None else [earlier.trace]) + ([pd.DataFrame(records)] if records else [])
     return Run(
-        problem=driver.problem,
-        method=driver.method,
+        **{name: getattr(driver, name) for name in ("problem", "method", "wakes", "time", "vectors", "bytes")},
         theta=driver.final if here else cast(np.ndarray, None),
         trace=pd.concat(traces, ignore_index=True),
-        wakes=driver.wakes,
-        time=driver.time,
         letters=int(driver.account[loop.LETTERS]),
-        vectors=driver.vectors,
-        bytes=driver.bytes,
         seed=asked.seed,
         tally=driver.account[loop.KINDS :].reshape(-1, 2).copy(),
         lost=int(driver.account[loop.LOST]),

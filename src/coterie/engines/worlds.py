@@ -88,10 +88,7 @@ def part_of(world: World, first: int, last: int) -> World:
         labels=world.labels[a:b],
         row_start=frozen(world.row_start[first : last + 1] - a),
         tie_start=frozen(world.tie_start[first : last + 1] - c),
-        peer=world.peer[c:d].copy(),
-        inverse=world.inverse[c:d].copy(),
-        weight=world.weight[c:d].copy(),
-        choice=world.choice[c:d].copy(),
+        **{name: getattr(world, name)[c:d].copy() for name in ("peer", "inverse", "weight", "choice")},
         **{
             name: getattr(world, name)[first:last]
             for name in ("row_weight", "ridge", "loss_weight", "curvature", "address")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,10 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 from .. import _checks
 from ..errors import GraphError, ParameterError
-from .graph import Floats, Graph, Ints, check_ends, compressed, owners, refuse_bad_weights, refuse_loops
-
-if TYPE_CHECKING:
-    pass
+from .graph import Floats, Graph, Ints, check_edges, compressed, owners, refuse_bad_weights, refuse_loops
 
 
 class DirectedGraph(Graph):
@@ -80,16 +77,9 @@ class DirectedGraph(Graph):
         >>> DirectedGraph.from_edges(3, [0, 1], [1, 2]).neighbours(0)
         array([1])
         """
-        n = _checks.integer("n", n)
-        source, goal = check_ends("i", i, n), check_ends("j", j, n)
-        if source.size != goal.size:
-            raise GraphError(f"i names {source.size} ends and j {goal.size}: expected one of each for every tie")
+        n, source, goal, weights = check_edges(n, i, j, weight, "tie")
         if np.unique(source * n + goal).size != source.size:
             raise GraphError("a tie is there twice: give each ordered pair of agents once")
-        try:
-            weights = np.broadcast_to(np.asarray(weight, dtype=np.float64), source.shape)
-        except (TypeError, ValueError):
-            raise GraphError(f"weight must be a number, or one number for each of the {source.size} ties") from None
         return cls(sparse.coo_array((weights, (source, goal)), shape=(n, n)))
 
     @classmethod

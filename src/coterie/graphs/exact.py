@@ -20,7 +20,7 @@ from scipy import sparse
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, cg
 
-from .._checks import floats, integer, per_agent, points
+from .._checks import floats, integer, integers, per_agent, points
 from .._threads import one_thread
 from ..core.wrap.graph_objective import Floats, check_parameters, regularizer, tie_cost
 from ..errors import ConvergenceError, DataError, GraphError, ParameterError
@@ -254,15 +254,11 @@ def _pairs(theta: Floats, candidates: Any, seed: Any) -> tuple[Ints, Ints]:
             return np.triu_indices(n, k=1)
         among = nearest(theta, count, seed=seed)
     else:
-        among = np.asarray(candidates)
-        if among.ndim != 2 or len(among) != n or among.dtype.kind not in "iu":
-            raise ParameterError(
-                f"candidates has shape {among.shape} and type {among.dtype}: expected a number of agents, or a row of "
-                f"agents' integers for each of the {n} agents"
-            )
+        rows = f"a number of agents, or a row of agents' integers for each of the {n} agents"
+        among = integers("candidates", candidates, (n, None), rows)
         if among.size and not (among.min() >= 0 and among.max() < n):
             raise ParameterError(f"candidates holds {among.min()} to {among.max()}: the agents are 0 to {n - 1}")
-    i, j = np.repeat(np.arange(n), among.shape[1]), among.ravel().astype(np.int64)
+    i, j = np.repeat(np.arange(n), among.shape[1]), among.ravel()
     pair = np.unique(np.minimum(i, j)[i != j] * n + np.maximum(i, j)[i != j])
     return pair // n, pair % n
 

@@ -93,7 +93,7 @@ class Graph:
     @classmethod
     def from_ties(cls, start: Ints, peer: Ints, weight: Floats) -> Graph:
         """The graph that has these arrays, from a file."""
-        i = np.repeat(np.arange(start.shape[0] - 1), np.diff(start))
+        i = owners(start)
         once = i < peer
         return cls.from_edges(start.shape[0] - 1, i[once], peer[once], weight[once])
 
@@ -117,17 +117,10 @@ class Graph:
         >>> graph.isolated
         array([False, False, False,  True])
         """
-        n = _checks.integer("n", n)
-        i, j = check_ends("i", i, n), check_ends("j", j, n)
-        if i.size != j.size:
-            raise GraphError(f"i names {i.size} ends and j {j.size}: expected one of each for every edge")
+        n, i, j, weights = check_edges(n, i, j, weight, "edge")
         if (loops := i == j).any():
             edge = loops.argmax()
             raise GraphError(f"edge {edge} ties agent {i[edge]} to itself: leave it out")
-        try:
-            weights = np.broadcast_to(np.asarray(weight, dtype=np.float64), i.shape)
-        except (TypeError, ValueError):
-            raise GraphError(f"weight must be a number, or one number for each of the {i.size} edges") from None
         refuse_bad_weights(i, j, weights)
 
         pair = np.minimum(i, j) * n + np.maximum(i, j)
@@ -244,12 +237,7 @@ class Graph:
         >>> Graph([[0, 2, 0], [2, 0, 1], [0, 1, 0]]).relabel([1, 0, 2]).degrees
         array([3., 2., 1.])
         """
-        permutation = np.asarray(order)
-        if permutation.shape != (self.n,) or permutation.dtype.kind not in "iu":
-            raise ParameterError(
-                f"order has shape {permutation.shape} and type {permutation.dtype}: "
-                f"expected the {self.n} agents' integers"
-            )
+        permutation = _checks.integers("order", order, (self.n,), f"the {self.n} agents' integers")
         missing = np.setdiff1d(np.arange(self.n), permutation)
         if missing.size:
             raise ParameterError(
@@ -275,16 +263,12 @@ class Graph:
         >>> graph.neighbours(1)
         array([0])
         """
-        numbers = np.asarray(agents)
-        if numbers.ndim != 1 or (numbers.dtype.kind not in "iu" and numbers.size):  # [] is an array of floats
-            raise ParameterError(
-                f"agents has shape {numbers.shape} and type {numbers.dtype}: expected a list of agents' integers"
-            )
+        numbers = _checks.integers("agents", agents, (None,), "a list of agents' integers")
         outside = (numbers < 0) | (numbers >= self.n)
         if outside.any():
             raise ParameterError(f"agents holds {numbers[outside.argmax()]}: the agents are 0 to {self.n - 1}")
         stays = np.ones(self.n, dtype=bool)
-        stays[numbers.astype(np.int64)] = False
+        stays[numbers] = False
         i = owners(self.start)
         kept = stays[i] & stays[self.peer]
         start = np.concatenate(([0], np.cumsum(np.bincount(i[kept], minlength=self.n))))
@@ -314,12 +298,7 @@ class Graph:
         if not isinstance(other, Graph):
             return NotImplemented
         return self.directed == other.directed and all(
-            np.array_equal(ours, theirs)
-            for ours, theirs in (
-                (self.start, other.start),
-                (self.peer, other.peer),
-                (self.weight, other.weight),
-            )
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in self.digest_parts
         )
 
     def __hash__(self) -> int:
@@ -380,16 +359,26 @@ def compressed(W: Any) -> sparse.csr_array:
     return csr
 
 
-def check_ends(name: str, agents: ArrayLike, n: int) -> Ints:
+def check_edges(n: Any, i: ArrayLike, j: ArrayLike, weight: ArrayLike, what: str) -> tuple[int, Ints, Ints, Floats]:
+    """How many agents there are, the two ends of every edge, and its weight; `what` is the word for one."""
+    n = _checks.integer("n", n)
+    i, j = _check_ends("i", i, n), _check_ends("j", j, n)
+    if i.size != j.size:
+        raise GraphError(f"i names {i.size} ends and j {j.size}: expected one of each for every {what}")
+    try:
+        return n, i, j, np.broadcast_to(np.asarray(weight, dtype=np.float64), i.shape)
+    except (TypeError, ValueError):
+        raise GraphError(f"weight must be a number, or one number for each of the {i.size} {what}s") from None
+
+
+def _check_ends(name: str, agents: ArrayLike, n: int) -> Ints:
     """One end of every edge, each an agent in 0 .. n - 1."""
-    ends = np.asarray(agents)
-    if ends.ndim != 1 or (ends.dtype.kind not in "iu" and ends.size):  # [] is an array of floats
-        raise GraphError(f"{name} has shape {ends.shape} and type {ends.dtype}: expected one integer for every edge")
+    ends = _checks.integers(name, agents, (None,), "one integer for every edge", GraphError)
     outside = (ends < 0) | (ends >= n)
     if outside.any():
         edge = outside.argmax()
         raise GraphError(f"edge {edge} has {name} = {ends[edge]}: the agents are 0 to {n - 1}")
-    return ends.astype(np.int64)
+    return ends
 
 
 def refuse_loops(i: Ints, j: Ints, weight: Floats) -> None:

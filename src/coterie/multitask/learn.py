@@ -18,7 +18,7 @@ from .. import _checks
 from .._threads import one_thread
 from ..core.losses import resolve_loss
 from ..data import AgentData
-from ..engines.cluster import Cluster
+from ..engines.cluster import Cluster, check_cluster
 from ..errors import ParameterError
 from .actors import RemoteTraining, remote_training
 from .alternation import Alternation
@@ -299,8 +299,7 @@ def check_parameters(given: Mapping[str, Any]) -> None:
     else:
         _checks.positive("rho", rho)
     method, engine, staleness = _checks.choice("method", given["method"], SOLVERS), given["engine"], given["staleness"]
-    if not (engine is None or isinstance(engine, Cluster)):
-        raise ParameterError(f"engine = {engine!r}: expected a ct.Cluster, or None for this process")
+    check_cluster(engine)
     if eta < 1 and (method in ("exact", "sdca") or staleness is not None):
         raise ParameterError("eta is for workers that take their steps at the same time: leave it out here")
     if method == "exact" and given["resume"] is not None:

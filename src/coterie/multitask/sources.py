@@ -15,8 +15,8 @@ from ..data import AgentData
 from ..data.frames import is_frame
 from ..data.sources import as_source, is_source, placed
 from ..data.sources.survey import survey
-from ..errors import DataError
-from .worker import check_loss, check_tasks
+from ..errors import DataError, MismatchError
+from .worker import check_tasks
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,12 @@ class Tasks:
     @property
     def members(self) -> tuple[Hashable, ...]:
         """Ids, in the order of weights and covariance."""
-        members: tuple[Hashable, ...] = self.found.members
-        return members
+        return tuple(self.found.members)
 
     @property
     def sizes(self) -> np.ndarray:
         """Rows of each task."""
-        sizes: np.ndarray = self.found.sizes
-        return sizes
+        return np.asarray(self.found.sizes)
 
     def load(self, which: ArrayLike) -> AgentData:
         """The rows of some tasks, by their numbers, with labels as the loss has them; in this order."""
@@ -115,7 +113,8 @@ def tasks_of(
     >>> tasks.members, tasks.sizes, tasks.load([1]).y
     (('north', 'south'), array([2, 2]), array([ 1., -1.]))
     """
-    check_loss(loss)
+    if not hasattr(loss, "conjugate"):
+        raise MismatchError(f"{loss!r} has no conjugate, and so no dual: choose another loss")
     if isinstance(data, AgentData):
         check_tasks(data, loss)
         return TasksHere(data)

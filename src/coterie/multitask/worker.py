@@ -14,7 +14,8 @@ from ..core.dual_ascent import ascend_kernel, conjugate_kernel, evaluate_kernel,
 from ..core.linear import frozen, margins_kernel, row_norms_kernel, rows_of, scatter_kernel
 from ..core.losses import SIGNS
 from ..data import AgentData
-from ..errors import DataError, MismatchError
+from ..errors import DataError
+from ..problem.modelled import refuse_labels
 
 #: What of a worker changes in a run.
 CHANGING = ("dual", "before", "vectors", "last_vectors", "last_weights")
@@ -117,21 +118,9 @@ class Worker:
         self._draft[:] = request.weights + request.momentum * (request.weights - self.last_weights)
         self._draft -= request.curvature[:, None] * ahead
         self.before, self.last_vectors, self.last_weights = self.dual.copy(), self.vectors, request.weights.copy()
-        ascend_kernel(
-            self.loss,
-            self.smooth,
-            self.rows,
-            self.start,
-            self.labels,
-            self.square,
-            request.curvature * self.row_weight,
-            self.steps,
-            self.seeds,
-            request.number,
-            self.dual,
-            self._draft,
-            self._order,
-        )
+        examples, bend = (self.rows, self.start, self.labels, self.square), request.curvature * self.row_weight
+        steps = self.steps, self.seeds, request.number
+        ascend_kernel(self.loss, self.smooth, *examples, bend, *steps, self.dual, self._draft, self._order)
         self.vectors = self._vectors(self.dual)
         after = self._conjugates()
         return Update(self.vectors - self.last_vectors, loss, slack, before, after)
@@ -173,33 +162,17 @@ class Worker:
         return out
 
 
-def check_loss(loss: Any) -> None:
-    """Refuse a loss without a dual."""
-    if not hasattr(loss, "conjugate"):
-        raise MismatchError(f"{loss!r} has no conjugate, and so no dual: choose another loss")
-
-
 def check_tasks(data: AgentData, loss: Any) -> None:
     """Refuse tasks without rows, all at once, and labels that the loss has no use for. Rows of one class will do."""
     if data.y is None:
         raise DataError("the data have no labels: relationship learning needs y")
-    _refuse(data, data.sizes == 0, "has no rows: every task needs some, or must be left out")
-    check_loss(loss)
-    if loss.labels != SIGNS:
-        return
-    bad = np.flatnonzero(np.abs(data.y) != 1.0)
-    if bad.size:
+    empty = np.flatnonzero(data.sizes == 0)
+    if empty.size:
+        others = ", ".join(repr(data.members[i]) for i in empty[1:20].tolist()) + (", ..." if empty.size > 20 else "")
+        more = f"; so it is with {empty.size - 1} more: {others}" if empty.size > 1 else ""
         raise DataError(
-            f"{data.where(bad[0])}: the label is {data.y[bad[0]]:g}; {loss!r} needs -1 or +1: encode the classes so, "
-            "or use ct.RelationshipClassifier, which does"
+            f"task {data.members[empty[0]]!r} has no rows: every task needs some, or must be left out{more}"
         )
-
-
-def _refuse(data: AgentData, which: np.ndarray, reason: str) -> None:
-    """Name the tasks that do not do, the first twenty of them."""
-    bad = np.flatnonzero(which)
-    if not bad.size:
-        return
-    others = ", ".join(repr(data.members[i]) for i in bad[1:20].tolist()) + (", ..." if bad.size > 20 else "")
-    more = f"; so it is with {bad.size - 1} more: {others}" if bad.size > 1 else ""
-    raise DataError(f"task {data.members[bad[0]]!r} {reason}{more}")
+    if loss.labels == SIGNS:
+        why = f"{loss!r} needs -1 or +1: encode the classes so, or use ct.RelationshipClassifier, which does"
+        refuse_labels(data, np.abs(data.y) != 1.0, why)

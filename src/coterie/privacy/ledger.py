@@ -32,7 +32,6 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -264,9 +263,7 @@ class Ledger:
     def __enter__(self) -> Ledger:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> Any:

@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from .._checks import positive
+from .._checks import named, positive
 from ..core import methods
 from ..core.linear import frozen, rows_of
 from ..core.methods import METHODS
-from ..errors import MismatchError, ParameterError
+from ..errors import MismatchError
 from ..graphs import empty, star
 from .exact import Objective, minimise, minimise_on_balls
 from .problem import Problem
@@ -160,10 +160,7 @@ BASELINES = {
 
 def resolve_method(method: Any) -> Any:
     """A method or a baseline, given as a value or by its name."""
-    if isinstance(method, str) and method in BASELINES:
-        return BASELINES[method]
-    if isinstance(method, str) and method not in METHODS:
-        raise ParameterError(f"unknown method {method!r}: choose one of {', '.join(METHODS | BASELINES)}")
+    method = named("method", method, METHODS | BASELINES)
     return method if isinstance(method, Baseline) else methods.resolve_method(method)
 
 

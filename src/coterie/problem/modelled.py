@@ -46,11 +46,15 @@ def check_rows(model: Any, data: AgentData) -> None:
     if hasattr(model, "check"):
         model.check(data.X[:FEW].toarray() if data.is_sparse else data.X[:FEW], data.y[:FEW])
     classes = getattr(model, "classes", 0)
-    bad = np.flatnonzero(~np.isin(data.y, np.arange(classes))) if classes else np.zeros(0, int)
-    if bad.size:
-        raise DataError(
-            f"{data.where(int(bad[0]))} has label {data.y[bad[0]]:g}: {model!r} takes classes 0 to {classes - 1}"
-        )
+    if classes:
+        refuse_labels(data, ~np.isin(data.y, np.arange(classes)), f"{model!r} takes classes 0 to {classes - 1}")
+
+
+def refuse_labels(data: AgentData, bad: np.ndarray, why: str) -> None:
+    """Name the first of the rows whose labels are bad, if there are any."""
+    if bad.any():
+        row = int(bad.argmax())
+        raise DataError(f"{data.where(row)} has label {np.asarray(data.y)[row]:g}: {why}")
 
 
 #: The agent that :meth:`Problem.federated` adds.
@@ -112,30 +116,36 @@ def gradients_of(problem: Problem, theta: np.ndarray) -> np.ndarray:
     return np.asarray(found + 2.0 * problem.smooth * (problem.graph.laplacian() @ tied))
 
 
+#: What a world takes over from a problem as it is.
+ALIKE = (
+    "loss",
+    "rows",
+    "labels",
+    "row_weight",
+    "ridge",
+    "loss_weight",
+    "smooth",
+    "scaled",
+    "radius",
+    "outputs",
+    "roles",
+)
+
+
 def untied_world(problem: Problem, batch: int = 0) -> World:
     """All agents without their ties and without bounds of curvature, with room for minibatches of so many rows."""
     whole, number = np.zeros(0, np.int64), np.zeros(0)
     world = World(
-        loss=problem.loss,
-        rows=problem.rows,
-        labels=problem.labels,
+        **{name: getattr(problem, name) for name in ALIKE},
         row_start=problem.start,
         tie_start=frozen(np.zeros(problem.n + 1, np.int64)),
         peer=whole,
         inverse=whole,
         weight=number,
         choice=number,
-        row_weight=problem.row_weight,
-        ridge=problem.ridge,
-        loss_weight=problem.loss_weight,
         curvature=problem.ridge,  # nobody asks
         address=frozen(np.arange(problem.n)),
-        smooth=problem.smooth,
-        scaled=problem.scaled,
-        radius=problem.radius,
-        outputs=problem.outputs,
         n_agents=problem.n,
-        roles=problem.roles,
         sent=frozen(np.flatnonzero(problem.roles != PERSONAL)),
     )
     return paper(world, problem.model, batch)

@@ -40,7 +40,7 @@ from ..errors import DataError, GraphError, MismatchError, ParameterError
 from ..graphs import Graph, empty, star
 from .confidence import confidences
 from .exact import BallObjective, Objective, gap, lower_bound, minimise, minimise_on_balls, suboptimality
-from .modelled import SERVER, check_rows, gradients_of, losses_of, model_of, roles_of
+from .modelled import SERVER, check_rows, gradients_of, losses_of, model_of, refuse_labels, roles_of
 
 log = logging.getLogger("coterie")
 
@@ -1035,11 +1035,7 @@ def _voted(data: AgentData, base: Dictionary, parts: int) -> AgentData:
         return data
     if data.y is None:
         raise DataError("boosting needs labels: make the data with y")
-    bad = np.flatnonzero(~np.isin(data.y, np.arange(parts)))
-    if bad.size:
-        raise DataError(
-            f"{data.where(int(bad[0]))} has label {data.y[bad[0]]:g}: outputs={parts} takes 0 to {parts - 1}"
-        )
+    refuse_labels(data, ~np.isin(data.y, np.arange(parts)), f"outputs={parts} takes 0 to {parts - 1}")
     return AgentData(
         sparse.block_diag([sparse.csr_array(data.X)] * parts, format="csr"),
         np.concatenate([np.where(data.y == k, 1.0, -1.0) for k in range(parts)]),
@@ -1064,12 +1060,8 @@ def _lay_out(data: AgentData, loss: Any) -> tuple[Any, np.ndarray, np.ndarray]:
     if data.y is None:
         raise DataError(f"{loss!r} needs labels: make the data with y")
     if loss.labels == SIGNS:
-        bad = np.flatnonzero(np.abs(data.y) != 1.0)
-        if bad.size:
-            raise DataError(
-                f"{data.where(int(bad[0]))} has label {data.y[bad[0]]:g}: {loss!r} takes labels {SIGNS}"
-                + _labels_instead(data.y)
-            )
+        bad = np.abs(data.y) != 1.0
+        refuse_labels(data, bad, f"{loss!r} takes labels {SIGNS}{_labels_instead(data.y) if bad.any() else ''}")
     return rows_of(data.X), frozen(data.start), frozen(data.y)
 
 

@@ -19,6 +19,7 @@ from .._checks import floats, integer
 from ..data.agent_data import AgentData
 from ..errors import CoterieError, DataError, GraphError, MismatchError, ParameterError
 from ..graphs import Graph
+from ..graphs.graph import owners, refuse_bad_weights, refuse_loops
 from .confidence import confidences
 from .problem import Problem
 
@@ -194,15 +195,12 @@ def _rows_of_ties(who: str, ties: Any, first: int, last: int, n: int) -> sparse.
         raise GraphError(f"{who}: ties have shape {W.shape}; expected ({last - first}, {n}), a row for each agent")
     W.sum_duplicates()
     W.eliminate_zeros()
-    i, j = first + np.repeat(np.arange(last - first), np.diff(W.indptr)), W.indices
-    for bad, rule in (
-        (~np.isfinite(W.data), "weights must be finite"),
-        (W.data < 0, "weights must be nonnegative"),
-        (i == j, "the diagonal must be zero"),
-    ):
-        if bad.any():
-            k = int(bad.argmax())
-            raise GraphError(f"{who}: W[{i[k]}, {j[k]}] = {W.data[k]}: {rule}")
+    i, j = first + owners(W.indptr), W.indices
+    try:
+        refuse_bad_weights(i, j, W.data)
+        refuse_loops(i, j, W.data)
+    except GraphError as error:
+        raise GraphError(f"{who}: {error}") from None
     inside = W[:, first:last]
     uneven = sparse.coo_array(inside - inside.T)
     uneven.eliminate_zeros()

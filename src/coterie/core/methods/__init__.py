@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._checks import named
 from ...errors import MismatchError, ParameterError
 from ..method import Method
 from ..world import TIED
@@ -59,10 +60,7 @@ METHODS: dict[str, Any] = {
 
 def resolve_method(method: Any) -> Any:
     """A method given as a value or by its name."""
-    if isinstance(method, str):
-        if method not in METHODS:
-            raise ParameterError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
-        return METHODS[method]
+    method = named("method", method, METHODS)
     if not isinstance(method, Method):
         raise ParameterError(
             f"{method!r} is not a method that agents can run: pass one of {', '.join(METHODS)}, or a value such as "

@@ -34,17 +34,16 @@ from typing import Any
 import numpy as np
 
 from ..._checks import integer, positive
-from ...errors import MismatchError, ParameterError
+from ...errors import MismatchError
 from .. import proximal
 from ..compile import inline
 from ..letters import Number, Vector
 from ..linear import axpy, copy_to, fill, total
 from ..method import NamedTuple, method
-from ..rules import checked
-from ..world import EVERYONE, VACANT, choose, importance, owners, send
+from ..rules import Or, checked
+from ..world import VACANT, choose, importance, owners, send
+from .djam import ANSWER, ASK, DJAM, MODEL, Own
 
-#: Kinds of letters: my model, to remember; my end of an edge, to answer; and my end of it as an answer.
-MODEL, ASK, ANSWER = 0, 1, 2
 #: ``rho`` of a method that finds it by itself.
 AUTO = 0.0
 #: No honest rho is further from 1 than this.
@@ -56,13 +55,6 @@ IMBALANCE, STEP, RARER = 4.0, 2.0, 1.2
 FLOOR = 0.3
 #: What is watched of an edge: primal and dual residuals since the last look at rho, exchanges since, and when to look.
 WATCH = 4
-
-
-class Own(NamedTuple):
-    """State of the agents."""
-
-    theta: np.ndarray  # (n, p) T_i^i
-    cache: Any  # what the solver keeps
 
 
 class Tie(NamedTuple):
@@ -197,22 +189,7 @@ def settle_and_balance(data, me, ties, slot, text, copy):
         ties.rho[slot] = new
 
 
-class _Penalty:
-    """A positive number; "auto" is one inside, for one compiled type."""
-
-    def __call__(self, name, value):
-        if isinstance(value, str) and value == "auto":
-            return AUTO
-        try:
-            return positive(name, value)
-        except ParameterError as error:
-            raise ParameterError(f'{error}, or "auto"') from None
-
-    def told(self, rho):
-        return "auto" if rho == AUTO else rho
-
-
-@checked(rho=_Penalty(), steps=partial(integer, least=0))
+@checked(rho=Or("auto", positive, AUTO), steps=partial(integer, least=0))
 @method
 class CollaborativeADMM(NamedTuple):
     """Alternating directions over the edges, CL Section 4.2 (gossip) and Appendix D (synchronous rounds).
@@ -285,9 +262,7 @@ class CollaborativeADMM(NamedTuple):
         for k in range(WATCH):
             ties.cache[slot, k] = 2.0 if k == WATCH - 1 else 0.0
 
-    def greet(self, data, me, ties, outbox):
-        """The initial swap of models."""
-        send(outbox, EVERYONE, MODEL, me.theta)
+    greet = DJAM.greet
 
     def wake(self, data, me, ties, chance, outbox):
         """Step 1 at this end, and an invitation to the other."""

@@ -26,8 +26,8 @@ from ..compile import inline
 from ..letters import Vector
 from ..linear import add_all, copy_to, fill, total
 from ..method import NamedTuple, method
-from ..world import EVERYONE, VACANT, choose, importance, owners, send
-from .descent import Tie
+from ..world import VACANT, choose, importance, owners, send
+from .descent import CoordinateDescent, Tie
 
 #: Kinds of letters, all of them a model: one to remember, one to answer, and the answer.
 MODEL, ASK, ANSWER = 0, 1, 2
@@ -101,13 +101,7 @@ class DJAM(NamedTuple):
         owner = owners(world.tie_start)
         return Own(theta.copy(), proximal.prepare(world, theta.shape[1])), Tie(theta[owner])
 
-    def open(self, data, me, ties, slot):
-        """A new tie: until the neighbour is heard, it is taken to agree."""
-        copy_to(me.theta, ties.copy[slot])
-
-    def greet(self, data, me, ties, outbox):
-        """The initial swap of models."""
-        send(outbox, EVERYONE, MODEL, me.theta)
+    open, greet = CoordinateDescent.open, CoordinateDescent.greet
 
     def wake(self, data, me, ties, chance, outbox):
         """Offer my model to a neighbour, and ask for its own."""

@@ -21,7 +21,6 @@ from __future__ import annotations
 from typing import Any
 
 from ..._checks import nonnegative
-from ..linear import copy_to
 from ..method import NamedTuple
 from ..training import SGD, new_job
 from . import server
@@ -100,11 +99,3 @@ class FedProx(NamedTuple):
     def first_job(self, theta):
         """What clients train, with a pull."""
         return new_job(self.local, theta, center=True, pull=self.mu)
-
-    def prepare(self, data, me, ties, chance, outbox, phase):
-        """The server's model, drawn to where it was."""
-        if phase > 0 or not server.has_work(data, me, chance):
-            return False
-        copy_to(me.theta, me.job.theta)
-        copy_to(me.theta, me.job.center)
-        return True

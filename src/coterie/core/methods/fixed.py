@@ -8,6 +8,7 @@ import numpy as np
 
 from ..losses import REALS, loss
 from ..method import NamedTuple, method
+from .descent import Own
 
 
 @loss(labels=REALS, smoothness=0.0, lipschitz=0.0)
@@ -37,12 +38,6 @@ class KnownLoss(NamedTuple):
     def domain(self, label):
         """The only slope."""
         return 0.0, 0.0
-
-
-class Own(NamedTuple):
-    """State of the agents."""
-
-    theta: np.ndarray  # (n, p) my model
 
 
 class Tie(NamedTuple):

@@ -37,7 +37,7 @@ from ..method import NamedTuple, method
 from ..mixing import count_neighbours
 from ..training import SGD, Job, new_job
 from ..world import EVERYONE, send
-from .fixed import Tie
+from .fixed import FixedModels, Tie
 
 #: The only kind of letter: a share of my mass, and of its weight.
 MASS = 0
@@ -110,8 +110,7 @@ class PushSum(NamedTuple):
         theta[:, world.sent] = mass[:, :q] / mass[:, q:]
         return theta
 
-    def open(self, data, me, ties, slot):
-        """Nothing to remember of a neighbour."""
+    open = FixedModels.open
 
     def prepare(self, data, me, ties, chance, outbox, phase):
         """Lines 5 to 7, with what has come since the last time; then my steps from there."""

@@ -67,6 +67,8 @@ from .pooling import FLOOR, Population, fits_likelihood
 SUMMARY = 0
 #: No honest letter holds a larger number.
 FARTHEST = 1e60
+#: A mean and how far things are from it: models about the common one, and then columns about a typical row.
+MOMENTS = Numbers(1, 0, FARTHEST), Numbers(1, 0, FARTHEST, least=0.0)
 #: What an agent has worked out: how labels vary (0 for classes); noise, evidence and strength of the broad model; and
 #: whether it has.
 SCALE, NOISE, EVIDENCE, STRENGTH, DONE = 0, 1, 2, 3, 4
@@ -328,21 +330,17 @@ def gather(data, me, ties, trim, found, values):
     for k in range(p):
         at = k if k < p - 1 else 4 * p + 1
         found[k] = agreed(data, me, ties, trim, p + k, at, -1, 0.0, values)
-        if judges and (spread[k] > 0.0 or k == p - 1):
+        center, radius, seen = 0.0, math.inf, judges and (spread[k] > 0.0 or k == p - 1)
+        if seen:
+            center = me.cache.model[k] if k < p - 1 else level
             radius = PLAUSIBLE * math.sqrt(scale / spread[k]) if spread[k] > 0.0 else PLAUSIBLE * math.sqrt(scale)
-            found[k] = clipped(found[k], me.cache.model[k] if k < p - 1 else level, radius)
-            found[p + k] = agreed(data, me, ties, trim, p + k, p + k, at, found[k], values)
-            found[p + k] = min(found[p + k], radius * radius)
-            if not gaussian:  # few labels do not speak against too wide a population: none is wider than my broad prior
-                slack = me.cache.facts[STRENGTH] if k < p - 1 else 1.0
-                found[p + k] = min(found[p + k], slack * radius * radius / (PLAUSIBLE * PLAUSIBLE))
-        else:
-            radius = math.inf
-            if judges and found[3 * p + k] > 0.0:  # my rows cannot tell: no more than what a column could usually do
-                radius = UNSEEN * math.sqrt(scale / found[3 * p + k])
-            found[k] = clipped(found[k], 0.0, radius)
-            found[p + k] = agreed(data, me, ties, trim, p + k, p + k, at, found[k], values)
-            found[p + k] = min(found[p + k], radius * radius)
+        elif judges and found[3 * p + k] > 0.0:  # my rows cannot tell: no more than what a column could usually do
+            radius = UNSEEN * math.sqrt(scale / found[3 * p + k])
+        found[k] = clipped(found[k], center, radius)
+        found[p + k] = min(agreed(data, me, ties, trim, p + k, p + k, at, found[k], values), radius * radius)
+        if seen and not gaussian:  # few labels do not speak against too wide a population: at most my broad prior
+            slack = me.cache.facts[STRENGTH] if k < p - 1 else 1.0
+            found[p + k] = min(found[p + k], slack * radius * radius / (PLAUSIBLE * PLAUSIBLE))
         if not found[p + k] > 0.0 and found[3 * p + k] > 0.0:  # nobody knows: as a whole column could matter
             found[p + k] = found[4 * p] / found[3 * p + k]
         level += (shift[k] - mean[k]) * me.cache.model[k]
@@ -554,15 +552,7 @@ class ResilientPooling(NamedTuple):
     doubt: float = 0.05
     intercept: bool = True
 
-    letters = {
-        SUMMARY: (
-            Numbers(1, 0, FARTHEST),
-            Numbers(1, 0, FARTHEST, 0.0),
-            Numbers(1, 0, FARTHEST),
-            Numbers(1, 0, FARTHEST, 0.0),
-            Number(0.0, FARTHEST),
-        )
-    }
+    letters = {SUMMARY: (*MOMENTS, *MOMENTS, Number(0.0, FARTHEST))}
     footprint = "ties"
     minimises = False  # it comes to rest at a fixed point of its own
 

@@ -289,10 +289,11 @@ class Usual:
             ask(self, data, me, ties, outbox)
 
     def prepare(self, data, me, ties, chance, outbox, phase):
-        """The server's model, by all steps."""
+        """The server's model, by all steps, drawn to where it was if there is a center."""
         if phase > 0 or not has_work(data, me, chance):
             return False
         copy_to(me.theta, me.job.theta)
+        copy_to(me.theta[: me.job.center.shape[0]], me.job.center)
         return True
 
     def publish(self, data, me, ties, chance, outbox):

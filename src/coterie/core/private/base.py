@@ -9,8 +9,8 @@ import numpy as np
 from ..letters import Vector, is_sound
 from ..linear import copy_to
 from ..method import NamedTuple
-from ..methods.descent import MODEL
-from ..world import EVERYONE, VACANT, send
+from ..methods.descent import MODEL, CoordinateDescent
+from ..world import VACANT
 from .final import anchors, own_models
 from .limits import check_private
 from .loss_report import loss_report_of
@@ -71,13 +71,7 @@ class PrivateBroadcast(PrivateMethod):
         """The models that agents keep to themselves."""
         return own_models(world, anchors(world, np.asarray(tie.copy)), public_curvature(world, self.terms.row_norm))
 
-    def open(self, data, me, ties, slot):
-        """A new tie: until the neighbour is heard, it is taken to agree."""
-        copy_to(me.theta, ties.copy[slot])
-
-    def greet(self, data, me, ties, outbox):
-        """The initial swap of models: of what is public."""
-        send(outbox, EVERYONE, MODEL, me.theta)
+    open, greet = CoordinateDescent.open, CoordinateDescent.greet  # models are public here
 
     def receive(self, data, me, ties, letter, outbox):
         """Remember the neighbour's model, if it is one."""

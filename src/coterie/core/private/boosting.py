@@ -38,7 +38,7 @@ from ..methods.boosting import STEP, WHOLE, gradient_of, move, pull_of, stride, 
 from ..world import EVERYONE, data_of, importance, row, rows, send
 from .account import ACCOUNT, NOTHING, debit
 from .base import PrivateMethod
-from .final import folds, losses_of
+from .final import best_of
 from .limits import check_private, check_private_world
 from .noise import KEY, SIZE, exponential_choice, open_stream
 from .terms import GRID
@@ -165,12 +165,8 @@ def own_votes(inner, world, theta, tie):
     How far to heed its neighbours, it finds out by cross-validation on its own examples.
     """
     sizes = np.diff(world.row_start)
-    scores = np.zeros((len(HEED), sizes.shape[0]))
-    for seen, held in folds(world):
-        for score, heed in zip(scores, HEED, strict=True):
-            losses_of(held, trained(inner, seen, theta, tie, heed, TRIAL), score)
-    scores[~np.isfinite(scores)] = np.inf
-    choice = np.where(sizes < 2, 0, np.argmin(scores, axis=0))  # too few to choose
+    trials = [lambda seen, heed=heed: trained(inner, seen, theta, tie, heed, TRIAL) for heed in HEED]
+    choice = np.where(sizes < 2, 0, best_of(world, trials))  # too few to choose
     models = np.stack([trained(inner, world, theta, tie, heed, STEPS) for heed in HEED])
     return models[choice, np.arange(sizes.shape[0])]
 

@@ -12,7 +12,7 @@ that talk nonsense are not followed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,18 +60,24 @@ def anchors(world: World, copies: np.ndarray) -> np.ndarray:
 def own_models(world: World, anchor: np.ndarray, bend: np.ndarray) -> np.ndarray:
     """What each agent makes of its own data and of the anchor, for its own use."""
     sizes = np.diff(world.row_start)
-    scores = np.zeros((len(CANDIDATES), sizes.shape[0]))
-    for seen, held in folds(world):
-        for score, (length, weight) in zip(scores, CANDIDATES, strict=True):
-            theta = _solved(seen, length * anchor, weight * bend)
-            with np.errstate(all="ignore"):
-                losses_of(held, theta, score)
-    scores[~np.isfinite(scores)] = np.inf
-    choice = np.array(CANDIDATES)[np.argmin(scores, axis=0)]
+    trials = [lambda seen, c=c: _solved(seen, c[0] * anchor, c[1] * bend) for c in CANDIDATES]
+    choice = np.array(CANDIDATES)[best_of(world, trials)]
     choice[sizes < 2] = UNTESTED
     models = _solved(world, choice[:, :1] * anchor, choice[:, 1] * bend)
     models[sizes == 0] = anchor[sizes == 0]
     return models
+
+
+def best_of(world: World, trials: Sequence[Callable[[World], np.ndarray]]) -> np.ndarray:
+    """For each agent, which of some ways to make models does best on examples that were left out."""
+    scores = np.zeros((len(trials), world.address.shape[0]))
+    for seen, held in folds(world):
+        for score, trial in zip(scores, trials, strict=True):
+            theta = trial(seen)
+            with np.errstate(all="ignore"):
+                losses_of(held, theta, score)
+    scores[~np.isfinite(scores)] = np.inf
+    return np.argmin(scores, axis=0)
 
 
 def folds(world: World) -> Iterator[tuple[World, World]]:

@@ -25,18 +25,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from numbers import Integral, Real
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ..._checks import integer, named, within
 from ...errors import MismatchError, ParameterError
 from ..compile import inline, noinline
 from ..letters import Vector, is_numbers
 from ..method import NamedTuple, method
 from ..methods import resolve_method
 from ..private.noise import KEY, SIZE, discrete_gaussian, open_stream
-from ..rules import made_by, rule
+from ..rules import checked, made_by, rule
 from ..world import TAIL, VACANT
 from . import parts
 from .parts import WITHOUT_SERVER, has_inside, heard_number, refuse_server
@@ -46,15 +47,10 @@ from .robust import Robust
 GRID = 1 << 20
 
 
-def _finite(own=0.0, mean=0.0, spread=0.0, noise=0.0, shift=0.0):
-    given = {"own": own, "mean": mean, "spread": spread, "noise": noise, "shift": shift}
-    for name, value in given.items():
-        if isinstance(value, bool) or not (isinstance(value, Real) and math.isfinite(value)):
-            raise ParameterError(f"{name}={value!r} must be a finite number")
-    return map(float, given.values())
+_finite = partial(within, low=-math.inf, high=math.inf, ends="()")
 
 
-@made_by(_finite)
+@checked(own=_finite, mean=_finite, spread=_finite, noise=_finite, shift=_finite)
 @rule
 class Lie(NamedTuple):
     """What a liar sends: ``own theta + mean m + spread s + noise N(0, 1) + shift``, coordinate by coordinate.
@@ -131,14 +127,8 @@ class Own(NamedTuple):
 @inline
 def among(agents, address):
     """Whether an agent is one of these, which are in order."""
-    low, high = 0, agents.shape[0]
-    while low < high:
-        middle = (low + high) // 2
-        if agents[middle] < address:
-            low = middle + 1
-        else:
-            high = middle
-    return low < agents.shape[0] and agents[low] == address
+    place = np.searchsorted(agents, address)
+    return place < agents.shape[0] and agents[place] == address
 
 
 @noinline
@@ -179,15 +169,12 @@ def falsify(self, data, me, ties, outbox, first):
 def _liars(method, agents, lie="sign-flip"):
     """What an attacked method is made of; refuse one of which nobody can say what a lie would be."""
     method = resolve_method(method)
-    if isinstance(lie, str):
-        if lie not in LIES:
-            raise ParameterError(f"unknown lie {lie!r}: choose one of {', '.join(LIES)}, or pass a ct.Lie(...)")
-        lie = LIES[lie]
+    lie = named("lie", lie, LIES, ", or pass a ct.Lie(...)")
     if not isinstance(lie, Lie):
         raise ParameterError(f"lie={lie!r} must be one of {', '.join(LIES)}, or a ct.Lie(...)")
-    given = list(agents) if isinstance(agents, Iterable) and not isinstance(agents, str) else None
-    if given is None or not all(isinstance(k, Integral) and not isinstance(k, bool) and k >= 0 for k in given):
+    if isinstance(agents, str) or not isinstance(agents, Iterable):
         raise ParameterError(f"agents={agents!r} must be a list of agents' numbers, from 0 on")
+    numbers = np.unique(np.array([integer("agents", k, least=0) for k in agents], np.int64))
     if len(method.inspection.liars):
         raise ParameterError(f"{method!r} has liars already: pass all of them at once")
     if method.privacy.plan is not None or method.ties.spare:
@@ -209,7 +196,6 @@ def _liars(method, agents, lie="sign-flip"):
         raise MismatchError(f"{method!r} sends more than models, and there is no saying what a lie would be: {instead}")
     if lie.looks and not (method.ties.copies or isinstance(method, Robust)):
         raise MismatchError(f"{method!r} keeps no models of neighbours, which {lie!r} looks at")
-    numbers = np.unique(np.array(given, np.int64))
     return method, numbers, lie, int(method.traffic.dice), Gaussian() if lie.noise else Silence(), models
 
 

@@ -23,11 +23,11 @@ Q                              ``how.compress``, and ``how.restore`` of it
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
+from ..._checks import integer
 from ...errors import MismatchError, ParameterError
 from ..compile import noinline
 from ..letters import Vector, is_numbers
@@ -88,8 +88,7 @@ def _one_sum(method, how, whole_every=0):
         raise ParameterError(f"{method!r} is compressed already")
     if not isinstance(how, Compression):
         raise ParameterError(f"how={how!r} must be a compression, such as ct.TopK(0.1) or ct.Quantised(4)")
-    if isinstance(whole_every, bool) or not (isinstance(whole_every, Integral) and whole_every >= 0):
-        raise ParameterError(f"whole_every={whole_every!r} must be a whole number of letters; 0 for never")
+    whole_every = integer("whole_every", whole_every, least=0)
     if method.privacy.plan is not None:
         raise MismatchError(f"{method!r} is private: what it releases is kept and sent as it is, not compressed")
     refuse_server(
@@ -105,7 +104,7 @@ def _one_sum(method, how, whole_every=0):
             "of changes to send: use ct.CoordinateDescent() or one that trains and mixes models; a defence goes "
             "around it, ct.Trimmed(ct.Compressed(...))"
         )
-    return method, how, int(whole_every), int(method.traffic.dice)
+    return method, how, whole_every, int(method.traffic.dice)
 
 
 @made_by(_one_sum)

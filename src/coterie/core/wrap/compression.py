@@ -22,13 +22,14 @@ from typing import Any
 
 import numpy as np
 
+from ..._checks import flag, integer
 from ...errors import ParameterError
 from ..compile import inline, noinline
 from ..letters import Largest, Levels, Number, Single, entries_of
 from ..linear import copy_to, fill
 from ..method import NamedTuple, complete
 from ..private.noise import KEY, SIZE, next_word, open_stream
-from ..rules import made_by
+from ..rules import checked, made_by
 
 
 class Compression(ABC):
@@ -168,15 +169,15 @@ def level_of(size, die):
     return math.floor(size + die)
 
 
-def _bits(bits=4, random=False):
-    if isinstance(bits, bool) or not (isinstance(bits, Integral) and 2 <= bits <= 16):
-        raise ParameterError(f"bits={bits!r} must be a whole number from 2 to 16: a sign, and levels")
-    if not isinstance(random, (bool, np.bool_)):
-        raise ParameterError(f"random={random!r} must be True or False")
-    return int(bits), bool(random)
+def _bits(name, value):
+    """A sign, and levels."""
+    bits = integer(name, value, least=2)
+    if bits > 16:
+        raise ParameterError(f"{name} = {value!r}: expected an integer from 2 to 16, a sign and levels")
+    return bits
 
 
-@made_by(_bits)
+@checked(bits=_bits, random=flag)
 @compression
 class Quantised(NamedTuple):
     """Every entry as a level of so many bits, of a scale that is sent with them.

@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._checks import positive
 from ...errors import ParameterError
 from ..compile import inline
 
@@ -42,24 +43,26 @@ STEPS = 200
 COARSE = 1e-14
 
 
+#: What each parameter of h is for, which keeps it from being zero.
+WHY_NOT_ZERO = {
+    "mu": "the weights are decided by the costs over mu",
+    "lam": "without it the best weights are not unique",
+    "delta": "it keeps the logarithm smooth at an agent without ties; 0.01 or less works, 0.1 isolates agents",
+}
+
+
 def check_parameters(mu: Any, lam: Any, delta: Any) -> tuple[float, float, float]:
     """The three parameters of h as floats, or the reason why they cannot be."""
-    smooth = ": it keeps the logarithm smooth at an agent without ties; 0.01 or less works, 0.1 isolates agents"
-    return (
-        _positive("mu", mu, "must be a positive number", ": the weights are decided by the costs over mu"),
-        _positive("lam", lam, "must be a positive number", ": without it the best weights are not unique"),
-        _positive("delta", delta, "must be > 0", smooth),
-    )
+    return check_parameter("mu", mu), check_parameter("lam", lam), check_parameter("delta", delta)
 
 
-def _positive(name: str, value: Any, rule: str, why_not_zero: str) -> float:
+def check_parameter(name: str, value: Any) -> float:
+    """One of them as a float."""
     try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ParameterError(f"{name}={value!r} must be a number") from None
-    if not (math.isfinite(number) and number > 0):
-        raise ParameterError(f"{name}={value!r} {rule}{why_not_zero if number == 0 else ''}")
-    return number
+        return positive(name, value)
+    except ParameterError as error:
+        why = f": {WHY_NOT_ZERO[name.rpartition(' ')[2]]}" if value == 0 else ""
+        raise ParameterError(f"{error}{why}") from None
 
 
 @inline

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from functools import partial
 from typing import Any, NamedTuple
 
-from ...errors import ParameterError
+from ..._checks import integer, within
 from ..compile import noinline
-from ..rules import made_by, rule
-from .graph_objective import block, check_parameters, local_lipschitz, paper_lipschitz, proximal_step, regularizer
+from ..rules import Or, Word, checked, rule
+from .graph_objective import block, check_parameter, local_lipschitz, paper_lipschitz, proximal_step, regularizer
 
 #: Steps on a block of weights: to its minimum, or along the gradient with one of two bounds on the curvature.
 STEPS = ("exact", "local", "paper")
@@ -18,27 +18,15 @@ AUTO, ANY = 0.0, 0
 MAX_WEIGHT = 1e100
 
 
-def _numbers(mu=None, lam=1.0, delta=0.01, kappa=5, step="exact", max_edges=None, max_weight=MAX_WEIGHT):
-    """What a rule is made of; words are numbers inside, for one compiled type."""
-    given, lam, delta = check_parameters(1.0 if mu is None else mu, lam, delta)
-    if not (isinstance(kappa, Integral) and kappa >= 1):
-        raise ParameterError(f"kappa={kappa!r} must be a whole number of peers, at least 1")
-    if step not in STEPS:
-        raise ParameterError(f"step={step!r} must be one of {', '.join(STEPS)}")
-    if max_edges is not None and not (isinstance(max_edges, Integral) and max_edges >= 1):
-        raise ParameterError(f"max_edges={max_edges!r} must be a whole number of ties, at least 1")
-    if isinstance(max_weight, bool) or not (isinstance(max_weight, Real) and 0 < max_weight <= MAX_WEIGHT):
-        raise ParameterError(f"max_weight={max_weight!r} must be a weight, > 0 and at most {MAX_WEIGHT:g}")
-    kept, mu = ANY if max_edges is None else int(max_edges), AUTO if mu is None else given
-    return mu, lam, delta, int(kappa), STEPS.index(step), kept, float(max_weight)
-
-
-def _words(self):
-    mu, max_edges = (None if self.mu == AUTO else self.mu), (None if self.max_edges == ANY else self.max_edges)
-    return mu, self.lam, self.delta, self.kappa, STEPS[self.step], max_edges, self.max_weight
-
-
-@made_by(_numbers, _words)
+@checked(
+    mu=Or(None, check_parameter, AUTO),
+    lam=check_parameter,
+    delta=check_parameter,
+    kappa=integer,
+    step=Word(*STEPS),
+    max_edges=Or(None, integer, ANY),
+    max_weight=partial(within, low=0, high=MAX_WEIGHT, ends="(]"),
+)
 @rule
 class GraphRule(NamedTuple):
     """Block coordinate descent on the weights of the graph, DADA Section 4.
@@ -84,7 +72,7 @@ class GraphRule(NamedTuple):
     max_weight: float = MAX_WEIGHT
 
     def __repr__(self):
-        mu, lam, delta, kappa, step, max_edges, max_weight = _words(self)
+        mu, lam, delta, kappa, step, max_edges, max_weight = self.__getnewargs__()
         parts = [f"mu={mu:g}"] if mu is not None else []
         parts += [f"lam={lam:g}", f"delta={delta:g}", f"kappa={kappa}"]
         parts += [f"step={step!r}"] if step != "exact" else []

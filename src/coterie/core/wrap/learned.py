@@ -22,11 +22,11 @@ z_kl                           ``me.block[:, COST]``
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from ..._checks import positive
 from ...errors import MismatchError, ParameterError
 from ..compile import inline, noinline
 from ..letters import Counter, Loss, Number, Pairs, Vector
@@ -339,8 +339,6 @@ def _learning(method, rule=None, every=100, sampling="ideal"):
         )
     if not can_open(method):
         raise ParameterError(f"{method!r} has no handler 'open': it cannot begin a tie while it runs")
-    if not (isinstance(every, Real) and 0 < every < np.inf):
-        raise ParameterError(f"every={every!r} must be a positive number of wakes")
     sampler, loss_report = resolve_sampler(sampling), method.privacy.loss_report
     if loss_report is None and method.privacy.plan is not None:
         raise ParameterError(
@@ -348,7 +346,7 @@ def _learning(method, rule=None, every=100, sampling="ideal"):
         )
     loss_report = PlainLoss() if loss_report is None else loss_report
     more = method.traffic.dice, rule.kappa + 2, method.ties.sparse, loss_report
-    return method, rule, float(every), sampler, *more
+    return method, rule, positive("every", every), sampler, *more
 
 
 @made_by(_learning)

@@ -20,24 +20,23 @@ when its agent wakes, ``merge`` when one of its letters arrives.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from numbers import Integral
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._checks import integer, integers, named
 from ...errors import MismatchError, ParameterError
 from ..compile import inline, noinline
 from ..letters import Addresses
 from ..method import complete
-from ..rules import made_by
-from ..world import VACANT, send, slot_of
+from ..rules import checked
+from ..world import FACTOR, MODULUS, VACANT, send, slot_of
 
 #: Kinds of letters, of which a host of samplers must know: a part of my view, to be answered; and the answer.
 SHUFFLE, SHUFFLED = 3, 4
 #: Addresses and ages are below it.
 FARTHEST = 2.0**53
-#: The generator of Park and Miller: small enough for plain and compiled integers alike.
-FACTOR, MODULUS = 48271, 2147483647
 
 
 class Everyone(NamedTuple):
@@ -106,16 +105,21 @@ def sampler(cls: Any) -> Any:
 
 
 @inline
+def lists(addresses, address):
+    """Whether an address is among some."""
+    listed = False
+    for k in range(addresses.shape[0]):
+        listed = listed or addresses[k] == address
+    return listed
+
+
+@inline
 def distinct(dice, count, population, out):
     """So many distinct numbers below ``population``, each set of them as likely as any other (Floyd's algorithm)."""
     for k in range(count):
         top = population - count + k
         chosen = int(dice[k] * (top + 1))
-        for other in range(k):
-            if out[other] == chosen:
-                chosen = top
-                break
-        out[k] = chosen
+        out[k] = top if lists(out[:k], chosen) else chosen
     return count
 
 
@@ -147,16 +151,13 @@ class Ideal(NamedTuple):
         return count
 
 
-def _sized(name, usual_size, usual_swap):
-    def check(size=usual_size, swap=usual_swap):
-        if not (isinstance(size, Integral) and isinstance(swap, Integral) and 1 <= swap <= size):
-            raise ParameterError(f"{name}(size={size!r}, swap={swap!r}): whole numbers with 1 <= swap <= size")
-        return int(size), int(swap)
-
-    return made_by(check)
+def _check_swap(made):
+    """Refuse to swap more than is known."""
+    if made.swap > made.size:
+        raise ParameterError(f"{made!r}: expected swap <= size")
 
 
-@_sized("Shuffle", 20, 8)
+@checked(_check_swap, size=integer, swap=integer)
 @sampler
 class Shuffle(NamedTuple):
     """Gossip-based peer sampling: agents swap parts of their views.
@@ -240,10 +241,7 @@ def draw(view, count):
         view.random[0] = view.random[0] * FACTOR % MODULUS
         place = view.random[0] % size
         for _ in range(size):  # the next one that is known and not chosen yet
-            free = view.address[place] != VACANT
-            for other in range(k):
-                free = free and view.sent[other] != place
-            if free:
+            if view.address[place] != VACANT and not lists(view.sent[:k], place):
                 view.sent[k] = place
                 break
             place = (place + 1) % size
@@ -284,7 +282,7 @@ def take_in(data, view, text):
             view.address[place], view.age[place] = peer, age
 
 
-@_sized("Friends", 16, 4)
+@checked(_check_swap, size=integer, swap=integer)
 @sampler
 class Friends(NamedTuple):
     """Neighbours, neighbours of neighbours, and random peers: a third of each. It must know how many agents there are.
@@ -322,7 +320,7 @@ class Friends(NamedTuple):
             die = 3.0 * dice[k] - source
             peer = VACANT
             if source == 0 and data.peer.shape[0] > 0:
-                peer = occupied(data.peer, int(die * data.peer.shape[0]))
+                peer = unlisted(data.peer, int(die * data.peer.shape[0]), view.tip[:0])
             elif source == 1:
                 place = int(die * view.tip.shape[0])
                 for _ in range(view.tip.shape[0]):
@@ -335,10 +333,7 @@ class Friends(NamedTuple):
                 peer = int(die * (view.n_agents[0] - 1))
                 if peer >= data.address:  # everybody but me
                     peer += 1
-            known = False
-            for other in range(count):
-                known = known or out[other] == peer
-            if not known:
+            if not lists(out[:count], peer):
                 out[count] = peer
                 count += 1
         return count
@@ -348,7 +343,7 @@ class Friends(NamedTuple):
         slots = data.peer.shape[0]
         if slots > 0:
             place = int(dice[dice.shape[0] - 1] * slots)
-            friend = occupied(data.peer, place)
+            friend = unlisted(data.peer, place, view.tip[:0])
             if friend != VACANT:
                 end = name_some(data.peer, place + 1, self.swap, friend, outbox.scratch)
                 send(outbox, friend, SHUFFLE, outbox.scratch[:end])
@@ -369,16 +364,6 @@ class Friends(NamedTuple):
 
 
 @noinline
-def occupied(peers, place):
-    """The neighbour in a slot, or in the next one that is not vacant; VACANT if there is none."""
-    for k in range(peers.shape[0]):
-        peer = peers[(place + k) % peers.shape[0]]
-        if peer != VACANT:
-            return peer
-    return VACANT
-
-
-@noinline
 def name_some(peers, place, count, but, out):
     """Write the addresses of some neighbours, with no age, from a slot on; returns where they end."""
     end = 0
@@ -395,25 +380,12 @@ def unlisted(peers, place, candidates):
     """The neighbour in a slot, or in the next one, who is not among the candidates; VACANT if there is none."""
     for k in range(peers.shape[0]):
         peer = peers[(place + k) % peers.shape[0]]
-        listed = peer == VACANT
-        for other in range(candidates.shape[0]):
-            listed = listed or candidates[other] == peer
-        if not listed:
+        if peer != VACANT and not lists(candidates, peer):
             return peer
     return VACANT
 
 
-def _listed(among):
-    listed = np.asarray(among)
-    if listed.ndim != 2 or listed.dtype.kind not in "iu":
-        raise ParameterError(
-            f"Candidates of shape {listed.shape} and type {listed.dtype}: expected a row of agents' integers for "
-            "each agent"
-        )
-    return (np.ascontiguousarray(listed, dtype=np.int64),)
-
-
-@made_by(_listed)
+@checked(among=partial(integers, shape=(None, None), expected="a row of agents' integers for each agent"))
 @sampler
 class Candidates(NamedTuple):
     """Peers of a list that each agent is given; and now and then a neighbour who is not in it.
@@ -462,10 +434,7 @@ class Candidates(NamedTuple):
                 peer = view.candidate[int(out[k])]
             else:  # one place for all other neighbours: those of others' lists, or of a graph to begin with
                 peer = unlisted(data.peer, int(dice[dice.shape[0] - 1] * data.peer.shape[0]), view.candidate)
-            known = peer == VACANT or peer == data.address
-            for other in range(count):
-                known = known or out[other] == peer
-            if not known:
+            if peer != VACANT and peer != data.address and not lists(out[:count], peer):
                 out[count] = peer
                 count += 1
         return count
@@ -477,10 +446,7 @@ SAMPLERS = {"ideal": Ideal(), "shuffle": Shuffle(), "friends": Friends()}
 
 def resolve_sampler(sampling: Any) -> Any:
     """A sampler given as a rule or by its name."""
-    if isinstance(sampling, str):
-        if sampling not in SAMPLERS:
-            raise ParameterError(f"unknown sampling {sampling!r}: choose one of {', '.join(SAMPLERS)}")
-        return SAMPLERS[sampling]
+    sampling = named("sampling", sampling, SAMPLERS)
     if not isinstance(sampling, Sampler):
         raise ParameterError(f"{sampling!r} does not sample peers: choose one of {', '.join(SAMPLERS)}")
     return sampling
