@@ -96,14 +96,6 @@ def test_shards_in_this_process(name, monkeypatch):
         assert np.array_equal(driver.account, account)
 
 
-@methods
-def test_one_shard_is_one_process(name):
-    run = ct.simulate(example(name), name, wakes=WAKES, seed=SEED)
-    theta, account = expected(name, 1)
-    assert np.array_equal(run.theta, theta)
-    assert np.array_equal(run.tally, account[loop.KINDS :].reshape(-1, 2))
-
-
 @pytest.mark.plain
 def test_a_letter_is_late_by_at_most_one_superstep():
     with driver_of("cd", 3) as driver:

@@ -273,26 +273,6 @@ def test_push_sum_alone_goes_where_letters_go_one_way_and_says_what_breaks_it():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [{"rounds": 600}, {"wakes": 600 * N}], ids=["rounds", "wakes"])
-def test_tied_sgd_reaches_the_minimum_of_the_problem(how):
-    """All parameters tied, all rows in a step: whatever the rate, at rest at the exact optimum."""
-    task = Linear()
-    best = task.problem.solve()
-    for local in (ct.SGD(0.3), ct.SGD(0.1, steps=3)):
-        run = ct.simulate(task.problem, ct.TiedSGD(local), start="zeros", **how)
-        assert np.abs(run.theta - best).max() < 1e-9
-    assert np.ptp(best, axis=0).max() > 0.1  # not one model
-
-
-@pytest.mark.slow
-def test_tied_sgd_reaches_it_on_an_awkward_graph():
-    """An agent without rows takes over what its neighbours say, and one without ties trains alone."""
-    problem = ct.testing.hard_problem()
-    run = ct.simulate(problem, ct.TiedSGD(ct.SGD(0.4)), rounds=6000, start="zeros")
-    assert problem.suboptimality(run.theta) <= 1e-9
-
-
-@pytest.mark.slow
 def test_shared_parameters_become_one_tied_ones_near_and_personal_ones_stay():
     task = Linear()
     task.problem.roles = np.array([SHARED, SHARED, TIED, PERSONAL], np.int8)

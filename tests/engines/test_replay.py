@@ -49,19 +49,10 @@ ADMM = ct.CollaborativeADMM
 SELDOM = ("smooth-hinge", "huber", "location-huber")
 
 
-#: Two ways of ADMM do for the default run: they share all but one step.
-LONG = {"admm-auto-rounds", "admm-fixed", "admm-fixed-rounds", "admm-steps"}
-
-
-def case(objective, loss, *before, often=LOSSES):
-    variant = any(word in name for name in before for word in ("steps", "rounds"))
-    seldom = loss in SELDOM or loss not in often or (variant and loss != "logistic") or LONG.intersection(before)
-    marks = pytest.mark.slow if seldom else ()
-    return pytest.param(*before, objective, loss, id="-".join([*before, objective, loss]), marks=marks)
-
-
 def over(pairs, often=LOSSES):
-    return pytest.mark.parametrize(("objective", "loss"), [case(*pair, often=often) for pair in pairs])
+    seldom = {pair for pair in pairs if pair[1] in SELDOM or pair[1] not in often}
+    cases = [pytest.param(*pair, marks=pytest.mark.slow if pair in seldom else ()) for pair in pairs]
+    return pytest.mark.parametrize(("objective", "loss"), cases)
 
 
 def beginning(setting, seed):
@@ -236,50 +227,6 @@ def test_coordinate_descent(objective, loss):
 
 
 # ---------------------------------------------------------------- convergence
-
-
-def reaches_the_optimum(problem, method, unit, pace):
-    """Run longer and longer, in all at most 21 times ``pace``; each time from the start."""
-    for longer in (1, 4, 16):
-        theta = ct.simulate(problem, method, seed=18, **{unit: longer * pace}).theta
-        try:
-            assert_optimal(problem, theta)
-            break
-        except AssertionError:
-            if longer == 16:
-                raise
-
-
-CONVERGING = {
-    "cd": (CD, "wakes", SMOOTH),
-    "djam": (DJAM, "wakes", PAIRS),
-    "mp": (MP, "wakes", [pair for pair in PAIRS if pair[1] == "location"]),
-    "mp-rounds": (MP, "rounds", [pair for pair in PAIRS if pair[1] == "location"]),
-    "admm-auto": (ADMM(), "wakes", PAIRS),
-    "admm-auto-rounds": (ADMM(), "rounds", PAIRS),
-    "admm-fixed": (ADMM(0.5), "wakes", PAIRS),
-    "admm-fixed-rounds": (ADMM(0.5), "rounds", PAIRS),
-    "admm-steps": (ADMM(0.5, steps=10), "wakes", SMOOTH),
-    "admm-auto-steps": (ADMM(steps=10), "wakes", SMOOTH),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "objective", "loss"),
-    [case(*pair, name) for name, (_, _, pairs) in CONVERGING.items() for pair in pairs],
-)
-def test_reaches_the_optimum(name, objective, loss):
-    method, unit, _ = CONVERGING[name]
-    problem, _ = example(objective, loss)
-    reaches_the_optimum(problem, method, unit, 3000 if unit == "wakes" else 1000)
-
-
-@pytest.mark.compiled
-def test_the_lonely_agent_finds_its_own_model_from_afar():
-    problem, setting = example("personalized", "logistic")
-    for method in (CD, DJAM, ADMM(0.5), ADMM()):
-        run = ct.simulate(problem, method, wakes=3000, start=np.full((N, P), 2.0), seed=19)
-        np.testing.assert_allclose(run.theta[LONELY], setting.alone(LONELY), rtol=0, atol=1e-8)
 
 
 @functools.cache
@@ -861,30 +808,6 @@ def test_admm_rounds_through_changes():
     changes = [(length * k, problem) for k, (problem, _) in enumerate(stages) if k]
     _, found = followed(stages[0][0], ADMM(rho), rounds=length * len(stages), start=start, changes=changes)
     assert_same(found, np.array(expected))
-
-
-LATE = ct.Conditions(latency=0.8, loss=0.1, duplication=0.1)
-
-
-@pytest.mark.parametrize(
-    ("method", "conditions"),
-    [
-        pytest.param(MP, None, id="mp-at once"),
-        pytest.param(MP, LATE, id="mp-late", marks=pytest.mark.slow),
-        pytest.param(CD, None, id="cd-at once", marks=pytest.mark.slow),
-        pytest.param(CD, LATE, id="cd-late"),
-        pytest.param(ADMM(), None, id="admm-at once", marks=pytest.mark.slow),
-        pytest.param(ADMM(), LATE, id="admm-late", marks=pytest.mark.slow),
-    ],
-)
-def test_the_last_problem_is_solved(method, conditions):
-    stages = [problem for problem, _ in changing()]
-    left = stages[-1].on(graph=stages[-1].graph.without([2]))
-    changes = [(200, stages[1]), (400, left), (600, stages[2]), (800, stages[3]), (1000, left)]
-    run = ct.simulate(stages[0], method, wakes=12_000, seed=45, changes=changes, conditions=conditions)
-    assert run.problem is left
-    assert_optimal(left, run.theta)
-    np.testing.assert_allclose(run.theta, left.solve(), rtol=0, atol=1e-6)  # also those without ties
 
 
 def test_changes_in_other_units():

@@ -53,26 +53,6 @@ def accuracy(theta, test):
 # ---------------------------------------------------------------- nothing of it is sent
 
 
-@pytest.mark.parametrize(("name", "wakes"), [("cd", None), ("propagation", 60)])
-def test_it_changes_nothing_that_is_sent_or_seen(name, wakes):
-    problem = hard_problem()
-    runs = [
-        ct.simulate(problem, ct.Private(name, epsilon=5.0, final=final), wakes=wakes, seed=1, every=7)
-        for final in ("local", None)
-    ]
-    own, plain = runs
-    np.testing.assert_array_equal(own.published, plain.published)
-    np.testing.assert_array_equal(plain.theta, plain.published)
-    assert own.trace.equals(plain.trace)  # the trace is about what was published
-    assert (own.letters, own.vectors, own.bytes, own.wakes) == (plain.letters, plain.vectors, plain.bytes, plain.wakes)
-    np.testing.assert_array_equal(own.tally, plain.tally)
-    assert own.notes == plain.notes
-    assert (own.epsilon, own.delta, own.plan) == (plain.epsilon, plain.delta, plain.plan)
-    some = problem.data.sizes > 0  # the agent without examples has what it heard, and propagation publishes just that
-    assert not np.isclose(own.theta, own.published)[some].any()
-    assert np.isfinite(own.theta).all()
-
-
 def test_it_follows_what_was_heard_last():
     """Its anchors are the copies that agents hold of their neighbours' models, not anything that was not sent."""
     problem = hard_problem()
@@ -181,12 +161,6 @@ def test_it_is_each_agents_own_business():
     for i in range(10):
         one = finals(problem, anchor[i : i + 1], part_of(world, i, i + 1))
         np.testing.assert_allclose(one[0], together[i], rtol=1e-8, atol=1e-8)
-
-
-def test_same_input_same_bits():
-    problem, truth, _ = classification((12, 2, 7))
-    one, two = (finals(problem, np.tile(truth, (3, 1))) for _ in range(2))
-    np.testing.assert_array_equal(one, two)
 
 
 @pytest.mark.slow
