@@ -40,8 +40,6 @@ ALL = [method for methods in METHODS.values() for method in methods]
 
 
 NETWORK = ct.TwoLayer(4, 3, 3)
-#: The same in Python.
-FUNCTION = ct.Function(NETWORK.size, *federated.network(3, 3), initial=NETWORK.initial(), parts=NETWORK.parts)
 
 
 def clients(labels, p=4, seed=0):

@@ -15,7 +15,7 @@ from scipy import sparse
 import coterie as ct
 from coterie.core.linear import SparseRows, matrix_of
 from coterie.core.private.base import public_curvature
-from coterie.core.private.final import CANDIDATES, FOLDS, UNTESTED, anchors, folds, only, own_models
+from coterie.core.private.final import CANDIDATES, FOLDS, UNTESTED, anchors, folds, own_models
 from coterie.core.world import VACANT
 from coterie.engines.worlds import part_of, world_of
 from coterie.testing import hard_problem
@@ -252,14 +252,3 @@ def test_folds_partition_the_rows(storage, one):
         all_held.append(both[1])
     np.testing.assert_array_equal(np.unique(np.vstack(all_held), axis=0), np.unique(lines, axis=0))
     assert sum(map(len, all_held)) == len(lines)
-
-
-@pytest.mark.parametrize("storage", ["dense", "sparse"])
-def test_some_of_the_rows(storage):
-    problem, _ = regression(storage)
-    world = world_of(problem)
-    keep = np.random.default_rng(8).random(len(world.labels)) < 0.5
-    some = only(world, keep)
-    np.testing.assert_array_equal(matrix_of(some.rows, problem.p), matrix_of(world.rows, problem.p)[keep])
-    np.testing.assert_array_equal(some.labels, world.labels[keep])
-    np.testing.assert_array_equal(np.diff(some.row_start), np.bincount(problem.data.owner[keep], minlength=problem.n))
