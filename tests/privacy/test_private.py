@@ -677,28 +677,6 @@ def test_what_neighbours_say_moves_the_model_and_not_the_noise():
         np.testing.assert_allclose(said[k], expected, rtol=1e-9)
 
 
-@pytest.mark.slow
-@pytest.mark.compiled
-@pytest.mark.parametrize("make", [cd, mp])
-@pytest.mark.parametrize("size", [1e2, 1e99, -1e99], ids=str)
-def test_own_models_survive_hostile_neighbours(make, size):
-    """On its own data, an agent does as well as alone, or nearly."""
-    task = ct.datasets.linear_classification(n=10, p=4, seed=0)
-    problem, method = ct.Problem.personalized(task.train, task.graph), make(final="local")
-    alone, world = problem.local(), world_of(problem)
-    for i in np.argsort(problem.data.sizes)[-3:]:
-        X, y = problem.data.rows_of(problem.members[i])
-        assert len(X) >= 10
-        peer = Peer(method, part_of(world, i, i + 1), np.zeros(problem.p), Ledger(method.plan))
-        peer.wake()
-        for j in problem.graph.neighbours(i):
-            peer.receive(encode(j, 0, np.full(problem.p, size)))
-        final = peer.final
-        assert np.isfinite(final).all()
-        hits = [(np.sign(X @ model) == y).mean() for model in (final, alone[i])]
-        assert hits[0] >= hits[1] - 0.1
-
-
 # ---------------------------------------------------------------- claims
 
 
